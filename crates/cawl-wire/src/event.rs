@@ -1,0 +1,339 @@
+//! One intercepted call as a record of [`EVENT_LEN`] bytes, little-endian, without padding.
+
+/// Length of an encoded [`Event`], in bytes.
+pub const EVENT_LEN: usize = 96;
+
+/// [`Event::offset`] when the place in the file is not known, as on a pipe.
+pub const UNKNOWN_OFFSET: u64 = u64::MAX;
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
+        /// What the program asked for. The numbers are part of the protocol and of the trace format.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Op { $($(#[$doc])* $name = $code,)* }
+
+        impl Op {
+            /// Every operation, in the order of their codes.
+            pub const ALL: &[Op] = &[$(Op::$name,)*];
+
+            /// The operation with this code, if this version knows it.
+            pub const fn from_code(code: u8) -> Option<Op> {
+                match code { $($code => Some(Op::$name),)* _ => None }
+            }
+
+            /// The name used in reports, traces and the csv importer.
+            pub const fn name(self) -> &'static str {
+                match self { $(Op::$name => $text,)* }
+            }
+        }
+    };
+}
+
+ops! {
+    /// open, openat, creat and the functions that make a temporary file. `requested`: the file's size
+    /// in bytes after the call.
+    Open = 1, "open";
+    /// close of a descriptor.
+    Close = 2, "close";
+    /// dup, dup2, dup3, fcntl(F_DUPFD). `returned`: the new descriptor.
+    Dup = 3, "dup";
+    /// lseek. `offset`: where the descriptor stands afterwards, in bytes.
+    Seek = 4, "lseek";
+    /// write at the descriptor's own position.
+    Write = 10, "write";
+    /// pwrite: the position does not move.
+    Pwrite = 11, "pwrite";
+    /// writev.
+    Writev = 12, "writev";
+    /// pwritev and pwritev2.
+    Pwritev = 13, "pwritev";
+    /// copy_file_range and the reflink ioctls; the event is about the destination.
+    CopyRange = 14, "copy_file_range";
+    /// sendfile; the event is about the destination.
+    Sendfile = 15, "sendfile";
+    /// splice, tee and vmsplice; the event is about the destination.
+    Splice = 16, "splice";
+    /// Asynchronous writes (POSIX aio, libaio).
+    AioWrite = 17, "aio_write";
+    /// Stores through a shared mapping, estimated from the kernel's counters.
+    MmapWrite = 18, "mmap_write";
+    /// truncate and ftruncate. `offset`: the new length of the file, in bytes.
+    Truncate = 20, "truncate";
+    /// fallocate. `offset`, `requested`: the range in bytes; `aux`: the mode bits.
+    Allocate = 21, "fallocate";
+    /// unlink and remove. `aux`: the number of links left.
+    Unlink = 22, "unlink";
+    /// rename. `aux`: links left to the file that was replaced; identity: that of the replaced file.
+    Rename = 23, "rename";
+    /// fsync.
+    Fsync = 30, "fsync";
+    /// fdatasync.
+    Fdatasync = 31, "fdatasync";
+    /// sync: every filesystem.
+    Sync = 32, "sync";
+    /// syncfs: the filesystem of the descriptor.
+    Syncfs = 33, "syncfs";
+    /// sync_file_range. `offset`, `requested`: the range in bytes; `aux`: the flags.
+    SyncRange = 34, "sync_file_range";
+    /// msync.
+    Msync = 35, "msync";
+    /// fwrite, fputs, putc, printf and all that appends to a stream. `requested`, `returned`: bytes
+    /// given to and accepted by the stream; the pending fields tell what left its buffer.
+    StreamWrite = 40, "fwrite";
+    /// fflush.
+    StreamFlush = 41, "fflush";
+    /// fseek, rewind, fsetpos. `offset`: the stream's position afterwards, in bytes.
+    StreamSeek = 42, "fseek";
+    /// fclose, freopen.
+    StreamClose = 43, "fclose";
+    /// What a stream still held when the process exited; the C library writes it after the last moment
+    /// anyone can look, so the duration is 0 and the event is flagged as estimated.
+    StreamExit = 44, "exit-flush";
+    /// fopen, fdopen.
+    StreamOpen = 45, "fopen";
+    /// read at the descriptor's own position.
+    Read = 50, "read";
+    /// pread.
+    Pread = 51, "pread";
+    /// fread and relatives.
+    StreamRead = 52, "fread";
+    /// fork as seen by the parent. `returned`: the child's pid.
+    Fork = 60, "fork";
+    /// posix_spawn, system, popen. `returned`: the child's pid where known.
+    Spawn = 61, "spawn";
+    /// exec, sent just before the call.
+    Exec = 62, "exec";
+}
+
+/// What kind of object a descriptor leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FileKind {
+    /// Not found out.
+    #[default]
+    Unknown = 0,
+    /// A regular file: the only kind the page-cache model is about.
+    Regular = 1,
+    /// A directory.
+    Directory = 2,
+    /// A block device.
+    Block = 3,
+    /// A character device, terminals included.
+    Char = 4,
+    /// A pipe or fifo.
+    Fifo = 5,
+    /// A socket.
+    Socket = 6,
+    /// Anything else: eventfd, timerfd, epoll…
+    Other = 7,
+}
+
+impl FileKind {
+    /// The kind with this code; codes of later versions read as [`FileKind::Unknown`].
+    pub const fn from_code(code: u8) -> FileKind {
+        match code {
+            1 => FileKind::Regular,
+            2 => FileKind::Directory,
+            3 => FileKind::Block,
+            4 => FileKind::Char,
+            5 => FileKind::Fifo,
+            6 => FileKind::Socket,
+            7 => FileKind::Other,
+            _ => FileKind::Unknown,
+        }
+    }
+
+    /// The kind as the `S_IFMT` bits of `st_mode` tell it.
+    pub const fn from_mode(mode: u32) -> FileKind {
+        match mode & 0o170_000 {
+            0o100_000 => FileKind::Regular,
+            0o040_000 => FileKind::Directory,
+            0o060_000 => FileKind::Block,
+            0o020_000 => FileKind::Char,
+            0o010_000 => FileKind::Fifo,
+            0o140_000 => FileKind::Socket,
+            _ => FileKind::Other,
+        }
+    }
+}
+
+/// Bits of [`Event::flags`].
+pub mod flag {
+    /// The open-file description appends.
+    pub const APPEND: u32 = 1 << 0;
+    /// O_SYNC or RWF_SYNC: data and metadata are on the device when the call returns.
+    pub const SYNC: u32 = 1 << 1;
+    /// O_DSYNC or RWF_DSYNC: data is on the device when the call returns.
+    pub const DSYNC: u32 = 1 << 2;
+    /// O_DIRECT: past the page cache.
+    pub const DIRECT: u32 = 1 << 3;
+    /// O_TRUNC at open: what the file held, dirty pages included, is gone.
+    pub const TRUNC: u32 = 1 << 4;
+    /// O_TMPFILE or a file without a name.
+    pub const TMPFILE: u32 = 1 << 5;
+    /// The descriptor can write.
+    pub const WRITABLE: u32 = 1 << 6;
+    /// `pending_before`, `pending_after` and `buffer` are what the C library reported.
+    pub const STREAM_KNOWN: u32 = 1 << 8;
+    /// The stream is unbuffered (`_IONBF`).
+    pub const UNBUFFERED: u32 = 1 << 9;
+    /// The stream is line buffered (`_IOLBF`).
+    pub const LINE_BUFFERED: u32 = 1 << 10;
+    /// A figure of this event was inferred, not observed.
+    pub const ESTIMATED: u32 = 1 << 11;
+    /// The descriptor was open before the session began, so earlier calls on it were not seen.
+    pub const INHERITED: u32 = 1 << 12;
+}
+
+/// One intercepted call.
+///
+/// Times are nanoseconds of CLOCK_MONOTONIC, sizes and offsets are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When the call began, in ns of CLOCK_MONOTONIC.
+    pub start: u64,
+    /// How long it took, in ns.
+    pub duration: u64,
+    /// Device of the file (`st_dev`).
+    pub dev: u64,
+    /// Inode number of the file; with `dev`, the file's identity.
+    pub ino: u64,
+    /// Where in the file the first byte went, in bytes, or [`UNKNOWN_OFFSET`].
+    pub offset: u64,
+    /// Bytes the program asked to write.
+    pub requested: u64,
+    /// What the call returned: bytes, or -1 with `errno` set; meaning of its own for some operations.
+    pub returned: i64,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// The descriptor, or -1.
+    pub fd: i32,
+    /// Bits of [`flag`].
+    pub flags: u32,
+    /// Bytes waiting in the stream's buffer before the call.
+    pub pending_before: u32,
+    /// Bytes waiting in the stream's buffer after the call.
+    pub pending_after: u32,
+    /// Size of the stream's buffer, in bytes.
+    pub buffer: u32,
+    /// Meaning depends on the operation; see [`Op`].
+    pub aux: u32,
+    /// The operation.
+    pub op: Op,
+    /// What kind of object the descriptor leads to.
+    pub kind: FileKind,
+    /// errno of a failed call, 0 otherwise.
+    pub errno: u16,
+}
+
+impl Event {
+    /// An event with every field zero (offset unknown, descriptor -1), to be filled in.
+    pub const fn new(op: Op) -> Event {
+        Event {
+            start: 0,
+            duration: 0,
+            dev: 0,
+            ino: 0,
+            offset: UNKNOWN_OFFSET,
+            requested: 0,
+            returned: 0,
+            pid: 0,
+            tid: 0,
+            fd: -1,
+            flags: 0,
+            pending_before: 0,
+            pending_after: 0,
+            buffer: 0,
+            aux: 0,
+            op,
+            kind: FileKind::Unknown,
+            errno: 0,
+        }
+    }
+
+    /// When the call ended, in ns of CLOCK_MONOTONIC.
+    pub const fn end(&self) -> u64 {
+        self.start.saturating_add(self.duration)
+    }
+
+    /// True if any of these [`flag`] bits is set.
+    pub const fn has(&self, bits: u32) -> bool {
+        self.flags & bits != 0
+    }
+
+    /// Bytes a stream call handed to the kernel: what was pending, plus what was accepted, less what
+    /// is still pending. None unless the C library's figures are known.
+    pub const fn flushed(&self) -> Option<u64> {
+        if !self.has(flag::STREAM_KNOWN) {
+            return None;
+        }
+        let accepted = match self.op {
+            Op::StreamWrite if self.returned > 0 => self.returned as u64,
+            _ => 0,
+        };
+        Some((self.pending_before as u64 + accepted).saturating_sub(self.pending_after as u64))
+    }
+
+    /// The record as bytes.
+    #[inline]
+    pub fn encode(&self) -> [u8; EVENT_LEN] {
+        let mut out = [0u8; EVENT_LEN];
+        out[0..8].copy_from_slice(&self.start.to_le_bytes());
+        out[8..16].copy_from_slice(&self.duration.to_le_bytes());
+        out[16..24].copy_from_slice(&self.dev.to_le_bytes());
+        out[24..32].copy_from_slice(&self.ino.to_le_bytes());
+        out[32..40].copy_from_slice(&self.offset.to_le_bytes());
+        out[40..48].copy_from_slice(&self.requested.to_le_bytes());
+        out[48..56].copy_from_slice(&self.returned.to_le_bytes());
+        out[56..60].copy_from_slice(&self.pid.to_le_bytes());
+        out[60..64].copy_from_slice(&self.tid.to_le_bytes());
+        out[64..68].copy_from_slice(&self.fd.to_le_bytes());
+        out[68..72].copy_from_slice(&self.flags.to_le_bytes());
+        out[72..76].copy_from_slice(&self.pending_before.to_le_bytes());
+        out[76..80].copy_from_slice(&self.pending_after.to_le_bytes());
+        out[80..84].copy_from_slice(&self.buffer.to_le_bytes());
+        out[84..88].copy_from_slice(&self.aux.to_le_bytes());
+        out[88] = self.op as u8;
+        out[89] = self.kind as u8;
+        out[90..92].copy_from_slice(&self.errno.to_le_bytes());
+        out
+    }
+
+    /// Reads a record; None when the operation's code is not known to this version.
+    #[inline]
+    pub fn decode(bytes: &[u8; EVENT_LEN]) -> Option<Event> {
+        let u64_at = |at: usize| u64::from_le_bytes(array(bytes, at));
+        let u32_at = |at: usize| u32::from_le_bytes(array(bytes, at));
+        Some(Event {
+            start: u64_at(0),
+            duration: u64_at(8),
+            dev: u64_at(16),
+            ino: u64_at(24),
+            offset: u64_at(32),
+            requested: u64_at(40),
+            returned: u64_at(48) as i64,
+            pid: u32_at(56),
+            tid: u32_at(60),
+            fd: u32_at(64) as i32,
+            flags: u32_at(68),
+            pending_before: u32_at(72),
+            pending_after: u32_at(76),
+            buffer: u32_at(80),
+            aux: u32_at(84),
+            op: Op::from_code(bytes[88])?,
+            kind: FileKind::from_code(bytes[89]),
+            errno: u16::from_le_bytes(array(bytes, 90)),
+        })
+    }
+}
+
+/// The `N` bytes at `at`. Callers pass constants inside the record, so the slice always fits.
+#[inline]
+fn array<const N: usize>(bytes: &[u8; EVENT_LEN], at: usize) -> [u8; N] {
+    let mut out = [0u8; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}

@@ -1,0 +1,348 @@
+//! Messages: a header of [`HEADER_LEN`] bytes, then a payload of at most [`MAX_PAYLOAD`] bytes.
+//!
+//! The bound is chosen so that one message is one buffer in the kernel's socket queue: a non-blocking
+//! send takes it whole or not at all, and threads need no lock between them.
+
+use crate::EVENT_LEN;
+
+/// First four bytes of every message.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"CAWL");
+
+/// Version of the protocol. Both sides must speak the same one.
+pub const VERSION: u16 = 1;
+
+/// Length of a message header, in bytes.
+pub const HEADER_LEN: usize = 24;
+
+/// Longest payload, in bytes: 340 events.
+pub const MAX_PAYLOAD: usize = 340 * EVENT_LEN;
+
+/// `wchar` fields when /proc/self/io could not be read.
+pub const UNKNOWN_WCHAR: u64 = u64::MAX;
+
+/// What a message carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// [`Hello`], first message of a session, tracer to daemon.
+    Hello = 1,
+    /// Encoded events, back to back.
+    Events = 2,
+    /// [`FileRecord`].
+    File = 3,
+    /// [`Goodbye`], last message of a session.
+    Goodbye = 4,
+    /// Daemon to tracer, no payload: the session is accepted.
+    Welcome = 16,
+    /// Daemon to tracer, no payload: the daemon speaks the version in this header and no other.
+    Refused = 17,
+}
+
+impl Kind {
+    const fn from_code(code: u8) -> Option<Kind> {
+        Some(match code {
+            1 => Kind::Hello,
+            2 => Kind::Events,
+            3 => Kind::File,
+            4 => Kind::Goodbye,
+            16 => Kind::Welcome,
+            17 => Kind::Refused,
+            _ => return None,
+        })
+    }
+}
+
+/// Why bytes could not be read as a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireError {
+    /// The bytes do not begin with the magic number: whoever sent them is not a cawl tracer.
+    Magic,
+    /// The sender speaks this other version of the protocol.
+    Version(u16),
+    /// A message kind that this version does not know.
+    Kind(u8),
+    /// The payload's length is over the bound, or is not what the kind needs.
+    Length(u32),
+}
+
+impl core::fmt::Display for WireError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            WireError::Magic => f.write_str("not a cawl message (wrong first bytes)"),
+            WireError::Version(theirs) => {
+                write!(f, "protocol version {theirs}, but this side speaks version {VERSION}")
+            }
+            WireError::Kind(code) => write!(f, "unknown message kind {code}"),
+            WireError::Length(len) => write!(f, "a payload of {len} bytes does not fit the message"),
+        }
+    }
+}
+
+impl core::error::Error for WireError {}
+
+/// Start of every message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What follows.
+    pub kind: Kind,
+    /// Length of the payload, in bytes.
+    pub len: u32,
+    /// Events that the process has dropped so far because they could not be sent.
+    pub dropped: u64,
+}
+
+impl Header {
+    /// The header as bytes: magic u32, version u16, kind u8, zero u8, length u32, zero u32, dropped u64.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0u8; HEADER_LEN];
+        out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+        out[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        out[6] = self.kind as u8;
+        out[8..12].copy_from_slice(&self.len.to_le_bytes());
+        out[16..24].copy_from_slice(&self.dropped.to_le_bytes());
+        out
+    }
+
+    /// Reads a header and checks that its length can be true for its kind.
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Header, WireError> {
+        let mut reader = Reader(bytes);
+        if reader.u32() != Some(MAGIC) {
+            return Err(WireError::Magic);
+        }
+        let version = reader.u16().unwrap_or(0);
+        if version != VERSION {
+            return Err(WireError::Version(version));
+        }
+        let kind = Kind::from_code(bytes[6]).ok_or(WireError::Kind(bytes[6]))?;
+        let mut reader = Reader(&bytes[8..]);
+        let len = reader.u32().unwrap_or(0);
+        let fits = match kind {
+            Kind::Events => (len as usize).is_multiple_of(EVENT_LEN),
+            Kind::Welcome | Kind::Refused => len == 0,
+            Kind::Hello | Kind::File | Kind::Goodbye => true,
+        };
+        if !fits || len as usize > MAX_PAYLOAD {
+            return Err(WireError::Length(len));
+        }
+        reader.u32();
+        Ok(Header { kind, len, dropped: reader.u64().unwrap_or(0) })
+    }
+}
+
+/// Who is talking: sent once, when a process image starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// Process id.
+    pub pid: u32,
+    /// Process id of the parent.
+    pub ppid: u32,
+    /// Real user id.
+    pub uid: u32,
+    /// The run this program belongs to (CAWL_RUN), 0 for none.
+    pub run: u64,
+    /// When the session began, in ns of CLOCK_MONOTONIC.
+    pub started: u64,
+    /// `wchar` of /proc/self/io at that moment, in bytes, or [`UNKNOWN_WCHAR`].
+    pub wchar: u64,
+    /// Name the program was started by.
+    pub program: &'a [u8],
+    /// Its arguments, separated by NUL bytes, possibly cut short.
+    pub arguments: &'a [u8],
+}
+
+impl<'a> Hello<'a> {
+    /// Writes the payload into `out` and returns its length in bytes, or None if it does not fit.
+    pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
+        let mut writer = Writer { out, at: 0 };
+        writer.u32(self.pid)?;
+        writer.u32(self.ppid)?;
+        writer.u32(self.uid)?;
+        writer.u64(self.run)?;
+        writer.u64(self.started)?;
+        writer.u64(self.wchar)?;
+        writer.text(self.program)?;
+        writer.text(self.arguments)?;
+        Some(writer.at)
+    }
+
+    /// Reads a payload.
+    pub fn decode(payload: &'a [u8]) -> Result<Hello<'a>, WireError> {
+        let mut r = Reader(payload);
+        let mut read = || {
+            Some(Hello {
+                pid: r.u32()?,
+                ppid: r.u32()?,
+                uid: r.u32()?,
+                run: r.u64()?,
+                started: r.u64()?,
+                wchar: r.u64()?,
+                program: r.text()?,
+                arguments: r.text()?,
+            })
+        };
+        read().ok_or(WireError::Length(payload.len() as u32))
+    }
+}
+
+/// Which file an identity means: sent once per file and process, before the first event about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileRecord<'a> {
+    /// Device (`st_dev`).
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Size in bytes when it was first met.
+    pub size: u64,
+    /// Preferred I/O size (`st_blksize`), in bytes.
+    pub block: u32,
+    /// `st_mode`.
+    pub mode: u32,
+    /// Absolute path, possibly cut short; empty when there is none.
+    pub path: &'a [u8],
+}
+
+impl<'a> FileRecord<'a> {
+    /// Writes the payload into `out` and returns its length in bytes, or None if it does not fit.
+    pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
+        let mut writer = Writer { out, at: 0 };
+        writer.u64(self.dev)?;
+        writer.u64(self.ino)?;
+        writer.u64(self.size)?;
+        writer.u32(self.block)?;
+        writer.u32(self.mode)?;
+        writer.text(self.path)?;
+        Some(writer.at)
+    }
+
+    /// Reads a payload.
+    pub fn decode(payload: &'a [u8]) -> Result<FileRecord<'a>, WireError> {
+        let mut r = Reader(payload);
+        let mut read = || {
+            Some(FileRecord {
+                dev: r.u64()?,
+                ino: r.u64()?,
+                size: r.u64()?,
+                block: r.u32()?,
+                mode: r.u32()?,
+                path: r.text()?,
+            })
+        };
+        read().ok_or(WireError::Length(payload.len() as u32))
+    }
+}
+
+/// How a session ended, as far as the process could tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ended {
+    /// exit or return from main.
+    Exit = 1,
+    /// _exit, _Exit or quick_exit.
+    QuickExit = 2,
+    /// About to replace itself by exec; another session follows if that succeeds.
+    Exec = 3,
+    /// abort.
+    Abort = 4,
+}
+
+/// Last words of a session. A process that was killed sends none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goodbye {
+    /// How the session ended.
+    pub ended: Ended,
+    /// When, in ns of CLOCK_MONOTONIC.
+    pub at: u64,
+    /// `wchar` of /proc/self/io at that moment, in bytes, or [`UNKNOWN_WCHAR`].
+    pub wchar: u64,
+    /// Bytes still pending in streams, which the C library writes after this message.
+    pub pending: u64,
+    /// Calls that passed through without being recorded: signal handlers inside a hook, for instance.
+    pub unseen: u64,
+}
+
+impl Goodbye {
+    /// Writes the payload into `out` and returns its length in bytes, or None if it does not fit.
+    pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
+        let mut writer = Writer { out, at: 0 };
+        writer.u32(self.ended as u32)?;
+        writer.u64(self.at)?;
+        writer.u64(self.wchar)?;
+        writer.u64(self.pending)?;
+        writer.u64(self.unseen)?;
+        Some(writer.at)
+    }
+
+    /// Reads a payload.
+    pub fn decode(payload: &[u8]) -> Result<Goodbye, WireError> {
+        let mut r = Reader(payload);
+        let mut read = || {
+            let ended = match r.u32()? {
+                1 => Ended::Exit,
+                2 => Ended::QuickExit,
+                3 => Ended::Exec,
+                4 => Ended::Abort,
+                _ => return None,
+            };
+            Some(Goodbye { ended, at: r.u64()?, wchar: r.u64()?, pending: r.u64()?, unseen: r.u64()? })
+        };
+        read().ok_or(WireError::Length(payload.len() as u32))
+    }
+}
+
+/// Appends little-endian fields to a slice; None when the slice is full.
+struct Writer<'a> {
+    out: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn bytes(&mut self, bytes: &[u8]) -> Option<()> {
+        let end = self.at.checked_add(bytes.len())?;
+        self.out.get_mut(self.at..end)?.copy_from_slice(bytes);
+        self.at = end;
+        Some(())
+    }
+
+    fn u32(&mut self, value: u32) -> Option<()> {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> Option<()> {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    /// A length of two bytes, then the bytes.
+    fn text(&mut self, text: &[u8]) -> Option<()> {
+        let len = u16::try_from(text.len()).ok()?;
+        self.bytes(&len.to_le_bytes())?;
+        self.bytes(text)
+    }
+}
+
+/// Takes little-endian fields off the front of a slice; None when it runs out.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.bytes(2)?.try_into().ok().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.bytes(4)?.try_into().ok().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.bytes(8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let len = self.u16()?;
+        self.bytes(len as usize)
+    }
+}
