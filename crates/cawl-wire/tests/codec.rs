@@ -1,7 +1,8 @@
 //! Every message survives a round trip, and no bytes at all make the readers panic.
 
 use cawl_wire::{
-    EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, WireError, flag,
+    EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, WireError,
+    flag,
 };
 use proptest::prelude::*;
 
@@ -86,7 +87,11 @@ fn goodbye_round_trip() {
         let len = goodbye.encode(&mut out).unwrap();
         assert_eq!(Goodbye::decode(&out[..len]), Ok(goodbye));
     }
-    assert!(Goodbye { ended: Ended::Exit, at: 0, wchar: 0, pending: 0, unseen: 0 }.encode(&mut out[..8]).is_none());
+    assert!(
+        Goodbye { ended: Ended::Exit, at: 0, wchar: 0, pending: 0, unseen: 0 }
+            .encode(&mut out[..8])
+            .is_none()
+    );
 }
 
 #[test]

@@ -1,0 +1,92 @@
+//! What an event means for the models: which calls have a modelled cost, which only change state.
+
+use cawl_wire::{Event, FileKind, Op, flag};
+
+/// How an event is to be treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Its cost is predicted and compared.
+    Cost,
+    /// It changes what the models know (positions, sizes, names), at a cost nobody asks about.
+    Effect,
+    /// It writes to something that has no page cache: a pipe, terminal or socket. Counted in coverage.
+    Elsewhere,
+    /// It dirties a regular file in a way the models have no law for. Reported.
+    Unmodelled,
+}
+
+/// How `event` is to be treated.
+pub fn classify(event: &Event) -> Class {
+    use Op::*;
+    match event.op {
+        Write | Pwrite | Writev | Pwritev | StreamWrite | StreamFlush | StreamClose | StreamSeek => {
+            match event.kind {
+                FileKind::Regular if event.op == StreamSeek && event.flushed() == Some(0) => Class::Effect,
+                FileKind::Regular if event.op == StreamSeek && event.flushed().is_none() => Class::Effect,
+                FileKind::Regular => Class::Cost,
+                _ => Class::Elsewhere,
+            }
+        }
+        CopyRange | Sendfile | Splice | AioWrite | MmapWrite => match event.kind {
+            FileKind::Regular => Class::Unmodelled,
+            _ => Class::Elsewhere,
+        },
+        StreamExit => match event.kind {
+            FileKind::Regular => Class::Effect,
+            _ => Class::Elsewhere,
+        },
+        Fsync | Fdatasync | Sync | Syncfs | SyncRange | Msync => Class::Cost,
+        Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen | Read | Pread
+        | StreamRead | Fork | Spawn | Exec => Class::Effect,
+    }
+}
+
+/// Bytes that the call handed to the kernel to be written. A stream call counts what left its buffer, or
+/// what it accepted if nobody looked at the buffer.
+pub fn kernel_bytes(event: &Event) -> u64 {
+    use Op::*;
+    let returned = event.returned.max(0) as u64;
+    match event.op {
+        Write | Pwrite | Writev | Pwritev | CopyRange | Sendfile | Splice | AioWrite | MmapWrite => returned,
+        StreamWrite => event.flushed().unwrap_or(returned),
+        StreamFlush | StreamSeek | StreamClose => event.flushed().unwrap_or(0),
+        StreamExit => u64::from(event.pending_before),
+        _ => 0,
+    }
+}
+
+/// Bytes of [`kernel_bytes`] that the kernel counts in `wchar` of /proc/PID/io: not splice, not
+/// reflinks (`aux` is 1), not stores to mappings.
+pub fn wchar_bytes(event: &Event) -> u64 {
+    match event.op {
+        Op::Splice | Op::MmapWrite | Op::AioWrite => 0,
+        Op::CopyRange if event.aux == 1 => 0,
+        _ => kernel_bytes(event),
+    }
+}
+
+/// True when the data must be on the device before the call returns.
+pub fn is_synchronous(event: &Event) -> bool {
+    event.has(flag::SYNC | flag::DSYNC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_to_pipes_are_not_the_models_business() {
+        let mut event = Event::new(Op::Write);
+        event.kind = FileKind::Fifo;
+        assert_eq!(classify(&event), Class::Elsewhere);
+        event.kind = FileKind::Regular;
+        assert_eq!(classify(&event), Class::Cost);
+    }
+
+    #[test]
+    fn failed_calls_wrote_nothing() {
+        let mut event = Event::new(Op::Write);
+        (event.requested, event.returned) = (4096, -1);
+        assert_eq!(kernel_bytes(&event), 0);
+    }
+}

@@ -1,0 +1,176 @@
+//! What every cost model is, and the list of them.
+//!
+//! A model is a machine that is shown the program's calls one after another. Before it learns how long a
+//! call took, it says how long it should take ([`CostModel::step`]); between calls it is told that time
+//! passes ([`CostModel::advance`]). It has no other source of time, and never looks at an event's
+//! duration in `step`.
+
+pub mod naive;
+
+use cawl_wire::Event;
+use serde::{Deserialize, Serialize};
+
+use crate::profile::HostProfile;
+use crate::units::{Bytes, Nanos, Rate, Time};
+
+/// A model of what writes cost.
+pub trait CostModel: Send {
+    /// Its name on the command line and in reports.
+    fn name(&self) -> &'static str;
+
+    /// Predicts the cost of a call and takes over its effects, as if it took as long as predicted.
+    ///
+    /// `event.start` is the model's own time: in lockstep the observed start, in open loop the end of
+    /// the thread's previous call as predicted, plus think time. Calls of other threads may overlap, so
+    /// starts arrive in order but a call may begin before another's predicted end. None: the model has
+    /// no opinion on the cost of this call (its effects still count).
+    ///
+    /// Must not read `event.duration`.
+    fn step(&mut self, event: &Event) -> Option<Prediction>;
+
+    /// Lets time pass up to `to`: the flusher works, pages expire. A moment in the past does nothing.
+    /// Advancing in many small steps or one large one comes to the same, up to rounding.
+    fn advance(&mut self, to: Time);
+
+    /// Lockstep only: the call just stepped is over and `event.duration` tells how long it really took.
+    fn settle(&mut self, _event: &Event) {}
+
+    /// The dirty limits of the machine are now these.
+    fn set_limits(&mut self, limits: DirtyLimits);
+
+    /// Where the modelled machine stands, at the time it was last stepped or advanced to.
+    fn state(&self) -> ModelState;
+
+    /// An independent copy, for looking ahead without touching this one.
+    fn fork(&self) -> Box<dyn CostModel>;
+}
+
+/// The kernel's two dirty limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirtyLimits {
+    /// Above it the flusher works in the background (`nr_dirty_background_threshold`), in bytes.
+    pub background: Bytes,
+    /// What dirty bytes are kept below by throttling writers (`nr_dirty_threshold`), in bytes.
+    pub hard: Bytes,
+}
+
+impl DirtyLimits {
+    /// Midpoint of the two, where throttling begins: `dirty_freerun_ceiling` in mm/page-writeback.c, and
+    /// what the CAWL paper calls the setpoint (§4.4).
+    pub const fn freerun(self) -> Bytes {
+        Bytes((self.background.0 + self.hard.0) / 2)
+    }
+}
+
+/// What a call should cost, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Its whole cost.
+    pub cost: Nanos,
+    /// What determined most of it.
+    pub state: CallState,
+    /// Where the time goes; the parts add up to `cost`.
+    pub parts: CostParts,
+    /// Modelled dirty bytes (dirty and under writeback) when the call ends.
+    pub dirty: Bytes,
+    /// 10th and 90th percentile of the cost, where the profile's uncertainties allow to tell.
+    pub interval: Option<(Nanos, Nanos)>,
+}
+
+/// The regime a call ran in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallState {
+    /// Into the page cache, nothing in the way.
+    #[default]
+    Free,
+    /// Into the page cache while the flusher writes back.
+    Flush,
+    /// Held back by the kernel because too much is dirty.
+    Throttle,
+    /// Waited for the device: O_SYNC, O_DIRECT, fsync and relatives.
+    Sync,
+    /// Only into the stream's buffer in user space.
+    Buffered,
+}
+
+impl CallState {
+    /// All of them, in the order of reports.
+    pub const ALL: [CallState; 5] =
+        [CallState::Free, CallState::Flush, CallState::Throttle, CallState::Sync, CallState::Buffered];
+
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CallState::Free => "free",
+            CallState::Flush => "flush",
+            CallState::Throttle => "throttle",
+            CallState::Sync => "sync",
+            CallState::Buffered => "buffered",
+        }
+    }
+}
+
+/// The parts of a call's cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct CostParts {
+    /// Fixed cost of entering the kernel (or the C library).
+    pub call: Nanos,
+    /// Copying into the stream's buffer in user space.
+    pub stream: Nanos,
+    /// Copying into the page cache, page allocation included.
+    pub copy: Nanos,
+    /// Pauses imposed by the kernel's throttling.
+    pub throttle: Nanos,
+    /// Waiting for the device: transfer, seek, flush, journal.
+    pub device: Nanos,
+}
+
+impl CostParts {
+    /// Sum of the parts.
+    pub fn total(&self) -> Nanos {
+        self.call + self.stream + self.copy + self.throttle + self.device
+    }
+}
+
+/// The regime of the whole machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// No writeback going on.
+    #[default]
+    Free,
+    /// The flusher works in the background.
+    Flush,
+    /// Writers are being throttled.
+    Throttle,
+}
+
+/// Where the modelled machine stands.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ModelState {
+    /// The moment this is true of.
+    pub time: Time,
+    /// Dirty bytes, those under writeback included.
+    pub dirty: Bytes,
+    /// The regime.
+    pub phase: Phase,
+    /// The limits in force.
+    pub limits: DirtyLimits,
+    /// Rate at which dirty pages are being cleaned, if they are.
+    pub writeback: Option<Rate>,
+    /// Rate at which writers are let through, if they are throttled.
+    pub throttled: Option<Rate>,
+}
+
+/// Names of the models, in the order of reports; the first is the one that states and advice come from.
+pub const MODELS: &[&str] = &["naive"];
+
+/// The model of this name, for this machine.
+pub fn build(name: &str, profile: &HostProfile) -> Option<Box<dyn CostModel>> {
+    Some(match name {
+        "naive" => Box::new(naive::Naive::new(profile)),
+        _ => return None,
+    })
+}

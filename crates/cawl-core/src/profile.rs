@@ -1,0 +1,266 @@
+//! A host profile: every constant the models need to know about a machine.
+//!
+//! Stored as TOML, one table per group, each constant with its value, the 10th and 90th percentile where
+//! known, and the number of samples behind it. Units are in the documentation of each field and are the
+//! same everywhere: bytes per second, nanoseconds, bytes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::DirtyLimits;
+use crate::units::{Bytes, Nanos, Rate};
+
+/// Version of the profile file this code writes.
+pub const PROFILE_SCHEMA: u32 = 1;
+
+/// A constant with what is known about its uncertainty.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured<T> {
+    /// Best estimate.
+    pub value: T,
+    /// 10th percentile, in the unit of the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p10: Option<T>,
+    /// 90th percentile, in the unit of the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p90: Option<T>,
+    /// How many samples it rests on; 0 for a default.
+    #[serde(default)]
+    pub samples: u32,
+}
+
+impl<T> Measured<T> {
+    /// A figure that nobody measured on this machine.
+    pub const fn assumed(value: T) -> Measured<T> {
+        Measured { value, p10: None, p90: None, samples: 0 }
+    }
+}
+
+/// Where a profile's constants come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Defaults: nothing was measured here.
+    Uncalibrated,
+    /// Measured by `cawl-cli calibrate`.
+    Calibrated,
+    /// Derived from recorded runs by `cawl-cli fit`.
+    Fitted,
+    /// Learned from observed calls.
+    Learned,
+}
+
+/// Every calibrated constant of a machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostProfile {
+    /// Version of the file, [`PROFILE_SCHEMA`].
+    pub schema: u32,
+    /// What the profile calls itself, in reports.
+    pub name: String,
+    /// Where the constants come from.
+    pub origin: Origin,
+    /// When it was made, in seconds since 1970-01-01 UTC; None if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<u64>,
+    /// Page cache and user-space memory.
+    pub memory: MemoryConstants,
+    /// The device and its filesystem.
+    pub device: DeviceConstants,
+    /// Fixed costs of calls.
+    pub calls: CallConstants,
+    /// Settings of the kernel.
+    pub kernel: KernelSettings,
+}
+
+/// Memory bandwidths, in bytes per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryConstants {
+    /// Copy into a stream's buffer in user space (`bw_mem`).
+    pub stream: Measured<Rate>,
+    /// Page-cache write of fresh pages while the flusher is idle (`bw_ram`).
+    pub fresh: Measured<Rate>,
+    /// The same while the memory behind the pages is cold (`bw_ram_cold`): a virtual machine whose host
+    /// took it back. None: never seen on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold: Option<Measured<Rate>>,
+    /// Page-cache write over pages that are already cached (`bw_redirty`).
+    pub cached: Measured<Rate>,
+    /// Factor on `fresh` and `cached` while the flusher works (`bg_coeff`), between 0 and 1.
+    pub flush_factor: Measured<f64>,
+}
+
+/// The device and its filesystem: rates in bytes per second, times in nanoseconds, sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceConstants {
+    /// Large direct writes (`bw_dev`).
+    pub write: Measured<Rate>,
+    /// Large direct reads (`bw_rdev`).
+    pub read: Measured<Rate>,
+    /// Rate at which the flusher cleans pages (`bw_writeback`); not the direct rate.
+    pub writeback: Measured<Rate>,
+    /// Fixed cost of a synchronous write, beyond the transfer (`sc_sw`).
+    pub sync_call: Measured<Nanos>,
+    /// Fixed cost of fsync with something to write: journal commit and device cache flush (`sc_fsync`).
+    pub fsync: Measured<Nanos>,
+    /// Extra cost of a synchronous access away from the previous one (`sk`).
+    pub seek: Measured<Nanos>,
+    /// Logical block size (`bs`), in bytes.
+    pub block: Bytes,
+}
+
+/// Fixed costs of calls, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallConstants {
+    /// A write into the page cache (`sc_w`).
+    pub write: Measured<Nanos>,
+    /// A stream call that stays in its buffer.
+    pub stream: Measured<Nanos>,
+}
+
+/// Settings of the kernel that the models mirror.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelSettings {
+    /// Dirty limits, in bytes.
+    pub limits: DirtyLimits,
+    /// Age at which dirty data is written back (`dirty_expire_centisecs`), in ns.
+    pub expire: Nanos,
+    /// Interval of the periodic flusher (`dirty_writeback_centisecs`), in ns; 0 disables it.
+    pub wakeup: Nanos,
+    /// Page size, in bytes.
+    pub page: Bytes,
+    /// Default size of a stream's buffer (`bf`, `st_blksize`), in bytes.
+    pub stream_buffer: Bytes,
+    /// Timer ticks per second (CONFIG_HZ).
+    pub hz: u32,
+    /// Number of processors online.
+    pub cpus: u32,
+}
+
+/// Why a profile could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Not TOML, or a field is missing, unknown or out of range.
+    #[error("the profile cannot be read: {0}")]
+    Syntax(#[from] toml::de::Error),
+    /// Written by a later version.
+    #[error("the profile has schema {0}, this program reads up to {PROFILE_SCHEMA}; use a newer cawl-cli")]
+    Schema(u32),
+    /// A combination of values that no machine has.
+    #[error("the profile makes no sense: {0}")]
+    Nonsense(&'static str),
+}
+
+impl HostProfile {
+    /// Figures of an ordinary machine, for when nobody measured this one: order of magnitude only. The
+    /// page-cache figures are what MODEL.md §4 reports for a 6.18 kernel, halved for modesty; the device
+    /// is a SATA disk of solid state.
+    pub fn uncalibrated() -> HostProfile {
+        HostProfile {
+            schema: PROFILE_SCHEMA,
+            name: "uncalibrated".to_owned(),
+            origin: Origin::Uncalibrated,
+            created: None,
+            memory: MemoryConstants {
+                stream: Measured::assumed(Rate::mb_per_second(8_000.0)),
+                fresh: Measured::assumed(Rate::mb_per_second(2_000.0)),
+                cold: None,
+                cached: Measured::assumed(Rate::mb_per_second(3_500.0)),
+                flush_factor: Measured::assumed(0.8),
+            },
+            device: DeviceConstants {
+                write: Measured::assumed(Rate::mb_per_second(500.0)),
+                read: Measured::assumed(Rate::mb_per_second(500.0)),
+                writeback: Measured::assumed(Rate::mb_per_second(400.0)),
+                sync_call: Measured::assumed(Nanos::millis(0.1)),
+                fsync: Measured::assumed(Nanos::millis(1.0)),
+                seek: Measured::assumed(Nanos::ZERO),
+                block: Bytes(4096),
+            },
+            calls: CallConstants {
+                write: Measured::assumed(Nanos::new(400.0)),
+                stream: Measured::assumed(Nanos::new(25.0)),
+            },
+            kernel: KernelSettings {
+                limits: DirtyLimits { background: Bytes::mib(800), hard: Bytes::mib(1600) },
+                expire: Nanos::seconds(30.0),
+                wakeup: Nanos::seconds(5.0),
+                page: Bytes(4096),
+                stream_buffer: Bytes(4096),
+                hz: 250,
+                cpus: 1,
+            },
+        }
+    }
+
+    /// Reads a profile and checks that a machine could have it.
+    pub fn from_toml(text: &str) -> Result<HostProfile, ProfileError> {
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+        }
+        let Version { schema } = toml::from_str(text)?;
+        if schema > PROFILE_SCHEMA {
+            return Err(ProfileError::Schema(schema));
+        }
+        let profile: HostProfile = toml::from_str(text)?;
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// The profile as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Refuses combinations of values that no machine has.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        let kernel = &self.kernel;
+        let sane = [
+            (kernel.limits.background < kernel.limits.hard, "background limit is not below the hard limit"),
+            (!kernel.page.is_zero(), "page size is zero"),
+            (!self.device.block.is_zero(), "block size is zero"),
+            (!kernel.stream_buffer.is_zero(), "stream buffer is empty"),
+            (kernel.hz > 0, "hz is zero"),
+            (
+                self.memory.flush_factor.value > 0.0 && self.memory.flush_factor.value <= 1.0,
+                "flush_factor is not between 0 and 1",
+            ),
+        ];
+        match sane.iter().find(|(holds, _)| !holds) {
+            Some((_, why)) => Err(ProfileError::Nonsense(why)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn toml_round_trip() {
+        let profile = HostProfile::uncalibrated();
+        assert_eq!(HostProfile::from_toml(&profile.to_toml()).unwrap(), profile);
+    }
+
+    #[test]
+    fn bad_profiles_are_refused_with_a_reason() {
+        let good = HostProfile::uncalibrated().to_toml();
+        let later = good.replace("schema = 1", "schema = 99");
+        assert!(HostProfile::from_toml(&later).unwrap_err().to_string().contains("newer"));
+        let unknown = format!("{good}\nsurprise = 1\n");
+        assert!(HostProfile::from_toml(&unknown).unwrap_err().to_string().contains("surprise"));
+        let negative = good.replace("hz = 250", "hz = -1");
+        assert!(HostProfile::from_toml(&negative).is_err());
+        let mut upside_down = HostProfile::uncalibrated();
+        upside_down.kernel.limits.background = Bytes::mib(10_000);
+        assert!(
+            HostProfile::from_toml(&upside_down.to_toml()).unwrap_err().to_string().contains("background")
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! What a trace is made of: the same records whether they come live from a program, from a trace file
+//! or from an importer.
+
+use cawl_wire::Event;
+use serde::{Deserialize, Serialize};
+
+use crate::model::DirtyLimits;
+use crate::profile::HostProfile;
+use crate::units::{Bytes, Time};
+
+/// One entry of a trace, in the order in which the analysis takes them.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// Facts about the machine, at the start and whenever more become known.
+    Host(Box<HostFacts>),
+    /// The profile in use when the trace was taken.
+    Profile(Box<HostProfile>),
+    /// A process image began to be traced.
+    Session(Session),
+    /// Which file an identity means.
+    File(FileFacts),
+    /// A call.
+    Event(Event),
+    /// The kernel's own counters.
+    Sample(Sample),
+    /// A session ended.
+    End(SessionEnd),
+    /// How the program that the run was about ended.
+    Outcome(Outcome),
+    /// Something the reader of a report must know.
+    Note(String),
+}
+
+/// A process image that is traced: from the start (or exec) of a program to its end (or exec).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Number of the session within the trace.
+    pub id: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Parent's process id.
+    pub ppid: u32,
+    /// When it began.
+    pub started: Time,
+    /// `wchar` of /proc/PID/io at that moment, in bytes.
+    pub wchar: Option<u64>,
+    /// Name the program was started by.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndKind {
+    /// exit or return from main.
+    Exit,
+    /// _exit, _Exit or quick_exit.
+    QuickExit,
+    /// Replaced itself by exec.
+    Exec,
+    /// abort.
+    Abort,
+    /// The connection ended without a word: killed, crashed, or left by a raw system call.
+    Vanished,
+    /// Still running when the report was made.
+    Running,
+}
+
+/// A session's end and what it missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionEnd {
+    /// Number of the session within the trace.
+    pub id: u32,
+    /// When.
+    pub at: Time,
+    /// How.
+    pub how: EndKind,
+    /// Last known `wchar` of /proc/PID/io, in bytes; what streams still held at exit is not in it.
+    pub wchar: Option<u64>,
+    /// Events that were recorded but could not be sent.
+    pub dropped: u64,
+    /// Calls that passed through unrecorded.
+    pub unseen: u64,
+}
+
+/// How the program that a run was about ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Process id.
+    pub pid: u32,
+    /// Exit status, if it exited.
+    pub code: Option<i32>,
+    /// Signal number, if a signal killed it.
+    pub signal: Option<i32>,
+}
+
+/// A file, by identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFacts {
+    /// Device (`st_dev`).
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Size in bytes when it was first met.
+    pub size: Bytes,
+    /// Preferred I/O size (`st_blksize`), in bytes.
+    pub block: u32,
+    /// `st_mode`.
+    pub mode: u32,
+    /// Path, as far as known.
+    pub path: String,
+}
+
+/// The kernel's counters at one moment, from /proc/vmstat; all in pages except the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When the sample was taken.
+    pub time: Time,
+    /// `nr_dirty`.
+    pub dirty: u64,
+    /// `nr_writeback`.
+    pub writeback: u64,
+    /// `nr_dirty_background_threshold`.
+    pub background: u64,
+    /// `nr_dirty_threshold`.
+    pub hard: u64,
+    /// `nr_written`, counted since boot.
+    pub written: u64,
+    /// `nr_dirtied`, counted since boot.
+    pub dirtied: u64,
+}
+
+impl Sample {
+    /// Dirty bytes, those under writeback included.
+    pub const fn dirty_bytes(&self, page: Bytes) -> Bytes {
+        Bytes((self.dirty + self.writeback).saturating_mul(page.0))
+    }
+
+    /// The limits in force.
+    pub const fn limits(&self, page: Bytes) -> DirtyLimits {
+        DirtyLimits {
+            background: Bytes(self.background.saturating_mul(page.0)),
+            hard: Bytes(self.hard.saturating_mul(page.0)),
+        }
+    }
+}
+
+/// What a replay on another machine needs to know of the one that was traced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Kernel release, as uname gives it.
+    pub kernel: String,
+    /// Host name.
+    pub host: String,
+    /// Timer ticks per second (CONFIG_HZ), if the kernel's configuration says.
+    pub hz: Option<u32>,
+    /// Processors online.
+    pub cpus: u32,
+    /// Page size, in bytes.
+    pub page: u64,
+    /// Total memory, in bytes.
+    pub memory: Bytes,
+    /// Available memory when tracing began, in bytes.
+    pub available: Bytes,
+    /// Background limit when tracing began, in bytes.
+    pub background: Bytes,
+    /// Hard limit when tracing began, in bytes.
+    pub hard: Bytes,
+    /// `vm.dirty_*` settings by name, as /proc/sys/vm shows them.
+    pub dirty_settings: Vec<(String, u64)>,
+    /// Wall-clock time when tracing began, in seconds since 1970-01-01 UTC.
+    pub wall_clock: u64,
+    /// CLOCK_MONOTONIC at that moment.
+    pub started: Time,
+    /// The filesystems that traced files lie on, or might.
+    pub filesystems: Vec<Filesystem>,
+}
+
+/// A mounted filesystem and the device under it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filesystem {
+    /// Device number (`st_dev`) of files on it.
+    pub dev: u64,
+    /// Mount point.
+    pub mount: String,
+    /// Type: ext4, xfs, tmpfs…
+    pub kind: String,
+    /// Mount options.
+    pub options: String,
+    /// The device as the kernel names it: vda, nvme0n1p2, loop0…; empty where there is none.
+    pub device: String,
+    /// Logical block size of the device, in bytes.
+    pub block: Option<u64>,
+    /// True for disks with moving heads.
+    pub rotational: Option<bool>,
+    /// True if the device has a volatile write cache.
+    pub write_cache: Option<bool>,
+    /// I/O scheduler.
+    pub scheduler: Option<String>,
+}

@@ -1,0 +1,365 @@
+//! Quantities with their units in the type, so that wrong algebra does not compile.
+//!
+//! `Bytes / Rate = Nanos`, `Rate * Nanos = Bytes`, `Time - Time = Nanos`. A [`Nanos`] is never NaN,
+//! negative or infinite, and a [`Rate`] is always positive and finite: both constructors see to it, so
+//! no prediction built from them can be anything else.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, Mul, Sub};
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// No bytes.
+    pub const ZERO: Bytes = Bytes(0);
+
+    /// `n` KiB.
+    pub const fn kib(n: u64) -> Bytes {
+        Bytes(n << 10)
+    }
+
+    /// `n` MiB.
+    pub const fn mib(n: u64) -> Bytes {
+        Bytes(n << 20)
+    }
+
+    /// This less `other`, or zero.
+    pub const fn saturating_sub(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_sub(other.0))
+    }
+
+    /// True for zero.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// As a float, for ratios.
+    pub const fn as_f64(self) -> f64 {
+        self.0 as f64
+    }
+
+    /// A fractional count, rounded down; NaN and negative counts are zero.
+    pub const fn from_f64(bytes: f64) -> Bytes {
+        Bytes(bytes as u64)
+    }
+}
+
+impl Add for Bytes {
+    type Output = Bytes;
+    fn add(self, other: Bytes) -> Bytes {
+        Bytes(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Bytes) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Bytes>>(iter: I) -> Bytes {
+        iter.fold(Bytes::ZERO, Add::add)
+    }
+}
+
+impl Div<Rate> for Bytes {
+    type Output = Nanos;
+    fn div(self, rate: Rate) -> Nanos {
+        Nanos::new(self.as_f64() / rate.0 * 1e9)
+    }
+}
+
+impl fmt::Display for Bytes {
+    /// Binary multiples, four significant digits: `4 KiB`, `1.25 GiB`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let mut value = self.as_f64();
+        let mut unit = 0;
+        while value >= 1024.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        f.pad(&format!("{} {}", significant(value), UNITS[unit]))
+    }
+}
+
+/// A span of time in nanoseconds, fractions included; finite and not negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct Nanos(f64);
+
+impl Nanos {
+    /// No time.
+    pub const ZERO: Nanos = Nanos(0.0);
+    /// The longest span: 584 years, the range of a 64-bit count.
+    pub const MAX: Nanos = Nanos(u64::MAX as f64);
+
+    /// A span of `ns` nanoseconds. NaN and negative values are zero, values over [`Nanos::MAX`] are that.
+    pub const fn new(ns: f64) -> Nanos {
+        if ns > 0.0 { if ns < Nanos::MAX.0 { Nanos(ns) } else { Nanos::MAX } } else { Nanos::ZERO }
+    }
+
+    /// A span of `s` seconds.
+    pub const fn seconds(s: f64) -> Nanos {
+        Nanos::new(s * 1e9)
+    }
+
+    /// A span of `ms` milliseconds.
+    pub const fn millis(ms: f64) -> Nanos {
+        Nanos::new(ms * 1e6)
+    }
+
+    /// In nanoseconds.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+
+    /// In seconds.
+    pub const fn as_seconds(self) -> f64 {
+        self.0 / 1e9
+    }
+
+    /// This less `other`, or zero.
+    pub const fn saturating_sub(self, other: Nanos) -> Nanos {
+        Nanos::new(self.0 - other.0)
+    }
+
+    /// The longer of two.
+    pub const fn max(self, other: Nanos) -> Nanos {
+        if self.0 >= other.0 { self } else { other }
+    }
+
+    /// The shorter of two.
+    pub const fn min(self, other: Nanos) -> Nanos {
+        if self.0 <= other.0 { self } else { other }
+    }
+}
+
+impl<'de> Deserialize<'de> for Nanos {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Nanos, D::Error> {
+        let ns = f64::deserialize(from)?;
+        if ns.is_finite() && ns >= 0.0 {
+            Ok(Nanos::new(ns))
+        } else {
+            Err(serde::de::Error::custom("a span of time must be zero or more nanoseconds"))
+        }
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos::new(self.0 + other.0)
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Nanos) {
+        *self = *self + other;
+    }
+}
+
+impl Mul<f64> for Nanos {
+    type Output = Nanos;
+    fn mul(self, factor: f64) -> Nanos {
+        Nanos::new(self.0 * factor)
+    }
+}
+
+impl Div for Nanos {
+    type Output = f64;
+    fn div(self, other: Nanos) -> f64 {
+        self.0 / other.0
+    }
+}
+
+impl Sum for Nanos {
+    fn sum<I: Iterator<Item = Nanos>>(iter: I) -> Nanos {
+        iter.fold(Nanos::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Nanos {
+    /// Decimal multiples, four significant digits: `140 ns`, `1.9 µs`, `12.5 s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            ns if ns < 1e3 => (ns, "ns"),
+            ns if ns < 1e6 => (ns / 1e3, "µs"),
+            ns if ns < 1e9 => (ns / 1e6, "ms"),
+            ns => (ns / 1e9, "s"),
+        };
+        f.pad(&format!("{} {unit}", significant(value)))
+    }
+}
+
+/// A rate in bytes per second; positive and finite.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct Rate(f64);
+
+impl Rate {
+    /// The slowest rate: one byte a second.
+    pub const MIN: Rate = Rate(1.0);
+    /// The fastest rate: one petabyte a second.
+    pub const MAX: Rate = Rate(1e15);
+
+    /// A rate of `b` bytes per second, kept between [`Rate::MIN`] and [`Rate::MAX`]; NaN is the slowest.
+    pub const fn per_second(b: f64) -> Rate {
+        if b > Rate::MIN.0 { if b < Rate::MAX.0 { Rate(b) } else { Rate::MAX } } else { Rate::MIN }
+    }
+
+    /// A rate of `mb` million bytes per second.
+    pub const fn mb_per_second(mb: f64) -> Rate {
+        Rate::per_second(mb * 1e6)
+    }
+
+    /// In bytes per second.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+
+    /// The slower of two.
+    pub const fn min(self, other: Rate) -> Rate {
+        if self.0 <= other.0 { self } else { other }
+    }
+
+    /// The faster of two.
+    pub const fn max(self, other: Rate) -> Rate {
+        if self.0 >= other.0 { self } else { other }
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Rate, D::Error> {
+        let b = f64::deserialize(from)?;
+        if (Rate::MIN.0..=Rate::MAX.0).contains(&b) {
+            Ok(Rate(b))
+        } else {
+            Err(serde::de::Error::custom("a rate must be between 1 and 1e15 bytes per second"))
+        }
+    }
+}
+
+impl Mul<f64> for Rate {
+    type Output = Rate;
+    fn mul(self, factor: f64) -> Rate {
+        Rate::per_second(self.0 * factor)
+    }
+}
+
+impl Mul<Nanos> for Rate {
+    type Output = Bytes;
+    fn mul(self, span: Nanos) -> Bytes {
+        Bytes::from_f64(self.0 * span.as_seconds())
+    }
+}
+
+impl Div for Rate {
+    type Output = f64;
+    fn div(self, other: Rate) -> f64 {
+        self.0 / other.0
+    }
+}
+
+impl fmt::Display for Rate {
+    /// Decimal multiples, as disks are sold: `343 MB/s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            b if b < 1e3 => (b, "B/s"),
+            b if b < 1e6 => (b / 1e3, "kB/s"),
+            b if b < 1e9 => (b / 1e6, "MB/s"),
+            b => (b / 1e9, "GB/s"),
+        };
+        f.pad(&format!("{} {unit}", significant(value)))
+    }
+}
+
+/// A moment, in nanoseconds of the clock that the events carry (CLOCK_MONOTONIC when traced live).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// The span since `earlier`, or zero if that is later.
+    pub const fn since(self, earlier: Time) -> Nanos {
+        Nanos::new(self.0.saturating_sub(earlier.0) as f64)
+    }
+}
+
+impl Add<Nanos> for Time {
+    type Output = Time;
+    /// Rounded to the nearest nanosecond.
+    fn add(self, span: Nanos) -> Time {
+        Time(self.0.saturating_add(span.0.round() as u64))
+    }
+}
+
+impl Sub for Time {
+    type Output = Nanos;
+    fn sub(self, earlier: Time) -> Nanos {
+        self.since(earlier)
+    }
+}
+
+/// Up to four significant digits, without trailing zeros.
+fn significant(value: f64) -> String {
+    let digits = match value.abs() {
+        v if v >= 1000.0 => 0,
+        v if v >= 100.0 => 1,
+        v if v >= 10.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn algebra() {
+        assert_eq!(Bytes::mib(100) / Rate::per_second(Bytes::mib(50).as_f64()), Nanos::seconds(2.0));
+        assert_eq!(Rate::mb_per_second(3.0) * Nanos::seconds(2.0), Bytes(6_000_000));
+        assert_eq!(Time(5) - Time(9), Nanos::ZERO);
+        assert_eq!(Time(5) + Nanos::new(1.6), Time(7));
+        assert_eq!(Bytes(3).saturating_sub(Bytes(5)), Bytes::ZERO);
+    }
+
+    #[test]
+    fn nothing_is_nan_negative_or_infinite() {
+        for bad in [f64::NAN, f64::NEG_INFINITY, -1.0, 0.0] {
+            assert_eq!(Nanos::new(bad), Nanos::ZERO);
+            assert_eq!(Rate::per_second(bad), Rate::MIN);
+        }
+        assert_eq!(Nanos::new(f64::INFINITY), Nanos::MAX);
+        assert_eq!(Rate::per_second(f64::INFINITY), Rate::MAX);
+        assert_eq!(Nanos::MAX + Nanos::MAX, Nanos::MAX);
+    }
+
+    #[test]
+    fn human_units() {
+        assert_eq!(Bytes(4096).to_string(), "4 KiB");
+        assert_eq!(Bytes(1_342_177_280).to_string(), "1.25 GiB");
+        assert_eq!(Nanos::new(140.0).to_string(), "140 ns");
+        assert_eq!(Nanos::new(1_900.0).to_string(), "1.9 µs");
+        assert_eq!(Nanos::seconds(12.5).to_string(), "12.5 s");
+        assert_eq!(Rate::mb_per_second(343.0).to_string(), "343 MB/s");
+        assert_eq!(format!("{:>8}", Bytes(4096)), "   4 KiB");
+    }
+
+    #[test]
+    fn malformed_quantities_are_refused() {
+        assert!(serde_json::from_str::<Rate>("0").is_err());
+        assert!(serde_json::from_str::<Rate>("1e300").is_err());
+        assert!(serde_json::from_str::<Nanos>("-1").is_err());
+        assert_eq!(serde_json::from_str::<Rate>("250").unwrap(), Rate::per_second(250.0));
+    }
+}
