@@ -5,13 +5,22 @@
 //! command line feeds them from a file, through the same code, so both get the same answers bit by bit.
 #![forbid(unsafe_code)]
 
+mod accuracy;
 mod call;
+mod collect;
+mod drive;
+pub mod host_text;
 mod model;
 mod profile;
 mod record;
+mod report;
 mod units;
 
+pub use accuracy::{
+    Accuracy, AccuracySummary, NoiseFloor, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
+};
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
+pub use drive::{Analysis, Mode, UnknownModel};
 pub use model::{
     CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build, naive::Naive,
 };
@@ -20,4 +29,8 @@ pub use profile::{
     PROFILE_SCHEMA, ProfileError,
 };
 pub use record::{EndKind, FileFacts, Filesystem, HostFacts, Outcome, Record, Sample, Session, SessionEnd};
+pub use report::{
+    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport, Tally,
+    WorstCall,
+};
 pub use units::{Bytes, Nanos, Rate, Time};

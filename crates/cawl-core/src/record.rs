@@ -77,7 +77,7 @@ pub struct SessionEnd {
     pub at: Time,
     /// How.
     pub how: EndKind,
-    /// Last known `wchar` of /proc/PID/io, in bytes; what streams still held at exit is not in it.
+    /// Last known `wchar` of /proc/PID/io, in bytes, plus what streams still held at exit.
     pub wchar: Option<u64>,
     /// Events that were recorded but could not be sent.
     pub dropped: u64,

@@ -1,0 +1,418 @@
+//! Counts, while records go by, everything a report tells: bounded work and memory per call.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET};
+
+use crate::accuracy::AccuracySummary;
+use crate::call::{Class, kernel_bytes, wchar_bytes};
+use crate::drive::Mode;
+use crate::model::{CallState, Prediction};
+use crate::profile::HostProfile;
+use crate::record::{EndKind, HostFacts, Outcome, Record, Sample, Session, SessionEnd};
+use crate::report::{
+    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport, Tally,
+    WorstCall,
+};
+use crate::units::Time;
+
+/// How many of the worst calls a report lists.
+const WORST: usize = 10;
+
+/// How many files are told apart; calls on further ones are still counted in every total.
+const FILES: usize = 100_000;
+
+/// The books of one analysis.
+pub struct Collector {
+    profile: ProfileUsed,
+    created: Option<u64>,
+    models: Vec<ModelBooks>,
+    sessions: Vec<SessionBooks>,
+    /// Index of the session that a pid belongs to now.
+    by_pid: HashMap<u32, usize>,
+    files: Vec<FileBooks>,
+    by_identity: HashMap<(u64, u64), usize>,
+    /// The latest look-ups: programs tend to write to one file at a time.
+    last_file: Option<((u64, u64), usize)>,
+    last_pid: Option<(u32, usize)>,
+    files_omitted: u64,
+    calls: u64,
+    bytes: u64,
+    elsewhere: Tally,
+    unmodelled: BTreeMap<String, Tally>,
+    worst: Vec<(f64, Event, Prediction)>,
+    first: Option<Time>,
+    last: Time,
+    host: Option<HostFacts>,
+    outcome: Option<Outcome>,
+    notes: Vec<String>,
+    samples: u64,
+}
+
+struct ModelBooks {
+    name: &'static str,
+    ops: BTreeMap<Op, Sums>,
+    states: [u64; CallState::ALL.len()],
+    fingerprint: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    calls: u64,
+    bytes: u64,
+    observed_ns: u64,
+    predicted_ns: f64,
+}
+
+struct SessionBooks {
+    session: Session,
+    calls: u64,
+    seen: u64,
+    end: Option<SessionEnd>,
+}
+
+struct FileBooks {
+    identity: (u64, u64),
+    path: String,
+    ops: Vec<FileOpBooks>,
+}
+
+struct FileOpBooks {
+    op: Op,
+    calls: u64,
+    bytes: u64,
+    observed_ns: u64,
+    predicted_ns: Vec<f64>,
+    states: [u64; CallState::ALL.len()],
+}
+
+impl Collector {
+    /// Empty books for models of these names.
+    pub fn new(profile: &HostProfile, models: Vec<&'static str>) -> Collector {
+        Collector {
+            profile: ProfileUsed { name: profile.name.clone(), origin: profile.origin, age_s: None },
+            created: profile.created,
+            models: models
+                .into_iter()
+                .map(|name| ModelBooks {
+                    name,
+                    ops: BTreeMap::new(),
+                    states: Default::default(),
+                    fingerprint: FNV_OFFSET,
+                })
+                .collect(),
+            sessions: Vec::new(),
+            by_pid: HashMap::new(),
+            files: Vec::new(),
+            by_identity: HashMap::new(),
+            last_file: None,
+            last_pid: None,
+            files_omitted: 0,
+            calls: 0,
+            bytes: 0,
+            elsewhere: Tally::default(),
+            unmodelled: BTreeMap::new(),
+            worst: Vec::with_capacity(WORST + 1),
+            first: None,
+            last: Time(0),
+            host: None,
+            outcome: None,
+            notes: Vec::new(),
+            samples: 0,
+        }
+    }
+
+    /// Takes any record but a call or a sample.
+    pub fn note(&mut self, record: &Record) {
+        match record {
+            Record::Host(host) => {
+                self.profile.age_s = self.created.map(|created| host.wall_clock.saturating_sub(created));
+                self.host = Some((**host).clone());
+            }
+            Record::Session(session) => {
+                self.last_pid = None;
+                self.by_pid.insert(session.pid, self.sessions.len());
+                self.sessions.push(SessionBooks { session: session.clone(), calls: 0, seen: 0, end: None });
+            }
+            Record::File(file) => {
+                if let Some(index) = self.file((file.dev, file.ino)) {
+                    self.files[index].path.clone_from(&file.path);
+                }
+            }
+            Record::End(end) => {
+                if let Some(books) = self.sessions.iter_mut().rev().find(|books| books.session.id == end.id) {
+                    books.end = Some(*end);
+                }
+            }
+            Record::Outcome(outcome) => self.outcome = Some(*outcome),
+            Record::Note(note) => self.notes.push(note.clone()),
+            Record::Event(_) | Record::Sample(_) | Record::Profile(_) => {}
+        }
+    }
+
+    /// Takes a sample.
+    pub fn sample(&mut self, _sample: &Sample) {
+        self.samples += 1;
+    }
+
+    /// Takes a call with each model's prediction.
+    pub fn event(&mut self, event: &Event, class: Class, predictions: &[Option<Prediction>]) {
+        self.calls += 1;
+        let first = self.first.get_or_insert(Time(event.start));
+        *first = (*first).min(Time(event.start));
+        self.last = self.last.max(Time(event.end()));
+        let bytes = kernel_bytes(event);
+        if event.kind == FileKind::Regular {
+            self.bytes += bytes;
+        }
+        if let Some(index) = self.session(event.pid) {
+            self.sessions[index].calls += 1;
+            self.sessions[index].seen += wchar_bytes(event);
+        }
+        match class {
+            Class::Cost => self.cost(event, predictions),
+            Class::Elsewhere => self.elsewhere.add(bytes),
+            Class::Unmodelled => self.unmodelled.entry(event.op.name().to_owned()).or_default().add(bytes),
+            Class::Effect => {}
+        }
+    }
+
+    /// A call whose cost is compared.
+    fn cost(&mut self, event: &Event, predictions: &[Option<Prediction>]) {
+        let bytes = program_bytes(event);
+        for (books, prediction) in self.models.iter_mut().zip(predictions) {
+            let Some(prediction) = prediction else { continue };
+            let cost = prediction.cost.get();
+            books.ops.entry(event.op).or_default().add(bytes, event.duration, cost);
+            books.states[prediction.state as usize] += 1;
+            books.fingerprint = (books.fingerprint ^ cost.to_bits()).wrapping_mul(FNV_PRIME);
+        }
+        if let Some(Some(primary)) = predictions.first() {
+            self.rank(event, primary);
+        }
+        let Some(index) = self.file((event.dev, event.ino)) else { return };
+        let ops = &mut self.files[index].ops;
+        let at = match ops.iter().position(|books| books.op == event.op) {
+            Some(at) => at,
+            None => {
+                ops.push(FileOpBooks {
+                    op: event.op,
+                    calls: 0,
+                    bytes: 0,
+                    observed_ns: 0,
+                    predicted_ns: vec![0.0; predictions.len()],
+                    states: Default::default(),
+                });
+                ops.len() - 1
+            }
+        };
+        let books = &mut ops[at];
+        books.calls += 1;
+        books.bytes += bytes;
+        books.observed_ns += event.duration;
+        for (sum, prediction) in books.predicted_ns.iter_mut().zip(predictions) {
+            *sum += prediction.map_or(0.0, |p| p.cost.get());
+        }
+        if let Some(Some(primary)) = predictions.first() {
+            books.states[primary.state as usize] += 1;
+        }
+    }
+
+    /// Keeps the calls that the first model was most wrong about.
+    fn rank(&mut self, event: &Event, primary: &Prediction) {
+        let wrong = (event.duration as f64 - primary.cost.get()).abs();
+        if self.worst.len() == WORST && self.worst.last().is_some_and(|(least, ..)| wrong <= *least) {
+            return;
+        }
+        let at = self.worst.partition_point(|(other, ..)| *other >= wrong);
+        self.worst.insert(at, (wrong, *event, *primary));
+        self.worst.truncate(WORST);
+    }
+
+    fn session(&mut self, pid: u32) -> Option<usize> {
+        if let Some((last, index)) = self.last_pid
+            && last == pid
+        {
+            return Some(index);
+        }
+        let index = *self.by_pid.get(&pid)?;
+        self.last_pid = Some((pid, index));
+        Some(index)
+    }
+
+    /// Index of the books of a file; None when there are too many to tell apart.
+    fn file(&mut self, identity: (u64, u64)) -> Option<usize> {
+        if let Some((last, index)) = self.last_file
+            && last == identity
+        {
+            return Some(index);
+        }
+        let index = match self.by_identity.get(&identity) {
+            Some(index) => *index,
+            None if self.files.len() >= FILES => {
+                self.files_omitted += 1;
+                return None;
+            }
+            None => {
+                self.by_identity.insert(identity, self.files.len());
+                self.files.push(FileBooks { identity, path: String::new(), ops: Vec::new() });
+                self.files.len() - 1
+            }
+        };
+        self.last_file = Some((identity, index));
+        Some(index)
+    }
+
+    /// Path of a file, or its identity if nobody told the path.
+    pub fn path(&self, dev: u64, ino: u64) -> String {
+        match self.by_identity.get(&(dev, ino)).map(|index| &self.files[*index].path) {
+            Some(path) if !path.is_empty() => path.clone(),
+            _ if (dev, ino) == (0, 0) => "-".to_owned(),
+            _ => format!("dev {dev} inode {ino}"),
+        }
+    }
+
+    /// The report, with each model's name and accuracy.
+    pub fn report(&self, mode: Mode, accuracy: Vec<(&'static str, AccuracySummary)>) -> Report {
+        let sessions: Vec<SessionReport> = self.sessions.iter().map(SessionBooks::report).collect();
+        let (mut seen, mut counted) = (0, 0);
+        for session in &sessions {
+            if let Some(wchar) = session.wchar_bytes {
+                seen += session.seen_bytes;
+                counted += wchar;
+            }
+        }
+        let models = self.models.iter().zip(accuracy).map(|(books, (_, summary))| books.report(summary));
+        let mut files: Vec<&FileBooks> = self.files.iter().filter(|books| !books.ops.is_empty()).collect();
+        files.sort_by_key(|books| {
+            (std::cmp::Reverse(books.ops.iter().map(|op| op.observed_ns).sum::<u64>()), books.identity)
+        });
+        Report {
+            schema: REPORT_SCHEMA,
+            mode: mode.name().to_owned(),
+            calls: self.calls,
+            bytes: self.bytes,
+            drops: sessions.iter().map(|session| session.dropped).sum(),
+            unseen: sessions.iter().map(|session| session.unseen).sum(),
+            coverage: ratio(seen, counted),
+            profile: self.profile.clone(),
+            outcome: self.outcome,
+            span_s: self.first.map_or(0.0, |first| self.last.since(first).as_seconds()),
+            unmodelled: self.unmodelled.clone(),
+            elsewhere: self.elsewhere,
+            notes: self.notes.clone(),
+            sessions,
+            models: models.collect(),
+            files: files.into_iter().map(|books| self.file_report(books)).collect(),
+            files_omitted: self.files_omitted,
+            worst: self.worst.iter().map(|(_, event, primary)| self.worst_call(event, primary)).collect(),
+            host: self.host.clone(),
+        }
+    }
+
+    fn file_report(&self, books: &FileBooks) -> FileReport {
+        let names = || self.models.iter().map(|model| model.name.to_owned());
+        let ops = books.ops.iter().map(|op| FileOp {
+            op: op.op.name().to_owned(),
+            calls: op.calls,
+            bytes: op.bytes,
+            observed_s: op.observed_ns as f64 / 1e9,
+            predicted_s: names().zip(op.predicted_ns.iter().map(|ns| ns / 1e9)).collect(),
+            states: states(&op.states),
+        });
+        let (dev, ino) = books.identity;
+        FileReport { path: self.path(dev, ino), dev, ino, ops: ops.collect() }
+    }
+
+    fn worst_call(&self, event: &Event, primary: &Prediction) -> WorstCall {
+        WorstCall {
+            at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
+            pid: event.pid,
+            op: event.op.name().to_owned(),
+            path: self.path(event.dev, event.ino),
+            offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),
+            bytes: program_bytes(event),
+            state: primary.state.name().to_owned(),
+            observed_s: event.duration as f64 / 1e9,
+            predicted_s: primary.cost.as_seconds(),
+        }
+    }
+}
+
+impl ModelBooks {
+    fn report(&self, summary: AccuracySummary) -> ModelReport {
+        let by_op = self.ops.iter().map(|(op, sums)| (op.name().to_owned(), sums.report()));
+        ModelReport {
+            name: self.name.to_owned(),
+            calls: summary.calls,
+            observed_s: summary.observed.as_seconds(),
+            predicted_s: summary.predicted.as_seconds(),
+            total_error: summary.total_error,
+            windowed_error: summary.windowed_error,
+            dirty_error: summary.dirty_error,
+            summary,
+            by_op: by_op.collect(),
+            states: states(&self.states),
+            fingerprint: format!("{:016x}", self.fingerprint),
+        }
+    }
+}
+
+impl SessionBooks {
+    fn report(&self) -> SessionReport {
+        let wchar = self.end.and_then(|end| end.wchar).zip(self.session.wchar);
+        let wchar = wchar.map(|(end, start)| end.saturating_sub(start));
+        SessionReport {
+            pid: self.session.pid,
+            program: self.session.program.clone(),
+            ended: self.end.map_or(EndKind::Running, |end| end.how),
+            calls: self.calls,
+            seen_bytes: self.seen,
+            wchar_bytes: wchar,
+            coverage: wchar.and_then(|wchar| ratio(self.seen, wchar)),
+            dropped: self.end.map_or(0, |end| end.dropped),
+            unseen: self.end.map_or(0, |end| end.unseen),
+        }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, bytes: u64, observed_ns: u64, predicted_ns: f64) {
+        self.calls += 1;
+        self.bytes += bytes;
+        self.observed_ns += observed_ns;
+        self.predicted_ns += predicted_ns;
+    }
+
+    fn report(&self) -> OpReport {
+        let (observed, predicted) = (self.observed_ns as f64, self.predicted_ns);
+        OpReport {
+            calls: self.calls,
+            bytes: self.bytes,
+            observed_s: observed / 1e9,
+            predicted_s: predicted / 1e9,
+            total_error: (observed > 0.0).then(|| (predicted - observed).abs() / observed),
+        }
+    }
+}
+
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+/// Bytes as the program sees them: what a stream accepted, not what left its buffer.
+fn program_bytes(event: &Event) -> u64 {
+    match event.op {
+        Op::StreamWrite => event.returned.max(0) as u64,
+        Op::StreamFlush | Op::StreamSeek | Op::StreamClose => 0,
+        _ => kernel_bytes(event),
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn states(counts: &[u64; CallState::ALL.len()]) -> BTreeMap<String, u64> {
+    let named = CallState::ALL.iter().map(|state| state.name().to_owned()).zip(counts.iter().copied());
+    named.filter(|(_, count)| *count > 0).collect()
+}

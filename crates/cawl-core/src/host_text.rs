@@ -1,0 +1,143 @@
+//! Reads the *text* of files under /proc and /sys; fetching the text is the daemon's business.
+
+use crate::record::{Filesystem, Sample};
+use crate::units::{Bytes, Time};
+
+/// The counters of /proc/vmstat that matter here; None if the text has no dirty limits.
+pub fn vmstat(text: &str, time: Time) -> Option<Sample> {
+    let mut sample = Sample { time, ..Sample::default() };
+    let mut limits = 0;
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(' ') else { continue };
+        let field = match name {
+            "nr_dirty" => &mut sample.dirty,
+            "nr_writeback" => &mut sample.writeback,
+            "nr_written" => &mut sample.written,
+            "nr_dirtied" => &mut sample.dirtied,
+            "nr_dirty_threshold" => &mut sample.hard,
+            "nr_dirty_background_threshold" => &mut sample.background,
+            _ => continue,
+        };
+        *field = value.trim().parse().ok()?;
+        limits += u32::from(name.ends_with("threshold"));
+    }
+    (limits == 2).then_some(sample)
+}
+
+/// A figure of /proc/meminfo, such as `MemTotal`.
+pub fn meminfo(text: &str, name: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes::kib(kib))
+}
+
+/// `wchar` of /proc/PID/io, in bytes.
+pub fn wchar(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("wchar: ")?.trim().parse().ok())
+}
+
+/// CONFIG_HZ of a kernel configuration.
+pub fn config_hz(text: &str) -> Option<u32> {
+    text.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.trim().parse().ok())
+}
+
+/// The mounts of /proc/self/mountinfo (man 5 proc): device number, mount point, type, options and the
+/// source when it is a device. What lies on the device is left for the caller to fill in.
+pub fn mountinfo(text: &str) -> Vec<Filesystem> {
+    text.lines().filter_map(mount).collect()
+}
+
+fn mount(line: &str) -> Option<Filesystem> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut before = before.split(' ');
+    let dev = before.nth(2)?;
+    let (major, minor) = dev.split_once(':')?;
+    let mount = before.nth(1)?;
+    let mut after = after.split(' ');
+    let kind = after.next()?;
+    let source = after.next().unwrap_or("");
+    Some(Filesystem {
+        dev: device_number(major.parse().ok()?, minor.parse().ok()?),
+        mount: unescape(mount),
+        kind: kind.to_owned(),
+        options: after.next().unwrap_or("").to_owned(),
+        device: source.strip_prefix("/dev/").unwrap_or("").to_owned(),
+        ..Filesystem::default()
+    })
+}
+
+/// `st_dev` of a device, as glibc's makedev packs it.
+pub const fn device_number(major: u64, minor: u64) -> u64 {
+    (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12) | ((major & !0xfff) << 32)
+}
+
+/// Major and minor number of an `st_dev`.
+pub const fn device_parts(dev: u64) -> (u64, u64) {
+    (((dev >> 8) & 0xfff) | ((dev >> 32) & !0xfff), (dev & 0xff) | ((dev >> 12) & 0xffff_ff00))
+}
+
+/// Octal escapes of mountinfo: `\040` is a space.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let digits =
+            bytes.get(at + 1..at + 4).filter(|d| bytes[at] == b'\\' && d.iter().all(u8::is_ascii_digit));
+        match digits.and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 4;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vmstat_needs_both_limits() {
+        let text = "nr_free_pages 1\nnr_dirty 15\nnr_writeback 2\nnr_dirtied 100\nnr_written 90\n\
+                    nr_dirty_threshold 262144\nnr_dirty_background_threshold 131072\n";
+        let sample = vmstat(text, Time(7)).unwrap();
+        assert_eq!(
+            (sample.dirty, sample.writeback, sample.hard, sample.background),
+            (15, 2, 262_144, 131_072)
+        );
+        assert_eq!(sample.dirty_bytes(Bytes(4096)), Bytes(17 * 4096));
+        assert!(vmstat("nr_dirty 15\n", Time(7)).is_none());
+        assert!(vmstat(&text.replace("15", "many"), Time(7)).is_none());
+    }
+
+    #[test]
+    fn small_files() {
+        assert_eq!(meminfo("MemTotal:       24684096 kB\n", "MemTotal"), Some(Bytes::kib(24_684_096)));
+        assert_eq!(meminfo("MemTotalX: 1 kB\n", "MemTotal"), None);
+        assert_eq!(wchar("rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
+        assert_eq!(config_hz("# CONFIG_HZ_100 is not set\nCONFIG_HZ=250\n"), Some(250));
+    }
+
+    #[test]
+    fn mounts() {
+        let text = "29 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard\n\
+                    30 29 0:25 / /mnt/a\\040b rw - tmpfs tmpfs rw,size=4k\n garbage\n";
+        let mounts = mountinfo(text);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!((mounts[0].dev, mounts[0].device.as_str()), (device_number(254, 0), "vda"));
+        assert_eq!((mounts[1].mount.as_str(), mounts[1].device.as_str()), ("/mnt/a b", ""));
+    }
+
+    #[test]
+    fn device_numbers_round_trip() {
+        for (major, minor) in [(254, 0), (8, 17), (259, 70_000), (5_000, 1)] {
+            assert_eq!(device_parts(device_number(major, minor)), (major, minor));
+        }
+    }
+}

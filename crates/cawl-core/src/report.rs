@@ -1,0 +1,201 @@
+//! What an analysis found, as data: the JSON output is this, and the text output is drawn from it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::accuracy::AccuracySummary;
+use crate::profile::Origin;
+use crate::record::{EndKind, HostFacts, Outcome};
+
+/// Version of the JSON report.
+pub const REPORT_SCHEMA: u32 = 1;
+
+/// The whole finding. Times are in seconds, sizes in bytes, errors are fractions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// [`REPORT_SCHEMA`].
+    pub schema: u32,
+    /// `open-loop` or `lockstep`.
+    pub mode: String,
+    /// Calls recorded, of every kind.
+    pub calls: u64,
+    /// Bytes written to regular files.
+    pub bytes: u64,
+    /// Events that were recorded but lost on the way.
+    pub drops: u64,
+    /// Calls that passed through unrecorded, as far as the tracer knows.
+    pub unseen: u64,
+    /// Bytes seen over bytes the kernel counted for the same processes; None where nobody counted.
+    pub coverage: Option<f64>,
+    /// The profile the models used.
+    pub profile: ProfileUsed,
+    /// How the program ended, if this was a run of one.
+    pub outcome: Option<Outcome>,
+    /// Seconds from the first call's start to the last one's end.
+    pub span_s: f64,
+    /// Calls and bytes that the models have no law for, by operation.
+    pub unmodelled: BTreeMap<String, Tally>,
+    /// Calls and bytes to pipes, terminals and sockets, which have no page cache.
+    pub elsewhere: Tally,
+    /// What else the reader must know.
+    pub notes: Vec<String>,
+    /// Every process image that was traced.
+    pub sessions: Vec<SessionReport>,
+    /// Each model's accuracy.
+    pub models: Vec<ModelReport>,
+    /// Each file, most observed time first.
+    pub files: Vec<FileReport>,
+    /// Files left out of `files` because there were too many.
+    pub files_omitted: u64,
+    /// The calls that the first model was most wrong about, in time.
+    pub worst: Vec<WorstCall>,
+    /// The machine that was traced.
+    pub host: Option<HostFacts>,
+}
+
+/// Which profile the models used.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProfileUsed {
+    /// Its name.
+    pub name: String,
+    /// Where its constants come from.
+    pub origin: Origin,
+    /// Age in seconds when the trace was taken, if known.
+    pub age_s: Option<u64>,
+}
+
+/// Calls and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Number of calls.
+    pub calls: u64,
+    /// Bytes written by them.
+    pub bytes: u64,
+}
+
+impl Tally {
+    /// Counts one more call that wrote this many bytes.
+    pub fn add(&mut self, bytes: u64) {
+        self.calls += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+/// One process image.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionReport {
+    /// Process id.
+    pub pid: u32,
+    /// Name the program was started by.
+    pub program: String,
+    /// How it ended.
+    pub ended: EndKind,
+    /// Calls recorded.
+    pub calls: u64,
+    /// Bytes seen on their way to the kernel, to any kind of file.
+    pub seen_bytes: u64,
+    /// Bytes the kernel counted (`wchar`) in the same time.
+    pub wchar_bytes: Option<u64>,
+    /// The one over the other.
+    pub coverage: Option<f64>,
+    /// Events lost on the way.
+    pub dropped: u64,
+    /// Calls that passed through unrecorded.
+    pub unseen: u64,
+}
+
+/// How well one model did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ModelReport {
+    /// Name of the model.
+    pub name: String,
+    /// Calls compared.
+    pub calls: u64,
+    /// Their observed time, in seconds.
+    pub observed_s: f64,
+    /// Their predicted time, in seconds.
+    pub predicted_s: f64,
+    /// |predicted - observed| / observed, over all calls (MODEL.md §5).
+    pub total_error: Option<f64>,
+    /// Mean of the same over 16 windows of equal observed time.
+    pub windowed_error: Option<f64>,
+    /// Root mean square error of the dirty level, over the hard limit.
+    pub dirty_error: Option<f64>,
+    /// The whole summary, with quantiles.
+    pub summary: AccuracySummary,
+    /// The same by operation.
+    pub by_op: BTreeMap<String, OpReport>,
+    /// Number of calls in each state.
+    pub states: BTreeMap<String, u64>,
+    /// Hash over every prediction in order: equal fingerprints mean equal predictions, call by call.
+    pub fingerprint: String,
+}
+
+/// Calls of one operation.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OpReport {
+    /// Calls compared.
+    pub calls: u64,
+    /// Bytes the program wrote by them.
+    pub bytes: u64,
+    /// Observed time, in seconds.
+    pub observed_s: f64,
+    /// Predicted time, in seconds.
+    pub predicted_s: f64,
+    /// |predicted - observed| / observed.
+    pub total_error: Option<f64>,
+}
+
+/// One file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FileReport {
+    /// Path, as far as known.
+    pub path: String,
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Its operations.
+    pub ops: Vec<FileOp>,
+}
+
+/// One operation on one file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FileOp {
+    /// Name of the operation.
+    pub op: String,
+    /// Calls compared.
+    pub calls: u64,
+    /// Bytes the program wrote by them.
+    pub bytes: u64,
+    /// Observed time, in seconds.
+    pub observed_s: f64,
+    /// Predicted time in seconds, for each model.
+    pub predicted_s: BTreeMap<String, f64>,
+    /// Number of calls in each state, by the first model.
+    pub states: BTreeMap<String, u64>,
+}
+
+/// A call that the first model was wrong about.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorstCall {
+    /// When it began, in seconds since the first call.
+    pub at_s: f64,
+    /// Process id.
+    pub pid: u32,
+    /// Name of the operation.
+    pub op: String,
+    /// Path of the file.
+    pub path: String,
+    /// Offset in bytes, if known.
+    pub offset: Option<u64>,
+    /// Bytes.
+    pub bytes: u64,
+    /// State, by the first model.
+    pub state: String,
+    /// Observed time, in seconds.
+    pub observed_s: f64,
+    /// Time predicted by the first model, in seconds.
+    pub predicted_s: f64,
+}

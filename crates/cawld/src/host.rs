@@ -1,0 +1,161 @@
+//! Looks at the machine: /proc, /sys and the clock. The texts are understood by `cawl_core::host_text`.
+
+use std::fs;
+use std::io::Read;
+
+use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, host_text};
+use nix::time::{ClockId, clock_gettime};
+
+/// Now, on the clock that events carry: CLOCK_MONOTONIC.
+pub fn now() -> Time {
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map(|t| Time(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64))
+        .unwrap_or_default()
+}
+
+/// The kernel's counters now; None where /proc/vmstat lacks the dirty limits.
+pub fn sample() -> Option<Sample> {
+    let text = fs::read_to_string("/proc/vmstat").ok()?;
+    host_text::vmstat(&text, now())
+}
+
+/// `wchar` of a process, in bytes, while the kernel still knows it.
+pub fn wchar(pid: u32) -> Option<u64> {
+    host_text::wchar(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+}
+
+/// True while the process runs; a zombie does not.
+pub fn is_running(pid: u32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The name is in parentheses and may contain anything; the state follows the last one.
+    !matches!(stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes().first()), Some(Some(b'Z' | b'X')) | None)
+}
+
+/// What a replay elsewhere needs to know of this machine.
+pub fn facts() -> HostFacts {
+    let uname = nix::sys::utsname::uname().ok();
+    let text =
+        |name: Option<&std::ffi::OsStr>| name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let meminfo = read("/proc/meminfo");
+    let sample = sample().unwrap_or_default();
+    let page = page_size();
+    let limits = sample.limits(page);
+    HostFacts {
+        kernel: text(uname.as_ref().map(|u| u.release())),
+        host: text(uname.as_ref().map(|u| u.nodename())),
+        hz: hz(),
+        cpus: cpus(),
+        page: page.0,
+        memory: host_text::meminfo(&meminfo, "MemTotal").unwrap_or_default(),
+        available: host_text::meminfo(&meminfo, "MemAvailable").unwrap_or_default(),
+        background: limits.background,
+        hard: limits.hard,
+        dirty_settings: DIRTY_SETTINGS
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), number(&format!("/proc/sys/vm/{name}"))?)))
+            .collect(),
+        wall_clock: clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| t.tv_sec() as u64),
+        started: now(),
+        filesystems: filesystems(),
+    }
+}
+
+/// The profile of a machine that nobody calibrated: defaults, with the kernel's settings as they are.
+pub fn uncalibrated_profile() -> HostProfile {
+    let mut profile = HostProfile::uncalibrated();
+    let kernel = &mut profile.kernel;
+    kernel.page = page_size();
+    kernel.cpus = cpus();
+    if let Some(hz) = hz() {
+        kernel.hz = hz;
+    }
+    if let Some(limits) = sample().map(|sample| sample.limits(kernel.page))
+        && limits.background < limits.hard
+    {
+        kernel.limits = limits;
+    }
+    if let Some(expire) = number("/proc/sys/vm/dirty_expire_centisecs") {
+        kernel.expire = Nanos::millis(expire as f64 * 10.0);
+    }
+    if let Some(wakeup) = number("/proc/sys/vm/dirty_writeback_centisecs") {
+        kernel.wakeup = Nanos::millis(wakeup as f64 * 10.0);
+    }
+    profile
+}
+
+const DIRTY_SETTINGS: [&str; 7] = [
+    "dirty_background_bytes",
+    "dirty_background_ratio",
+    "dirty_bytes",
+    "dirty_ratio",
+    "dirty_expire_centisecs",
+    "dirty_writeback_centisecs",
+    "dirtytime_expire_seconds",
+];
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn number(path: &str) -> Option<u64> {
+    read(path).trim().parse().ok()
+}
+
+fn page_size() -> Bytes {
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+    Bytes(page.map_or(4096, |page| page as u64))
+}
+
+fn cpus() -> u32 {
+    let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    cpus.map_or(1, |cpus| cpus.max(1) as u32)
+}
+
+/// CONFIG_HZ, where the kernel's configuration can be read.
+fn hz() -> Option<u32> {
+    if let Ok(file) = fs::File::open("/proc/config.gz") {
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(file).read_to_string(&mut text).ok()?;
+        return host_text::config_hz(&text);
+    }
+    let release = nix::sys::utsname::uname().ok()?;
+    host_text::config_hz(&read(&format!("/boot/config-{}", release.release().to_string_lossy())))
+}
+
+/// Mounted filesystems with a device under them, and what sysfs tells about the device.
+fn filesystems() -> Vec<Filesystem> {
+    let mut mounts = host_text::mountinfo(&read("/proc/self/mountinfo"));
+    mounts.retain(|mount| !mount.device.is_empty() || mount.kind == "tmpfs" || mount.kind == "overlay");
+    mounts.sort_by_key(|mount| (mount.dev, mount.mount.len()));
+    mounts.dedup_by_key(|mount| mount.dev);
+    for mount in &mut mounts {
+        let (major, minor) = host_text::device_parts(mount.dev);
+        let device = format!("/sys/dev/block/{major}:{minor}");
+        // A partition has no queue of its own; the disk it lies on does.
+        let queue = [format!("{device}/queue"), format!("{device}/../queue")];
+        let Some(queue) = queue.iter().find(|queue| fs::metadata(queue).is_ok()) else { continue };
+        mount.block = number(&format!("{queue}/logical_block_size"));
+        mount.rotational = number(&format!("{queue}/rotational")).map(|flag| flag != 0);
+        mount.write_cache = Some(read(&format!("{queue}/write_cache")).trim() == "write back");
+        mount.scheduler = read(&format!("{queue}/scheduler"))
+            .split_once('[')
+            .and_then(|(_, rest)| rest.split_once(']'))
+            .map(|(name, _)| name.to_owned());
+    }
+    mounts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_makes_sense() {
+        let facts = facts();
+        assert!(facts.memory > Bytes::mib(64) && facts.cpus > 0 && !facts.kernel.is_empty());
+        assert!(uncalibrated_profile().check().is_ok());
+        assert!(now() <= now());
+        assert!(is_running(std::process::id()) && !is_running(u32::MAX));
+        assert!(wchar(std::process::id()).is_some());
+    }
+}

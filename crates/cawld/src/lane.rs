@@ -1,0 +1,164 @@
+//! One stream of records through one analysis into one trace.
+//!
+//! The daemon has a lane for all it sees, and one more for each `cawl-cli run` that reports to it. What
+//! a lane's analysis takes and what its trace keeps are the same records in the same order: that
+//! is why a replay in lockstep repeats the live predictions exactly.
+
+use std::collections::BTreeMap;
+
+use cawl_core::{
+    Analysis, EndKind, HostProfile, Mode, ModelState, Outcome, Record, Report, Session, SessionEnd, Tally,
+    Time, kernel_bytes,
+};
+use cawl_wire::FileKind;
+
+use crate::host;
+use crate::merge::{Merge, Source};
+use crate::trace::TraceFile;
+
+/// Analysis, trace and books of one stream of records.
+pub struct Lane {
+    analysis: Analysis,
+    trace: Option<TraceFile>,
+    merge: Merge,
+    open: BTreeMap<u32, Session>,
+    processes: BTreeMap<u32, ProcessTally>,
+    devices: BTreeMap<u64, Tally>,
+}
+
+/// What a live process has written so far.
+pub struct ProcessTally {
+    /// Process id.
+    pub pid: u32,
+    /// Name the program was started by.
+    pub program: String,
+    /// Its calls and bytes.
+    pub tally: Tally,
+}
+
+impl Lane {
+    /// A lane by these models, with the facts of this machine first.
+    pub fn new(
+        profile: &HostProfile,
+        models: &[String],
+        trace: Option<TraceFile>,
+    ) -> Result<Lane, cawl_core::UnknownModel> {
+        let analysis = Analysis::new(profile, models, Mode::Lockstep)?;
+        let mut lane = Lane {
+            analysis,
+            trace,
+            merge: Merge::default(),
+            open: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            devices: BTreeMap::new(),
+        };
+        lane.take(Record::Host(Box::new(host::facts())));
+        lane.take(Record::Profile(Box::new(profile.clone())));
+        if let Some(sample) = host::sample() {
+            lane.take(Record::Sample(sample));
+        }
+        Ok(lane)
+    }
+
+    /// A process image begins.
+    pub fn begin(&mut self, session: Session) {
+        self.processes.insert(
+            session.id,
+            ProcessTally { pid: session.pid, program: session.program.clone(), tally: Tally::default() },
+        );
+        self.open.insert(session.id, session.clone());
+        self.take(Record::Session(session));
+    }
+
+    /// A record that has a time of its own waits for its turn.
+    pub fn push(&mut self, source: Source, time: Time, record: Record) {
+        self.merge.push(source, time, record);
+    }
+
+    /// A process image ended.
+    pub fn end(&mut self, end: SessionEnd) {
+        self.open.remove(&end.id);
+        self.merge.push(Source::Ends, end.at, Record::End(end));
+    }
+
+    /// Takes all that happened before `until`, in order.
+    pub fn release(&mut self, until: Time) {
+        let mut merge = std::mem::take(&mut self.merge);
+        merge.release(until, |record| self.take(record));
+        self.merge = merge;
+    }
+
+    /// Takes a record now.
+    pub fn take(&mut self, record: Record) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(&record);
+        }
+        match &record {
+            Record::Event(event) if event.kind == FileKind::Regular => {
+                let bytes = kernel_bytes(event);
+                if bytes > 0 {
+                    self.devices.entry(event.dev).or_default().add(bytes);
+                }
+            }
+            Record::End(end) => drop(self.processes.remove(&end.id)),
+            _ => {}
+        }
+        self.analysis.take(&record);
+    }
+
+    /// Counts a call towards its process.
+    pub fn count(&mut self, session: u32, bytes: u64) {
+        if let Some(process) = self.processes.get_mut(&session) {
+            process.tally.add(bytes);
+        }
+    }
+
+    /// Hands what the trace has gathered to the disk.
+    pub fn flush(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.flush();
+        }
+    }
+
+    /// The processes being traced.
+    pub fn processes(&self) -> impl Iterator<Item = &ProcessTally> {
+        self.processes.values()
+    }
+
+    /// What was written to each device (`st_dev`).
+    pub fn devices(&self) -> &BTreeMap<u64, Tally> {
+        &self.devices
+    }
+
+    /// The modelled machine at `now`.
+    pub fn state_at(&self, now: Time) -> ModelState {
+        self.analysis.state_at(now)
+    }
+
+    /// Name of the model that states come from.
+    pub fn model(&self) -> &'static str {
+        self.analysis.models().first().copied().unwrap_or_default()
+    }
+
+    /// Ends the lane: takes all that waits, closes the trace, and reports.
+    pub fn finish(mut self, outcome: Option<Outcome>, notes: Vec<String>) -> Report {
+        self.release(Time(u64::MAX));
+        let now = host::now();
+        for session in std::mem::take(&mut self.open).into_values() {
+            let wchar = host::wchar(session.pid);
+            let end =
+                SessionEnd { id: session.id, at: now, how: EndKind::Running, wchar, dropped: 0, unseen: 0 };
+            self.take(Record::End(end));
+        }
+        for note in notes {
+            self.take(Record::Note(note));
+        }
+        if let Some(outcome) = outcome {
+            self.take(Record::Outcome(outcome));
+        }
+        if let Some(failure) = self.trace.take().and_then(TraceFile::finish) {
+            self.take(Record::Note(failure));
+        }
+        self.analysis.report()
+    }
+}

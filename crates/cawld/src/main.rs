@@ -1,0 +1,61 @@
+//! `cawld`: the daemon as a server of its own, many programs at once.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use cawl_core::{HostProfile, MODELS};
+use cawld::{EngineOptions, host, socket};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Takes the events of traced programs, models the page cache in lockstep, and answers `cawl-cli status`.
+///
+/// SIGTERM and SIGINT take what has arrived, close the trace and end with status 0.
+#[derive(Parser)]
+#[command(version)]
+struct Args {
+    /// Where to listen [default: cawld.sock in $XDG_RUNTIME_DIR, /run/user/UID or /tmp/cawl-UID]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Keep a trace of everything seen
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Profile of this machine (TOML)
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Models to run; the first one answers
+    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
+    models: Vec<String>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let args = Args::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CAWLD_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+
+    let path = args.socket.map_or_else(socket::default_path, Ok)?;
+    let profile = match &args.profile {
+        Some(file) => std::fs::read_to_string(file)
+            .map_err(anyhow::Error::from)
+            .and_then(|text| Ok(HostProfile::from_toml(&text)?))
+            .with_context(|| format!("cannot use the profile {}", file.display()))?,
+        None => host::uncalibrated_profile(),
+    };
+    let models =
+        if args.models.is_empty() { MODELS.iter().map(|m| (*m).to_owned()).collect() } else { args.models };
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let listener = socket::listen(&path)?;
+    tracing::info!("listening at {}", path.display());
+    let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace };
+    let served = cawld::run(listener, options, async {
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        tracing::info!("draining");
+    });
+    let result = served.await;
+    // Leave no stale socket behind; if someone else removed it, so much the better.
+    drop(std::fs::remove_file(&path));
+    result
+}

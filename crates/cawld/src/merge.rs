@@ -1,0 +1,112 @@
+//! Puts the calls of many threads back into one order.
+//!
+//! Each thread delivers its calls in order, but in batches and late. [`Merge`] holds calls until
+//! nothing earlier is to be expected any more, then releases them by start time. What comes later than
+//! that is released at once: a late call is better than a lost one.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cawl_core::{Record, Time};
+
+/// Who delivers records in order: a thread, or one of the daemon's own sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The sampler.
+    Samples,
+    /// Ends of sessions.
+    Ends,
+    /// A thread, by session and thread id.
+    Thread(u32, u32),
+}
+
+/// Records waiting for their turn.
+#[derive(Default)]
+pub struct Merge {
+    queues: BTreeMap<Source, VecDeque<(Time, Record)>>,
+}
+
+impl Merge {
+    /// Adds a record that happened at `time`.
+    pub fn push(&mut self, source: Source, time: Time, record: Record) {
+        self.queues.entry(source).or_default().push_back((time, record));
+    }
+
+    /// Hands out, in order of time, all that happened before `until`.
+    pub fn release(&mut self, until: Time, mut take: impl FnMut(Record)) {
+        loop {
+            // The source whose turn it is, and the moment the next one's comes.
+            let mut first: Option<(Time, Source)> = None;
+            let mut second = until;
+            for (source, queue) in &self.queues {
+                let Some((time, _)) = queue.front() else { continue };
+                match first {
+                    Some((earliest, _)) if *time >= earliest => second = second.min(*time),
+                    _ => {
+                        if let Some((earliest, _)) = first {
+                            second = second.min(earliest);
+                        }
+                        first = Some((*time, *source));
+                    }
+                }
+            }
+            let Some((earliest, source)) = first.filter(|(time, _)| *time < until) else { break };
+            let Some(queue) = self.queues.get_mut(&source) else { break };
+            let mut limit = second.max(earliest);
+            while let Some((_, record)) = queue.pop_front_if(|(time, _)| *time <= limit && *time < until) {
+                take(record);
+                limit = second;
+            }
+        }
+        self.queues.retain(|_, queue| !queue.is_empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(text: &str) -> Record {
+        Record::Note(text.to_owned())
+    }
+
+    fn released(merge: &mut Merge, until: u64) -> String {
+        let mut out = String::new();
+        merge.release(Time(until), |record| {
+            if let Record::Note(text) = record {
+                out.push_str(&text);
+            }
+        });
+        out
+    }
+
+    #[test]
+    fn threads_are_interleaved_by_time() {
+        let mut merge = Merge::default();
+        for (thread, time, name) in [(1, 10, "a"), (1, 30, "c"), (1, 50, "e"), (2, 20, "b"), (2, 40, "d")] {
+            merge.push(Source::Thread(1, thread), Time(time), note(name));
+        }
+        assert_eq!(released(&mut merge, 40), "abc");
+        merge.push(Source::Samples, Time(45), note("s"));
+        assert_eq!(released(&mut merge, 1000), "dse");
+        assert_eq!(released(&mut merge, u64::MAX), "");
+    }
+
+    #[test]
+    fn what_comes_late_is_not_lost() {
+        let mut merge = Merge::default();
+        merge.push(Source::Thread(1, 1), Time(100), note("b"));
+        assert_eq!(released(&mut merge, 200), "b");
+        merge.push(Source::Thread(1, 2), Time(50), note("a"));
+        assert_eq!(released(&mut merge, 200), "a");
+    }
+
+    #[test]
+    fn equal_times_make_progress() {
+        let mut merge = Merge::default();
+        for thread in 0..3 {
+            merge.push(Source::Thread(0, thread), Time(5), note("x"));
+            merge.push(Source::Thread(0, thread), Time(5), note("y"));
+        }
+        assert_eq!(released(&mut merge, 6).len(), 6);
+    }
+}

@@ -1,0 +1,115 @@
+//! One record as bytes: a tag, then a fixed layout for calls and samples, or a length and JSON.
+
+use cawl_core::{Record, Sample, Time};
+use cawl_wire::{EVENT_LEN, Event};
+use serde::de::DeserializeOwned;
+
+const EVENT: u8 = 1;
+const SAMPLE: u8 = 2;
+const HOST: u8 = 16;
+const PROFILE: u8 = 17;
+const SESSION: u8 = 18;
+const FILE: u8 = 19;
+const END: u8 = 20;
+const OUTCOME: u8 = 21;
+const NOTE: u8 = 22;
+/// Closes a complete trace; followed by the number of records as u64.
+const CLOSE: u8 = 255;
+
+/// Length of a sample: seven u64.
+const SAMPLE_LEN: usize = 56;
+
+/// What a block holds, entry by entry.
+pub(super) enum Entry {
+    Record(Record),
+    /// The trace was closed properly after this many records.
+    Close(u64),
+}
+
+/// Appends a record to a block.
+pub(super) fn put(out: &mut Vec<u8>, record: &Record) {
+    match record {
+        Record::Event(event) => {
+            out.push(EVENT);
+            out.extend_from_slice(&event.encode());
+        }
+        Record::Sample(sample) => {
+            out.push(SAMPLE);
+            let Sample { time, dirty, writeback, background, hard, written, dirtied } = *sample;
+            for word in [time.0, dirty, writeback, background, hard, written, dirtied] {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        Record::Host(host) => put_json(out, HOST, host),
+        Record::Profile(profile) => put_json(out, PROFILE, profile),
+        Record::Session(session) => put_json(out, SESSION, session),
+        Record::File(file) => put_json(out, FILE, file),
+        Record::End(end) => put_json(out, END, end),
+        Record::Outcome(outcome) => put_json(out, OUTCOME, outcome),
+        Record::Note(note) => put_json(out, NOTE, note),
+    }
+}
+
+/// Appends the mark that closes a trace of `records` records.
+pub(super) fn put_close(out: &mut Vec<u8>, records: u64) {
+    out.push(CLOSE);
+    out.extend_from_slice(&records.to_le_bytes());
+}
+
+fn put_json<T: serde::Serialize>(out: &mut Vec<u8>, tag: u8, value: &T) {
+    // Records are plain structs of numbers and strings: turning them into JSON cannot fail.
+    let json = serde_json::to_vec(value).expect("records are serializable");
+    out.push(tag);
+    out.extend_from_slice(&(json.len() as u32).to_le_bytes());
+    out.extend_from_slice(&json);
+}
+
+/// Takes the next entry off the front of a block; None when the rest makes no sense.
+pub(super) fn take(bytes: &mut &[u8]) -> Option<Entry> {
+    let (tag, rest) = bytes.split_first()?;
+    *bytes = rest;
+    let record = match *tag {
+        EVENT => {
+            let (event, rest) = bytes.split_first_chunk::<EVENT_LEN>()?;
+            *bytes = rest;
+            Record::Event(Event::decode(event)?)
+        }
+        SAMPLE => {
+            let (sample, rest) = bytes.split_first_chunk::<SAMPLE_LEN>()?;
+            *bytes = rest;
+            let mut words =
+                sample.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+            let mut next = || words.next().unwrap_or_default();
+            Record::Sample(Sample {
+                time: Time(next()),
+                dirty: next(),
+                writeback: next(),
+                background: next(),
+                hard: next(),
+                written: next(),
+                dirtied: next(),
+            })
+        }
+        HOST => Record::Host(json(bytes)?),
+        PROFILE => Record::Profile(json(bytes)?),
+        SESSION => Record::Session(json(bytes)?),
+        FILE => Record::File(json(bytes)?),
+        END => Record::End(json(bytes)?),
+        OUTCOME => Record::Outcome(json(bytes)?),
+        NOTE => Record::Note(json(bytes)?),
+        CLOSE => {
+            let (count, rest) = bytes.split_first_chunk::<8>()?;
+            *bytes = rest;
+            return Some(Entry::Close(u64::from_le_bytes(*count)));
+        }
+        _ => return None,
+    };
+    Some(Entry::Record(record))
+}
+
+fn json<T: DeserializeOwned>(bytes: &mut &[u8]) -> Option<T> {
+    let (len, rest) = bytes.split_first_chunk::<4>()?;
+    let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    *bytes = rest;
+    serde_json::from_slice(text).ok()
+}

@@ -1,0 +1,221 @@
+//! Reading: block after block, in constant memory, past whatever is damaged.
+
+use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
+use std::path::Path;
+
+use cawl_core::Record;
+
+use super::codec::{self, Entry};
+use super::{
+    BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_MAX, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC, TRACE_VERSION,
+    TraceError,
+};
+
+/// What a reader could not deliver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Bytes that belong to no whole block.
+    pub bytes: u64,
+    /// Blocks missing between whole ones, by their numbers.
+    pub blocks: u64,
+    /// Records missing, as the closing mark tells.
+    pub records: u64,
+    /// The trace has no closing mark: its writer was killed, or its end is lost.
+    pub unclosed: bool,
+}
+
+impl Damage {
+    /// A sentence for the report, if there is something to say.
+    pub fn describe(&self) -> Option<String> {
+        match (self.bytes, self.blocks, self.unclosed) {
+            (0, 0, false) => None,
+            (0, 0, true) => {
+                Some("the trace was not closed: its writer was killed, the last calls are missing".into())
+            }
+            (bytes, blocks, unclosed) => Some(format!(
+                "the trace is damaged: {bytes} bytes could not be read, {blocks} blocks between whole ones are \
+                 missing{}",
+                if unclosed { ", and its end is lost" } else { "" }
+            )),
+        }
+    }
+}
+
+/// Reads a trace record by record.
+pub struct TraceReader<R> {
+    input: R,
+    /// Bytes read but not yet used; [`TraceReader::at`] is the first of them.
+    window: Vec<u8>,
+    at: usize,
+    /// The current block, and how far it has been taken.
+    block: Vec<u8>,
+    taken: usize,
+    next_sequence: u32,
+    delivered: u64,
+    damage: Damage,
+    closed: bool,
+    end_of_input: bool,
+}
+
+impl TraceReader<BufReader<File>> {
+    /// Opens the trace at `path`.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        TraceReader::new(BufReader::with_capacity(1 << 20, File::open(path)?))
+    }
+}
+
+impl<R: Read> TraceReader<R> {
+    /// Reads the file header.
+    pub fn new(mut input: R) -> Result<Self, TraceError> {
+        let mut header = [0; FILE_HEADER_LEN];
+        input.read_exact(&mut header).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => TraceError::NotATrace,
+            _ => TraceError::Io(error),
+        })?;
+        if header[..8] != TRACE_MAGIC {
+            return Err(TraceError::NotATrace);
+        }
+        let version = u16::from_le_bytes([header[8], header[9]]);
+        if version > TRACE_VERSION {
+            return Err(TraceError::Version(version));
+        }
+        Ok(TraceReader {
+            input,
+            window: Vec::new(),
+            at: 0,
+            block: Vec::new(),
+            taken: 0,
+            next_sequence: 0,
+            delivered: 0,
+            damage: Damage::default(),
+            closed: false,
+            end_of_input: false,
+        })
+    }
+
+    /// The next record; None at the end, after which [`TraceReader::damage`] is complete.
+    pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        loop {
+            while self.taken < self.block.len() {
+                let mut rest = &self.block[self.taken..];
+                let entry = codec::take(&mut rest);
+                let left = rest.len();
+                match entry {
+                    Some(Entry::Record(record)) => {
+                        self.taken = self.block.len() - left;
+                        self.delivered += 1;
+                        return Ok(Some(record));
+                    }
+                    Some(Entry::Close(records)) => {
+                        self.taken = self.block.len() - left;
+                        self.closed = true;
+                        self.damage.records = records.saturating_sub(self.delivered);
+                    }
+                    None => {
+                        // The checksum was right, so a later version wrote this: the rest is not for us.
+                        self.damage.bytes += (self.block.len() - self.taken) as u64;
+                        self.taken = self.block.len();
+                    }
+                }
+            }
+            if !self.next_block()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// What could not be delivered so far.
+    pub fn damage(&self) -> Damage {
+        Damage { unclosed: !self.closed, ..self.damage }
+    }
+
+    /// Finds and unpacks the next whole block; false at the end of the input.
+    fn next_block(&mut self) -> Result<bool, TraceError> {
+        loop {
+            self.fill(BLOCK_HEADER_LEN)?;
+            if self.window.len() - self.at < BLOCK_HEADER_LEN {
+                self.damage.bytes += (self.window.len() - self.at) as u64;
+                self.at = self.window.len();
+                return Ok(false);
+            }
+            match self.try_block()? {
+                Some(sequence) => {
+                    self.damage.blocks += u64::from(sequence.saturating_sub(self.next_sequence));
+                    self.next_sequence = sequence.saturating_add(1);
+                    return Ok(true);
+                }
+                None => {
+                    // No block begins here: look for one a byte further on.
+                    self.at += 1;
+                    self.damage.bytes += 1;
+                }
+            }
+        }
+    }
+
+    /// Unpacks the block that begins at the window's first byte, if a whole one does; its number.
+    fn try_block(&mut self) -> Result<Option<u32>, TraceError> {
+        let header = &self.window[self.at..self.at + BLOCK_HEADER_LEN];
+        if header[..4] != BLOCK_MAGIC {
+            return Ok(None);
+        }
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let (encoding, sequence, stored, raw, checksum) =
+            (header[4], word(8), word(12) as usize, word(16) as usize, word(20));
+        if stored > BLOCK_MAX || raw > BLOCK_MAX || (encoding == RAW && raw != stored) {
+            return Ok(None);
+        }
+        self.fill(BLOCK_HEADER_LEN + stored)?;
+        let Some(whole) = self.window.get(self.at..self.at + BLOCK_HEADER_LEN + stored) else {
+            return Ok(None);
+        };
+        let (header, payload) = whole.split_at(BLOCK_HEADER_LEN);
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&header[..20]);
+        hasher.update(payload);
+        if hasher.finalize() != checksum {
+            return Ok(None);
+        }
+        self.block.clear();
+        match encoding {
+            RAW => self.block.extend_from_slice(payload),
+            LZ4 => {
+                self.block.resize(raw, 0);
+                match lz4_flex::block::decompress_into(payload, &mut self.block) {
+                    Ok(len) if len == raw => {}
+                    _ => {
+                        self.block.clear();
+                        return Ok(None);
+                    }
+                }
+            }
+            _ => return Ok(None),
+        }
+        self.taken = 0;
+        self.at += BLOCK_HEADER_LEN + stored;
+        Ok(Some(sequence))
+    }
+
+    /// Reads until the window holds `len` bytes from its first unused one, or the input ends.
+    fn fill(&mut self, len: usize) -> Result<(), TraceError> {
+        if self.window.len() - self.at >= len || self.end_of_input {
+            return Ok(());
+        }
+        self.window.drain(..self.at);
+        self.at = 0;
+        let missing = len - self.window.len();
+        let more = (&mut self.input).take(missing as u64).read_to_end(&mut self.window)?;
+        self.end_of_input = more < missing;
+        Ok(())
+    }
+}
+
+impl<R: Read> Iterator for TraceReader<R> {
+    type Item = Result<Record, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_record().transpose()
+    }
+}

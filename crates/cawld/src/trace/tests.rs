@@ -1,0 +1,111 @@
+use std::io::Cursor;
+
+use cawl_core::{HostProfile, Record, Sample, Session, Time};
+use cawl_wire::{Event, Op};
+use proptest::prelude::*;
+
+use super::{TraceError, TraceReader, TraceWriter};
+
+fn records(count: u64) -> Vec<Record> {
+    let mut records = vec![
+        Record::Profile(Box::new(HostProfile::uncalibrated())),
+        Record::Session(Session { id: 1, pid: 7, program: "dd".into(), ..Session::default() }),
+    ];
+    for i in 0..count {
+        let mut event = Event::new(Op::Write);
+        (event.start, event.duration, event.offset) = (i * 1000, 500, i * 4096);
+        records.push(Record::Event(event));
+        if i % 100 == 0 {
+            records.push(Record::Sample(Sample { time: Time(i * 1000), dirty: i, ..Sample::default() }));
+        }
+    }
+    records.push(Record::Note("the end".into()));
+    records
+}
+
+/// A trace with a block at every `every` records.
+fn trace(records: &[Record], every: usize) -> Vec<u8> {
+    let mut writer = TraceWriter::new(Vec::new()).unwrap();
+    for (i, record) in records.iter().enumerate() {
+        writer.push(record).unwrap();
+        if i % every == every - 1 {
+            writer.flush().unwrap();
+        }
+    }
+    writer.finish().unwrap()
+}
+
+fn read(bytes: &[u8]) -> (Vec<Record>, super::Damage) {
+    let mut reader = TraceReader::new(Cursor::new(bytes)).unwrap();
+    let records = reader.by_ref().collect::<Result<Vec<_>, _>>().unwrap();
+    (records, reader.damage())
+}
+
+#[test]
+fn round_trip() {
+    let written = records(5000);
+    let (read, damage) = read(&trace(&written, 1000));
+    assert_eq!(read, written);
+    assert_eq!(damage.describe(), None);
+}
+
+#[test]
+fn other_files_are_refused() {
+    assert!(matches!(TraceReader::new(Cursor::new(b"start_s,op,offset")), Err(TraceError::NotATrace)));
+    assert!(matches!(TraceReader::new(Cursor::new(b"")), Err(TraceError::NotATrace)));
+    let mut later = trace(&records(1), 1);
+    later[8] = 99;
+    assert!(matches!(TraceReader::new(Cursor::new(later)), Err(TraceError::Version(99))));
+}
+
+#[test]
+fn an_unclosed_trace_says_so() {
+    let mut writer = TraceWriter::new(Vec::new()).unwrap();
+    let written = records(10);
+    for record in &written {
+        writer.push(record).unwrap();
+    }
+    writer.flush().unwrap();
+    let bytes = writer.out.clone();
+    let (read, damage) = read(&bytes);
+    assert_eq!(read, written);
+    assert!(damage.describe().unwrap().contains("not closed"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_cut_trace_reads_up_to_its_last_whole_block(cut in 0.0..1.0f64) {
+        let written = records(500);
+        let bytes = trace(&written, 50);
+        let keep = 16 + ((bytes.len() - 16) as f64 * cut) as usize;
+        let (read, damage) = read(&bytes[..keep]);
+        prop_assert_eq!(&read[..], &written[..read.len()]);
+        prop_assert!(read.len() % 50 == 0 || read.len() == written.len());
+        prop_assert!(damage.unclosed);
+    }
+
+    #[test]
+    fn a_flipped_bit_costs_one_block(at in 0.0..1.0f64, bit in 0..8u8) {
+        let written = records(500);
+        let mut bytes = trace(&written, 50);
+        let place = 16 + ((bytes.len() - 17) as f64 * at) as usize;
+        bytes[place] ^= 1 << bit;
+        let (read, damage) = read(&bytes);
+        prop_assert!(read.len() >= written.len() - 50, "{} of {}", read.len(), written.len());
+        prop_assert!(damage.describe().is_some());
+        prop_assert!(damage.unclosed || damage.records == (written.len() - read.len()) as u64);
+        // What is delivered is what was written, in order.
+        let mut rest = written.iter();
+        prop_assert!(read.iter().all(|record| rest.any(|original| original == record)));
+    }
+
+    #[test]
+    fn any_bytes_end_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let mut file = trace(&records(3), 2);
+        file.extend_from_slice(&bytes);
+        let (read, _) = read(&file);
+        prop_assert!(read.len() >= 7);
+    }
+}

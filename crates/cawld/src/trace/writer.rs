@@ -1,0 +1,182 @@
+//! Writing: records gather in memory, blocks go to the file whole.
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use cawl_core::Record;
+
+use super::{
+    BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_TARGET, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC, TRACE_VERSION, codec,
+};
+
+/// Encodes records into blocks on any writer.
+pub struct TraceWriter<W: Write> {
+    pub(super) out: W,
+    raw: Vec<u8>,
+    sequence: u32,
+    records: u64,
+}
+
+impl<W: Write> TraceWriter<W> {
+    /// Begins a trace: writes the file header.
+    pub fn new(mut out: W) -> io::Result<TraceWriter<W>> {
+        out.write_all(&file_header())?;
+        Ok(TraceWriter { out, raw: Vec::with_capacity(BLOCK_TARGET + 1024), sequence: 0, records: 0 })
+    }
+
+    /// Adds a record; a full block is written.
+    pub fn push(&mut self, record: &Record) -> io::Result<()> {
+        codec::put(&mut self.raw, record);
+        self.records += 1;
+        if self.raw.len() >= BLOCK_TARGET { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what has gathered as a block.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.raw.is_empty() {
+            return Ok(());
+        }
+        let block = encode_block(&self.raw, self.sequence);
+        self.raw.clear();
+        self.sequence += 1;
+        self.out.write_all(&block)
+    }
+
+    /// Closes the trace with its number of records, and returns the writer.
+    pub fn finish(mut self) -> io::Result<W> {
+        codec::put_close(&mut self.raw, self.records);
+        self.flush()?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+fn file_header() -> [u8; FILE_HEADER_LEN] {
+    let mut header = [0; FILE_HEADER_LEN];
+    header[..8].copy_from_slice(&TRACE_MAGIC);
+    header[8..10].copy_from_slice(&TRACE_VERSION.to_le_bytes());
+    header
+}
+
+/// A block: header, then the payload, compressed where that makes it smaller.
+fn encode_block(raw: &[u8], sequence: u32) -> Vec<u8> {
+    let packed = lz4_flex::block::compress(raw);
+    let (encoding, stored) = if packed.len() < raw.len() { (LZ4, packed.as_slice()) } else { (RAW, raw) };
+    let mut block = Vec::with_capacity(BLOCK_HEADER_LEN + stored.len());
+    block.extend_from_slice(&BLOCK_MAGIC);
+    block.extend_from_slice(&[encoding, 0, 0, 0]);
+    block.extend_from_slice(&sequence.to_le_bytes());
+    block.extend_from_slice(&(stored.len() as u32).to_le_bytes());
+    block.extend_from_slice(&(raw.len() as u32).to_le_bytes());
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(&block);
+    checksum.update(stored);
+    block.extend_from_slice(&checksum.finalize().to_le_bytes());
+    block.extend_from_slice(stored);
+    block
+}
+
+/// A trace file written by a thread of its own, so that a slow disk does not hold up the models.
+///
+/// An error ends the file after its last whole block; [`TraceFile::failure`] tells it, and what comes
+/// later is not kept.
+pub struct TraceFile {
+    path: PathBuf,
+    raw: Vec<u8>,
+    records: u64,
+    blocks: Option<SyncSender<Vec<u8>>>,
+    thread: Option<JoinHandle<()>>,
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+/// Blocks that may wait for the disk: 32 MiB of records.
+const QUEUE: usize = 256;
+
+impl TraceFile {
+    /// Creates (or empties) the file at `path`.
+    pub fn create(path: &Path) -> io::Result<TraceFile> {
+        let mut file = File::create(path)?;
+        file.write_all(&file_header())?;
+        let (blocks, queue) = sync_channel::<Vec<u8>>(QUEUE);
+        let failure = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&failure);
+        let thread = std::thread::Builder::new().name("cawl-trace".to_owned()).spawn(move || {
+            let mut sequence = 0;
+            let mut failed = false;
+            for raw in queue {
+                if failed {
+                    continue;
+                }
+                if let Err(error) = append(&mut file, &encode_block(&raw, sequence)) {
+                    failed = true;
+                    *told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.to_string());
+                }
+                sequence += 1;
+            }
+        })?;
+        Ok(TraceFile {
+            path: path.to_owned(),
+            raw: Vec::with_capacity(BLOCK_TARGET + 1024),
+            records: 0,
+            blocks: Some(blocks),
+            thread: Some(thread),
+            failure,
+        })
+    }
+
+    /// Adds a record.
+    pub fn push(&mut self, record: &Record) {
+        codec::put(&mut self.raw, record);
+        self.records += 1;
+        if self.raw.len() >= BLOCK_TARGET {
+            self.flush();
+        }
+    }
+
+    /// Hands what has gathered to the writing thread.
+    pub fn flush(&mut self) {
+        if self.raw.is_empty() {
+            return;
+        }
+        let raw = std::mem::replace(&mut self.raw, Vec::with_capacity(BLOCK_TARGET + 1024));
+        if let Some(blocks) = &self.blocks {
+            // The thread drains its queue even after an error, so this fails only if it is gone.
+            let _ = blocks.send(raw);
+        }
+    }
+
+    /// What ended the file early, if anything did: a sentence that names the file.
+    pub fn failure(&self) -> Option<String> {
+        let failure = self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        failure.as_ref().map(|error| {
+            format!(
+                "the trace {} ends early: {error}; calls after that point are in the report but not in the file",
+                self.path.display()
+            )
+        })
+    }
+
+    /// Closes the trace and waits for it to be written; tells what ended it early, if anything did.
+    pub fn finish(mut self) -> Option<String> {
+        codec::put_close(&mut self.raw, self.records);
+        self.flush();
+        self.blocks = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.failure()
+    }
+}
+
+/// Appends a block whole, or cuts the file back to where it was.
+fn append(file: &mut File, block: &[u8]) -> io::Result<()> {
+    let before = file.stream_position()?;
+    file.write_all(block).inspect_err(|_| {
+        // The reader would skip a torn block anyway; cutting it off is tidiness, not need.
+        let _ = file.set_len(before);
+    })
+}
