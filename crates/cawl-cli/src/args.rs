@@ -1,0 +1,120 @@
+//! The command line, and nothing else.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Put it in front of any program and see, call by call, what each write should cost on this machine, what
+/// it did cost, and why.
+///
+/// Exit codes: that of the traced program (`run`); 1 when something failed; 2 for wrong usage; 126 when the
+/// program cannot be executed; 127 when there is no such program.
+#[derive(Parser)]
+#[command(version)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Run(RunArgs),
+    Replay(ReplayArgs),
+    Status(StatusArgs),
+}
+
+/// Run a program and report predicted against observed cost
+///
+/// The program's output, input, exit status and death by signal are its own; the report goes to stderr.
+#[derive(clap::Args)]
+pub struct RunArgs {
+    /// Keep every call in a trace for `replay`
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Write the report to a file instead of stderr; .json or .txt
+    #[arg(long, value_name = "FILE", value_parser = report_file)]
+    pub report: Option<PathBuf>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Report through the daemon that listens here instead of one inside this process
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Trace the program but not the processes it starts
+    #[arg(long)]
+    pub no_children: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Run the models on a saved trace
+///
+/// With --calls every call is printed: time, process, file, offset, size, state, dirty level, predicted,
+/// observed; with --json as one JSON object a line, without the report.
+#[derive(clap::Args)]
+pub struct ReplayArgs {
+    /// The trace: from `run --trace`, `cawld --trace` or `import`
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The models see only calls and think times, and advance by their own predictions [default]
+    #[arg(long, conflicts_with = "lockstep")]
+    pub open_loop: bool,
+    /// Model time follows the observed clock, as live
+    #[arg(long)]
+    pub lockstep: bool,
+    /// Print every call
+    #[arg(long)]
+    pub calls: bool,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Ask a running cawld for the dirty level now
+#[derive(clap::Args)]
+pub struct StatusArgs {
+    /// Where the daemon listens [default: where cawld listens by default]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct ModelArgs {
+    /// Profile of the machine (TOML) [default: the trace's, or this machine's limits with default speeds]
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Models to run, the first one for states and advice [default: all]
+    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
+    pub names: Vec<String>,
+}
+
+fn report_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("txt" | "json") => Ok(path),
+        _ => Err("the report's file name must end in .txt or .json".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_programs_own_flags_are_left_alone() {
+        let args = Args::try_parse_from(["cawl-cli", "run", "--", "dd", "--version"]).unwrap();
+        let Command::Run(run) = args.command else { panic!("not a run") };
+        assert_eq!(run.command, ["dd", "--version"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! `replay`: the models on a saved trace.
+
+use std::collections::HashMap;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cawl_core::{Analysis, Class, HostProfile, Mode, Record, classify};
+use cawld::trace::TraceReader;
+
+use super::read_profile;
+use crate::args::ReplayArgs;
+use crate::render;
+use crate::render::calls::CallPrinter;
+
+/// Replays the trace and prints the analysis.
+pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let about = || format!("cannot read the trace {}", args.file.display());
+    let mut reader = TraceReader::open(&args.file).with_context(about)?;
+    // The profile comes before the first call; what precedes it is kept.
+    let mut head = Vec::new();
+    let mut recorded = None;
+    while let Some(record) = reader.next_record().with_context(about)? {
+        match record {
+            Record::Profile(profile) => recorded = Some(*profile),
+            Record::Host(_) | Record::Note(_) => head.push(record),
+            first => {
+                head.push(first);
+                break;
+            }
+        }
+    }
+    let profile = match &args.model.profile {
+        Some(path) => read_profile(path)?,
+        None => recorded.unwrap_or_else(HostProfile::uncalibrated),
+    };
+    let mode = if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop };
+    let mut analysis = Analysis::new(&profile, &args.model.names, mode)?;
+    let mut out = BufWriter::with_capacity(1 << 18, std::io::stdout().lock());
+    let mut printer = args.calls.then(|| CallPrinter::new(&analysis.models(), args.json));
+    let mut paths = HashMap::new();
+
+    let mut take = |analysis: &mut Analysis, record: &Record| -> std::io::Result<()> {
+        let predictions = analysis.take(record);
+        let Some(printer) = &mut printer else { return Ok(()) };
+        match record {
+            Record::File(file) => drop(paths.insert((file.dev, file.ino), file.path.clone())),
+            Record::Event(event) if classify(event) == Class::Cost => {
+                let path = paths.get(&(event.dev, event.ino)).map_or("-", String::as_str);
+                printer.print(&mut out, event, path, predictions)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    };
+    let mut result = head.iter().try_for_each(|record| take(&mut analysis, record));
+    while result.is_ok() {
+        let Some(record) = reader.next_record().with_context(about)? else { break };
+        result = take(&mut analysis, &record);
+    }
+    if let Some(damage) = reader.damage().describe() {
+        analysis.take(&Record::Note(damage));
+    }
+    let report = analysis.report();
+    result = result.and_then(|()| match (args.json, args.calls) {
+        (true, true) => Ok(()),
+        (true, false) => {
+            serde_json::to_writer_pretty(&mut out, &report)?;
+            out.write_all(b"\n")
+        }
+        (false, _) => out.write_all(render::report::text(&report, std::io::stdout().is_terminal()).as_bytes()),
+    });
+    match result.and_then(|()| out.flush()) {
+        // Whoever read the output has seen enough (`| head`).
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        other => other.map(|()| ExitCode::SUCCESS).context("cannot write the output"),
+    }
+}

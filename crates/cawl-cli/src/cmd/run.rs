@@ -1,0 +1,257 @@
+//! `run`: the program in front, the daemon behind it, the report at the end.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+
+use anyhow::Context;
+use cawl_core::{Outcome, Report};
+use cawld::query::{self, Request, RunStarted};
+use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
+use nix::sys::signal::{self, Signal};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+use tokio::signal::unix::{SignalKind, signal as listen_for};
+
+use super::read_profile;
+use crate::args::RunArgs;
+use crate::{exit, render, tracer};
+
+/// Runs the program; returns its exit code, or dies as it died.
+pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let ended = runtime.block_on(supervise(args));
+    // A program left in the background may still hold a connection; it gets to see the end of it now.
+    runtime.shutdown_background();
+    match ended? {
+        Ended::Outcome(Outcome { signal: Some(number), .. }) => die_of(number),
+        Ended::Outcome(outcome) => Ok(ExitCode::from(outcome.code.unwrap_or(0) as u8)),
+        Ended::NotStarted(code) => Ok(ExitCode::from(code)),
+    }
+}
+
+enum Ended {
+    Outcome(Outcome),
+    NotStarted(u8),
+}
+
+async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
+    let library = tracer::install()?;
+    let spec = spec(args)?;
+    let backend = Backend::start(args.socket.as_deref(), spec).await?;
+    // From here on signals are the program's business: it gets them from the terminal, or from us.
+    let signals = [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
+    let mut forwarded = Vec::new();
+    for kind in signals {
+        forwarded.push((kind, listen_for(kind)?));
+    }
+    let mut child = match command(args, &library, &backend).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            let program = Path::new(&args.command[0]).display().to_string();
+            backend.abandon().await;
+            return Ok(Ended::NotStarted(not_started(&program, &error)));
+        }
+    };
+    let pid = Pid::from_raw(child.id() as i32);
+    for (kind, mut signal) in forwarded {
+        // Interrupt and quit come from the terminal, to the whole group: the program has them already.
+        let from_terminal = kind == SignalKind::interrupt() || kind == SignalKind::quit();
+        tokio::spawn(async move {
+            while signal.recv().await.is_some() {
+                if !from_terminal && let Ok(signal) = Signal::try_from(kind.as_raw_value()) {
+                    drop(signal::kill(pid, signal));
+                }
+            }
+        });
+    }
+    let outcome = tokio::task::spawn_blocking(move || wait(pid)).await??;
+    // Not reaped yet, so the kernel still knows what the program wrote.
+    let report = backend.finish(outcome, notes(args)).await;
+    reap(&mut child);
+    deliver(&report?, args.report.as_deref())?;
+    Ok(Ended::Outcome(outcome))
+}
+
+fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
+    let profile = args.model.profile.as_deref().map(read_profile).transpose()?;
+    let trace = match &args.trace {
+        Some(path) => Some(std::path::absolute(path)?),
+        None => None,
+    };
+    Ok(RunSpec { models: args.model.names.clone(), profile: profile.map(|profile| profile.to_toml()), trace })
+}
+
+/// Who runs the models: a daemon inside this process, or one that was running before.
+enum Backend {
+    Inside { daemon: Daemon, path: PathBuf, run: u64 },
+    Outside { path: PathBuf, run: u64 },
+}
+
+impl Backend {
+    async fn start(socket: Option<&Path>, spec: RunSpec) -> anyhow::Result<Backend> {
+        if let Some(path) = socket {
+            let path = std::path::absolute(path)?;
+            let started: RunStarted = query::ask(&path, &Request::BeginRun(spec))?;
+            return Ok(Backend::Outside { path, run: started.run });
+        }
+        let path = socket::private_directory()
+            .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?
+            .join(format!("cawl-run-{}.sock", std::process::id()));
+        let listener = socket::listen(&path)?;
+        let options =
+            EngineOptions { profile: host::uncalibrated_profile(), host_models: None, host_trace: None };
+        let daemon = Daemon::start(listener, options)?;
+        match daemon.begin_run(spec).await {
+            Ok(run) => Ok(Backend::Inside { daemon, path, run }),
+            Err(error) => {
+                drop(std::fs::remove_file(&path));
+                Err(error)
+            }
+        }
+    }
+
+    fn socket(&self) -> &Path {
+        match self {
+            Backend::Inside { path, .. } | Backend::Outside { path, .. } => path,
+        }
+    }
+
+    fn run(&self) -> u64 {
+        match self {
+            Backend::Inside { run, .. } | Backend::Outside { run, .. } => *run,
+        }
+    }
+
+    async fn finish(self, outcome: Outcome, notes: Vec<String>) -> anyhow::Result<Report> {
+        match self {
+            Backend::Inside { daemon, path, run } => {
+                let report = daemon.end_run(run, Some(outcome), notes).await;
+                drop(std::fs::remove_file(&path));
+                report
+            }
+            Backend::Outside { path, run } => {
+                let request = Request::EndRun { run, outcome: Some(outcome), notes };
+                tokio::task::spawn_blocking(move || query::ask(&path, &request)).await?
+            }
+        }
+    }
+
+    /// The program never started: nothing to report.
+    async fn abandon(self) {
+        match self {
+            Backend::Inside { daemon, path, .. } => {
+                drop(std::fs::remove_file(&path));
+                daemon.stop().await;
+            }
+            Backend::Outside { path, run } => {
+                let request = Request::EndRun { run, outcome: None, notes: Vec::new() };
+                let asked = tokio::task::spawn_blocking(move || query::ask::<Report>(&path, &request)).await;
+                drop(asked);
+            }
+        }
+    }
+}
+
+fn command(args: &RunArgs, library: &Path, backend: &Backend) -> Command {
+    let mut command = Command::new(&args.command[0]);
+    command
+        .args(&args.command[1..])
+        .env("LD_PRELOAD", preload(library, std::env::var_os("LD_PRELOAD").as_deref()))
+        .env("CAWL_SOCKET", backend.socket())
+        .env("CAWL_RUN", backend.run().to_string());
+    if args.no_children {
+        command.env("CAWL_ONLY_CHILD_OF", std::process::id().to_string());
+    }
+    command
+}
+
+/// LD_PRELOAD with our library first and what was there before after it.
+fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        list.push(":");
+        list.push(before);
+    }
+    list
+}
+
+fn not_started(program: &str, error: &std::io::Error) -> u8 {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            eprintln!("cawl-cli: {program}: no such program; check the spelling and PATH");
+            exit::NOT_FOUND
+        }
+        _ => {
+            eprintln!("cawl-cli: {program}: cannot be executed: {error}");
+            exit::CANNOT_EXECUTE
+        }
+    }
+}
+
+/// Waits for the program to end and leaves it as a zombie.
+fn wait(pid: Pid) -> anyhow::Result<Outcome> {
+    loop {
+        let outcome = |code, signal| Outcome { pid: pid.as_raw() as u32, code, signal };
+        match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+            Ok(WaitStatus::Exited(_, code)) => return Ok(outcome(Some(code), None)),
+            Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(outcome(None, Some(signal as i32))),
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(error).context("cannot wait for the program"),
+        }
+    }
+}
+
+fn reap(child: &mut Child) {
+    // It has ended, so this does not wait; and if somebody else reaped it, that is as good.
+    drop(child.wait());
+}
+
+/// What the report should say that only this process knows.
+fn notes(args: &RunArgs) -> Vec<String> {
+    let mut notes = Vec::new();
+    if args.no_children {
+        notes.push("only the program itself was traced, not the processes it started (--no-children)".to_owned());
+    }
+    notes
+}
+
+fn deliver(report: &Report, file: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = file else {
+        let text = render::report::text(report, std::io::stderr().is_terminal());
+        // If stderr is closed there is nobody to tell.
+        drop(std::io::stderr().write_all(text.as_bytes()));
+        return Ok(());
+    };
+    let text = match path.extension().and_then(OsStr::to_str) {
+        Some("json") => serde_json::to_string_pretty(report)? + "\n",
+        _ => render::report::text(report, false),
+    };
+    std::fs::write(path, text).with_context(|| format!("cannot write the report {}", path.display()))
+}
+
+/// Ends this process by the signal that ended the program, so that whoever waits sees the same.
+fn die_of(number: i32) -> anyhow::Result<ExitCode> {
+    // One core dump is enough.
+    drop(nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0));
+    drop(signal_hook::low_level::emulate_default_handler(number));
+    if let Ok(signal) = Signal::try_from(number) {
+        drop(signal::raise(signal));
+    }
+    // A signal that cannot end this process (a real-time one): what a shell would say.
+    Ok(ExitCode::from(128_u8.saturating_add(number as u8)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_preloads_stay_behind_ours() {
+        let ours = Path::new("/c/lib.so");
+        assert_eq!(preload(ours, None), "/c/lib.so");
+        assert_eq!(preload(ours, Some(OsStr::new(""))), "/c/lib.so");
+        assert_eq!(preload(ours, Some(OsStr::new("/a.so:/b.so"))), "/c/lib.so:/a.so:/b.so");
+    }
+}

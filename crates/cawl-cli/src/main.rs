@@ -1,0 +1,35 @@
+//! `cawl-cli`: put it in front of a program, and see what each write should cost, what it did cost,
+//! and why.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cmd;
+mod render;
+mod tracer;
+
+use std::process::ExitCode;
+
+use args::{Args, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Run(args) => cmd::run::run(&args),
+        Command::Replay(args) => cmd::replay::replay(&args),
+        Command::Status(args) => cmd::status::status(&args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("cawl-cli: {error:#}");
+        ExitCode::from(exit::FAILED)
+    })
+}
+
+/// Exit codes besides the traced program's own. README.md lists them.
+mod exit {
+    /// Something went wrong; the message says what to do.
+    pub const FAILED: u8 = 1;
+    /// The program exists but cannot be executed, as in a shell.
+    pub const CANNOT_EXECUTE: u8 = 126;
+    /// There is no such program, as in a shell.
+    pub const NOT_FOUND: u8 = 127;
+}

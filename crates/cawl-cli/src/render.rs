@@ -1,0 +1,49 @@
+//! Output for people: aligned tables, human units, colour only on a terminal.
+
+pub mod calls;
+pub mod report;
+pub mod status;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// A plain table: first `left` columns aligned left, the others right.
+fn table(header: &[&str], left: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        column.set_cell_alignment(if index < left { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table
+}
+
+/// A table as text, without the blanks at the ends of lines.
+fn lines(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// A fraction as a percentage.
+fn percent(fraction: Option<f64>) -> String {
+    match fraction {
+        None => "-".to_owned(),
+        Some(f) if f >= 10.0 => format!("{:.0} %", f * 100.0),
+        Some(f) => format!("{:.1} %", f * 100.0),
+    }
+}
+
+/// Text in bold, where the output is a terminal.
+fn bold(text: &str, terminal: bool) -> String {
+    if terminal { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// Text in yellow, where the output is a terminal: something to look at.
+fn warn(text: &str, terminal: bool) -> String {
+    if terminal { format!("\x1b[33m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// The end of a path that is too long for a table.
+fn short(path: &str, width: usize) -> String {
+    let length = path.chars().count();
+    if length <= width { path.to_owned() } else { format!("…{}", path.chars().skip(length - width + 1).collect::<String>()) }
+}

@@ -1,0 +1,113 @@
+//! Every call on a line of its own.
+
+use std::io::{self, Write};
+
+use cawl_core::{Bytes, Nanos, Prediction};
+use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
+use serde::Serialize;
+
+/// Prints calls as they come, without holding any back.
+pub struct CallPrinter {
+    models: Vec<&'static str>,
+    json: bool,
+    first: Option<u64>,
+}
+
+/// A call in JSON. Times in seconds, sizes in bytes.
+#[derive(Serialize)]
+struct CallLine<'a> {
+    time_s: f64,
+    pid: u32,
+    tid: u32,
+    op: &'a str,
+    path: &'a str,
+    offset: Option<u64>,
+    size: u64,
+    observed_s: f64,
+    predictions: Vec<PredictionLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct PredictionLine<'a> {
+    model: &'a str,
+    state: &'a str,
+    dirty: u64,
+    predicted_s: f64,
+}
+
+impl CallPrinter {
+    /// A printer for predictions by these models.
+    pub fn new(models: &[&'static str], json: bool) -> CallPrinter {
+        CallPrinter { models: models.to_vec(), json, first: None }
+    }
+
+    /// Prints a call with its predictions.
+    pub fn print(
+        &mut self,
+        out: &mut impl Write,
+        event: &Event,
+        path: &str,
+        predictions: &[Option<Prediction>],
+    ) -> io::Result<()> {
+        let is_first = self.first.is_none();
+        let first = *self.first.get_or_insert(event.start);
+        let time = event.start.saturating_sub(first) as f64 / 1e9;
+        let offset = (event.offset != UNKNOWN_OFFSET).then_some(event.offset);
+        let size = if event.op == Op::StreamWrite || event.returned >= 0 {
+            event.returned.max(0) as u64
+        } else {
+            event.requested
+        };
+        if self.json {
+            let predictions = self.models.iter().zip(predictions).filter_map(|(model, p)| {
+                p.map(|p| PredictionLine {
+                    model,
+                    state: p.state.name(),
+                    dirty: p.dirty.0,
+                    predicted_s: p.cost.as_seconds(),
+                })
+            });
+            let line = CallLine {
+                time_s: time,
+                pid: event.pid,
+                tid: event.tid,
+                op: event.op.name(),
+                path,
+                offset,
+                size,
+                observed_s: event.duration as f64 / 1e9,
+                predictions: predictions.collect(),
+            };
+            serde_json::to_writer(&mut *out, &line)?;
+            return out.write_all(b"\n");
+        }
+        if is_first {
+            write!(
+                out,
+                "{:>14} {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
+                "TIME", "PID", "OP", "OFFSET", "SIZE", "STATE", "DIRTY", "OBSERVED"
+            )?;
+            for model in &self.models {
+                write!(out, " {:>10}", model.to_uppercase())?;
+            }
+            writeln!(out, "  FILE")?;
+        }
+        let primary = predictions.first().copied().flatten();
+        write!(
+            out,
+            "{:>12.6} s {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
+            time,
+            event.pid,
+            event.op.name(),
+            offset.map_or("-".to_owned(), |offset| offset.to_string()),
+            Bytes(size),
+            primary.map_or("-", |p| p.state.name()),
+            primary.map_or("-".to_owned(), |p| p.dirty.to_string()),
+            Nanos::new(event.duration as f64),
+        )?;
+        for prediction in predictions {
+            write!(out, " {:>10}", prediction.map_or("-".to_owned(), |p| p.cost.to_string()))?;
+        }
+        writeln!(out, "  {path}")
+    }
+}

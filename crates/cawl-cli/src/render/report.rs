@@ -1,0 +1,270 @@
+//! The report, as text: first what it rests on, then files, totals and the worst calls.
+
+use cawl_core::{Bytes, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Report, SessionReport, Tally};
+
+use super::{bold, lines, percent, short, table, warn};
+
+/// Files and processes listed before the rest is summed up.
+const LISTED: usize = 20;
+
+/// The whole report.
+pub fn text(report: &Report, terminal: bool) -> String {
+    let mut out = String::new();
+    basis(&mut out, report, terminal);
+    files(&mut out, report, terminal);
+    totals(&mut out, report, terminal);
+    worst(&mut out, report, terminal);
+    out
+}
+
+/// What the figures rest on.
+fn basis(out: &mut String, report: &Report, terminal: bool) {
+    let calls = format!("{} calls, {} to files", report.calls, Bytes(report.bytes));
+    let span = Nanos::seconds(report.span_s);
+    line(out, "cawl", &format!("{calls} in {span}; {}", report.mode), terminal);
+    if let Some(outcome) = &report.outcome {
+        line(out, "program", &ended(outcome), terminal);
+    }
+    line(out, "coverage", &coverage(report, terminal), terminal);
+    if report.sessions.len() > 1 {
+        processes(out, &report.sessions);
+    }
+    let lost = format!("{} calls dropped, {} unseen", report.drops, report.unseen);
+    let lost = if report.drops + report.unseen > 0 { warn(&lost, terminal) } else { lost };
+    line(out, "drops", &lost, terminal);
+    let unmodelled: Vec<String> =
+        report.unmodelled.iter().map(|(op, tally)| format!("{op} ({})", counted(tally))).collect();
+    let unmodelled = if unmodelled.is_empty() { "none".to_owned() } else { warn(&unmodelled.join(", "), terminal) };
+    line(out, "unmodelled", &unmodelled, terminal);
+    if report.elsewhere.calls > 0 {
+        line(out, "elsewhere", &format!("{} to pipes, terminals or sockets", counted(&report.elsewhere)), terminal);
+    }
+    line(out, "profile", &profile(report, terminal), terminal);
+    for note in &report.notes {
+        line(out, "note", &warn(note, terminal), terminal);
+    }
+}
+
+fn line(out: &mut String, name: &str, text: &str, terminal: bool) {
+    out.push_str(&bold(&format!("{name:<11}"), terminal));
+    out.push_str(text);
+    out.push('\n');
+}
+
+fn counted(tally: &Tally) -> String {
+    format!("{} calls, {}", tally.calls, Bytes(tally.bytes))
+}
+
+fn ended(outcome: &Outcome) -> String {
+    match (outcome.code, outcome.signal) {
+        (_, Some(number)) => match nix::sys::signal::Signal::try_from(number) {
+            Ok(signal) => format!("pid {} was killed by {signal}", outcome.pid),
+            Err(_) => format!("pid {} was killed by signal {number}", outcome.pid),
+        },
+        (code, None) => format!("pid {} exited with {}", outcome.pid, code.unwrap_or(0)),
+    }
+}
+
+fn coverage(report: &Report, terminal: bool) -> String {
+    if report.sessions.is_empty() {
+        let why = "nothing was traced: no process made itself known (a static, setuid or non-glibc program?)";
+        return warn(why, terminal);
+    }
+    let Some(coverage) = report.coverage else {
+        return "unknown: nobody counted the bytes written independently".to_owned();
+    };
+    let seen: u64 = report.sessions.iter().map(|session| session.seen_bytes).sum();
+    let counted: u64 = report.sessions.iter().filter_map(|session| session.wchar_bytes).sum();
+    let text = format!(
+        "{}: {} seen of {} that {} wrote",
+        percent(Some(coverage)),
+        Bytes(seen),
+        Bytes(counted),
+        match report.sessions.len() {
+            1 => format!("{} (pid {})", report.sessions[0].program, report.sessions[0].pid),
+            n => format!("{n} process images"),
+        }
+    );
+    if (0.99..=1.01).contains(&coverage) { text } else { warn(&text, terminal) }
+}
+
+fn processes(out: &mut String, sessions: &[SessionReport]) {
+    let mut table = table(&["", "PID", "PROGRAM", "ENDED", "CALLS", "SEEN", "WROTE", "COVERAGE", "DROPS"], 4);
+    // Those that wrote most come first; the others are counted.
+    let mut sorted: Vec<&SessionReport> = sessions.iter().collect();
+    sorted.sort_by_key(|session| std::cmp::Reverse((session.seen_bytes, session.calls)));
+    for session in sorted.iter().take(LISTED) {
+        let ended = match session.ended {
+            EndKind::Exit => "exit",
+            EndKind::QuickExit => "_exit",
+            EndKind::Exec => "exec",
+            EndKind::Abort => "abort",
+            EndKind::Vanished => "killed",
+            EndKind::Running => "running",
+        };
+        table.add_row([
+            "         ".to_owned(),
+            session.pid.to_string(),
+            short(&session.program, 32),
+            ended.to_owned(),
+            session.calls.to_string(),
+            Bytes(session.seen_bytes).to_string(),
+            session.wchar_bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string()),
+            percent(session.coverage),
+            session.dropped.to_string(),
+        ]);
+    }
+    out.push_str(&lines(&table));
+    if sessions.len() > LISTED {
+        out.push_str(&format!("           and {} more\n", sessions.len() - LISTED));
+    }
+}
+
+fn profile(report: &Report, terminal: bool) -> String {
+    let used = &report.profile;
+    let age = match used.age_s {
+        Some(age) => format!(", {} old", days(age)),
+        None => String::new(),
+    };
+    match used.origin {
+        Origin::Uncalibrated => warn(
+            "uncalibrated: limits are this machine's, speeds are defaults; predictions tell orders of magnitude",
+            terminal,
+        ),
+        Origin::Calibrated => format!("{} (calibrated{age})", used.name),
+        Origin::Fitted => format!("{} (fitted to recorded runs{age})", used.name),
+        Origin::Learned => format!("{} (learned{age})", used.name),
+    }
+}
+
+fn days(seconds: u64) -> String {
+    match seconds {
+        s if s < 7200 => format!("{} minutes", s / 60),
+        s if s < 172_800 => format!("{} hours", s / 3600),
+        s => format!("{} days", s / 86_400),
+    }
+}
+
+/// Every file and operation.
+fn files(out: &mut String, report: &Report, terminal: bool) {
+    if report.files.is_empty() {
+        return;
+    }
+    let models: Vec<&str> = report.models.iter().map(|model| model.name.as_str()).collect();
+    let upper: Vec<String> = models.iter().map(|model| model.to_uppercase()).collect();
+    let mut header = vec!["FILE", "OP", "CALLS", "BYTES", "OBSERVED"];
+    for model in &upper {
+        header.extend([model.as_str(), "ERROR"]);
+    }
+    header.push("STATES");
+    let mut table = table(&header, 2);
+    let rows = report.files.iter().flat_map(|file| file.ops.iter().map(move |op| (file, op)));
+    for (file, op) in rows.clone().take(LISTED) {
+        let mut row = vec![
+            short(&file.path, 40),
+            op.op.clone(),
+            op.calls.to_string(),
+            Bytes(op.bytes).to_string(),
+            Nanos::seconds(op.observed_s).to_string(),
+        ];
+        for model in &models {
+            let predicted = op.predicted_s.get(*model).copied().unwrap_or(0.0);
+            row.push(Nanos::seconds(predicted).to_string());
+            row.push(error(predicted, op.observed_s));
+        }
+        row.push(states(op));
+        table.add_row(row);
+    }
+    out.push('\n');
+    out.push_str(&headed(&lines(&table), terminal));
+    let more = rows.count().saturating_sub(LISTED);
+    if more > 0 {
+        out.push_str(&format!("and {more} more lines; all of them with --report FILE.json or --json\n"));
+    }
+}
+
+/// Signed relative error: what the model had too much or too little.
+fn error(predicted: f64, observed: f64) -> String {
+    if observed > 0.0 {
+        let error = (predicted - observed) / observed * 100.0;
+        if error.abs() >= 1000.0 { format!("{error:+.0} %") } else { format!("{error:+.1} %") }
+    } else {
+        "-".to_owned()
+    }
+}
+
+/// Shares of calls in each state: `free 80 %, flush 20 %`.
+fn states(op: &FileOp) -> String {
+    let all: u64 = op.states.values().sum();
+    let mut states: Vec<_> = op.states.iter().collect();
+    states.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let share = |count: u64| count as f64 / all.max(1) as f64 * 100.0;
+    states.iter().map(|(name, count)| format!("{name} {:.0} %", share(**count))).collect::<Vec<_>>().join(", ")
+}
+
+/// Each model's accuracy over all calls.
+fn totals(out: &mut String, report: &Report, terminal: bool) {
+    let header = [
+        "MODEL", "CALLS", "OBSERVED", "PREDICTED", "TOTAL ERR", "WINDOWED", "DIRTY ERR", "P50 OBS", "PRED", "P99 OBS",
+        "PRED",
+    ];
+    let mut table = table(&header, 1);
+    for model in &report.models {
+        table.add_row(total(model));
+    }
+    out.push('\n');
+    out.push_str(&headed(&lines(&table), terminal));
+}
+
+fn total(model: &ModelReport) -> Vec<String> {
+    let quantile = |of: Option<Nanos>| of.map_or("-".to_owned(), |ns| ns.to_string());
+    let (observed, predicted) = (&model.summary.observed_quantiles, &model.summary.predicted_quantiles);
+    vec![
+        model.name.clone(),
+        model.calls.to_string(),
+        Nanos::seconds(model.observed_s).to_string(),
+        Nanos::seconds(model.predicted_s).to_string(),
+        percent(model.total_error),
+        percent(model.windowed_error),
+        percent(model.dirty_error),
+        quantile(observed.as_ref().map(|q| q.p50)),
+        quantile(predicted.as_ref().map(|q| q.p50)),
+        quantile(observed.as_ref().map(|q| q.p99)),
+        quantile(predicted.as_ref().map(|q| q.p99)),
+    ]
+}
+
+/// The calls that the first model was most wrong about.
+fn worst(out: &mut String, report: &Report, terminal: bool) {
+    let Some(model) = report.models.first().filter(|_| !report.worst.is_empty()) else { return };
+    let mut table =
+        table(&["AT", "PID", "OP", "OFFSET", "SIZE", "OBSERVED", "PREDICTED", "STATE", "FILE"], 0);
+    for column in [2, 7, 8] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Left);
+        }
+    }
+    for call in &report.worst {
+        table.add_row([
+            format!("{:.6} s", call.at_s),
+            call.pid.to_string(),
+            call.op.clone(),
+            call.offset.map_or("-".to_owned(), |offset| offset.to_string()),
+            Bytes(call.bytes).to_string(),
+            Nanos::seconds(call.observed_s).to_string(),
+            Nanos::seconds(call.predicted_s).to_string(),
+            call.state.clone(),
+            short(&call.path, 40),
+        ]);
+    }
+    out.push_str(&format!("\nworst calls, by model {}\n", model.name));
+    out.push_str(&headed(&lines(&table), terminal));
+}
+
+/// A table with its first line in bold.
+fn headed(table: &str, terminal: bool) -> String {
+    match table.split_once('\n') {
+        Some((header, rest)) => format!("{}\n{rest}", bold(header, terminal)),
+        None => table.to_owned(),
+    }
+}
