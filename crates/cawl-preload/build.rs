@@ -1,0 +1,19 @@
+//! Compiles the C half: the thread's own record and the variadic functions, neither of which stable
+//! Rust can define.
+
+fn main() {
+    println!("cargo::rerun-if-changed=src/variadic.c");
+    println!("cargo::rerun-if-changed=src/thread.c");
+    println!("cargo::rerun-if-changed=build.rs");
+    cc::Build::new()
+        .file("src/variadic.c")
+        .file("src/thread.c")
+        .opt_level(2)
+        .flag("-fvisibility=hidden")
+        .flag("-fexceptions")
+        .flag("-fno-stack-protector")
+        .define("_GNU_SOURCE", None)
+        .flag("-U_FORTIFY_SOURCE")
+        .warnings(true)
+        .compile("cawl_variadic");
+}

@@ -1,0 +1,286 @@
+//! What the environment and the arguments told the tracer at its start, and how it is passed on.
+//!
+//! The law of this module: everything is copied once, by the constructor, into memory of the tracer's
+//! own, because a program may later change or overwrite its environment.
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+
+/// Most variables carried to a child.
+const CARRIED: usize = 16;
+/// Longest list of variables that is completed on the stack.
+pub const MAX_STRINGS: usize = 1024;
+/// Longest LD_PRELOAD that is put together anew.
+pub const MAX_PRELOAD: usize = 4096;
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+
+/// The tracer's settings.
+pub struct Settings {
+    socket: [u8; 108],
+    socket_length: usize,
+    /// CAWL_RUN.
+    pub run: u64,
+    /// CAWL_ONLY_CHILD_OF, 0 for none.
+    pub only_child_of: u32,
+    program: [u8; 256],
+    program_length: usize,
+    arguments: [u8; 2048],
+    arguments_length: usize,
+    library: [u8; 1024],
+    library_length: usize,
+    text: [u8; 8192],
+    text_length: usize,
+    carried: [usize; CARRIED],
+    carried_length: usize,
+}
+
+struct Shared(UnsafeCell<Settings>);
+// SAFETY: written by the constructor only, before READY is set; read only after.
+unsafe impl Sync for Shared {}
+
+static READY: AtomicBool = AtomicBool::new(false);
+static SETTINGS: Shared = Shared(UnsafeCell::new(Settings {
+    socket: [0; 108],
+    socket_length: 0,
+    run: 0,
+    only_child_of: 0,
+    program: [0; 256],
+    program_length: 0,
+    arguments: [0; 2048],
+    arguments_length: 0,
+    library: [0; 1024],
+    library_length: 0,
+    text: [0; 8192],
+    text_length: 0,
+    carried: [0; CARRIED],
+    carried_length: 0,
+}));
+
+/// The settings, or None where tracing was not asked for.
+pub fn settings() -> Option<&'static Settings> {
+    if !READY.load(Acquire) {
+        return None;
+    }
+    // SAFETY: READY is set after the last write.
+    Some(unsafe { &*SETTINGS.0.get() })
+}
+
+/// Reads environment and arguments; false if they do not ask for tracing. Constructor only, once.
+///
+/// # Safety
+/// `argv` and `envp` must be the process's: arrays of NUL-terminated strings that end with null.
+pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bool {
+    if READY.load(Acquire) {
+        return true;
+    }
+    // SAFETY: the only writer, before READY is set; see `Shared`.
+    let settings = unsafe { &mut *SETTINGS.0.get() };
+    // SAFETY: the caller's promise.
+    for variable in unsafe { strings(envp) } {
+        settings.learn(variable);
+    }
+    // SAFETY: the caller's promise.
+    for (index, argument) in unsafe { strings(argv) }.enumerate() {
+        settings.argument(index, argument.to_bytes());
+    }
+    if settings.socket_length == 0 {
+        return false;
+    }
+    settings.find_library();
+    READY.store(true, Release);
+    true
+}
+
+/// The strings of an array that ends with null (or is null).
+///
+/// # Safety
+/// The array must be one, and stay as it is while it is looked at.
+pub unsafe fn strings<'a>(array: *const *const c_char) -> impl Iterator<Item = &'a CStr> {
+    let mut at = array;
+    core::iter::from_fn(move || {
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: `at` has not passed the null at the array's end, and what is not null is a string.
+        unsafe {
+            let text = *at;
+            if text.is_null() {
+                return None;
+            }
+            at = at.add(1);
+            Some(CStr::from_ptr(text))
+        }
+    })
+}
+
+fn copy(text: &[u8], out: &mut [u8]) -> usize {
+    let length = text.len().min(out.len());
+    out[..length].copy_from_slice(&text[..length]);
+    length
+}
+
+impl Settings {
+    fn learn(&mut self, variable: &CStr) {
+        let bytes = variable.to_bytes();
+        if let Some(path) = bytes.strip_prefix(b"CAWL_SOCKET=") {
+            if path.len() < self.socket.len() {
+                self.socket_length = copy(path, &mut self.socket);
+            }
+        } else if let Some(run) = bytes.strip_prefix(b"CAWL_RUN=") {
+            self.run = crate::sys::decimal(run).unwrap_or(0);
+        } else if let Some(parent) = bytes.strip_prefix(b"CAWL_ONLY_CHILD_OF=") {
+            self.only_child_of =
+                crate::sys::decimal(parent).and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+        }
+        if bytes.starts_with(b"CAWL_") {
+            self.carry(variable.to_bytes_with_nul());
+        }
+    }
+
+    fn carry(&mut self, text: &[u8]) {
+        let start = self.text_length;
+        if let Some(place) = self.text.get_mut(start..start + text.len())
+            && let Some(entry) = self.carried.get_mut(self.carried_length)
+        {
+            place.copy_from_slice(text);
+            *entry = start;
+            self.text_length += text.len();
+            self.carried_length += 1;
+        }
+    }
+
+    fn argument(&mut self, index: usize, text: &[u8]) {
+        if index == 0 {
+            self.program_length = copy(text, &mut self.program);
+            return;
+        }
+        let mut at = self.arguments_length;
+        if at > 0 && at < self.arguments.len() {
+            self.arguments[at] = 0;
+            at += 1;
+        }
+        self.arguments_length = at + copy(text, &mut self.arguments[at..]);
+    }
+
+    fn find_library(&mut self) {
+        let mut info = libc::Dl_info {
+            dli_fname: core::ptr::null(),
+            dli_fbase: core::ptr::null_mut(),
+            dli_sname: core::ptr::null(),
+            dli_saddr: core::ptr::null_mut(),
+        };
+        // SAFETY: the address of a static of this library, and a valid place for the answer, which
+        // names the library by a string that lives as long as the library.
+        unsafe {
+            if libc::dladdr((&raw const SETTINGS).cast(), &mut info) != 0 && !info.dli_fname.is_null() {
+                let name = CStr::from_ptr(info.dli_fname).to_bytes();
+                if name.len() <= self.library.len() {
+                    self.library_length = copy(name, &mut self.library);
+                }
+            }
+        }
+    }
+
+    /// CAWL_SOCKET.
+    pub fn socket(&self) -> &[u8] {
+        &self.socket[..self.socket_length]
+    }
+
+    /// The name that the program was started by.
+    pub fn program(&self) -> &[u8] {
+        &self.program[..self.program_length]
+    }
+
+    /// Its arguments, separated by NUL.
+    pub fn arguments(&self) -> &[u8] {
+        &self.arguments[..self.arguments_length]
+    }
+
+    fn library(&self) -> &[u8] {
+        &self.library[..self.library_length]
+    }
+
+    /// The carried variables, each with its NUL.
+    fn carried(&self) -> impl Iterator<Item = &[u8]> {
+        self.carried[..self.carried_length].iter().filter_map(|&start| {
+            let text = self.text.get(start..self.text_length)?;
+            let end = text.iter().position(|&byte| byte == 0)?;
+            text.get(..=end)
+        })
+    }
+
+    /// True if this LD_PRELOAD value names the tracer.
+    fn names_library(&self, value: &[u8]) -> bool {
+        value.split(|byte| matches!(byte, b':' | b' ')).any(|path| path == self.library())
+    }
+
+    /// Completes the environment of a program to be started: the same array if it has all that the
+    /// tracer needs, else `list` with the missing variables added (and with `preload` for the text of a
+    /// changed LD_PRELOAD). If it does not fit, the array stays as it is.
+    ///
+    /// # Safety
+    /// `envp` must be null or an array of strings that ends with null, as exec takes it.
+    pub unsafe fn complete(
+        &self,
+        envp: *const *const c_char,
+        list: &mut [*const c_char; MAX_STRINGS],
+        preload: &mut [u8; MAX_PRELOAD],
+    ) -> *const *const c_char {
+        if self.library_length == 0 {
+            return envp;
+        }
+        let mut length = 0;
+        let mut changed = false;
+        let mut has_preload = false;
+        // SAFETY: the caller's promise.
+        for variable in unsafe { strings(envp) } {
+            let mut text = variable.as_ptr();
+            if let Some(value) = variable.to_bytes().strip_prefix(PRELOAD)
+                && !has_preload
+            {
+                has_preload = true;
+                if !self.names_library(value) {
+                    let Some(()) = self.preload_text(value, preload) else { return envp };
+                    text = preload.as_ptr().cast();
+                    changed = true;
+                }
+            }
+            let Some(place) = list.get_mut(length) else { return envp };
+            *place = text;
+            length += 1;
+        }
+        if !has_preload {
+            let Some(()) = self.preload_text(b"", preload) else { return envp };
+            let Some(place) = list.get_mut(length) else { return envp };
+            *place = preload.as_ptr().cast();
+            length += 1;
+            changed = true;
+        }
+        for ours in self.carried() {
+            let name = ours.split_inclusive(|&byte| byte == b'=').next().unwrap_or(ours);
+            // SAFETY: the caller's promise.
+            if unsafe { strings(envp) }.any(|theirs| theirs.to_bytes().starts_with(name)) {
+                continue;
+            }
+            let Some(place) = list.get_mut(length) else { return envp };
+            *place = ours.as_ptr().cast();
+            length += 1;
+            changed = true;
+        }
+        let Some(end) = list.get_mut(length) else { return envp };
+        *end = core::ptr::null();
+        if changed { list.as_ptr() } else { envp }
+    }
+
+    /// `LD_PRELOAD=` with the tracer first and then `others`, in their order.
+    fn preload_text(&self, others: &[u8], out: &mut [u8; MAX_PRELOAD]) -> Option<()> {
+        let mut at = 0;
+        let separator: &[u8] = if others.is_empty() { b"" } else { b":" };
+        for part in [PRELOAD, self.library(), separator, others, b"\0"] {
+            out.get_mut(at..at + part.len())?.copy_from_slice(part);
+            at += part.len();
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,294 @@
+//! What the tracer knows about each descriptor, and where in the file a write went.
+//!
+//! The law of this module: **correct beats fast.** An offset is only counted along while nobody else can
+//! move it: the description was opened here, write-only and not appending, was never duplicated, and no
+//! process was started since. In every other case the kernel is asked after the call. Entries are
+//! indexed by descriptor, never folded; all fields are atomics, so a race in the program stays one of
+//! wrong figures.
+
+use crate::{announce, sys, uplink};
+use cawl_wire::{FileKind, UNKNOWN_OFFSET, flag};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+
+const PER_PAGE: usize = 1024;
+const PAGES: usize = 1024;
+
+/// Nothing is known.
+const UNKNOWN: u8 = 0;
+/// Opened in this session, not looked at yet.
+const OPENED: u8 = 1;
+/// Everything is known.
+const KNOWN: u8 = 2;
+
+/// A descriptor. All zero bytes are an unknown one.
+pub struct File {
+    /// Device.
+    pub dev: AtomicU64,
+    /// Inode number.
+    pub ino: AtomicU64,
+    /// The next write's place, while `epoch` is the present one.
+    offset: AtomicU64,
+    /// The sharing epoch in which the description was opened, 0 if its offset cannot be counted along.
+    epoch: AtomicU64,
+    /// Bits of [`flag`].
+    flags: AtomicU32,
+    /// The session in which the file was last told about.
+    session: AtomicU32,
+    kind: AtomicU8,
+    state: AtomicU8,
+}
+
+static TABLE: [AtomicPtr<[File; PER_PAGE]>; PAGES] = [const { AtomicPtr::new(core::ptr::null_mut()) }; PAGES];
+/// Raised whenever open-file descriptions may have come to be shared.
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+/// Raised in every fork child.
+static SESSION: AtomicU32 = AtomicU32::new(1);
+
+/// Descriptions may be shared with another process from now on: offsets must be asked for.
+pub fn share_all() {
+    EPOCH.fetch_add(1, Relaxed);
+}
+
+/// In a fork child: files must be told about again.
+pub fn begin_session() {
+    SESSION.fetch_add(1, Relaxed);
+}
+
+#[inline(always)]
+fn entry(fd: c_int) -> Option<&'static File> {
+    let index = usize::try_from(fd).ok()?;
+    let page = TABLE.get(index / PER_PAGE)?.load(Acquire);
+    // SAFETY: null, or a zeroed mapping of a page of entries (a valid state), published once and never
+    // unmapped.
+    Some(unsafe { &page.as_ref()?[index % PER_PAGE] })
+}
+
+#[cold]
+fn make_entry(fd: c_int) -> Option<&'static File> {
+    let index = usize::try_from(fd).ok()?;
+    let place = TABLE.get(index / PER_PAGE)?;
+    if place.load(Acquire).is_null() {
+        let length = size_of::<[File; PER_PAGE]>();
+        let page = sys::map(length);
+        if page.is_null() {
+            return None;
+        }
+        if place.compare_exchange(core::ptr::null_mut(), page.cast(), AcqRel, Acquire).is_err() {
+            // SAFETY: another thread was first; this mapping was never published.
+            unsafe { sys::unmap(page, length) };
+        }
+    }
+    entry(fd)
+}
+
+/// What is known about a descriptor, found out if need be. None if it is not open, if it is our own, or
+/// in a vfork child.
+#[inline(always)]
+pub fn known(fd: c_int) -> Option<&'static File> {
+    if let Some(file) = entry(fd)
+        && file.state.load(Acquire) == KNOWN
+        && file.session.load(Relaxed) == SESSION.load(Relaxed)
+    {
+        return Some(file);
+    }
+    learn(fd, false)
+}
+
+/// What is known already, without looking.
+pub fn if_known(fd: c_int) -> Option<&'static File> {
+    entry(fd).filter(|file| file.state.load(Acquire) == KNOWN)
+}
+
+/// Nothing is known about this descriptor any more. To be called before the descriptor is closed: after
+/// it, another thread may have been given the number.
+pub fn forget(fd: c_int) {
+    if let Some(file) = entry(fd) {
+        file.state.store(UNKNOWN, Release);
+    }
+}
+
+/// The same for a range of descriptors, ends included.
+pub fn forget_range(first: u32, last: u32) {
+    let last = last.min((PAGES * PER_PAGE) as u32 - 1);
+    let mut fd = first;
+    while fd <= last {
+        if TABLE[fd as usize / PER_PAGE].load(Acquire).is_null() {
+            fd = (fd / PER_PAGE as u32 + 1) * PER_PAGE as u32;
+            continue;
+        }
+        forget(fd as c_int);
+        fd += 1;
+    }
+}
+
+/// A descriptor was just opened by this process. Looked at now if `look`, else when first used.
+pub fn opened(fd: c_int, look: bool) -> Option<&'static File> {
+    let file = make_entry(fd)?;
+    file.epoch.store(EPOCH.load(Relaxed), Relaxed);
+    file.session.store(SESSION.load(Relaxed), Relaxed);
+    file.state.store(OPENED, Release);
+    if look { learn(fd, true) } else { None }
+}
+
+#[cold]
+fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
+    if fd < 0 || fd == uplink::own_fd() || !uplink::is_ours() {
+        return None;
+    }
+    let stat = sys::fstat(fd)?;
+    let file = make_entry(fd)?;
+    let session = SESSION.load(Relaxed);
+    let fresh = file.session.load(Relaxed) == session;
+    let state = file.state.load(Acquire);
+    let open_flags = sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int;
+    let kind = FileKind::from_mode(stat.st_mode);
+    let mut flags = event_flags(open_flags);
+    if stat.st_nlink == 0 && kind == FileKind::Regular {
+        flags |= flag::TMPFILE;
+    }
+    if state == UNKNOWN || !fresh || file.flags.load(Relaxed) & flag::INHERITED != 0 && state == KNOWN {
+        flags |= flag::INHERITED;
+    }
+    // Elsewhere the call that led here has already moved the position.
+    let alone = just_opened
+        && state == OPENED
+        && fresh
+        && kind == FileKind::Regular
+        && open_flags & libc::O_ACCMODE == libc::O_WRONLY
+        && open_flags & libc::O_APPEND == 0;
+    file.dev.store(stat.st_dev, Relaxed);
+    file.ino.store(stat.st_ino, Relaxed);
+    file.flags.store(flags, Relaxed);
+    file.kind.store(kind as u8, Relaxed);
+    file.session.store(session, Relaxed);
+    match sys::position(fd) {
+        Some(at) if alone => file.offset.store(at, Relaxed),
+        _ => file.epoch.store(0, Relaxed),
+    }
+    let told = announce::open_file(fd, &stat);
+    file.state.store(if told { KNOWN } else { state.max(OPENED) }, Release);
+    Some(file)
+}
+
+/// What the flags of an open-file description mean for an event.
+pub fn event_flags(open_flags: c_int) -> u32 {
+    let mut flags = 0;
+    for (bits, meaning) in [
+        (libc::O_APPEND, flag::APPEND),
+        (libc::O_DIRECT, flag::DIRECT),
+        (libc::O_TRUNC, flag::TRUNC),
+        (libc::O_TMPFILE, flag::TMPFILE),
+        (libc::O_DSYNC, flag::DSYNC),
+        (libc::O_SYNC, flag::SYNC),
+    ] {
+        if open_flags & bits == bits {
+            flags |= meaning;
+        }
+    }
+    if open_flags & libc::O_ACCMODE != libc::O_RDONLY {
+        flags |= flag::WRITABLE;
+    }
+    flags
+}
+
+/// A descriptor was duplicated: both lead to one description, and whichever moves it moves both.
+pub fn duplicated(from: c_int, to: c_int) {
+    let source = entry(from).filter(|file| file.state.load(Acquire) != UNKNOWN);
+    let Some(source) = source else {
+        forget(to);
+        return;
+    };
+    source.epoch.store(0, Relaxed);
+    let Some(copy) = make_entry(to) else { return };
+    copy.dev.store(source.dev.load(Relaxed), Relaxed);
+    copy.ino.store(source.ino.load(Relaxed), Relaxed);
+    copy.flags.store(source.flags.load(Relaxed), Relaxed);
+    copy.kind.store(source.kind.load(Relaxed), Relaxed);
+    copy.session.store(source.session.load(Relaxed), Relaxed);
+    copy.epoch.store(0, Relaxed);
+    copy.state.store(source.state.load(Relaxed), Release);
+}
+
+/// fcntl(F_SETFL) may have changed appending, direct or synchronous writing.
+pub fn flags_changed(fd: c_int) {
+    let Some(file) = if_known(fd) else { return };
+    let kept = file.flags.load(Relaxed) & (flag::INHERITED | flag::TMPFILE | flag::TRUNC);
+    let now = event_flags(sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int);
+    file.flags.store(now | kept, Relaxed);
+    file.epoch.store(0, Relaxed);
+}
+
+/// For a call that cannot be recorded: a position counted along must not be left behind.
+pub fn moved_unseen(fd: c_int, bytes: i64) {
+    if bytes > 0
+        && let Some(file) = entry(fd)
+    {
+        file.offset.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+impl File {
+    /// Bits of [`flag`].
+    #[inline(always)]
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Relaxed)
+    }
+
+    /// What kind of object it is.
+    #[inline(always)]
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_code(self.kind.load(Relaxed))
+    }
+
+    /// True if positions mean something for it.
+    #[inline(always)]
+    fn has_positions(&self) -> bool {
+        matches!(self.kind(), FileKind::Regular | FileKind::Block)
+    }
+
+    #[inline(always)]
+    fn counted_along(&self) -> bool {
+        self.epoch.load(Relaxed) == EPOCH.load(Relaxed)
+    }
+
+    /// `bytes` were written at the descriptor's own position: where they begin.
+    #[inline(always)]
+    pub fn advance(&self, fd: c_int, bytes: i64) -> u64 {
+        let bytes = bytes.max(0) as u64;
+        if self.counted_along() {
+            return self.offset.fetch_add(bytes, Relaxed);
+        }
+        if !self.has_positions() {
+            return UNKNOWN_OFFSET;
+        }
+        sys::position(fd).map_or(UNKNOWN_OFFSET, |at| at.saturating_sub(bytes))
+    }
+
+    /// The position, if it is counted along.
+    #[inline(always)]
+    pub fn position_if_known(&self) -> u64 {
+        if self.counted_along() { self.offset.load(Relaxed) } else { UNKNOWN_OFFSET }
+    }
+
+    /// Where the next write would begin, asking the kernel if need be.
+    pub fn next_place(&self, fd: c_int) -> u64 {
+        if self.counted_along() {
+            return self.offset.load(Relaxed);
+        }
+        if !self.has_positions() {
+            return UNKNOWN_OFFSET;
+        }
+        if self.flags() & flag::APPEND != 0 {
+            return sys::fstat(fd).map_or(UNKNOWN_OFFSET, |stat| stat.st_size as u64);
+        }
+        sys::position(fd).unwrap_or(UNKNOWN_OFFSET)
+    }
+
+    /// The descriptor was moved to this place.
+    #[inline(always)]
+    pub fn moved_to(&self, at: u64) {
+        self.offset.store(at, Relaxed);
+    }
+}

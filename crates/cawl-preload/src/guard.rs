@@ -1,0 +1,157 @@
+//! The thread's own record, and the guard that keeps the tracer out of itself.
+//!
+//! The law of this module: the guard is held only while the tracer does its own bookkeeping, never
+//! across the program's call. So a signal handler, a longjmp or a cancellation in that call finds
+//! nothing locked, and only a handler that strikes inside the bookkeeping goes unseen (and is counted).
+
+use crate::buffer::Slot;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed, compiler_fence};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// Calls that passed through unrecorded because the guard was held.
+pub static UNSEEN: AtomicU64 = AtomicU64::new(0);
+
+/// What a thread has to itself. Lives in the initial-exec TLS block of the C half, all zero at first.
+/// The fields are atomic because of signal handlers, not of other threads.
+#[repr(C)]
+pub struct Thread {
+    busy: AtomicU32,
+    tid: AtomicU32,
+    /// The thread's event buffer, once it has one.
+    pub slot: AtomicPtr<Slot>,
+}
+
+unsafe extern "C" {
+    #[cfg(any(not(target_arch = "x86_64"), test))]
+    safe fn cawl_thread_here() -> *const Thread;
+}
+
+/// The calling thread's record.
+#[inline(always)]
+pub fn thread() -> &'static Thread {
+    #[cfg(all(target_arch = "x86_64", not(test)))]
+    let record = {
+        let record: *const Thread;
+        // SAFETY: the initial-exec sequence of the x86-64 TLS ABI: the thread pointer plus the
+        // variable's offset, which the dynamic linker stored in the GOT. Memory is only read.
+        unsafe {
+            core::arch::asm!(
+                "mov {0}, qword ptr fs:[0]",
+                "add {0}, qword ptr [rip + cawl_thread@GOTTPOFF]",
+                out(reg) record,
+                options(pure, readonly, nostack),
+            );
+        }
+        record
+    };
+    #[cfg(any(not(target_arch = "x86_64"), test))]
+    let record = cawl_thread_here();
+    // SAFETY: the record is zero-initialised thread-local memory of the layout of `Thread`, and no
+    // reference to it leaves the thread or a hook's run, so it outlives every use.
+    unsafe { &*record }
+}
+
+impl Thread {
+    /// The thread's id, asked of the kernel once.
+    #[inline]
+    pub fn tid(&self) -> u32 {
+        match self.tid.load(Relaxed) {
+            0 => {
+                let tid = crate::sys::gettid();
+                self.tid.store(tid, Relaxed);
+                tid
+            }
+            tid => tid,
+        }
+    }
+
+    /// In a fork child: the thread has a new id, and whatever hook was at work is not.
+    pub fn reset(&self) {
+        self.tid.store(0, Relaxed);
+    }
+}
+
+/// Proof that this thread is inside the tracer. Ends by letting go and putting `errno` back.
+pub struct Inside {
+    thread: &'static Thread,
+    errno: c_int,
+}
+
+/// Enters the tracer, or returns None if this thread is in it already.
+#[inline(always)]
+pub fn enter() -> Option<Inside> {
+    let thread = thread();
+    if thread.busy.load(Relaxed) != 0 {
+        return None;
+    }
+    thread.busy.store(1, Relaxed);
+    compiler_fence(SeqCst);
+    Some(Inside { thread, errno: errno() })
+}
+
+/// Like [`enter`], for the end of a call: a call that cannot be recorded is counted.
+#[inline(always)]
+pub fn enter_or_count() -> Option<Inside> {
+    let inside = enter();
+    if inside.is_none() {
+        UNSEEN.fetch_add(1, Relaxed);
+    }
+    inside
+}
+
+impl Inside {
+    /// The calling thread's record.
+    #[inline(always)]
+    pub fn thread(&self) -> &'static Thread {
+        self.thread
+    }
+
+    /// What `errno` was on entering, that is, as the program's call left it.
+    #[inline(always)]
+    pub fn errno(&self) -> u16 {
+        self.errno as u16
+    }
+}
+
+impl Drop for Inside {
+    #[inline(always)]
+    fn drop(&mut self) {
+        set_errno(self.errno);
+        compiler_fence(SeqCst);
+        self.thread.busy.store(0, Relaxed);
+    }
+}
+
+/// The thread's `errno`.
+#[inline(always)]
+pub fn errno() -> c_int {
+    // SAFETY: the C library returns a valid address in the thread's own memory.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the thread's `errno`.
+#[inline(always)]
+pub fn set_errno(value: c_int) {
+    // SAFETY: as in `errno`.
+    unsafe { *libc::__errno_location() = value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guard_is_not_entered_twice_and_keeps_errno() {
+        set_errno(17);
+        let inside = enter();
+        assert!(inside.is_some());
+        let before = UNSEEN.load(Relaxed);
+        assert!(enter_or_count().is_none());
+        assert_eq!(UNSEEN.load(Relaxed), before + 1);
+        set_errno(5);
+        drop(inside);
+        assert_eq!(errno(), 17);
+        assert!(enter().is_some());
+    }
+}

@@ -1,0 +1,243 @@
+//! close, dup, fcntl, ioctl and lseek.
+
+use crate::record::{about, did, event};
+use crate::{buffer, files, guard, real, sys, uplink};
+use cawl_wire::{Event, Op, flag};
+use core::ffi::{c_int, c_uint, c_ulong, c_void};
+use libc::off_t;
+
+/// Looks at a descriptor that is about to be closed: the event to send afterwards, if it matters. The
+/// table forgets the descriptor now, because after the call its number may be another thread's.
+fn closing(fd: c_int) -> Option<Event> {
+    let file = files::if_known(fd)?;
+    let inside = guard::enter()?;
+    if !uplink::is_ours() {
+        return None;
+    }
+    let mut event = event(&inside, Op::Close, 0, 0);
+    about(&mut event, fd, file);
+    files::forget(fd);
+    (event.flags & flag::WRITABLE != 0).then_some(event)
+}
+
+fn closed(event: Option<Event>, start: u64, returned: c_int) {
+    let Some(mut event) = event else { return };
+    let end = sys::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    event.start = start;
+    event.duration = end.saturating_sub(start);
+    event.returned = i64::from(returned);
+    if returned < 0 {
+        event.errno = inside.errno();
+    }
+    buffer::push(&inside, &event);
+}
+
+/// `to` has become a duplicate of `from`.
+fn duplicated(start: u64, from: c_int, to: c_int) {
+    if to < 0 || to == from {
+        return;
+    }
+    {
+        let Some(_inside) = guard::enter() else {
+            files::forget(to);
+            return;
+        };
+        if !uplink::is_ours() {
+            return;
+        }
+        files::duplicated(from, to);
+    }
+    if files::if_known(to).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
+        did(Op::Dup, start, from, i64::from(to), |_| {});
+    }
+}
+
+/// Something is about to be put at this number, closing what is there.
+fn replacing(from: c_int, to: c_int) {
+    if from != to && to >= 0 {
+        let Some(_inside) = guard::enter() else { return };
+        uplink::make_way(to);
+        if files::if_known(to).is_some() && uplink::is_ours() {
+            files::forget(to);
+        }
+    }
+}
+
+fn moved(start: u64, fd: c_int, at: off_t) {
+    if at < 0 {
+        return;
+    }
+    match files::if_known(fd) {
+        Some(file) => file.moved_to(at as u64),
+        None => return,
+    }
+    if files::if_known(fd).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
+        did(Op::Seek, start, fd, at, |event| event.offset = at as u64);
+    }
+}
+
+/// A reflink was made: the destination shares `requested` bytes with another file.
+fn cloned(start: u64, fd: c_int, offset: u64, length: u64, returned: c_int) {
+    did(Op::CopyRange, start, fd, i64::from(returned), |event| {
+        event.offset = offset;
+        let whole = || sys::fstat(fd).map_or(0, |stat| stat.st_size as u64);
+        event.requested = if length == 0 { whole() } else { length };
+        if returned == 0 {
+            event.returned = event.requested as i64;
+        }
+        event.flags |= flag::ESTIMATED;
+    });
+}
+
+const DUPLICATE: c_int = libc::F_DUPFD;
+const DUPLICATE_CLOEXEC: c_int = libc::F_DUPFD_CLOEXEC;
+const FICLONE: c_ulong = 0x4004_9409;
+const FICLONERANGE: c_ulong = 0x4020_940D;
+
+hooks! {
+    fn close, __close(fd: c_int) -> c_int {
+        if !uplink::active() {
+            return real::close(fd);
+        }
+        if fd >= 0 && fd == uplink::own_fd() && uplink::is_ours() {
+            // For the program this descriptor is not open.
+            guard::set_errno(libc::EBADF);
+            return -1;
+        }
+        let event = closing(fd);
+        let start = sys::now();
+        let returned = real::close(fd);
+        closed(event, start, returned);
+        returned
+    }
+
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        let own = uplink::own_fd() as c_uint;
+        const CLOSE_RANGE_CLOEXEC: c_int = 1 << 2;
+        if !uplink::active() || flags & CLOSE_RANGE_CLOEXEC != 0 || last < first {
+            return real::close_range(first, last, flags);
+        }
+        if uplink::is_ours() {
+            files::forget_range(first, last);
+        }
+        if !(first..=last).contains(&own) {
+            return real::close_range(first, last, flags);
+        }
+        // Around our own, in two parts; the first one's failure is the program's to see.
+        if first < own {
+            let returned = real::close_range(first, own - 1, flags);
+            if returned != 0 || own == last {
+                return returned;
+            }
+        }
+        if own < last { real::close_range(own + 1, last, flags) } else { 0 }
+    }
+
+    fn closefrom(first: c_int) -> () {
+        let own = uplink::own_fd();
+        if !uplink::active() || own < 0 {
+            return real::closefrom(first);
+        }
+        let from = first.max(0);
+        if uplink::is_ours() {
+            files::forget_range(from as c_uint, c_uint::MAX);
+        }
+        if own < from {
+            return real::closefrom(first);
+        }
+        if from < own {
+            let kept = guard::errno();
+            if real::close_range(from as c_uint, own as c_uint - 1, 0) != 0 {
+                for fd in from..own {
+                    sys::close(fd);
+                }
+            }
+            guard::set_errno(kept);
+        }
+        real::closefrom(own + 1)
+    }
+
+    fn closedir(directory: *mut c_void) -> c_int {
+        if uplink::active() && !directory.is_null() {
+            files::forget(real::dirfd(directory));
+        }
+        real::closedir(directory)
+    }
+
+    fn dup(fd: c_int) -> c_int {
+        if !uplink::active() {
+            return real::dup(fd);
+        }
+        let start = sys::now();
+        let returned = real::dup(fd);
+        duplicated(start, fd, returned);
+        returned
+    }
+
+    fn dup2, __dup2(fd: c_int, to: c_int) -> c_int {
+        if !uplink::active() {
+            return real::dup2(fd, to);
+        }
+        replacing(fd, to);
+        let start = sys::now();
+        let returned = real::dup2(fd, to);
+        duplicated(start, fd, returned);
+        returned
+    }
+
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+        if !uplink::active() {
+            return real::dup3(fd, to, flags);
+        }
+        replacing(fd, to);
+        let start = sys::now();
+        let returned = real::dup3(fd, to, flags);
+        duplicated(start, fd, returned);
+        returned
+    }
+
+    fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+        if !uplink::active() {
+            return real::fcntl(fd, command, argument);
+        }
+        let start = sys::now();
+        let returned = real::fcntl(fd, command, argument);
+        match command {
+            DUPLICATE | DUPLICATE_CLOEXEC => duplicated(start, fd, returned),
+            libc::F_SETFL if returned >= 0 => {
+                if let Some(_inside) = guard::enter() {
+                    files::flags_changed(fd);
+                }
+            }
+            _ => {}
+        }
+        returned
+    }
+
+    fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+        if !uplink::active() || !matches!(request, FICLONE | FICLONERANGE) {
+            return real::ioctl(fd, request, argument);
+        }
+        let start = sys::now();
+        let returned = real::ioctl(fd, request, argument);
+        if request == FICLONERANGE && returned == 0 && !argument.is_null() {
+            // struct file_clone_range: source descriptor, source offset, length, destination offset.
+            let range = argument.cast::<[u64; 4]>().read_unaligned();
+            cloned(start, fd, range[3], range[2], returned);
+        } else {
+            cloned(start, fd, 0, 0, returned);
+        }
+        returned
+    }
+
+    fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+        if !uplink::active() {
+            return real::lseek(fd, offset, whence);
+        }
+        let start = sys::now();
+        let returned = real::lseek(fd, offset, whence);
+        moved(start, fd, returned);
+        returned
+    }
+}

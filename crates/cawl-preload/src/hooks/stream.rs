@@ -1,0 +1,261 @@
+//! Opening, flushing, moving and closing streams.
+
+use crate::record::did;
+use crate::streams::{self, Before, after, before, closed, closing, opened};
+use crate::{files, guard, real, sys, uplink};
+use cawl_wire::{Op, flag};
+use core::ffi::{c_char, c_int, c_long};
+use libc::{FILE, off_t, size_t};
+
+/// Streams whose flush by one fflush(NULL) or fcloseall is recorded one by one; more are left out.
+const AT_ONCE: usize = 128;
+
+/// The streams that hold something, before a call that flushes all.
+fn holding(found: &mut [(*mut FILE, Before); AT_ONCE]) -> usize {
+    let mut count = 0;
+    let start = sys::now();
+    for stream in streams::all() {
+        // SAFETY: streams leave the table before they are freed.
+        let pending = unsafe { streams::pending(stream) };
+        if pending > 0
+            && let Some(place) = found.get_mut(count)
+        {
+            *place = (stream, Before { start, pending });
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Calls something that flushes all streams.
+fn flush_all(call: impl FnOnce() -> c_int) -> c_int {
+    let mut found = [(core::ptr::null_mut(), Before { start: 0, pending: 0 }); AT_ONCE];
+    let count = holding(&mut found);
+    let start = sys::now();
+    let returned = call();
+    for (stream, before) in found.iter().take(count) {
+        // SAFETY: the call flushes streams and frees none.
+        unsafe {
+            after(Op::StreamFlush, *stream, Before { start, ..*before }, 0, i64::from(returned), 0);
+        }
+    }
+    returned
+}
+
+/// A stream was moved, which flushes it; its descriptor may have moved too.
+///
+/// # Safety
+/// `stream` must be open.
+unsafe fn moved(stream: *mut FILE, before: Before, returned: i64) {
+    // SAFETY: the caller's promise.
+    let (fd, writable) = unsafe {
+        let kept = guard::errno();
+        let fd = real::fileno(stream);
+        guard::set_errno(kept);
+        (fd, real::__fwritable(stream) != 0)
+    };
+    if fd < 0 || !writable {
+        return;
+    }
+    let at = sys::position(fd);
+    if let (Some(file), Some(at)) = (files::if_known(fd), at) {
+        file.moved_to(at);
+    }
+    did(Op::StreamSeek, before.start, fd, returned, |event| {
+        event.pending_before = before.pending;
+        // SAFETY: the caller's promise.
+        event.pending_after = unsafe { streams::pending(stream) };
+        event.flags |= flag::STREAM_KNOWN;
+        event.offset = at.unwrap_or(cawl_wire::UNKNOWN_OFFSET);
+    });
+}
+
+hooks! {
+    fn fopen, fopen64, _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        if !uplink::active() {
+            return real::fopen(path, mode);
+        }
+        let start = sys::now();
+        let stream = real::fopen(path, mode);
+        if !stream.is_null() {
+            let truncated = !mode.is_null() && *mode == b'w' as c_char;
+            opened(start, stream, true, if truncated { flag::TRUNC } else { 0 });
+        }
+        stream
+    }
+
+    fn fdopen, _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+        if !uplink::active() {
+            return real::fdopen(fd, mode);
+        }
+        let start = sys::now();
+        let stream = real::fdopen(fd, mode);
+        if !stream.is_null() {
+            // "a" makes the C library set O_APPEND on the descriptor.
+            if !mode.is_null() && *mode == b'a' as c_char && let Some(_inside) = guard::enter() {
+                files::flags_changed(fd);
+            }
+            opened(start, stream, false, 0);
+        }
+        stream
+    }
+
+    fn freopen, freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+        if !uplink::active() || stream.is_null() {
+            return real::freopen(path, mode, stream);
+        }
+        let event = closing(stream);
+        let start = sys::now();
+        let again = real::freopen(path, mode, stream);
+        closed(event, start, if again.is_null() { -1 } else { 0 });
+        if !again.is_null() {
+            let truncated = !mode.is_null() && *mode == b'w' as c_char;
+            opened(start, again, true, if truncated { flag::TRUNC } else { 0 });
+        }
+        again
+    }
+
+    fn tmpfile, tmpfile64() -> *mut FILE {
+        if !uplink::active() {
+            return real::tmpfile();
+        }
+        let start = sys::now();
+        let stream = real::tmpfile();
+        if !stream.is_null() {
+            opened(start, stream, true, flag::TMPFILE);
+        }
+        stream
+    }
+
+    fn fclose, _IO_fclose(stream: *mut FILE) -> c_int {
+        if !uplink::active() || stream.is_null() {
+            return real::fclose(stream);
+        }
+        let event = closing(stream);
+        let start = sys::now();
+        let returned = real::fclose(stream);
+        closed(event, start, i64::from(returned));
+        returned
+    }
+
+    fn endmntent(stream: *mut FILE) -> c_int {
+        if !uplink::active() || stream.is_null() {
+            return real::endmntent(stream);
+        }
+        let event = closing(stream);
+        let start = sys::now();
+        let returned = real::endmntent(stream);
+        closed(event, start, 0);
+        returned
+    }
+
+    fn fcloseall() -> c_int {
+        if !uplink::active() {
+            return real::fcloseall();
+        }
+        flush_all(|| real::fcloseall())
+    }
+
+    fn fflush, _IO_fflush(stream: *mut FILE) -> c_int {
+        if !uplink::active() {
+            return real::fflush(stream);
+        }
+        if stream.is_null() {
+            return flush_all(|| real::fflush(stream));
+        }
+        let before = before(stream);
+        let returned = real::fflush(stream);
+        if before.pending > 0 || real::__fwritable(stream) != 0 {
+            after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
+        }
+        returned
+    }
+
+    fn fflush_unlocked(stream: *mut FILE) -> c_int {
+        if !uplink::active() {
+            return real::fflush_unlocked(stream);
+        }
+        if stream.is_null() {
+            return flush_all(|| real::fflush_unlocked(stream));
+        }
+        let before = before(stream);
+        let returned = real::fflush_unlocked(stream);
+        if before.pending > 0 || real::__fwritable(stream) != 0 {
+            after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
+        }
+        returned
+    }
+
+    fn fseek(stream: *mut FILE, offset: c_long, whence: c_int) -> c_int {
+        if !uplink::active() {
+            return real::fseek(stream, offset, whence);
+        }
+        let before = before(stream);
+        let returned = real::fseek(stream, offset, whence);
+        moved(stream, before, i64::from(returned));
+        returned
+    }
+
+    fn fseeko, fseeko64(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int {
+        if !uplink::active() {
+            return real::fseeko(stream, offset, whence);
+        }
+        let before = before(stream);
+        let returned = real::fseeko(stream, offset, whence);
+        moved(stream, before, i64::from(returned));
+        returned
+    }
+
+    fn rewind(stream: *mut FILE) -> () {
+        if !uplink::active() {
+            return real::rewind(stream);
+        }
+        let before = before(stream);
+        real::rewind(stream);
+        moved(stream, before, 0);
+    }
+
+    fn fsetpos, fsetpos64, _IO_fsetpos, _IO_fsetpos64(
+        stream: *mut FILE, position: *const libc::fpos_t,
+    ) -> c_int {
+        if !uplink::active() {
+            return real::fsetpos(stream, position);
+        }
+        let before = before(stream);
+        let returned = real::fsetpos(stream, position);
+        moved(stream, before, i64::from(returned));
+        returned
+    }
+
+    // Going unbuffered writes out what is pending.
+    fn setvbuf, _IO_setvbuf(stream: *mut FILE, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int {
+        if !uplink::active() {
+            return real::setvbuf(stream, buffer, mode, size);
+        }
+        let before = before(stream);
+        let returned = real::setvbuf(stream, buffer, mode, size);
+        if before.pending > 0 {
+            after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
+        }
+        returned
+    }
+
+    fn setbuffer, _IO_setbuffer(stream: *mut FILE, buffer: *mut c_char, size: size_t) -> () {
+        if !uplink::active() {
+            return real::setbuffer(stream, buffer, size);
+        }
+        let before = before(stream);
+        real::setbuffer(stream, buffer, size);
+        if before.pending > 0 {
+            after(Op::StreamFlush, stream, before, 0, 0, 0);
+        }
+    }
+
+    fn setbuf(stream: *mut FILE, buffer: *mut c_char) -> () {
+        setbuffer(stream, buffer, libc::BUFSIZ as size_t)
+    }
+
+    fn setlinebuf(stream: *mut FILE) -> () {
+        setvbuf(stream, core::ptr::null_mut(), libc::_IOLBF, 0);
+    }
+}

@@ -1,0 +1,76 @@
+//! The calls that make data durable.
+
+use crate::record::{did, happened};
+use crate::{real, sys, uplink};
+use cawl_wire::Op;
+use core::ffi::{c_int, c_uint, c_void};
+use libc::{off_t, size_t};
+
+hooks! {
+    fn fsync(fd: c_int) -> c_int {
+        if !uplink::active() {
+            return real::fsync(fd);
+        }
+        let start = sys::now();
+        let returned = real::fsync(fd);
+        did(Op::Fsync, start, fd, i64::from(returned), |_| {});
+        returned
+    }
+
+    fn fdatasync(fd: c_int) -> c_int {
+        if !uplink::active() {
+            return real::fdatasync(fd);
+        }
+        let start = sys::now();
+        let returned = real::fdatasync(fd);
+        did(Op::Fdatasync, start, fd, i64::from(returned), |_| {});
+        returned
+    }
+
+    fn sync() -> () {
+        if !uplink::active() {
+            return real::sync();
+        }
+        let start = sys::now();
+        real::sync();
+        happened(Op::Sync, start, 0, |_| {});
+    }
+
+    fn syncfs(fd: c_int) -> c_int {
+        if !uplink::active() {
+            return real::syncfs(fd);
+        }
+        let start = sys::now();
+        let returned = real::syncfs(fd);
+        did(Op::Syncfs, start, fd, i64::from(returned), |_| {});
+        returned
+    }
+
+    fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int {
+        if !uplink::active() {
+            return real::sync_file_range(fd, offset, length, flags);
+        }
+        let start = sys::now();
+        let returned = real::sync_file_range(fd, offset, length, flags);
+        did(Op::SyncRange, start, fd, i64::from(returned), |event| {
+            event.offset = offset as u64;
+            event.requested = length as u64;
+            event.aux = flags;
+        });
+        returned
+    }
+
+    // The file behind the range is not known until mappings are followed.
+    fn msync(at: *mut c_void, length: size_t, flags: c_int) -> c_int {
+        if !uplink::active() {
+            return real::msync(at, length, flags);
+        }
+        let start = sys::now();
+        let returned = real::msync(at, length, flags);
+        happened(Op::Msync, start, i64::from(returned), |event| {
+            event.requested = length as u64;
+            event.aux = flags as u32;
+        });
+        returned
+    }
+}

@@ -1,0 +1,90 @@
+//! write and its vectored and positioned forms.
+
+use crate::record::{Place, wrote};
+use crate::{real, sys, uplink};
+use cawl_wire::{Op, flag};
+use core::ffi::{c_int, c_void};
+use libc::{iovec, off_t, size_t, ssize_t};
+
+/// Bytes that a vector asks to write.
+///
+/// # Safety
+/// `parts` must be valid for `count` elements, as after a call that did not fail with EFAULT.
+unsafe fn asked(parts: *const iovec, count: c_int, returned: ssize_t) -> u64 {
+    if returned < 0 || parts.is_null() {
+        return 0;
+    }
+    // SAFETY: the kernel has just read the same elements without complaint.
+    let parts = unsafe { core::slice::from_raw_parts(parts, usize::try_from(count).unwrap_or(0)) };
+    parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.iov_len as u64))
+}
+
+fn write_flags(flags: c_int) -> u32 {
+    let mut meaning = 0;
+    for (bit, flag) in
+        [(libc::RWF_DSYNC, flag::DSYNC), (libc::RWF_SYNC, flag::SYNC), (libc::RWF_APPEND, flag::APPEND)]
+    {
+        if flags & bit != 0 {
+            meaning |= flag;
+        }
+    }
+    meaning
+}
+
+hooks! {
+    fn write, __write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t {
+        if !uplink::active() {
+            return real::write(fd, data, length);
+        }
+        let start = sys::now();
+        let returned = real::write(fd, data, length);
+        wrote(Op::Write, start, fd, Place::Own, length as u64, returned as i64, 0);
+        returned
+    }
+
+    fn pwrite, pwrite64, __pwrite64(fd: c_int, data: *const c_void, length: size_t, offset: off_t) -> ssize_t {
+        if !uplink::active() {
+            return real::pwrite(fd, data, length, offset);
+        }
+        let start = sys::now();
+        let returned = real::pwrite(fd, data, length, offset);
+        wrote(Op::Pwrite, start, fd, Place::At(offset as u64), length as u64, returned as i64, 0);
+        returned
+    }
+
+    fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+        if !uplink::active() {
+            return real::writev(fd, parts, count);
+        }
+        let start = sys::now();
+        let returned = real::writev(fd, parts, count);
+        wrote(Op::Writev, start, fd, Place::Own, asked(parts, count, returned), returned as i64, 0);
+        returned
+    }
+
+    fn pwritev, pwritev64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        if !uplink::active() {
+            return real::pwritev(fd, parts, count, offset);
+        }
+        let start = sys::now();
+        let returned = real::pwritev(fd, parts, count, offset);
+        let requested = asked(parts, count, returned);
+        wrote(Op::Pwritev, start, fd, Place::At(offset as u64), requested, returned as i64, 0);
+        returned
+    }
+
+    fn pwritev2, pwritev64v2(
+        fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int,
+    ) -> ssize_t {
+        if !uplink::active() {
+            return real::pwritev2(fd, parts, count, offset, flags);
+        }
+        let start = sys::now();
+        let returned = real::pwritev2(fd, parts, count, offset, flags);
+        // The offset -1 means the descriptor's own position.
+        let place = if offset == -1 { Place::Own } else { Place::At(offset as u64) };
+        let requested = asked(parts, count, returned);
+        wrote(Op::Pwritev, start, fd, place, requested, returned as i64, write_flags(flags));
+        returned
+    }
+}

@@ -1,0 +1,90 @@
+//! The library that is preloaded into a traced program and tells the daemon what the program writes.
+//!
+//! # Rules
+//!
+//! Everything in this crate keeps them; a change that breaks one is wrong even if its tests pass.
+//!
+//! 1. **The traced program is untouchable.** The real function is called exactly once, with the
+//!    program's own arguments, and its result and `errno` are what the program sees. What must be looked
+//!    at before the call (what a name leads to, what a stream holds) is only looked at.
+//! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe.
+//!    Exclusion is tried, at most for some microseconds, and given up; then the call passes unrecorded.
+//! 3. **Nothing is lost silently.** An event without room is counted as dropped, a call that cannot be
+//!    recorded as unseen, and both are told.
+//! 4. The program's own calls go to the C library's symbol, because that may be a cancellation point.
+//!    The tracer's own go to the kernel, past every symbol (see `sys`).
+//! 5. No frame between a hook and the real function has a destructor to run, so that a cancelled thread
+//!    or a longjmp can pass. The re-entry guard is held only while the tracer works, not across the call.
+//! 6. The memory of a vfork child is its parent's: on cold paths the process id is compared, and a
+//!    stranger changes nothing. On any failure of its own the tracer switches itself off.
+//! 7. Each unsafe block states in a SAFETY comment why it is right.
+//! 8. `unwrap`, `expect`, formatting and everything else that could panic or allocate are not used.
+//!
+//! # Layout
+//!
+//! `hooks/` declares what is replaced and says what each call means; `real` holds what was replaced.
+//! `files` knows descriptors and offsets, `streams` what stdio holds back, `record` turns a finished call
+//! into an event, `buffer` keeps the thread's events until `uplink` sends them; `announce` names files.
+//! `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
+//! `variadic.c` does what stable Rust cannot.
+#![warn(missing_docs)]
+
+mod announce;
+mod buffer;
+mod env;
+mod files;
+mod guard;
+mod hooks;
+mod real;
+mod record;
+mod streams;
+mod sys;
+mod uplink;
+
+#[cfg(not(test))]
+mod life {
+    //! Begin and end of the library in a process.
+
+    use crate::hooks::process;
+    use crate::{buffer, env, guard, real, streams, uplink};
+    use cawl_wire::Ended;
+    use core::ffi::{c_char, c_int, c_void};
+
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static BEGIN: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
+
+    #[used]
+    #[unsafe(link_section = ".fini_array")]
+    static END: unsafe extern "C" fn() = end;
+
+    unsafe extern "C" {
+        fn __cxa_at_quick_exit(function: unsafe extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+    }
+
+    /// The dynamic linker gives constructors the program's arguments and environment.
+    unsafe extern "C" fn begin(_argc: c_int, argv: *const *const c_char, envp: *const *const c_char) {
+        real::look_up_all();
+        // SAFETY: `argv` and `envp` are those of the process; the functions registered have the
+        // signatures asked for and live as long as the process.
+        unsafe {
+            if !env::read(argv, envp) {
+                return;
+            }
+            buffer::prepare();
+            libc::pthread_atfork(Some(process::before_fork), None, Some(process::in_child));
+            __cxa_at_quick_exit(process::at_quick_exit, core::ptr::null_mut());
+        }
+        uplink::begin();
+    }
+
+    unsafe extern "C" fn end() {
+        if !uplink::active() {
+            return;
+        }
+        if let Some(inside) = guard::enter() {
+            let pending = if uplink::is_ours() { streams::last_look(&inside) } else { return };
+            uplink::goodbye(&inside, Ended::Exit, pending);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! From a finished call to an event in the thread's buffer.
+
+use crate::files::{self, File};
+use crate::guard::{self, Inside};
+use crate::{buffer, sys, uplink};
+use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Where a call wrote.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// At the descriptor's own position, which moved.
+    Own,
+    /// Here, and the position did not move.
+    At(u64),
+    /// At no place that makes sense for the operation.
+    Nowhere,
+}
+
+/// An event with everything that does not depend on the operation.
+#[inline(always)]
+pub fn event(inside: &Inside, op: Op, start: u64, end: u64) -> Event {
+    let mut event = Event::new(op);
+    event.start = start;
+    event.duration = end.saturating_sub(start);
+    event.pid = uplink::pid();
+    event.tid = inside.thread().tid();
+    event
+}
+
+/// Completes an event by what is known about the file.
+#[inline(always)]
+pub fn about(event: &mut Event, fd: c_int, file: &File) {
+    event.fd = fd;
+    event.dev = file.dev.load(Relaxed);
+    event.ino = file.ino.load(Relaxed);
+    event.kind = file.kind();
+    event.flags = file.flags();
+}
+
+/// Records a call that wrote to a descriptor, or would have.
+#[inline(always)]
+pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
+    let end = sys::now();
+    let Some(inside) = guard::enter_or_count() else {
+        if let Place::Own = place {
+            files::moved_unseen(fd, returned);
+        }
+        return;
+    };
+    let Some(file) = files::known(fd) else { return };
+    let mut event = event(&inside, op, start, end);
+    about(&mut event, fd, file);
+    event.flags |= flags;
+    event.requested = requested;
+    event.returned = returned;
+    event.offset = match place {
+        Place::Own => file.advance(fd, returned),
+        Place::At(offset) => offset,
+        Place::Nowhere => UNKNOWN_OFFSET,
+    };
+    if returned < 0 {
+        event.errno = inside.errno();
+    }
+    buffer::push(&inside, &event);
+}
+
+/// Records a call about a descriptor that moved no data, such as fsync.
+#[inline]
+pub fn did(op: Op, start: u64, fd: c_int, returned: i64, fill: impl FnOnce(&mut Event)) {
+    let end = sys::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    let Some(file) = files::known(fd) else { return };
+    let mut event = event(&inside, op, start, end);
+    about(&mut event, fd, file);
+    event.returned = returned;
+    if returned < 0 {
+        event.errno = inside.errno();
+    }
+    fill(&mut event);
+    buffer::push(&inside, &event);
+}
+
+/// Records a call that is about no descriptor, such as sync or fork.
+#[inline]
+pub fn happened(op: Op, start: u64, returned: i64, fill: impl FnOnce(&mut Event)) {
+    let end = sys::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    if !uplink::is_ours() {
+        return;
+    }
+    let mut event = event(&inside, op, start, end);
+    event.returned = returned;
+    if returned < 0 {
+        event.errno = inside.errno();
+    }
+    fill(&mut event);
+    buffer::push(&inside, &event);
+}

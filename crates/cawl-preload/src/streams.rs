@@ -1,0 +1,297 @@
+//! The streams that may hold bytes back, and what a call to one did to them.
+//!
+//! The law of this module: what reached the kernel is pending before + accepted − pending after, by the
+//! C library's own figures; its buffering is never imitated. A stream is forgotten before it is freed,
+//! so that what the table holds can be looked at.
+
+use crate::files::{self, File};
+use crate::guard::{self, Inside, UNSEEN};
+use crate::{buffer, real, record, sys, uplink};
+use cawl_wire::{Event, Op, flag};
+use core::ffi::c_int;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use libc::FILE;
+
+/// Streams that can be remembered.
+const SIZE: usize = 4096;
+/// How far from its own place a stream may be put.
+const REACH: usize = 64;
+
+static TABLE: [AtomicPtr<FILE>; SIZE] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SIZE];
+
+unsafe extern "C" {
+    static stdout: *mut FILE;
+    static stderr: *mut FILE;
+}
+
+/// Standard output, whatever the program made of the variable.
+pub fn standard_output() -> *mut FILE {
+    // SAFETY: the C library's variable, read as any program reads it.
+    unsafe { stdout }
+}
+
+/// Standard error.
+pub fn standard_error() -> *mut FILE {
+    // SAFETY: as above.
+    unsafe { stderr }
+}
+
+fn home(stream: *mut FILE) -> usize {
+    ((stream as usize >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) % SIZE
+}
+
+fn places(stream: *mut FILE) -> impl Iterator<Item = &'static AtomicPtr<FILE>> {
+    let home = home(stream);
+    (0..REACH).map(move |step| &TABLE[(home + step) % SIZE])
+}
+
+/// Remembers a stream that was written to.
+#[inline(always)]
+pub fn remember(stream: *mut FILE) {
+    if TABLE[home(stream)].load(Relaxed) != stream {
+        remember_elsewhere(stream);
+    }
+}
+
+#[cold]
+fn remember_elsewhere(stream: *mut FILE) {
+    if places(stream).any(|place| place.load(Relaxed) == stream) {
+        return;
+    }
+    let null = core::ptr::null_mut();
+    let free = |place: &AtomicPtr<FILE>| place.compare_exchange(null, stream, AcqRel, Relaxed).is_ok();
+    if !places(stream).any(free) {
+        UNSEEN.fetch_add(1, Relaxed);
+    }
+}
+
+/// Forgets a stream that is about to be closed.
+pub fn forget(stream: *mut FILE) {
+    for place in places(stream) {
+        let _ = place.compare_exchange(stream, core::ptr::null_mut(), AcqRel, Relaxed);
+    }
+}
+
+/// Every remembered stream.
+pub fn all() -> impl Iterator<Item = *mut FILE> {
+    TABLE.iter().map(|place| place.load(Relaxed)).filter(|stream| !stream.is_null())
+}
+
+/// Bytes waiting in a stream's buffer.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn pending(stream: *mut FILE) -> u32 {
+    // SAFETY: the caller's promise; the function only subtracts two pointers of the stream.
+    unsafe { real::__fpending(stream) as u32 }
+}
+
+/// A stream before a call.
+#[derive(Clone, Copy)]
+pub struct Before {
+    /// When the call began.
+    pub start: u64,
+    /// What was waiting then.
+    pub pending: u32,
+}
+
+/// Looks at a stream before a call.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn before(stream: *mut FILE) -> Before {
+    // SAFETY: the caller's promise.
+    let pending = unsafe { pending(stream) };
+    Before { start: sys::now(), pending }
+}
+
+/// Records a call that gave bytes to a stream, or made it write what it had. `accepted` is negative if
+/// the call failed.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, accepted: i64, flags: u32) {
+    let end = sys::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let fd = real::fileno(stream);
+        if fd < 0 {
+            return;
+        }
+        let Some(file) = files::known(fd) else { return };
+        remember(stream);
+        let mut event = record::event(&inside, op, before.start, end);
+        record::about(&mut event, fd, file);
+        event.requested = requested;
+        event.returned = accepted;
+        event.flags |= flags;
+        if accepted < 0 {
+            event.errno = inside.errno();
+        }
+        event.pending_before = before.pending;
+        let counted = if op == Op::StreamWrite { accepted } else { 0 };
+        describe(&mut event, stream);
+        settle(&mut event, fd, file, counted, accepted < 0);
+        buffer::push(&inside, &event);
+    }
+}
+
+/// Fills in the figures of the C library.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+unsafe fn describe(event: &mut Event, stream: *mut FILE) {
+    // SAFETY: the caller's promise; these functions only read fields of the stream.
+    unsafe {
+        event.pending_after = pending(stream);
+        event.buffer = real::__fbufsize(stream) as u32;
+        event.flags |= flag::STREAM_KNOWN;
+        if event.buffer <= 1 {
+            event.flags |= flag::UNBUFFERED;
+        } else if real::__flbf(stream) != 0 {
+            event.flags |= flag::LINE_BUFFERED;
+        }
+    }
+}
+
+/// Finds the place of what was flushed, or would land next.
+#[inline(always)]
+fn settle(event: &mut Event, fd: c_int, file: &File, accepted: i64, failed: bool) {
+    if failed {
+        settle_failed(event, fd, file);
+        return;
+    }
+    let gone = i64::from(event.pending_before) + accepted.max(0) - i64::from(event.pending_after);
+    if gone < 0 {
+        // The stream took in more than this call gave it: another thread's bytes, or inlined putc.
+        event.pending_before = (i64::from(event.pending_before) - gone) as u32;
+    }
+    event.offset = if gone > 0 { file.advance(fd, gone) } else { file.position_if_known() };
+}
+
+/// After a failure the C library has thrown its buffer away, and its figures no longer tell what was
+/// written; the descriptor's position does, where it is counted along.
+#[cold]
+fn settle_failed(event: &mut Event, fd: c_int, file: &File) {
+    event.flags |= flag::ESTIMATED;
+    let began = file.position_if_known();
+    event.offset = began;
+    let stands = if began == cawl_wire::UNKNOWN_OFFSET { None } else { sys::position(fd) };
+    let moved = stands.map_or(0, |at| at.saturating_sub(began));
+    event.pending_before = event.pending_after.saturating_add(moved as u32);
+    if let Some(at) = stands {
+        file.moved_to(at);
+    }
+}
+
+/// A stream was opened on a descriptor. `own`: by the same call, so that the descriptor is new.
+///
+/// # Safety
+/// `stream` must be open.
+pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, flags: u32) {
+    let end = sys::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    if !uplink::is_ours() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let fd = real::fileno(stream);
+        let writable = real::__fwritable(stream) != 0;
+        if fd < 0 {
+            return;
+        }
+        if own {
+            files::opened(fd, writable);
+        }
+        if !writable {
+            return;
+        }
+        let Some(file) = files::known(fd) else { return };
+        remember(stream);
+        let mut event = record::event(&inside, Op::StreamOpen, start, end);
+        record::about(&mut event, fd, file);
+        event.flags |= flags;
+        event.returned = i64::from(fd);
+        event.requested = sys::fstat(fd).map_or(0, |stat| stat.st_size as u64);
+        buffer::push(&inside, &event);
+    }
+}
+
+/// Looks at a stream that is about to be closed, and forgets it and its descriptor. The event, to be
+/// completed by [`closed`], is None if the stream never could write.
+///
+/// # Safety
+/// `stream` must be open.
+pub unsafe fn closing(stream: *mut FILE) -> Option<Event> {
+    forget(stream);
+    let inside = guard::enter()?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let fd = real::fileno(stream);
+        if fd < 0 || !uplink::is_ours() {
+            return None;
+        }
+        let held = pending(stream);
+        let found = if held > 0 { files::known(fd) } else { files::if_known(fd) };
+        let event = found.filter(|file| file.flags() & flag::WRITABLE != 0).map(|file| {
+            let mut event = record::event(&inside, Op::StreamClose, 0, 0);
+            record::about(&mut event, fd, file);
+            event.pending_before = held;
+            describe(&mut event, stream);
+            event.pending_after = 0;
+            event.offset = if held > 0 { file.next_place(fd) } else { file.position_if_known() };
+            event
+        });
+        files::forget(fd);
+        event
+    }
+}
+
+/// The stream of [`closing`] was closed.
+pub fn closed(event: Option<Event>, start: u64, returned: i64) {
+    let Some(mut event) = event else { return };
+    let end = sys::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    event.start = start;
+    event.duration = end.saturating_sub(start);
+    event.returned = returned;
+    if returned < 0 {
+        event.errno = inside.errno();
+        event.flags |= flag::ESTIMATED;
+    }
+    buffer::push(&inside, &event);
+}
+
+/// At exit: what each stream still holds, which the C library writes after us. Returns the sum.
+pub fn last_look(inside: &Inside) -> u64 {
+    let mut sum = 0;
+    let now = sys::now();
+    for stream in all() {
+        // SAFETY: streams leave the table before they are freed.
+        unsafe {
+            let held = pending(stream);
+            let fd = real::fileno(stream);
+            if held == 0 || fd < 0 {
+                continue;
+            }
+            let Some(file) = files::known(fd) else { continue };
+            let mut event = record::event(inside, Op::StreamExit, now, now);
+            record::about(&mut event, fd, file);
+            event.pending_before = held;
+            describe(&mut event, stream);
+            event.pending_after = 0;
+            event.flags |= flag::ESTIMATED;
+            event.offset = file.next_place(fd);
+            buffer::push(inside, &event);
+            sum += u64::from(held);
+        }
+    }
+    sum
+}

@@ -1,0 +1,286 @@
+//! Raw system calls, for the tracer's own use only.
+//!
+//! The law of this module: nothing here goes through a symbol that another library could interpose, sets
+//! `errno`, or is a cancellation point. The program's own calls never come this way.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+
+/// One system call. The result is the kernel's: a small negative number is `-errno`.
+///
+/// # Safety
+/// The arguments must be what the system call `number` asks for.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention: it clobbers rcx and r11 and nothing else that is not
+    // declared; what the call does with its arguments is the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// One system call. The result is the kernel's: a small negative number is `-errno`.
+///
+/// # Safety
+/// The arguments must be what the system call `number` asks for.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention: only x0 changes; what the call does with its arguments
+    // is the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") args[0] as isize => result,
+            in("x1") args[1], in("x2") args[2], in("x3") args[3], in("x4") args[4], in("x5") args[5],
+            options(nostack),
+        );
+    }
+    result
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("the tracer knows the system call convention of x86-64 and AArch64 only");
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+#[inline]
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result; the vDSO answers without touching errno.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The process id, asked of the kernel, so that a vfork child cannot be taken for its parent.
+pub fn getpid() -> u32 {
+    // SAFETY: getpid takes no arguments.
+    unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
+}
+
+/// The parent's process id.
+pub fn getppid() -> u32 {
+    // SAFETY: getppid takes no arguments.
+    unsafe { call(libc::SYS_getppid, [0; 6]) as u32 }
+}
+
+/// The thread id.
+pub fn gettid() -> u32 {
+    // SAFETY: gettid takes no arguments.
+    unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
+}
+
+/// The real user id.
+pub fn getuid() -> u32 {
+    // SAFETY: getuid takes no arguments.
+    unsafe { call(libc::SYS_getuid, [0; 6]) as u32 }
+}
+
+/// close
+pub fn close(fd: c_int) -> isize {
+    // SAFETY: close takes a number; callers pass descriptors that the tracer owns.
+    unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) }
+}
+
+/// Where a descriptor stands in its file, or None where that makes no sense (a pipe).
+pub fn position(fd: c_int) -> Option<u64> {
+    // SAFETY: lseek takes numbers only and by 0 from the current position moves nothing.
+    let at = unsafe { call(libc::SYS_lseek, [fd as usize, 0, libc::SEEK_CUR as usize, 0, 0, 0]) };
+    u64::try_from(at).ok()
+}
+
+/// fcntl with a number for an argument.
+pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
+    // SAFETY: only commands whose argument is a number are used in this crate.
+    unsafe { call(libc::SYS_fcntl, [fd as usize, command as usize, argument, 0, 0, 0]) }
+}
+
+/// fstat
+pub fn fstat(fd: c_int) -> Option<libc::stat> {
+    let mut stat = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `stat` is a valid place for the result, which is complete if the call succeeds (and all
+    // zero bytes are a valid `stat` besides).
+    unsafe {
+        let done = call(libc::SYS_fstat, [fd as usize, stat.as_mut_ptr() as usize, 0, 0, 0, 0]);
+        (done == 0).then(|| stat.assume_init())
+    }
+}
+
+/// fstatat of a path given by the program; symbolic links are followed if `follow`.
+///
+/// # Safety
+/// `path` must be what the program passed to a function that takes a path.
+pub unsafe fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<libc::stat> {
+    let mut stat = MaybeUninit::<libc::stat>::zeroed();
+    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW as usize };
+    // SAFETY: the kernel checks `path` itself and answers EFAULT for a bad one; `stat` as in fstat.
+    unsafe {
+        let place = stat.as_mut_ptr() as usize;
+        let done = call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags, 0, 0]);
+        (done == 0).then(|| stat.assume_init())
+    }
+}
+
+/// readlink of a NUL-terminated path into `out`; the length, or 0.
+pub fn readlink(path: &[u8], out: &mut [u8]) -> usize {
+    if path.last() != Some(&0) {
+        return 0;
+    }
+    // SAFETY: `path` ends with NUL and `out` is a valid place of the length given.
+    let length = unsafe {
+        let arguments =
+            [libc::AT_FDCWD as usize, path.as_ptr() as usize, out.as_mut_ptr() as usize, out.len(), 0, 0];
+        call(libc::SYS_readlinkat, arguments)
+    };
+    usize::try_from(length).unwrap_or(0)
+}
+
+/// The working directory into `out`; its length without the NUL, or 0.
+pub fn getcwd(out: &mut [u8]) -> usize {
+    // SAFETY: `out` is a valid place of the length given.
+    let length = unsafe { call(libc::SYS_getcwd, [out.as_mut_ptr() as usize, out.len(), 0, 0, 0, 0]) };
+    usize::try_from(length).unwrap_or(0).saturating_sub(1)
+}
+
+/// write, for the one line that the tracer may ever print.
+pub fn write(fd: c_int, text: &[u8]) {
+    // SAFETY: `text` is valid for its length.
+    unsafe { call(libc::SYS_write, [fd as usize, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+}
+
+/// An anonymous private mapping of `length` bytes, all zero, or null.
+pub fn map(length: usize) -> *mut c_void {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing.
+    let at = unsafe { call(libc::SYS_mmap, [0, length, protection as usize, flags as usize, usize::MAX, 0]) };
+    if (-4095..0).contains(&at) { core::ptr::null_mut() } else { at as *mut c_void }
+}
+
+/// Undoes [`map`].
+///
+/// # Safety
+/// `at` must come from [`map`] with this length, and nothing may refer to it any more.
+pub unsafe fn unmap(at: *mut c_void, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]) };
+}
+
+/// Waits up to `milliseconds` for `events` on one descriptor; true if something came.
+pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let mut timeout = libc::timespec {
+        tv_sec: (milliseconds / 1000) as libc::time_t,
+        tv_nsec: (milliseconds % 1000 * 1_000_000) as libc::c_long,
+    };
+    // SAFETY: one valid pollfd, a valid timeout, no signal mask.
+    let ready = unsafe {
+        let places = [&raw mut entry as usize, 1, &raw mut timeout as usize, 0, 8, 0];
+        call(libc::SYS_ppoll, places)
+    };
+    ready > 0
+}
+
+/// Bytes that this process has written so far by `wchar` of /proc/self/io, if that can be read.
+pub fn wchar() -> Option<u64> {
+    let mut text = [0u8; 256];
+    let path = c"/proc/self/io";
+    // SAFETY: a constant NUL-terminated path; `text` is a valid place of the length given; the
+    // descriptor is closed on the spot and seen by nobody.
+    let length = unsafe {
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        let fd = call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0]);
+        if fd < 0 {
+            return None;
+        }
+        let length = call(libc::SYS_read, [fd as usize, text.as_mut_ptr() as usize, text.len(), 0, 0, 0]);
+        close(fd as c_int);
+        length
+    };
+    let text = text.get(..usize::try_from(length).ok()?)?;
+    parse_wchar(text)
+}
+
+/// The figure after `wchar:`.
+fn parse_wchar(text: &[u8]) -> Option<u64> {
+    let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"wchar: "))?;
+    decimal(line)
+}
+
+/// A decimal number, and nothing else.
+pub fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0u64, |sum, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Writes a decimal number into `out` and returns its length; 0 if it does not fit.
+pub fn put_decimal(value: u64, out: &mut [u8]) -> usize {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = value;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let text = &digits[at..];
+    match out.get_mut(..text.len()) {
+        Some(place) => {
+            place.copy_from_slice(text);
+            text.len()
+        }
+        None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_survive_the_way_there_and_back() {
+        for value in [0, 7, 10, 4096, u64::MAX] {
+            let mut out = [0u8; 20];
+            let length = put_decimal(value, &mut out);
+            assert_eq!(decimal(&out[..length]), Some(value));
+        }
+        assert_eq!(decimal(b""), None);
+        assert_eq!(decimal(b"12x"), None);
+        assert_eq!(decimal(b"18446744073709551616"), None);
+    }
+
+    #[test]
+    fn wchar_is_found_among_the_other_lines() {
+        assert_eq!(parse_wchar(b"rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
+        assert_eq!(parse_wchar(b"rchar: 1\n"), None);
+    }
+
+    #[test]
+    fn raw_calls_answer() {
+        assert_eq!(getpid(), std::process::id());
+        assert!(fstat(-1).is_none());
+        let page = map(4096);
+        assert!(!page.is_null());
+        // SAFETY: just mapped with this length, and used by nobody.
+        unsafe { unmap(page, 4096) };
+    }
+}

@@ -1,0 +1,460 @@
+//! The session with the daemon, over a Unix stream socket. The seam behind which the transport may change.
+//!
+//! The law of this module: nothing waits for the daemon, except that the end of the process may take up
+//! to 100 ms. A message is sent whole by one call or not at all. If anything is not as expected, the
+//! session is over and the library inert; the program never learns of it.
+
+use crate::guard::{Inside, UNSEEN};
+use crate::{announce, buffer, env, files, sys};
+use cawl_wire::{
+    Ended, Goodbye, HEADER_LEN, Header, Hello, Kind, MAX_PAYLOAD, UNKNOWN_WCHAR, VERSION, WireError,
+};
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+
+/// Nothing is traced, now or later.
+const OFF: u8 = 0;
+/// A session is to be opened before the next message.
+const WANTED: u8 = 1;
+/// A thread is opening it.
+const OPENING: u8 = 2;
+/// Messages can be sent.
+const OPEN: u8 = 3;
+
+/// All the time, in ms, that the end of a process may take.
+const LAST_WAIT: u64 = 100;
+/// Asked of the kernel for the socket's queue, in bytes; it grants what it allows.
+const QUEUE: c_int = 4 << 20;
+
+static STATE: AtomicU8 = AtomicU8::new(OFF);
+static FD: AtomicI32 = AtomicI32::new(-1);
+static SOCKET_DEV: AtomicU64 = AtomicU64::new(0);
+static SOCKET_INO: AtomicU64 = AtomicU64::new(0);
+static PID: AtomicU32 = AtomicU32::new(0);
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+static SENT: AtomicU64 = AtomicU64::new(0);
+static ANSWERED: AtomicBool = AtomicBool::new(false);
+static STARTED: AtomicU64 = AtomicU64::new(0);
+static STARTED_WCHAR: AtomicU64 = AtomicU64::new(UNKNOWN_WCHAR);
+/// A word that the kernel wipes in a copied process, and that a vfork child sees unwiped.
+static WITNESS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What became of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It is in the kernel's hands.
+    Whole,
+    /// There is no room; try again later.
+    Later,
+    /// There is no session.
+    Broken,
+}
+
+/// True if calls are to be recorded.
+#[inline(always)]
+pub fn active() -> bool {
+    STATE.load(Relaxed) != OFF
+}
+
+/// The session's process id.
+#[inline(always)]
+pub fn pid() -> u32 {
+    PID.load(Relaxed)
+}
+
+/// The tracer's own descriptor, or -1.
+#[inline]
+pub fn own_fd() -> c_int {
+    FD.load(Relaxed)
+}
+
+/// Counts events that will not be sent.
+#[cold]
+pub fn count_dropped(count: u64) {
+    DROPPED.fetch_add(count, Relaxed);
+}
+
+/// Opens the session of a new process image. Constructor only.
+pub fn begin() {
+    let Some(settings) = env::settings() else { return };
+    PID.store(sys::getpid(), Relaxed);
+    if settings.only_child_of != 0 && sys::getppid() != settings.only_child_of {
+        return;
+    }
+    let page = sys::map(4096);
+    if !page.is_null() {
+        // SAFETY: the page was just mapped and is advised as a whole; a refusal is harmless.
+        let wiped = unsafe {
+            sys::call(libc::SYS_madvise, [page as usize, 4096, libc::MADV_WIPEONFORK as usize, 0, 0, 0])
+        };
+        if wiped == 0 {
+            // SAFETY: page-aligned memory that stays mapped for good and is only used as this atomic.
+            unsafe { (*page.cast::<AtomicU32>()).store(1, Relaxed) };
+            WITNESS.store(page.cast(), Release);
+        }
+    }
+    STARTED.store(sys::now(), Relaxed);
+    STARTED_WCHAR.store(sys::wchar().unwrap_or(UNKNOWN_WCHAR), Relaxed);
+    STATE.store(WANTED, Release);
+    open();
+}
+
+/// True if the caller is the process that the session belongs to, or a copy that gets one of its own.
+/// False in a vfork child, whose memory is its parent's and must not be touched.
+#[cold]
+pub fn is_ours() -> bool {
+    let pid = sys::getpid();
+    if pid == PID.load(Relaxed) {
+        return true;
+    }
+    let witness = WITNESS.load(Acquire);
+    // SAFETY: null, or the word set up by `begin`, which stays mapped.
+    let copied = unsafe { witness.as_ref() }.is_some_and(|word| word.load(Relaxed) == 0);
+    if copied {
+        forked();
+    }
+    copied
+}
+
+/// In a copy of the process: forget the parent's session and start afresh at the next event.
+#[cold]
+pub fn forked() {
+    let pid = sys::getpid();
+    if PID.swap(pid, AcqRel) == pid {
+        return;
+    }
+    // SAFETY: null, or the word set up by `begin`, which stays mapped.
+    if let Some(word) = unsafe { WITNESS.load(Acquire).as_ref() } {
+        word.store(1, Relaxed);
+    }
+    let thread = crate::guard::thread();
+    thread.reset();
+    buffer::forget(thread);
+    announce::forget();
+    files::share_all();
+    files::begin_session();
+    if still_our_socket() {
+        sys::close(FD.load(Relaxed));
+    }
+    FD.store(-1, Relaxed);
+    DROPPED.store(0, Relaxed);
+    UNSEEN.store(0, Relaxed);
+    SENT.store(0, Relaxed);
+    ANSWERED.store(false, Relaxed);
+    STARTED.store(sys::now(), Relaxed);
+    STARTED_WCHAR.store(0, Relaxed);
+    let children_too = env::settings().is_some_and(|settings| settings.only_child_of == 0);
+    if STATE.load(Relaxed) != OFF {
+        STATE.store(if children_too { WANTED } else { OFF }, Release);
+    }
+}
+
+/// True if our descriptor still leads to our socket: the program may have closed it behind our back.
+fn still_our_socket() -> bool {
+    let fd = FD.load(Relaxed);
+    fd >= 0
+        && sys::fstat(fd).is_some_and(|stat| {
+            stat.st_dev == SOCKET_DEV.load(Relaxed) && stat.st_ino == SOCKET_INO.load(Relaxed)
+        })
+}
+
+fn give_up() -> Sent {
+    STATE.store(OFF, Release);
+    if still_our_socket() {
+        sys::close(FD.swap(-1, AcqRel));
+    }
+    Sent::Broken
+}
+
+#[cold]
+fn open() -> Sent {
+    if STATE.compare_exchange(WANTED, OPENING, AcqRel, Acquire).is_err() {
+        return if STATE.load(Acquire) == OFF { Sent::Broken } else { Sent::Later };
+    }
+    match connect() {
+        Ok(fd) => FD.store(fd, Release),
+        Err(errno) if errno == -(libc::EAGAIN as isize) => {
+            STATE.store(WANTED, Release);
+            return Sent::Later;
+        }
+        Err(_) => return give_up(),
+    }
+    // Others may send only after the hello.
+    if hello() != Sent::Whole {
+        return give_up();
+    }
+    STATE.store(OPEN, Release);
+    Sent::Whole
+}
+
+fn connect() -> Result<c_int, isize> {
+    let settings = env::settings().ok_or(-1isize)?;
+    let mut address =
+        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
+    for (place, &byte) in address.sun_path.iter_mut().zip(settings.socket()) {
+        *place = byte as libc::c_char;
+    }
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: socket takes numbers only.
+    let fd = unsafe { sys::call(libc::SYS_socket, [libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0]) };
+    if fd < 0 {
+        return Err(fd);
+    }
+    // SAFETY: a valid address of the length given.
+    let connected = unsafe {
+        let length = size_of::<libc::sockaddr_un>();
+        sys::call(libc::SYS_connect, [fd as usize, &raw const address as usize, length, 0, 0, 0])
+    };
+    if connected < 0 {
+        sys::close(fd as c_int);
+        return Err(connected);
+    }
+    let fd = out_of_the_way(fd as c_int);
+    if !peer_is_trusted(fd) {
+        sys::close(fd);
+        return Err(-1);
+    }
+    // SAFETY: a valid number of the length given; a refusal is harmless.
+    unsafe {
+        let place = &raw const QUEUE_SIZE as usize;
+        let option = [fd as usize, libc::SOL_SOCKET as usize, libc::SO_SNDBUF as usize, place, 4, 0];
+        sys::call(libc::SYS_setsockopt, option);
+    }
+    if let Some(stat) = sys::fstat(fd) {
+        SOCKET_DEV.store(stat.st_dev, Relaxed);
+        SOCKET_INO.store(stat.st_ino, Relaxed);
+    }
+    Ok(fd)
+}
+
+static QUEUE_SIZE: c_int = QUEUE;
+
+/// Moves a descriptor to a high number, where programs do not look, below the limit on their count.
+pub fn out_of_the_way(fd: c_int) -> c_int {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid place for the result; a new limit is not given.
+    unsafe {
+        let place = &raw mut limit as usize;
+        sys::call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, place, 0, 0]);
+    }
+    // Higher numbers would make the kernel keep a larger table for this process.
+    let limit = limit.rlim_cur.min(1024) as usize;
+    for lowest in [limit.saturating_sub(24), limit.saturating_sub(limit / 4), limit / 2] {
+        if lowest <= fd as usize {
+            continue;
+        }
+        let moved = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest);
+        if moved >= 0 {
+            sys::close(fd);
+            return moved as c_int;
+        }
+    }
+    fd
+}
+
+/// The program is about to put something else at the number of our descriptor: take another.
+pub fn make_way(wanted: c_int) {
+    if wanted >= 0 && wanted == FD.load(Relaxed) && is_ours() && still_our_socket() {
+        let mut moved = sys::fcntl(wanted, libc::F_DUPFD_CLOEXEC, wanted as usize + 1);
+        if moved < 0 {
+            moved = sys::fcntl(wanted, libc::F_DUPFD_CLOEXEC, 3);
+        }
+        if moved < 0 {
+            give_up();
+        } else {
+            FD.store(moved as c_int, Release);
+            sys::close(wanted);
+        }
+    }
+}
+
+fn peer_is_trusted(fd: c_int) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: valid places for the answer and its length.
+    let done = unsafe {
+        let (place, size) = (&raw mut peer as usize, &raw mut length as usize);
+        sys::call(
+            libc::SYS_getsockopt,
+            [fd as usize, libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize, place, size, 0],
+        )
+    };
+    done == 0 && (peer.uid == 0 || peer.uid == sys::getuid())
+}
+
+struct Scratch(UnsafeCell<[u8; 4096]>);
+// SAFETY: touched only by the thread that moved STATE to OPENING.
+unsafe impl Sync for Scratch {}
+/// Not on the stack, which may be the small one of a signal handler.
+static HELLO: Scratch = Scratch(UnsafeCell::new([0; 4096]));
+
+fn hello() -> Sent {
+    let Some(settings) = env::settings() else { return Sent::Broken };
+    // SAFETY: only the thread that opens the session comes here.
+    let payload = unsafe { &mut *HELLO.0.get() };
+    let hello = Hello {
+        pid: PID.load(Relaxed),
+        ppid: sys::getppid(),
+        uid: sys::getuid(),
+        run: settings.run,
+        started: STARTED.load(Relaxed),
+        wchar: STARTED_WCHAR.load(Relaxed),
+        program: settings.program(),
+        arguments: settings.arguments(),
+    };
+    match hello.encode(payload) {
+        Some(length) => transmit(Kind::Hello, &payload[..length]),
+        None => Sent::Broken,
+    }
+}
+
+/// Sends one message, or nothing.
+pub fn send(kind: Kind, payload: &[u8]) -> Sent {
+    match STATE.load(Acquire) {
+        OPEN => {}
+        WANTED => match open() {
+            Sent::Whole => {}
+            other => return other,
+        },
+        OPENING => return Sent::Later,
+        _ => return Sent::Broken,
+    }
+    if payload.len() > MAX_PAYLOAD || !still_our_socket() {
+        return give_up();
+    }
+    if !ANSWERED.load(Relaxed) && !answer() {
+        return give_up();
+    }
+    match transmit(kind, payload) {
+        Sent::Broken => give_up(),
+        other => other,
+    }
+}
+
+fn transmit(kind: Kind, payload: &[u8]) -> Sent {
+    let header = Header { kind, len: payload.len() as u32, dropped: DROPPED.load(Relaxed) }.encode();
+    let parts = [
+        libc::iovec { iov_base: header.as_ptr() as *mut c_void, iov_len: HEADER_LEN },
+        libc::iovec { iov_base: payload.as_ptr() as *mut c_void, iov_len: payload.len() },
+    ];
+    // SAFETY: all zero bytes are a valid msghdr without name and control data.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = parts.as_ptr().cast_mut();
+    message.msg_iovlen = parts.len();
+    let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize;
+    let fd = FD.load(Relaxed) as usize;
+    // SAFETY: a valid message whose parts are valid for their lengths, and which is only read.
+    let sent = unsafe { sys::call(libc::SYS_sendmsg, [fd, &raw const message as usize, flags, 0, 0, 0]) };
+    if sent == (HEADER_LEN + payload.len()) as isize {
+        SENT.fetch_add(u64::from(kind == Kind::Events), Relaxed);
+        Sent::Whole
+    } else if sent == -(libc::EAGAIN as isize) || sent == -(libc::EINTR as isize) {
+        Sent::Later
+    } else {
+        Sent::Broken
+    }
+}
+
+/// Looks for the daemon's answer without waiting; false if it refused.
+#[cold]
+fn answer() -> bool {
+    let mut bytes = [0u8; HEADER_LEN];
+    let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize;
+    let fd = FD.load(Relaxed) as usize;
+    // SAFETY: a valid place of the length given.
+    let length =
+        unsafe { sys::call(libc::SYS_recvfrom, [fd, bytes.as_mut_ptr() as usize, HEADER_LEN, flags, 0, 0]) };
+    if length != HEADER_LEN as isize {
+        return true;
+    }
+    ANSWERED.store(true, Relaxed);
+    match Header::decode(&bytes) {
+        Ok(Header { kind: Kind::Welcome, .. }) => return true,
+        Ok(Header { kind: Kind::Refused, .. }) => refuse(VERSION),
+        Err(WireError::Version(theirs)) => refuse(theirs),
+        _ => {}
+    }
+    false
+}
+
+/// The one line that the tracer ever prints.
+fn refuse(theirs: u16) {
+    let Some(settings) = env::settings() else { return };
+    let mut line = [0u8; 768];
+    let mut at = 0;
+    let (mut one, mut two) = ([0u8; 20], [0u8; 20]);
+    let (one_length, two_length) =
+        (sys::put_decimal(u64::from(theirs), &mut one), sys::put_decimal(u64::from(VERSION), &mut two));
+    for part in [
+        b"cawl: not tracing ",
+        settings.program(),
+        b": the daemon at ",
+        settings.socket(),
+        b" speaks protocol version ",
+        &one[..one_length],
+        b", this tracer version ",
+        &two[..two_length],
+        b"; start it with cawl of the same version\n",
+    ] {
+        if let Some(place) = line.get_mut(at..at + part.len()) {
+            place.copy_from_slice(part);
+            at += part.len();
+        }
+    }
+    sys::write(libc::STDERR_FILENO, &line[..at]);
+}
+
+/// Waits until the socket has room.
+pub fn wait_for_room(milliseconds: u64) {
+    if STATE.load(Relaxed) == OPEN {
+        sys::poll(FD.load(Relaxed), libc::POLLOUT, milliseconds);
+    } else {
+        sys::poll(-1, 0, 1);
+    }
+}
+
+/// Ends the session as far as this image is concerned: everything goes out, then the last words.
+/// `wait`: an answer that has not come yet may be waited for.
+#[cold]
+pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
+    if !active() || !is_ours() || !active() {
+        return;
+    }
+    let began = sys::now();
+    buffer::drain(LAST_WAIT);
+    let spent = (sys::now() - began) / 1_000_000;
+    if ended != Ended::Exec
+        && SENT.load(Relaxed) > 0
+        && !ANSWERED.load(Relaxed)
+        && STATE.load(Relaxed) == OPEN
+    {
+        sys::poll(FD.load(Relaxed), libc::POLLIN, LAST_WAIT.saturating_sub(spent));
+        if !answer() {
+            give_up();
+            return;
+        }
+    }
+    // A process that never had anything to say says nothing now either.
+    if STATE.load(Relaxed) != OPEN {
+        return;
+    }
+    let words = Goodbye {
+        ended,
+        at: sys::now(),
+        wchar: sys::wchar().unwrap_or(UNKNOWN_WCHAR),
+        pending,
+        unseen: UNSEEN.load(Relaxed),
+    };
+    let mut payload = [0u8; 64];
+    if let Some(length) = words.encode(&mut payload)
+        && send(Kind::Goodbye, &payload[..length]) == Sent::Later
+    {
+        wait_for_room(LAST_WAIT.saturating_sub(spent));
+        send(Kind::Goodbye, &payload[..length]);
+    }
+    if ended != Ended::Exec {
+        STATE.store(OFF, Release);
+    }
+}
