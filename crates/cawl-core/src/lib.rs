@@ -5,12 +5,16 @@
 //! command line feeds them from a file, through the same code, so both get the same answers bit by bit.
 #![forbid(unsafe_code)]
 
+mod accuracy;
 mod call;
 mod model;
 mod profile;
 mod record;
 mod units;
 
+pub use accuracy::{
+    Accuracy, AccuracySummary, NoiseFloor, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
+};
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
 pub use model::{
     CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build, naive::Naive,

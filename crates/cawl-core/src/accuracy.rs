@@ -1,0 +1,453 @@
+//! How far predictions are from what was observed.
+//!
+//! The law of this module: one pass, constant memory, and the same figures whether the calls arrive live
+//! or from a trace. Sums are exact to rounding however many calls there are; windows and quantiles come
+//! from bins whose number is fixed.
+//!
+//! - **total error**: |Σ predicted − Σ observed| / Σ observed over the calls.
+//! - **windowed error**: the observed time of all calls, laid end to end, is cut into [`WINDOWS`] equal
+//!   windows; the mean over them of |predicted − observed| / observed. A call that lies in several
+//!   windows is shared out among them in proportion, its prediction too.
+//! - **dirty error**: root mean square of (modelled − sampled) dirty bytes over the hard limit.
+//! - **quantiles**: of the costs, predicted against observed, to within [`QUANTILE_PRECISION`].
+//!
+//! Nothing observed, nothing to divide by: the error is None, never NaN.
+
+use serde::Serialize;
+
+use crate::units::{Bytes, Nanos};
+
+/// Into how many windows of equal observed time a run is cut.
+pub const WINDOWS: usize = 16;
+
+/// Relative width of a quantile's bin: a reported quantile is at most half of it off.
+pub const QUANTILE_PRECISION: f64 = 1.0 / STEPS_PER_OCTAVE as f64;
+
+/// Bins over the observed time; a window spans at least 256 of them once the first call has been seen.
+const BINS: usize = 8192;
+const STEPS_PER_OCTAVE: usize = 128;
+
+/// Compares predictions with observations, call by call.
+#[derive(Clone, Debug, Default)]
+pub struct Accuracy {
+    calls: u64,
+    observed: Tally,
+    predicted: Tally,
+    timeline: Timeline,
+    squares: CompensatedSum,
+    samples: u64,
+}
+
+/// One side of the comparison: the sum of the costs and how they are distributed.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    sum: CompensatedSum,
+    costs: Histogram,
+}
+
+/// What [`Accuracy`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct AccuracySummary {
+    /// Calls compared.
+    pub calls: u64,
+    /// Sum of the observed costs, in ns.
+    pub observed: Nanos,
+    /// Sum of the predicted costs, in ns.
+    pub predicted: Nanos,
+    /// |Σ predicted − Σ observed| / Σ observed; None if no time was observed.
+    pub total_error: Option<f64>,
+    /// Mean of the same over [`WINDOWS`] windows of equal observed time; None if no time was observed.
+    pub windowed_error: Option<f64>,
+    /// Root mean square of (modelled − sampled) dirty bytes over the hard limit; None without samples.
+    pub dirty_error: Option<f64>,
+    /// Samples of the dirty level behind `dirty_error`.
+    pub dirty_samples: u64,
+    /// Quantiles of the observed costs; None without calls.
+    pub observed_quantiles: Option<Quantiles>,
+    /// Quantiles of the predicted costs; None without calls.
+    pub predicted_quantiles: Option<Quantiles>,
+}
+
+/// Quantiles of a call's cost, in ns: the smallest cost that at least this share of calls stays within.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// The median.
+    pub p50: Nanos,
+    /// What nine calls of ten stay within.
+    pub p90: Nanos,
+    /// What 99 calls of 100 stay within.
+    pub p99: Nanos,
+}
+
+impl Accuracy {
+    /// Nothing compared yet.
+    pub fn new() -> Accuracy {
+        Accuracy::default()
+    }
+
+    /// A call took `observed` and was predicted to take `predicted`.
+    pub fn call(&mut self, observed: Nanos, predicted: Nanos) {
+        let from = self.observed.sum.value();
+        self.calls += 1;
+        self.observed.add(observed);
+        self.predicted.add(predicted);
+        // Rounding must not let the end come before the start.
+        self.timeline.add(from, self.observed.sum.value().max(from), predicted.get());
+    }
+
+    /// At one moment the kernel counted `sampled` dirty bytes (those under writeback included) and the
+    /// model `modelled`, under this hard limit. A sample with a limit of zero says nothing and is left out.
+    pub fn dirty(&mut self, modelled: Bytes, sampled: Bytes, hard: Bytes) {
+        if hard.is_zero() {
+            return;
+        }
+        let off = (modelled.as_f64() - sampled.as_f64()) / hard.as_f64();
+        self.squares.add(off * off);
+        self.samples += 1;
+    }
+
+    /// The figures so far.
+    pub fn summary(&self) -> AccuracySummary {
+        let (observed, predicted) = (self.observed.sum.value(), self.predicted.sum.value());
+        let timed = observed > 0.0;
+        AccuracySummary {
+            calls: self.calls,
+            observed: Nanos::new(observed),
+            predicted: Nanos::new(predicted),
+            total_error: timed.then(|| (predicted - observed).abs() / observed),
+            windowed_error: timed.then(|| self.timeline.windowed_error(observed)),
+            dirty_error: (self.samples > 0).then(|| (self.squares.value() / self.samples as f64).sqrt()),
+            dirty_samples: self.samples,
+            observed_quantiles: self.observed.costs.quantiles(),
+            predicted_quantiles: self.predicted.costs.quantiles(),
+        }
+    }
+}
+
+/// How far two recordings of the same run are from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct NoiseFloor {
+    /// The metrics, with the second run's observed costs in the place of predictions.
+    pub summary: AccuracySummary,
+    /// Calls at the end of the longer run that the other has no counterpart for; not compared.
+    pub unmatched: u64,
+}
+
+/// The error of a perfect model: the same metrics with `other`, the costs observed in another recording of
+/// the run, in the place of predictions. Calls are matched by position, over the length of the shorter run.
+pub fn noise_floor(run: &[Nanos], other: &[Nanos]) -> NoiseFloor {
+    let mut accuracy = Accuracy::new();
+    for (&observed, &again) in run.iter().zip(other) {
+        accuracy.call(observed, again);
+    }
+    NoiseFloor { summary: accuracy.summary(), unmatched: run.len().abs_diff(other.len()) as u64 }
+}
+
+impl Tally {
+    fn add(&mut self, cost: Nanos) {
+        self.sum.add(cost.get());
+        self.costs.add(cost.get());
+    }
+}
+
+/// A sum that keeps what rounding would lose (Neumaier's variant of Kahan's).
+#[derive(Clone, Copy, Debug, Default)]
+struct CompensatedSum {
+    sum: f64,
+    lost: f64,
+}
+
+impl CompensatedSum {
+    fn add(&mut self, term: f64) {
+        let sum = self.sum + term;
+        self.lost +=
+            if self.sum.abs() >= term.abs() { (self.sum - sum) + term } else { (term - sum) + self.sum };
+        self.sum = sum;
+    }
+
+    fn value(&self) -> f64 {
+        self.sum + self.lost
+    }
+}
+
+/// Predicted time over cumulative observed time, in at most [`BINS`] bins of equal width. When the
+/// observed time outgrows them, neighbours are merged and the width doubles.
+#[derive(Clone, Debug)]
+struct Timeline {
+    /// Predicted ns per bin; bins beyond the end are zero.
+    bins: Vec<f64>,
+    /// Observed ns that a bin spans.
+    width: f64,
+}
+
+impl Default for Timeline {
+    fn default() -> Timeline {
+        Timeline { bins: Vec::new(), width: 1.0 }
+    }
+}
+
+impl Timeline {
+    /// Spreads `predicted` evenly over the observed time between `from` and `to`.
+    fn add(&mut self, from: f64, to: f64, predicted: f64) {
+        while to > self.width * BINS as f64 {
+            self.widen();
+        }
+        let (first, last) = (self.bin_of(from), self.bin_of(to));
+        if self.bins.len() <= last {
+            self.bins.resize(last + 1, 0.0);
+        }
+        if first == last {
+            self.bins[first] += predicted;
+            return;
+        }
+        let density = predicted / (to - from);
+        self.bins[first] += density * ((first + 1) as f64 * self.width - from);
+        for bin in &mut self.bins[first + 1..last] {
+            *bin += density * self.width;
+        }
+        self.bins[last] += density * (to - last as f64 * self.width);
+    }
+
+    fn bin_of(&self, at: f64) -> usize {
+        ((at / self.width) as usize).min(BINS - 1)
+    }
+
+    fn widen(&mut self) {
+        let merged = self.bins.len().div_ceil(2);
+        for pair in 0..merged {
+            self.bins[pair] = self.bins[2 * pair] + self.bins.get(2 * pair + 1).copied().unwrap_or(0.0);
+        }
+        self.bins.truncate(merged);
+        self.width *= 2.0;
+    }
+
+    /// Regroups the bins into windows, cutting in proportion those that a border runs through.
+    fn windowed_error(&self, total: f64) -> f64 {
+        let mut predicted = [0.0; WINDOWS];
+        let window = total / WINDOWS as f64;
+        for (i, &mass) in self.bins.iter().enumerate() {
+            let from = i as f64 * self.width;
+            let to = (from + self.width).min(total);
+            if to <= from {
+                // Calls of no duration at the very end.
+                predicted[WINDOWS - 1] += mass;
+                continue;
+            }
+            let first = ((from / window) as usize).min(WINDOWS - 1);
+            let last = ((to / window) as usize).min(WINDOWS - 1);
+            for (w, into) in predicted.iter_mut().enumerate().take(last + 1).skip(first) {
+                let end = if w == WINDOWS - 1 { total } else { (w + 1) as f64 * window };
+                let shared = to.min(end) - from.max(w as f64 * window);
+                *into += mass * (shared / (to - from)).max(0.0);
+            }
+        }
+        predicted.iter().map(|p| (p - window).abs() / window).sum::<f64>() / WINDOWS as f64
+    }
+}
+
+/// How often costs occur, by size: [`STEPS_PER_OCTAVE`] bins for each doubling, the first one for costs
+/// below a nanosecond.
+#[derive(Clone, Debug)]
+struct Histogram {
+    counts: Vec<u64>,
+    total: u64,
+    least: f64,
+    most: f64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { counts: Vec::new(), total: 0, least: f64::INFINITY, most: 0.0 }
+    }
+}
+
+impl Histogram {
+    /// Bits of an f64's mantissa that do not matter to a bin.
+    const SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - STEPS_PER_OCTAVE.trailing_zeros();
+    /// Number that a cost of 1 ns would have if the bins began at the smallest f64.
+    const ONE: u64 = 1.0f64.to_bits() >> Self::SHIFT;
+
+    fn add(&mut self, cost: f64) {
+        // For positive floats the order of the bits is that of the values, in steps of a mantissa's
+        // leading bits: a logarithmic scale without a logarithm.
+        let bin = if cost < 1.0 { 0 } else { ((cost.to_bits() >> Self::SHIFT) - Self::ONE) as usize + 1 };
+        if self.counts.len() <= bin {
+            self.counts.resize(bin + 1, 0);
+        }
+        self.counts[bin] += 1;
+        self.total += 1;
+        self.least = self.least.min(cost);
+        self.most = self.most.max(cost);
+    }
+
+    fn quantiles(&self) -> Option<Quantiles> {
+        (self.total > 0).then(|| Quantiles {
+            p50: self.quantile(0.50),
+            p90: self.quantile(0.90),
+            p99: self.quantile(0.99),
+        })
+    }
+
+    fn quantile(&self, share: f64) -> Nanos {
+        let rank = ((share * self.total as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        for (bin, &count) in self.counts.iter().enumerate() {
+            below += count;
+            if below >= rank {
+                return Nanos::new(Self::middle(bin).clamp(self.least, self.most));
+            }
+        }
+        Nanos::new(self.most)
+    }
+
+    fn middle(bin: usize) -> f64 {
+        let edge = |bin: usize| f64::from_bits((bin as u64 + Self::ONE) << Self::SHIFT);
+        if bin == 0 { 0.5 } else { (edge(bin - 1) + edge(bin)) / 2.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn compare(calls: &[(f64, f64)]) -> AccuracySummary {
+        let mut accuracy = Accuracy::new();
+        for &(observed, predicted) in calls {
+            accuracy.call(Nanos::new(observed), Nanos::new(predicted));
+        }
+        accuracy.summary()
+    }
+
+    #[test]
+    fn nothing_compared_is_none_not_nan() {
+        let empty = Accuracy::new().summary();
+        assert_eq!((empty.calls, empty.total_error, empty.windowed_error), (0, None, None));
+        assert_eq!((empty.dirty_error, empty.observed_quantiles), (None, None));
+        let unobserved = compare(&[(0.0, 5.0), (0.0, 7.0)]);
+        assert_eq!((unobserved.total_error, unobserved.windowed_error), (None, None));
+        assert_eq!(unobserved.predicted, Nanos::new(12.0));
+    }
+
+    #[test]
+    fn errors_that_cancel_out_in_total_show_in_the_windows() {
+        // Sixteen calls of equal length, so each is a window: half twice too dear, half free.
+        let calls: Vec<_> = (0..16).map(|i| (1000.0, if i < 8 { 2000.0 } else { 0.0 })).collect();
+        let summary = compare(&calls);
+        assert_eq!(summary.total_error, Some(0.0));
+        assert!((summary.windowed_error.unwrap() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_long_call_is_shared_out_among_windows() {
+        // 3200 ns in all, windows of 200. The first call covers 14 windows at 100 % too much; the other
+        // two are a window each, exact and at half: (14 × 1 + 0 + 0.5) / 16.
+        let summary = compare(&[(2800.0, 5600.0), (200.0, 200.0), (200.0, 100.0)]);
+        assert!((summary.windowed_error.unwrap() - 14.5 / 16.0).abs() < 1e-9);
+        assert!((summary.total_error.unwrap() - 2700.0 / 3200.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn calls_without_duration_count_where_they_stand() {
+        // The free call's prediction falls into the last window: 100 + 160 predicted against 100.
+        let mut calls = vec![(100.0, 100.0); 16];
+        calls.push((0.0, 160.0));
+        let summary = compare(&calls);
+        assert!((summary.windowed_error.unwrap() - 1.6 / 16.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn dirty_error_is_the_root_mean_square_over_the_limit() {
+        let mut accuracy = Accuracy::new();
+        accuracy.dirty(Bytes(130), Bytes(100), Bytes(1000));
+        accuracy.dirty(Bytes(60), Bytes(100), Bytes(1000));
+        accuracy.dirty(Bytes(60), Bytes(100), Bytes(0));
+        let summary = accuracy.summary();
+        assert!((summary.dirty_error.unwrap() - 0.035_355_339_059).abs() < 1e-9);
+        assert_eq!(summary.dirty_samples, 2);
+    }
+
+    #[test]
+    fn quantiles_are_within_their_precision() {
+        let mut accuracy = Accuracy::new();
+        for i in 1..=1000 {
+            accuracy.call(Nanos::new(f64::from(i) * 100.0), Nanos::new(42.0));
+        }
+        let summary = accuracy.summary();
+        let observed = summary.observed_quantiles.unwrap();
+        for (found, exact) in [(observed.p50, 50_000.0), (observed.p90, 90_000.0), (observed.p99, 99_000.0)] {
+            assert!((found.get() / exact - 1.0).abs() <= QUANTILE_PRECISION, "{found} against {exact}");
+        }
+        let constant = Nanos::new(42.0);
+        assert_eq!(
+            summary.predicted_quantiles,
+            Some(Quantiles { p50: constant, p90: constant, p99: constant })
+        );
+    }
+
+    #[test]
+    fn extreme_costs_have_a_bin() {
+        let summary = compare(&[(0.0, Nanos::MAX.get()), (0.25, 1.0), (Nanos::MAX.get(), 0.0)]);
+        assert!(summary.observed_quantiles.unwrap().p50.get() < 1.0);
+        assert!(summary.windowed_error.unwrap().is_finite());
+    }
+
+    #[test]
+    fn sums_of_many_calls_keep_their_small_ones() {
+        let mut sum = CompensatedSum::default();
+        sum.add(1e17);
+        for _ in 0..1_000_000 {
+            sum.add(0.3);
+        }
+        assert!((sum.value() - 1e17 - 3e5).abs() <= 16.0);
+    }
+
+    #[test]
+    fn the_noise_floor_compares_the_common_prefix() {
+        let run = [Nanos::new(100.0), Nanos::new(100.0), Nanos::new(7.0)];
+        let floor = noise_floor(&run, &[Nanos::new(110.0), Nanos::new(110.0)]);
+        assert_eq!((floor.summary.calls, floor.unmatched), (2, 1));
+        assert!((floor.summary.total_error.unwrap() - 0.1).abs() < 1e-12);
+        assert!((floor.summary.windowed_error.unwrap() - 0.1).abs() < 1e-9);
+    }
+
+    /// The definition, with all calls at hand.
+    fn batch_windowed_error(calls: &[(f64, f64)]) -> f64 {
+        let total: f64 = calls.iter().map(|(observed, _)| observed).sum();
+        let window = total / WINDOWS as f64;
+        let mut error = 0.0;
+        for w in 0..WINDOWS {
+            let (from, to) = (w as f64 * window, (w + 1) as f64 * window);
+            let (mut at, mut predicted) = (0.0f64, 0.0);
+            for &(o, p) in calls {
+                predicted += p * (to.min(at + o) - from.max(at)).max(0.0) / o;
+                at += o;
+            }
+            error += (predicted - window).abs() / window;
+        }
+        error / WINDOWS as f64
+    }
+
+    proptest! {
+        #[test]
+        fn streaming_windows_equal_the_batch(
+            calls in prop::collection::vec((1.0f64..1e9, 0.1f64..4.0), 1..400)
+        ) {
+            let calls: Vec<_> = calls.into_iter().map(|(o, ratio)| (o, o * ratio)).collect();
+            let streamed = compare(&calls).windowed_error.unwrap();
+            let batch = batch_windowed_error(&calls);
+            prop_assert!((streamed - batch).abs() <= 0.01 * batch.max(1.0), "{streamed} against {batch}");
+        }
+
+        #[test]
+        fn many_small_calls_too(seed in 0u64..1000, n in 5_000usize..30_000) {
+            let calls: Vec<_> = (0..n as u64).map(|i| {
+                let x = (i ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+                (100.0 + (x % 900) as f64, 50.0 + (x % 1700) as f64)
+            }).collect();
+            let streamed = compare(&calls).windowed_error.unwrap();
+            let batch = batch_windowed_error(&calls);
+            prop_assert!((streamed - batch).abs() <= 0.01 * batch, "{streamed} against {batch}");
+        }
+    }
+}
