@@ -45,5 +45,9 @@ fn warn(text: &str, terminal: bool) -> String {
 /// The end of a path that is too long for a table.
 fn short(path: &str, width: usize) -> String {
     let length = path.chars().count();
-    if length <= width { path.to_owned() } else { format!("…{}", path.chars().skip(length - width + 1).collect::<String>()) }
+    if length <= width {
+        path.to_owned()
+    } else {
+        format!("…{}", path.chars().skip(length - width + 1).collect::<String>())
+    }
 }

@@ -68,7 +68,9 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             serde_json::to_writer_pretty(&mut out, &report)?;
             out.write_all(b"\n")
         }
-        (false, _) => out.write_all(render::report::text(&report, std::io::stdout().is_terminal()).as_bytes()),
+        (false, _) => {
+            out.write_all(render::report::text(&report, std::io::stdout().is_terminal()).as_bytes())
+        }
     });
     match result.and_then(|()| out.flush()) {
         // Whoever read the output has seen enough (`| head`).

@@ -41,7 +41,8 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let spec = spec(args)?;
     let backend = Backend::start(args.socket.as_deref(), spec).await?;
     // From here on signals are the program's business: it gets them from the terminal, or from us.
-    let signals = [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
+    let signals =
+        [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
     let mut forwarded = Vec::new();
     for kind in signals {
         forwarded.push((kind, listen_for(kind)?));
@@ -61,7 +62,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         tokio::spawn(async move {
             while signal.recv().await.is_some() {
                 if !from_terminal && let Ok(signal) = Signal::try_from(kind.as_raw_value()) {
-                    drop(signal::kill(pid, signal));
+                    let _ = signal::kill(pid, signal);
                 }
             }
         });
@@ -212,7 +213,9 @@ fn reap(child: &mut Child) {
 fn notes(args: &RunArgs) -> Vec<String> {
     let mut notes = Vec::new();
     if args.no_children {
-        notes.push("only the program itself was traced, not the processes it started (--no-children)".to_owned());
+        notes.push(
+            "only the program itself was traced, not the processes it started (--no-children)".to_owned(),
+        );
     }
     notes
 }
@@ -234,10 +237,10 @@ fn deliver(report: &Report, file: Option<&Path>) -> anyhow::Result<()> {
 /// Ends this process by the signal that ended the program, so that whoever waits sees the same.
 fn die_of(number: i32) -> anyhow::Result<ExitCode> {
     // One core dump is enough.
-    drop(nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0));
+    let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
     drop(signal_hook::low_level::emulate_default_handler(number));
     if let Ok(signal) = Signal::try_from(number) {
-        drop(signal::raise(signal));
+        let _ = signal::raise(signal);
     }
     // A signal that cannot end this process (a real-time one): what a shell would say.
     Ok(ExitCode::from(128_u8.saturating_add(number as u8)))

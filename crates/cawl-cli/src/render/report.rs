@@ -34,10 +34,16 @@ fn basis(out: &mut String, report: &Report, terminal: bool) {
     line(out, "drops", &lost, terminal);
     let unmodelled: Vec<String> =
         report.unmodelled.iter().map(|(op, tally)| format!("{op} ({})", counted(tally))).collect();
-    let unmodelled = if unmodelled.is_empty() { "none".to_owned() } else { warn(&unmodelled.join(", "), terminal) };
+    let unmodelled =
+        if unmodelled.is_empty() { "none".to_owned() } else { warn(&unmodelled.join(", "), terminal) };
     line(out, "unmodelled", &unmodelled, terminal);
     if report.elsewhere.calls > 0 {
-        line(out, "elsewhere", &format!("{} to pipes, terminals or sockets", counted(&report.elsewhere)), terminal);
+        line(
+            out,
+            "elsewhere",
+            &format!("{} to pipes, terminals or sockets", counted(&report.elsewhere)),
+            terminal,
+        );
     }
     line(out, "profile", &profile(report, terminal), terminal);
     for note in &report.notes {
@@ -199,13 +205,26 @@ fn states(op: &FileOp) -> String {
     let mut states: Vec<_> = op.states.iter().collect();
     states.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let share = |count: u64| count as f64 / all.max(1) as f64 * 100.0;
-    states.iter().map(|(name, count)| format!("{name} {:.0} %", share(**count))).collect::<Vec<_>>().join(", ")
+    states
+        .iter()
+        .map(|(name, count)| format!("{name} {:.0} %", share(**count)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Each model's accuracy over all calls.
 fn totals(out: &mut String, report: &Report, terminal: bool) {
     let header = [
-        "MODEL", "CALLS", "OBSERVED", "PREDICTED", "TOTAL ERR", "WINDOWED", "DIRTY ERR", "P50 OBS", "PRED", "P99 OBS",
+        "MODEL",
+        "CALLS",
+        "OBSERVED",
+        "PREDICTED",
+        "TOTAL ERR",
+        "WINDOWED",
+        "DIRTY ERR",
+        "P50 OBS",
+        "PRED",
+        "P99 OBS",
         "PRED",
     ];
     let mut table = table(&header, 1);

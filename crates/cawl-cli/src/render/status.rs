@@ -53,7 +53,11 @@ pub fn text(status: &Status, terminal: bool) -> String {
     if !status.devices.is_empty() {
         let mut devices = table(&["DEVICE", "CALLS", "BYTES"], 1);
         for device in &status.devices {
-            devices.add_row([device.device.clone(), device.calls.to_string(), Bytes(device.bytes).to_string()]);
+            devices.add_row([
+                device.device.clone(),
+                device.calls.to_string(),
+                Bytes(device.bytes).to_string(),
+            ]);
         }
         out.push('\n');
         out.push_str(&lines(&devices));
