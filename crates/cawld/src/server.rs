@@ -1,12 +1,14 @@
 //! The accept loop, the sampler, and what connections share.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cawl_core::{Nanos, Outcome, Report, Time};
-use tokio::net::UnixListener;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -41,11 +43,20 @@ pub struct Shared {
 }
 
 /// A connection that is open.
-#[derive(Default)]
 struct Connection {
-    /// The tracer's process, once it introduced itself.
-    pid: Option<u32>,
+    role: Role,
     wchar_read: Time,
+}
+
+/// What a connection turned out to be.
+#[derive(Clone, Copy)]
+enum Role {
+    /// It has said nothing yet.
+    Unknown,
+    /// It asks questions.
+    Client,
+    /// It traces this process.
+    Tracer(u32),
 }
 
 impl Shared {
@@ -64,7 +75,7 @@ impl Shared {
 
     fn connect(&self) -> u32 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.connections().insert(id, Connection::default());
+        self.connections().insert(id, Connection { role: Role::Unknown, wchar_read: Time(0) });
         id
     }
 
@@ -74,15 +85,26 @@ impl Shared {
     }
 
     /// A connection turned out to be a tracer's.
-    pub fn introduce(&self, id: u32, pid: u32) {
+    pub fn is_tracer(&self, id: u32, pid: u32) {
+        self.settle_role(id, Role::Tracer(pid));
+    }
+
+    /// A connection turned out to ask questions.
+    pub fn is_client(&self, id: u32) {
+        self.settle_role(id, Role::Client);
+    }
+
+    fn settle_role(&self, id: u32, role: Role) {
         if let Some(connection) = self.connections().get_mut(&id) {
-            connection.pid = Some(pid);
+            connection.role = role;
         }
+        self.changed.notify_waiters();
     }
 
     /// Programs connected.
     pub fn clients(&self) -> u64 {
-        self.connections().values().filter(|connection| connection.pid.is_some()).count() as u64
+        self.connections().values().filter(|connection| matches!(connection.role, Role::Tracer(_))).count()
+            as u64
     }
 
     /// True at most every 100 ms for a connection: time to read its process's `wchar`.
@@ -97,16 +119,22 @@ impl Shared {
         due
     }
 
-    /// Waits until every connection still open belongs to a process that still runs.
+    /// Waits until every connection still open belongs to a process that still runs, or to someone who
+    /// asks questions.
     ///
     /// Processes that ended have closed their sockets, but what they sent may still be on its way.
     pub async fn settle(&self) {
+        let is_settled = |role| match role {
+            Role::Unknown => false,
+            Role::Client => true,
+            Role::Tracer(pid) => host::is_running(pid),
+        };
         let settled = async {
             loop {
                 let changed = self.changed.notified();
-                let left: Vec<u32> =
-                    self.connections().values().filter_map(|connection| connection.pid).collect();
-                if left.into_iter().all(host::is_running) {
+                let roles: Vec<Role> =
+                    self.connections().values().map(|connection| connection.role).collect();
+                if roles.into_iter().all(is_settled) {
                     return;
                 }
                 // A process can end without its connection changing, so look again now and then.
@@ -119,6 +147,7 @@ impl Shared {
 
 /// A running daemon inside this process.
 pub struct Daemon {
+    path: Option<PathBuf>,
     engine: mpsc::Sender<Input>,
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
@@ -128,6 +157,7 @@ pub struct Daemon {
 impl Daemon {
     /// Starts the engine, the sampler and the accept loop. Needs a tokio runtime.
     pub fn start(listener: UnixListener, options: EngineOptions) -> anyhow::Result<Daemon> {
+        let path = listener.local_addr()?.as_pathname().map(PathBuf::from);
         let (engine, inputs) = mpsc::channel(QUEUE);
         let work = Engine::new(options)?;
         let thread =
@@ -137,7 +167,7 @@ impl Daemon {
             tokio::spawn(accept(listener, Arc::clone(&shared), engine.clone())),
             tokio::spawn(watch(Arc::clone(&shared), engine.clone())),
         ];
-        Ok(Daemon { engine, shared, tasks, thread })
+        Ok(Daemon { path, engine, shared, tasks, thread })
     }
 
     /// Opens a lane for a run; its number goes into CAWL_RUN.
@@ -160,9 +190,24 @@ impl Daemon {
         answer.await?.ok_or_else(|| anyhow::anyhow!("there is no run {run}"))
     }
 
+    /// Waits for what processes sent before they ended, connections not yet accepted included: those
+    /// are served in order, so that when ours has its answer, all earlier ones are known.
+    async fn drain(&self) {
+        if let Some(path) = &self.path
+            && let Ok(stream) = UnixStream::connect(path).await
+        {
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            if stream.write_all(b"{\"request\":\"status\"}\n").await.is_ok() {
+                drop(tokio::time::timeout(SETTLE, stream.read_line(&mut line)).await);
+            }
+        }
+        self.shared.settle().await;
+    }
+
     /// Takes what has arrived, closes every trace and ends.
     pub async fn stop(self) {
-        self.shared.settle().await;
+        self.drain().await;
         for task in &self.tasks {
             task.abort();
         }

@@ -31,7 +31,10 @@ pub async fn serve(
     let mut stream = BufReader::with_capacity(256 << 10, stream);
     match stream.fill_buf().await?.first() {
         None => Ok(()),
-        Some(b'{') => questions(stream, shared, engine).await,
+        Some(b'{') => {
+            shared.is_client(id);
+            questions(stream, shared, engine).await
+        }
         Some(_) => tracer(stream, &shared, &engine, id).await,
     }
 }
@@ -73,7 +76,7 @@ async fn tracer(
         arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
     };
     tracing::debug!(pid, program = session.program, "session begins");
-    shared.introduce(id, pid);
+    shared.is_tracer(id, pid);
     stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
     engine.send(Input::Begin { session, run }).await?;
 
