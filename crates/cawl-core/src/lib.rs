@@ -22,7 +22,8 @@ pub use accuracy::{
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
 pub use drive::{Analysis, Mode, UnknownModel};
 pub use model::{
-    CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build, naive::Naive,
+    CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build, cawl::Cawl,
+    naive::Naive,
 };
 pub use profile::{
     CallConstants, DeviceConstants, HostProfile, KernelSettings, Measured, MemoryConstants, Origin,

@@ -5,6 +5,7 @@
 //! passes ([`CostModel::advance`]). It has no other source of time, and never looks at an event's
 //! duration in `step`.
 
+pub mod cawl;
 pub mod naive;
 
 use cawl_wire::Event;
@@ -165,11 +166,12 @@ pub struct ModelState {
 }
 
 /// Names of the models, in the order of reports; the first is the one that states and advice come from.
-pub const MODELS: &[&str] = &["naive"];
+pub const MODELS: &[&str] = &["cawl", "naive"];
 
 /// The model of this name, for this machine.
 pub fn build(name: &str, profile: &HostProfile) -> Option<Box<dyn CostModel>> {
     Some(match name {
+        "cawl" => Box::new(cawl::Cawl::new(profile)),
         "naive" => Box::new(naive::Naive::new(profile)),
         _ => return None,
     })

@@ -1,0 +1,499 @@
+//! `cawl`: the model of the CAWL paper. A write runs at memory speed until too much is dirty; then the
+//! flusher slows it down, and above the setpoint its own average rate is throttled.
+//!
+//! The published laws, each in a place of its own:
+//!
+//! | paper | here |
+//! |---|---|
+//! | Eq. 1, throttled rate | `throttle::throttled_span`, `throttle::pos_ratio` |
+//! | Eq. 2, synchronous and direct | `sync::direct_cost` |
+//! | Eq. 3 and 4, synchronous through the cache | `sync::cached_sync_chunk`, `sync::cached_sync_cost` |
+//! | Alg. 1, `syscall_cost` | `Cawl::syscall_cost` |
+//! | Alg. 1, the cache and `background_flush` | `extents::Extents`, `flusher::Flusher::run` |
+//! | Alg. 2, `stdio_cost` | `stream::Buffer::write`, `Cawl::stdio_cost` |
+//!
+//! # Where it deviates, and why
+//!
+//! - *Throttled rate.* Beyond the hard limit the formula is negative, and just below it nearly zero. A call
+//!   is never held longer than the device needs to clean what exceeds the setpoint and as much again as the
+//!   call adds; so the cost stays positive and finite.
+//! - *Extents.* Kept in ordered structures instead of sorted at every write. Writes that follow each other
+//!   in a file within 1/256 of the expiry age share an extent; it expires with its first byte, so no byte
+//!   expires more than that fraction early.
+//! - *Flusher.* Starts when data expires, not at the beginning of the delay in which it does, and stops at
+//!   the byte that brings dirty below the background limit, not at the end of an extent. With
+//!   `dirty_writeback_centisecs` at 0 the kernel expires nothing, nor does the model.
+//! - *Several writers.* The paper has one. Here the average rate of Eq. 1 is per process, and the device
+//!   is shared: calls that overlap in time use up the flusher's time once.
+//! - *In lockstep* the average rate takes observed costs, as the kernel's own estimate would.
+//! - *O_DIRECT without O_SYNC* costs the same as with it. Dirty extents that a synchronous write covers
+//!   are clean afterwards, and while its data is transferred the flusher waits for the device.
+//! - *fsync and relatives*, for which the paper has no law: the file's own dirty bytes at `bw_dev`, plus
+//!   `device.fsync`. sync_file_range waits for its range only, without the fixed cost, and only if asked to
+//!   wait.
+//! - *truncate, O_TRUNC, punched holes, the last unlink* drop dirty bytes unwritten.
+//! - *Streams.* Each call also costs `calls.stream`. Where the C library's own count of pending bytes is
+//!   known, it decides what went to the kernel, not the simulated buffer. A line-buffered stream whose
+//!   count is not known is taken to end a line with each call.
+//!
+//! As published, cleaning runs at `bw_dev`, a page already cached costs as much as a fresh one, and pages
+//! under writeback are not told from clean ones. Those are the `kernel` model's business.
+
+mod extents;
+mod flusher;
+mod stream;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod throttle;
+
+use std::collections::BTreeMap;
+
+use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
+
+use self::extents::{Extents, FileId};
+use self::flusher::Flusher;
+use self::stream::{Buffer, Known, Plan, Run};
+use self::sync::{SyncChunk, cached_sync_cost, direct_cost};
+use self::throttle::{Average, throttled_span};
+use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction};
+use crate::call::{Class, classify, is_synchronous, kernel_bytes};
+use crate::profile::HostProfile;
+use crate::units::{Bytes, Nanos, Rate, Time};
+
+/// An extent grows for at most this share of the expiry age.
+const GRAIN: f64 = 1.0 / 256.0;
+/// The same where nothing expires.
+const GRAIN_WITHOUT_EXPIRY: Nanos = Nanos::millis(100.0);
+
+/// Flags of sync_file_range that make it wait (`SYNC_FILE_RANGE_WAIT_BEFORE`, `_WAIT_AFTER`).
+const RANGE_WAITS: u32 = 1 | 4;
+/// Modes of fallocate after which the range reads as zeros (`FALLOC_FL_PUNCH_HOLE`, `_ZERO_RANGE`).
+const RANGE_DROPPED: u32 = 0x02 | 0x10;
+
+/// The paper's model.
+#[derive(Clone, Debug)]
+pub struct Cawl {
+    profile: HostProfile,
+    /// What model time counts from: the first event.
+    origin: Option<Time>,
+    now: Nanos,
+    cache: Extents,
+    flusher: Flusher,
+    /// Average rate of each process that wrote.
+    averages: BTreeMap<u32, Average>,
+    last_writer: u32,
+    /// Streams that hold something, by process and descriptor.
+    streams: BTreeMap<(u32, i32), Buffer>,
+    /// Where the last synchronous access to each device ended.
+    heads: BTreeMap<u64, (u64, u64)>,
+    /// Cost of the last call, and how much of it counts as its process's time in write calls.
+    last: (Nanos, Nanos),
+    ledger: Ledger,
+}
+
+/// Where dirty bytes came from and went, apart from what the flusher cleaned.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ledger {
+    dirtied: Bytes,
+    /// Written by the program's own synchronous calls.
+    synced: Bytes,
+    /// Dropped by truncate or unlink.
+    cancelled: Bytes,
+}
+
+/// What a call has cost so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bill {
+    parts: CostParts,
+    /// State of the dearest system call.
+    state: Option<(Nanos, CallState)>,
+}
+
+impl Bill {
+    fn add(&mut self, parts: CostParts, state: CallState) {
+        let cost = parts.total();
+        if self.state.is_none_or(|(dearest, _)| cost > dearest) {
+            self.state = Some((cost, state));
+        }
+        let sum = &mut self.parts;
+        sum.call += parts.call;
+        sum.stream += parts.stream;
+        sum.copy += parts.copy;
+        sum.throttle += parts.throttle;
+        sum.device += parts.device;
+    }
+}
+
+impl Cawl {
+    /// A machine with this profile and nothing dirty.
+    pub fn new(profile: &HostProfile) -> Cawl {
+        let kernel = &profile.kernel;
+        let expire = (kernel.wakeup > Nanos::ZERO).then_some(kernel.expire);
+        let grain = expire.map_or(GRAIN_WITHOUT_EXPIRY, |expire| expire * GRAIN);
+        Cawl {
+            origin: None,
+            now: Nanos::ZERO,
+            cache: Extents::new(grain),
+            flusher: Flusher::new(profile.device.write.value, kernel.limits, expire),
+            averages: BTreeMap::new(),
+            last_writer: 0,
+            streams: BTreeMap::new(),
+            heads: BTreeMap::new(),
+            last: (Nanos::ZERO, Nanos::ZERO),
+            ledger: Ledger::default(),
+            profile: profile.clone(),
+        }
+    }
+
+    /// Alg. 1, `syscall_cost`: a write into the page cache, beginning at `at`. The delay before it has
+    /// passed already, see [`CostModel::advance`].
+    fn syscall_cost(&mut self, at: Nanos, pid: u32, file: FileId, run: Run) -> (CostParts, CallState) {
+        let size = Bytes(run.size);
+        let ram = self.profile.memory.fresh.value;
+        let flushing = ram * self.profile.memory.flush_factor.value;
+        let (span, copy, state) = if self.throttling() {
+            let average = self.averages.get(&pid).and_then(Average::rate).unwrap_or(flushing);
+            (self.throttled(average, size, flushing), size / flushing, CallState::Throttle)
+        } else if self.flusher.works(&self.cache, self.now) {
+            (size / flushing, size / flushing, CallState::Flush)
+        } else {
+            (size / ram, size / ram, CallState::Free)
+        };
+        let throttle = span.saturating_sub(copy);
+        let parts = CostParts { call: self.profile.calls.write.value, copy, throttle, ..Default::default() };
+        let cost = parts.total();
+
+        let finish = self.now.max(at + cost);
+        self.ledger.dirtied +=
+            self.cache.insert(file, run.offset, run.offset.saturating_add(run.size), finish);
+        self.averages.entry(pid).or_default().add(size, cost);
+        self.last_writer = pid;
+        self.last.1 += cost;
+        self.pass_to(finish);
+        (parts, state)
+    }
+
+    /// Alg. 2, `stdio_cost`, and what the paper says of fflush: the copy in user space, and Alg. 1 for
+    /// every system call.
+    fn stdio_cost(&mut self, at: Nanos, event: &Event, plan: Plan) -> Bill {
+        let mut bill = Bill::default();
+        bill.parts.call = self.profile.calls.stream.value;
+        bill.parts.stream = Bytes(plan.copied) / self.profile.memory.stream.value;
+        for run in plan.writes.into_iter().flatten() {
+            let (parts, state) = self.kernel_write(at + bill.parts.total(), event, run);
+            bill.add(parts, state);
+        }
+        bill
+    }
+
+    /// One write system call, by the law that the descriptor's flags ask for.
+    fn kernel_write(&mut self, at: Nanos, event: &Event, run: Run) -> (CostParts, CallState) {
+        let file = (event.dev, event.ino);
+        let direct = event.has(flag::DIRECT);
+        if !direct && !is_synchronous(event) {
+            return self.syscall_cost(at, event.pid, file, run);
+        }
+        let end = run.offset.saturating_add(run.size);
+        let head = self.heads.insert(event.dev, (event.ino, end));
+        let random = head.is_some_and(|head| head != (event.ino, run.offset));
+        let chunks = [SyncChunk { size: Bytes(run.size), random }];
+        let device = &self.profile.device;
+        let parts = if direct {
+            direct_cost(device, &chunks)
+        } else {
+            cached_sync_cost(device, self.profile.memory.fresh.value, &chunks)
+        };
+        let written = self.cache.remove(file, run.offset, end);
+        self.ledger.synced += written;
+        self.occupy_device(at, parts, Bytes(run.size));
+        (parts, CallState::Sync)
+    }
+
+    /// fsync and relatives (ours): `dirty` bytes, out of the cache already, at the device's rate.
+    fn wait_for(&mut self, at: Nanos, dirty: Bytes, fixed: Nanos) -> Bill {
+        self.ledger.synced += dirty;
+        let mut bill = Bill::default();
+        let device = dirty / self.profile.device.write.value + fixed;
+        let parts = CostParts { call: self.profile.calls.write.value, device, ..CostParts::default() };
+        self.occupy_device(at, parts, dirty);
+        bill.add(parts, CallState::Sync);
+        bill
+    }
+
+    /// A call of these parts passes, `bytes` of which the device cannot give to the flusher.
+    fn occupy_device(&mut self, at: Nanos, parts: CostParts, bytes: Bytes) {
+        let finish = self.now.max(at + parts.total());
+        let busy = (bytes / self.profile.device.write.value).min(finish.saturating_sub(self.now));
+        self.flusher.wait(busy);
+        self.pass_to(finish);
+    }
+
+    /// What a stream call leads to. None: it is no stream call.
+    fn stream_plan(&mut self, event: &Event) -> Option<Plan> {
+        let key = (event.pid, event.fd);
+        let mut buffer = self.streams.get(&key).copied().unwrap_or_default();
+        let known = event
+            .has(flag::STREAM_KNOWN)
+            .then(|| Known { before: event.pending_before.into(), after: event.pending_after.into() });
+        let plan = match event.op {
+            Op::StreamWrite => {
+                let size = event.returned.max(0) as u64;
+                let offset = match (event.offset, buffer.pending) {
+                    (UNKNOWN_OFFSET, 0) => {
+                        let before = known.map_or(0, |known| known.before);
+                        self.cache.end_of((event.dev, event.ino)).saturating_add(before)
+                    }
+                    (UNKNOWN_OFFSET, pending) => buffer.offset.saturating_add(pending),
+                    (offset, _) => offset,
+                };
+                let capacity = match event.buffer {
+                    0 => self.profile.kernel.stream_buffer.0,
+                    reported => reported.into(),
+                };
+                match known {
+                    Some(known) => buffer.write_known(offset, size, known, capacity),
+                    None if event.has(flag::UNBUFFERED) || capacity <= 1 => {
+                        buffer.write_through(offset, size, false)
+                    }
+                    None if event.has(flag::LINE_BUFFERED) => buffer.write_through(offset, size, true),
+                    None => buffer.write(offset, size, capacity),
+                }
+            }
+            Op::StreamFlush | Op::StreamSeek | Op::StreamClose | Op::StreamExit => {
+                if known.is_some() || event.op == Op::StreamExit {
+                    if buffer.pending == 0 {
+                        buffer.offset = self.cache.end_of((event.dev, event.ino));
+                    }
+                    buffer.pending = kernel_bytes(event);
+                }
+                let flushed = buffer.flush();
+                if matches!(event.op, Op::StreamFlush | Op::StreamSeek) {
+                    buffer.pending = known.map_or(0, |known| known.after);
+                }
+                Plan { copied: 0, writes: [flushed, None, None] }
+            }
+            _ => return None,
+        };
+        if buffer.pending > 0 {
+            self.streams.insert(key, buffer);
+        } else {
+            self.streams.remove(&key);
+        }
+        Some(plan)
+    }
+
+    /// The bill of a call that enters the kernel and finds nothing to do.
+    fn bare_call(&self) -> Bill {
+        let mut bill = Bill::default();
+        bill.parts.call = self.profile.calls.write.value;
+        bill
+    }
+
+    fn write(&mut self, at: Nanos, event: &Event) -> Bill {
+        let size = kernel_bytes(event);
+        if size == 0 {
+            return self.bare_call();
+        }
+        let mut bill = Bill::default();
+        let offset = self.place(event);
+        let (parts, state) = self.kernel_write(at, event, Run { offset, size });
+        bill.add(parts, state);
+        bill
+    }
+
+    /// fsync, fdatasync, msync, sync, syncfs and sync_file_range (ours).
+    fn sync(&mut self, at: Nanos, event: &Event) -> Bill {
+        let file = (event.dev, event.ino);
+        let fixed = self.profile.device.fsync.value;
+        if event.returned < 0 {
+            return self.bare_call();
+        }
+        let (dirty, fixed) = match event.op {
+            Op::Sync => (self.cache.remove_all(None), fixed),
+            Op::Syncfs => (self.cache.remove_all(Some(event.dev)), fixed),
+            Op::SyncRange if event.aux & RANGE_WAITS == 0 => return self.bare_call(),
+            Op::SyncRange => {
+                let start = if event.offset == UNKNOWN_OFFSET { 0 } else { event.offset };
+                let end = match event.requested {
+                    0 => u64::MAX,
+                    length => start.saturating_add(length),
+                };
+                (self.cache.remove(file, start, end), Nanos::ZERO)
+            }
+            _ => (self.cache.remove(file, 0, u64::MAX), fixed),
+        };
+        self.wait_for(at, dirty, fixed)
+    }
+
+    /// Calls that cost nothing anyone asks about, but change what is dirty or buffered.
+    fn effect(&mut self, event: &Event) {
+        let file = (event.dev, event.ino);
+        if event.returned < 0 {
+            return;
+        }
+        match event.op {
+            Op::Truncate if event.offset != UNKNOWN_OFFSET => self.cancel(file, event.offset, u64::MAX),
+            Op::Unlink | Op::Rename if event.aux == 0 && event.ino != 0 => self.cancel(file, 0, u64::MAX),
+            Op::Allocate if event.aux & RANGE_DROPPED != 0 && event.offset != UNKNOWN_OFFSET => {
+                self.cancel(file, event.offset, event.offset.saturating_add(event.requested));
+            }
+            Op::Open | Op::StreamOpen => {
+                if event.has(flag::TRUNC) {
+                    self.cancel(file, 0, u64::MAX);
+                }
+                if event.op == Op::StreamOpen {
+                    self.streams.remove(&(event.pid, event.fd));
+                }
+            }
+            // The child has a copy of every buffer; an exec takes them away.
+            Op::Fork => {
+                let child = event.returned as u32;
+                let copies: Vec<_> =
+                    self.streams_of(event.pid).map(|(key, buffer)| (key.1, *buffer)).collect();
+                self.streams.extend(copies.into_iter().map(|(fd, buffer)| ((child, fd), buffer)));
+            }
+            Op::Exec => {
+                let gone: Vec<_> = self.streams_of(event.pid).map(|(key, _)| *key).collect();
+                gone.iter().for_each(|key| drop(self.streams.remove(key)));
+            }
+            Op::CopyRange if event.aux == 1 => {}
+            Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite | Op::MmapWrite => {
+                if !event.has(flag::DIRECT) && !is_synchronous(event) {
+                    let start = self.place(event);
+                    let end = start.saturating_add(kernel_bytes(event));
+                    self.ledger.dirtied += self.cache.insert(file, start, end, self.now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn streams_of(&self, pid: u32) -> impl Iterator<Item = (&(u32, i32), &Buffer)> {
+        self.streams.range((pid, i32::MIN)..=(pid, i32::MAX))
+    }
+
+    fn cancel(&mut self, file: FileId, start: u64, end: u64) {
+        self.ledger.cancelled += self.cache.remove(file, start, end);
+    }
+
+    /// Where a write goes; one whose place is not known goes on from the file's last dirty byte.
+    fn place(&self, event: &Event) -> u64 {
+        match event.offset {
+            UNKNOWN_OFFSET => self.cache.end_of((event.dev, event.ino)),
+            offset => offset,
+        }
+    }
+
+    /// `dirty ≥ set`.
+    fn throttling(&self) -> bool {
+        let dirty = self.cache.dirty();
+        !dirty.is_zero() && dirty >= self.flusher.limits.freerun()
+    }
+
+    /// How long a throttled write of `size` bytes takes.
+    fn throttled(&self, average: Rate, size: Bytes, ceiling: Rate) -> Nanos {
+        let Flusher { rate: device, limits, .. } = self.flusher;
+        throttled_span(average, self.cache.dirty(), size, limits, device, ceiling)
+    }
+
+    fn pass_to(&mut self, to: Nanos) {
+        self.flusher.run(&mut self.cache, to);
+        self.now = self.now.max(to);
+    }
+}
+
+impl CostModel for Cawl {
+    fn name(&self) -> &'static str {
+        "cawl"
+    }
+
+    fn step(&mut self, event: &Event) -> Option<Prediction> {
+        let start = Time(event.start);
+        self.advance(start);
+        self.last = (Nanos::ZERO, Nanos::ZERO);
+        // Before `now` if another thread's call is still going on: dirty is as of now, but time that has
+        // passed already does not pass again.
+        let at = start - self.origin.unwrap_or(start);
+        let class = classify(event);
+        if class == Class::Elsewhere {
+            return None;
+        }
+        let bill = match event.op {
+            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write(at, event),
+            Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync => {
+                self.sync(at, event)
+            }
+            _ => match self.stream_plan(event) {
+                Some(plan) => self.stdio_cost(at, event, plan),
+                None => {
+                    self.effect(event);
+                    return None;
+                }
+            },
+        };
+        if class != Class::Cost {
+            return None;
+        }
+        let cost = bill.parts.total();
+        self.last.0 = cost;
+        self.pass_to(at + cost);
+        let idle = match event.op {
+            Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => CallState::Buffered,
+            _ => CallState::Free,
+        };
+        Some(Prediction {
+            cost,
+            state: bill.state.map_or(idle, |(_, state)| state),
+            parts: bill.parts,
+            dirty: self.cache.dirty(),
+            interval: None,
+        })
+    }
+
+    fn advance(&mut self, to: Time) {
+        let origin = *self.origin.get_or_insert(to);
+        self.pass_to(to - origin);
+    }
+
+    fn settle(&mut self, event: &Event) {
+        let (cost, counted) = self.last;
+        if counted > Nanos::ZERO
+            && let Some(average) = self.averages.get_mut(&self.last_writer)
+        {
+            let elsewhere = cost.saturating_sub(counted);
+            average.correct(counted, Nanos::new(event.duration as f64).saturating_sub(elsewhere));
+            self.last.1 = Nanos::ZERO;
+        }
+    }
+
+    fn set_limits(&mut self, limits: DirtyLimits) {
+        self.flusher.limits = limits;
+    }
+
+    fn state(&self) -> ModelState {
+        let works = self.flusher.works(&self.cache, self.now);
+        let flushing = self.profile.memory.fresh.value * self.profile.memory.flush_factor.value;
+        let average = self.averages.get(&self.last_writer).and_then(Average::rate).unwrap_or(flushing);
+        let throttling = self.throttling();
+        ModelState {
+            time: self.origin.unwrap_or_default() + self.now,
+            dirty: self.cache.dirty(),
+            phase: match (throttling, works) {
+                (true, _) => Phase::Throttle,
+                (_, true) => Phase::Flush,
+                _ => Phase::Free,
+            },
+            limits: self.flusher.limits,
+            writeback: works.then_some(self.flusher.rate),
+            throttled: throttling.then(|| {
+                let page = self.profile.kernel.page;
+                Rate::per_second(page.as_f64() / self.throttled(average, page, flushing).as_seconds())
+            }),
+        }
+    }
+
+    fn fork(&self) -> Box<dyn CostModel> {
+        Box::new(self.clone())
+    }
+}

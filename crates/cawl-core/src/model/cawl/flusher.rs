@@ -1,0 +1,155 @@
+//! Alg. 1, `background_flush`: while too much is dirty or something has expired, the device cleans the
+//! oldest inactive bytes, as far as the time allows.
+
+use super::extents::Extents;
+use crate::model::DirtyLimits;
+use crate::units::{Bytes, Nanos, Rate};
+
+/// The kernel's flusher, and the device it writes to.
+#[derive(Clone, Debug)]
+pub(super) struct Flusher {
+    /// Rate at which it cleans (`bw_dev`).
+    pub(super) rate: Rate,
+    /// The dirty limits in force.
+    pub(super) limits: DirtyLimits,
+    /// Age at which data has to be written; None: never.
+    expire: Option<Nanos>,
+    /// Up to where its time is used up. Behind the model's clock by less than a byte's worth of work.
+    clock: Nanos,
+    /// Bytes it has cleaned so far.
+    cleaned: Bytes,
+}
+
+impl Flusher {
+    /// A flusher that has done nothing yet.
+    pub(super) fn new(rate: Rate, limits: DirtyLimits, expire: Option<Nanos>) -> Flusher {
+        Flusher { rate, limits, expire, clock: Nanos::ZERO, cleaned: Bytes::ZERO }
+    }
+
+    /// True while it has something to do: `dirty ≥ bg`, or something expired.
+    pub(super) fn works(&self, cache: &Extents, now: Nanos) -> bool {
+        let dirty = cache.dirty();
+        !dirty.is_zero() && (dirty >= self.limits.background || self.expired(cache, now))
+    }
+
+    /// Alg. 1, `background_flush`, for the time up to `to`.
+    ///
+    /// It starts at the moment there is something to do and stops at the byte at which there is not, so
+    /// many small steps come to the same as a large one.
+    pub(super) fn run(&mut self, cache: &mut Extents, to: Nanos) {
+        while self.clock < to {
+            if !self.works(cache, self.clock) {
+                // Idle until the oldest data expires, if that is within the time.
+                self.clock = match cache.oldest().zip(self.expire) {
+                    Some((since, expire)) => self.clock.max(since + expire).min(to),
+                    None => to,
+                };
+                continue;
+            }
+            let budget = self.rate * (to.saturating_sub(self.clock));
+            let wanted = if self.expired(cache, self.clock) {
+                Bytes(u64::MAX)
+            } else {
+                cache.dirty().saturating_sub(self.limits.background) + Bytes(1)
+            };
+            cache.balance();
+            let cleaned = cache.clean_oldest(wanted.min(budget));
+            if cleaned.is_zero() {
+                return;
+            }
+            self.cleaned += cleaned;
+            self.clock += cleaned / self.rate;
+        }
+    }
+
+    /// The device is busy with something else for as long, and the flusher waits.
+    pub(super) fn wait(&mut self, busy: Nanos) {
+        self.clock += busy;
+    }
+
+    /// Bytes that the flusher has cleaned so far.
+    #[cfg(test)]
+    pub(super) fn cleaned(&self) -> Bytes {
+        self.cleaned
+    }
+
+    fn expired(&self, cache: &Extents, now: Nanos) -> bool {
+        match cache.oldest().zip(self.expire) {
+            Some((since, expire)) => now >= since + expire,
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: (u64, u64) = (1, 1);
+
+    fn s(seconds: f64) -> Nanos {
+        Nanos::seconds(seconds)
+    }
+
+    /// 10 B/s, background limit 100 bytes, expiry after 30 s.
+    fn flusher() -> Flusher {
+        let limits = DirtyLimits { background: Bytes(100), hard: Bytes(200) };
+        Flusher::new(Rate::per_second(10.0), limits, Some(s(30.0)))
+    }
+
+    fn cache(extents: &[(u64, f64)]) -> Extents {
+        let mut cache = Extents::new(Nanos::ZERO);
+        let mut at = 0;
+        for &(size, since) in extents {
+            cache.insert(FILE, at, at + size, s(since));
+            at += size;
+        }
+        cache
+    }
+
+    #[test]
+    fn below_the_background_limit_nothing_happens() {
+        let (mut flusher, mut cache) = (flusher(), cache(&[(99, 0.0)]));
+        flusher.run(&mut cache, s(29.0));
+        assert_eq!(cache.dirty(), Bytes(99));
+    }
+
+    #[test]
+    fn cleans_at_the_device_rate_until_just_below_the_limit() {
+        let (mut flusher, mut cache) = (flusher(), cache(&[(150, 0.0)]));
+        flusher.run(&mut cache, s(2.0));
+        assert_eq!(cache.dirty(), Bytes(130));
+        flusher.run(&mut cache, s(20.0));
+        assert_eq!(cache.dirty(), Bytes(99));
+    }
+
+    #[test]
+    fn expired_extents_are_cleaned_from_the_moment_they_expire() {
+        let (mut flusher, mut cache) = (flusher(), cache(&[(40, 0.0), (20, 10.0)]));
+        flusher.run(&mut cache, s(31.0));
+        assert_eq!(cache.dirty(), Bytes(50));
+        flusher.run(&mut cache, s(39.0));
+        assert_eq!(cache.dirty(), Bytes(20));
+        flusher.run(&mut cache, s(41.0));
+        assert_eq!(cache.dirty(), Bytes(10));
+    }
+
+    #[test]
+    fn small_steps_lose_no_fraction_of_a_byte() {
+        let (mut flusher, mut cache) = (flusher(), cache(&[(150, 0.0)]));
+        for step in 1..=300 {
+            flusher.run(&mut cache, s(f64::from(step) * 0.01));
+        }
+        let left = cache.dirty().0;
+        assert!((120..=121).contains(&left), "{left}");
+        assert_eq!(flusher.cleaned(), Bytes(150 - left));
+    }
+
+    #[test]
+    fn active_data_is_cleaned_once_it_is_the_majority() {
+        let (mut flusher, mut cache) = (flusher(), cache(&[(150, 0.0)]));
+        cache.insert(FILE, 0, 150, s(1.0));
+        flusher.run(&mut cache, s(60.0));
+        assert_eq!(cache.dirty(), Bytes(0));
+    }
+}
