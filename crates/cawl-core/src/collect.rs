@@ -28,13 +28,13 @@ pub struct Collector {
     created: Option<u64>,
     models: Vec<ModelBooks>,
     sessions: Vec<SessionBooks>,
-    /// Index of the session that a pid belongs to now.
-    by_pid: HashMap<u32, usize>,
+    /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
+    by_pid: HashMap<u32, Vec<usize>>,
     files: Vec<FileBooks>,
     by_identity: HashMap<(u64, u64), usize>,
     /// The latest look-ups: programs tend to write to one file at a time.
     last_file: Option<((u64, u64), usize)>,
-    last_pid: Option<(u32, usize)>,
+    last_session: Option<SessionSpan>,
     files_omitted: u64,
     calls: u64,
     bytes: u64,
@@ -69,6 +69,14 @@ struct SessionBooks {
     calls: u64,
     seen: u64,
     end: Option<SessionEnd>,
+}
+
+/// The span of time in which calls of a pid belong to one session.
+struct SessionSpan {
+    pid: u32,
+    begin: Time,
+    end: Time,
+    index: usize,
 }
 
 struct FileBooks {
@@ -106,7 +114,7 @@ impl Collector {
             files: Vec::new(),
             by_identity: HashMap::new(),
             last_file: None,
-            last_pid: None,
+            last_session: None,
             files_omitted: 0,
             calls: 0,
             bytes: 0,
@@ -130,8 +138,8 @@ impl Collector {
                 self.host = Some((**host).clone());
             }
             Record::Session(session) => {
-                self.last_pid = None;
-                self.by_pid.insert(session.pid, self.sessions.len());
+                self.last_session = None;
+                self.by_pid.entry(session.pid).or_default().push(self.sessions.len());
                 self.sessions.push(SessionBooks { session: session.clone(), calls: 0, seen: 0, end: None });
             }
             Record::File(file) => {
@@ -165,7 +173,7 @@ impl Collector {
         if event.kind == FileKind::Regular {
             self.bytes += bytes;
         }
-        if let Some(index) = self.session(event.pid) {
+        if let Some(index) = self.session(event) {
             self.sessions[index].calls += 1;
             self.sessions[index].seen += wchar_bytes(event);
         }
@@ -229,14 +237,23 @@ impl Collector {
         self.worst.truncate(WORST);
     }
 
-    fn session(&mut self, pid: u32) -> Option<usize> {
-        if let Some((last, index)) = self.last_pid
-            && last == pid
+    /// Index of the session that a call belongs to: the latest of its pid that had begun by then. Calls
+    /// may be taken after the next session of the same pid was announced.
+    fn session(&mut self, event: &Event) -> Option<usize> {
+        let at = Time(event.start);
+        if let Some(last) = &self.last_session
+            && last.pid == event.pid
+            && last.begin <= at
+            && at < last.end
         {
-            return Some(index);
+            return Some(last.index);
         }
-        let index = *self.by_pid.get(&pid)?;
-        self.last_pid = Some((pid, index));
+        let of_pid = self.by_pid.get(&event.pid)?;
+        let begin = |place: usize| self.sessions[of_pid[place]].session.started;
+        let place = of_pid.partition_point(|index| self.sessions[*index].session.started <= at).saturating_sub(1);
+        let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
+        let index = of_pid[place];
+        self.last_session = Some(SessionSpan { pid: event.pid, begin: begin(place), end, index });
         Some(index)
     }
 

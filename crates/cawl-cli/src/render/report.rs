@@ -77,6 +77,9 @@ fn coverage(report: &Report, terminal: bool) -> String {
         return warn(why, terminal);
     }
     let Some(coverage) = report.coverage else {
+        if report.sessions.iter().all(|session| session.wchar_bytes == Some(0)) {
+            return "nothing was written, as the kernel confirms".to_owned();
+        }
         return "unknown: nobody counted the bytes written independently".to_owned();
     };
     let seen: u64 = report.sessions.iter().map(|session| session.seen_bytes).sum();
