@@ -24,6 +24,7 @@ const MAX_AGE: u64 = 50_000_000;
 const BACK_OFF: u64 = 500_000;
 
 /// A buffer and its owner.
+#[repr(C)]
 pub struct Slot {
     owner: AtomicU32,
     sending: AtomicBool,
