@@ -4,6 +4,8 @@
 //! an allocator that initialises itself) looks up the one it needs; a function that this C library does
 //! not have fails with ENOSYS, and nobody can have been linked against it.
 
+#![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
+
 use crate::guard::set_errno;
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
