@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +64,20 @@ int main(int count, char **arguments) {
         if (pid == 0) {
             puts("forked");
             exit(0);
+        }
+    }
+    if (!strcmp(way, "raw fork")) {
+        pid = syscall(SYS_fork);
+        if (pid == 0) {
+            int fd = open("raw", O_WRONLY | O_CREAT, 0600);
+            _exit(write(fd, "raw", 3) != 3);
+        }
+    }
+    if (!strcmp(way, "_Fork")) {
+        pid = _Fork();
+        if (pid == 0) {
+            int fd = open("raw", O_WRONLY | O_CREAT, 0600);
+            _exit(write(fd, "raw", 3) != 3);
         }
     }
     if (!strcmp(way, "system")) {

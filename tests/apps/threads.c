@@ -8,6 +8,7 @@
 enum { THREADS = 8, WRITES = 2000 };
 
 static int shared;
+static FILE *common;
 
 static void *work(void *argument) {
     char name[32];
@@ -21,6 +22,7 @@ static void *work(void *argument) {
             abort();
         fputs("stream", stream);
         putc_unlocked('\n', stream);
+        fprintf(common, "%ld %d\n", number, i);
     }
     fclose(stream);
     close(fd);
@@ -30,6 +32,7 @@ static void *work(void *argument) {
 int main(void) {
     pthread_t threads[THREADS];
     shared = open("shared", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+    common = fopen("/dev/null", "w");
     for (int round = 0; round < 3; round++) {
         for (long i = 0; i < THREADS; i++)
             if (pthread_create(&threads[i], NULL, work, (void *)i))
@@ -37,5 +40,7 @@ int main(void) {
         for (int i = 0; i < THREADS; i++)
             pthread_join(threads[i], NULL);
     }
+    fputs("last", common);
+    fclose(common);
     return 0;
 }

@@ -67,11 +67,25 @@ fn look_up(index: usize) -> *mut c_void {
     found
 }
 
+/// The C library's byte that is not zero as long as the process has had one thread only.
+static SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// True if there may be other threads.
+#[inline(always)]
+pub fn threads() -> bool {
+    let place = SINGLE_THREADED.load(Relaxed);
+    // SAFETY: null, or the address of a variable of the C library, which outlives this one.
+    place.is_null() || unsafe { place.read_volatile() } == 0
+}
+
 /// Finds every function. Only the constructor calls this: a missing one makes dlsym allocate.
 pub fn look_up_all() {
     for index in 0..NAMES.len() {
         look_up(index);
     }
+    // SAFETY: as in `look_up`.
+    let single = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE_THREADED.store(single.cast(), Relaxed);
 }
 
 reals! {

@@ -22,6 +22,8 @@ fn every_way_of_starting_a_program_is_followed() {
         ("posix_spawnp", 2),
         ("vfork", 2),
         ("fork", 2),
+        ("raw fork", 2),
+        ("_Fork", 2),
     ] {
         let sessions = compare(&app, &[way], |_| {});
         assert_eq!(sessions.len(), sessions_expected, "{way}: {sessions:#?}");
