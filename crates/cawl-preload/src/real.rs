@@ -123,6 +123,7 @@ reals! {
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint
     ) -> ssize_t = -1;
+    fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t = -1;
     fn truncate(path: *const c_char, length: off_t) -> c_int = -1;
     fn ftruncate(fd: c_int, length: off_t) -> c_int = -1;
     fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int = -1;
