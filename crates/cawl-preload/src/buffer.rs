@@ -14,8 +14,11 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 /// Threads that can record at the same time; further ones drop and count.
 const SLOTS: usize = 2048;
-/// Events in one buffer: about 4 MiB of address space, touched only as far as the daemon lags.
-const CAPACITY: usize = 43_690;
+/// Events in one buffer: 16 MiB of address space, touched only as far as the daemon lags behind, and
+/// given back when it has caught up.
+const CAPACITY: usize = 174_762;
+/// Events whose memory is kept once touched: 1 MiB.
+const KEPT: usize = 10_922;
 /// Events in one message.
 const BATCH: usize = MAX_PAYLOAD / EVENT_LEN;
 /// Age of the oldest event, in ns, at which the next call sends what there is.
@@ -24,6 +27,7 @@ const MAX_AGE: u64 = 50_000_000;
 const BACK_OFF: u64 = 500_000;
 
 /// A buffer and its owner.
+#[repr(C)]
 pub struct Slot {
     owner: AtomicU32,
     sending: AtomicBool,
@@ -60,6 +64,12 @@ impl Slot {
         let result = self.send_exclusively();
         match result {
             Sent::Whole if rewind => {
+                if self.tail.load(Relaxed) > KEPT {
+                    let base = self.base.load(Relaxed).wrapping_add(KEPT * EVENT_LEN);
+                    // SAFETY: the mapping's tail, whose events have all been sent; its owner, who alone
+                    // writes there, is the caller.
+                    unsafe { sys::give_back(base.cast(), (CAPACITY - KEPT) * EVENT_LEN) };
+                }
                 self.head.store(0, Relaxed);
                 self.tail.store(0, Release);
             }

@@ -177,6 +177,19 @@ pub unsafe fn unmap(at: *mut c_void, length: usize) {
     unsafe { call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]) };
 }
 
+/// Lets the kernel take back whole pages of a mapping; what was there reads as zero.
+///
+/// # Safety
+/// The range must lie in a mapping from [`map`], and nothing in it may be needed any more.
+pub unsafe fn give_back(at: *mut c_void, length: usize) {
+    let first = (at as usize).next_multiple_of(4096);
+    let end = (at as usize + length) & !4095;
+    if first < end {
+        // SAFETY: the caller's promise; only whole pages inside the range are touched.
+        unsafe { call(libc::SYS_madvise, [first, end - first, libc::MADV_DONTNEED as usize, 0, 0, 0]) };
+    }
+}
+
 /// Waits up to `milliseconds` for `events` on one descriptor; true if something came.
 pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
