@@ -29,7 +29,9 @@ pub use profile::{
     CallConstants, DeviceConstants, HostProfile, KernelSettings, Measured, MemoryConstants, Origin,
     PROFILE_SCHEMA, ProfileError,
 };
-pub use record::{EndKind, FileFacts, Filesystem, HostFacts, Outcome, Record, Sample, Session, SessionEnd};
+pub use record::{
+    EndKind, FileFacts, Filesystem, HostFacts, Outcome, Record, Sample, Session, SessionEnd, Wchar,
+};
 pub use report::{
     FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport, Tally,
     WorstCall,

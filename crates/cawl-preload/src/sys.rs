@@ -3,7 +3,8 @@
 //! The law of this module: nothing here goes through a symbol that another library could interpose, sets
 //! `errno`, or is a cancellation point. The program's own calls never come this way.
 
-use core::ffi::{c_char, c_int, c_void};
+use cawl_wire::Wchar;
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 /// One system call. The result is the kernel's: a small negative number is `-errno`.
@@ -205,11 +206,15 @@ pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
     ready > 0
 }
 
-/// Bytes that this process has written so far by `wchar` of /proc/self/io, if that can be read.
-pub fn wchar() -> Option<u64> {
+/// What the kernel has counted so far of this process and of the calling thread.
+pub fn wchar() -> Wchar {
+    Wchar { process: wchar_of(c"/proc/self/io"), thread: wchar_of(c"/proc/thread-self/io") }
+}
+
+/// `wchar` of an io file of /proc, in bytes, if that can be read.
+fn wchar_of(path: &CStr) -> Option<u64> {
     let mut text = [0u8; 256];
-    let path = c"/proc/self/io";
-    // SAFETY: a constant NUL-terminated path; `text` is a valid place of the length given; the
+    // SAFETY: a NUL-terminated path; `text` is a valid place of the length given; the
     // descriptor is closed on the spot and seen by nobody.
     let length = unsafe {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;

@@ -1,9 +1,7 @@
 //! A daemon that only remembers, and programs run under the tracer.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use cawl_wire::{
-    EVENT_LEN, Ended, Event, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, UNKNOWN_WCHAR,
-};
+use cawl_wire::{EVENT_LEN, Ended, Event, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,7 +17,7 @@ pub struct Session {
     pub pid: u32,
     pub ppid: u32,
     pub run: u64,
-    pub wchar: u64,
+    pub wchar: Wchar,
     pub program: String,
     pub arguments: String,
     pub files: HashMap<(u64, u64), String>,
@@ -60,7 +58,7 @@ impl Session {
         assert_eq!(self.dropped, 0, "{}: dropped", self.program);
         assert_eq!(self.nameless, 0, "{}: events about files not told about", self.program);
         assert_eq!(self.run, 7);
-        assert_ne!(self.wchar, UNKNOWN_WCHAR);
+        assert_ne!(self.wchar, Wchar::default());
         if let Some(goodbye) = self.goodbyes.last() {
             assert_eq!(goodbye.unseen, 0, "{}: unseen", self.program);
             assert_eq!(self.pending(), goodbye.pending, "{}: pending", self.program);
@@ -101,9 +99,13 @@ pub fn assert_complete(sessions: &[Session]) {
     sessions.iter().for_each(Session::assert_intact);
     let told = || sessions.iter().map(Session::tell).collect::<String>();
     let of_root = |session: &&Session| session.ppid == std::process::id();
-    let began = sessions.iter().filter(of_root).map(|session| session.wchar).min();
-    let ended =
-        sessions.iter().filter(of_root).flat_map(|session| &session.goodbyes).map(|bye| bye.wchar).max();
+    let began = sessions.iter().filter(of_root).filter_map(|session| session.wchar.process).min();
+    let ended = sessions
+        .iter()
+        .filter(of_root)
+        .flat_map(|session| &session.goodbyes)
+        .filter_map(|bye| bye.wchar.process)
+        .max();
     let (Some(began), Some(ended)) = (began, ended) else { panic!("the root said nothing: {}", told()) };
     let seen: u64 = sessions
         .iter()
