@@ -1,8 +1,8 @@
 //! Every message survives a round trip, and no bytes at all make the readers panic.
 
 use cawl_wire::{
-    EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, WireError,
-    flag,
+    EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar,
+    WireError, flag,
 };
 use proptest::prelude::*;
 
