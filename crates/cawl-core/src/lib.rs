@@ -6,12 +6,17 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod import;
 mod model;
 mod profile;
 mod record;
 mod units;
 
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
+pub use import::{
+    CsvImporter, CsvOptions, Fault, ImportError, ImportSummary, Importer, OpenFlags, SkipReason, Skipped,
+    StraceImporter, StraceOptions, UnknownFlag,
+};
 pub use model::{
     CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build, naive::Naive,
 };
