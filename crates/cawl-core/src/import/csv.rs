@@ -188,8 +188,15 @@ impl CsvImporter {
 
     /// Feeds the tokenizer; a row may need several lines when a quoted path holds a line break.
     fn feed(&mut self, mut input: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
-        use csv_core::ReadRecordResult::{End, InputEmpty, OutputEndsFull, OutputFull, Record as Row_};
-        loop {
+        // Without input the tokenizer would take the table for ended.
+        while !input.is_empty() {
+            if self.bytes_used == self.bytes.len() || self.ends_used == self.ends.len() {
+                if self.bytes_used >= LONGEST_ROW || self.ends_used >= LONGEST_ROW {
+                    return Err(self.error(0, Fault::Quote));
+                }
+                self.bytes.resize(self.bytes.len() * 2, 0);
+                self.ends.resize(self.ends.len() * 2, 0);
+            }
             let (result, read, wrote, ended) = self.reader.read_record(
                 input,
                 &mut self.bytes[self.bytes_used..],
@@ -198,31 +205,28 @@ impl CsvImporter {
             input = &input[read..];
             self.bytes_used += wrote;
             self.ends_used += ended;
-            match result {
-                InputEmpty | End => return Ok(()),
-                OutputFull if self.bytes.len() >= LONGEST_ROW => return Err(self.error(0, Fault::Quote)),
-                OutputFull => self.bytes.resize(self.bytes.len() * 2, 0),
-                OutputEndsFull if self.ends.len() >= LONGEST_ROW => return Err(self.error(0, Fault::Quote)),
-                OutputEndsFull => self.ends.resize(self.ends.len() * 2, 0),
-                Row_ => {
-                    let row =
-                        Row { bytes: &self.bytes[..self.bytes_used], ends: &self.ends[..self.ends_used] };
-                    match &self.layout {
-                        None => match Layout::from_header(&row) {
-                            Ok(layout) => self.layout = Some(layout),
-                            Err((field, fault)) => return Err(self.error(field, fault)),
-                        },
-                        Some(layout) => {
-                            if let Err((column, fault)) = self.state.row(&self.options, layout, &row, out) {
-                                let field = column.and_then(|column| layout.place[column]);
-                                return Err(self.error(field.map_or(0, |at| at + 1), fault));
-                            }
-                        }
-                    }
-                    (self.bytes_used, self.ends_used) = (0, 0);
-                }
+            if matches!(result, csv_core::ReadRecordResult::Record) {
+                self.row(out)?;
+                (self.bytes_used, self.ends_used) = (0, 0);
             }
         }
+        Ok(())
+    }
+
+    /// A whole row has been read: the header or a call.
+    fn row(&mut self, out: &mut Vec<Record>) -> Result<(), ImportError> {
+        let row = Row { bytes: &self.bytes[..self.bytes_used], ends: &self.ends[..self.ends_used] };
+        let Some(layout) = &self.layout else {
+            match Layout::from_header(&row) {
+                Ok(layout) => self.layout = Some(layout),
+                Err((field, fault)) => return Err(self.error(field, fault)),
+            }
+            return Ok(());
+        };
+        self.state.row(&self.options, layout, &row, out).map_err(|(column, fault)| {
+            let field = column.and_then(|column| layout.place[column]);
+            self.error(field.map_or(0, |at| at + 1), fault)
+        })
     }
 
     /// True while a quoted field is open: the next line continues the row.

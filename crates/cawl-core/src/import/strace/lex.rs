@@ -53,6 +53,9 @@ fn clock(text: &str) -> Option<(u64, bool)> {
         return None;
     }
     if !text.contains(':') {
+        if !text.contains('.') {
+            return None;
+        }
         return Some((nanoseconds(text.as_bytes()).ok()?, false));
     }
     let mut parts = text.splitn(3, ':');
