@@ -10,7 +10,7 @@ use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use super::{
     Fault, ImportError, ImportSummary, Importer, OpenFlags, SecondsFault, nanoseconds, shown, whole_number,
 };
-use crate::record::{EndKind, FileFacts, Record, Session, SessionEnd};
+use crate::record::{EndKind, FileFacts, Record, Session, SessionEnd, Wchar};
 use crate::units::{Bytes, Time};
 
 /// Longest row, in bytes; only a quote that is never closed makes a longer one.
@@ -263,7 +263,8 @@ impl Importer for CsvImporter {
                 id,
                 at: Time(process.last_end),
                 how: EndKind::Exit,
-                wchar: None,
+                wchar: Wchar::default(),
+                pending: 0,
                 dropped: 0,
                 unseen: 0,
             }));

@@ -22,7 +22,7 @@ use self::lex::{Content, Prefix};
 use self::queue::Queue;
 use self::tables::Tables;
 use super::{Fault, ImportError, ImportSummary, Importer, SkipCounts, SkipReason};
-use crate::record::{EndKind, Outcome, Record, Session, SessionEnd};
+use crate::record::{EndKind, Outcome, Record, Session, SessionEnd, Wchar};
 use crate::units::Time;
 
 /// What strace output leaves open.
@@ -431,7 +431,7 @@ impl StraceImporter {
                 pid,
                 ppid: process.ppid,
                 started: Time(process.born),
-                wchar: None,
+                wchar: Wchar::default(),
                 program: process.program.clone(),
                 arguments: process.arguments.clone(),
             };
@@ -443,7 +443,8 @@ impl StraceImporter {
 
     fn close_session(&mut self, pid: u32, at: u64, how: EndKind, out: &mut Vec<Record>) {
         let id = self.announce(pid, out);
-        let end = SessionEnd { id, at: Time(at), how, wchar: None, dropped: 0, unseen: 0 };
+        let end =
+            SessionEnd { id, at: Time(at), how, wchar: Wchar::default(), pending: 0, dropped: 0, unseen: 0 };
         self.queue.push(at, Record::End(end), out);
     }
 
@@ -470,7 +471,8 @@ impl StraceImporter {
             self.tables.release(process.table);
         }
         if self.first == Some(tid) && self.outcome.is_none() {
-            self.outcome = Some(Outcome { pid: tid, code, signal: signal.and_then(names::signal) });
+            self.outcome =
+                Some(Outcome { pid: tid, code, signal: signal.and_then(names::signal), wchar: None });
         }
     }
 
