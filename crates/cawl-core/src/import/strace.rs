@@ -163,13 +163,14 @@ impl StraceImporter {
         }
         let (prefix, rest) = lex::prefix(line);
         let mut content = lex::content(rest);
-        if let Some((tid, name)) = self.glued.take() {
-            if prefix == Prefix::default() && content == Content::Unreadable {
-                if rest.trim_end() != "<unfinished ...>" {
-                    self.resume(tid, &name, line.trim_end(), out);
-                }
-                return;
+        if let Some((tid, name)) = self.glued.take()
+            && prefix == Prefix::default()
+            && content == Content::Unreadable
+        {
+            if rest.trim_end() != "<unfinished ...>" {
+                self.resume(tid, &name, line.trim_end(), out);
             }
+            return;
         }
         match content {
             Content::Unreadable => return self.skip(SkipReason::Unreadable),
@@ -196,14 +197,12 @@ impl StraceImporter {
         }
         self.understood += 1;
         // A process killed inside a call: `write(1, "x", 1 <unfinished ...>) = ?`.
-        if let Content::Call { name, rest, open: false } = content {
-            if let Some(at) =
+        if let Content::Call { name, rest, open: false } = content
+            && let Some(at) =
                 rest.rfind("<unfinished ...>").filter(|&at| rest[at + 16..].trim().starts_with(')'))
-            {
-                if rest[at..].trim_end().ends_with('?') {
-                    content = Content::Call { name, rest: &rest[..at], open: true };
-                }
-            }
+            && rest[at..].trim_end().ends_with('?')
+        {
+            content = Content::Call { name, rest: &rest[..at], open: true };
         }
         match content {
             Content::Call { name, rest, open: true } => self.begin(tid, name, rest, out),
@@ -224,12 +223,12 @@ impl StraceImporter {
         let (prefix, rest) = lex::prefix(before);
         if let Content::Call { name, rest, open: false } = lex::content(rest) {
             let content = Content::Call { name, rest, open: true };
-            if self.tell_time(prefix) {
-                if let Some(tid) = self.thread(prefix.tid, &content, out) {
-                    self.understood += 1;
-                    self.begin(tid, name, rest, out);
-                    self.glued = Some((tid, name.to_owned()));
-                }
+            if self.tell_time(prefix)
+                && let Some(tid) = self.thread(prefix.tid, &content, out)
+            {
+                self.understood += 1;
+                self.begin(tid, name, rest, out);
+                self.glued = Some((tid, name.to_owned()));
             }
         } else {
             self.skip(SkipReason::Unreadable);

@@ -416,10 +416,10 @@ impl StraceImporter {
             }
             None => self.advance(&mut event, target, moved, true),
         }
-        if pointed(call.arg(from_at)).is_none() {
-            if let Some(description) = source.description.and_then(|id| self.tables.description_mut(id)) {
-                description.position = description.position.saturating_add(moved);
-            }
+        if pointed(call.arg(from_at)).is_none()
+            && let Some(description) = source.description.and_then(|id| self.tables.description_mut(id))
+        {
+            description.position = description.position.saturating_add(moved);
         }
         self.emit(event, out);
     }
