@@ -1,4 +1,10 @@
 //! The importers on real recordings: the golden runs, stored strace output, and programs run here.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "tests read recordings; the core itself does no I/O"
+)]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
