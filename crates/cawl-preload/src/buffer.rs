@@ -68,9 +68,9 @@ impl Slot {
             Sent::Whole if rewind => {
                 if self.tail.load(Relaxed) > KEPT {
                     let base = self.base.load(Relaxed).wrapping_add(KEPT * EVENT_LEN);
+                    let length = (self.capacity.load(Relaxed) - KEPT) * EVENT_LEN;
                     // SAFETY: the mapping's tail, whose events have all been sent; its owner, who alone
                     // writes there, is the caller.
-                    let length = (self.capacity.load(Relaxed) - KEPT) * EVENT_LEN;
                     unsafe { sys::give_back(base.cast(), length) };
                 }
                 self.head.store(0, Relaxed);
