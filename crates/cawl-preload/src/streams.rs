@@ -208,7 +208,9 @@ pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, a
         event.requested = requested;
         event.returned = accepted;
         event.flags |= flags;
-        if accepted < 0 {
+        // fwrite tells a failure by accepting less than it was given.
+        let failed = accepted < 0 || op == Op::StreamWrite && (accepted as u64) < requested;
+        if failed {
             event.errno = inside.errno();
         }
         event.pending_before = before.pending;
@@ -217,7 +219,7 @@ pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, a
         if let Some(shared) = before.shared {
             (event.pending_before, event.pending_after) = account(shared, stream, before.pending, counted);
         }
-        settle(&mut event, fd, file, counted, accepted < 0);
+        settle(&mut event, fd, file, counted, failed);
         buffer::push(&inside, &event);
     }
 }
@@ -265,7 +267,12 @@ fn settle_failed(event: &mut Event, fd: c_int, file: &File) {
     event.offset = began;
     let stands = if began == cawl_wire::UNKNOWN_OFFSET { None } else { sys::position(fd) };
     let moved = stands.map_or(0, |at| at.saturating_sub(began));
-    event.pending_before = event.pending_after.saturating_add(moved as u32);
+    let accounted_for = u64::from(event.pending_after) + moved;
+    if event.returned > 0 {
+        // Of what was accepted, the C library lost the rest with its buffer.
+        event.returned = event.returned.min(accounted_for as i64);
+    }
+    event.pending_before = accounted_for.saturating_sub(event.returned.max(0) as u64) as u32;
     if let Some(at) = stands {
         file.moved_to(at);
     }

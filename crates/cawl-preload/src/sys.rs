@@ -178,6 +178,22 @@ pub unsafe fn unmap(at: *mut c_void, length: usize) {
     unsafe { call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]) };
 }
 
+/// The soft limit on a resource.
+pub fn limit(resource: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid place for the result; a new limit is not given.
+    unsafe {
+        let place = &raw mut limit as usize;
+        call(libc::SYS_prlimit64, [0, resource as usize, 0, place, 0, 0]);
+    }
+    limit.rlim_cur
+}
+
+/// True if there is one.
+pub fn limited(resource: libc::__rlimit_resource_t) -> bool {
+    limit(resource) != libc::RLIM_INFINITY
+}
+
 /// Lets the kernel take back whole pages of a mapping; what was there reads as zero.
 ///
 /// # Safety

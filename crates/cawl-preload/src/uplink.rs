@@ -235,14 +235,8 @@ static QUEUE_SIZE: c_int = QUEUE;
 
 /// Moves a descriptor to a high number, where programs do not look, below the limit on their count.
 pub fn out_of_the_way(fd: c_int) -> c_int {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid place for the result; a new limit is not given.
-    unsafe {
-        let place = &raw mut limit as usize;
-        sys::call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, place, 0, 0]);
-    }
     // Higher numbers would make the kernel keep a larger table for this process.
-    let limit = limit.rlim_cur.min(1024) as usize;
+    let limit = sys::limit(libc::RLIMIT_NOFILE).min(1024) as usize;
     for lowest in [limit.saturating_sub(24), limit.saturating_sub(limit / 4), limit / 2] {
         if lowest <= fd as usize {
             continue;

@@ -45,3 +45,20 @@ fn ends_without_a_flush_leave_nothing_pending() {
         assert_eq!(session.goodbyes.last().expect("goodbye").pending, 0);
     }
 }
+
+#[test]
+fn wide_streams_and_failing_ones() {
+    let sessions = compare(&app("wide", &[]), &[], |_| {});
+    assert_complete(&sessions);
+    let full: u64 = sessions[0].about("/dev/full").iter().map(|event| support::bytes(event)).sum();
+    assert_eq!(full, 0, "nothing fits on a full device");
+}
+
+#[test]
+fn a_killed_program_loses_one_batch_at_most() {
+    let sessions = compare(&app("wide", &[]), &["kill"], |_| {});
+    let session = &sessions[0];
+    assert!(session.goodbyes.is_empty());
+    let all = compare(&app("wide", &[]), &[], |_| {})[0].events.len();
+    assert!(session.events.len() + 340 > all, "{} of {all}", session.events.len());
+}

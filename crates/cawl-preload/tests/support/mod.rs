@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// All that one process image said.
@@ -251,20 +251,27 @@ fn session(first: u8, mut stream: UnixStream, answer: Answer) -> Session {
     session
 }
 
-/// The library as cargo built it for this test run, or the one named by CAWL_TEST_LIBRARY.
+/// The library, built as it is shipped; or the one named by CAWL_TEST_LIBRARY. Cargo does not build a
+/// dynamic library for the sake of a test, so the test does.
 pub fn library() -> PathBuf {
-    if let Some(path) = std::env::var_os("CAWL_TEST_LIBRARY") {
-        return path.into();
-    }
-    let exe = std::env::current_exe().expect("exe");
-    let deps = exe.parent().expect("deps");
-    for place in [deps, deps.parent().expect("profile")] {
-        let path = place.join("libcawl_preload.so");
-        if path.exists() {
-            return path;
-        }
-    }
-    panic!("libcawl_preload.so is not beside the test")
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| {
+            if let Some(path) = std::env::var_os("CAWL_TEST_LIBRARY") {
+                return path.into();
+            }
+            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target directory");
+            let done = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "--package", "cawl-preload", "--profile", "tracer"])
+                .arg("--target-dir")
+                .arg(target)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("cargo");
+            assert!(done.success(), "the library does not build");
+            target.join("tracer/libcawl_preload.so")
+        })
+        .clone()
 }
 
 /// A directory for one test.
