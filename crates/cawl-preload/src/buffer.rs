@@ -1,286 +1,341 @@
-//! Each thread's events, waiting to be sent.
+//! Each thread's place for events: a slot, which leads into shared memory (`ring`) or, where there is
+//! none, into memory of the process's own that is sent in batches (`batches`).
 //!
-//! The law of this module: a buffer has one writer, its thread, who needs no lock; whoever sends from it
-//! holds its `sending` flag, which is tried and never waited for. Indices count events. Only the owner
-//! moves `tail` or starts again at the front; a sender moves `head`. What does not fit is counted.
+//! The law of this module: a slot has one writer, its thread, who needs no lock and no atomic
+//! read-modify-write. An event is written where it will be read, and counts from the moment the tail is
+//! stored. What does not fit is counted. The slots lie in memory that the kernel wipes in a copied
+//! process: there, the first event finds no room, and the cold path finds out why.
 
 use crate::guard::{Inside, Thread};
-use crate::uplink::{self, Sent};
-use crate::{announce, sys};
-use cawl_wire::{EVENT_LEN, Event, Kind, MAX_PAYLOAD};
+use crate::{batches, clock, ring, sys, uplink};
+use cawl_wire::ring::{Chunks, STAMP_AT};
+use cawl_wire::{Anchor, EVENT_LEN, Event};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 /// Threads that can record at the same time; further ones drop and count.
-const SLOTS: usize = 2048;
-/// Events in one buffer: 16 MiB of address space, touched only as far as the daemon lags behind, and
-/// given back when it has caught up.
-const CAPACITY: usize = 174_762;
-/// Events whose memory is kept once touched: 1 MiB.
-const KEPT: usize = 10_922;
-/// Events in one message.
-const BATCH: usize = MAX_PAYLOAD / EVENT_LEN;
-/// Age of the oldest event, in ns, at which the next call sends what there is.
-const MAX_AGE: u64 = 50_000_000;
-/// How long, in ns, a full socket is left alone.
-const BACK_OFF: u64 = 500_000;
+pub const SLOTS: usize = 1024;
+/// How often, in ns, a moment on both clocks goes among the events.
+pub const MARK_EVERY: u64 = 10_000_000;
 
-/// A buffer and its owner.
-#[repr(C)]
+/// A thread's place. All zero bytes are one that leads nowhere.
+#[repr(C, align(64))]
 pub struct Slot {
+    /// Where the next event goes.
+    pub next: AtomicPtr<u8>,
+    /// Where the room ends.
+    pub limit: AtomicPtr<u8>,
+    /// The same as a position of the ring; in batches, the number of events in the lower half.
+    pub position: AtomicU64,
+    /// Where the position is made known.
+    pub tail: AtomicPtr<AtomicU64>,
+    /// When something other than an event is to be done.
+    pub due: AtomicU64,
     owner: AtomicU32,
-    sending: AtomicBool,
-    base: AtomicPtr<u8>,
-    capacity: AtomicUsize,
-    head: AtomicUsize,
-    tail: AtomicUsize,
-    oldest: AtomicU64,
-    retry_at: AtomicU64,
+    /// Its number, which is also that of its ring.
+    pub index: AtomicU32,
+    free: AtomicU64,
+    oldest: AtomicU32,
+    /// Chunks below this index have memory.
+    pub touched: AtomicU32,
+    /// True if it leads into shared memory.
+    ringed: AtomicBool,
+    /// What `batches` needs.
+    pub batch: batches::Batch,
 }
 
-static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
+/// The slots, in one mapping that lasts as long as the process.
+static TABLE: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
 /// Slots that were ever in use are all below this index.
 static USED: AtomicUsize = AtomicUsize::new(0);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+/// True if the kernel wipes the slots in a copy of the process.
+static WIPED: AtomicBool = AtomicBool::new(false);
+
+/// Every slot that was ever in use.
+pub fn slots() -> &'static [Slot] {
+    let table = TABLE.load(Acquire);
+    if table.is_null() {
+        return &[];
+    }
+    // SAFETY: the mapping made by `prepare` holds SLOTS slots, for good, and zero bytes are valid ones.
+    unsafe { core::slice::from_raw_parts(table, USED.load(Acquire).min(SLOTS)) }
+}
+
+/// True if shared memory can be used: a copy of the process will know that it is one.
+pub fn may_share() -> bool {
+    WIPED.load(Relaxed)
+}
 
 impl Slot {
-    const fn new() -> Slot {
-        Slot {
-            owner: AtomicU32::new(0),
-            sending: AtomicBool::new(false),
-            base: AtomicPtr::new(core::ptr::null_mut()),
-            capacity: AtomicUsize::new(0),
-            head: AtomicUsize::new(0),
-            tail: AtomicUsize::new(0),
-            oldest: AtomicU64::new(0),
-            retry_at: AtomicU64::new(0),
-        }
+    /// The free chunks of its ring.
+    pub fn chunks(&self) -> Chunks {
+        Chunks { free: self.free.load(Relaxed), oldest: self.oldest.load(Relaxed) }
     }
 
-    /// Sends what it can. `rewind`: the caller is the owner and may start again at the front.
-    fn send(&self, now: u64, rewind: bool) -> Sent {
-        if self.sending.swap(true, Acquire) {
-            return Sent::Later;
-        }
-        let result = self.send_exclusively();
-        match result {
-            Sent::Whole if rewind => {
-                if self.tail.load(Relaxed) > KEPT {
-                    let base = self.base.load(Relaxed).wrapping_add(KEPT * EVENT_LEN);
-                    let length = (self.capacity.load(Relaxed) - KEPT) * EVENT_LEN;
-                    // SAFETY: the mapping's tail, whose events have all been sent; its owner, who alone
-                    // writes there, is the caller.
-                    unsafe { sys::give_back(base.cast(), length) };
-                }
-                self.head.store(0, Relaxed);
-                self.tail.store(0, Release);
-            }
-            Sent::Whole => {}
-            Sent::Later => self.retry_at.store(now + BACK_OFF, Relaxed),
-            Sent::Broken => {}
-        }
-        self.sending.store(false, Release);
-        result
+    /// Puts them back.
+    pub fn set_chunks(&self, chunks: Chunks) {
+        self.free.store(chunks.free, Relaxed);
+        self.oldest.store(chunks.oldest, Relaxed);
     }
 
-    fn send_exclusively(&self) -> Sent {
-        let base = self.base.load(Acquire);
-        if base.is_null() {
-            return Sent::Whole;
-        }
-        match announce::send_waiting() {
-            Sent::Whole => {}
-            other => return other,
-        }
-        loop {
-            let head = self.head.load(Relaxed);
-            let count = self.tail.load(Acquire).saturating_sub(head).min(BATCH);
-            if count == 0 {
-                return Sent::Whole;
-            }
-            // SAFETY: events `head..head + count` are complete (the owner stored `tail` after them) and
-            // stay as they are while `sending` is held, and `tail` never exceeds the mapping's capacity.
-            let batch = unsafe { core::slice::from_raw_parts(base.add(head * EVENT_LEN), count * EVENT_LEN) };
-            match uplink::send(Kind::Events, batch) {
-                Sent::Whole => self.head.store(head + count, Relaxed),
-                other => return other,
-            }
-        }
-    }
-
-    /// The buffer is full: make room by sending and moving up. False if there is none to be had.
-    #[cold]
-    fn make_room(&self, now: u64) -> bool {
-        if now >= self.retry_at.load(Relaxed) {
-            self.send(now, true);
-        }
-        let capacity = self.capacity.load(Relaxed);
-        if self.tail.load(Relaxed) < capacity {
+    fn attach(&self, index: usize) -> bool {
+        if self.ringed.load(Relaxed) {
             return true;
         }
-        if self.sending.swap(true, Acquire) {
-            return false;
+        self.index.store(index as u32, Relaxed);
+        if ring::exists() && self.batch.is_empty() {
+            self.position.store(0, Relaxed);
+            self.set_chunks(Chunks::new());
+            if ring::attach(self, index as u32) {
+                self.ringed.store(true, Relaxed);
+                return true;
+            }
         }
-        let (base, head) = (self.base.load(Relaxed), self.head.load(Relaxed));
-        let room = head >= capacity / 4;
-        if room {
-            // SAFETY: both ranges lie in the mapping; `sending` is held, so nobody reads it meanwhile.
-            unsafe { core::ptr::copy(base.add(head * EVENT_LEN), base, (capacity - head) * EVENT_LEN) };
-            self.head.store(0, Relaxed);
-            self.tail.store(capacity - head, Release);
-        }
-        self.sending.store(false, Release);
-        room
+        batches::attach(self, index)
+    }
+
+    /// Makes a cell that has been written part of what can be read.
+    #[inline(always)]
+    fn publish(&self, cell: *mut u8) {
+        let position = self.position.load(Relaxed);
+        // SAFETY: the cell lies in the slot's room; its last four bytes are the stamp's.
+        unsafe { cell.add(STAMP_AT).cast::<u32>().write((position >> 32) as u32) };
+        self.next.store(cell.wrapping_add(EVENT_LEN), Relaxed);
+        self.position.store(position + 1, Relaxed);
+        // SAFETY: set by `attach` to a word of the shared memory or of this slot, both of which stay.
+        unsafe { (*self.tail.load(Relaxed)).store(position + 1, Release) };
     }
 }
 
-/// Puts an event into the calling thread's buffer, and sends the buffer if it is time.
+/// The calling thread's slot, with room for an event; None if there is none, which has been counted.
+/// To be called before anything about the event is looked up: in a copied process this is the moment
+/// in which the parent's knowledge is forgotten.
+#[inline(always)]
+pub fn ready(inside: &Inside) -> Option<&'static Slot> {
+    let slot = inside.thread().slot.load(Relaxed);
+    if !slot.is_null() {
+        // SAFETY: the pointer is only ever set to an element of the table.
+        let slot = unsafe { &*slot };
+        if slot.next.load(Relaxed) != slot.limit.load(Relaxed) {
+            return Some(slot);
+        }
+    }
+    make_room(inside)
+}
+
+#[cold]
+#[inline(never)]
+fn make_room(inside: &Inside) -> Option<&'static Slot> {
+    // A vfork child has nothing here to change, or to count in.
+    if !uplink::is_ours() {
+        return None;
+    }
+    let room = find_room(inside.thread());
+    if room.is_none() {
+        uplink::count_dropped(1);
+    }
+    room
+}
+
+fn find_room(thread: &Thread) -> Option<&'static Slot> {
+    let mut slot = thread.slot.load(Relaxed);
+    if slot.is_null() {
+        uplink::prepare();
+        slot = claim(thread)?;
+    }
+    // SAFETY: the pointer is only ever set to an element of the table.
+    let slot = unsafe { &*slot };
+    if slot.next.load(Relaxed) != slot.limit.load(Relaxed) {
+        return Some(slot);
+    }
+    let room = if slot.ringed.load(Relaxed) { ring::next_chunk(slot) } else { batches::make_room(slot) };
+    room.then_some(slot)
+}
+
+/// Puts an event into a slot that [`ready`] gave.
+#[inline(always)]
+pub fn put(slot: &Slot, event: &Event) {
+    let cell = slot.next.load(Relaxed);
+    // SAFETY: `next` is short of `limit`, so there is room for a cell, aligned to eight bytes, which only
+    // this thread writes and nobody reads before it is published. The layout is that of `Event::encode`.
+    unsafe {
+        let words = cell.cast::<u64>();
+        words.write(event.start);
+        words.add(1).write(event.duration);
+        words.add(2).write(event.dev);
+        words.add(3).write(event.ino);
+        words.add(4).write(event.offset);
+        words.add(5).write(event.requested);
+        words.add(6).write(event.returned as u64);
+        let halves = cell.add(56).cast::<u32>();
+        halves.write(event.pid);
+        halves.add(1).write(event.tid);
+        halves.add(2).write(event.fd as u32);
+        halves.add(3).write(event.flags);
+        halves.add(4).write(event.pending_before);
+        halves.add(5).write(event.pending_after);
+        halves.add(6).write(event.buffer);
+        halves.add(7).write(event.aux);
+        let what = event.op as u32 | (event.kind as u32) << 8 | u32::from(event.errno) << 16;
+        halves.add(8).write(what);
+    }
+    slot.publish(cell);
+    if event.end() >= slot.due.load(Relaxed) {
+        look_around(slot, event.end());
+    }
+}
+
+/// Puts an event into the calling thread's slot.
 #[inline]
 pub fn push(inside: &Inside, event: &Event) {
-    let thread = inside.thread();
-    let Some(slot) = slot_of(thread) else {
-        uplink::count_dropped(1);
+    if let Some(slot) = ready(inside) {
+        put(slot, event);
+    }
+}
+
+/// What is to be done now and then.
+#[cold]
+#[inline(never)]
+fn look_around(slot: &Slot, now: u64) {
+    if !uplink::is_ours() {
         return;
-    };
-    let now = event.end();
-    if slot.tail.load(Relaxed) >= slot.capacity.load(Relaxed) && !slot.make_room(now) {
-        uplink::count_dropped(1);
+    }
+    let ringed = slot.ringed.load(Relaxed);
+    let anchor = clock::anchor();
+    let next = if anchor.is_none() && ringed { u64::MAX } else { now + clock::span(MARK_EVERY) };
+    slot.due.store(next, Relaxed);
+    if let Some(anchor) = anchor {
+        mark(slot, &anchor);
+    }
+    if !ringed {
+        batches::send_if_old(slot);
+    }
+}
+
+/// Puts a moment on both clocks among the events, if there is room.
+fn mark(slot: &Slot, anchor: &Anchor) {
+    let cell = slot.next.load(Relaxed);
+    if cell == slot.limit.load(Relaxed) {
+        // The next event makes room, and the mark comes after it.
+        slot.due.store(0, Relaxed);
         return;
     }
-    let tail = slot.tail.load(Relaxed);
-    let head = slot.head.load(Relaxed);
-    if head == tail {
-        slot.oldest.store(event.start, Relaxed);
-    }
-    // SAFETY: `tail` is below the capacity, the base is a mapping of that many events, and only this thread
-    // writes at `tail`; readers stop short of it until the store below.
-    unsafe {
-        let place = slot.base.load(Relaxed).add(tail * EVENT_LEN);
-        place.cast::<[u8; EVENT_LEN]>().write_unaligned(event.encode());
-    }
-    slot.tail.store(tail + 1, Release);
-    let due = tail + 1 - head >= BATCH || now.saturating_sub(slot.oldest.load(Relaxed)) > MAX_AGE;
-    if due && now >= slot.retry_at.load(Relaxed) {
-        flush_slot(slot, now);
-    }
+    // SAFETY: as in `put`.
+    unsafe { cell.cast::<[u8; EVENT_LEN]>().write(anchor.encode()) };
+    slot.publish(cell);
 }
 
 #[cold]
-fn flush_slot(slot: &Slot, now: u64) {
-    if uplink::is_ours() {
-        slot.send(now, true);
-        slot.oldest.store(now, Relaxed);
+fn claim(thread: &Thread) -> Option<*mut Slot> {
+    let table = TABLE.load(Acquire);
+    if table.is_null() {
+        return None;
     }
-}
-
-#[inline(always)]
-fn slot_of(thread: &Thread) -> Option<&'static Slot> {
-    let slot = thread.slot.load(Relaxed);
-    if slot.is_null() {
-        return claim(thread);
-    }
-    // SAFETY: the pointer is only ever set to an element of the static TABLE.
-    Some(unsafe { &*slot })
-}
-
-#[cold]
-fn claim(thread: &Thread) -> Option<&'static Slot> {
     let tid = thread.tid();
-    let (index, slot) = TABLE
+    // SAFETY: as in `slots`.
+    let all = unsafe { core::slice::from_raw_parts(table, SLOTS) };
+    let free = |slot: &Slot| slot.owner.load(Relaxed) == 0;
+    let (index, slot) = all
         .iter()
         .enumerate()
-        .find(|(_, slot)| slot.owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok())?;
+        .find(|(_, slot)| free(slot) && slot.owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok())?;
     USED.fetch_max(index + 1, AcqRel);
-    if slot.base.load(Relaxed).is_null() {
-        // A program whose address space is limited has none to spare.
-        let capacity = if sys::limited(libc::RLIMIT_AS) { KEPT } else { CAPACITY };
-        slot.capacity.store(capacity, Relaxed);
-        let base = sys::map(capacity * EVENT_LEN);
-        if base.is_null() {
-            slot.owner.store(0, Release);
-            return None;
-        }
-        slot.base.store(base.cast(), Release);
+    if !slot.attach(index) {
+        slot.owner.store(0, Release);
+        return None;
     }
-    if slot.head.load(Relaxed) == slot.tail.load(Relaxed) && !slot.sending.load(Acquire) {
-        slot.head.store(0, Relaxed);
-        slot.tail.store(0, Release);
-    }
-    thread.slot.store(core::ptr::from_ref(slot).cast_mut(), Relaxed);
+    let place = table.wrapping_add(index);
+    thread.slot.store(place, Relaxed);
     let key = KEY.load(Relaxed);
     // The C library keeps the values of its first 32 keys inside the thread's record; beyond that it
     // would allocate, and the slot of a thread that ended is then not used again.
     if key < 32 {
-        // SAFETY: the key was created by `prepare`; its value is a pointer to static memory.
-        unsafe { libc::pthread_setspecific(key, core::ptr::from_ref(slot).cast()) };
+        // SAFETY: the key was created by `prepare`; its value is a pointer to memory that stays.
+        unsafe { libc::pthread_setspecific(key, place.cast()) };
     }
-    Some(slot)
+    Some(place)
 }
 
-/// Makes sure that a thread's buffer is sent when the thread ends. Constructor only.
-pub fn prepare() {
+/// Makes the table, and sees to it that a thread's slot is free again when the thread ends. False if
+/// nothing can be recorded. Constructor only.
+pub fn prepare() -> bool {
+    let length = size_of::<Slot>() * SLOTS;
+    let table = sys::map(length);
+    if table.is_null() {
+        return false;
+    }
+    // SAFETY: the mapping just made, as a whole; a refusal is taken account of.
+    let wiped = unsafe {
+        sys::call(libc::SYS_madvise, [table as usize, length, libc::MADV_WIPEONFORK as usize, 0, 0, 0])
+    };
+    WIPED.store(wiped == 0, Relaxed);
+    TABLE.store(table.cast(), Release);
     let mut key: libc::pthread_key_t = 0;
     // SAFETY: `key` is a valid place; the destructor has the signature asked for.
     if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } == 0 {
         KEY.store(key, Relaxed);
     }
+    true
 }
 
 unsafe extern "C" fn thread_ends(_slot: *mut c_void) {
     let Some(inside) = crate::guard::enter() else { return };
     let thread = inside.thread();
     let slot = thread.slot.swap(core::ptr::null_mut(), Relaxed);
-    if slot.is_null() {
+    // SAFETY: null, or an element of the table.
+    let Some(slot) = (unsafe { slot.as_ref() }) else { return };
+    if !uplink::is_ours() {
         return;
     }
-    // SAFETY: the pointer is only ever set to an element of the static TABLE.
-    let slot = unsafe { &*slot };
-    if uplink::is_ours() {
-        slot.send(sys::now(), true);
+    if !slot.ringed.load(Relaxed) {
+        batches::flush(slot);
     }
     slot.owner.store(0, Release);
 }
 
-/// Sends the calling thread's buffer.
+/// Sends the calling thread's events, where they wait to be sent.
 #[cold]
 pub fn flush(inside: &Inside) {
-    let slot = inside.thread().slot.load(Relaxed);
-    if !slot.is_null() {
-        // SAFETY: the pointer is only ever set to an element of the static TABLE.
-        flush_slot(unsafe { &*slot }, sys::now());
+    // SAFETY: null, or an element of the table.
+    if let Some(slot) = unsafe { inside.thread().slot.load(Relaxed).as_ref() }
+        && uplink::is_ours()
+        && !slot.ringed.load(Relaxed)
+    {
+        batches::flush(slot);
     }
 }
 
-/// Sends every thread's buffer, waiting for room at most `milliseconds` in all. What then remains is
-/// counted as dropped.
+/// True if anything was recorded in this session.
+pub fn any() -> bool {
+    slots().iter().any(|slot| !slot.next.load(Relaxed).is_null())
+}
+
+/// Sends every thread's events, waiting for room at most `milliseconds` in all. What then remains is
+/// counted as dropped. What lies in shared memory is in the daemon's hands already.
 #[cold]
 pub fn drain(milliseconds: u64) {
-    let deadline = sys::now() + milliseconds * 1_000_000;
-    let slots = &TABLE[..USED.load(Acquire).min(SLOTS)];
-    for slot in slots {
-        while let Sent::Later = slot.send(sys::now(), false) {
-            let now = sys::now();
-            // A sender that is at work elsewhere, or interrupted by this very thread, keeps its flag.
-            if slot.sending.load(Relaxed) || now >= deadline {
-                break;
-            }
-            uplink::wait_for_room((deadline - now) / 1_000_000 + 1);
-        }
-        let left = slot.tail.load(Acquire).saturating_sub(slot.head.load(Relaxed));
-        uplink::count_dropped(left as u64);
+    let deadline = sys::nanoseconds() + milliseconds * 1_000_000;
+    for slot in slots().iter().filter(|slot| !slot.ringed.load(Relaxed)) {
+        batches::drain(slot, deadline);
     }
 }
 
 /// In a fork child: the parent's events are the parent's.
 pub fn forget(thread: &Thread) {
-    let own = thread.slot.load(Relaxed);
-    for slot in &TABLE[..USED.load(Acquire).min(SLOTS)] {
-        slot.head.store(0, Relaxed);
-        slot.tail.store(0, Relaxed);
-        slot.retry_at.store(0, Relaxed);
-        slot.sending.store(false, Relaxed);
-        let mine = core::ptr::eq(slot, own);
-        slot.owner.store(if mine { thread.tid() } else { 0 }, Release);
+    for slot in slots() {
+        // The kernel has wiped them; this is for the case that it could not.
+        if !slot.next.load(Relaxed).is_null() || slot.owner.load(Relaxed) != 0 {
+            slot.next.store(core::ptr::null_mut(), Relaxed);
+            slot.limit.store(core::ptr::null_mut(), Relaxed);
+            slot.position.store(0, Relaxed);
+            slot.ringed.store(false, Relaxed);
+            slot.batch.forget();
+            slot.owner.store(0, Relaxed);
+        }
     }
+    USED.store(0, Relaxed);
+    thread.slot.store(core::ptr::null_mut(), Relaxed);
+    ring::leave();
 }

@@ -23,6 +23,12 @@ pub struct Settings {
     pub run: u64,
     /// CAWL_ONLY_CHILD_OF, 0 for none.
     pub only_child_of: u32,
+    /// CAWL_TRANSPORT is not "socket": shared memory may be used.
+    pub share: bool,
+    /// CAWL_LOSSLESS is "1": rather than drop an event, wait.
+    pub lossless: bool,
+    /// CAWL_CLOCK is not "ns": the processor's counter may be used.
+    pub ticks: bool,
     program: [u8; 256],
     program_length: usize,
     arguments: [u8; 2048],
@@ -45,6 +51,9 @@ static SETTINGS: Shared = Shared(UnsafeCell::new(Settings {
     socket_length: 0,
     run: 0,
     only_child_of: 0,
+    share: true,
+    lossless: false,
+    ticks: true,
     program: [0; 256],
     program_length: 0,
     arguments: [0; 2048],
@@ -132,6 +141,12 @@ impl Settings {
         } else if let Some(parent) = bytes.strip_prefix(b"CAWL_ONLY_CHILD_OF=") {
             self.only_child_of =
                 crate::sys::decimal(parent).and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+        } else if let Some(transport) = bytes.strip_prefix(b"CAWL_TRANSPORT=") {
+            self.share = transport != b"socket";
+        } else if let Some(lossless) = bytes.strip_prefix(b"CAWL_LOSSLESS=") {
+            self.lossless = lossless == b"1";
+        } else if let Some(clock) = bytes.strip_prefix(b"CAWL_CLOCK=") {
+            self.ticks = clock != b"ns";
         }
         if bytes.starts_with(b"CAWL_") {
             self.carry(variable.to_bytes_with_nul());

@@ -24,19 +24,23 @@
 //!
 //! `hooks/` declares what is replaced and says what each call means; `real` holds what was replaced.
 //! `files` knows descriptors and offsets, `streams` what stdio holds back, `record` turns a finished call
-//! into an event, `buffer` keeps the thread's events until `uplink` sends them; `announce` names files.
-//! `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
+//! into an event, `buffer` is where a thread puts it: into memory shared with the daemon (`ring`), or into
+//! the process's own (`batches`) until `uplink`, which is the session, sends it. `announce` names files,
+//! `clock` tells when. `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
 //! `variadic.c` does what stable Rust cannot.
 #![warn(missing_docs)]
 
 mod announce;
+mod batches;
 mod buffer;
+mod clock;
 mod env;
 mod files;
 mod guard;
 mod hooks;
 mod real;
 mod record;
+mod ring;
 mod streams;
 mod sys;
 mod uplink;
@@ -69,7 +73,9 @@ mod life {
             if !env::read(argv, envp) {
                 return;
             }
-            buffer::prepare();
+            if !buffer::prepare() {
+                return;
+            }
             libc::pthread_atfork(Some(process::before_fork), None, Some(process::in_child));
             __cxa_at_quick_exit(process::at_quick_exit, core::ptr::null_mut());
         }

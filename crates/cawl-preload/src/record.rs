@@ -49,6 +49,12 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
         }
         return;
     };
+    let Some(slot) = buffer::ready(&inside) else {
+        if let Place::Own = place {
+            files::moved_unseen(fd, returned);
+        }
+        return;
+    };
     let Some(file) = files::known(fd) else { return };
     let mut event = event(&inside, op, start, end);
     about(&mut event, fd, file);
@@ -63,7 +69,7 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
     if returned < 0 {
         event.errno = inside.errno();
     }
-    buffer::push(&inside, &event);
+    buffer::put(slot, &event);
 }
 
 /// Records a call about a descriptor that moved no data, such as fsync.
@@ -71,6 +77,7 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
 pub fn did(op: Op, start: u64, fd: c_int, returned: i64, fill: impl FnOnce(&mut Event)) {
     let end = sys::now();
     let Some(inside) = guard::enter_or_count() else { return };
+    let Some(slot) = buffer::ready(&inside) else { return };
     let Some(file) = files::known(fd) else { return };
     let mut event = event(&inside, op, start, end);
     about(&mut event, fd, file);
@@ -79,7 +86,7 @@ pub fn did(op: Op, start: u64, fd: c_int, returned: i64, fill: impl FnOnce(&mut 
         event.errno = inside.errno();
     }
     fill(&mut event);
-    buffer::push(&inside, &event);
+    buffer::put(slot, &event);
 }
 
 /// Records a call that is about no descriptor, such as sync or fork.

@@ -201,6 +201,7 @@ pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, a
         if fd < 0 {
             return leave(before);
         }
+        let Some(slot) = buffer::ready(&inside) else { return leave(before) };
         let Some(file) = files::known(fd) else { return leave(before) };
         remember(stream);
         let mut event = record::event(&inside, op, before.start, end);
@@ -220,7 +221,7 @@ pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, a
             (event.pending_before, event.pending_after) = account(shared, stream, before.pending, counted);
         }
         settle(&mut event, fd, file, counted, failed);
-        buffer::push(&inside, &event);
+        buffer::put(slot, &event);
     }
 }
 

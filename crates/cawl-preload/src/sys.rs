@@ -55,9 +55,11 @@ pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("the tracer knows the system call convention of x86-64 and AArch64 only");
 
+pub use crate::clock::now;
+
 /// Nanoseconds of CLOCK_MONOTONIC.
 #[inline]
-pub fn now() -> u64 {
+pub fn nanoseconds() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the result; the vDSO answers without touching errno.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
@@ -230,20 +232,25 @@ pub fn wchar() -> Wchar {
 /// `wchar` of an io file of /proc, in bytes, if that can be read.
 fn wchar_of(path: &CStr) -> Option<u64> {
     let mut text = [0u8; 256];
+    let length = read_file(path, &mut text);
+    parse_wchar(text.get(..length)?)
+}
+
+/// The beginning of a file of /proc or /sys; its length, 0 if it cannot be read.
+pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
     // SAFETY: a NUL-terminated path; `text` is a valid place of the length given; the
     // descriptor is closed on the spot and seen by nobody.
     let length = unsafe {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
         let fd = call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0]);
         if fd < 0 {
-            return None;
+            return 0;
         }
         let length = call(libc::SYS_read, [fd as usize, text.as_mut_ptr() as usize, text.len(), 0, 0, 0]);
         close(fd as c_int);
         length
     };
-    let text = text.get(..usize::try_from(length).ok()?)?;
-    parse_wchar(text)
+    usize::try_from(length).unwrap_or(0)
 }
 
 /// The figure after `wchar:`.

@@ -1,11 +1,11 @@
-//! The session with the daemon, over a Unix stream socket. The seam behind which the transport may change.
+//! The session with the daemon, over a Unix stream socket: whether there is one, and what is said there.
 //!
 //! The law of this module: nothing waits for the daemon, except that the end of the process may take up
 //! to 100 ms. A message is sent whole by one call or not at all. If anything is not as expected, the
 //! session is over and the library inert; the program never learns of it.
 
 use crate::guard::{Inside, UNSEEN};
-use crate::{announce, buffer, env, files, sys};
+use crate::{announce, buffer, clock, env, files, ring, sys};
 use cawl_wire::{Ended, Goodbye, HEADER_LEN, Header, Hello, Kind, MAX_PAYLOAD, VERSION, Wchar, WireError};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -23,6 +23,10 @@ const OPEN: u8 = 3;
 
 /// All the time, in ms, that the end of a process may take.
 const LAST_WAIT: u64 = 100;
+/// How long, in ms, a program that wants no event lost waits for a daemon that takes none.
+pub const PATIENCE: u64 = 10_000;
+/// Shortest time, in ns, between two rings of the daemon's bell.
+const BELL_EVERY: u64 = 500_000;
 /// Asked of the kernel for the socket's queue, in bytes; it grants what it allows.
 const QUEUE: c_int = 4 << 20;
 
@@ -32,6 +36,7 @@ static SOCKET_DEV: AtomicU64 = AtomicU64::new(0);
 static SOCKET_INO: AtomicU64 = AtomicU64::new(0);
 static PID: AtomicU32 = AtomicU32::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
+static RANG_AT: AtomicU64 = AtomicU64::new(0);
 static SENT: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicU64 = AtomicU64::new(0);
@@ -73,7 +78,48 @@ pub fn own_fd() -> c_int {
 /// Counts events that will not be sent.
 #[cold]
 pub fn count_dropped(count: u64) {
-    DROPPED.fetch_add(count, Relaxed);
+    ring::tell_dropped(DROPPED.fetch_add(count, Relaxed) + count);
+}
+
+/// True if the user would rather wait than lose an event.
+pub fn lossless() -> bool {
+    env::settings().is_some_and(|settings| settings.lossless)
+}
+
+/// Wakes the daemon: a ring fills.
+#[cold]
+pub fn ring_bell() {
+    let now = sys::nanoseconds();
+    if now.saturating_sub(RANG_AT.load(Relaxed)) >= BELL_EVERY {
+        RANG_AT.store(now, Relaxed);
+        send(Kind::Bell, &[]);
+    }
+}
+
+/// True as long as the daemon has not closed the session; if it has, the session is over.
+#[cold]
+pub fn is_daemon_there() -> bool {
+    let mut byte = 0u8;
+    let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_PEEK) as usize;
+    let fd = FD.load(Relaxed) as usize;
+    if STATE.load(Relaxed) != OPEN || !still_our_socket() {
+        return false;
+    }
+    // SAFETY: a valid place of the length given.
+    let length = unsafe { sys::call(libc::SYS_recvfrom, [fd, &raw mut byte as usize, 1, flags, 0, 0]) };
+    if length > 0 || length == -(libc::EAGAIN as isize) || length == -(libc::EINTR as isize) {
+        return true;
+    }
+    give_up();
+    false
+}
+
+/// Opens the session if it is not, before the first event needs a place.
+#[cold]
+pub fn prepare() {
+    if STATE.load(Acquire) == WANTED {
+        open();
+    }
 }
 
 /// Opens the session of a new process image. Constructor only.
@@ -83,6 +129,7 @@ pub fn begin() {
     if settings.only_child_of != 0 && sys::getppid() != settings.only_child_of {
         return;
     }
+    clock::choose(settings.ticks);
     let page = sys::map(4096);
     if !page.is_null() {
         // SAFETY: the page was just mapped and is advised as a whole; a refusal is harmless.
@@ -95,7 +142,7 @@ pub fn begin() {
             WITNESS.store(page.cast(), Release);
         }
     }
-    STARTED.store(sys::now(), Relaxed);
+    STARTED.store(sys::nanoseconds(), Relaxed);
     let wchar = sys::wchar();
     STARTED_WCHAR[0].store(wchar.process.unwrap_or(UNKNOWN), Relaxed);
     STARTED_WCHAR[1].store(wchar.thread.unwrap_or(UNKNOWN), Relaxed);
@@ -145,7 +192,7 @@ pub fn forked() {
     UNSEEN.store(0, Relaxed);
     SENT.store(0, Relaxed);
     ANSWERED.store(false, Relaxed);
-    STARTED.store(sys::now(), Relaxed);
+    STARTED.store(sys::nanoseconds(), Relaxed);
     STARTED_WCHAR.iter().for_each(|figure| figure.store(0, Relaxed));
     let children_too = env::settings().is_some_and(|settings| settings.only_child_of == 0);
     if STATE.load(Relaxed) != OFF {
@@ -184,7 +231,7 @@ fn open() -> Sent {
         Err(_) => return give_up(),
     }
     // Others may send only after the hello.
-    if hello() != Sent::Whole {
+    if introduce() != Sent::Whole {
         return give_up();
     }
     STATE.store(OPEN, Release);
@@ -292,7 +339,23 @@ fn started_wchar() -> Wchar {
     Wchar { process: known(process), thread: known(thread) }
 }
 
-fn hello() -> Sent {
+/// Says hello, with shared memory where that is possible.
+fn introduce() -> Sent {
+    let may_share = env::settings().is_some_and(|settings| settings.share) && buffer::may_share();
+    if may_share && let Some(memory) = ring::create() {
+        let sent = hello(Some(memory));
+        sys::close(memory);
+        if sent == Sent::Whole {
+            ring::tell_dropped(DROPPED.load(Relaxed));
+            return sent;
+        }
+        // No slot leads there yet: the session is not open.
+        ring::leave();
+    }
+    hello(None)
+}
+
+fn hello(memory: Option<c_int>) -> Sent {
     let Some(settings) = env::settings() else { return Sent::Broken };
     // SAFETY: only the thread that opens the session comes here.
     let payload = unsafe { &mut *HELLO.0.get() };
@@ -303,11 +366,13 @@ fn hello() -> Sent {
         run: settings.run,
         started: STARTED.load(Relaxed),
         wchar: started_wchar(),
+        ring: memory.is_some(),
+        ticks: clock::anchors(),
         program: settings.program(),
         arguments: settings.arguments(),
     };
     match hello.encode(payload) {
-        Some(length) => transmit(Kind::Hello, &payload[..length]),
+        Some(length) => transmit(Kind::Hello, &payload[..length], memory),
         None => Sent::Broken,
     }
 }
@@ -329,13 +394,23 @@ pub fn send(kind: Kind, payload: &[u8]) -> Sent {
     if !ANSWERED.load(Relaxed) && !answer() {
         return give_up();
     }
-    match transmit(kind, payload) {
+    match transmit(kind, payload, None) {
         Sent::Broken => give_up(),
         other => other,
     }
 }
 
-fn transmit(kind: Kind, payload: &[u8]) -> Sent {
+/// A control message with one descriptor, as the kernel lays it out.
+#[repr(C)]
+struct Passed {
+    length: usize,
+    level: c_int,
+    kind: c_int,
+    fd: c_int,
+    padding: c_int,
+}
+
+fn transmit(kind: Kind, payload: &[u8], passed: Option<c_int>) -> Sent {
     let header = Header { kind, len: payload.len() as u32, dropped: DROPPED.load(Relaxed) }.encode();
     let parts = [
         libc::iovec { iov_base: header.as_ptr() as *mut c_void, iov_len: HEADER_LEN },
@@ -345,6 +420,17 @@ fn transmit(kind: Kind, payload: &[u8]) -> Sent {
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = parts.as_ptr().cast_mut();
     message.msg_iovlen = parts.len();
+    let control = Passed {
+        length: core::mem::offset_of!(Passed, padding),
+        level: libc::SOL_SOCKET,
+        kind: libc::SCM_RIGHTS,
+        fd: passed.unwrap_or(-1),
+        padding: 0,
+    };
+    if passed.is_some() {
+        message.msg_control = (&raw const control).cast_mut().cast();
+        message.msg_controllen = size_of::<Passed>();
+    }
     let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize;
     let fd = FD.load(Relaxed) as usize;
     // SAFETY: a valid message whose parts are valid for their lengths, and which is only read.
@@ -424,11 +510,11 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
     if !active() || !is_ours() || !active() {
         return;
     }
-    let began = sys::now();
+    let began = sys::nanoseconds();
     buffer::drain(LAST_WAIT);
-    let spent = (sys::now() - began) / 1_000_000;
+    let spent = (sys::nanoseconds() - began) / 1_000_000;
     if ended != Ended::Exec
-        && SENT.load(Relaxed) > 0
+        && (SENT.load(Relaxed) > 0 || buffer::any())
         && !ANSWERED.load(Relaxed)
         && STATE.load(Relaxed) == OPEN
     {
@@ -442,7 +528,8 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
     if STATE.load(Relaxed) != OPEN {
         return;
     }
-    let words = Goodbye { ended, at: sys::now(), wchar: sys::wchar(), pending, unseen: UNSEEN.load(Relaxed) };
+    let words =
+        Goodbye { ended, at: sys::nanoseconds(), wchar: sys::wchar(), pending, unseen: UNSEEN.load(Relaxed) };
     let mut payload = [0u8; 64];
     if let Some(length) = words.encode(&mut payload)
         && send(Kind::Goodbye, &payload[..length]) == Sent::Later

@@ -3,13 +3,13 @@
 //! The bound is chosen so that one message is one buffer in the kernel's socket queue: a non-blocking
 //! send takes it whole or not at all, and threads need no lock between them.
 
-use crate::EVENT_LEN;
+use crate::{Anchor, EVENT_LEN};
 
 /// First four bytes of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CAWL");
 
 /// Version of the protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Length of a message header, in bytes.
 pub const HEADER_LEN: usize = 24;
@@ -56,6 +56,8 @@ pub enum Kind {
     File = 3,
     /// [`Goodbye`], last message of a session.
     Goodbye = 4,
+    /// Tracer to daemon, no payload: a ring fills faster than it is read; look now.
+    Bell = 5,
     /// Daemon to tracer, no payload: the session is accepted.
     Welcome = 16,
     /// Daemon to tracer, no payload: the daemon speaks the version in this header and no other.
@@ -69,6 +71,7 @@ impl Kind {
             2 => Kind::Events,
             3 => Kind::File,
             4 => Kind::Goodbye,
+            5 => Kind::Bell,
             16 => Kind::Welcome,
             17 => Kind::Refused,
             _ => return None,
@@ -142,7 +145,7 @@ impl Header {
         let len = reader.u32().unwrap_or(0);
         let fits = match kind {
             Kind::Events => (len as usize).is_multiple_of(EVENT_LEN),
-            Kind::Welcome | Kind::Refused => len == 0,
+            Kind::Bell | Kind::Welcome | Kind::Refused => len == 0,
             Kind::Hello | Kind::File | Kind::Goodbye => true,
         };
         if !fits || len as usize > MAX_PAYLOAD {
@@ -168,6 +171,12 @@ pub struct Hello<'a> {
     pub started: u64,
     /// What the kernel had counted at that moment.
     pub wchar: Wchar,
+    /// Where events go: into shared memory, whose descriptor comes with this message, if true; else they
+    /// follow as messages.
+    pub ring: bool,
+    /// If the times of events are ticks of the processor's counter: two moments on both clocks, in order.
+    /// [`Hello::started`] and [`Goodbye::at`] are always ns.
+    pub ticks: Option<[Anchor; 2]>,
     /// Name the program was started by.
     pub program: &'a [u8],
     /// Its arguments, separated by NUL bytes, possibly cut short.
@@ -184,6 +193,11 @@ impl<'a> Hello<'a> {
         writer.u64(self.run)?;
         writer.u64(self.started)?;
         self.wchar.encode(&mut writer)?;
+        writer.u32(u32::from(self.ring) | u32::from(self.ticks.is_some()) << 1)?;
+        for anchor in self.ticks.unwrap_or_default() {
+            writer.u64(anchor.ticks)?;
+            writer.u64(anchor.nanos)?;
+        }
         writer.text(self.program)?;
         writer.text(self.arguments)?;
         Some(writer.at)
@@ -193,13 +207,21 @@ impl<'a> Hello<'a> {
     pub fn decode(payload: &'a [u8]) -> Result<Hello<'a>, WireError> {
         let mut r = Reader(payload);
         let mut read = || {
+            let (pid, ppid, uid) = (r.u32()?, r.u32()?, r.u32()?);
+            let (run, started) = (r.u64()?, r.u64()?);
+            let wchar = Wchar::decode(&mut r)?;
+            let bits = r.u32()?;
+            let mut anchor = || Some(Anchor { ticks: r.u64()?, nanos: r.u64()? });
+            let anchors = [anchor()?, anchor()?];
             Some(Hello {
-                pid: r.u32()?,
-                ppid: r.u32()?,
-                uid: r.u32()?,
-                run: r.u64()?,
-                started: r.u64()?,
-                wchar: Wchar::decode(&mut r)?,
+                pid,
+                ppid,
+                uid,
+                run,
+                started,
+                wchar,
+                ring: bits & 1 != 0,
+                ticks: (bits & 2 != 0).then_some(anchors),
                 program: r.text()?,
                 arguments: r.text()?,
             })

@@ -6,7 +6,8 @@
 //!
 //! A session is one process image talking to one daemon over one Unix stream socket. The tracer sends
 //! [`Hello`], then any mix of [`FileRecord`]s and batches of [`Event`]s, then (when the process has the
-//! time) [`Goodbye`]. The daemon answers the hello with [`Kind::Welcome`] or [`Kind::Refused`] and sends
+//! time) [`Goodbye`]. Where descriptors can be passed, the hello brings shared memory, and the events go
+//! there instead ([`ring`]). The daemon answers the hello with [`Kind::Welcome`] or [`Kind::Refused`] and sends
 //! nothing else. Each message starts with a [`Header`] of [`HEADER_LEN`] bytes.
 //!
 //! # Compatibility
@@ -20,9 +21,11 @@
 
 mod event;
 mod frame;
+pub mod ring;
 
 pub use event::{EVENT_LEN, Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 pub use frame::{
     Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, VERSION, Wchar,
     WireError,
 };
+pub use ring::Anchor;

@@ -1,8 +1,8 @@
 //! Every message survives a round trip, and no bytes at all make the readers panic.
 
 use cawl_wire::{
-    EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar,
-    WireError, flag,
+    Anchor, EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op,
+    Wchar, WireError, flag,
 };
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ proptest! {
         arguments in prop::collection::vec(any::<u8>(), 0..64),
     ) {
         let mut out = [0u8; 512];
-        let hello = Hello { pid, ppid: 2, uid: 3, run, started: 4, wchar: Wchar { process: Some(wchar), thread: None }, program: &program, arguments: &arguments };
+        let hello = Hello { pid, ppid: 2, uid: 3, run, started: 4, wchar: Wchar { process: Some(wchar), thread: None }, ring: run % 2 == 0, ticks: (pid % 2 == 0).then_some([Anchor { ticks: 1, nanos: run }; 2]), program: &program, arguments: &arguments };
         let len = hello.encode(&mut out).unwrap();
         prop_assert_eq!(Hello::decode(&out[..len]), Ok(hello));
         prop_assert!(Hello::decode(&out[..len - 1]).is_err());

@@ -11,10 +11,13 @@ mod engine;
 pub mod host;
 mod lane;
 mod merge;
+mod messages;
 pub mod query;
+mod ring;
 mod server;
 mod session;
 pub mod socket;
+mod ticks;
 pub mod trace;
 
 use std::future::Future;

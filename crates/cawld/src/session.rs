@@ -5,21 +5,31 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::Context;
 use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
-use cawl_wire::{FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, WireError};
+use cawl_wire::{Ended, FileRecord, Goodbye, Header, Hello, Kind, WireError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Input;
 use crate::host;
+use crate::messages::{Broken, Messages};
 use crate::query::{Failure, Request, RunStarted};
+use crate::ring::Ring;
 use crate::server::Shared;
+use crate::ticks::Ticks;
 
 /// Longest question, in bytes: a profile fits.
 const QUESTION_MAX: u64 = 1 << 20;
+
+/// Longest pause, in ms, between two looks at a ring nobody writes to.
+const IDLE: u64 = 50;
+
+/// Batches taken from a ring before the socket is looked at again.
+const ROUND: usize = 64;
 
 /// Serves a connection to its end.
 pub async fn serve(
@@ -28,29 +38,32 @@ pub async fn serve(
     engine: mpsc::Sender<Input>,
     id: u32,
 ) -> anyhow::Result<()> {
-    let mut stream = BufReader::with_capacity(256 << 10, stream);
-    match stream.fill_buf().await?.first() {
+    let mut messages = Messages::new(stream);
+    messages.receive_first().await?;
+    match messages.bytes.first() {
         None => Ok(()),
         Some(b'{') => {
             shared.is_client(id);
-            questions(stream, shared, engine).await
+            questions(messages, shared, engine).await
         }
-        Some(_) => tracer(stream, &shared, &engine, id).await,
+        Some(_) => tracer(messages, &shared, &engine, id).await,
     }
 }
 
 /// A tracer's session.
 async fn tracer(
-    mut stream: BufReader<UnixStream>,
+    mut messages: Messages,
     shared: &Shared,
     engine: &mpsc::Sender<Input>,
     id: u32,
 ) -> anyhow::Result<()> {
     let mut payload = Vec::new();
-    let header = match message(&mut stream, &mut payload).await? {
-        Some(Ok(header)) => header,
-        Some(Err(WireError::Version(theirs))) => {
-            stream.write_all(&Header { kind: Kind::Refused, len: 0, dropped: 0 }.encode()).await?;
+    let header = match messages.next(&mut payload).await {
+        Ok(Some(header)) => header,
+        Ok(None) => return Ok(()),
+        Err(Broken::Wire(WireError::Version(theirs))) => {
+            let refusal = Header { kind: Kind::Refused, len: 0, dropped: 0 }.encode();
+            messages.stream.write_all(&refusal).await?;
             let note = format!(
                 "a program with a tracer of protocol version {theirs} was refused, this daemon speaks version {}: \
                  it runs untraced",
@@ -59,14 +72,12 @@ async fn tracer(
             tracing::warn!("{note}");
             return Ok(());
         }
-        Some(Err(error)) => return Err(error.into()),
-        None => return Ok(()),
+        Err(error) => return Err(error.into()),
     };
     anyhow::ensure!(header.kind == Kind::Hello, "a session began without a hello");
     let hello = Hello::decode(&payload)?;
     let (pid, run) = (hello.pid, hello.run);
     let started = Wchar::from(hello.wchar);
-    let mut wchar = started;
     let session = Session {
         id,
         pid,
@@ -76,51 +87,168 @@ async fn tracer(
         program: text(hello.program),
         arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
     };
-    tracing::debug!(pid, program = session.program, "session begins");
+    tracing::debug!(pid, program = session.program, ring = hello.ring, "session begins");
+    let ring = match (hello.ring, messages.descriptor.take()) {
+        (false, _) => Ok(None),
+        (true, Some(descriptor)) => Ring::new(descriptor).map(Some),
+        (true, None) => Err(anyhow::anyhow!("no descriptor could be taken from it")),
+    };
     shared.is_tracer(id, pid);
-    stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
+    messages.stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
+    let mut tracer = Tracer {
+        shared,
+        engine,
+        id,
+        pid,
+        run,
+        ring: None,
+        ticks: hello.ticks.map(Ticks::new),
+        wchar: started,
+        goodbye: None,
+        dropped: 0,
+    };
     engine.send(Input::Begin { session, run }).await?;
+    match ring {
+        Ok(ring) => tracer.ring = ring,
+        Err(error) => tracer.note(format!("the calls of process {pid} are missing: {error:#}")).await?,
+    }
+    let ended = tracer.follow(&mut messages, &mut payload).await;
+    tracer.end(ended).await
+}
 
-    let mut goodbye = None;
-    let mut dropped = 0;
-    let ended = loop {
-        let header = match message(&mut stream, &mut payload).await {
-            Ok(Some(Ok(header))) => header,
-            Ok(Some(Err(error))) => break Err(error.into()),
-            Ok(None) => break Ok(()),
-            Err(error) => break Err(error),
-        };
-        dropped = dropped.max(header.dropped);
+/// A session that has begun.
+struct Tracer<'a> {
+    shared: &'a Shared,
+    engine: &'a mpsc::Sender<Input>,
+    id: u32,
+    pid: u32,
+    run: u64,
+    ring: Option<Ring>,
+    ticks: Option<Ticks>,
+    wchar: Wchar,
+    goodbye: Option<Goodbye>,
+    dropped: u64,
+}
+
+impl Tracer<'_> {
+    /// Takes messages and what the ring holds until the tracer hangs up.
+    async fn follow(&mut self, messages: &mut Messages, payload: &mut Vec<u8>) -> anyhow::Result<()> {
+        let mut pause = 1;
+        loop {
+            let message = if self.ring.is_some() {
+                let patience = Duration::from_millis(pause);
+                tokio::time::timeout(patience, messages.next(payload)).await.ok()
+            } else {
+                Some(messages.next(payload).await)
+            };
+            let more = match message {
+                Some(Ok(Some(header))) => {
+                    self.message(header, payload).await?;
+                    // What else has come is taken first: a file is named before it is written to. (One
+                    // that is named between the two looks is in time too, since calls are held back.)
+                    if messages.has_more() && header.kind != Kind::Bell {
+                        continue;
+                    }
+                    true
+                }
+                Some(Ok(None)) => return Ok(()),
+                Some(Err(error)) => return Err(error.into()),
+                None => true,
+            };
+            if more {
+                pause = match self.take_from_ring(ROUND).await? {
+                    0 => (pause * 2).min(IDLE),
+                    _ => 1,
+                };
+            }
+        }
+    }
+
+    async fn message(&mut self, header: Header, payload: &mut Vec<u8>) -> anyhow::Result<()> {
+        self.dropped = self.dropped.max(header.dropped);
         match header.kind {
             Kind::Events => {
-                // An exec that failed, or a daemon() that split the process: it goes on after all.
-                goodbye = None;
-                shared.active.store(host::now().0, Ordering::Relaxed);
-                let batch = std::mem::take(&mut payload);
-                engine.send(Input::Events { session: id, batch }).await?;
-                if shared.is_sampling_due(id) {
-                    wchar = later(host::wchar(pid), wchar);
+                let batch = std::mem::take(payload);
+                self.events(batch).await?;
+            }
+            Kind::File => {
+                let file = facts(&FileRecord::decode(payload)?);
+                self.engine.send(Input::File { session: self.id, file }).await?;
+            }
+            Kind::Goodbye => {
+                // What was recorded before it is before it.
+                self.take_from_ring(usize::MAX).await?;
+                self.goodbye = Some(Goodbye::decode(payload)?);
+            }
+            Kind::Bell => {}
+            other => anyhow::bail!("a tracer sent a message of kind {other:?}"),
+        }
+        Ok(())
+    }
+
+    async fn events(&mut self, mut batch: Vec<u8>) -> anyhow::Result<()> {
+        // An exec that failed, or a daemon() that split the process: it goes on after all.
+        self.goodbye = None;
+        self.shared.active.store(host::now().0, Ordering::Relaxed);
+        if let Some(ticks) = &mut self.ticks {
+            ticks.convert(&mut batch);
+        }
+        self.engine.send(Input::Events { session: self.id, batch }).await?;
+        if self.shared.is_sampling_due(self.id) {
+            self.wchar = later(host::wchar(self.pid), self.wchar);
+        }
+        Ok(())
+    }
+
+    /// Takes up to `most` batches from the ring, as it stands now; returns how many there were. A ring that
+    /// makes no sense is not looked at again.
+    async fn take_from_ring(&mut self, most: usize) -> anyhow::Result<usize> {
+        let mut taken = 0;
+        let mut looked = false;
+        while taken < most {
+            let Some(ring) = &mut self.ring else { break };
+            let found = if looked {
+                Ok(())
+            } else {
+                ring.look().map(|dropped| self.dropped = self.dropped.max(dropped))
+            };
+            looked = true;
+            match found.and_then(|()| ring.batch()) {
+                Ok(Some(batch)) => self.events(batch).await?,
+                Ok(None) => break,
+                Err(error) => {
+                    self.ring = None;
+                    self.note(format!("calls of process {} are missing: {error}", self.pid)).await?;
                 }
             }
-            Kind::File => match FileRecord::decode(&payload) {
-                Ok(file) => engine.send(Input::File { session: id, file: facts(&file) }).await?,
-                Err(error) => break Err(error.into()),
-            },
-            Kind::Goodbye => match Goodbye::decode(&payload) {
-                Ok(last) => goodbye = Some(last),
-                Err(error) => break Err(error.into()),
-            },
-            other => break Err(anyhow::anyhow!("a tracer sent a message of kind {other:?}")),
+            taken += 1;
         }
-    };
-    // A process that was killed said nothing, but while nobody has reaped it the kernel still tells.
-    wchar = later(host::wchar(pid), wchar);
-    engine.send(Input::End { session: id, goodbye, wchar, dropped }).await?;
-    if let Err(error) = &ended {
-        let note = format!("the session of process {pid} broke off: {error}");
-        engine.send(Input::Note { run, note }).await?;
+        Ok(taken)
     }
-    ended
+
+    async fn note(&self, note: String) -> anyhow::Result<()> {
+        tracing::warn!("{note}");
+        Ok(self.engine.send(Input::Note { run: self.run, note }).await?)
+    }
+
+    /// The tracer hung up, or said something that makes no sense.
+    async fn end(mut self, mut ended: anyhow::Result<()>) -> anyhow::Result<()> {
+        // What a killed process had recorded is still in its ring.
+        let goodbye = self.goodbye;
+        let rest = self.take_from_ring(usize::MAX).await;
+        ended = ended.and(rest.map(drop));
+        // Other threads may get a last word in; only after an exec it means that the process goes on.
+        let last = goodbye.filter(|goodbye| goodbye.ended != Ended::Exec);
+        self.goodbye = self.goodbye.or(last);
+        // A process that was killed said nothing, but while nobody has reaped it the kernel still tells.
+        let wchar = later(host::wchar(self.pid), self.wchar);
+        let (session, goodbye, dropped) = (self.id, self.goodbye, self.dropped);
+        self.engine.send(Input::End { session, goodbye, wchar, dropped }).await?;
+        if let Err(error) = &ended {
+            self.note(format!("the session of process {} broke off: {error}", self.pid)).await?;
+        }
+        ended
+    }
 }
 
 /// The newer figures, where there are any. Of a process that ended, the kernel may tell zero or nothing.
@@ -128,37 +256,14 @@ fn later(new: Wchar, old: Wchar) -> Wchar {
     Wchar { process: new.process.max(old.process), thread: new.thread.max(old.thread) }
 }
 
-/// Reads a message; None at the end of the stream, also when it ends in the middle of one.
-async fn message(
-    stream: &mut BufReader<UnixStream>,
-    payload: &mut Vec<u8>,
-) -> anyhow::Result<Option<Result<Header, WireError>>> {
-    let mut bytes = [0; HEADER_LEN];
-    if let Err(error) = stream.read_exact(&mut bytes).await {
-        return if is_end(&error) { Ok(None) } else { Err(error.into()) };
-    }
-    let header = match Header::decode(&bytes) {
-        Ok(header) => header,
-        Err(error) => return Ok(Some(Err(error))),
-    };
-    payload.resize(header.len as usize, 0);
-    match stream.read_exact(payload).await {
-        Ok(_) => Ok(Some(Ok(header))),
-        Err(error) if is_end(&error) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn is_end(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset)
-}
-
 /// Answers questions, a line each, until the other side hangs up.
 async fn questions(
-    mut stream: BufReader<UnixStream>,
+    messages: Messages,
     shared: Arc<Shared>,
     engine: mpsc::Sender<Input>,
 ) -> anyhow::Result<()> {
+    let (reader, mut writer) = messages.stream.into_split();
+    let mut stream = BufReader::new(std::io::Cursor::new(messages.bytes).chain(reader));
     loop {
         let mut line = String::new();
         (&mut stream).take(QUESTION_MAX).read_line(&mut line).await?;
@@ -170,7 +275,7 @@ async fn questions(
             Err(error) => serde_json::to_string(&Failure { error: format!("{error:#}") })?,
         };
         answer.push('\n');
-        stream.write_all(answer.as_bytes()).await?;
+        writer.write_all(answer.as_bytes()).await?;
     }
 }
 

@@ -1,9 +1,16 @@
 //! A daemon that only remembers, and programs run under the tracer.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use cawl_wire::{EVENT_LEN, Ended, Event, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar};
+use cawl_wire::ring::{self, Follower, Memory, Position, RingHeader};
+use cawl_wire::{
+    Anchor, EVENT_LEN, Ended, Event, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar,
+};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -26,6 +33,8 @@ pub struct Session {
     pub dropped: u64,
     /// Events about a file that had not been told about.
     pub nameless: usize,
+    /// It came with shared memory.
+    pub ringed: bool,
 }
 
 impl Session {
@@ -150,14 +159,14 @@ impl Daemon {
         let thread = std::thread::spawn(move || {
             let mut sessions = Vec::new();
             for stream in listener.incoming() {
-                let mut stream = stream.expect("accept");
+                let stream = stream.expect("accept");
                 let mut first = [0u8; 1];
                 // The test itself connects and says nothing when the programs have ended.
-                match stream.read(&mut first) {
-                    Ok(1) => {
+                match receive(&stream, &mut first) {
+                    (1, memory) => {
                         let count = Arc::clone(&count);
                         sessions.push(std::thread::spawn(move || {
-                            let session = session(first[0], stream, answer);
+                            let session = session(first[0], memory, stream, answer);
                             count.fetch_add(1, Ordering::SeqCst);
                             session
                         }));
@@ -193,7 +202,65 @@ impl Daemon {
     }
 }
 
-fn session(first: u8, mut stream: UnixStream, answer: Answer) -> Session {
+/// The first bytes, and the memory that comes with them.
+fn receive(stream: &UnixStream, bytes: &mut [u8]) -> (usize, Option<File>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let Ok(got) = recvmsg(stream, &mut [IoSliceMut::new(bytes)], &mut control, flags) else {
+        return (0, None);
+    };
+    let memory = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    (got.bytes, memory.map(File::from))
+}
+
+struct Shared(File);
+
+impl Memory for Shared {
+    fn read(&self, at: u64, out: &mut [u8]) -> bool {
+        self.0.read_exact_at(out, at).is_ok()
+    }
+
+    fn write(&self, at: u64, word: u64) {
+        self.0.write_all_at(&word.to_le_bytes(), at).expect("write");
+    }
+}
+
+/// Every event in the rings, and how many were dropped.
+fn read_rings(memory: File) -> (Vec<Event>, u64) {
+    let length = memory.metadata().expect("metadata").len();
+    let memory = Shared(memory);
+    let mut bytes = [0; RingHeader::LEN];
+    assert!(memory.read(0, &mut bytes));
+    let header = RingHeader::decode(&bytes, length).expect("header");
+    let word = |at: u64| {
+        let mut bytes = [0; 8];
+        assert!(memory.read(at, &mut bytes));
+        u64::from_le_bytes(bytes)
+    };
+    let mut events = Vec::new();
+    for slot in 0..word(ring::USED_AT as u64) as u32 {
+        let mut follower = Follower::new(slot);
+        let tail = Position::unpack(word(header.control(slot) + ring::TAIL_AT as u64));
+        loop {
+            let mut out = vec![0; ring::CHUNK_LEN];
+            let length = follower.read(&memory, header, tail, &mut out).expect("cells");
+            if length == 0 {
+                break;
+            }
+            let (records, _) = out[..length].as_chunks::<EVENT_LEN>();
+            let of_events = records.iter().filter(|record| Anchor::decode(record).is_none());
+            events.extend(of_events.map(|record| Event::decode(record).expect("event")));
+        }
+    }
+    events.sort_by_key(|event| event.start);
+    (events, word(ring::DROPPED_AT as u64))
+}
+
+fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answer) -> Session {
     let mut session = Session::default();
     let mut header = [0u8; HEADER_LEN];
     header[0] = first;
@@ -236,8 +303,11 @@ fn session(first: u8, mut stream: UnixStream, answer: Answer) -> Session {
                 session.files.insert((file.dev, file.ino), String::from_utf8_lossy(file.path).into_owned());
             }
             Kind::Events => {
-                for record in payload.chunks_exact(EVENT_LEN) {
-                    let event = Event::decode(record.try_into().expect("length")).expect("event");
+                for record in payload.as_chunks::<EVENT_LEN>().0 {
+                    if Anchor::decode(record).is_some() {
+                        continue;
+                    }
+                    let event = Event::decode(record).expect("event");
                     if event.ino != 0 && !session.files.contains_key(&(event.dev, event.ino)) {
                         session.nameless += 1;
                     }
@@ -245,8 +315,18 @@ fn session(first: u8, mut stream: UnixStream, answer: Answer) -> Session {
                 }
             }
             Kind::Goodbye => session.goodbyes.push(Goodbye::decode(payload).expect("goodbye")),
+            Kind::Bell => {}
             Kind::Welcome | Kind::Refused => panic!("a tracer does not answer"),
         }
+    }
+    if let Some(memory) = memory {
+        session.ringed = true;
+        let (events, dropped) = read_rings(memory);
+        session.dropped = session.dropped.max(dropped);
+        let is_nameless =
+            |event: &&Event| event.ino != 0 && !session.files.contains_key(&(event.dev, event.ino));
+        session.nameless += events.iter().filter(is_nameless).count();
+        session.events.extend(events);
     }
     session
 }

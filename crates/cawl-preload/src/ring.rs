@@ -1,0 +1,198 @@
+//! Shared memory with the daemon: a ring for each thread, laid out and run by `cawl_wire::ring`.
+//!
+//! The law of this module: a thread writes only into its own slot, and only into a chunk that the daemon
+//! has read or never seen. The memory belongs to one process: a copy of the process unmaps it before it
+//! records anything. No descriptor of it stays open, so nothing the program closes can hurt it.
+
+use crate::buffer::Slot;
+use crate::{sys, uplink};
+use cawl_wire::EVENT_LEN;
+use cawl_wire::ring::{
+    CHUNK_CELLS, CHUNK_LEN, CHUNKS, DROPPED_AT, HEAD_AT, ORDER_AT, Position, RingHeader, TAIL_AT, USED_AT,
+};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+
+/// Threads with a ring of their own at the same time.
+const SLOTS: u32 = crate::buffer::SLOTS as u32;
+/// Chunks that keep their memory once they have it.
+const KEPT: u32 = 4;
+/// A backlog of so many chunks rings the daemon's bell.
+const BELL: u32 = 2;
+
+static BASE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+const HEADER: RingHeader = RingHeader { slots: SLOTS };
+
+/// Makes the shared memory; the descriptor is to be handed to the daemon and closed. None if that is not
+/// possible here, or not wise.
+pub fn create() -> Option<c_int> {
+    let length = HEADER.total() as usize;
+    // To grow a file beyond the limit would bring the program a signal.
+    if sys::limited(libc::RLIMIT_AS) || sys::limit(libc::RLIMIT_FSIZE) < length as u64 {
+        return None;
+    }
+    let name = c"cawl-ring";
+    // SAFETY: a NUL-terminated name, and numbers.
+    let fd = unsafe {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        sys::call(libc::SYS_memfd_create, [name.as_ptr() as usize, flags as usize, 0, 0, 0, 0])
+    };
+    let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    let base = map(fd, length);
+    if base.is_null() {
+        sys::close(fd);
+        return None;
+    }
+    for (place, byte) in HEADER.encode().into_iter().enumerate() {
+        // SAFETY: the header lies at the beginning of the mapping, which nobody else knows yet.
+        unsafe { base.add(place).write(byte) };
+    }
+    BASE.store(base, Release);
+    Some(fd)
+}
+
+fn map(fd: c_int, length: usize) -> *mut u8 {
+    // SAFETY: numbers, a descriptor of ours, and a new mapping at an address of the kernel's choice. The
+    // seals keep the file as long as the mapping for good.
+    unsafe {
+        if sys::call(libc::SYS_ftruncate, [fd as usize, length, 0, 0, 0, 0]) != 0 {
+            return core::ptr::null_mut();
+        }
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        if sys::fcntl(fd, libc::F_ADD_SEALS, seals as usize) != 0 {
+            return core::ptr::null_mut();
+        }
+        let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+        let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize;
+        let at = sys::call(libc::SYS_mmap, [0, length, protection, flags, fd as usize, 0]);
+        if (-4095..0).contains(&at) {
+            return core::ptr::null_mut();
+        }
+        // A core dump of the program is about the program.
+        sys::call(libc::SYS_madvise, [at as usize, length, libc::MADV_DONTDUMP as usize, 0, 0, 0]);
+        at as *mut u8
+    }
+}
+
+/// Lets go of the shared memory: in a copy of the process, or where the daemon did not take it.
+pub fn leave() {
+    let base = BASE.swap(core::ptr::null_mut(), AcqRel);
+    if !base.is_null() {
+        // SAFETY: the mapping made by `create`; the caller has seen to it that no slot points into it.
+        unsafe { sys::unmap(base.cast(), HEADER.total() as usize) };
+    }
+}
+
+/// True if this process has one.
+#[inline]
+pub fn exists() -> bool {
+    !BASE.load(Relaxed).is_null()
+}
+
+/// A word of the shared memory, or None if there is none.
+fn word<T>(at: u64) -> Option<&'static T> {
+    let base = BASE.load(Acquire);
+    if base.is_null() {
+        return None;
+    }
+    // SAFETY: callers ask for atomic words inside the header and the control blocks, which are aligned and
+    // stay mapped as long as this process uses them.
+    Some(unsafe { &*base.add(at as usize).cast::<T>() })
+}
+
+/// Tells the daemon the number of dropped events, even if the program is killed before it could say so.
+pub fn tell_dropped(count: u64) {
+    if let Some(place) = word::<AtomicU64>(DROPPED_AT as u64) {
+        place.store(count, Relaxed);
+    }
+}
+
+/// Points a slot, new to its thread, to its ring.
+pub fn attach(slot: &Slot, index: u32) -> bool {
+    let Some(tail) = word::<AtomicU64>(HEADER.control(index) + TAIL_AT as u64) else { return false };
+    slot.tail.store(core::ptr::from_ref(tail).cast_mut(), Relaxed);
+    if slot.position.load(Relaxed) == 0 {
+        // Nothing is begun: the first event takes the first chunk.
+        slot.position.store(Position { chunk: 0, cell: CHUNK_CELLS }.pack(), Relaxed);
+        slot.index.store(index, Relaxed);
+        if let Some(used) = word::<AtomicU32>(USED_AT as u64) {
+            used.fetch_max(index + 1, AcqRel);
+        }
+    }
+    slot.due.store(0, Relaxed);
+    true
+}
+
+/// The slot's chunk is full: go on in another. False if there is none.
+#[cold]
+pub fn next_chunk(slot: &Slot) -> bool {
+    if try_next_chunk(slot) {
+        return true;
+    }
+    uplink::ring_bell();
+    if !uplink::lossless() {
+        return false;
+    }
+    let head_at = HEADER.control(slot.index.load(Relaxed)) + HEAD_AT as u64;
+    let head = || word::<AtomicU64>(head_at).map_or(0, |head| head.load(Acquire));
+    let (mut seen, mut since) = (head(), sys::nanoseconds());
+    while sys::nanoseconds().saturating_sub(since) < uplink::PATIENCE * 1_000_000 {
+        sys::poll(-1, 0, 1);
+        if try_next_chunk(slot) {
+            return true;
+        }
+        if !uplink::is_daemon_there() {
+            return false;
+        }
+        let now = head();
+        if now != seen {
+            (seen, since) = (now, sys::nanoseconds());
+        }
+    }
+    false
+}
+
+fn try_next_chunk(slot: &Slot) -> bool {
+    let index = slot.index.load(Relaxed);
+    let control = HEADER.control(index);
+    let Some(head) = word::<AtomicU64>(control + HEAD_AT as u64) else { return false };
+    let head = Position::unpack(head.load(Acquire));
+    let next = Position::unpack(slot.position.load(Relaxed)).chunk.wrapping_add(1).max(1);
+    let order = |place: usize| {
+        let at = control + ORDER_AT as u64 + (place % CHUNKS) as u64;
+        word::<AtomicU8>(at).map_or(0, |entry| entry.load(Relaxed))
+    };
+    let mut chunks = slot.chunks();
+    let Some(chunk) = chunks.take(next, head, order) else {
+        slot.set_chunks(chunks);
+        return false;
+    };
+    slot.set_chunks(chunks);
+    if let Some(entry) = word::<AtomicU8>(control + ORDER_AT as u64 + (next as usize % CHUNKS) as u64) {
+        entry.store(chunk, Relaxed);
+    }
+    let base = BASE.load(Relaxed);
+    let touched = slot.touched.load(Relaxed);
+    if u32::from(chunk) >= touched {
+        slot.touched.store(u32::from(chunk) + 1, Relaxed);
+    } else if touched > KEPT && u32::from(chunk) < KEPT && chunks.none_above(KEPT) {
+        // A backlog is over: its memory goes back.
+        slot.touched.store(KEPT, Relaxed);
+        let at = HEADER.chunk(index, KEPT) as usize;
+        let length = (touched - KEPT) as usize * CHUNK_LEN;
+        // SAFETY: whole pages of the mapping, of chunks that are in nobody's use.
+        unsafe {
+            let at = base as usize + at;
+            sys::call(libc::SYS_madvise, [at, length, libc::MADV_REMOVE as usize, 0, 0, 0]);
+        }
+    }
+    let first = base.wrapping_add(HEADER.chunk(index, u32::from(chunk)) as usize);
+    slot.next.store(first, Relaxed);
+    slot.limit.store(first.wrapping_add(CHUNK_CELLS as usize * EVENT_LEN), Relaxed);
+    slot.position.store(Position { chunk: next, cell: 0 }.pack(), Relaxed);
+    if chunks.waiting(next) >= BELL {
+        uplink::ring_bell();
+    }
+    true
+}

@@ -1,0 +1,113 @@
+//! Messages off a socket, and the descriptor that may come with the first.
+//!
+//! The law of this module: taking the next message can be given up at any point without losing a byte.
+
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use cawl_wire::{HEADER_LEN, Header, WireError};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::UnixStream;
+
+/// Room that is kept free for reading.
+const ROOM: usize = 64 << 10;
+
+/// One connection's messages.
+pub struct Messages {
+    /// The connection.
+    pub stream: UnixStream,
+    /// What has been received and not been taken.
+    pub bytes: Vec<u8>,
+    /// What came with the first bytes.
+    pub descriptor: Option<OwnedFd>,
+    /// Bytes of `bytes` that have been taken.
+    taken: usize,
+}
+
+/// Why there is no next message.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// It makes no sense.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The connection failed.
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+}
+
+impl Messages {
+    /// Of this connection.
+    pub fn new(stream: UnixStream) -> Messages {
+        Messages { stream, bytes: Vec::new(), descriptor: None, taken: 0 }
+    }
+
+    /// Receives the first bytes and what comes with them; no bytes if the other side hung up.
+    pub async fn receive_first(&mut self) -> io::Result<()> {
+        let mut bytes = vec![0; ROOM];
+        let (length, descriptor) =
+            self.stream.async_io(Interest::READABLE, || receive(&self.stream, &mut bytes)).await?;
+        bytes.truncate(length);
+        (self.bytes, self.descriptor) = (bytes, descriptor);
+        Ok(())
+    }
+
+    /// The next message, its payload in `payload`; None at the end of the stream, also when it ends in the
+    /// middle of one.
+    pub async fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Header>, Broken> {
+        loop {
+            if let Some(header) = self.parse(payload)? {
+                return Ok(Some(header));
+            }
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+            self.bytes.reserve(ROOM);
+            match self.stream.read_buf(&mut self.bytes).await {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// True if another message has been received as a whole.
+    pub fn has_more(&self) -> bool {
+        matches!(self.peek(), Ok(Some(_)))
+    }
+
+    fn peek(&self) -> Result<Option<Header>, WireError> {
+        let rest = &self.bytes[self.taken..];
+        let Some(bytes) = rest.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+        let header = Header::decode(bytes)?;
+        Ok((rest.len() - HEADER_LEN >= header.len as usize).then_some(header))
+    }
+
+    fn parse(&mut self, payload: &mut Vec<u8>) -> Result<Option<Header>, WireError> {
+        let Some(header) = self.peek()? else { return Ok(None) };
+        let start = self.taken + HEADER_LEN;
+        self.taken = start + header.len as usize;
+        payload.clear();
+        payload.extend_from_slice(&self.bytes[start..self.taken]);
+        Ok(Some(header))
+    }
+}
+
+/// One recvmsg: the bytes' number, and a descriptor.
+fn receive(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(bytes)];
+    let received = match recvmsg(stream, parts, &mut control, RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT) {
+        Err(rustix::io::Errno::CONNRESET) => return Ok((0, None)),
+        other => other?,
+    };
+    let mut descriptor = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+            descriptor = descriptors.next();
+        }
+    }
+    Ok((received.bytes, descriptor))
+}

@@ -1,0 +1,178 @@
+//! From ticks of the processor's counter to nanoseconds of CLOCK_MONOTONIC.
+//!
+//! The law of this module: a tracer tells both clocks' readings at least every 10 ms of its activity;
+//! between two such anchors time is a straight line, and beyond the last one it goes on as before.
+
+use std::collections::VecDeque;
+
+use cawl_wire::{Anchor, EVENT_LEN};
+
+/// Anchors that are kept.
+const KEPT: usize = 64;
+
+/// The clock of one process.
+pub struct Ticks {
+    anchors: VecDeque<Anchor>,
+    line: Line,
+}
+
+/// A piece of the way from one clock to the other.
+#[derive(Clone, Copy)]
+struct Line {
+    from: Anchor,
+    /// Ticks from here on are another line's.
+    until: u64,
+    /// Nanoseconds in a tick.
+    slope: f64,
+}
+
+impl Line {
+    fn at(&self, ticks: u64) -> u64 {
+        let ahead = ticks as i64 - self.from.ticks as i64;
+        self.from.nanos.saturating_add_signed((ahead as f64 * self.slope).round() as i64)
+    }
+
+    fn holds(&self, ticks: u64) -> bool {
+        (self.from.ticks..self.until).contains(&ticks)
+    }
+}
+
+/// Nanoseconds in a tick between two anchors; one, where they make no sense.
+fn slope(from: Anchor, to: Anchor) -> f64 {
+    if to.ticks > from.ticks && to.nanos >= from.nanos {
+        (to.nanos - from.nanos) as f64 / (to.ticks - from.ticks) as f64
+    } else {
+        1.0
+    }
+}
+
+impl Ticks {
+    /// By the two anchors of a hello.
+    pub fn new([first, last]: [Anchor; 2]) -> Ticks {
+        let line = Line { from: first, until: 0, slope: 1.0 };
+        let mut ticks = Ticks { anchors: VecDeque::from([first]), line };
+        ticks.learn(last);
+        ticks
+    }
+
+    fn learn(&mut self, anchor: Anchor) {
+        let at = self.anchors.partition_point(|other| other.ticks < anchor.ticks);
+        // Time does not go back; an anchor that says so is not one.
+        let before = at.checked_sub(1).and_then(|before| self.anchors.get(before));
+        let fits = before.is_none_or(|before| before.nanos <= anchor.nanos)
+            && self
+                .anchors
+                .get(at)
+                .is_none_or(|after| after.nanos >= anchor.nanos && after.ticks > anchor.ticks);
+        if fits {
+            self.anchors.insert(at, anchor);
+            if self.anchors.len() > KEPT {
+                // The first stays: it makes the longest line.
+                self.anchors.remove(1);
+            }
+            self.line.until = 0;
+        }
+    }
+
+    /// The moment in ns.
+    pub fn nanos(&mut self, ticks: u64) -> u64 {
+        if !self.line.holds(ticks) {
+            self.line = self.find(ticks);
+        }
+        self.line.at(ticks)
+    }
+
+    fn find(&self, ticks: u64) -> Line {
+        let (first, last) = (self.anchors[0], self.anchors[self.anchors.len() - 1]);
+        let next = self.anchors.partition_point(|anchor| anchor.ticks <= ticks);
+        match (next.checked_sub(1).map(|at| self.anchors[at]), self.anchors.get(next)) {
+            (Some(from), Some(to)) => Line { from, until: to.ticks, slope: slope(from, *to) },
+            (Some(_), None) => Line { from: last, until: u64::MAX, slope: slope(first, last) },
+            (None, _) => Line { from: first, until: 0, slope: slope(first, last) },
+        }
+    }
+
+    /// Turns a batch's times into ns, and takes the anchors out of it.
+    pub fn convert(&mut self, batch: &mut Vec<u8>) {
+        let (records, _) = batch.as_chunks::<EVENT_LEN>();
+        let mut found = false;
+        for anchor in records.iter().filter_map(Anchor::decode) {
+            self.learn(anchor);
+            found = true;
+        }
+        if found {
+            without_anchors(batch);
+        }
+        let (records, _) = batch.as_chunks_mut::<EVENT_LEN>();
+        for record in records {
+            let word = |at: usize| {
+                record.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
+            };
+            let (start, duration) = (word(0), word(8));
+            let began = self.nanos(start);
+            let ended = self.nanos(start.saturating_add(duration));
+            record[0..8].copy_from_slice(&began.to_le_bytes());
+            record[8..16].copy_from_slice(&ended.saturating_sub(began).to_le_bytes());
+        }
+    }
+}
+
+/// Takes the anchors out of a batch.
+fn without_anchors(batch: &mut Vec<u8>) {
+    let mut kept = 0;
+    for at in (0..batch.len()).step_by(EVENT_LEN) {
+        if batch.get(at + Anchor::CODE_AT) != Some(&Anchor::CODE) {
+            batch.copy_within(at..at + EVENT_LEN, kept);
+            kept += EVENT_LEN;
+        }
+    }
+    batch.truncate(kept);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_wire::{Event, Op};
+
+    fn anchor(ticks: u64, nanos: u64) -> Anchor {
+        Anchor { ticks, nanos }
+    }
+
+    #[test]
+    fn between_anchors_time_is_a_straight_line() {
+        let mut ticks = Ticks::new([anchor(1000, 500), anchor(3000, 1500)]);
+        assert_eq!(ticks.nanos(1000), 500);
+        assert_eq!(ticks.nanos(2000), 1000);
+        assert_eq!(ticks.nanos(5000), 2500, "and goes on");
+        assert_eq!(ticks.nanos(0), 0, "and comes from somewhere");
+        ticks.learn(anchor(5000, 2600));
+        assert_eq!(ticks.nanos(4000), 2050);
+        assert_eq!(ticks.nanos(3000), 1500);
+        ticks.learn(anchor(6000, 10));
+        assert_eq!(ticks.nanos(5000), 2600, "what goes back is not believed");
+    }
+
+    #[test]
+    fn nonsense_does_no_harm() {
+        let mut ticks = Ticks::new([anchor(u64::MAX, u64::MAX), anchor(0, 0)]);
+        for at in [0, 1, u64::MAX / 2, u64::MAX] {
+            ticks.nanos(at);
+        }
+        for n in 0..1000u64 {
+            ticks.learn(anchor(n.wrapping_mul(0x9E37_79B9_7F4A_7C15), n));
+            ticks.nanos(n << 50);
+        }
+        assert!(ticks.anchors.len() <= KEPT);
+    }
+
+    #[test]
+    fn anchors_are_taken_out_of_a_batch() {
+        let mut ticks = Ticks::new([anchor(0, 1000), anchor(1000, 1500)]);
+        let mut event = Event::new(Op::Write);
+        (event.start, event.duration) = (2000, 100);
+        let mut batch = [anchor(4000, 3000).encode(), event.encode(), anchor(5000, 3500).encode()].concat();
+        ticks.convert(&mut batch);
+        let decoded = Event::decode(batch.as_slice().try_into().unwrap()).unwrap();
+        assert_eq!((decoded.start, decoded.duration), (2000, 50));
+    }
+}
