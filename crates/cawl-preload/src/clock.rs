@@ -20,6 +20,12 @@ pub fn now() -> u64 {
     if TICKING.load(Relaxed) {
         return ticks();
     }
+    slowly()
+}
+
+#[cold]
+#[inline(never)]
+fn slowly() -> u64 {
     sys::nanoseconds()
 }
 

@@ -20,6 +20,8 @@ pub struct Thread {
     tid: AtomicU32,
     /// The thread's event buffer, once it has one.
     pub slot: AtomicPtr<Slot>,
+    /// Where the C library keeps the thread's `errno`, once asked.
+    errno: AtomicPtr<c_int>,
 }
 
 unsafe extern "C" {
@@ -66,6 +68,22 @@ impl Thread {
         }
     }
 
+    /// Where `errno` is.
+    #[inline(always)]
+    fn errno(&self) -> *mut c_int {
+        let place = self.errno.load(Relaxed);
+        if place.is_null() { self.find_errno() } else { place }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_errno(&self) -> *mut c_int {
+        // SAFETY: the C library returns an address in the thread's own memory, always the same.
+        let place = unsafe { libc::__errno_location() };
+        self.errno.store(place, Relaxed);
+        place
+    }
+
     /// In a fork child: the thread has a new id, and whatever hook was at work is not.
     pub fn reset(&self) {
         self.tid.store(0, Relaxed);
@@ -87,7 +105,9 @@ pub fn enter() -> Option<Inside> {
     }
     thread.busy.store(1, Relaxed);
     compiler_fence(SeqCst);
-    Some(Inside { thread, errno: errno() })
+    // SAFETY: a valid place in the thread's own memory.
+    let errno = unsafe { thread.errno().read() };
+    Some(Inside { thread, errno })
 }
 
 /// Like [`enter`], for the end of a call: a call that cannot be recorded is counted.
@@ -95,9 +115,15 @@ pub fn enter() -> Option<Inside> {
 pub fn enter_or_count() -> Option<Inside> {
     let inside = enter();
     if inside.is_none() {
-        UNSEEN.fetch_add(1, Relaxed);
+        count_unseen();
     }
     inside
+}
+
+#[cold]
+#[inline(never)]
+fn count_unseen() {
+    UNSEEN.fetch_add(1, Relaxed);
 }
 
 impl Inside {
@@ -117,7 +143,8 @@ impl Inside {
 impl Drop for Inside {
     #[inline(always)]
     fn drop(&mut self) {
-        set_errno(self.errno);
+        // SAFETY: as in `enter`.
+        unsafe { self.thread.errno().write(self.errno) };
         compiler_fence(SeqCst);
         self.thread.busy.store(0, Relaxed);
     }

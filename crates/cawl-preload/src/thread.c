@@ -6,6 +6,7 @@ struct cawl_thread {
     unsigned busy;
     unsigned tid;
     void *slot;
+    int *error_number;
 };
 
 __thread struct cawl_thread cawl_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
