@@ -8,7 +8,7 @@
 
 use crate::guard::{Inside, Thread};
 use crate::{batches, clock, ring, sys, uplink};
-use cawl_wire::ring::{Chunks, STAMP_AT};
+use cawl_wire::ring::{Chunks, SHAPE, STAMP_AT};
 use cawl_wire::{Anchor, EVENT_LEN, Event};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -87,7 +87,7 @@ impl Slot {
         self.index.store(index as u32, Relaxed);
         if ring::exists() && self.batch.is_empty() {
             self.position.store(0, Relaxed);
-            self.set_chunks(Chunks::new());
+            self.set_chunks(Chunks::new(SHAPE));
             if ring::attach(self, index as u32) {
                 self.ringed.store(true, Relaxed);
                 return true;

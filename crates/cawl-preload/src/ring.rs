@@ -161,8 +161,8 @@ fn try_next_chunk(slot: &Slot) -> bool {
     let Some(head) = word::<AtomicU64>(control + HEAD_AT as u64) else { return false };
     let head = Position::unpack(head.load(Acquire));
     let next = Position::unpack(slot.position.load(Relaxed)).chunk.wrapping_add(1).max(1);
-    let order = |place: usize| {
-        let at = control + ORDER_AT as u64 + (place % CHUNKS) as u64;
+    let order = |chunk: u32| {
+        let at = control + ORDER_AT as u64 + u64::from(chunk % CHUNKS as u32);
         word::<AtomicU8>(at).map_or(0, |entry| entry.load(Relaxed))
     };
     let mut chunks = slot.chunks();

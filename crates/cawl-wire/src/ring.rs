@@ -49,6 +49,18 @@ pub const STAMP_AT: usize = EVENT_LEN - 4;
 /// Most slots that a ring may have.
 pub const MAX_SLOTS: u32 = 4096;
 
+/// The proportions of a slot's ring, apart from the constants so that small ones can be tried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Chunks, at most 64.
+    pub chunks: u32,
+    /// Cells in each.
+    pub cells: u32,
+}
+
+/// The one in use.
+pub const SHAPE: Shape = Shape { chunks: CHUNKS as u32, cells: CHUNK_CELLS };
+
 const _: () = assert!(CHUNK_CELLS as usize * EVENT_LEN <= CHUNK_LEN && CHUNKS <= HEAD_AT - ORDER_AT);
 
 /// Where the next cell goes, or the next unread one is.
@@ -172,8 +184,8 @@ pub struct Unread {
 
 impl Unread {
     /// The head once these have been read.
-    pub const fn after(self) -> Position {
-        if self.to == CHUNK_CELLS {
+    pub const fn after(self, shape: Shape) -> Position {
+        if self.to == shape.cells {
             Position { chunk: self.chunk.wrapping_add(1), cell: 0 }
         } else {
             Position { chunk: self.chunk, cell: self.to }
@@ -182,15 +194,15 @@ impl Unread {
 }
 
 /// What to read next, by the daemon's own head and the tail as found.
-pub fn unread(head: Position, tail: Position) -> Result<Unread, RingError> {
+pub fn unread(head: Position, tail: Position, shape: Shape) -> Result<Unread, RingError> {
     let ahead = tail.chunk.wrapping_sub(head.chunk);
-    let to = if ahead == 0 { tail.cell } else { CHUNK_CELLS };
+    let to = if ahead == 0 { tail.cell } else { shape.cells };
     // A thread that filled a chunk may not have begun the next one.
-    let waits = tail.cell == CHUNK_CELLS && tail.chunk.wrapping_add(1) == head.chunk && head.cell == 0;
+    let waits = tail.cell == shape.cells && tail.chunk.wrapping_add(1) == head.chunk && head.cell == 0;
     if waits {
         return Ok(Unread { chunk: head.chunk, from: 0, to: 0 });
     }
-    if ahead as usize >= CHUNKS || tail.cell > CHUNK_CELLS || head.cell > to {
+    if ahead >= shape.chunks || tail.cell > shape.cells || head.cell > to {
         return Err(RingError::Tail);
     }
     Ok(Unread { chunk: head.chunk, from: head.cell, to })
@@ -221,7 +233,7 @@ impl Follower {
 
     /// True if nothing before `tail` is unread.
     pub fn is_at(&self, tail: Position) -> bool {
-        self.head == tail || matches!(unread(self.head, tail), Ok(unread) if unread.from == unread.to)
+        self.head == tail || matches!(unread(self.head, tail, SHAPE), Ok(unread) if unread.from == unread.to)
     }
 
     /// Copies unread cells, as many as there are or as fit, and returns their length in bytes. `tail` must
@@ -235,7 +247,7 @@ impl Follower {
     ) -> Result<usize, RingError> {
         // What the thread wrote before its tail is not read before it.
         fence(Ordering::Acquire);
-        let mut unread = unread(self.head, tail)?;
+        let mut unread = unread(self.head, tail, SHAPE)?;
         let cells = (unread.to - unread.from).min((out.len() / EVENT_LEN) as u32);
         if cells == 0 {
             return Ok(0);
@@ -267,7 +279,7 @@ impl Follower {
             // In a trace these bytes are zero.
             *stamp = [0; 4];
         }
-        self.head = unread.after();
+        self.head = unread.after(SHAPE);
         Ok(length)
     }
 
@@ -290,21 +302,21 @@ pub struct Chunks {
 
 impl Chunks {
     /// All chunks free, nothing begun.
-    pub const fn new() -> Chunks {
-        Chunks { free: u64::MAX, oldest: 1 }
+    pub const fn new(shape: Shape) -> Chunks {
+        Chunks { free: u64::MAX >> (64 - shape.chunks), oldest: 1 }
     }
 
     /// Takes a chunk for the sequence number `next`; `order` tells which chunk had which number. None if
     /// the daemon has read none that could be used again.
-    pub fn take(&mut self, next: u32, head: Position, order: impl Fn(usize) -> u8) -> Option<u8> {
+    pub fn take(&mut self, next: u32, head: Position, order: impl Fn(u32) -> u8) -> Option<u8> {
         // A head beyond what was begun is nonsense; believing it would only free what is free.
         while self.oldest != next && head.chunk.wrapping_sub(self.oldest) as i32 > 0 {
-            let index = order(self.oldest as usize % CHUNKS);
-            self.free |= 1 << (index as usize % CHUNKS);
+            let index = order(self.oldest);
+            self.free |= 1 << (index % 64);
             self.oldest = self.oldest.wrapping_add(1);
         }
         let index = self.free.trailing_zeros();
-        if index as usize >= CHUNKS {
+        if index >= u64::BITS {
             return None;
         }
         self.free &= !(1 << index);
@@ -319,12 +331,6 @@ impl Chunks {
     /// The chunks not in use that have this index or a higher one are all those there are.
     pub const fn none_above(&self, index: u32) -> bool {
         self.free >> index == u64::MAX >> index
-    }
-}
-
-impl Default for Chunks {
-    fn default() -> Chunks {
-        Chunks::new()
     }
 }
 

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -35,6 +35,8 @@ pub struct Session {
     pub nameless: usize,
     /// It came with shared memory.
     pub ringed: bool,
+    /// Rings that were ever used.
+    pub slots: usize,
 }
 
 impl Session {
@@ -42,6 +44,12 @@ impl Session {
     pub fn about(&self, ending: &str) -> Vec<&Event> {
         let is = |event: &&Event| self.path(event).ends_with(ending);
         self.events.iter().filter(is).collect()
+    }
+
+    /// Each thread's events came in the order in which they happened.
+    pub fn in_order(&self) -> bool {
+        let mut last = HashMap::new();
+        self.events.iter().all(|event| last.insert(event.tid, event.start).is_none_or(|at| at <= event.start))
     }
 
     pub fn path(&self, event: &Event) -> &str {
@@ -137,6 +145,8 @@ pub fn bytes(event: &Event) -> u64 {
 #[derive(Clone, Copy, PartialEq)]
 pub enum Answer {
     Welcome,
+    /// The same, and shared memory is read all the time and not only at the end.
+    Read,
     /// With this version in the header.
     Refuse(u16),
     /// Never, and the connection is dropped after the hello.
@@ -229,35 +239,50 @@ impl Memory for Shared {
     }
 }
 
-/// Every event in the rings, and how many were dropped.
-fn read_rings(memory: File) -> (Vec<Event>, u64) {
-    let length = memory.metadata().expect("metadata").len();
-    let memory = Shared(memory);
-    let mut bytes = [0; RingHeader::LEN];
-    assert!(memory.read(0, &mut bytes));
-    let header = RingHeader::decode(&bytes, length).expect("header");
-    let word = |at: u64| {
+/// Rings, and what was read from them.
+struct Rings {
+    memory: Shared,
+    header: RingHeader,
+    followers: Vec<Follower>,
+    events: Vec<Event>,
+}
+
+impl Rings {
+    fn new(memory: File) -> Rings {
+        let length = memory.metadata().expect("metadata").len();
+        let memory = Shared(memory);
+        let mut bytes = [0; RingHeader::LEN];
+        assert!(memory.read(0, &mut bytes));
+        let header = RingHeader::decode(&bytes, length).expect("header");
+        Rings { memory, header, followers: Vec::new(), events: Vec::new() }
+    }
+
+    fn word(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
-        assert!(memory.read(at, &mut bytes));
+        assert!(self.memory.read(at, &mut bytes));
         u64::from_le_bytes(bytes)
-    };
-    let mut events = Vec::new();
-    for slot in 0..word(ring::USED_AT as u64) as u32 {
-        let mut follower = Follower::new(slot);
-        let tail = Position::unpack(word(header.control(slot) + ring::TAIL_AT as u64));
-        loop {
-            let mut out = vec![0; ring::CHUNK_LEN];
-            let length = follower.read(&memory, header, tail, &mut out).expect("cells");
-            if length == 0 {
-                break;
+    }
+
+    fn read(&mut self) {
+        for slot in self.followers.len() as u32..self.word(ring::USED_AT as u64) as u32 {
+            self.followers.push(Follower::new(slot));
+        }
+        let mut out = vec![0; ring::CHUNK_LEN];
+        for slot in 0..self.followers.len() {
+            let tail = Position::unpack(self.word(self.header.control(slot as u32) + ring::TAIL_AT as u64));
+            let follower = &mut self.followers[slot];
+            loop {
+                let length = follower.read(&self.memory, self.header, tail, &mut out).expect("cells");
+                if length == 0 {
+                    break;
+                }
+                follower.release(&self.memory, self.header);
+                let (records, _) = out[..length].as_chunks::<EVENT_LEN>();
+                let of_events = records.iter().filter(|record| Anchor::decode(record).is_none());
+                self.events.extend(of_events.map(|record| Event::decode(record).expect("event")));
             }
-            let (records, _) = out[..length].as_chunks::<EVENT_LEN>();
-            let of_events = records.iter().filter(|record| Anchor::decode(record).is_none());
-            events.extend(of_events.map(|record| Event::decode(record).expect("event")));
         }
     }
-    events.sort_by_key(|event| event.start);
-    (events, word(ring::DROPPED_AT as u64))
 }
 
 fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answer) -> Session {
@@ -272,12 +297,29 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
         reply[4..6].copy_from_slice(&version.to_le_bytes());
         reply[6] = Kind::Refused as u8;
     }
-    if matches!(answer, Answer::Welcome | Answer::Refuse(_)) {
+    if matches!(answer, Answer::Welcome | Answer::Read | Answer::Refuse(_)) {
         let _ = stream.write_all(&reply);
     }
+    let over = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&over);
+    let rings = memory.map(|memory| {
+        std::thread::spawn(move || {
+            let mut rings = Rings::new(memory);
+            loop {
+                let last = ended.load(Ordering::SeqCst);
+                if last || answer == Answer::Read {
+                    rings.read();
+                }
+                if last {
+                    return rings;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        })
+    });
     let mut said = [&header[..], &hello].concat();
     // Taken off the socket as fast as it comes, and understood afterwards.
-    if matches!(answer, Answer::Welcome | Answer::Nothing) {
+    if matches!(answer, Answer::Welcome | Answer::Read | Answer::Nothing) {
         let _ = stream.read_to_end(&mut said);
     }
     drop(stream);
@@ -319,10 +361,13 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
             Kind::Welcome | Kind::Refused => panic!("a tracer does not answer"),
         }
     }
-    if let Some(memory) = memory {
+    if let Some(rings) = rings {
+        over.store(true, Ordering::SeqCst);
+        let rings = rings.join().expect("rings");
         session.ringed = true;
-        let (events, dropped) = read_rings(memory);
-        session.dropped = session.dropped.max(dropped);
+        session.slots = rings.followers.len();
+        session.dropped = session.dropped.max(rings.word(ring::DROPPED_AT as u64));
+        let events = rings.events;
         let is_nameless =
             |event: &&Event| event.ino != 0 && !session.files.contains_key(&(event.dev, event.ino));
         session.nameless += events.iter().filter(is_nameless).count();

@@ -1,0 +1,146 @@
+//! Events in shared memory: what is in it when a program ends in whatever way, what does not fit, and what
+//! happens where there can be none. (With CAWL_TRANSPORT=socket most of this has no meaning.)
+
+mod support;
+
+use cawl_wire::Op;
+use cawl_wire::ring::{CHUNK_CELLS, CHUNKS};
+use std::process::Output;
+use support::{Answer, Daemon, Session, app, dir};
+
+/// What one ring holds.
+const ROOM: usize = CHUNKS * CHUNK_CELLS as usize;
+
+fn shared() -> bool {
+    let asked = std::env::var("CAWL_TRANSPORT").is_ok_and(|transport| transport == "socket");
+    if asked {
+        println!("skipped: CAWL_TRANSPORT=socket");
+    }
+    !asked
+}
+
+fn run(way: &str, count: usize, answer: Answer, lossless: bool) -> (Output, Vec<Session>) {
+    let place = dir();
+    let daemon = Daemon::start(place.path(), answer);
+    let mut command = daemon.command(app("ring", &[]));
+    command.arg(way).arg(count.to_string()).current_dir(place.path());
+    if lossless {
+        command.env("CAWL_LOSSLESS", "1");
+    }
+    let out = command.output().expect("run");
+    (out, daemon.finish())
+}
+
+fn writes(session: &Session) -> usize {
+    session.count(Op::Write)
+}
+
+#[test]
+fn a_killed_program_loses_nothing() {
+    if !shared() {
+        return;
+    }
+    for count in [1, 100, 100_001] {
+        let (out, sessions) = run("killed", count, Answer::Read, false);
+        assert!(!out.status.success());
+        assert_eq!(sessions.len(), 1);
+        assert!(sessions[0].ringed && sessions[0].goodbyes.is_empty());
+        assert_eq!((writes(&sessions[0]), sessions[0].dropped), (count, 0));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_counted() {
+    if !shared() {
+        return;
+    }
+    // A daemon that reads nothing until the program has ended.
+    let count = ROOM + 5000;
+    let (out, sessions) = run("calls", count, Answer::Welcome, false);
+    assert!(out.status.success());
+    let session = &sessions[0];
+    // An open and some moments of time are in the ring too.
+    assert!(writes(session) <= ROOM && writes(session) > ROOM - 1000, "{}", writes(session));
+    // The close at the end, if there is one, does not fit either.
+    let lost = session.dropped as usize + writes(session) - count;
+    assert!(lost <= 1, "{} dropped of {count}, {} seen", session.dropped, writes(session));
+}
+
+#[test]
+fn who_waits_loses_nothing() {
+    let count = 3 * ROOM;
+    let (out, sessions) = run("calls", count, Answer::Read, true);
+    assert!(out.status.success());
+    assert_eq!((writes(&sessions[0]), sessions[0].dropped), (count, 0));
+    assert!(sessions[0].in_order());
+}
+
+#[test]
+fn who_waits_for_a_daemon_that_is_gone_does_not_wait() {
+    let (out, _) = run("calls", 2 * ROOM, Answer::HangUp, true);
+    assert!(out.status.success());
+}
+
+#[test]
+fn without_memory_to_share_there_is_the_socket() {
+    let (out, sessions) = run("refuse", 1000, Answer::Read, false);
+    if out.status.code() == Some(77) {
+        println!("skipped: no seccomp here");
+        return;
+    }
+    assert!(out.status.success());
+    let session = sessions.iter().find(|session| session.arguments.contains("calls")).expect("session");
+    assert!(!session.ringed);
+    assert_eq!((writes(session), session.dropped), (1000, 0));
+}
+
+/// To make the memory would bring the program SIGXFSZ, or fail: the tracer looks first.
+#[test]
+fn limits_on_files_and_addresses_are_respected() {
+    let app = app("ring", &[]);
+    for limit in ["-f 100", "-v 500000", "-n 8"] {
+        let place = dir();
+        let daemon = Daemon::start(place.path(), Answer::Read);
+        let script = format!("ulimit {limit}; exec {} calls 1000", app.display());
+        let out = daemon.command("/bin/sh").args(["-c", &script]).output().expect("run");
+        assert!(out.status.success(), "{limit}: {out:?}");
+        let sessions = daemon.finish();
+        let session = sessions.iter().find(|session| writes(session) > 0).expect(limit);
+        assert_eq!((writes(session), session.dropped), (1000, 0), "{limit}");
+    }
+}
+
+#[test]
+fn two_hundred_threads_twice() {
+    let (out, sessions) = run("many threads", 300, Answer::Read, false);
+    assert!(out.status.success());
+    let session = &sessions[0];
+    assert_eq!((writes(session), session.dropped), (2 * 200 * 300, 0));
+    let mut tids: Vec<u32> =
+        session.events.iter().filter(|event| event.op == Op::Write).map(|event| event.tid).collect();
+    tids.sort_unstable();
+    tids.dedup();
+    assert_eq!(tids.len(), 400);
+    // The second two hundred took the places of the first.
+    assert!(session.slots <= 201, "{} slots", session.slots);
+}
+
+#[test]
+fn places_of_threads_that_ended_are_used_again() {
+    let (out, sessions) = run("thread after thread", 50, Answer::Read, false);
+    assert!(out.status.success());
+    assert_eq!((writes(&sessions[0]), sessions[0].dropped), (300 * 50, 0));
+    assert!(sessions[0].slots <= 2, "{} slots", sessions[0].slots);
+}
+
+#[test]
+fn a_child_does_not_write_into_its_parents_memory() {
+    let (out, sessions) = run("forks", 40_000, Answer::Read, false);
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!(sessions.len(), 21);
+    for session in &sessions {
+        assert!(session.events.iter().all(|event| event.pid == session.pid), "{}", session.pid);
+        let expected = if session.ppid == std::process::id() { 40_000 } else { 100 };
+        assert_eq!((writes(session), session.dropped, session.nameless), (expected, 0, 0));
+    }
+}

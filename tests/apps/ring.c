@@ -1,0 +1,88 @@
+/* Makes many small calls, in the way that the first argument names. The count is the second. */
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static long count;
+static int null;
+static pthread_barrier_t barrier;
+
+static void *calls(void *unused) {
+    for (long i = 0; i < count; i++)
+        if (write(null, "x", 1) != 1) _exit(1);
+    return unused;
+}
+
+static void *calls_at_once(void *unused) {
+    pthread_barrier_wait(&barrier);
+    calls(unused);
+    /* Nobody's place is free before everybody has one. */
+    pthread_barrier_wait(&barrier);
+    return unused;
+}
+
+static void threads(int number, void *(*what)(void *)) {
+    pthread_t ids[number];
+    pthread_barrier_init(&barrier, NULL, number);
+    for (int i = 0; i < number; i++)
+        if (pthread_create(&ids[i], NULL, what, NULL)) _exit(1);
+    for (int i = 0; i < number; i++) pthread_join(ids[i], NULL);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    const char *way = argv[1];
+    count = atol(argv[2]);
+    null = open("/dev/null", O_WRONLY);
+    if (!strcmp(way, "refuse")) {
+        /* Programs from here on cannot make memory to share. */
+        struct sock_filter code[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {sizeof code / sizeof *code, code};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 77;
+        execl("/proc/self/exe", argv[0], "calls", argv[2], (char *)NULL);
+        return 1;
+    }
+    if (!strcmp(way, "calls")) calls(NULL);
+    if (!strcmp(way, "killed")) {
+        calls(NULL);
+        raise(SIGKILL);
+    }
+    if (!strcmp(way, "many threads")) {
+        threads(200, calls_at_once);
+        threads(200, calls_at_once);
+    }
+    if (!strcmp(way, "thread after thread"))
+        for (int i = 0; i < 300; i++) threads(1, calls);
+    if (!strcmp(way, "forks")) {
+        /* Each child is born while another thread of its parent records. */
+        pthread_t other;
+        pthread_create(&other, NULL, calls, NULL);
+        for (int i = 0; i < 20; i++) {
+            pid_t pid = i % 2 ? fork() : (pid_t)syscall(SYS_fork);
+            if (pid == 0) {
+                for (int n = 0; n < 100; n++)
+                    if (write(null, "y", 1) != 1) _exit(1);
+                _exit(0);
+            }
+            int status;
+            if (waitpid(pid, &status, 0) != pid || status) return 1;
+        }
+        pthread_join(other, NULL);
+    }
+    return 0;
+}
