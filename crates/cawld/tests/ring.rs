@@ -1,0 +1,244 @@
+//! The daemon and shared memory: honest programs, many at once, and ones that write nonsense.
+
+use std::fs::File;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use cawl_core::{EndKind, Report};
+use cawl_wire::ring::{
+    CHUNK_CELLS, Chunks, DROPPED_AT, HEAD_AT, ORDER_AT, Position, RingHeader, SHAPE, STAMP_AT, TAIL_AT,
+    USED_AT,
+};
+use cawl_wire::{Anchor, EVENT_LEN, Ended, Event, Goodbye, Header, Hello, Kind, Op, Wchar};
+use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+const HEADER: RingHeader = RingHeader { slots: 8 };
+
+fn memory(seals: SealFlags) -> File {
+    let fd = rustix::fs::memfd_create("ring", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
+    let file = File::from(fd);
+    file.set_len(HEADER.total()).unwrap();
+    rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+    file.write_all_at(&HEADER.encode(), 0).unwrap();
+    file
+}
+
+fn honest() -> File {
+    memory(SealFlags::SHRINK | SealFlags::GROW)
+}
+
+/// A program's end of a session.
+struct Program {
+    socket: UnixStream,
+    pid: u32,
+}
+
+impl Program {
+    fn hello(path: &Path, run: u64, pid: u32, memory: BorrowedFd<'_>, ticks: bool) -> Program {
+        let socket = UnixStream::connect(path).unwrap();
+        let ticks = ticks.then_some([Anchor { ticks: 0, nanos: 0 }, Anchor { ticks: 3000, nanos: 1000 }]);
+        let (ppid, uid, started, wchar) = (1, 0, 0, Wchar::default());
+        let hello =
+            Hello { pid, ppid, uid, run, started, wchar, ring: true, ticks, program: b"p", arguments: b"" };
+        let mut payload = [0; 256];
+        let length = hello.encode(&mut payload).unwrap();
+        let header = Header { kind: Kind::Hello, len: length as u32, dropped: 0 }.encode();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let passed = [memory];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&passed)));
+        let parts = [IoSlice::new(&header), IoSlice::new(&payload[..length])];
+        rustix::net::sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL).unwrap();
+        Program { socket, pid }
+    }
+
+    fn goodbye(mut self) {
+        let goodbye = Goodbye { ended: Ended::Exit, at: 1, wchar: Wchar::default(), pending: 0, unseen: 0 };
+        let mut payload = [0; 64];
+        let length = goodbye.encode(&mut payload).unwrap();
+        let header = Header { kind: Kind::Goodbye, len: length as u32, dropped: 0 }.encode();
+        // The daemon may have hung up on a program that told nonsense.
+        let _ = self.socket.write_all(&[&header[..], &payload[..length]].concat());
+    }
+}
+
+/// Writes events into a slot as a tracer does; returns how many found room.
+struct Thread<'a> {
+    memory: &'a File,
+    slot: u32,
+    pid: u32,
+    position: Position,
+    chunks: Chunks,
+    index: u8,
+}
+
+impl Thread<'_> {
+    fn new(memory: &File, slot: u32, pid: u32) -> Thread<'_> {
+        memory.write_all_at(&(slot + 1).to_le_bytes(), USED_AT as u64).unwrap();
+        let position = Position { chunk: 0, cell: CHUNK_CELLS };
+        Thread { memory, slot, pid, position, chunks: Chunks::new(SHAPE), index: 0 }
+    }
+
+    fn put(&mut self, number: u64) -> bool {
+        let control = HEADER.control(self.slot);
+        if self.position.cell == CHUNK_CELLS {
+            let mut head = [0; 8];
+            self.memory.read_exact_at(&mut head, control + HEAD_AT as u64).unwrap();
+            let head = Position::unpack(u64::from_le_bytes(head));
+            let next = self.position.chunk + 1;
+            let order_at = |chunk: u32| control + ORDER_AT as u64 + u64::from(chunk % SHAPE.chunks);
+            let order = |chunk: u32| {
+                let mut index = [0];
+                self.memory.read_exact_at(&mut index, order_at(chunk)).unwrap();
+                index[0]
+            };
+            let Some(taken) = self.chunks.take(next, head, order) else { return false };
+            self.memory.write_all_at(&[taken], order_at(next)).unwrap();
+            self.index = taken;
+            self.position = Position { chunk: next, cell: 0 };
+        }
+        let mut event = Event::new(Op::Write);
+        (event.pid, event.tid, event.start, event.duration) = (self.pid, self.slot, 3000 + 300 * number, 30);
+        (event.requested, event.returned) = (1, 1);
+        let mut cell = event.encode();
+        cell[STAMP_AT..].copy_from_slice(&self.position.chunk.to_le_bytes());
+        let at =
+            HEADER.chunk(self.slot, self.index.into()) + u64::from(self.position.cell) * EVENT_LEN as u64;
+        self.memory.write_all_at(&cell, at).unwrap();
+        self.position.cell += 1;
+        self.memory.write_all_at(&self.position.pack().to_le_bytes(), control + TAIL_AT as u64).unwrap();
+        true
+    }
+}
+
+/// A daemon, what is done to it, and its report.
+async fn report(act: impl FnOnce(&Path, u64) + Send + 'static) -> Report {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.sock");
+    let options =
+        EngineOptions { profile: host::uncalibrated_profile(), host_models: None, host_trace: None };
+    let daemon = Daemon::start(socket::listen(&path).unwrap(), options).unwrap();
+    let run = daemon.begin_run(RunSpec::default()).await.unwrap();
+    tokio::task::spawn_blocking(move || act(&path, run)).await.unwrap();
+    daemon.end_run(run, None, Vec::new()).await.unwrap()
+}
+
+/// No process has such a number, so nobody waits for it.
+const NOBODY: u32 = 1 << 30;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_program_left_is_taken() {
+    let report = report(|path, run| {
+        let memory = honest();
+        let program = Program::hello(path, run, NOBODY, memory.as_fd(), true);
+        let mut thread = Thread::new(&memory, 0, program.pid);
+        assert!((0..10_000).all(|number| thread.put(number)));
+        memory.write_all_at(&7u64.to_le_bytes(), DROPPED_AT as u64).unwrap();
+    })
+    .await;
+    assert_eq!((report.calls, report.drops), (10_000, 7));
+    assert!(report.sessions[0].ended == EndKind::Vanished);
+    // A tick is a third of a nanosecond here; the last call began 3 million ticks after the first.
+    assert!((report.span_s - 1e-3).abs() < 1e-6, "{}", report.span_s);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_programs_at_once() {
+    let report = report(|path, run| {
+        std::thread::scope(|scope| {
+            for number in 0..64 {
+                scope.spawn(move || {
+                    let memory = honest();
+                    let program = Program::hello(path, run, NOBODY + number, memory.as_fd(), number % 2 == 0);
+                    let mut thread = Thread::new(&memory, number % HEADER.slots, program.pid);
+                    for call in 0..6000 {
+                        while !thread.put(call) {
+                            std::thread::yield_now();
+                        }
+                    }
+                    program.goodbye();
+                });
+            }
+        });
+    })
+    .await;
+    assert_eq!((report.calls, report.drops, report.sessions.len()), (64 * 6000, 0, 64));
+    assert!(report.sessions.iter().all(|session| session.calls == 6000 && session.ended == EndKind::Exit));
+    assert!(report.notes.is_empty(), "{:?}", report.notes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_a_ring_is_refused_and_said() {
+    let report = report(|path, run| {
+        let (pipe, _write) = rustix::pipe::pipe().unwrap();
+        Program::hello(path, run, NOBODY, pipe.as_fd(), false).goodbye();
+        Program::hello(path, run, NOBODY, tempfile::tempfile().unwrap().as_fd(), false).goodbye();
+        Program::hello(path, run, NOBODY, memory(SealFlags::GROW).as_fd(), false).goodbye();
+        let other = honest();
+        other.write_all_at(b"X", 0).unwrap();
+        Program::hello(path, run, NOBODY, other.as_fd(), false).goodbye();
+        let short = File::from(rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap());
+        short.write_all_at(&HEADER.encode(), 0).unwrap();
+        rustix::fs::fcntl_add_seals(&short, SealFlags::SHRINK).unwrap();
+        Program::hello(path, run, NOBODY, short.as_fd(), false).goodbye();
+    })
+    .await;
+    assert_eq!(report.notes.len(), 5, "{:?}", report.notes);
+    assert_eq!((report.sessions.len(), report.calls), (5, 0));
+}
+
+/// Whatever stands in the memory, the daemon goes on and an honest program beside it loses nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_in_memory_hurts_only_its_own_session() {
+    let report = report(|path, run| {
+        let memory = honest();
+        let program = Program::hello(path, run, NOBODY, memory.as_fd(), true);
+        let mut thread = Thread::new(&memory, 0, program.pid);
+        let mut state = 88_172_645_463_325_252u64;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for round in 0..150 {
+            let nonsense = honest();
+            let hostile = Program::hello(path, run, NOBODY + 1, nonsense.as_fd(), round % 2 == 0);
+            for _ in 0..40 {
+                let slot = (random() % 8) as u32;
+                let control = HEADER.control(slot);
+                let word = match random() % 4 {
+                    0 => random(),
+                    1 => Position { chunk: (random() % 130) as u32, cell: (random() % 3000) as u32 }.pack(),
+                    2 => [0, 1, 1 << 32, u64::MAX, u64::from(CHUNK_CELLS), 1 << 63][random() as usize % 6],
+                    _ => 1 << 32 | random() % 2731,
+                };
+                let at = match random() % 6 {
+                    0 => USED_AT as u64,
+                    1 => control + ORDER_AT as u64 + random() % 56,
+                    2 => control + HEAD_AT as u64,
+                    3 => HEADER.chunk(slot, (random() % 64) as u32) + random() % (1 << 18),
+                    _ => control + TAIL_AT as u64,
+                };
+                let word = if at == USED_AT as u64 { random() % 10 } else { word };
+                nonsense.write_all_at(&word.to_le_bytes(), at).unwrap();
+            }
+            if round % 3 == 0 {
+                hostile.goodbye();
+            }
+            assert!(thread.put(round));
+        }
+        program.goodbye();
+    })
+    .await;
+    let session = report.sessions.iter().find(|session| session.pid == NOBODY).unwrap();
+    assert_eq!((session.calls, session.dropped), (150, 0));
+    assert_eq!(report.sessions.len(), 151);
+    assert!(!report.notes.is_empty());
+}
