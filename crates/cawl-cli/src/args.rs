@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use cawl_core::OpenFlags;
 use clap::{Parser, Subcommand};
 
 /// Put it in front of any program and see, call by call, what each write should cost on this machine, what
@@ -21,6 +22,7 @@ pub struct Args {
 pub enum Command {
     Run(RunArgs),
     Replay(ReplayArgs),
+    Import(ImportArgs),
     Status(StatusArgs),
 }
 
@@ -70,6 +72,34 @@ pub struct ReplayArgs {
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
+}
+
+/// Make a trace of calls recorded by something else
+///
+/// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags. strace: the output of
+/// `strace -f -ttt -T -y`. Both may be gzipped. docs/IMPORT.md has the details.
+#[derive(clap::Args)]
+pub struct ImportArgs {
+    /// Format of the input
+    #[arg(long, value_enum)]
+    pub from: Format,
+    /// Flags that every file of a csv was open with, such as O_SYNC,O_DIRECT
+    #[arg(long, value_name = "FLAG,…", default_value = "", hide_default_value = true)]
+    pub flags: OpenFlags,
+    /// What to read
+    pub input: PathBuf,
+    /// The trace to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Formats that can be imported.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Format {
+    /// A table of calls
+    Csv,
+    /// Output of strace
+    Strace,
 }
 
 /// Ask a running cawld for the dirty level now

@@ -1,5 +1,6 @@
 //! One file for each command.
 
+pub mod import;
 pub mod replay;
 pub mod run;
 pub mod status;

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Replay(args) => cmd::replay::replay(&args),
+        Command::Import(args) => cmd::import::import(&args),
         Command::Status(args) => cmd::status::status(&args),
     };
     result.unwrap_or_else(|error| {

@@ -1,6 +1,7 @@
 //! Output for people: aligned tables, human units, colour only on a terminal.
 
 pub mod calls;
+pub mod progress;
 pub mod report;
 pub mod status;
 
@@ -40,6 +41,11 @@ fn bold(text: &str, terminal: bool) -> String {
 /// Text in yellow, where the output is a terminal: something to look at.
 fn warn(text: &str, terminal: bool) -> String {
     if terminal { format!("\x1b[33m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// [`warn`] on a condition.
+pub fn warn_if(text: &str, condition: bool, terminal: bool) -> String {
+    warn(text, terminal && condition)
 }
 
 /// The end of a path that is too long for a table.

@@ -56,11 +56,11 @@ pub fn kernel_bytes(event: &Event) -> u64 {
 }
 
 /// Bytes of [`kernel_bytes`] that the kernel counts in `wchar` of /proc/PID/io: not splice, not
-/// reflinks (`aux` is 1), not stores to mappings.
+/// reflinks (flagged as estimated), not stores to mappings.
 pub fn wchar_bytes(event: &Event) -> u64 {
     match event.op {
         Op::Splice | Op::MmapWrite | Op::AioWrite => 0,
-        Op::CopyRange if event.aux == 1 => 0,
+        Op::CopyRange if event.has(flag::ESTIMATED) => 0,
         _ => kernel_bytes(event),
     }
 }

@@ -28,13 +28,13 @@ pub struct Collector {
     created: Option<u64>,
     models: Vec<ModelBooks>,
     sessions: Vec<SessionBooks>,
-    /// Index of the session that a pid belongs to now.
-    by_pid: HashMap<u32, usize>,
+    /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
+    by_pid: HashMap<u32, Vec<usize>>,
     files: Vec<FileBooks>,
     by_identity: HashMap<(u64, u64), usize>,
     /// The latest look-ups: programs tend to write to one file at a time.
     last_file: Option<((u64, u64), usize)>,
-    last_pid: Option<(u32, usize)>,
+    last_session: Option<SessionSpan>,
     files_omitted: u64,
     calls: u64,
     bytes: u64,
@@ -68,7 +68,18 @@ struct SessionBooks {
     session: Session,
     calls: u64,
     seen: u64,
+    /// The first thread that made a call, and whether another did.
+    tid: Option<u32>,
+    threaded: bool,
     end: Option<SessionEnd>,
+}
+
+/// The span of time in which calls of a pid belong to one session.
+struct SessionSpan {
+    pid: u32,
+    begin: Time,
+    end: Time,
+    index: usize,
 }
 
 struct FileBooks {
@@ -106,7 +117,7 @@ impl Collector {
             files: Vec::new(),
             by_identity: HashMap::new(),
             last_file: None,
-            last_pid: None,
+            last_session: None,
             files_omitted: 0,
             calls: 0,
             bytes: 0,
@@ -130,9 +141,16 @@ impl Collector {
                 self.host = Some((**host).clone());
             }
             Record::Session(session) => {
-                self.last_pid = None;
-                self.by_pid.insert(session.pid, self.sessions.len());
-                self.sessions.push(SessionBooks { session: session.clone(), calls: 0, seen: 0, end: None });
+                self.last_session = None;
+                self.by_pid.entry(session.pid).or_default().push(self.sessions.len());
+                self.sessions.push(SessionBooks {
+                    session: session.clone(),
+                    calls: 0,
+                    seen: 0,
+                    tid: None,
+                    threaded: false,
+                    end: None,
+                });
             }
             Record::File(file) => {
                 if let Some(index) = self.file((file.dev, file.ino)) {
@@ -165,9 +183,8 @@ impl Collector {
         if event.kind == FileKind::Regular {
             self.bytes += bytes;
         }
-        if let Some(index) = self.session(event.pid) {
-            self.sessions[index].calls += 1;
-            self.sessions[index].seen += wchar_bytes(event);
+        if let Some(index) = self.session(event) {
+            self.sessions[index].call(event);
         }
         match class {
             Class::Cost => self.cost(event, predictions),
@@ -229,14 +246,24 @@ impl Collector {
         self.worst.truncate(WORST);
     }
 
-    fn session(&mut self, pid: u32) -> Option<usize> {
-        if let Some((last, index)) = self.last_pid
-            && last == pid
+    /// Index of the session that a call belongs to: the latest of its pid that had begun by then. Calls
+    /// may be taken after the next session of the same pid was announced.
+    fn session(&mut self, event: &Event) -> Option<usize> {
+        let at = Time(event.start);
+        if let Some(last) = &self.last_session
+            && last.pid == event.pid
+            && last.begin <= at
+            && at < last.end
         {
-            return Some(index);
+            return Some(last.index);
         }
-        let index = *self.by_pid.get(&pid)?;
-        self.last_pid = Some((pid, index));
+        let of_pid = self.by_pid.get(&event.pid)?;
+        let begin = |place: usize| self.sessions[of_pid[place]].session.started;
+        let place =
+            of_pid.partition_point(|index| self.sessions[*index].session.started <= at).saturating_sub(1);
+        let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
+        let index = of_pid[place];
+        self.last_session = Some(SessionSpan { pid: event.pid, begin: begin(place), end, index });
         Some(index)
     }
 
@@ -274,7 +301,7 @@ impl Collector {
 
     /// The report, with each model's name and accuracy.
     pub fn report(&self, mode: Mode, accuracy: Vec<(&'static str, AccuracySummary)>) -> Report {
-        let sessions: Vec<SessionReport> = self.sessions.iter().map(SessionBooks::report).collect();
+        let sessions = self.session_reports();
         let (mut seen, mut counted) = (0, 0);
         for session in &sessions {
             if let Some(wchar) = session.wchar_bytes {
@@ -282,6 +309,9 @@ impl Collector {
                 counted += wchar;
             }
         }
+        // What the program and its children wrote in all tells of children that were not traced.
+        let tree = self.outcome.and_then(|outcome| outcome.wchar);
+        let untraced = tree.map_or(0, |tree| tree.saturating_sub(counted));
         let models = self.models.iter().zip(accuracy).map(|(books, (_, summary))| books.report(summary));
         let mut files: Vec<&FileBooks> = self.files.iter().filter(|books| !books.ops.is_empty()).collect();
         files.sort_by_key(|books| {
@@ -294,7 +324,8 @@ impl Collector {
             bytes: self.bytes,
             drops: sessions.iter().map(|session| session.dropped).sum(),
             unseen: sessions.iter().map(|session| session.unseen).sum(),
-            coverage: ratio(seen, counted),
+            coverage: ratio(seen, counted + untraced),
+            untraced_bytes: untraced,
             profile: self.profile.clone(),
             outcome: self.outcome,
             span_s: self.first.map_or(0.0, |first| self.last.since(first).as_seconds()),
@@ -308,6 +339,26 @@ impl Collector {
             worst: self.worst.iter().map(|(_, event, primary)| self.worst_call(event, primary)).collect(),
             host: self.host.clone(),
         }
+    }
+
+    /// Every session, with what its children wrote taken off its count.
+    fn session_reports(&self) -> Vec<SessionReport> {
+        // A process's last image tells what it and its own children wrote in all.
+        let mut children: HashMap<u32, Vec<(Time, u64)>> = HashMap::new();
+        for images in self.by_pid.values() {
+            let last = &self.sessions[images[images.len() - 1]];
+            if let Some((end, written)) = last.end.and_then(|end| Some((end, end.wchar.process?))) {
+                let born = self.sessions[images[0]].session.started;
+                children.entry(last.session.ppid).or_default().push((born, written + end.pending));
+            }
+        }
+        let report = |books: &SessionBooks| {
+            let own = children.get(&books.session.pid).map_or(&[][..], Vec::as_slice);
+            let until = books.end.map_or(Time(u64::MAX), |end| end.at);
+            let within = own.iter().filter(|(born, _)| books.session.started <= *born && *born < until);
+            books.report(within.map(|(_, written)| written).sum())
+        };
+        self.sessions.iter().map(report).collect()
     }
 
     fn file_report(&self, books: &FileBooks) -> FileReport {
@@ -359,9 +410,25 @@ impl ModelBooks {
 }
 
 impl SessionBooks {
-    fn report(&self) -> SessionReport {
-        let wchar = self.end.and_then(|end| end.wchar).zip(self.session.wchar);
-        let wchar = wchar.map(|(end, start)| end.saturating_sub(start));
+    fn call(&mut self, event: &Event) {
+        self.calls += 1;
+        self.seen += wchar_bytes(event);
+        let tid = *self.tid.get_or_insert(event.tid);
+        self.threaded |= tid != event.tid;
+    }
+
+    /// Bytes that this image wrote, as the kernel counts them. The figure of its thread is exact as long as
+    /// there was only one; else it is that of the process, less what its `children` wrote.
+    fn counted(&self, children: u64) -> Option<u64> {
+        let (start, end) = (self.session.wchar, self.end?);
+        let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
+        let alone = grown(start.thread, end.wchar.thread).filter(|_| !self.threaded);
+        let all = || grown(start.process, end.wchar.process).map(|all| all.saturating_sub(children));
+        Some(alone.or_else(all)? + end.pending)
+    }
+
+    fn report(&self, children: u64) -> SessionReport {
+        let wchar = self.counted(children);
         SessionReport {
             pid: self.session.pid,
             program: self.session.program.clone(),

@@ -10,6 +10,7 @@ mod call;
 mod collect;
 mod drive;
 pub mod host_text;
+mod import;
 mod model;
 mod profile;
 mod record;
@@ -21,6 +22,10 @@ pub use accuracy::{
 };
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
 pub use drive::{Analysis, Mode, UnknownModel};
+pub use import::{
+    CsvImporter, CsvOptions, Fault, ImportError, ImportSummary, Importer, OpenFlags, SkipReason, Skipped,
+    StraceImporter, StraceOptions, UnknownFlag,
+};
 pub use model::{
     CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build, cawl::Cawl,
     naive::Naive,
@@ -29,7 +34,9 @@ pub use profile::{
     CallConstants, DeviceConstants, HostProfile, KernelSettings, Measured, MemoryConstants, Origin,
     PROFILE_SCHEMA, ProfileError,
 };
-pub use record::{EndKind, FileFacts, Filesystem, HostFacts, Outcome, Record, Sample, Session, SessionEnd};
+pub use record::{
+    EndKind, FileFacts, Filesystem, HostFacts, Outcome, Record, Sample, Session, SessionEnd, Wchar,
+};
 pub use report::{
     FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport, Tally,
     WorstCall,

@@ -42,12 +42,28 @@ pub struct Session {
     pub ppid: u32,
     /// When it began.
     pub started: Time,
-    /// `wchar` of /proc/PID/io at that moment, in bytes.
-    pub wchar: Option<u64>,
+    /// What the kernel had counted at that moment.
+    #[serde(default)]
+    pub wchar: Wchar,
     /// Name the program was started by.
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
+}
+
+/// Bytes written as the kernel counts them, `wchar` in /proc; None where that could not be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wchar {
+    /// Of the process; the kernel adds threads that ended, and children that were waited for.
+    pub process: Option<u64>,
+    /// Of its first thread alone.
+    pub thread: Option<u64>,
+}
+
+impl From<cawl_wire::Wchar> for Wchar {
+    fn from(wchar: cawl_wire::Wchar) -> Wchar {
+        Wchar { process: wchar.process, thread: wchar.thread }
+    }
 }
 
 /// How a session ended.
@@ -77,8 +93,12 @@ pub struct SessionEnd {
     pub at: Time,
     /// How.
     pub how: EndKind,
-    /// Last known `wchar` of /proc/PID/io, in bytes, plus what streams still held at exit.
-    pub wchar: Option<u64>,
+    /// What the kernel had counted then, or when it last could be asked.
+    #[serde(default)]
+    pub wchar: Wchar,
+    /// Bytes still in streams at exit, written after `wchar` was read.
+    #[serde(default)]
+    pub pending: u64,
     /// Events that were recorded but could not be sent.
     pub dropped: u64,
     /// Calls that passed through unrecorded.
@@ -94,6 +114,9 @@ pub struct Outcome {
     pub code: Option<i32>,
     /// Signal number, if a signal killed it.
     pub signal: Option<i32>,
+    /// Bytes that it and all children it waited for wrote, traced or not, as the kernel counts them.
+    #[serde(default)]
+    pub wchar: Option<u64>,
 }
 
 /// A file, by identity.

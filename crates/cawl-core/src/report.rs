@@ -26,8 +26,10 @@ pub struct Report {
     pub drops: u64,
     /// Calls that passed through unrecorded, as far as the tracer knows.
     pub unseen: u64,
-    /// Bytes seen over bytes the kernel counted for the same processes; None where nobody counted.
+    /// Bytes seen over bytes the kernel counted, untraced children included; None where nobody counted.
     pub coverage: Option<f64>,
+    /// Bytes written by children of the program that were not traced, as far as the kernel tells.
+    pub untraced_bytes: u64,
     /// The profile the models used.
     pub profile: ProfileUsed,
     /// How the program ended, if this was a run of one.

@@ -14,8 +14,11 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 /// Threads that can record at the same time; further ones drop and count.
 const SLOTS: usize = 2048;
-/// Events in one buffer: about 4 MiB of address space, touched only as far as the daemon lags.
-const CAPACITY: usize = 43_690;
+/// Events in one buffer: 16 MiB of address space, touched only as far as the daemon lags behind, and
+/// given back when it has caught up.
+const CAPACITY: usize = 174_762;
+/// Events whose memory is kept once touched: 1 MiB.
+const KEPT: usize = 10_922;
 /// Events in one message.
 const BATCH: usize = MAX_PAYLOAD / EVENT_LEN;
 /// Age of the oldest event, in ns, at which the next call sends what there is.
@@ -24,10 +27,12 @@ const MAX_AGE: u64 = 50_000_000;
 const BACK_OFF: u64 = 500_000;
 
 /// A buffer and its owner.
+#[repr(C)]
 pub struct Slot {
     owner: AtomicU32,
     sending: AtomicBool,
     base: AtomicPtr<u8>,
+    capacity: AtomicUsize,
     head: AtomicUsize,
     tail: AtomicUsize,
     oldest: AtomicU64,
@@ -45,6 +50,7 @@ impl Slot {
             owner: AtomicU32::new(0),
             sending: AtomicBool::new(false),
             base: AtomicPtr::new(core::ptr::null_mut()),
+            capacity: AtomicUsize::new(0),
             head: AtomicUsize::new(0),
             tail: AtomicUsize::new(0),
             oldest: AtomicU64::new(0),
@@ -60,6 +66,13 @@ impl Slot {
         let result = self.send_exclusively();
         match result {
             Sent::Whole if rewind => {
+                if self.tail.load(Relaxed) > KEPT {
+                    let base = self.base.load(Relaxed).wrapping_add(KEPT * EVENT_LEN);
+                    let length = (self.capacity.load(Relaxed) - KEPT) * EVENT_LEN;
+                    // SAFETY: the mapping's tail, whose events have all been sent; its owner, who alone
+                    // writes there, is the caller.
+                    unsafe { sys::give_back(base.cast(), length) };
+                }
                 self.head.store(0, Relaxed);
                 self.tail.store(0, Release);
             }
@@ -87,7 +100,7 @@ impl Slot {
                 return Sent::Whole;
             }
             // SAFETY: events `head..head + count` are complete (the owner stored `tail` after them) and
-            // stay as they are while `sending` is held, and `tail` never exceeds the mapping's CAPACITY.
+            // stay as they are while `sending` is held, and `tail` never exceeds the mapping's capacity.
             let batch = unsafe { core::slice::from_raw_parts(base.add(head * EVENT_LEN), count * EVENT_LEN) };
             match uplink::send(Kind::Events, batch) {
                 Sent::Whole => self.head.store(head + count, Relaxed),
@@ -102,19 +115,20 @@ impl Slot {
         if now >= self.retry_at.load(Relaxed) {
             self.send(now, true);
         }
-        if self.tail.load(Relaxed) < CAPACITY {
+        let capacity = self.capacity.load(Relaxed);
+        if self.tail.load(Relaxed) < capacity {
             return true;
         }
         if self.sending.swap(true, Acquire) {
             return false;
         }
         let (base, head) = (self.base.load(Relaxed), self.head.load(Relaxed));
-        let room = head >= CAPACITY / 4;
+        let room = head >= capacity / 4;
         if room {
             // SAFETY: both ranges lie in the mapping; `sending` is held, so nobody reads it meanwhile.
-            unsafe { core::ptr::copy(base.add(head * EVENT_LEN), base, (CAPACITY - head) * EVENT_LEN) };
+            unsafe { core::ptr::copy(base.add(head * EVENT_LEN), base, (capacity - head) * EVENT_LEN) };
             self.head.store(0, Relaxed);
-            self.tail.store(CAPACITY - head, Release);
+            self.tail.store(capacity - head, Release);
         }
         self.sending.store(false, Release);
         room
@@ -130,7 +144,7 @@ pub fn push(inside: &Inside, event: &Event) {
         return;
     };
     let now = event.end();
-    if slot.tail.load(Relaxed) >= CAPACITY && !slot.make_room(now) {
+    if slot.tail.load(Relaxed) >= slot.capacity.load(Relaxed) && !slot.make_room(now) {
         uplink::count_dropped(1);
         return;
     }
@@ -139,7 +153,7 @@ pub fn push(inside: &Inside, event: &Event) {
     if head == tail {
         slot.oldest.store(event.start, Relaxed);
     }
-    // SAFETY: `tail` is below CAPACITY, the base is a mapping of CAPACITY events, and only this thread
+    // SAFETY: `tail` is below the capacity, the base is a mapping of that many events, and only this thread
     // writes at `tail`; readers stop short of it until the store below.
     unsafe {
         let place = slot.base.load(Relaxed).add(tail * EVENT_LEN);
@@ -179,7 +193,10 @@ fn claim(thread: &Thread) -> Option<&'static Slot> {
         .find(|(_, slot)| slot.owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok())?;
     USED.fetch_max(index + 1, AcqRel);
     if slot.base.load(Relaxed).is_null() {
-        let base = sys::map(CAPACITY * EVENT_LEN);
+        // A program whose address space is limited has none to spare.
+        let capacity = if sys::limited(libc::RLIMIT_AS) { KEPT } else { CAPACITY };
+        slot.capacity.store(capacity, Relaxed);
+        let base = sys::map(capacity * EVENT_LEN);
         if base.is_null() {
             slot.owner.store(0, Release);
             return None;

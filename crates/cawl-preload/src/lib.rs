@@ -41,7 +41,7 @@ mod streams;
 mod sys;
 mod uplink;
 
-#[cfg(not(test))]
+#[cfg_attr(test, allow(dead_code))]
 mod life {
     //! Begin and end of the library in a process.
 
@@ -50,12 +50,10 @@ mod life {
     use cawl_wire::Ended;
     use core::ffi::{c_char, c_int, c_void};
 
-    #[used]
-    #[unsafe(link_section = ".init_array")]
+    #[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
     static BEGIN: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
 
-    #[used]
-    #[unsafe(link_section = ".fini_array")]
+    #[cfg_attr(not(test), used, unsafe(link_section = ".fini_array"))]
     static END: unsafe extern "C" fn() = end;
 
     unsafe extern "C" {

@@ -4,6 +4,8 @@
 //! an allocator that initialises itself) looks up the one it needs; a function that this C library does
 //! not have fails with ENOSYS, and nobody can have been linked against it.
 
+#![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
+
 use crate::guard::set_errno;
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -65,11 +67,25 @@ fn look_up(index: usize) -> *mut c_void {
     found
 }
 
+/// The C library's byte that is not zero as long as the process has had one thread only.
+static SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// True if there may be other threads.
+#[inline(always)]
+pub fn threads() -> bool {
+    let place = SINGLE_THREADED.load(Relaxed);
+    // SAFETY: null, or the address of a variable of the C library, which outlives this one.
+    place.is_null() || unsafe { place.read_volatile() } == 0
+}
+
 /// Finds every function. Only the constructor calls this: a missing one makes dlsym allocate.
 pub fn look_up_all() {
     for index in 0..NAMES.len() {
         look_up(index);
     }
+    // SAFETY: as in `look_up`.
+    let single = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE_THREADED.store(single.cast(), Relaxed);
 }
 
 reals! {
@@ -107,6 +123,7 @@ reals! {
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint
     ) -> ssize_t = -1;
+    fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t = -1;
     fn truncate(path: *const c_char, length: off_t) -> c_int = -1;
     fn ftruncate(fd: c_int, length: off_t) -> c_int = -1;
     fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int = -1;

@@ -9,8 +9,8 @@ use crate::guard::{self, Inside, UNSEEN};
 use crate::{buffer, real, record, sys, uplink};
 use cawl_wire::{Event, Op, flag};
 use core::ffi::c_int;
-use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use libc::FILE;
 
 /// Streams that can be remembered.
@@ -19,6 +19,11 @@ const SIZE: usize = 4096;
 const REACH: usize = 64;
 
 static TABLE: [AtomicPtr<FILE>; SIZE] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SIZE];
+/// For each stream: how many calls have ended (upper half), and what is pending by our own account
+/// (lower half). Needed where threads share a stream, see [`account`].
+static ACCOUNTS: [AtomicU64; SIZE] = [const { AtomicU64::new(0) }; SIZE];
+/// For each stream: calls under way.
+static UNDER_WAY: [AtomicU32; SIZE] = [const { AtomicU32::new(0) }; SIZE];
 
 unsafe extern "C" {
     static stdout: *mut FILE;
@@ -41,34 +46,38 @@ fn home(stream: *mut FILE) -> usize {
     ((stream as usize >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) % SIZE
 }
 
-fn places(stream: *mut FILE) -> impl Iterator<Item = &'static AtomicPtr<FILE>> {
+fn places(stream: *mut FILE) -> impl Iterator<Item = (usize, &'static AtomicPtr<FILE>)> {
     let home = home(stream);
-    (0..REACH).map(move |step| &TABLE[(home + step) % SIZE])
+    (0..REACH).map(move |step| (home + step) % SIZE).map(|index| (index, &TABLE[index]))
 }
 
-/// Remembers a stream that was written to.
+/// Remembers a stream that was written to; its index, if there is room for it.
 #[inline(always)]
-pub fn remember(stream: *mut FILE) {
-    if TABLE[home(stream)].load(Relaxed) != stream {
-        remember_elsewhere(stream);
-    }
+fn remember(stream: *mut FILE) -> Option<usize> {
+    let home = home(stream);
+    if TABLE[home].load(Relaxed) == stream { Some(home) } else { remember_elsewhere(stream) }
 }
 
 #[cold]
-fn remember_elsewhere(stream: *mut FILE) {
-    if places(stream).any(|place| place.load(Relaxed) == stream) {
-        return;
+fn remember_elsewhere(stream: *mut FILE) -> Option<usize> {
+    if let Some((index, _)) = places(stream).find(|(_, place)| place.load(Relaxed) == stream) {
+        return Some(index);
     }
     let null = core::ptr::null_mut();
-    let free = |place: &AtomicPtr<FILE>| place.compare_exchange(null, stream, AcqRel, Relaxed).is_ok();
-    if !places(stream).any(free) {
-        UNSEEN.fetch_add(1, Relaxed);
+    for (index, place) in places(stream) {
+        if place.compare_exchange(null, stream, AcqRel, Relaxed).is_ok() {
+            ACCOUNTS[index].store(0, Relaxed);
+            UNDER_WAY[index].store(0, Relaxed);
+            return Some(index);
+        }
     }
+    UNSEEN.fetch_add(1, Relaxed);
+    None
 }
 
 /// Forgets a stream that is about to be closed.
 pub fn forget(stream: *mut FILE) {
-    for place in places(stream) {
+    for (_, place) in places(stream) {
         let _ = place.compare_exchange(stream, core::ptr::null_mut(), AcqRel, Relaxed);
     }
 }
@@ -95,6 +104,22 @@ pub struct Before {
     pub start: u64,
     /// What was waiting then.
     pub pending: u32,
+    shared: Option<Shared>,
+}
+
+impl Before {
+    /// For a call of which no more is known.
+    pub const fn new(start: u64, pending: u32) -> Before {
+        Before { start, pending, shared: None }
+    }
+}
+
+/// What else has to be known where threads may share the stream.
+#[derive(Clone, Copy)]
+struct Shared {
+    index: usize,
+    calls: u32,
+    alone: bool,
 }
 
 /// Looks at a stream before a call.
@@ -103,9 +128,62 @@ pub struct Before {
 /// `stream` must be open.
 #[inline(always)]
 pub unsafe fn before(stream: *mut FILE) -> Before {
+    let shared = if real::threads() { enter_shared(stream) } else { None };
     // SAFETY: the caller's promise.
     let pending = unsafe { pending(stream) };
-    Before { start: sys::now(), pending }
+    Before { start: sys::now(), pending, shared }
+}
+
+/// The same, for a call after which [`after`] is not called.
+///
+/// # Safety
+/// `stream` must be open.
+pub unsafe fn peek(stream: *mut FILE) -> Before {
+    // SAFETY: the caller's promise.
+    let pending = unsafe { pending(stream) };
+    Before::new(sys::now(), pending)
+}
+
+fn leave(before: Before) {
+    if let Some(shared) = before.shared {
+        UNDER_WAY[shared.index].fetch_sub(1, AcqRel);
+    }
+}
+
+fn enter_shared(stream: *mut FILE) -> Option<Shared> {
+    let index = remember(stream)?;
+    let alone = UNDER_WAY[index].fetch_add(1, AcqRel) == 0;
+    Some(Shared { index, calls: (ACCOUNTS[index].load(Acquire) >> 32) as u32, alone })
+}
+
+/// Brings a stream's account up to date, and corrects `before` by it: what two threads saw before their
+/// calls may be the same bytes, and what one saw afterwards may be the other's.
+///
+/// A call that had the stream to itself believes what it saw, which also covers bytes that an inlined
+/// putc put there unseen. Any other call goes on from where the last one left the account. So the bytes
+/// flushed come out right in sum, if not always at the right call.
+///
+/// # Safety
+/// `stream` must be open.
+unsafe fn account(shared: Shared, stream: *mut FILE, before: u32, accepted: i64) -> (u32, u32) {
+    let place = &ACCOUNTS[shared.index];
+    let accepted = accepted.max(0) as u64;
+    let (mut start, mut end) = (before, 0);
+    for _ in 0..64 {
+        let seen = place.load(Acquire);
+        let calls = (seen >> 32) as u32;
+        start = if shared.alone && calls == shared.calls { before } else { seen as u32 };
+        // Looked at after the account was, so that no call that has ended meanwhile is left out.
+        // SAFETY: the caller's promise.
+        let after = unsafe { pending(stream) };
+        end = (u64::from(start) + accepted).min(u64::from(after)) as u32;
+        let next = u64::from(calls.wrapping_add(1)) << 32 | u64::from(end);
+        if place.compare_exchange(seen, next, AcqRel, Acquire).is_ok() {
+            break;
+        }
+    }
+    UNDER_WAY[shared.index].fetch_sub(1, AcqRel);
+    (start, end)
 }
 
 /// Records a call that gave bytes to a stream, or made it write what it had. `accepted` is negative if
@@ -116,27 +194,32 @@ pub unsafe fn before(stream: *mut FILE) -> Before {
 #[inline(always)]
 pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, accepted: i64, flags: u32) {
     let end = sys::now();
-    let Some(inside) = guard::enter_or_count() else { return };
+    let Some(inside) = guard::enter_or_count() else { return leave(before) };
     // SAFETY: the caller's promise.
     unsafe {
         let fd = real::fileno(stream);
         if fd < 0 {
-            return;
+            return leave(before);
         }
-        let Some(file) = files::known(fd) else { return };
+        let Some(file) = files::known(fd) else { return leave(before) };
         remember(stream);
         let mut event = record::event(&inside, op, before.start, end);
         record::about(&mut event, fd, file);
         event.requested = requested;
         event.returned = accepted;
         event.flags |= flags;
-        if accepted < 0 {
+        // fwrite tells a failure by accepting less than it was given.
+        let failed = accepted < 0 || op == Op::StreamWrite && (accepted as u64) < requested;
+        if failed {
             event.errno = inside.errno();
         }
         event.pending_before = before.pending;
         let counted = if op == Op::StreamWrite { accepted } else { 0 };
         describe(&mut event, stream);
-        settle(&mut event, fd, file, counted, accepted < 0);
+        if let Some(shared) = before.shared {
+            (event.pending_before, event.pending_after) = account(shared, stream, before.pending, counted);
+        }
+        settle(&mut event, fd, file, counted, failed);
         buffer::push(&inside, &event);
     }
 }
@@ -184,7 +267,12 @@ fn settle_failed(event: &mut Event, fd: c_int, file: &File) {
     event.offset = began;
     let stands = if began == cawl_wire::UNKNOWN_OFFSET { None } else { sys::position(fd) };
     let moved = stands.map_or(0, |at| at.saturating_sub(began));
-    event.pending_before = event.pending_after.saturating_add(moved as u32);
+    let accounted_for = u64::from(event.pending_after) + moved;
+    if event.returned > 0 {
+        // Of what was accepted, the C library lost the rest with its buffer.
+        event.returned = event.returned.min(accounted_for as i64);
+    }
+    event.pending_before = accounted_for.saturating_sub(event.returned.max(0) as u64) as u32;
     if let Some(at) = stands {
         file.moved_to(at);
     }

@@ -3,7 +3,8 @@
 //! The law of this module: nothing here goes through a symbol that another library could interpose, sets
 //! `errno`, or is a cancellation point. The program's own calls never come this way.
 
-use core::ffi::{c_char, c_int, c_void};
+use cawl_wire::Wchar;
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
 /// One system call. The result is the kernel's: a small negative number is `-errno`.
@@ -177,6 +178,35 @@ pub unsafe fn unmap(at: *mut c_void, length: usize) {
     unsafe { call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]) };
 }
 
+/// The soft limit on a resource.
+pub fn limit(resource: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid place for the result; a new limit is not given.
+    unsafe {
+        let place = &raw mut limit as usize;
+        call(libc::SYS_prlimit64, [0, resource as usize, 0, place, 0, 0]);
+    }
+    limit.rlim_cur
+}
+
+/// True if there is one.
+pub fn limited(resource: libc::__rlimit_resource_t) -> bool {
+    limit(resource) != libc::RLIM_INFINITY
+}
+
+/// Lets the kernel take back whole pages of a mapping; what was there reads as zero.
+///
+/// # Safety
+/// The range must lie in a mapping from [`map`], and nothing in it may be needed any more.
+pub unsafe fn give_back(at: *mut c_void, length: usize) {
+    let first = (at as usize).next_multiple_of(4096);
+    let end = (at as usize + length) & !4095;
+    if first < end {
+        // SAFETY: the caller's promise; only whole pages inside the range are touched.
+        unsafe { call(libc::SYS_madvise, [first, end - first, libc::MADV_DONTNEED as usize, 0, 0, 0]) };
+    }
+}
+
 /// Waits up to `milliseconds` for `events` on one descriptor; true if something came.
 pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
@@ -192,11 +222,15 @@ pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
     ready > 0
 }
 
-/// Bytes that this process has written so far by `wchar` of /proc/self/io, if that can be read.
-pub fn wchar() -> Option<u64> {
+/// What the kernel has counted so far of this process and of the calling thread.
+pub fn wchar() -> Wchar {
+    Wchar { process: wchar_of(c"/proc/self/io"), thread: wchar_of(c"/proc/thread-self/io") }
+}
+
+/// `wchar` of an io file of /proc, in bytes, if that can be read.
+fn wchar_of(path: &CStr) -> Option<u64> {
     let mut text = [0u8; 256];
-    let path = c"/proc/self/io";
-    // SAFETY: a constant NUL-terminated path; `text` is a valid place of the length given; the
+    // SAFETY: a NUL-terminated path; `text` is a valid place of the length given; the
     // descriptor is closed on the spot and seen by nobody.
     let length = unsafe {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;

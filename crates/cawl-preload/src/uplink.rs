@@ -6,9 +6,7 @@
 
 use crate::guard::{Inside, UNSEEN};
 use crate::{announce, buffer, env, files, sys};
-use cawl_wire::{
-    Ended, Goodbye, HEADER_LEN, Header, Hello, Kind, MAX_PAYLOAD, UNKNOWN_WCHAR, VERSION, WireError,
-};
+use cawl_wire::{Ended, Goodbye, HEADER_LEN, Header, Hello, Kind, MAX_PAYLOAD, VERSION, Wchar, WireError};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -37,7 +35,9 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 static SENT: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicU64 = AtomicU64::new(0);
-static STARTED_WCHAR: AtomicU64 = AtomicU64::new(UNKNOWN_WCHAR);
+/// What the kernel had counted then: of the process, and of its first thread.
+static STARTED_WCHAR: [AtomicU64; 2] = [const { AtomicU64::new(UNKNOWN) }; 2];
+const UNKNOWN: u64 = u64::MAX;
 /// A word that the kernel wipes in a copied process, and that a vfork child sees unwiped.
 static WITNESS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -96,7 +96,9 @@ pub fn begin() {
         }
     }
     STARTED.store(sys::now(), Relaxed);
-    STARTED_WCHAR.store(sys::wchar().unwrap_or(UNKNOWN_WCHAR), Relaxed);
+    let wchar = sys::wchar();
+    STARTED_WCHAR[0].store(wchar.process.unwrap_or(UNKNOWN), Relaxed);
+    STARTED_WCHAR[1].store(wchar.thread.unwrap_or(UNKNOWN), Relaxed);
     STATE.store(WANTED, Release);
     open();
 }
@@ -144,7 +146,7 @@ pub fn forked() {
     SENT.store(0, Relaxed);
     ANSWERED.store(false, Relaxed);
     STARTED.store(sys::now(), Relaxed);
-    STARTED_WCHAR.store(0, Relaxed);
+    STARTED_WCHAR.iter().for_each(|figure| figure.store(0, Relaxed));
     let children_too = env::settings().is_some_and(|settings| settings.only_child_of == 0);
     if STATE.load(Relaxed) != OFF {
         STATE.store(if children_too { WANTED } else { OFF }, Release);
@@ -233,14 +235,8 @@ static QUEUE_SIZE: c_int = QUEUE;
 
 /// Moves a descriptor to a high number, where programs do not look, below the limit on their count.
 pub fn out_of_the_way(fd: c_int) -> c_int {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid place for the result; a new limit is not given.
-    unsafe {
-        let place = &raw mut limit as usize;
-        sys::call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE as usize, 0, place, 0, 0]);
-    }
     // Higher numbers would make the kernel keep a larger table for this process.
-    let limit = limit.rlim_cur.min(1024) as usize;
+    let limit = sys::limit(libc::RLIMIT_NOFILE).min(1024) as usize;
     for lowest in [limit.saturating_sub(24), limit.saturating_sub(limit / 4), limit / 2] {
         if lowest <= fd as usize {
             continue;
@@ -290,6 +286,12 @@ unsafe impl Sync for Scratch {}
 /// Not on the stack, which may be the small one of a signal handler.
 static HELLO: Scratch = Scratch(UnsafeCell::new([0; 4096]));
 
+fn started_wchar() -> Wchar {
+    let [process, thread] = STARTED_WCHAR.each_ref().map(|figure| figure.load(Relaxed));
+    let known = |figure: u64| (figure != UNKNOWN).then_some(figure);
+    Wchar { process: known(process), thread: known(thread) }
+}
+
 fn hello() -> Sent {
     let Some(settings) = env::settings() else { return Sent::Broken };
     // SAFETY: only the thread that opens the session comes here.
@@ -300,7 +302,7 @@ fn hello() -> Sent {
         uid: sys::getuid(),
         run: settings.run,
         started: STARTED.load(Relaxed),
-        wchar: STARTED_WCHAR.load(Relaxed),
+        wchar: started_wchar(),
         program: settings.program(),
         arguments: settings.arguments(),
     };
@@ -440,13 +442,7 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
     if STATE.load(Relaxed) != OPEN {
         return;
     }
-    let words = Goodbye {
-        ended,
-        at: sys::now(),
-        wchar: sys::wchar().unwrap_or(UNKNOWN_WCHAR),
-        pending,
-        unseen: UNSEEN.load(Relaxed),
-    };
+    let words = Goodbye { ended, at: sys::now(), wchar: sys::wchar(), pending, unseen: UNSEEN.load(Relaxed) };
     let mut payload = [0u8; 64];
     if let Some(length) = words.encode(&mut payload)
         && send(Kind::Goodbye, &payload[..length]) == Sent::Later

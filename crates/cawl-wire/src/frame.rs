@@ -17,8 +17,32 @@ pub const HEADER_LEN: usize = 24;
 /// Longest payload, in bytes: 340 events.
 pub const MAX_PAYLOAD: usize = 340 * EVENT_LEN;
 
-/// `wchar` fields when /proc/self/io could not be read.
-pub const UNKNOWN_WCHAR: u64 = u64::MAX;
+/// Bytes written as the kernel counts them, from /proc; None where that could not be read.
+///
+/// The kernel adds the bytes of threads that ended, *and of children that were waited for*, to the figure of
+/// the process (`wait_task_zombie` in kernel/exit.c, 6.18), so that one is too high for a process with
+/// children; the thread's own figure is too low for a process with threads. Both are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wchar {
+    /// `wchar` of /proc/self/io.
+    pub process: Option<u64>,
+    /// `wchar` of /proc/thread-self/io.
+    pub thread: Option<u64>,
+}
+
+impl Wchar {
+    const UNKNOWN: u64 = u64::MAX;
+
+    fn encode(&self, writer: &mut Writer<'_>) -> Option<()> {
+        writer.u64(self.process.unwrap_or(Wchar::UNKNOWN))?;
+        writer.u64(self.thread.unwrap_or(Wchar::UNKNOWN))
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Option<Wchar> {
+        let mut figure = || reader.u64().map(|figure| (figure != Wchar::UNKNOWN).then_some(figure));
+        Some(Wchar { process: figure()?, thread: figure()? })
+    }
+}
 
 /// What a message carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +166,8 @@ pub struct Hello<'a> {
     pub run: u64,
     /// When the session began, in ns of CLOCK_MONOTONIC.
     pub started: u64,
-    /// `wchar` of /proc/self/io at that moment, in bytes, or [`UNKNOWN_WCHAR`].
-    pub wchar: u64,
+    /// What the kernel had counted at that moment.
+    pub wchar: Wchar,
     /// Name the program was started by.
     pub program: &'a [u8],
     /// Its arguments, separated by NUL bytes, possibly cut short.
@@ -159,7 +183,7 @@ impl<'a> Hello<'a> {
         writer.u32(self.uid)?;
         writer.u64(self.run)?;
         writer.u64(self.started)?;
-        writer.u64(self.wchar)?;
+        self.wchar.encode(&mut writer)?;
         writer.text(self.program)?;
         writer.text(self.arguments)?;
         Some(writer.at)
@@ -175,7 +199,7 @@ impl<'a> Hello<'a> {
                 uid: r.u32()?,
                 run: r.u64()?,
                 started: r.u64()?,
-                wchar: r.u64()?,
+                wchar: Wchar::decode(&mut r)?,
                 program: r.text()?,
                 arguments: r.text()?,
             })
@@ -252,8 +276,8 @@ pub struct Goodbye {
     pub ended: Ended,
     /// When, in ns of CLOCK_MONOTONIC.
     pub at: u64,
-    /// `wchar` of /proc/self/io at that moment, in bytes, or [`UNKNOWN_WCHAR`].
-    pub wchar: u64,
+    /// What the kernel had counted at that moment.
+    pub wchar: Wchar,
     /// Bytes still pending in streams, which the C library writes after this message.
     pub pending: u64,
     /// Calls that passed through without being recorded: signal handlers inside a hook, for instance.
@@ -266,7 +290,7 @@ impl Goodbye {
         let mut writer = Writer { out, at: 0 };
         writer.u32(self.ended as u32)?;
         writer.u64(self.at)?;
-        writer.u64(self.wchar)?;
+        self.wchar.encode(&mut writer)?;
         writer.u64(self.pending)?;
         writer.u64(self.unseen)?;
         Some(writer.at)
@@ -283,7 +307,13 @@ impl Goodbye {
                 4 => Ended::Abort,
                 _ => return None,
             };
-            Some(Goodbye { ended, at: r.u64()?, wchar: r.u64()?, pending: r.u64()?, unseen: r.u64()? })
+            Some(Goodbye {
+                ended,
+                at: r.u64()?,
+                wchar: Wchar::decode(&mut r)?,
+                pending: r.u64()?,
+                unseen: r.u64()?,
+            })
         };
         read().ok_or(WireError::Length(payload.len() as u32))
     }

@@ -23,6 +23,6 @@ mod frame;
 
 pub use event::{EVENT_LEN, Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 pub use frame::{
-    Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, UNKNOWN_WCHAR, VERSION,
+    Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, VERSION, Wchar,
     WireError,
 };

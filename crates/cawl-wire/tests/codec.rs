@@ -1,8 +1,8 @@
 //! Every message survives a round trip, and no bytes at all make the readers panic.
 
 use cawl_wire::{
-    EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, WireError,
-    flag,
+    EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar,
+    WireError, flag,
 };
 use proptest::prelude::*;
 
@@ -52,16 +52,16 @@ proptest! {
 
     #[test]
     fn text_messages_round_trip(
-        pid: u32, run: u64, wchar: u64,
+        pid: u32, run: u64, wchar in 0..u64::MAX,
         program in prop::collection::vec(any::<u8>(), 0..64),
         arguments in prop::collection::vec(any::<u8>(), 0..64),
     ) {
         let mut out = [0u8; 512];
-        let hello = Hello { pid, ppid: 2, uid: 3, run, started: 4, wchar, program: &program, arguments: &arguments };
+        let hello = Hello { pid, ppid: 2, uid: 3, run, started: 4, wchar: Wchar { process: Some(wchar), thread: None }, program: &program, arguments: &arguments };
         let len = hello.encode(&mut out).unwrap();
         prop_assert_eq!(Hello::decode(&out[..len]), Ok(hello));
         prop_assert!(Hello::decode(&out[..len - 1]).is_err());
-        let file = FileRecord { dev: run, ino: wchar, size: 1, block: 2, mode: pid, path: &program };
+        let file = FileRecord { dev: run, ino: 9, size: 1, block: 2, mode: pid, path: &program };
         let len = file.encode(&mut out).unwrap();
         prop_assert_eq!(FileRecord::decode(&out[..len]), Ok(file));
     }
@@ -83,12 +83,18 @@ fn op_codes_and_names_are_unique() {
 fn goodbye_round_trip() {
     let mut out = [0u8; 64];
     for ended in [Ended::Exit, Ended::QuickExit, Ended::Exec, Ended::Abort] {
-        let goodbye = Goodbye { ended, at: 1, wchar: 2, pending: 3, unseen: 4 };
+        let goodbye = Goodbye {
+            ended,
+            at: 1,
+            wchar: Wchar { process: Some(2), thread: Some(1) },
+            pending: 3,
+            unseen: 4,
+        };
         let len = goodbye.encode(&mut out).unwrap();
         assert_eq!(Goodbye::decode(&out[..len]), Ok(goodbye));
     }
     assert!(
-        Goodbye { ended: Ended::Exit, at: 0, wchar: 0, pending: 0, unseen: 0 }
+        Goodbye { ended: Ended::Exit, at: 0, wchar: Wchar::default(), pending: 0, unseen: 0 }
             .encode(&mut out[..8])
             .is_none()
     );

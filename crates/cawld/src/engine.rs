@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cawl_core::{
     EndKind, FileFacts, HostProfile, Nanos, Outcome, Record, Report, Sample, Session, SessionEnd, Time,
-    kernel_bytes,
+    Wchar, kernel_bytes,
 };
 use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
 use tokio::sync::{mpsc, oneshot};
@@ -41,7 +41,7 @@ pub enum Input {
     File { session: u32, file: FileFacts },
     /// A session is over. `goodbye` is missing when the process had no time for one; `wchar` is then the
     /// last figure anyone saw.
-    End { session: u32, goodbye: Option<Goodbye>, wchar: Option<u64>, dropped: u64 },
+    End { session: u32, goodbye: Option<Goodbye>, wchar: Wchar, dropped: u64 },
     /// Something a report must say about a session's run.
     Note { run: u64, note: String },
     /// The kernel's counters.
@@ -168,8 +168,7 @@ impl Engine {
         }
     }
 
-    fn end(&mut self, session: u32, goodbye: Option<Goodbye>, wchar: Option<u64>, dropped: u64) {
-        let known = |wchar: u64| (wchar != cawl_wire::UNKNOWN_WCHAR).then_some(wchar);
+    fn end(&mut self, session: u32, goodbye: Option<Goodbye>, wchar: Wchar, dropped: u64) {
         let end = match goodbye {
             Some(goodbye) => SessionEnd {
                 id: session,
@@ -180,13 +179,20 @@ impl Engine {
                     Ended::Exec => EndKind::Exec,
                     Ended::Abort => EndKind::Abort,
                 },
-                wchar: known(goodbye.wchar).map(|wchar| wchar + goodbye.pending),
+                wchar: goodbye.wchar.into(),
+                pending: goodbye.pending,
                 dropped,
                 unseen: goodbye.unseen,
             },
-            None => {
-                SessionEnd { id: session, at: host::now(), how: EndKind::Vanished, wchar, dropped, unseen: 0 }
-            }
+            None => SessionEnd {
+                id: session,
+                at: host::now(),
+                how: EndKind::Vanished,
+                wchar,
+                pending: 0,
+                dropped,
+                unseen: 0,
+            },
         };
         self.drops += dropped;
         self.each_lane(session, |lane| lane.end(end));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Read;
 
-use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, host_text};
+use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, Wchar, host_text};
 use nix::time::{ClockId, clock_gettime};
 
 /// Now, on the clock that events carry: CLOCK_MONOTONIC.
@@ -19,9 +19,10 @@ pub fn sample() -> Option<Sample> {
     host_text::vmstat(&text, now())
 }
 
-/// `wchar` of a process, in bytes, while the kernel still knows it.
-pub fn wchar(pid: u32) -> Option<u64> {
-    host_text::wchar(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+/// What the kernel has counted of a process, while it still knows it.
+pub fn wchar(pid: u32) -> Wchar {
+    let figure = |path: String| host_text::wchar(&fs::read_to_string(path).ok()?);
+    Wchar { process: figure(format!("/proc/{pid}/io")), thread: figure(format!("/proc/{pid}/task/{pid}/io")) }
 }
 
 /// True while the process runs; a zombie does not.
@@ -156,6 +157,7 @@ mod tests {
         assert!(uncalibrated_profile().check().is_ok());
         assert!(now() <= now());
         assert!(is_running(std::process::id()) && !is_running(u32::MAX));
-        assert!(wchar(std::process::id()).is_some());
+        assert!(wchar(std::process::id()).process >= wchar(std::process::id()).thread);
+        assert_eq!(wchar(u32::MAX), Wchar::default());
     }
 }

@@ -146,8 +146,15 @@ impl Lane {
         let now = host::now();
         for session in std::mem::take(&mut self.open).into_values() {
             let wchar = host::wchar(session.pid);
-            let end =
-                SessionEnd { id: session.id, at: now, how: EndKind::Running, wchar, dropped: 0, unseen: 0 };
+            let end = SessionEnd {
+                id: session.id,
+                at: now,
+                how: EndKind::Running,
+                wchar,
+                pending: 0,
+                dropped: 0,
+                unseen: 0,
+            };
             self.take(Record::End(end));
         }
         for note in notes {

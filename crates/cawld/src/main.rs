@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{HostProfile, MODELS};
@@ -11,7 +12,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Takes the events of traced programs, models the page cache in lockstep, and answers `cawl-cli status`.
 ///
-/// SIGTERM and SIGINT take what has arrived, close the trace and end with status 0.
+/// SIGTERM and SIGINT take what has arrived, close the trace and end with status 0. Exit codes: 1 when it
+/// cannot start, 2 for wrong usage. Log level: CAWLD_LOG (error, warn, info, debug).
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -30,8 +32,17 @@ struct Args {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
+async fn main() -> ExitCode {
+    match serve(Args::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cawld: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("CAWLD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();

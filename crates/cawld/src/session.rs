@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::Context;
-use cawl_core::{Bytes, FileFacts, Session, Time};
-use cawl_wire::{FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, UNKNOWN_WCHAR, WireError};
+use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
+use cawl_wire::{FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, WireError};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
@@ -65,13 +65,14 @@ async fn tracer(
     anyhow::ensure!(header.kind == Kind::Hello, "a session began without a hello");
     let hello = Hello::decode(&payload)?;
     let (pid, run) = (hello.pid, hello.run);
-    let mut wchar = (hello.wchar != UNKNOWN_WCHAR).then_some(hello.wchar);
+    let started = Wchar::from(hello.wchar);
+    let mut wchar = started;
     let session = Session {
         id,
         pid,
         ppid: hello.ppid,
         started: Time(hello.started),
-        wchar,
+        wchar: started,
         program: text(hello.program),
         arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
     };
@@ -96,7 +97,7 @@ async fn tracer(
                 let batch = std::mem::take(&mut payload);
                 engine.send(Input::Events { session: id, batch }).await?;
                 if goodbye.is_none() && shared.is_sampling_due(id) {
-                    wchar = host::wchar(pid).or(wchar);
+                    wchar = later(host::wchar(pid), wchar);
                 }
             }
             Kind::File => match FileRecord::decode(&payload) {
@@ -111,13 +112,18 @@ async fn tracer(
         }
     };
     // A process that was killed said nothing, but while nobody has reaped it the kernel still tells.
-    wchar = host::wchar(pid).or(wchar);
+    wchar = later(host::wchar(pid), wchar);
     engine.send(Input::End { session: id, goodbye, wchar, dropped }).await?;
     if let Err(error) = &ended {
         let note = format!("the session of process {pid} broke off: {error}");
         engine.send(Input::Note { run, note }).await?;
     }
     ended
+}
+
+/// The newer figures, where there are any. Of a process that ended, the kernel may tell zero or nothing.
+fn later(new: Wchar, old: Wchar) -> Wchar {
+    Wchar { process: new.process.max(old.process), thread: new.thread.max(old.thread) }
 }
 
 /// Reads a message; None at the end of the stream, also when it ends in the middle of one.

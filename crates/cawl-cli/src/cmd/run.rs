@@ -194,7 +194,10 @@ fn not_started(program: &str, error: &std::io::Error) -> u8 {
 /// Waits for the program to end and leaves it as a zombie.
 fn wait(pid: Pid) -> anyhow::Result<Outcome> {
     loop {
-        let outcome = |code, signal| Outcome { pid: pid.as_raw() as u32, code, signal };
+        let number = pid.as_raw() as u32;
+        // A zombie's count holds those of all its children that were waited for.
+        let outcome =
+            |code, signal| Outcome { pid: number, code, signal, wchar: host::wchar(number).process };
         match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
             Ok(WaitStatus::Exited(_, code)) => return Ok(outcome(Some(code), None)),
             Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(outcome(None, Some(signal as i32))),

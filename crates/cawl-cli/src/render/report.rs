@@ -77,20 +77,26 @@ fn coverage(report: &Report, terminal: bool) -> String {
         return warn(why, terminal);
     }
     let Some(coverage) = report.coverage else {
+        if report.sessions.iter().all(|session| session.wchar_bytes == Some(0)) {
+            return "nothing was written, as the kernel confirms".to_owned();
+        }
         return "unknown: nobody counted the bytes written independently".to_owned();
     };
     let seen: u64 = report.sessions.iter().map(|session| session.seen_bytes).sum();
     let counted: u64 = report.sessions.iter().filter_map(|session| session.wchar_bytes).sum();
-    let text = format!(
+    let mut text = format!(
         "{}: {} seen of {} that {} wrote",
         percent(Some(coverage)),
         Bytes(seen),
-        Bytes(counted),
+        Bytes(counted + report.untraced_bytes),
         match report.sessions.len() {
             1 => format!("{} (pid {})", report.sessions[0].program, report.sessions[0].pid),
             n => format!("{n} process images"),
         }
     );
+    if report.untraced_bytes > 0 {
+        text.push_str(&format!("; {} of it by children that were not traced", Bytes(report.untraced_bytes)));
+    }
     if (0.99..=1.01).contains(&coverage) { text } else { warn(&text, terminal) }
 }
 

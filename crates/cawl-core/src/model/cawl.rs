@@ -10,7 +10,7 @@
 //! | Eq. 3 and 4, synchronous through the cache | `sync::cached_sync_chunk`, `sync::cached_sync_cost` |
 //! | Alg. 1, `syscall_cost` | `Cawl::syscall_cost` |
 //! | Alg. 1, the cache and `background_flush` | `extents::Extents`, `flusher::Flusher::run` |
-//! | Alg. 2, `stdio_cost` | `stream::Buffer::write`, `Cawl::stdio_cost` |
+//! | Alg. 2, `stdio_cost` | `Cawl::stdio_cost`, `stream::Buffer::write` |
 //!
 //! # Where it deviates, and why
 //!
@@ -39,8 +39,10 @@
 //! As published, cleaning runs at `bw_dev`, a page already cached costs as much as a fresh one, and pages
 //! under writeback are not told from clean ones. Those are the `kernel` model's business.
 
+mod effects;
 mod extents;
 mod flusher;
+mod stdio;
 mod stream;
 mod sync;
 #[cfg(test)]
@@ -53,7 +55,7 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use self::extents::{Extents, FileId};
 use self::flusher::Flusher;
-use self::stream::{Buffer, Known, Plan, Run};
+use self::stream::{Buffer, Run};
 use self::sync::{SyncChunk, cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction};
@@ -68,8 +70,6 @@ const GRAIN_WITHOUT_EXPIRY: Nanos = Nanos::millis(100.0);
 
 /// Flags of sync_file_range that make it wait (`SYNC_FILE_RANGE_WAIT_BEFORE`, `_WAIT_AFTER`).
 const RANGE_WAITS: u32 = 1 | 4;
-/// Modes of fallocate after which the range reads as zeros (`FALLOC_FL_PUNCH_HOLE`, `_ZERO_RANGE`).
-const RANGE_DROPPED: u32 = 0x02 | 0x10;
 
 /// The paper's model.
 #[derive(Clone, Debug)]
@@ -174,19 +174,6 @@ impl Cawl {
         (parts, state)
     }
 
-    /// Alg. 2, `stdio_cost`, and what the paper says of fflush: the copy in user space, and Alg. 1 for
-    /// every system call.
-    fn stdio_cost(&mut self, at: Nanos, event: &Event, plan: Plan) -> Bill {
-        let mut bill = Bill::default();
-        bill.parts.call = self.profile.calls.stream.value;
-        bill.parts.stream = Bytes(plan.copied) / self.profile.memory.stream.value;
-        for run in plan.writes.into_iter().flatten() {
-            let (parts, state) = self.kernel_write(at + bill.parts.total(), event, run);
-            bill.add(parts, state);
-        }
-        bill
-    }
-
     /// One write system call, by the law that the descriptor's flags ask for.
     fn kernel_write(&mut self, at: Nanos, event: &Event, run: Run) -> (CostParts, CallState) {
         let file = (event.dev, event.ino);
@@ -227,60 +214,6 @@ impl Cawl {
         let busy = (bytes / self.profile.device.write.value).min(finish.saturating_sub(self.now));
         self.flusher.wait(busy);
         self.pass_to(finish);
-    }
-
-    /// What a stream call leads to. None: it is no stream call.
-    fn stream_plan(&mut self, event: &Event) -> Option<Plan> {
-        let key = (event.pid, event.fd);
-        let mut buffer = self.streams.get(&key).copied().unwrap_or_default();
-        let known = event
-            .has(flag::STREAM_KNOWN)
-            .then(|| Known { before: event.pending_before.into(), after: event.pending_after.into() });
-        let plan = match event.op {
-            Op::StreamWrite => {
-                let size = event.returned.max(0) as u64;
-                let offset = match (event.offset, buffer.pending) {
-                    (UNKNOWN_OFFSET, 0) => {
-                        let before = known.map_or(0, |known| known.before);
-                        self.cache.end_of((event.dev, event.ino)).saturating_add(before)
-                    }
-                    (UNKNOWN_OFFSET, pending) => buffer.offset.saturating_add(pending),
-                    (offset, _) => offset,
-                };
-                let capacity = match event.buffer {
-                    0 => self.profile.kernel.stream_buffer.0,
-                    reported => reported.into(),
-                };
-                match known {
-                    Some(known) => buffer.write_known(offset, size, known, capacity),
-                    None if event.has(flag::UNBUFFERED) || capacity <= 1 => {
-                        buffer.write_through(offset, size, false)
-                    }
-                    None if event.has(flag::LINE_BUFFERED) => buffer.write_through(offset, size, true),
-                    None => buffer.write(offset, size, capacity),
-                }
-            }
-            Op::StreamFlush | Op::StreamSeek | Op::StreamClose | Op::StreamExit => {
-                if known.is_some() || event.op == Op::StreamExit {
-                    if buffer.pending == 0 {
-                        buffer.offset = self.cache.end_of((event.dev, event.ino));
-                    }
-                    buffer.pending = kernel_bytes(event);
-                }
-                let flushed = buffer.flush();
-                if matches!(event.op, Op::StreamFlush | Op::StreamSeek) {
-                    buffer.pending = known.map_or(0, |known| known.after);
-                }
-                Plan { copied: 0, writes: [flushed, None, None] }
-            }
-            _ => return None,
-        };
-        if buffer.pending > 0 {
-            self.streams.insert(key, buffer);
-        } else {
-            self.streams.remove(&key);
-        }
-        Some(plan)
     }
 
     /// The bill of a call that enters the kernel and finds nothing to do.
@@ -324,57 +257,6 @@ impl Cawl {
             _ => (self.cache.remove(file, 0, u64::MAX), fixed),
         };
         self.wait_for(at, dirty, fixed)
-    }
-
-    /// Calls that cost nothing anyone asks about, but change what is dirty or buffered.
-    fn effect(&mut self, event: &Event) {
-        let file = (event.dev, event.ino);
-        if event.returned < 0 {
-            return;
-        }
-        match event.op {
-            Op::Truncate if event.offset != UNKNOWN_OFFSET => self.cancel(file, event.offset, u64::MAX),
-            Op::Unlink | Op::Rename if event.aux == 0 && event.ino != 0 => self.cancel(file, 0, u64::MAX),
-            Op::Allocate if event.aux & RANGE_DROPPED != 0 && event.offset != UNKNOWN_OFFSET => {
-                self.cancel(file, event.offset, event.offset.saturating_add(event.requested));
-            }
-            Op::Open | Op::StreamOpen => {
-                if event.has(flag::TRUNC) {
-                    self.cancel(file, 0, u64::MAX);
-                }
-                if event.op == Op::StreamOpen {
-                    self.streams.remove(&(event.pid, event.fd));
-                }
-            }
-            // The child has a copy of every buffer; an exec takes them away.
-            Op::Fork => {
-                let child = event.returned as u32;
-                let copies: Vec<_> =
-                    self.streams_of(event.pid).map(|(key, buffer)| (key.1, *buffer)).collect();
-                self.streams.extend(copies.into_iter().map(|(fd, buffer)| ((child, fd), buffer)));
-            }
-            Op::Exec => {
-                let gone: Vec<_> = self.streams_of(event.pid).map(|(key, _)| *key).collect();
-                gone.iter().for_each(|key| drop(self.streams.remove(key)));
-            }
-            Op::CopyRange if event.aux == 1 => {}
-            Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite | Op::MmapWrite => {
-                if !event.has(flag::DIRECT) && !is_synchronous(event) {
-                    let start = self.place(event);
-                    let end = start.saturating_add(kernel_bytes(event));
-                    self.ledger.dirtied += self.cache.insert(file, start, end, self.now);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn streams_of(&self, pid: u32) -> impl Iterator<Item = (&(u32, i32), &Buffer)> {
-        self.streams.range((pid, i32::MIN)..=(pid, i32::MAX))
-    }
-
-    fn cancel(&mut self, file: FileId, start: u64, end: u64) {
-        self.ledger.cancelled += self.cache.remove(file, start, end);
     }
 
     /// Where a write goes; one whose place is not known goes on from the file's last dirty byte.

@@ -231,6 +231,15 @@ hooks! {
         returned
     }
 
+    // A message may carry descriptors to another process, which then shares their positions.
+    fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> libc::ssize_t {
+        let sent = real::sendmsg(fd, message, flags);
+        if uplink::active() && sent >= 0 && (*message).msg_controllen > 0 {
+            files::share_all();
+        }
+        sent
+    }
+
     fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
         if !uplink::active() {
             return real::lseek(fd, offset, whence);

@@ -1,6 +1,6 @@
 //! The functions that the library puts in the place of the C library's.
 //!
-//! Each is declared through [`hooks!`], which says only what a definition by hand would say a hundred
+//! Each is declared through `hooks!`, which says only what a definition by hand would say a hundred
 //! times over: the exported names (several for one body), the calling convention, and that the name is
 //! not exported while the crate tests itself.
 

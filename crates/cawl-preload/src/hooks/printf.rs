@@ -37,59 +37,99 @@ macro_rules! fd_body {
 }
 
 hooks! {
-    fn vfprintf, _IO_vfprintf, cawl_vfprintf(
+    fn vfprintf, _IO_vfprintf(
         stream: *mut FILE, format: *const c_char, args: Arguments,
     ) -> c_int {
         stream_body!(real::vfprintf(stream, format, args), stream, 0)
     }
 
-    fn __vfprintf_chk, cawl_vfprintf_chk(
+    fn __vfprintf_chk(
         stream: *mut FILE, level: c_int, format: *const c_char, args: Arguments,
     ) -> c_int {
         stream_body!(real::__vfprintf_chk(stream, level, format, args), stream, 0)
     }
 
-    fn vprintf, cawl_vprintf(format: *const c_char, args: Arguments) -> c_int {
+    fn vprintf(format: *const c_char, args: Arguments) -> c_int {
         let stream = standard_output();
         stream_body!(real::vfprintf(stream, format, args), stream, 0)
     }
 
-    fn __vprintf_chk, cawl_vprintf_chk(level: c_int, format: *const c_char, args: Arguments) -> c_int {
+    fn __vprintf_chk(level: c_int, format: *const c_char, args: Arguments) -> c_int {
         let stream = standard_output();
         stream_body!(real::__vfprintf_chk(stream, level, format, args), stream, 0)
     }
 
-    fn vdprintf, cawl_vdprintf(fd: c_int, format: *const c_char, args: Arguments) -> c_int {
+    fn vdprintf(fd: c_int, format: *const c_char, args: Arguments) -> c_int {
         fd_body!(real::vdprintf(fd, format, args), fd)
     }
 
-    fn __vdprintf_chk, cawl_vdprintf_chk(
+    fn __vdprintf_chk(
         fd: c_int, level: c_int, format: *const c_char, args: Arguments,
     ) -> c_int {
         fd_body!(real::__vdprintf_chk(fd, level, format, args), fd)
     }
 
-    fn vfwprintf, cawl_vfwprintf(stream: *mut FILE, format: *const wchar_t, args: Arguments) -> c_int {
+    fn vfwprintf(stream: *mut FILE, format: *const wchar_t, args: Arguments) -> c_int {
         stream_body!(real::vfwprintf(stream, format, args), stream, flag::ESTIMATED)
     }
 
-    fn __vfwprintf_chk, cawl_vfwprintf_chk(
+    fn __vfwprintf_chk(
         stream: *mut FILE, level: c_int, format: *const wchar_t, args: Arguments,
     ) -> c_int {
         stream_body!(real::__vfwprintf_chk(stream, level, format, args), stream, flag::ESTIMATED)
     }
 
-    fn vwprintf, cawl_vwprintf(format: *const wchar_t, args: Arguments) -> c_int {
+    fn vwprintf(format: *const wchar_t, args: Arguments) -> c_int {
         let stream = standard_output();
         stream_body!(real::vfwprintf(stream, format, args), stream, flag::ESTIMATED)
     }
 
-    fn __vwprintf_chk, cawl_vwprintf_chk(
+    fn __vwprintf_chk(
         level: c_int, format: *const wchar_t, args: Arguments,
     ) -> c_int {
         let stream = standard_output();
         stream_body!(real::__vfwprintf_chk(stream, level, format, args), stream, flag::ESTIMATED)
     }
+}
+
+/// Gives the C half names for functions here. They are labels in front of a jump and not exported, as a
+/// function named for the linker would be; so no other library can come between the halves.
+macro_rules! inlets {
+    ($($label:literal => $function:path;)*) => {
+        #[cfg(not(test))]
+        mod inlets {
+            $(
+                #[cfg(target_arch = "x86_64")]
+                core::arch::global_asm!(
+                    concat!(".hidden ", $label, "\n.globl ", $label, "\n.type ", $label, ", @function\n", $label, ":"),
+                    "jmp {}",
+                    sym $function,
+                );
+                #[cfg(target_arch = "aarch64")]
+                core::arch::global_asm!(
+                    concat!(".hidden ", $label, "\n.globl ", $label, "\n.type ", $label, ", @function\n", $label, ":"),
+                    "b {}",
+                    sym $function,
+                );
+            )*
+        }
+    };
+}
+
+inlets! {
+    "cawl_vprintf" => super::vprintf;
+    "cawl_vfprintf" => super::vfprintf;
+    "cawl_vdprintf" => super::vdprintf;
+    "cawl_vwprintf" => super::vwprintf;
+    "cawl_vfwprintf" => super::vfwprintf;
+    "cawl_vprintf_chk" => super::__vprintf_chk;
+    "cawl_vfprintf_chk" => super::__vfprintf_chk;
+    "cawl_vdprintf_chk" => super::__vdprintf_chk;
+    "cawl_vwprintf_chk" => super::__vwprintf_chk;
+    "cawl_vfwprintf_chk" => super::__vfwprintf_chk;
+    "cawl_execv" => crate::hooks::spawn::execv;
+    "cawl_execvp" => crate::hooks::spawn::execvp;
+    "cawl_execve" => crate::hooks::spawn::execve;
 }
 
 /// Exports names whose definitions are in the C half. The linker would keep those to itself; a jump

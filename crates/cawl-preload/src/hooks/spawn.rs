@@ -73,15 +73,15 @@ unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) 
 }
 
 hooks! {
-    fn execve, cawl_execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
+    fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
         exec(path, argv, envp, false)
     }
 
-    fn execv, cawl_execv(path: *const c_char, argv: Strings) -> c_int {
+    fn execv(path: *const c_char, argv: Strings) -> c_int {
         exec(path, argv, environ, false)
     }
 
-    fn execvp, cawl_execvp(file: *const c_char, argv: Strings) -> c_int {
+    fn execvp(file: *const c_char, argv: Strings) -> c_int {
         exec(file, argv, environ, true)
     }
 

@@ -1,7 +1,7 @@
 //! Opening, flushing, moving and closing streams.
 
 use crate::record::did;
-use crate::streams::{self, Before, after, before, closed, closing, opened};
+use crate::streams::{self, Before, after, before, closed, closing, opened, peek};
 use crate::{files, guard, real, sys, uplink};
 use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_long};
@@ -20,7 +20,7 @@ fn holding(found: &mut [(*mut FILE, Before); AT_ONCE]) -> usize {
         if pending > 0
             && let Some(place) = found.get_mut(count)
         {
-            *place = (stream, Before { start, pending });
+            *place = (stream, Before::new(start, pending));
             count += 1;
         }
     }
@@ -29,14 +29,15 @@ fn holding(found: &mut [(*mut FILE, Before); AT_ONCE]) -> usize {
 
 /// Calls something that flushes all streams.
 fn flush_all(call: impl FnOnce() -> c_int) -> c_int {
-    let mut found = [(core::ptr::null_mut(), Before { start: 0, pending: 0 }); AT_ONCE];
+    let mut found = [(core::ptr::null_mut(), Before::new(0, 0)); AT_ONCE];
     let count = holding(&mut found);
     let start = sys::now();
     let returned = call();
     for (stream, before) in found.iter().take(count) {
         // SAFETY: the call flushes streams and frees none.
         unsafe {
-            after(Op::StreamFlush, *stream, Before { start, ..*before }, 0, i64::from(returned), 0);
+            let before = Before::new(start, before.pending);
+            after(Op::StreamFlush, *stream, before, 0, i64::from(returned), 0);
         }
     }
     returned
@@ -163,11 +164,12 @@ hooks! {
         if stream.is_null() {
             return flush_all(|| real::fflush(stream));
         }
+        if real::__fwritable(stream) == 0 {
+            return real::fflush(stream);
+        }
         let before = before(stream);
         let returned = real::fflush(stream);
-        if before.pending > 0 || real::__fwritable(stream) != 0 {
-            after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
-        }
+        after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
         returned
     }
 
@@ -178,11 +180,12 @@ hooks! {
         if stream.is_null() {
             return flush_all(|| real::fflush_unlocked(stream));
         }
+        if real::__fwritable(stream) == 0 {
+            return real::fflush_unlocked(stream);
+        }
         let before = before(stream);
         let returned = real::fflush_unlocked(stream);
-        if before.pending > 0 || real::__fwritable(stream) != 0 {
-            after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
-        }
+        after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
         returned
     }
 
@@ -190,7 +193,7 @@ hooks! {
         if !uplink::active() {
             return real::fseek(stream, offset, whence);
         }
-        let before = before(stream);
+        let before = peek(stream);
         let returned = real::fseek(stream, offset, whence);
         moved(stream, before, i64::from(returned));
         returned
@@ -200,7 +203,7 @@ hooks! {
         if !uplink::active() {
             return real::fseeko(stream, offset, whence);
         }
-        let before = before(stream);
+        let before = peek(stream);
         let returned = real::fseeko(stream, offset, whence);
         moved(stream, before, i64::from(returned));
         returned
@@ -210,7 +213,7 @@ hooks! {
         if !uplink::active() {
             return real::rewind(stream);
         }
-        let before = before(stream);
+        let before = peek(stream);
         real::rewind(stream);
         moved(stream, before, 0);
     }
@@ -221,7 +224,7 @@ hooks! {
         if !uplink::active() {
             return real::fsetpos(stream, position);
         }
-        let before = before(stream);
+        let before = peek(stream);
         let returned = real::fsetpos(stream, position);
         moved(stream, before, i64::from(returned));
         returned
@@ -232,7 +235,7 @@ hooks! {
         if !uplink::active() {
             return real::setvbuf(stream, buffer, mode, size);
         }
-        let before = before(stream);
+        let before = peek(stream);
         let returned = real::setvbuf(stream, buffer, mode, size);
         if before.pending > 0 {
             after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
@@ -244,7 +247,7 @@ hooks! {
         if !uplink::active() {
             return real::setbuffer(stream, buffer, size);
         }
-        let before = before(stream);
+        let before = peek(stream);
         real::setbuffer(stream, buffer, size);
         if before.pending > 0 {
             after(Op::StreamFlush, stream, before, 0, 0, 0);

@@ -336,7 +336,9 @@ proptest! {
         let (size, more) = if flags == flag::SYNC { (size / 10 * 10, more / 10 * 10) } else { (size, more) };
         // One synchronous law: a stream's calls begin where its buffer does, so seeks would differ.
         prop_assume!(op == Op::Write || flags == 0);
-        let model = play(&events, |model, event| drop(model.step(event)));
+        let model = play(&events, |model, event| {
+            model.step(event);
+        });
         let mut small = event(op, 0.0, 0, size);
         small.start = model.state().time.0;
         small.flags = flags;
@@ -351,7 +353,9 @@ proptest! {
         steps in 1u64..200,
         span in 1u64..3_000_000_000_000,
     ) {
-        let mut stepped = play(&events, |model, event| drop(model.step(event)));
+        let mut stepped = play(&events, |model, event| {
+            model.step(event);
+        });
         let mut jumped = stepped.clone();
         let from = stepped.state().time.0;
         for step in 1..=steps {

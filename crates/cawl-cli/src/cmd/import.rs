@@ -1,0 +1,100 @@
+//! `import`: foreign records of calls become a trace.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cawl_core::{
+    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, StraceImporter, StraceOptions,
+};
+use cawld::trace::TraceFile;
+use flate2::read::MultiGzDecoder;
+
+use crate::args::{Format, ImportArgs};
+use crate::render::progress::Progress;
+
+/// Reads the input line by line into a trace.
+pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+    let about = || format!("cannot import {}", args.input.display());
+    let progress = Progress::new("importing", std::fs::metadata(&args.input).map_or(0, |meta| meta.len()));
+    let mut input = open(&args.input, progress).with_context(about)?;
+    let mut importer: Box<dyn Importer> = match args.from {
+        Format::Csv => Box::new(CsvImporter::new(CsvOptions { flags: args.flags, ..CsvOptions::default() })),
+        Format::Strace => Box::new(StraceImporter::new(StraceOptions::default())),
+    };
+    let mut trace = TraceFile::create(&args.output)
+        .with_context(|| format!("cannot write the trace {}", args.output.display()))?;
+
+    let summary = copy(&mut *input, &mut *importer, &mut trace);
+    let failure = trace.finish();
+    let summary = summary.inspect_err(|_| {
+        // Half an import is no trace.
+        drop(std::fs::remove_file(&args.output));
+    });
+    let summary = summary.with_context(about)?;
+    if let Some(failure) = failure {
+        anyhow::bail!(failure);
+    }
+    tell(&summary, &args.output);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn copy(
+    input: &mut dyn BufRead,
+    importer: &mut dyn Importer,
+    trace: &mut TraceFile,
+) -> anyhow::Result<ImportSummary> {
+    let mut line = Vec::new();
+    let mut records: Vec<Record> = Vec::new();
+    loop {
+        line.clear();
+        if input.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        importer.line(&line, &mut records)?;
+        records.drain(..).for_each(|record| trace.push(&record));
+    }
+    let summary = importer.finish(&mut records)?;
+    records.drain(..).for_each(|record| trace.push(&record));
+    // Whoever replays the trace must learn what it lacks.
+    for skipped in summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
+        let note = format!(
+            "import: {} lines, the first of them {}: {}",
+            skipped.lines, skipped.first, skipped.reason
+        );
+        trace.push(&Record::Note(note));
+    }
+    Ok(summary)
+}
+
+/// The input, unpacked if it begins like gzip.
+fn open(path: &Path, progress: Progress) -> std::io::Result<Box<dyn BufRead>> {
+    let mut file = BufReader::with_capacity(1 << 18, progress.watch(File::open(path)?));
+    let gzipped = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    Ok(if gzipped {
+        Box::new(BufReader::with_capacity(1 << 18, Box::new(MultiGzDecoder::new(file)) as Box<dyn Read>))
+    } else {
+        Box::new(file)
+    })
+}
+
+/// A summary for people, on stderr.
+fn tell(summary: &ImportSummary, output: &Path) {
+    let ImportSummary { lines, calls, bytes, files, sessions, .. } = summary;
+    eprintln!(
+        "{calls} calls, {} to {files} files by {sessions} process images, from {lines} lines, are now in {}",
+        Bytes(*bytes),
+        output.display()
+    );
+    if summary.out_of_order > 0 {
+        eprintln!("{} calls start before the one on the line before", summary.out_of_order);
+    }
+    let colour = std::io::stderr().is_terminal();
+    for skipped in &summary.skipped {
+        let text =
+            format!("not imported: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
+        eprintln!("{}", crate::render::warn_if(&text, skipped.reason.is_loss(), colour));
+    }
+}

@@ -1,0 +1,58 @@
+//! How far a long reading has come: a line on the terminal, and nothing anywhere else.
+
+use std::io::{IsTerminal, Read, Result};
+use std::time::{Duration, Instant};
+
+/// Shows progress through an input of known size, from the second second on.
+pub struct Progress {
+    what: &'static str,
+    size: u64,
+    done: u64,
+    shown: Instant,
+    terminal: bool,
+    drawn: bool,
+}
+
+impl Progress {
+    /// Progress of `what` through `size` bytes.
+    pub fn new(what: &'static str, size: u64) -> Progress {
+        let terminal = std::io::stderr().is_terminal() && size > 0;
+        Progress { what, size, done: 0, shown: Instant::now(), terminal, drawn: false }
+    }
+
+    /// The same input, with progress shown as it is read.
+    pub fn watch<R: Read>(self, input: R) -> Watched<R> {
+        Watched { input, progress: self }
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.done += bytes as u64;
+        if self.terminal && self.shown.elapsed() >= Duration::from_secs(1) {
+            self.shown = Instant::now();
+            self.drawn = true;
+            eprint!("\r{} {:3.0} %", self.what, self.done as f64 / self.size as f64 * 100.0);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.drawn {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// An input that is being watched.
+pub struct Watched<R> {
+    input: R,
+    progress: Progress,
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.progress.add(read);
+        Ok(read)
+    }
+}

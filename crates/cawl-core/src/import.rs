@@ -1,0 +1,427 @@
+//! Importers: recorded calls in other people's formats, as records.
+//!
+//! The law: **text in, records out, and every line is accounted for.** A line becomes records, or is
+//! counted under the reason why not, or ends the import with an error that says where and what to do.
+//! An importer never reads a file and never holds the whole input: its memory grows with the number of
+//! files, processes and calls in flight, not with the number of lines.
+
+mod csv;
+mod strace;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use cawl_wire::flag;
+
+use crate::record::Record;
+
+pub use csv::{CsvImporter, CsvOptions};
+pub use strace::{StraceImporter, StraceOptions};
+
+/// Turns lines of text into records, one line at a time.
+pub trait Importer {
+    /// Takes one line, with or without its line ending, and appends the records it leads to. Whoever
+    /// calls takes them out of `out` as often as memory asks for. After an error the importer is done.
+    fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError>;
+
+    /// There are no more lines: appends the last records and says what was read.
+    fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError>;
+}
+
+/// Where an import ended before its time, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportError {
+    /// Line of the input, from 1.
+    pub line: u64,
+    /// Field within the line, from 1; 0 when the fault is the line's or the input's as a whole.
+    pub field: usize,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.field {
+            0 => write!(f, "line {}: {}", self.line, self.fault),
+            field => write!(f, "line {}, field {field}: {}", self.line, self.fault),
+        }
+    }
+}
+
+impl std::error::Error for ImportError {}
+
+/// What is wrong with an input. Every message names the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The input ends before a header.
+    #[error("there is no header; the first line must name the columns start_s,op,offset,size,duration_s")]
+    NoHeader,
+    /// A column that every csv needs is not in the header.
+    #[error("the header has no column {0}; it must name start_s,op,offset,size,duration_s in any order")]
+    MissingColumn(&'static str),
+    /// The header names columns that mean nothing here.
+    #[error("unknown columns {0}; rename or remove them (optional columns: pid, tid, path, flags)")]
+    UnknownColumns(String),
+    /// The header names a column twice.
+    #[error("column {0} is there twice; remove one")]
+    TwiceColumn(&'static str),
+    /// A row is not as long as the header.
+    #[error("the row has {found} fields where the header has {expected}; quote a field that holds a comma")]
+    FieldCount {
+        /// Fields in the row.
+        found: usize,
+        /// Fields in the header.
+        expected: usize,
+    },
+    /// The operation has no meaning.
+    #[error(
+        "operation \"{0}\" is not known; use open, write, pwrite, fwrite, fflush, fclose, lseek, fsync, \
+         fdatasync, close, read, truncate or unlink"
+    )]
+    Operation(String),
+    /// Not a whole number, or too large.
+    #[error("{column} is \"{found}\", not a whole number from 0 to {most}; write it in digits without unit")]
+    Number {
+        /// The column.
+        column: &'static str,
+        /// What stands there.
+        found: String,
+        /// Largest value that fits.
+        most: u64,
+    },
+    /// The operation cannot be imported without this field.
+    #[error("{column} is empty, but a {op} needs it; fill it in")]
+    Empty {
+        /// The column.
+        column: &'static str,
+        /// The operation.
+        op: &'static str,
+    },
+    /// Not a time.
+    #[error("{column} is \"{found}\", not a decimal number of seconds; write it as 12.000345678")]
+    Seconds {
+        /// The column.
+        column: &'static str,
+        /// What stands there.
+        found: String,
+    },
+    /// A time before zero.
+    #[error("{column} is \"{found}\", but times are not negative; add a constant to all starts")]
+    Negative {
+        /// The column.
+        column: &'static str,
+        /// What stands there.
+        found: String,
+    },
+    /// A time over the range of 584 years.
+    #[error("{column} is \"{found}\", over 584 years; subtract a constant from all starts")]
+    Late {
+        /// The column.
+        column: &'static str,
+        /// What stands there.
+        found: String,
+    },
+    /// An open flag that is not known.
+    #[error(transparent)]
+    Flag(UnknownFlag),
+    /// A quoted field has no end.
+    #[error("a quoted field that begins here does not end within 64 KiB; close or double the quote")]
+    Quote,
+    /// Nothing in the input looks like strace output.
+    #[error(
+        "none of {0} lines is a call with a time; record with strace -f -ttt -T -y -o FILE, and give that FILE"
+    )]
+    NotStrace(u64),
+}
+
+/// A name that is no open flag.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("flag \"{0}\" is not known; use O_SYNC, O_DSYNC, O_DIRECT, O_APPEND, O_TRUNC or an access mode")]
+pub struct UnknownFlag(pub String);
+
+/// Flags of an open-file description as a person writes them: `O_SYNC,O_DIRECT`; `|` and `+` separate
+/// as well as commas do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFlags {
+    /// Bits of [`flag`].
+    pub bits: u32,
+}
+
+impl FromStr for OpenFlags {
+    type Err = UnknownFlag;
+
+    fn from_str(text: &str) -> Result<OpenFlags, UnknownFlag> {
+        let mut bits = 0;
+        for name in text.split(['|', ',', '+']).map(str::trim).filter(|name| !name.is_empty()) {
+            bits |= match name {
+                "O_CREAT" | "O_EXCL" | "O_CLOEXEC" | "O_LARGEFILE" | "O_NOATIME" | "O_NOCTTY"
+                | "O_NOFOLLOW" | "O_NONBLOCK" => 0,
+                _ => open_flag(name).ok_or_else(|| UnknownFlag(shown(name.as_bytes())))?,
+            };
+        }
+        Ok(OpenFlags { bits })
+    }
+}
+
+/// What the name of an open flag means for an event; None if it means nothing.
+fn open_flag(name: &str) -> Option<u32> {
+    Some(match name {
+        "O_RDONLY" => 0,
+        "O_WRONLY" | "O_RDWR" => flag::WRITABLE,
+        "O_APPEND" => flag::APPEND,
+        "O_SYNC" => flag::SYNC,
+        "O_DSYNC" => flag::DSYNC,
+        "O_DIRECT" => flag::DIRECT,
+        "O_TRUNC" => flag::TRUNC,
+        "O_TMPFILE" => flag::TMPFILE,
+        _ => return None,
+    })
+}
+
+/// What an import came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportSummary {
+    /// Lines read.
+    pub lines: u64,
+    /// Calls imported: events among the records.
+    pub calls: u64,
+    /// Bytes that those calls handed to the kernel or to a stream, in bytes.
+    pub bytes: u64,
+    /// Files met by those calls.
+    pub files: u64,
+    /// Process images.
+    pub sessions: u64,
+    /// Calls that start before the one on the line before, which the models take as it is.
+    pub out_of_order: u64,
+    /// Wall-clock time of the records' time 0, in ns since 1970-01-01 UTC, where the input tells.
+    pub epoch: Option<u64>,
+    /// Lines that did not become a call, by reason.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Lines that did not become a call for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Why.
+    pub reason: SkipReason,
+    /// How many.
+    pub lines: u64,
+    /// The first of them, from 1.
+    pub first: u64,
+}
+
+/// Why a line did not become a call.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SkipReason {
+    /// The line could not be read: it was cut off, or the program's own output got in between.
+    Unreadable,
+    /// The line has no time in front; strace was run without -ttt.
+    Timeless,
+    /// The line does not say which of several processes it is about; strace was run with neither -f nor -o.
+    Anonymous,
+    /// The rest of a call whose beginning is not there.
+    Headless,
+    /// A call without result: the process was killed in it, or it is begun anew after a signal.
+    Endless,
+    /// A call without duration, taken as 0; strace was run without -T. It was imported all the same.
+    Durationless,
+    /// A call that can write, which no importer knows: what it wrote is missing from the trace.
+    Unmodelled(String),
+    /// A call that failed before it had any effect on a file.
+    Failed,
+    /// A call that only looks, on a descriptor that is only for reading.
+    ReadOnly,
+    /// A call that has nothing to do with files.
+    Other(String),
+}
+
+impl SkipReason {
+    /// True when the trace lacks something because of it.
+    pub const fn is_loss(&self) -> bool {
+        !matches!(self, SkipReason::Failed | SkipReason::ReadOnly | SkipReason::Other(_))
+    }
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SkipReason::Unreadable => f.write_str("not readable as strace output"),
+            SkipReason::Timeless => f.write_str("without time (record with -ttt)"),
+            SkipReason::Anonymous => f.write_str("without process id while several run (record with -f -o)"),
+            SkipReason::Headless => f.write_str("resumed calls without beginning"),
+            SkipReason::Endless => f.write_str("calls without result"),
+            SkipReason::Durationless => f.write_str("calls without duration, taken as 0 (record with -T)"),
+            SkipReason::Unmodelled(name) => write!(f, "{name}: can write, but is not imported"),
+            SkipReason::Failed => f.write_str("failed calls without effect"),
+            SkipReason::ReadOnly => f.write_str("calls that only read"),
+            SkipReason::Other(name) => write!(f, "{name}: not about files"),
+        }
+    }
+}
+
+/// Counts lines by reason.
+#[derive(Debug, Default)]
+struct SkipCounts {
+    reasons: BTreeMap<SkipReason, (u64, u64)>,
+    others: BTreeMap<String, (u64, u64)>,
+}
+
+impl SkipCounts {
+    /// Names of calls kept apart; only noise that looks like calls has more.
+    const MOST_NAMES: usize = 1000;
+
+    fn count(&mut self, reason: SkipReason, line: u64) {
+        self.reasons.entry(reason).or_insert((0, line)).0 += 1;
+    }
+
+    /// A call that has nothing to do with files; most lines are of this kind.
+    fn count_other(&mut self, name: &str, line: u64) {
+        if let Some((lines, _)) = self.others.get_mut(name) {
+            *lines += 1;
+            return;
+        }
+        let name = if self.others.len() < SkipCounts::MOST_NAMES { name } else { "further calls" };
+        self.others.entry(name.to_owned()).or_insert((0, line)).0 += 1;
+    }
+
+    /// All of them, losses first.
+    fn list(&self) -> Vec<Skipped> {
+        let others = self.others.iter().map(|(name, &count)| (SkipReason::Other(name.clone()), count));
+        let reasons = self.reasons.iter().map(|(reason, &count)| (reason.clone(), count));
+        let list = reasons.chain(others);
+        list.map(|(reason, (lines, first))| Skipped { reason, lines, first }).collect()
+    }
+}
+
+/// What kept a text from being a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SecondsFault {
+    Malformed,
+    Negative,
+    Late,
+}
+
+/// Decimal seconds as nanoseconds, exact: the tenth decimal rounds, and no float comes between.
+/// Exponents (`1e-05`) are understood.
+fn nanoseconds(text: &[u8]) -> Result<u64, SecondsFault> {
+    let text = text.trim_ascii();
+    let (negative, digits) = match text.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        Some((b'+', rest)) => (false, rest),
+        _ => (false, text),
+    };
+    let (mantissa, exponent) = match digits.iter().position(|b| matches!(b, b'e' | b'E')) {
+        Some(at) => (&digits[..at], parse_exponent(&digits[at + 1..])?),
+        None => (digits, 0),
+    };
+    let point = mantissa.iter().position(|&b| b == b'.');
+    let whole = &mantissa[..point.unwrap_or(mantissa.len())];
+    let fraction = point.map_or(&[][..], |at| &mantissa[at + 1..]);
+    if whole.len() + fraction.len() == 0 || !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
+        return Err(SecondsFault::Malformed);
+    }
+    // Decimal places of the mantissa that make whole nanoseconds; the next one rounds.
+    let places = (whole.len() as i64 + 9).saturating_add(exponent);
+    let mut places = places.max(-1);
+    let mut ns: u64 = 0;
+    let mut digits = whole.iter().chain(fraction);
+    while places > 0 {
+        let digit = match digits.next() {
+            Some(digit) => u64::from(digit - b'0'),
+            None if ns == 0 => break,
+            None => 0,
+        };
+        ns = ns.checked_mul(10).and_then(|ns| ns.checked_add(digit)).ok_or(SecondsFault::Late)?;
+        places -= 1;
+    }
+    if places == 0 && digits.next().is_some_and(|&digit| digit >= b'5') {
+        ns = ns.checked_add(1).ok_or(SecondsFault::Late)?;
+    }
+    if negative && ns > 0 { Err(SecondsFault::Negative) } else { Ok(ns) }
+}
+
+/// A decimal exponent, with a sign or without; far out of range is kept at the edge of it.
+fn parse_exponent(text: &[u8]) -> Result<i64, SecondsFault> {
+    let (sign, digits) = match text.split_first() {
+        Some((b'-', rest)) => (-1, rest),
+        Some((b'+', rest)) => (1, rest),
+        _ => (1, text),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(SecondsFault::Malformed);
+    }
+    let value =
+        digits.iter().fold(0i64, |value, digit| (value * 10 + i64::from(digit - b'0')).min(1_000_000));
+    Ok(sign * value)
+}
+
+/// A whole number in decimal digits; None for anything else and what does not fit.
+fn whole_number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0u64, |value, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// A piece of the input for a message: at most 40 characters.
+fn shown(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_exact_to_the_nanosecond() {
+        let ok = |text: &str| nanoseconds(text.as_bytes()).unwrap();
+        assert_eq!(ok("0.300244343"), 300_244_343);
+        assert_eq!(ok("1795229126.962839"), 1_795_229_126_962_839_000);
+        assert_eq!(ok("0.30024434300000003"), 300_244_343);
+        assert_eq!(ok("0.0000000005"), 1);
+        assert_eq!(ok("0.00000000049999"), 0);
+        assert_eq!(ok("9.9999999999"), 10_000_000_000);
+        assert_eq!(ok("1e-05"), 10_000);
+        assert_eq!(ok("1.5E+2"), 150_000_000_000);
+        assert_eq!(ok("1234e-12"), 1);
+        assert_eq!(ok("5e-10"), 1);
+        assert_eq!(ok("9e-11"), 0);
+        assert_eq!(ok("9e-1000000000000"), 0);
+        assert_eq!(ok("0e99"), 0);
+        assert_eq!(ok(".5"), 500_000_000);
+        assert_eq!(ok("7."), 7_000_000_000);
+        assert_eq!(ok("-0.0"), 0);
+        assert_eq!(ok(" 3 "), 3_000_000_000);
+        assert_eq!(ok("18446744073.709551615"), u64::MAX);
+    }
+
+    #[test]
+    fn what_is_not_a_time_is_refused() {
+        for text in ["", ".", "x", "1.2.3", "1e", "1e+", "0x10", "nan", "inf", "1 2", "--1"] {
+            assert_eq!(nanoseconds(text.as_bytes()), Err(SecondsFault::Malformed), "{text}");
+        }
+        assert_eq!(nanoseconds(b"-0.000000001"), Err(SecondsFault::Negative));
+        assert_eq!(nanoseconds(b"18446744073.709551616"), Err(SecondsFault::Late));
+        assert_eq!(nanoseconds(b"18446744073.7095516159"), Err(SecondsFault::Late));
+        assert_eq!(nanoseconds(b"1e99"), Err(SecondsFault::Late));
+    }
+
+    #[test]
+    fn flags_by_name() {
+        let flags: OpenFlags = "O_SYNC, O_DIRECT|O_APPEND+O_CREAT".parse().unwrap();
+        assert_eq!(flags.bits, flag::SYNC | flag::DIRECT | flag::APPEND);
+        assert_eq!("".parse(), Ok(OpenFlags::default()));
+        assert_eq!("O_SNYC".parse::<OpenFlags>(), Err(UnknownFlag("O_SNYC".into())));
+    }
+}

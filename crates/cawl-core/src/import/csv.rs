@@ -1,0 +1,477 @@
+//! Calls from a table: a header, then one call a row.
+//!
+//! The law: **a row means exactly what it says, or the import ends.** A table is made by a program, and a
+//! row that makes no sense means that the program and cawl disagree about every row.
+
+use std::collections::{HashMap, HashSet};
+
+use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
+
+use super::{
+    Fault, ImportError, ImportSummary, Importer, OpenFlags, SecondsFault, nanoseconds, shown, whole_number,
+};
+use crate::record::{EndKind, FileFacts, Record, Session, SessionEnd, Wchar};
+use crate::units::{Bytes, Time};
+
+/// Longest row, in bytes; only a quote that is never closed makes a longer one.
+const LONGEST_ROW: usize = 64 << 10;
+
+/// What a table leaves open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsvOptions {
+    /// Flags that every file is open with, besides those in the row.
+    pub flags: OpenFlags,
+    /// The file that rows without a path are about.
+    pub path: String,
+    /// Process and thread of rows that do not name theirs.
+    pub pid: u32,
+    /// Device number (`st_dev`) given to all files.
+    pub dev: u64,
+    /// Program name given to all sessions.
+    pub program: String,
+}
+
+impl Default for CsvOptions {
+    fn default() -> CsvOptions {
+        CsvOptions {
+            flags: OpenFlags::default(),
+            path: "file".to_owned(),
+            pid: 1,
+            dev: 0,
+            program: "csv".to_owned(),
+        }
+    }
+}
+
+/// The columns by name; a column's number is its place in this list.
+const COLUMNS: [&str; 9] = ["start_s", "op", "offset", "size", "duration_s", "pid", "tid", "path", "flags"];
+/// The first so many columns must be there.
+const REQUIRED: usize = 5;
+const START: usize = 0;
+const OP: usize = 1;
+const OFFSET: usize = 2;
+const SIZE: usize = 3;
+const DURATION: usize = 4;
+const PID: usize = 5;
+const TID: usize = 6;
+const PATH: usize = 7;
+const FLAGS: usize = 8;
+
+/// Which field of a row holds which column.
+#[derive(Clone, Copy, Debug, Default)]
+struct Layout {
+    fields: usize,
+    place: [Option<usize>; COLUMNS.len()],
+}
+
+impl Layout {
+    fn from_header(row: &Row<'_>) -> Result<Layout, (usize, Fault)> {
+        let mut layout = Layout { fields: row.len(), ..Layout::default() };
+        let mut unknown: Vec<String> = Vec::new();
+        let mut first_unknown = 0;
+        for at in 0..row.len() {
+            let name = row.field(at).trim_ascii();
+            match COLUMNS.iter().position(|column| column.as_bytes() == name) {
+                Some(column) if layout.place[column].is_some() => {
+                    return Err((at + 1, Fault::TwiceColumn(COLUMNS[column])));
+                }
+                Some(column) => layout.place[column] = Some(at),
+                None => {
+                    first_unknown = if unknown.is_empty() { at + 1 } else { first_unknown };
+                    unknown.push(format!("\"{}\"", shown(name)));
+                }
+            }
+        }
+        if !unknown.is_empty() {
+            return Err((first_unknown, Fault::UnknownColumns(unknown.join(", "))));
+        }
+        for (column, name) in COLUMNS.iter().enumerate().take(REQUIRED) {
+            if layout.place[column].is_none() {
+                return Err((0, Fault::MissingColumn(name)));
+            }
+        }
+        Ok(layout)
+    }
+}
+
+/// The fields of one row.
+struct Row<'a> {
+    bytes: &'a [u8],
+    ends: &'a [usize],
+}
+
+impl<'a> Row<'a> {
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn field(&self, at: usize) -> &'a [u8] {
+        let from = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.bytes[from..self.ends[at]]
+    }
+}
+
+/// What a process has done so far.
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    last_end: u64,
+    descriptors: i32,
+}
+
+/// A file as one process has it open.
+#[derive(Debug)]
+struct Handle {
+    ino: u64,
+    fd: i32,
+    position: u64,
+}
+
+/// Reads tables with the header `start_s,op,offset,size,duration_s` in any order of columns, and
+/// optionally `pid`, `tid`, `path` and `flags`.
+///
+/// Times are seconds, kept as they are; offsets and sizes are bytes. Every path is a regular file of its
+/// own, numbered in the order of appearance; an open after an unlink makes a new one.
+/// Stream calls (`fwrite`) come without their buffer's figures, which the models then simulate.
+pub struct CsvImporter {
+    options: CsvOptions,
+    reader: csv_core::Reader,
+    layout: Option<Layout>,
+    /// The row being read: bytes of its fields, and where each ends.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    bytes_used: usize,
+    ends_used: usize,
+    lines: u64,
+    row_began: u64,
+    state: State,
+}
+
+/// What rows have led to.
+#[derive(Debug, Default)]
+struct State {
+    processes: Vec<Process>,
+    by_pid: HashMap<u32, usize>,
+    last_process: usize,
+    /// Identities by path; the last one used stands apart because most rows are about it.
+    files: HashMap<Box<[u8]>, u64>,
+    last_path: Vec<u8>,
+    last_ino: u64,
+    /// Files without a name: the next open of that name makes another.
+    unlinked: HashSet<u64>,
+    met: u64,
+    handles: HashMap<(u32, u64), Handle>,
+    last_start: u64,
+    summary: ImportSummary,
+}
+
+impl CsvImporter {
+    /// An importer at the start of its input.
+    pub fn new(options: CsvOptions) -> CsvImporter {
+        CsvImporter {
+            options,
+            reader: csv_core::Reader::new(),
+            layout: None,
+            bytes: vec![0; 1024],
+            ends: vec![0; 16],
+            bytes_used: 0,
+            ends_used: 0,
+            lines: 0,
+            row_began: 0,
+            state: State::default(),
+        }
+    }
+
+    fn error(&self, field: usize, fault: Fault) -> ImportError {
+        ImportError { line: self.row_began, field, fault }
+    }
+
+    /// Feeds the tokenizer; a row may need several lines when a quoted path holds a line break.
+    fn feed(&mut self, mut input: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
+        // Without input the tokenizer would take the table for ended.
+        while !input.is_empty() {
+            if self.bytes_used == self.bytes.len() || self.ends_used == self.ends.len() {
+                if self.bytes_used >= LONGEST_ROW || self.ends_used >= LONGEST_ROW {
+                    return Err(self.error(0, Fault::Quote));
+                }
+                self.bytes.resize(self.bytes.len() * 2, 0);
+                self.ends.resize(self.ends.len() * 2, 0);
+            }
+            let (result, read, wrote, ended) = self.reader.read_record(
+                input,
+                &mut self.bytes[self.bytes_used..],
+                &mut self.ends[self.ends_used..],
+            );
+            input = &input[read..];
+            self.bytes_used += wrote;
+            self.ends_used += ended;
+            if matches!(result, csv_core::ReadRecordResult::Record) {
+                self.row(out)?;
+                (self.bytes_used, self.ends_used) = (0, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// A whole row has been read: the header or a call.
+    fn row(&mut self, out: &mut Vec<Record>) -> Result<(), ImportError> {
+        let row = Row { bytes: &self.bytes[..self.bytes_used], ends: &self.ends[..self.ends_used] };
+        let Some(layout) = &self.layout else {
+            match Layout::from_header(&row) {
+                Ok(layout) => self.layout = Some(layout),
+                Err((field, fault)) => return Err(self.error(field, fault)),
+            }
+            return Ok(());
+        };
+        self.state.row(&self.options, layout, &row, out).map_err(|(column, fault)| {
+            let field = column.and_then(|column| layout.place[column]);
+            self.error(field.map_or(0, |at| at + 1), fault)
+        })
+    }
+
+    /// True while a quoted field is open: the next line continues the row.
+    fn within_row(&self) -> bool {
+        self.bytes_used > 0 || self.ends_used > 0
+    }
+}
+
+impl Importer for CsvImporter {
+    fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
+        self.lines += 1;
+        if !self.within_row() {
+            self.row_began = self.lines;
+        }
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let line = if self.lines == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
+        if line.trim_ascii().is_empty() && !self.within_row() {
+            return Ok(());
+        }
+        self.feed(line, out)?;
+        self.feed(b"\n", out)
+    }
+
+    fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
+        if self.within_row() {
+            return Err(self.error(0, Fault::Quote));
+        }
+        if self.layout.is_none() {
+            return Err(ImportError { line: self.lines, field: 0, fault: Fault::NoHeader });
+        }
+        for (id, process) in (1..).zip(&self.state.processes) {
+            out.push(Record::End(SessionEnd {
+                id,
+                at: Time(process.last_end),
+                how: EndKind::Exit,
+                wchar: Wchar::default(),
+                pending: 0,
+                dropped: 0,
+                unseen: 0,
+            }));
+        }
+        let mut summary = std::mem::take(&mut self.state.summary);
+        summary.lines = self.lines;
+        if summary.out_of_order > 0 {
+            let count = summary.out_of_order;
+            out.push(Record::Note(format!("{count} imported calls start before the call in the row above")));
+        }
+        Ok(summary)
+    }
+}
+
+/// A fault and the column it is in.
+type RowFault = (Option<usize>, Fault);
+
+impl State {
+    fn row(
+        &mut self,
+        options: &CsvOptions,
+        layout: &Layout,
+        row: &Row<'_>,
+        out: &mut Vec<Record>,
+    ) -> Result<(), RowFault> {
+        if row.len() != layout.fields {
+            return Err((None, Fault::FieldCount { found: row.len(), expected: layout.fields }));
+        }
+        let text = |column: usize| layout.place[column].map_or(&[][..], |at| row.field(at).trim_ascii());
+        let start = seconds(START, text(START))?;
+        let duration = seconds(DURATION, text(DURATION))?;
+        let op = operation(text(OP)).ok_or_else(|| (Some(OP), Fault::Operation(shown(text(OP)))))?;
+        let offset = number(OFFSET, text(OFFSET), u64::MAX - 1)?;
+        let size = number(SIZE, text(SIZE), i64::MAX as u64)?;
+        let pid = number(PID, text(PID), u32::MAX.into())?.map_or(options.pid, |pid| pid as u32);
+        let tid = number(TID, text(TID), u32::MAX.into())?.map_or(pid, |tid| tid as u32);
+        let mut flags = options.flags.bits | flag::WRITABLE;
+        if !text(FLAGS).is_empty() {
+            let named = String::from_utf8_lossy(text(FLAGS));
+            flags |= named.parse::<OpenFlags>().map_err(|unknown| (Some(FLAGS), Fault::Flag(unknown)))?.bits;
+        }
+        if start.checked_add(duration).is_none() {
+            let found = shown(text(DURATION));
+            return Err((Some(DURATION), Fault::Late { column: COLUMNS[DURATION], found }));
+        }
+
+        // All that can fail has been read, except for fields that only some operations need.
+        let need = |column: usize, value: Option<u64>| {
+            value.ok_or((Some(column), Fault::Empty { column: COLUMNS[column], op: op.name() }))
+        };
+        let size = match op {
+            Op::Write | Op::Pwrite | Op::StreamWrite | Op::Read => need(SIZE, size)?,
+            _ => size.unwrap_or(0),
+        };
+        if matches!(op, Op::Pwrite | Op::Seek) {
+            need(OFFSET, offset)?;
+        }
+        if op == Op::Truncate && offset.is_none() && text(SIZE).is_empty() {
+            need(OFFSET, offset)?;
+        }
+
+        self.enter_process(options, pid, start, out);
+        // A path keeps its spaces: only the other fields are trimmed.
+        let path = layout.place[PATH].map(|at| row.field(at)).filter(|path| !path.is_empty());
+        let path = path.unwrap_or(options.path.as_bytes());
+        self.enter_file(options, path, op == Op::Open, out);
+        let ino = self.last_ino;
+        let process = &mut self.processes[self.last_process];
+        let handle = self.handles.entry((pid, ino)).or_insert_with(|| {
+            let fd = 3 + process.descriptors;
+            process.descriptors = process.descriptors.saturating_add(1);
+            Handle { ino, fd, position: 0 }
+        });
+
+        let mut event = Event::new(op);
+        (event.start, event.duration) = (start, duration);
+        (event.pid, event.tid) = (pid, tid);
+        (event.dev, event.ino, event.kind) = (options.dev, handle.ino, FileKind::Regular);
+        (event.fd, event.flags) = (handle.fd, flags & !flag::TRUNC);
+        match op {
+            Op::Write | Op::StreamWrite | Op::Read => {
+                event.offset = offset.unwrap_or(handle.position);
+                (event.requested, event.returned) = (size, size as i64);
+                handle.position = event.offset.saturating_add(size);
+            }
+            Op::Pwrite => {
+                event.offset = offset.unwrap_or(UNKNOWN_OFFSET);
+                (event.requested, event.returned) = (size, size as i64);
+            }
+            Op::Seek => {
+                event.offset = offset.unwrap_or(0);
+                event.returned = event.offset.min(i64::MAX as u64) as i64;
+                handle.position = event.offset;
+            }
+            Op::Truncate => event.offset = offset.unwrap_or(size),
+            Op::Open => {
+                (event.requested, event.returned) = (size, i64::from(handle.fd));
+                event.flags = flags;
+                handle.position = 0;
+            }
+            _ => {}
+        }
+        if op == Op::Unlink {
+            event.fd = -1;
+            self.unlinked.insert(ino);
+        }
+        process.last_end = process.last_end.max(event.end());
+        self.summary.out_of_order += u64::from(start < self.last_start);
+        self.last_start = start;
+        self.summary.calls += 1;
+        if matches!(op, Op::Write | Op::Pwrite | Op::StreamWrite) {
+            self.summary.bytes = self.summary.bytes.saturating_add(size);
+        }
+        out.push(Record::Event(event));
+        Ok(())
+    }
+
+    /// Makes the process the current one, with a session before its first call.
+    fn enter_process(&mut self, options: &CsvOptions, pid: u32, start: u64, out: &mut Vec<Record>) {
+        if self.processes.get(self.last_process).is_some_and(|process| process.pid == pid) {
+            return;
+        }
+        self.last_process = *self.by_pid.entry(pid).or_insert_with(|| {
+            self.processes.push(Process { pid, last_end: start, descriptors: 0 });
+            self.summary.sessions += 1;
+            out.push(Record::Session(Session {
+                id: self.processes.len() as u32,
+                pid,
+                started: Time(start),
+                program: options.program.clone(),
+                ..Session::default()
+            }));
+            self.processes.len() - 1
+        });
+    }
+
+    /// Makes the file the current one, with its facts before its first call.
+    fn enter_file(&mut self, options: &CsvOptions, path: &[u8], open: bool, out: &mut Vec<Record>) {
+        if open && self.files.get(path).is_some_and(|ino| self.unlinked.remove(ino)) {
+            self.files.remove(path);
+            self.last_ino = 0;
+        }
+        if self.last_ino != 0 && self.last_path == path {
+            return;
+        }
+        self.last_path.clear();
+        self.last_path.extend_from_slice(path);
+        if let Some(&ino) = self.files.get(path) {
+            self.last_ino = ino;
+            return;
+        }
+        self.met += 1;
+        self.summary.files += 1;
+        self.last_ino = self.met;
+        self.files.insert(path.into(), self.met);
+        out.push(Record::File(FileFacts {
+            dev: options.dev,
+            ino: self.met,
+            size: Bytes::ZERO,
+            block: 4096,
+            mode: 0o100_644,
+            path: String::from_utf8_lossy(path).into_owned(),
+        }));
+    }
+}
+
+fn operation(name: &[u8]) -> Option<Op> {
+    Some(match name {
+        b"write" => Op::Write,
+        b"fwrite" => Op::StreamWrite,
+        b"pwrite" => Op::Pwrite,
+        b"read" => Op::Read,
+        b"open" => Op::Open,
+        b"close" => Op::Close,
+        b"lseek" => Op::Seek,
+        b"fsync" => Op::Fsync,
+        b"fdatasync" => Op::Fdatasync,
+        b"fflush" => Op::StreamFlush,
+        b"fclose" => Op::StreamClose,
+        b"truncate" => Op::Truncate,
+        b"unlink" => Op::Unlink,
+        _ => return None,
+    })
+}
+
+fn seconds(column: usize, text: &[u8]) -> Result<u64, RowFault> {
+    nanoseconds(text).map_err(|fault| {
+        let (name, found) = (COLUMNS[column], shown(text));
+        let fault = match fault {
+            SecondsFault::Malformed => Fault::Seconds { column: name, found },
+            SecondsFault::Negative => Fault::Negative { column: name, found },
+            SecondsFault::Late => Fault::Late { column: name, found },
+        };
+        (Some(column), fault)
+    })
+}
+
+/// An empty field is None.
+fn number(column: usize, text: &[u8], most: u64) -> Result<Option<u64>, RowFault> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match whole_number(text) {
+        Some(value) if value <= most => Ok(Some(value)),
+        _ => Err((Some(column), Fault::Number { column: COLUMNS[column], found: shown(text), most })),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use super::*;
+
+const HEADER: &str = "start_s,op,offset,size,duration_s\n";
+
+fn import(options: CsvOptions, text: &str) -> Result<(Vec<Record>, ImportSummary), ImportError> {
+    let mut importer = CsvImporter::new(options);
+    let mut out = Vec::new();
+    for line in text.split_inclusive('\n') {
+        importer.line(line.as_bytes(), &mut out)?;
+    }
+    let summary = importer.finish(&mut out)?;
+    Ok((out, summary))
+}
+
+fn events(text: &str) -> Vec<Event> {
+    let (records, _) = import(CsvOptions::default(), text).unwrap();
+    records
+        .iter()
+        .filter_map(|record| if let Record::Event(event) = record { Some(*event) } else { None })
+        .collect()
+}
+
+fn fault(text: &str) -> (u64, usize, Fault) {
+    let error = import(CsvOptions::default(), text).unwrap_err();
+    (error.line, error.field, error.fault)
+}
+
+#[test]
+fn a_row_is_an_event() {
+    let (records, summary) =
+        import(CsvOptions::default(), &format!("{HEADER}0.300244343,write,4096,8192,0.000001500\n")).unwrap();
+    let [Record::Session(session), Record::File(file), Record::Event(event), Record::End(end)] = &records[..]
+    else {
+        panic!("{records:?}");
+    };
+    assert_eq!((session.id, session.pid, session.started), (1, 1, Time(300_244_343)));
+    assert_eq!((file.ino, file.path.as_str()), (1, "file"));
+    assert_eq!((event.start, event.duration, event.op), (300_244_343, 1_500, Op::Write));
+    assert_eq!((event.offset, event.requested, event.returned), (4096, 8192, 8192));
+    assert_eq!((event.pid, event.tid, event.fd, event.ino), (1, 1, 3, 1));
+    assert_eq!((event.kind, event.flags), (FileKind::Regular, flag::WRITABLE));
+    assert_eq!((end.id, end.at, end.how), (1, Time(300_245_843), EndKind::Exit));
+    assert_eq!((summary.calls, summary.bytes, summary.files, summary.sessions), (1, 8192, 1, 1));
+}
+
+#[test]
+fn every_operation() {
+    let rows = "1,open,,0,0\n2,write,,10,0\n3,write,,5,0\n4,pwrite,100,7,0\n5,lseek,3,,0\n6,fwrite,,2,0\n7,fflush,,,0\n\
+                8,fsync,99,,0\n9,fdatasync,,,0\n10,truncate,4,,0\n11,truncate,,6,0\n12,read,0,4,0\n13,fclose,,,0\n\
+                14,close,,,0\n15,unlink,,,0\n16,open,,0,0\n";
+    let events = events(&format!("{HEADER}{rows}"));
+    let offsets: Vec<_> = events.iter().map(|event| event.offset).collect();
+    let no = UNKNOWN_OFFSET;
+    assert_eq!(offsets, [no, 0, 10, 100, 3, 3, no, no, no, 4, 6, 0, no, no, no, no]);
+    assert_eq!(events[0].returned, 3);
+    assert_eq!(events[6].op, Op::StreamFlush);
+    assert!(!events[5].has(flag::STREAM_KNOWN));
+    assert_eq!((events[14].ino, events[14].fd), (1, -1));
+    assert_eq!(events[15].ino, 2, "an open after unlink makes a new file");
+}
+
+#[test]
+fn columns_in_any_order_with_byte_order_mark_and_crlf() {
+    let text = "\u{feff}path,tid,size,op,start_s,pid,flags,duration_s,offset\r\n\r\n\
+                \"a,\"\"b\",8,1,write,1e-05,7,O_SYNC|O_DIRECT,0,0\r\n c,,1,write,2,7,,0,0\r\n";
+    let (records, summary) = import(CsvOptions::default(), text).unwrap();
+    let paths = records
+        .iter()
+        .filter_map(|record| if let Record::File(facts) = record { Some(facts.path.as_str()) } else { None });
+    assert_eq!(paths.collect::<Vec<_>>(), ["a,\"b", " c"]);
+    let events = events(text);
+    assert_eq!((events[0].start, events[0].pid, events[0].tid), (10_000, 7, 8));
+    assert_eq!(events[0].flags, flag::WRITABLE | flag::SYNC | flag::DIRECT);
+    assert_eq!((events[1].tid, events[1].fd, events[1].flags), (7, 4, flag::WRITABLE));
+    assert_eq!(summary.lines, 4);
+}
+
+#[test]
+fn options_fill_what_the_table_leaves_open() {
+    let flags = "O_DSYNC".parse().unwrap();
+    let options = CsvOptions { flags, path: "out".into(), pid: 9, dev: 5, ..CsvOptions::default() };
+    let (records, _) = import(options, &format!("{HEADER}0,write,0,1,0\n")).unwrap();
+    let Record::Event(event) = &records[2] else { panic!("{records:?}") };
+    assert_eq!((event.pid, event.tid, event.dev, event.flags), (9, 9, 5, flag::WRITABLE | flag::DSYNC));
+}
+
+#[test]
+fn starts_out_of_order_are_counted() {
+    let text = format!("{HEADER}2,write,0,1,0\n1,write,1,1,0\n3,write,2,1,0\n");
+    let (records, summary) = import(CsvOptions::default(), &text).unwrap();
+    assert_eq!(summary.out_of_order, 1);
+    assert!(matches!(records.last(), Some(Record::Note(_))));
+}
+
+#[test]
+fn faults_say_where_and_what() {
+    let row = |row: &str| fault(&format!("{HEADER}0,write,0,1,0\n{row}\n"));
+    assert_eq!(fault("").2, Fault::NoHeader);
+    assert_eq!(fault("op,offset,size,duration_s\n"), (1, 0, Fault::MissingColumn("start_s")));
+    assert_eq!(
+        fault("start_s,op,offset,size,duration_s,color,x\n"),
+        (1, 6, Fault::UnknownColumns("\"color\", \"x\"".into()))
+    );
+    assert_eq!(fault("start_s,op,op,size,duration_s\n"), (1, 3, Fault::TwiceColumn("op")));
+    assert_eq!(row("1,write,0,1"), (3, 0, Fault::FieldCount { found: 4, expected: 5 }));
+    assert_eq!(row("1,wrote,0,1,0"), (3, 2, Fault::Operation("wrote".into())));
+    assert_eq!(row("-1,write,0,1,0"), (3, 1, Fault::Negative { column: "start_s", found: "-1".into() }));
+    assert_eq!(row("1,write,0,1,x"), (3, 5, Fault::Seconds { column: "duration_s", found: "x".into() }));
+    assert_eq!(row("1e30,write,0,1,0"), (3, 1, Fault::Late { column: "start_s", found: "1e30".into() }));
+    assert_eq!(
+        row("1,write,0,4K,0"),
+        (3, 4, Fault::Number { column: "size", found: "4K".into(), most: i64::MAX as u64 })
+    );
+    assert_eq!(row("1,write,0,,0"), (3, 4, Fault::Empty { column: "size", op: "write" }));
+    assert_eq!(row("1,pwrite,,5,0"), (3, 3, Fault::Empty { column: "offset", op: "pwrite" }));
+    assert_eq!(row("1,\"write,0,1,0").2, Fault::Quote);
+    assert_eq!(
+        row("1,wrote,0,1,0").2.to_string(),
+        "operation \"wrote\" is not known; use open, write, pwrite, fwrite, fflush, fclose, lseek, fsync, \
+         fdatasync, close, read, truncate or unlink"
+    );
+}
+
+#[test]
+fn an_open_quote_does_not_swallow_the_rest() {
+    let mut text = format!("{HEADER}0,write,0,1,0\n0,\"write,0,1,0\n");
+    for _ in 0..10_000 {
+        text.push_str("0,write,0,1,0\n");
+    }
+    let error = import(CsvOptions::default(), &text).unwrap_err();
+    assert_eq!((error.line, error.fault), (3, Fault::Quote));
+}

@@ -1,0 +1,563 @@
+//! Calls from the output of `strace -f -ttt -T -y`.
+//!
+//! The law: **what strace saw is told, what it did not see is not made up.** Positions and identities
+//! are followed through descriptors as the kernel does it; a figure that had to be guessed is flagged
+//! ESTIMATED; a line that leads nowhere is counted under its reason. strace's output is read by people,
+//! mixed with the program's own and cut off at any place, so no line ends the import.
+//!
+//! Times count from the first line; the summary's `epoch` is that moment.
+
+mod calls;
+mod lex;
+mod names;
+mod openings;
+mod queue;
+mod tables;
+
+use std::collections::{HashMap, VecDeque};
+
+use cawl_wire::{Event, Op};
+
+use self::lex::{Content, Prefix};
+use self::queue::Queue;
+use self::tables::Tables;
+use super::{Fault, ImportError, ImportSummary, Importer, SkipCounts, SkipReason};
+use crate::record::{EndKind, Outcome, Record, Session, SessionEnd, Wchar};
+use crate::units::Time;
+
+/// What strace output leaves open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StraceOptions {
+    /// Import reads, and opens and closes of descriptors that cannot write.
+    pub reads: bool,
+    /// Device number (`st_dev`) given to all files.
+    pub dev: u64,
+    /// Process id of the program where strace does not tell it (without -f, or on a terminal until the
+    /// program has children).
+    pub pid: u32,
+}
+
+impl Default for StraceOptions {
+    fn default() -> StraceOptions {
+        StraceOptions { reads: false, dev: 0, pid: 1 }
+    }
+}
+
+/// A thread that strace follows.
+#[derive(Clone, Copy, Debug)]
+struct Thread {
+    pid: u32,
+    /// A line was about it.
+    seen: bool,
+}
+
+/// A process.
+#[derive(Clone, Debug, Default)]
+struct Process {
+    ppid: u32,
+    table: u64,
+    /// Working directory, empty while it is not known.
+    cwd: String,
+    program: String,
+    arguments: Vec<String>,
+    /// When the process image began, in ns.
+    born: u64,
+    /// Number of its session; 0 while nobody was told of it.
+    session: u32,
+}
+
+/// A call that strace has shown the beginning of.
+#[derive(Debug)]
+struct Pending {
+    name: String,
+    text: String,
+    start: u64,
+    line: u64,
+    /// Of a clone: the child that was met before the call returned.
+    child: Option<u32>,
+    closing: Closing,
+}
+
+/// When a close takes its descriptor out of the table.
+#[derive(Clone, Copy, Debug, Default)]
+enum Closing {
+    /// With the line that shows the whole call.
+    #[default]
+    AtOnce,
+    /// When the call began, because the number may be given out again before strace shows the end;
+    /// with the event that is to be completed, if anybody wants it.
+    Begun(Option<Event>),
+}
+
+/// Reads the output of `strace -f -ttt -T -y`, to a file or to a terminal, of any version from 4.8 on.
+pub struct StraceImporter {
+    options: StraceOptions,
+    tables: Tables,
+    processes: HashMap<u32, Process>,
+    threads: HashMap<u32, Thread>,
+    pending: HashMap<u32, Pending>,
+    queue: Queue,
+    skips: SkipCounts,
+    lines: u64,
+    understood: u64,
+    /// Time of the first line, in ns since 1970 or midnight.
+    base: Option<u64>,
+    /// Time of the last line, in ns since the base.
+    now: u64,
+    /// Nanoseconds added to times of day for midnights that have passed.
+    days: u64,
+    of_day: bool,
+    /// strace names threads in this output.
+    named: bool,
+    /// The number strace gives to the process that began without one.
+    alias: Option<u32>,
+    anonymous: bool,
+    /// A message of strace's own came in the middle of this thread's line; the rest is the next line.
+    glued: Option<(u32, String)>,
+    /// The first process, and how it ended.
+    first: Option<u32>,
+    outcome: Option<Outcome>,
+    sessions: u32,
+    /// Sizes of regular files that stat told of lately, by path.
+    stats: VecDeque<(String, u64)>,
+}
+
+impl StraceImporter {
+    /// An importer at the start of its input.
+    pub fn new(options: StraceOptions) -> StraceImporter {
+        StraceImporter {
+            options,
+            tables: Tables::default(),
+            processes: HashMap::new(),
+            threads: HashMap::new(),
+            pending: HashMap::new(),
+            queue: Queue::default(),
+            skips: SkipCounts::default(),
+            lines: 0,
+            understood: 0,
+            base: None,
+            now: 0,
+            days: 0,
+            of_day: false,
+            named: false,
+            alias: None,
+            anonymous: false,
+            glued: None,
+            first: None,
+            outcome: None,
+            sessions: 0,
+            stats: VecDeque::new(),
+        }
+    }
+
+    fn skip(&mut self, reason: SkipReason) {
+        self.skips.count(reason, self.lines);
+    }
+
+    fn text(&mut self, line: &str, out: &mut Vec<Record>) {
+        if line.trim().is_empty() {
+            return;
+        }
+        if let Some((before, child)) = interrupted(line) {
+            return self.interrupted(before, child, out);
+        }
+        let (prefix, rest) = lex::prefix(line);
+        let mut content = lex::content(rest);
+        if let Some((tid, name)) = self.glued.take()
+            && prefix == Prefix::default()
+            && content == Content::Unreadable
+        {
+            if rest.trim_end() != "<unfinished ...>" {
+                self.resume(tid, &name, line.trim_end(), out);
+            }
+            return;
+        }
+        match content {
+            Content::Unreadable => return self.skip(SkipReason::Unreadable),
+            Content::Chatter => {
+                if let Some(child) = attached(rest) {
+                    self.named = true;
+                    self.meet(child, out);
+                }
+                return;
+            }
+            Content::Signal => return,
+            _ => {}
+        }
+        if prefix.tid.is_none() && prefix.time.is_none() {
+            // A program's own output may have the form of a call, too.
+            return self.skip(SkipReason::Timeless);
+        }
+        let timed = self.tell_time(prefix);
+        let Some(tid) = self.thread(prefix.tid, &content, out) else {
+            return self.skip(SkipReason::Anonymous);
+        };
+        if !timed && matches!(content, Content::Call { .. } | Content::Resumed { .. }) {
+            return self.skip(SkipReason::Timeless);
+        }
+        self.understood += 1;
+        // A process killed inside a call: `write(1, "x", 1 <unfinished ...>) = ?`.
+        if let Content::Call { name, rest, open: false } = content
+            && let Some(at) =
+                rest.rfind("<unfinished ...>").filter(|&at| rest[at + 16..].trim().starts_with(')'))
+            && rest[at..].trim_end().ends_with('?')
+        {
+            content = Content::Call { name, rest: &rest[..at], open: true };
+        }
+        match content {
+            Content::Call { name, rest, open: true } => self.begin(tid, name, rest, out),
+            Content::Call { name, rest, open: false } => {
+                self.abandon(tid, out);
+                self.complete(tid, name, rest, self.now, Closing::AtOnce, out);
+            }
+            Content::Resumed { name, rest } => self.resume(tid, name, rest, out),
+            Content::Exited(code) => self.ended(tid, Some(code), None, out),
+            Content::Killed(signal) => self.ended(tid, None, Some(signal), out),
+            Content::Superseded(by) => self.superseded(tid, by, out),
+            Content::Signal | Content::Chatter | Content::Unreadable => {}
+        }
+    }
+
+    /// `clone(flags=CLONE_VMstrace: Process 8 attached`: the call goes on in the next line.
+    fn interrupted(&mut self, before: &str, child: u32, out: &mut Vec<Record>) {
+        let (prefix, rest) = lex::prefix(before);
+        if let Content::Call { name, rest, open: false } = lex::content(rest) {
+            let content = Content::Call { name, rest, open: true };
+            if self.tell_time(prefix)
+                && let Some(tid) = self.thread(prefix.tid, &content, out)
+            {
+                self.understood += 1;
+                self.begin(tid, name, rest, out);
+                self.glued = Some((tid, name.to_owned()));
+            }
+        } else {
+            self.skip(SkipReason::Unreadable);
+        }
+        self.named = true;
+        self.meet(child, out);
+    }
+
+    /// Takes over the line's time; false if it has none.
+    fn tell_time(&mut self, prefix: Prefix) -> bool {
+        const DAY: u64 = 86_400_000_000_000;
+        let Some(mut time) = prefix.time else { return false };
+        let base = *self.base.get_or_insert(time);
+        self.of_day |= prefix.of_day;
+        if prefix.of_day {
+            time = time.saturating_add(self.days);
+            if time.saturating_add(DAY / 2) < base.saturating_add(self.now) {
+                self.days += DAY;
+                time = time.saturating_add(DAY);
+            }
+        }
+        self.now = time.saturating_sub(base);
+        true
+    }
+
+    /// The thread a line is about; makes it known if it is not. None if several come into question.
+    fn thread(&mut self, tid: Option<u32>, content: &Content<'_>, out: &mut Vec<Record>) -> Option<u32> {
+        let Some(tid) = tid else {
+            let mut seen = self.threads.iter().filter(|(_, thread)| thread.seen).map(|(tid, _)| *tid);
+            let only = match (self.named, seen.next(), seen.next()) {
+                (false, ..) | (true, None, None) => self.options.pid,
+                (true, Some(only), None) => only,
+                _ => return None,
+            };
+            if only == self.options.pid && !self.threads.contains_key(&only) {
+                self.anonymous = true;
+                self.meet(only, out);
+            }
+            return Some(only);
+        };
+        self.named = true;
+        if self.alias == Some(tid) {
+            return Some(self.options.pid);
+        }
+        if !self.threads.contains_key(&tid) && self.anonymous && self.alias.is_none() {
+            let own = self.pending.get(&self.options.pid);
+            let resumes =
+                matches!(content, Content::Resumed { name, .. } if own.is_some_and(|own| own.name == *name));
+            if resumes || !self.expects_child() {
+                self.alias = Some(tid);
+                return Some(self.options.pid);
+            }
+        }
+        self.meet(tid, out);
+        Some(tid)
+    }
+
+    /// True while a clone is under way whose child has not been met.
+    fn expects_child(&self) -> bool {
+        self.pending.values().any(|pending| pending.child.is_none() && calls::makes_child(&pending.name))
+    }
+
+    /// Makes a thread known that a line is about.
+    fn meet(&mut self, tid: u32, out: &mut Vec<Record>) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.seen = true;
+            return;
+        }
+        let expecting =
+            self.pending.iter().filter(|(_, call)| call.child.is_none() && calls::makes_child(&call.name));
+        let parent = expecting.min_by_key(|(tid, call)| (call.start, **tid)).map(|(tid, _)| *tid);
+        match parent.and_then(|parent| Some((parent, self.pending.get_mut(&parent)?))) {
+            Some((parent, call)) => {
+                call.child = Some(tid);
+                let (flags, start) = (format!("{} {}", call.name, call.text), call.start);
+                self.born(tid, parent, &flags, start);
+            }
+            None => {
+                let table = self.tables.create();
+                self.processes.insert(tid, Process { table, born: self.now, ..Process::default() });
+                self.threads.insert(tid, Thread { pid: tid, seen: true });
+                if self.first.is_none() {
+                    self.first = Some(tid);
+                }
+            }
+        }
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.seen = true;
+        }
+        self.queue.release(out);
+    }
+
+    /// A clone made a thread or a process; `flags` is what strace shows of the call.
+    fn born(&mut self, child: u32, parent: u32, flags: &str, at: u64) {
+        let Some(pid) = self.threads.get(&parent).map(|thread| thread.pid) else { return };
+        if flags.contains("CLONE_THREAD") {
+            self.threads.insert(child, Thread { pid, seen: false });
+            return;
+        }
+        let Some(process) = self.processes.get(&pid) else { return };
+        let table = match flags.contains("CLONE_FILES") {
+            true => self.tables.share(process.table),
+            false => self.tables.copy(process.table),
+        };
+        let process = Process { ppid: pid, table, born: at, session: 0, ..process.clone() };
+        self.processes.insert(child, process);
+        self.threads.insert(child, Thread { pid: child, seen: false });
+    }
+
+    /// A call began and goes on in a later line.
+    fn begin(&mut self, tid: u32, name: &str, rest: &str, out: &mut Vec<Record>) {
+        self.abandon(tid, out);
+        if !calls::is_followed(name) {
+            return;
+        }
+        let closing = match name {
+            "close" => Closing::Begun(self.take_closing(tid, rest, out)),
+            _ => Closing::AtOnce,
+        };
+        if calls::must_wait(name, rest, &self.options) {
+            self.queue.began(self.now, tid);
+        }
+        self.pending.insert(
+            tid,
+            Pending {
+                name: name.to_owned(),
+                text: rest.to_owned(),
+                start: self.now,
+                line: self.lines,
+                child: None,
+                closing,
+            },
+        );
+    }
+
+    /// The rest of a call.
+    fn resume(&mut self, tid: u32, name: &str, rest: &str, out: &mut Vec<Record>) {
+        match self.pending.remove(&tid) {
+            Some(pending) if pending.name == name || name.starts_with('?') => {
+                // `<... write resumed> <unfinished ...>) = ?`: killed before the result.
+                let rest = rest.trim_start_matches(" <unfinished ...>");
+                let text =
+                    format!("{}{}{rest}", pending.text, if rest.starts_with([')', ',']) { "" } else { " " });
+                if calls::makes_child(name) {
+                    self.adopt_result(tid, &pending, &text);
+                }
+                self.complete(tid, name, &text, pending.start, pending.closing, out);
+                self.queue.over(pending.start, tid, out);
+            }
+            pending => {
+                if let Some(pending) = pending {
+                    self.queue.over(pending.start, tid, out);
+                    self.skips.count(SkipReason::Endless, pending.line);
+                }
+                match calls::is_followed(name) {
+                    true => self.skip(SkipReason::Headless),
+                    false => self.skips.count_other(name, self.lines),
+                }
+            }
+        }
+    }
+
+    /// A thread does something else: the call it was in will not be finished.
+    fn abandon(&mut self, tid: u32, out: &mut Vec<Record>) {
+        if let Some(pending) = self.pending.remove(&tid) {
+            self.queue.over(pending.start, tid, out);
+            self.skips.count(SkipReason::Endless, pending.line);
+        }
+    }
+
+    /// A complete call.
+    fn complete(
+        &mut self,
+        tid: u32,
+        name: &str,
+        text: &str,
+        start: u64,
+        closing: Closing,
+        out: &mut Vec<Record>,
+    ) {
+        if !calls::is_followed(name) {
+            return self.skips.count_other(name, self.lines);
+        }
+        let Some(call) = lex::call(text) else { return self.skip(SkipReason::Unreadable) };
+        if call.duration.is_none() && !matches!(call.result, lex::Outcome::None) {
+            self.skip(SkipReason::Durationless);
+        }
+        self.apply(tid, name, start, &call, closing, out);
+    }
+
+    /// Tells of a process before its first event.
+    fn announce(&mut self, pid: u32, out: &mut Vec<Record>) -> u32 {
+        let Some(process) = self.processes.get_mut(&pid) else { return 0 };
+        if process.session == 0 {
+            self.sessions += 1;
+            process.session = self.sessions;
+            let session = Session {
+                id: process.session,
+                pid,
+                ppid: process.ppid,
+                started: Time(process.born),
+                wchar: Wchar::default(),
+                program: process.program.clone(),
+                arguments: process.arguments.clone(),
+            };
+            let born = process.born;
+            self.queue.push(born, Record::Session(session), out);
+        }
+        self.processes.get(&pid).map_or(0, |process| process.session)
+    }
+
+    fn close_session(&mut self, pid: u32, at: u64, how: EndKind, out: &mut Vec<Record>) {
+        let id = self.announce(pid, out);
+        let end =
+            SessionEnd { id, at: Time(at), how, wchar: Wchar::default(), pending: 0, dropped: 0, unseen: 0 };
+        self.queue.push(at, Record::End(end), out);
+    }
+
+    /// A thread ended; with its first thread, the process.
+    fn ended(&mut self, tid: u32, code: Option<i32>, signal: Option<&str>, out: &mut Vec<Record>) {
+        self.abandon(tid, out);
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        if thread.pid != tid {
+            return;
+        }
+        let left: Vec<u32> =
+            self.threads.iter().filter(|(_, thread)| thread.pid == tid).map(|(tid, _)| *tid).collect();
+        for other in left {
+            self.abandon(other, out);
+            self.threads.remove(&other);
+        }
+        let how = match signal {
+            None => EndKind::Exit,
+            Some("SIGABRT") => EndKind::Abort,
+            Some(_) => EndKind::Vanished,
+        };
+        self.close_session(tid, self.now, how, out);
+        if let Some(process) = self.processes.remove(&tid) {
+            self.tables.release(process.table);
+        }
+        if self.first == Some(tid) && self.outcome.is_none() {
+            self.outcome =
+                Some(Outcome { pid: tid, code, signal: signal.and_then(names::signal), wchar: None });
+        }
+    }
+
+    /// Thread `by` has called exec and continues as `tid`, the first thread of its process.
+    fn superseded(&mut self, tid: u32, by: u32, out: &mut Vec<Record>) {
+        self.abandon(tid, out);
+        if let Some(pending) = self.pending.remove(&by) {
+            if calls::must_wait(&pending.name, &pending.text, &self.options) {
+                self.queue.began(pending.start, tid);
+            }
+            self.queue.over(pending.start, by, out);
+            self.pending.insert(tid, pending);
+        }
+        self.threads.remove(&by);
+    }
+}
+
+impl Importer for StraceImporter {
+    fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
+        self.lines += 1;
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = if self.lines == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
+        self.text(&String::from_utf8_lossy(line), out);
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
+        if self.understood == 0 {
+            let fault = Fault::NotStrace(self.lines);
+            return Err(ImportError { line: self.lines, field: 0, fault });
+        }
+        for pending in self.pending.drain().map(|(_, pending)| pending) {
+            self.skips.count(SkipReason::Endless, pending.line);
+        }
+        self.queue.drain(out);
+        let mut running: Vec<u32> = self.processes.keys().copied().collect();
+        running.sort_unstable();
+        for pid in running {
+            // A child that strace was not asked to follow has no lines and no session.
+            if self.threads.get(&pid).is_some_and(|thread| thread.seen) {
+                self.close_session(pid, self.now, EndKind::Running, out);
+            }
+        }
+        self.queue.drain(out);
+        out.extend(self.outcome.take().map(Record::Outcome));
+        let skipped = self.skips.list();
+        for loss in skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
+            let (reason, lines, first) = (&loss.reason, loss.lines, loss.first);
+            out.push(Record::Note(format!("strace import: {lines} lines {reason}, first in line {first}")));
+        }
+        if self.queue.out_of_order > 0 {
+            let count = self.queue.out_of_order;
+            out.push(Record::Note(format!("strace import: {count} calls are out of order")));
+        }
+        Ok(ImportSummary {
+            lines: self.lines,
+            calls: self.queue.calls,
+            bytes: self.queue.bytes,
+            files: self.queue.files,
+            sessions: u64::from(self.sessions),
+            out_of_order: self.queue.out_of_order,
+            epoch: self.base.filter(|_| !self.of_day),
+            skipped,
+        })
+    }
+}
+
+/// The child in `strace: Process 8 attached`.
+fn attached(text: &str) -> Option<u32> {
+    text.trim_end().strip_prefix("strace: Process ")?.strip_suffix(" attached")?.parse().ok()
+}
+
+/// A line in whose middle strace tells of a child: what stands before, and the child.
+fn interrupted(line: &str) -> Option<(&str, u32)> {
+    let line = line.trim_end();
+    if !line.ends_with(" attached") {
+        return None;
+    }
+    let at = line.rfind("strace: Process ").filter(|&at| at > 0)?;
+    Some((&line[..at], attached(&line[at..])?))
+}
+
+/// Operations by which a process comes into being.
+fn birth(flags: &str) -> Op {
+    if flags.contains("vfork") || flags.contains("CLONE_VFORK") { Op::Spawn } else { Op::Fork }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Names that strace prints, as numbers.
+//!
+//! The law: **the numbers are those of Linux's generic ABI** (x86, arm, riscv); strace prints names where
+//! architectures differ, which is why names and not numbers are read.
+
+/// The errno that `text` begins with: `ENOSPC (No space left…)`, `(errno 524)`, `ERRNO_524`. 0 if unknown.
+pub(super) fn errno(text: &str) -> u16 {
+    let name = text.split([' ', '(']).next().unwrap_or("");
+    if let Some(number) = text.strip_prefix("(errno ").and_then(|text| text.split(')').next()) {
+        return number.parse().unwrap_or(0);
+    }
+    if let Some(number) = name.strip_prefix("ERRNO_") {
+        return number.parse().unwrap_or(0);
+    }
+    if let Some(at) = ERRNOS.iter().position(|&known| known == name) {
+        return at as u16 + 1;
+    }
+    match name {
+        "EWOULDBLOCK" => 11,
+        "EDEADLOCK" => 35,
+        "ENODATA" => 61,
+        "ETIME" => 62,
+        "ENOLINK" => 67,
+        "EPROTO" => 71,
+        "EBADMSG" => 74,
+        "EOVERFLOW" => 75,
+        "EUSERS" => 87,
+        "ENOTSOCK" => 88,
+        "EDESTADDRREQ" => 89,
+        "EMSGSIZE" => 90,
+        "EOPNOTSUPP" | "ENOTSUP" => 95,
+        "ENETDOWN" => 100,
+        "ENETUNREACH" => 101,
+        "ECONNABORTED" => 103,
+        "ECONNRESET" => 104,
+        "ENOBUFS" => 105,
+        "ENOTCONN" => 107,
+        "ESHUTDOWN" => 108,
+        "ETIMEDOUT" => 110,
+        "ECONNREFUSED" => 111,
+        "EHOSTDOWN" => 112,
+        "EHOSTUNREACH" => 113,
+        "EALREADY" => 114,
+        "EINPROGRESS" => 115,
+        "ESTALE" => 116,
+        "EUCLEAN" => 117,
+        "EREMOTEIO" => 121,
+        "EDQUOT" => 122,
+        "ENOMEDIUM" => 123,
+        "EMEDIUMTYPE" => 124,
+        "ECANCELED" => 125,
+        "ENOKEY" => 126,
+        "EKEYEXPIRED" => 127,
+        "EHWPOISON" => 133,
+        _ => 0,
+    }
+}
+
+/// errno 1 to 40 in order.
+const ERRNOS: [&str; 40] = [
+    "EPERM",
+    "ENOENT",
+    "ESRCH",
+    "EINTR",
+    "EIO",
+    "ENXIO",
+    "E2BIG",
+    "ENOEXEC",
+    "EBADF",
+    "ECHILD",
+    "EAGAIN",
+    "ENOMEM",
+    "EACCES",
+    "EFAULT",
+    "ENOTBLK",
+    "EBUSY",
+    "EEXIST",
+    "EXDEV",
+    "ENODEV",
+    "ENOTDIR",
+    "EISDIR",
+    "EINVAL",
+    "ENFILE",
+    "EMFILE",
+    "ENOTTY",
+    "ETXTBSY",
+    "EFBIG",
+    "ENOSPC",
+    "ESPIPE",
+    "EROFS",
+    "EMLINK",
+    "EPIPE",
+    "EDOM",
+    "ERANGE",
+    "EDEADLK",
+    "ENAMETOOLONG",
+    "ENOLCK",
+    "ENOSYS",
+    "ENOTEMPTY",
+    "ELOOP",
+];
+
+/// Signals 1 to 31 in order.
+const SIGNALS: [&str; 31] = [
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGILL",
+    "SIGTRAP",
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGKILL",
+    "SIGUSR1",
+    "SIGSEGV",
+    "SIGUSR2",
+    "SIGPIPE",
+    "SIGALRM",
+    "SIGTERM",
+    "SIGSTKFLT",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGSTOP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGWINCH",
+    "SIGIO",
+    "SIGPWR",
+    "SIGSYS",
+];
+
+/// A signal's number, if its name is known.
+pub(super) fn signal(name: &str) -> Option<i32> {
+    if let Some(at) = SIGNALS.iter().position(|&known| known == name) {
+        return Some(at as i32 + 1);
+    }
+    let realtime: i32 =
+        name.strip_prefix("SIGRT_").or_else(|| name.strip_prefix("SIGRTMIN+"))?.parse().ok()?;
+    realtime.checked_add(32).filter(|number| *number <= 64)
+}
+
+/// Bits of an argument printed as names and numbers joined by `|`: names from `table`, others are 0.
+pub(super) fn bits(text: &str, table: &[(&str, u32)]) -> u32 {
+    let parts = text.split('|').map(str::trim);
+    parts.fold(0, |bits, part| match table.iter().find(|(name, _)| *name == part) {
+        Some((_, bit)) => bits | bit,
+        None => bits | super::lex::integer(part).map_or(0, |number| number as u32),
+    })
+}
+
+/// Mode bits of fallocate.
+pub(super) const FALLOCATE: &[(&str, u32)] = &[
+    ("FALLOC_FL_KEEP_SIZE", 0x01),
+    ("FALLOC_FL_PUNCH_HOLE", 0x02),
+    ("FALLOC_FL_NO_HIDE_STALE", 0x04),
+    ("FALLOC_FL_COLLAPSE_RANGE", 0x08),
+    ("FALLOC_FL_ZERO_RANGE", 0x10),
+    ("FALLOC_FL_INSERT_RANGE", 0x20),
+    ("FALLOC_FL_UNSHARE_RANGE", 0x40),
+];
+
+/// Flags of sync_file_range.
+pub(super) const SYNC_RANGE: &[(&str, u32)] =
+    &[("SYNC_FILE_RANGE_WAIT_BEFORE", 1), ("SYNC_FILE_RANGE_WRITE", 2), ("SYNC_FILE_RANGE_WAIT_AFTER", 4)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_names() {
+        assert_eq!(errno("EPERM (Operation not permitted)"), 1);
+        assert_eq!(errno("ENOSPC (No space left on device)"), 28);
+        assert_eq!(errno("ELOOP"), 40);
+        assert_eq!(errno("ERRNO_524 (Unknown error 524)"), 524);
+        assert_eq!(errno("EWHATEVER"), 0);
+        assert_eq!((signal("SIGHUP"), signal("SIGKILL"), signal("SIGSYS")), (Some(1), Some(9), Some(31)));
+        assert_eq!((signal("SIGRT_1"), signal("SIGNOT")), (Some(33), None));
+        assert_eq!(bits("FALLOC_FL_KEEP_SIZE|FALLOC_FL_PUNCH_HOLE", FALLOCATE), 3);
+        assert_eq!(bits("0", FALLOCATE), 0);
+    }
+}

@@ -1,0 +1,407 @@
+//! Calls that open, close, copy, name and look: what they do to tables, and the event some become.
+//!
+//! The law: **the tables follow every call, the trace only those that matter to writing.** A call on a
+//! descriptor that cannot write changes what is known and becomes no event, unless reads were asked for.
+
+use cawl_wire::{Event, FileKind, Op, flag};
+
+use super::calls::{Caller, Target, pointed};
+use super::lex::{self, Call, Outcome};
+use super::{Closing, Pending, Process, StraceImporter, birth, tables};
+use crate::import::{SkipReason, open_flag};
+use crate::record::{EndKind, Record};
+
+/// Sizes of files known from stat alone, at most.
+const MOST_STATS: usize = 64;
+
+impl StraceImporter {
+    pub(super) fn apply_open(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+        let (directory, path, flags) = match name {
+            "creat" => (None, call.arg(0), "O_WRONLY|O_CREAT|O_TRUNC"),
+            "open" => (None, call.arg(0), call.arg(1)),
+            _ => (Some(call.arg(0)), call.arg(1), call.arg(2)),
+        };
+        let flags = flags.split_once("flags=").map_or(flags, |(_, flags)| flags);
+        let flags = &flags[..flags.find([',', '}']).unwrap_or(flags.len())];
+        let has = |name: &str| flags.split('|').any(|flag| flag == name);
+        let Outcome::Value(fd, shown) = call.result else { return };
+        let Ok(fd) = i32::try_from(fd) else { return };
+        let annotation = lex::annotation(shown);
+        let path = match annotation {
+            Some(shown) => Some(lex::unescape(tables::bare(shown)).into_owned()),
+            None => self.path(caller, directory, path),
+        };
+        let Some(path) = path else { return self.skip(SkipReason::Unreadable) };
+        let kind = match tables::kind_of_path(annotation.unwrap_or(&path)) {
+            FileKind::Regular if has("O_DIRECTORY") && !has("O_TMPFILE") => FileKind::Directory,
+            kind => kind,
+        };
+        let nameless = has("O_TMPFILE") || lex::is_deleted(shown);
+        let created = has("O_CREAT") && has("O_EXCL");
+        let ino = match () {
+            () if nameless => self.tables.nameless(&path, kind),
+            () if created => self.tables.fresh(&path, kind),
+            () => self.tables.named(&path, kind),
+        };
+        let mut bits = flags.split('|').filter_map(open_flag).fold(0, |bits, bit| bits | bit);
+        if has("O_PATH") {
+            bits = 0;
+        }
+        let recent = self.stats.iter().rfind(|(known, _)| *known == path).map(|(_, size)| *size);
+        if let Some(file) = self.tables.file_mut(ino) {
+            let empty = nameless || created || (bits & flag::TRUNC != 0 && bits & flag::WRITABLE != 0);
+            if empty {
+                (file.size, file.size_known) = (0, true);
+            } else if let (false, Some(size)) = (file.size_known || file.met, recent) {
+                (file.size, file.size_known) = (size, true);
+            }
+        }
+        let description = self.tables.describe(ino, bits & !(flag::TRUNC | flag::TMPFILE));
+        self.tables.install(caller.table, fd, description, has("O_CLOEXEC"));
+        if bits & (flag::WRITABLE | flag::TRUNC) == 0 && !self.options.reads {
+            return self.skip(SkipReason::ReadOnly);
+        }
+        let mut event = self.event(Op::Open, caller, Target { fd, description: Some(description) });
+        event.flags |= bits;
+        event.returned = i64::from(fd);
+        if let Some(file) = self.tables.file(ino) {
+            event.requested = file.size;
+            event.flags |= if file.size_known { 0 } else { flag::ESTIMATED };
+        }
+        self.emit(event, out);
+    }
+
+    /// Takes a descriptor out of the table while its close is under way.
+    pub(super) fn take_closing(&mut self, tid: u32, text: &str, out: &mut Vec<Record>) -> Option<Event> {
+        let caller = self.caller(tid, self.now, Some(0))?;
+        let target = self.target(caller, text.split([',', ')']).next()?.trim());
+        let event = self.closing(caller, target);
+        if event.is_some() {
+            self.announce(caller.pid, out);
+        }
+        self.tables.close(caller.table, target.fd);
+        event
+    }
+
+    /// The event of a close, if anybody wants it.
+    fn closing(&mut self, caller: Caller, target: Target) -> Option<Event> {
+        let flags = self.tables.description(target.description?)?.flags;
+        (self.options.reads || flags & flag::WRITABLE != 0).then(|| self.event(Op::Close, caller, target))
+    }
+
+    pub(super) fn apply_close(
+        &mut self,
+        caller: Caller,
+        call: &Call<'_>,
+        closing: Closing,
+        out: &mut Vec<Record>,
+    ) {
+        let event = match closing {
+            Closing::Begun(event) => event,
+            Closing::AtOnce => {
+                let target = self.target(caller, call.arg(0));
+                let event = self.closing(caller, target);
+                if !matches!(call.result, Outcome::Failed(9)) {
+                    self.tables.close(caller.table, target.fd);
+                }
+                event
+            }
+        };
+        let Some(mut event) = event else { return self.skip(SkipReason::ReadOnly) };
+        Self::settle(&mut event, call.result);
+        (event.duration, event.flags) = (caller.duration, event.flags | caller.flags);
+        self.emit(event, out);
+    }
+
+    pub(super) fn apply_dup(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+        let command = call.arg(1);
+        let Outcome::Value(value, shown) = call.result else { return };
+        if name.starts_with("fcntl") && !command.starts_with("F_DUPFD") {
+            let target = self.target(caller, call.arg(0));
+            let flags = match command {
+                "F_SETFD" => {
+                    self.tables.mark(caller.table, target.fd, call.arg(2).contains("FD_CLOEXEC"));
+                    None
+                }
+                "F_SETFL" => Some(call.arg(2)),
+                "F_GETFL" => shown.strip_prefix("(flags ").and_then(|text| text.strip_suffix(')')),
+                _ => None,
+            };
+            if let (Some(flags), Some(id)) = (flags, target.description) {
+                let bits = flags.split('|').filter_map(open_flag).fold(0, |bits, bit| bits | bit);
+                let mask = flag::APPEND
+                    | flag::DIRECT
+                    | if command == "F_GETFL" { flag::SYNC | flag::DSYNC | flag::WRITABLE } else { 0 };
+                if let Some(description) = self.tables.description_mut(id) {
+                    description.flags = description.flags & !mask | bits & mask;
+                }
+            }
+            return self.skip(SkipReason::ReadOnly);
+        }
+        let target = self.target(caller, call.arg(0));
+        let Ok(to) = i32::try_from(value) else { return };
+        let close_on_exec = command == "F_DUPFD_CLOEXEC" || call.arg(2).contains("O_CLOEXEC");
+        let Some(id) = target.description else {
+            self.tables.close(caller.table, to);
+            return self.skip(SkipReason::ReadOnly);
+        };
+        if to != target.fd {
+            self.tables.install(caller.table, to, id, close_on_exec);
+        }
+        let writable = self.tables.description(id).is_some_and(|found| found.flags & flag::WRITABLE != 0);
+        if !writable && !self.options.reads {
+            return self.skip(SkipReason::ReadOnly);
+        }
+        let mut event = self.event(Op::Dup, caller, target);
+        event.returned = value;
+        self.emit(event, out);
+    }
+
+    pub(super) fn apply_seek(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+        let Outcome::Value(value, _) = call.result else { return };
+        let position = match name {
+            "_llseek" => call.args.iter().find_map(|arg| pointed(arg)),
+            _ => u64::try_from(value).ok(),
+        };
+        let Some(position) = position else { return self.skip(SkipReason::Unreadable) };
+        let target = self.target(caller, call.arg(0));
+        let mut event = self.event(Op::Seek, caller, target);
+        (event.offset, event.returned) = (position, value);
+        if let Some(description) = target.description.and_then(|id| self.tables.description_mut(id)) {
+            description.position = position;
+            description.flags &= !flag::ESTIMATED;
+        }
+        if call.args.contains(&"SEEK_END") && call.arg(1) == "0" {
+            self.resize(event.ino, position);
+        }
+        if event.has(flag::WRITABLE) || self.options.reads {
+            self.emit(event, out);
+        } else {
+            self.skip(SkipReason::ReadOnly);
+        }
+    }
+
+    pub(super) fn apply_name(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+        let at = name.contains("at");
+        let directory = |place: usize| if at { Some(call.arg(place)) } else { None };
+        let first = self.path(caller, directory(0), call.arg(usize::from(at)));
+        let Some(first) = first else { return self.skip(SkipReason::Unreadable) };
+        if name.starts_with("unlink") {
+            if call.arg(2).contains("AT_REMOVEDIR") {
+                return self.skip(SkipReason::ReadOnly);
+            }
+            let ino = self.tables.named(&first, tables::kind_of_path(&first));
+            let mut event = self.event(Op::Unlink, caller, Target { fd: -1, description: None });
+            self.identify(&mut event, ino);
+            event.aux = self.tables.unlink(&first).map_or(0, |(_, links)| links);
+            self.tables.forget(ino);
+            return self.emit(event, out);
+        }
+        let place = if at { 3 } else { 1 };
+        let Some(second) = self.path(caller, directory(2), call.arg(place)) else {
+            return self.skip(SkipReason::Unreadable);
+        };
+        if name.starts_with("link") {
+            self.tables.link(&first, &second);
+            return self.skip(SkipReason::ReadOnly);
+        }
+        let mut event = self.event(Op::Rename, caller, Target { fd: -1, description: None });
+        if call.arg(4).contains("RENAME_EXCHANGE") {
+            let aside = format!("{second}\u{0}exchange");
+            self.tables.rename(&second, &aside);
+            self.tables.rename(&first, &second);
+            self.tables.rename(&aside, &first);
+            return self.emit(event, out);
+        }
+        if first != second {
+            if let Some(replaced) = self.tables.find(&second) {
+                self.identify(&mut event, replaced);
+                event.aux = self.tables.unlink(&second).map_or(0, |(_, links)| links);
+                self.tables.forget(replaced);
+            }
+            self.tables.rename(&first, &second);
+        }
+        self.emit(event, out);
+    }
+
+    pub(super) fn apply_exec(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+        let list = call.args.iter().position(|arg| arg.starts_with('['));
+        let mut arguments = list.map(|at| lex::strings(call.args[at])).unwrap_or_default();
+        let path = lex::string(call.arg(usize::from(name == "execveat"))).unwrap_or_default();
+        let program = if arguments.is_empty() { path } else { arguments.remove(0) };
+        let ended = caller.start.saturating_add(caller.duration);
+        if self.processes.get(&caller.pid).is_some_and(|process| process.session != 0) {
+            let event = self.event(Op::Exec, caller, Target { fd: -1, description: None });
+            self.emit(event, out);
+            self.close_session(caller.pid, ended, EndKind::Exec, out);
+        }
+        let Some(process) = self.processes.get_mut(&caller.pid) else { return };
+        process.table = self.tables.exec(process.table);
+        (process.program, process.arguments) = (program, arguments);
+        (process.born, process.session) = (ended, 0);
+        // Whatever other threads there were are gone.
+        self.threads
+            .retain(|tid, thread| thread.pid != caller.pid || *tid == caller.tid || *tid == caller.pid);
+    }
+
+    pub(super) fn apply_child(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+        let Outcome::Value(child, _) = call.result else { return self.skip(SkipReason::Failed) };
+        let Ok(child) = u32::try_from(child) else { return self.skip(SkipReason::Unreadable) };
+        let flags = format!("{name} {}", call.args.join(","));
+        if !self.threads.contains_key(&child) && child != 0 {
+            self.born(child, caller.tid, &flags, caller.start);
+        }
+        if flags.contains("CLONE_THREAD") {
+            return self.skips.count_other(name, self.lines);
+        }
+        let mut event = self.event(birth(&flags), caller, Target { fd: -1, description: None });
+        event.returned = i64::from(child);
+        self.emit(event, out);
+    }
+
+    /// A clone returned another child than the one that was taken for its own.
+    pub(super) fn adopt_result(&mut self, parent: u32, pending: &Pending, text: &str) {
+        let Some(Call { result: Outcome::Value(child, _), .. }) = lex::call(text) else { return };
+        let (Ok(child), Some(guess)) = (u32::try_from(child), pending.child) else { return };
+        if child != guess && !self.threads.contains_key(&child) {
+            self.born(child, parent, &format!("{} {text}", pending.name), pending.start);
+        }
+    }
+
+    /// Calls that only tell or make something that is no file.
+    pub(super) fn apply_other(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
+        let Outcome::Value(value, shown) = call.result else { return };
+        match name {
+            "newfstatat" | "fstatat64" | "fstat" | "fstat64" | "stat" | "stat64" | "statx" => {
+                self.learn_stat(caller, name, call);
+            }
+            "chdir" => {
+                if let Some(path) = self.path(caller, None, call.arg(0)) {
+                    self.enter_directory(caller.pid, path);
+                }
+            }
+            "fchdir" => {
+                let target = self.target(caller, call.arg(0));
+                let ino = target.description.and_then(|id| self.tables.file_of(id));
+                if let Some(path) = ino.and_then(|ino| self.tables.file(ino)).map(|file| file.path.clone()) {
+                    self.enter_directory(caller.pid, path);
+                }
+            }
+            "pipe" | "pipe2" | "socketpair" => {
+                let kind = if name == "socketpair" { FileKind::Socket } else { FileKind::Fifo };
+                let list = call.args.iter().find(|arg| arg.starts_with('[')).copied().unwrap_or("");
+                let close_on_exec = call.args.iter().any(|arg| arg.contains("_CLOEXEC"));
+                for end in list.trim_matches(['[', ']']).split(", ") {
+                    if let Some((fd, path)) = lex::descriptor(end) {
+                        self.install_special(caller, fd, path, kind, close_on_exec);
+                    }
+                }
+            }
+            "socket" | "accept" | "accept4" | "eventfd2" | "memfd_create" | "epoll_create1" => {
+                let socket = matches!(name, "socket" | "accept" | "accept4");
+                let kind = if socket { FileKind::Socket } else { FileKind::Other };
+                let close_on_exec = call.args.iter().any(|arg| arg.contains("_CLOEXEC"));
+                if let Ok(fd) = i32::try_from(value) {
+                    self.install_special(caller, fd, lex::annotation(shown), kind, close_on_exec);
+                }
+            }
+            "mmap" | "mmap2" => {
+                let shared = call.arg(3).contains("MAP_SHARED") && call.arg(2).contains("PROT_WRITE");
+                let target = self.target(caller, call.arg(4));
+                let ino = target.description.and_then(|id| self.tables.file_of(id));
+                let regular = ino.and_then(|ino| self.tables.file(ino)).map(|file| file.kind);
+                if shared && regular == Some(FileKind::Regular) {
+                    return self
+                        .skip(SkipReason::Unmodelled("mmap of a file, shared and writable".to_owned()));
+                }
+            }
+            "ioctl" if call.arg(1).contains("FICLONE") => {
+                return self.skip(SkipReason::Unmodelled("ioctl(FICLONE)".to_owned()));
+            }
+            _ => {}
+        }
+        self.skips.count_other(name, self.lines);
+    }
+
+    fn install_special(
+        &mut self,
+        caller: Caller,
+        fd: i32,
+        path: Option<&str>,
+        kind: FileKind,
+        on_exec: bool,
+    ) {
+        let path =
+            path.map_or_else(|| format!("{kind:?}").to_lowercase(), |path| lex::unescape(path).into_owned());
+        let ino = if path.contains('[') {
+            self.tables.named(&path, kind)
+        } else {
+            self.tables.nameless(&path, kind)
+        };
+        let id = self.tables.describe(ino, flag::WRITABLE);
+        self.tables.install(caller.table, fd, id, on_exec);
+    }
+
+    /// What stat says of a file's size and kind, if nothing better is known.
+    fn learn_stat(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
+        let Some(facts) = call.args.iter().find(|arg| arg.starts_with('{')) else { return };
+        let (mode, size) = match name {
+            "statx" => ("stx_mode=S_IF", "stx_size"),
+            _ => ("st_mode=S_IF", "st_size"),
+        };
+        let Some((_, mode)) = facts.split_once(mode) else { return };
+        let size = lex::member(facts, size).filter(|_| mode.starts_with("REG"));
+        let empty = call.arg(1) == "\"\"";
+        let ino = if name.starts_with("fstat") && !name.contains("at6") || empty {
+            let target = self.target(caller, call.arg(0));
+            target.description.and_then(|id| self.tables.file_of(id))
+        } else {
+            let by_path = name.starts_with("stat") && name != "statx";
+            let (directory, path) = if by_path { (None, 0) } else { (Some(call.arg(0)), 1) };
+            let Some(path) = self.path(caller, directory, call.arg(path)) else { return };
+            let ino = self.tables.find(&path);
+            if let (None, Some(size)) = (ino, size) {
+                self.stats.retain(|(known, _)| *known != path);
+                self.stats.push_back((path, size));
+                if self.stats.len() > MOST_STATS {
+                    self.stats.pop_front();
+                }
+            }
+            ino
+        };
+        let Some(file) = ino.and_then(|ino| self.tables.file_mut(ino)) else { return };
+        match size {
+            Some(size) => (file.size, file.size_known) = (size, true),
+            None if mode.starts_with("DIR") => file.kind = FileKind::Directory,
+            None if mode.starts_with("CHR") => file.kind = FileKind::Char,
+            None if mode.starts_with("BLK") => file.kind = FileKind::Block,
+            None if mode.starts_with("IFO") => file.kind = FileKind::Fifo,
+            None => {}
+        }
+    }
+
+    fn enter_directory(&mut self, pid: u32, path: String) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.cwd = path;
+        }
+    }
+
+    /// The path an argument names, below the directory descriptor or the working directory.
+    pub(super) fn path(&self, caller: Caller, directory: Option<&str>, argument: &str) -> Option<String> {
+        let path = lex::string(argument)?;
+        if path.starts_with('/') {
+            return Some(tables::join("", &path));
+        }
+        if let Some(shown) = directory.and_then(lex::annotation) {
+            return Some(tables::join(&lex::unescape(shown), &path));
+        }
+        let opened =
+            directory.and_then(lex::descriptor).and_then(|(fd, _)| self.tables.look(caller.table, fd));
+        let opened = opened.and_then(|id| self.tables.file_of(id)).and_then(|ino| self.tables.file(ino));
+        if let Some(file) = opened {
+            return Some(tables::join(&file.path, &path));
+        }
+        let cwd = self.processes.get(&caller.pid).map_or("", |process: &Process| process.cwd.as_str());
+        Some(tables::join(cwd, &path))
+    }
+}

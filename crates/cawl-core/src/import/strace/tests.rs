@@ -1,0 +1,219 @@
+use super::*;
+use cawl_wire::{FileKind, flag};
+
+/// Imports lines that stand for 1700000000.000000, …01, …02 and so on.
+fn import(lines: &str) -> (Vec<Record>, ImportSummary) {
+    import_with(StraceOptions::default(), lines)
+}
+
+fn import_with(options: StraceOptions, lines: &str) -> (Vec<Record>, ImportSummary) {
+    let mut importer = StraceImporter::new(options);
+    let mut out = Vec::new();
+    for (number, line) in lines.lines().map(str::trim).enumerate() {
+        let (tid, rest) = line.split_once(' ').unwrap();
+        let line = format!("{tid} 1700000000.{number:06} {rest}\n");
+        importer.line(line.as_bytes(), &mut out).unwrap();
+    }
+    let summary = importer.finish(&mut out).unwrap();
+    (out, summary)
+}
+
+fn events(lines: &str) -> Vec<Event> {
+    let (records, _) = import(lines);
+    records
+        .into_iter()
+        .filter_map(|record| if let Record::Event(event) = record { Some(event) } else { None })
+        .collect()
+}
+
+/// Operation, descriptor, offset and result of each write.
+fn writes(lines: &str) -> Vec<(i32, u64, i64)> {
+    let events = events(lines).into_iter().filter(|event| (10..20).contains(&(event.op as u8)));
+    events.map(|event| (event.fd, event.offset, event.returned)).collect()
+}
+
+const OPEN: &str = "7 openat(AT_FDCWD</tmp>, \"a\", O_RDWR|O_CREAT|O_TRUNC, 0666) = 3</tmp/a> <0.1>\n";
+
+#[test]
+fn positions_are_shared_by_dup_and_fork_and_moved_by_lseek() {
+    let lines = format!(
+        "{OPEN}7 write(3</tmp/a>, \"\", 10) = 10 <0.1>
+        7 dup2(3</tmp/a>, 1) = 1</tmp/a> <0.1>
+        7 write(1</tmp/a>, \"\", 10) = 10 <0.1>
+        7 fork() = 8 <0.1>
+        8 write(1</tmp/a>, \"\", 5) = 5 <0.1>
+        7 write(3</tmp/a>, \"\", 1) = 1 <0.1>
+        7 pwrite64(3</tmp/a>, \"\", 4, 100) = 4 <0.1>
+        7 lseek(3</tmp/a>, 0, SEEK_END) = 104 <0.1>
+        8 write(3</tmp/a>, \"\", 1) = 1 <0.1>
+        7 read(3</tmp/a>, \"\", 9) = 9 <0.1>
+        7 writev(3</tmp/a>, [{{iov_base=\"\", iov_len=6}}, {{iov_base=\"\", iov_len=6}}], 2) = 7 <0.1>"
+    );
+    let expected = [(3, 0, 10), (1, 10, 10), (1, 20, 5), (3, 25, 1), (3, 100, 4), (3, 104, 1), (3, 114, 7)];
+    assert_eq!(writes(&lines), expected);
+    assert_eq!(events(&lines).last().unwrap().requested, 12);
+}
+
+#[test]
+fn appending_goes_to_the_end_and_a_guess_is_flagged() {
+    let lines = format!(
+        "{OPEN}7 pwrite64(3</tmp/a>, \"\", 4, 96) = 4 <0.1>
+        7 open(\"/tmp/a\", O_WRONLY|O_APPEND) = 4</tmp/a> <0.1>
+        7 write(4</tmp/a>, \"\", 5) = 5 <0.1>
+        7 open(\"/tmp/b\", O_WRONLY|O_APPEND) = 5</tmp/b> <0.1>
+        7 write(5</tmp/b>, \"\", 5) = 5 <0.1>
+        7 write(2</tmp/log>, \"\", 5) = 5 <0.1>"
+    );
+    let events = events(&lines);
+    let find = |fd| events.iter().find(|event| event.op == Op::Write && event.fd == fd).unwrap();
+    assert_eq!((find(4).offset, find(4).has(flag::ESTIMATED)), (100, false));
+    assert_eq!((find(5).offset, find(5).has(flag::ESTIMATED)), (0, true));
+    assert!(find(2).has(flag::ESTIMATED) && find(2).has(flag::INHERITED));
+}
+
+#[test]
+fn calls_go_out_in_the_order_of_their_starts() {
+    let lines = format!(
+        "{OPEN}7 clone3({{flags=CLONE_VM|CLONE_FILES|CLONE_THREAD, stack=0x7f}} => {{parent_tid=[8]}}, 88) = 8 <0.1>
+        7 fsync(3</tmp/a> <unfinished ...>
+        8 write(3</tmp/a>, \"\", 4) = 4 <0.1>
+        7 <... fsync resumed>) = 0 <0.25>"
+    );
+    let events = events(&lines);
+    let ops: Vec<_> = events.iter().map(|event| (event.op, event.pid, event.tid)).collect();
+    assert_eq!(ops, [(Op::Open, 7, 7), (Op::Fsync, 7, 7), (Op::Write, 7, 8)]);
+    assert_eq!((events[1].start, events[1].duration), (2_000, 250_000_000));
+}
+
+#[test]
+fn a_descriptor_number_is_free_when_its_close_begins() {
+    let lines = format!(
+        "{OPEN}7 clone(child_stack=0x7f, flags=CLONE_VM|CLONE_FILES|CLONE_THREAD) = 8 <0.1>
+        7 close(3</tmp/a> <unfinished ...>
+        8 openat(AT_FDCWD</tmp>, \"b\", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3</tmp/b> <0.1>
+        7 <... close resumed>) = 0 <0.1>
+        8 write(3, \"\", 4) = 4 <0.1>"
+    );
+    let events = events(&lines);
+    let [_, close, open, write] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((close.op, close.ino, close.returned), (Op::Close, 1, 0));
+    assert_eq!((open.ino, write.ino, write.offset), (2, 2, 0));
+}
+
+#[test]
+fn failures_and_calls_without_result() {
+    let lines = format!(
+        "{OPEN}7 write(3</tmp/a>, \"\", 10) = -1 ENOSPC (No space left on device) <0.1>
+        7 write(3</tmp/a>, \"\", 10) = ? ERESTARTSYS (To be restarted if SA_RESTART is set)
+        7 --- SIGALRM {{si_signo=SIGALRM}} ---
+        7 open(\"/x\", O_RDONLY) = -1 ENOENT (No such file or directory) <0.1>
+        7 write(3</tmp/a>, \"\", 1 <unfinished ...>) = ?
+        7 +++ killed by SIGKILL +++"
+    );
+    let (records, summary) = import(&lines);
+    assert_eq!(summary.calls, 2);
+    let failed = events(&lines)[1];
+    assert_eq!((failed.returned, failed.errno, failed.requested, failed.offset), (-1, 28, 10, 0));
+    let count = |reason| {
+        summary
+            .skipped
+            .iter()
+            .find(|skipped| skipped.reason == reason)
+            .map(|found| (found.lines, found.first))
+    };
+    assert_eq!(count(SkipReason::Endless), Some((2, 3)));
+    assert_eq!(count(SkipReason::Failed), Some((1, 5)));
+    assert!(records.contains(&Record::Outcome(Outcome { pid: 7, code: None, signal: Some(9) })));
+    assert!(records.iter().any(|record| matches!(record, Record::End(end) if end.how == EndKind::Vanished)));
+}
+
+#[test]
+fn exec_begins_a_session_and_closes_what_is_marked() {
+    let lines = format!(
+        "7 execve(\"/bin/sh\", [\"sh\", \"-c\", \"x\"...], 0x7f /* 3 vars */) = 0 <0.1>
+        {OPEN}7 fcntl(3</tmp/a>, F_SETFD, FD_CLOEXEC) = 0 <0.1>
+        7 fcntl(3</tmp/a>, F_DUPFD, 10) = 10</tmp/a> <0.1>
+        7 vfork( <unfinished ...>
+        8 execve(\"/bin/b\", [\"b\"], 0x7f /* 3 vars */) = 0 <0.000001>
+        7 <... vfork resumed>) = 8 <0.1>
+        8 write(10, \"\", 1) = 1 <0.1>
+        8 write(3, \"\", 1) = 1 <0.1>
+        8 +++ exited with 1 +++
+        7 +++ exited with 0 +++"
+    );
+    let (records, summary) = import(&lines);
+    let programs: Vec<_> = records
+        .iter()
+        .filter_map(|record| {
+            if let Record::Session(s) = record { Some((s.pid, s.ppid, s.program.as_str())) } else { None }
+        })
+        .collect();
+    assert_eq!(programs, [(7, 0, "sh"), (8, 7, "b")]);
+    assert_eq!(summary.sessions, 2);
+    let kinds: Vec<_> =
+        events(&lines).iter().filter(|event| event.op == Op::Write).map(|event| event.kind).collect();
+    assert_eq!(kinds, [FileKind::Regular, FileKind::Unknown]);
+    assert!(events(&lines).iter().any(|event| event.op == Op::Spawn && event.returned == 8));
+}
+
+#[test]
+fn names_come_and_go() {
+    let lines = format!(
+        "{OPEN}7 rename(\"/tmp/a\", \"/tmp/b\") = 0 <0.1>
+        7 write(3</tmp/b>, \"\", 1) = 1 <0.1>
+        7 openat(AT_FDCWD</tmp>, \"c\", O_WRONLY|O_CREAT|O_EXCL, 0666) = 4</tmp/c> <0.1>
+        7 renameat2(AT_FDCWD</tmp>, \"c\", AT_FDCWD</tmp>, \"b\", RENAME_NOREPLACE) = 0 <0.1>
+        7 write(3</tmp/b>(deleted), \"\", 1) = 1 <0.1>
+        7 unlinkat(AT_FDCWD</tmp>, \"b\", 0) = 0 <0.1>
+        7 write(4</tmp/b>(deleted), \"\", 1) = 1 <0.1>"
+    );
+    let identities: Vec<_> = events(&lines).iter().map(|event| (event.op, event.ino)).collect();
+    use Op::{Open, Rename, Unlink, Write};
+    let expected =
+        [(Open, 1), (Rename, 0), (Write, 1), (Open, 2), (Rename, 1), (Write, 1), (Unlink, 2), (Write, 2)];
+    assert_eq!(identities, expected);
+}
+
+#[test]
+fn what_can_write_unseen_is_a_loss() {
+    let lines = format!(
+        "{OPEN}7 mmap(NULL, 4096, PROT_READ|PROT_WRITE, MAP_SHARED, 3</tmp/a>, 0) = 0x7f <0.1>
+        7 io_submit(0x7f, 1, [{{aio_data=0}}]) = 1 <0.1>
+        7 <... write resumed>) = 3 <0.1>
+        7 write(3</tmp/a>, \"cut o
+        7 futex(0x7f, FUTEX_WAIT) = 0 <0.1>"
+    );
+    let (records, summary) = import(&lines);
+    let losses: Vec<_> = summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()).collect();
+    assert_eq!(losses.len(), 4, "{losses:#?}");
+    assert_eq!(records.iter().filter(|record| matches!(record, Record::Note(_))).count(), 4);
+}
+
+#[test]
+fn reads_only_when_asked_for() {
+    let lines = "7 open(\"/tmp/a\", O_RDONLY) = 3</tmp/a> <0.1>\n7 read(3</tmp/a>, \"\", 9) = 5 <0.1>";
+    assert_eq!(import(lines).1.calls, 0);
+    assert_eq!(import_with(StraceOptions { reads: true, ..StraceOptions::default() }, lines).1.calls, 2);
+}
+
+#[test]
+fn without_annotations_names_come_from_the_working_directory() {
+    let lines = "7 chdir(\"/tmp/demo\") = 0 <0.1>
+        7 open(\"../a\", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3 <0.1>
+        7 write(3, \"\", 2) = 2 <0.1>
+        7 pipe([4, 5]) = 0 <0.1>
+        7 write(5, \"\", 2) = 2 <0.1>";
+    let (records, _) = import(lines);
+    assert!(records.iter().any(|record| matches!(record, Record::File(facts) if facts.path == "/tmp/a")));
+    assert_eq!(events(lines).last().unwrap().kind, FileKind::Fifo);
+}
+
+#[test]
+fn other_text_is_refused_with_a_remedy() {
+    let mut importer = StraceImporter::new(StraceOptions::default());
+    let mut out = Vec::new();
+    importer.line(b"start_s,op,offset,size,duration_s\n", &mut out).unwrap();
+    importer.line(b"write(1, \"x\", 1) = 1\n", &mut out).unwrap();
+    let error = importer.finish(&mut out).unwrap_err();
+    assert_eq!(error.fault, Fault::NotStrace(2));
+}

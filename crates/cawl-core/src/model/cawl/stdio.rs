@@ -1,0 +1,77 @@
+//! Alg. 2 at work: from a stream's event to system calls and their cost.
+
+use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
+
+use super::stream::{Known, Plan};
+use super::{Bill, Cawl};
+use crate::call::kernel_bytes;
+use crate::units::{Bytes, Nanos};
+
+impl Cawl {
+    /// Alg. 2, `stdio_cost`, and what the paper says of fflush: the copy in user space, and Alg. 1 for
+    /// every system call.
+    pub(super) fn stdio_cost(&mut self, at: Nanos, event: &Event, plan: Plan) -> Bill {
+        let mut bill = Bill::default();
+        bill.parts.call = self.profile.calls.stream.value;
+        bill.parts.stream = Bytes(plan.copied) / self.profile.memory.stream.value;
+        for run in plan.writes.into_iter().flatten() {
+            let (parts, state) = self.kernel_write(at + bill.parts.total(), event, run);
+            bill.add(parts, state);
+        }
+        bill
+    }
+
+    /// What a stream call leads to. None: it is no stream call.
+    pub(super) fn stream_plan(&mut self, event: &Event) -> Option<Plan> {
+        let key = (event.pid, event.fd);
+        let mut buffer = self.streams.get(&key).copied().unwrap_or_default();
+        let known = event
+            .has(flag::STREAM_KNOWN)
+            .then(|| Known { before: event.pending_before.into(), after: event.pending_after.into() });
+        let plan = match event.op {
+            Op::StreamWrite => {
+                let size = event.returned.max(0) as u64;
+                let offset = match (event.offset, buffer.pending) {
+                    (UNKNOWN_OFFSET, 0) => {
+                        let before = known.map_or(0, |known| known.before);
+                        self.cache.end_of((event.dev, event.ino)).saturating_add(before)
+                    }
+                    (UNKNOWN_OFFSET, pending) => buffer.offset.saturating_add(pending),
+                    (offset, _) => offset,
+                };
+                let capacity = match event.buffer {
+                    0 => self.profile.kernel.stream_buffer.0,
+                    reported => reported.into(),
+                };
+                match known {
+                    Some(known) => buffer.write_known(offset, size, known, capacity),
+                    None if event.has(flag::UNBUFFERED) || capacity <= 1 => {
+                        buffer.write_through(offset, size, false)
+                    }
+                    None if event.has(flag::LINE_BUFFERED) => buffer.write_through(offset, size, true),
+                    None => buffer.write(offset, size, capacity),
+                }
+            }
+            Op::StreamFlush | Op::StreamSeek | Op::StreamClose | Op::StreamExit => {
+                if known.is_some() || event.op == Op::StreamExit {
+                    if buffer.pending == 0 {
+                        buffer.offset = self.cache.end_of((event.dev, event.ino));
+                    }
+                    buffer.pending = kernel_bytes(event);
+                }
+                let flushed = buffer.flush();
+                if matches!(event.op, Op::StreamFlush | Op::StreamSeek) {
+                    buffer.pending = known.map_or(0, |known| known.after);
+                }
+                Plan { copied: 0, writes: [flushed, None, None] }
+            }
+            _ => return None,
+        };
+        if buffer.pending > 0 {
+            self.streams.insert(key, buffer);
+        } else {
+            self.streams.remove(&key);
+        }
+        Some(plan)
+    }
+}

@@ -1,0 +1,178 @@
+//! Sessions: one for each process image, whatever the program does to its environment, its descriptors
+//! and its threads, and whatever becomes of the daemon.
+
+mod support;
+
+use cawl_wire::Op;
+use std::process::Command;
+use support::{Answer, Daemon, app, assert_complete, compare, dir};
+
+#[test]
+fn every_way_of_starting_a_program_is_followed() {
+    let app = app("process", &[]);
+    for (way, sessions_expected) in [
+        ("execve", 2),
+        ("execl", 2),
+        ("execle", 2),
+        ("execlp", 2),
+        ("execvp", 2),
+        ("fexecve", 2),
+        ("failing", 1),
+        ("posix_spawn", 2),
+        ("posix_spawnp", 2),
+        ("vfork", 2),
+        ("fork", 2),
+        ("raw fork", 2),
+        ("_Fork", 2),
+    ] {
+        let sessions = compare(&app, &[way], |_| {});
+        assert_eq!(sessions.len(), sessions_expected, "{way}: {sessions:#?}");
+        assert_complete(&sessions);
+    }
+}
+
+#[test]
+fn shells_started_by_the_c_library_are_followed() {
+    let app = app("process", &[]);
+    for way in ["system", "popen"] {
+        let sessions = compare(&app, &[way], |_| {});
+        assert!(sessions.len() >= 3, "{way}");
+        assert_complete(&sessions);
+    }
+}
+
+#[test]
+fn a_program_that_puts_itself_in_the_background_is_followed() {
+    let place = dir();
+    let daemon = Daemon::start(place.path(), Answer::Welcome);
+    let out =
+        daemon.command(app("process", &[])).arg("daemon").current_dir(place.path()).output().expect("run");
+    assert!(out.status.success());
+    let sessions = daemon.finish_when(2);
+    assert_eq!(sessions.iter().map(support::Session::bytes).sum::<u64>(), 7 + 6);
+}
+
+#[test]
+fn children_can_be_left_alone() {
+    let app = app("process", &[]);
+    for (way, expected) in [("fork", 1), ("posix_spawn", 1), ("vfork", 1), ("execle", 2)] {
+        let place = dir();
+        let daemon = Daemon::start(place.path(), Answer::Welcome);
+        let out = daemon
+            .command(&app)
+            .arg(way)
+            .env("CAWL_ONLY_CHILD_OF", std::process::id().to_string())
+            .current_dir(place.path())
+            .output()
+            .expect("run");
+        assert!(out.status.success());
+        assert_eq!(daemon.finish().len(), expected, "{way}");
+    }
+}
+
+#[test]
+fn rough_treatment_of_descriptors_is_survived() {
+    let app = app("fds", &[]);
+    for way in ["close", "close_range", "closefrom", "dup2", "limit"] {
+        let sessions = compare(&app, &[way], |_| {});
+        assert_eq!(sessions.len(), 1, "{way}");
+        assert_complete(&sessions);
+    }
+}
+
+#[test]
+fn a_socket_lost_behind_our_back_is_not_written_to() {
+    let sessions = compare(&app("fds", &[]), &["raw"], |_| {});
+    assert_eq!(sessions.len(), 1);
+    assert!(sessions[0].goodbyes.is_empty());
+}
+
+#[test]
+fn a_limit_of_sixteen_descriptors_is_enough() {
+    let app = app("offsets", &[]);
+    let script = format!("ulimit -n 16; exec {}", app.display());
+    let sessions = compare("/bin/sh".as_ref(), &["-c", &script], |_| {});
+    assert_complete(&sessions);
+}
+
+#[test]
+fn threads_are_all_seen() {
+    let sessions = compare(&app("threads", &[]), &[], |_| {});
+    assert_eq!(sessions.len(), 1);
+    assert_complete(&sessions);
+    let mut tids: Vec<u32> = sessions[0].events.iter().map(|event| event.tid).collect();
+    tids.sort_unstable();
+    tids.dedup();
+    assert_eq!(tids.len(), 25, "three rounds of eight threads, and the first");
+    assert_eq!(sessions[0].count(Op::Write), 2 * 2000 * 8 * 3);
+}
+
+#[test]
+fn signals_cancellation_and_jumps_do_no_harm() {
+    let place = dir();
+    let daemon = Daemon::start(place.path(), Answer::Welcome);
+    let out = daemon.command(app("signals", &[])).current_dir(place.path()).output().expect("run");
+    assert!(out.status.success(), "{out:?}");
+    let sessions = daemon.finish();
+    assert_eq!(sessions.len(), 1);
+    let session = &sessions[0];
+    assert_eq!(session.nameless, 0);
+    let size = std::fs::metadata(place.path().join("out")).expect("out").len();
+    let seen: u64 = session.about("/out").iter().map(|event| support::bytes(event)).sum();
+    let unseen = session.goodbyes[0].unseen;
+    assert!(seen <= size && size <= seen + 5 * unseen, "{seen} of {size}, {unseen} calls unseen");
+}
+
+#[test]
+fn a_refusal_is_one_line() {
+    let app = app("offsets", &[]);
+    let place = dir();
+    let daemon = Daemon::start(place.path(), Answer::Refuse(99));
+    let out = daemon.command(&app).current_dir(place.path()).output().expect("run");
+    let text = String::from_utf8(out.stderr).expect("text");
+    let from_parent: Vec<&str> = text.lines().collect();
+    assert!(out.status.success());
+    assert!(!from_parent.is_empty() && from_parent.len() <= 2, "{text}");
+    for line in from_parent {
+        assert_eq!(
+            line,
+            format!(
+                "cawl: not tracing {}: the daemon at {} speaks protocol version 99, this tracer version {}; \
+                 start it with cawl of the same version",
+                app.display(),
+                daemon.socket.display(),
+                cawl_wire::VERSION
+            )
+        );
+    }
+    daemon.finish();
+}
+
+#[test]
+fn a_daemon_that_dies_or_is_absent_or_silent_does_no_harm() {
+    let app = app("stdio", &[]);
+    let bare = dir();
+    let plain = Command::new(&app).current_dir(bare.path()).output().expect("run");
+    for answer in [Answer::HangUp, Answer::Nothing] {
+        let (place, at) = (dir(), dir());
+        let daemon = Daemon::start(place.path(), answer);
+        let out = daemon.command(&app).current_dir(at.path()).output().expect("run");
+        assert_eq!(
+            (out.stdout, out.stderr, out.status),
+            (plain.stdout.clone(), plain.stderr.clone(), plain.status)
+        );
+        assert_eq!(support::tree(at.path()), support::tree(bare.path()));
+        daemon.finish();
+    }
+    let at = dir();
+    for socket in ["/nonexistent/socket", "/dev/null", ""] {
+        let out = Command::new(&app)
+            .env("LD_PRELOAD", support::library())
+            .env("CAWL_SOCKET", socket)
+            .current_dir(at.path())
+            .output()
+            .expect("run");
+        assert_eq!((&out.stdout, &out.stderr, out.status), (&plain.stdout, &plain.stderr, plain.status));
+        assert_eq!(support::tree(at.path()), support::tree(bare.path()));
+    }
+}

@@ -1,0 +1,108 @@
+//! The rules at the top of lib.rs, as far as a machine can check them.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    support::tree(&root)
+        .into_iter()
+        .map(|(path, bytes)| (path, String::from_utf8(bytes).expect("text")))
+        .collect()
+}
+
+/// The part of a file that is not tests.
+fn code(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text)
+}
+
+#[test]
+fn nothing_that_allocates_or_panics_is_used() {
+    let banned = [
+        ".unwrap()",
+        ".expect(",
+        "panic!",
+        "Vec::new",
+        "vec!",
+        "Box::new",
+        "String::from",
+        ".to_string()",
+        "format!",
+        "println!",
+        "eprintln!",
+        "assert!",
+        "thread_local!",
+        "std::",
+        "Mutex",
+        "unreachable!",
+    ];
+    for (path, text) in sources() {
+        for word in banned {
+            assert!(!code(&text).contains(word), "{}: {word}", path.display());
+        }
+    }
+}
+
+#[test]
+fn files_are_short() {
+    for (path, text) in sources() {
+        assert!(text.lines().count() <= 600, "{}", path.display());
+    }
+}
+
+#[test]
+fn each_unsafe_block_says_why() {
+    for (path, text) in sources().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "rs")) {
+        let lines: Vec<&str> = code(text).lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let block =
+                line.contains("unsafe {") && !line.contains("unsafe extern") || line.contains("unsafe impl");
+            if !block || line.trim_start().starts_with("//") {
+                continue;
+            }
+            // A comment may be longer than three lines; it must reach to three lines above the block.
+            let near = &lines[number.saturating_sub(3)..=number];
+            let explained = near.iter().any(|line| line.contains("// SAFETY:"))
+                || near.iter().any(|line| line.trim_start().starts_with("//"))
+                    && lines[number.saturating_sub(6)..number].iter().any(|line| line.contains("// SAFETY:"));
+            assert!(explained, "{}:{}: {line}", path.display(), number + 1);
+        }
+    }
+}
+
+/// Exported is what a hook declares, and nothing else.
+#[test]
+fn only_hooks_are_exported() {
+    if Command::new("nm").arg("--version").output().is_err() {
+        println!("skipped: nm is not installed");
+        return;
+    }
+    let out = Command::new("nm").args(["-D", "--defined-only"]).arg(support::library()).output().expect("nm");
+    let exported: BTreeSet<String> = String::from_utf8(out.stdout)
+        .expect("text")
+        .lines()
+        .filter_map(|line| line.split_whitespace().last())
+        .map(str::to_owned)
+        .collect();
+    let libc = Command::new("ldd").arg("/bin/sh").output().expect("ldd");
+    let libc = String::from_utf8(libc.stdout).expect("text");
+    let libc =
+        libc.split_whitespace().find(|word| word.starts_with('/') && word.contains("libc.so")).expect("libc");
+    let out = Command::new("nm").args(["-D", "--defined-only"]).arg(libc).output().expect("nm");
+    let known: BTreeSet<String> = String::from_utf8(out.stdout)
+        .expect("text")
+        .lines()
+        .filter_map(|line| line.split_whitespace().last())
+        .map(|name| name.split('@').next().unwrap_or(name).to_owned())
+        .collect();
+    let strange: Vec<_> = exported.difference(&known).collect();
+    // The C library of this machine may be older than some, but these are all its own names.
+    assert!(strange.iter().all(|name| !name.contains("cawl") && !name.starts_with("rust")), "{strange:?}");
+    assert!(strange.len() <= 12, "{strange:?}");
+    for name in ["write", "open64", "__fprintf_chk", "printf", "execl", "__overflow", "_exit", "fork"] {
+        assert!(exported.contains(name), "{name}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Streams: what was accepted, what was flushed, and what was left.
+
+mod support;
+
+use cawl_wire::{Ended, Op};
+use support::{app, assert_complete, compare, ended};
+
+fn stdio(flags: &[&str], end: &str) -> support::Session {
+    let mut sessions = compare(&app("stdio", flags), &[end], |_| {});
+    assert_eq!(sessions.len(), 1);
+    assert_complete(&sessions);
+    sessions.remove(0)
+}
+
+#[test]
+fn pending_arithmetic_plain() {
+    let session = stdio(&["-O0"], "return");
+    assert_eq!(ended(&session), Some(Ended::Exit));
+    // stdout's "left over" with what stood before it in the pipe's buffer, and the file never closed.
+    assert_eq!(session.count(Op::StreamExit), 2);
+}
+
+#[test]
+fn pending_arithmetic_with_inlined_putc() {
+    stdio(&["-O2"], "return");
+}
+
+#[test]
+fn pending_arithmetic_fortified() {
+    stdio(&["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"], "return");
+}
+
+#[test]
+fn nothing_is_left_after_a_flush_of_all() {
+    let session = stdio(&[], "fflush");
+    assert_eq!(session.count(Op::StreamExit), 0);
+}
+
+#[test]
+fn ends_without_a_flush_leave_nothing_pending() {
+    for (end, how) in [("_exit", Ended::QuickExit), ("quick_exit", Ended::QuickExit), ("abort", Ended::Abort)]
+    {
+        let session = stdio(&[], end);
+        assert_eq!(ended(&session), Some(how), "{end}");
+        assert_eq!(session.goodbyes.last().expect("goodbye").pending, 0);
+    }
+}
+
+#[test]
+fn wide_streams_and_failing_ones() {
+    let sessions = compare(&app("wide", &[]), &[], |_| {});
+    assert_complete(&sessions);
+    let full: u64 = sessions[0].about("/dev/full").iter().map(|event| support::bytes(event)).sum();
+    assert_eq!(full, 0, "nothing fits on a full device");
+}
+
+#[test]
+fn a_killed_program_loses_one_batch_at_most() {
+    let sessions = compare(&app("wide", &[]), &["kill"], |_| {});
+    let session = &sessions[0];
+    assert!(session.goodbyes.is_empty());
+    let all = compare(&app("wide", &[]), &[], |_| {})[0].events.len();
+    assert!(session.events.len() + 340 > all, "{} of {all}", session.events.len());
+}

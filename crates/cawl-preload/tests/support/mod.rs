@@ -1,0 +1,359 @@
+//! A daemon that only remembers, and programs run under the tracer.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use cawl_wire::{EVENT_LEN, Ended, Event, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+/// All that one process image said.
+#[derive(Debug, Default)]
+pub struct Session {
+    pub pid: u32,
+    pub ppid: u32,
+    pub run: u64,
+    pub wchar: Wchar,
+    pub program: String,
+    pub arguments: String,
+    pub files: HashMap<(u64, u64), String>,
+    pub events: Vec<Event>,
+    pub goodbyes: Vec<Goodbye>,
+    pub dropped: u64,
+    /// Events about a file that had not been told about.
+    pub nameless: usize,
+}
+
+impl Session {
+    /// Events about files whose path ends like this.
+    pub fn about(&self, ending: &str) -> Vec<&Event> {
+        let is = |event: &&Event| self.path(event).ends_with(ending);
+        self.events.iter().filter(is).collect()
+    }
+
+    pub fn path(&self, event: &Event) -> &str {
+        self.files.get(&(event.dev, event.ino)).map_or("", String::as_str)
+    }
+
+    pub fn count(&self, op: Op) -> usize {
+        self.events.iter().filter(|event| event.op == op).count()
+    }
+
+    /// Bytes that reached the kernel, by the events. A splice is not counted by the kernel's `wchar`.
+    pub fn bytes(&self) -> u64 {
+        self.events.iter().map(bytes).sum()
+    }
+
+    pub fn pending(&self) -> u64 {
+        self.events.iter().filter(|event| event.op == Op::StreamExit).filter_map(Event::flushed).sum()
+    }
+
+    /// Nothing was lost on the way.
+    #[track_caller]
+    pub fn assert_intact(&self) {
+        assert_eq!(self.dropped, 0, "{}: dropped", self.program);
+        assert_eq!(self.nameless, 0, "{}: events about files not told about", self.program);
+        assert_eq!(self.run, 7);
+        assert_ne!(self.wchar, Wchar::default());
+        if let Some(goodbye) = self.goodbyes.last() {
+            assert_eq!(goodbye.unseen, 0, "{}: unseen", self.program);
+            assert_eq!(self.pending(), goodbye.pending, "{}: pending", self.program);
+        }
+    }
+
+    fn tell(&self) -> String {
+        let mut text = format!(
+            "{} {:?} pid {} of {}: {} bytes\n",
+            self.program,
+            self.arguments,
+            self.pid,
+            self.ppid,
+            self.bytes()
+        );
+        for event in self.events.iter().rev().take(40).rev() {
+            text += &format!(
+                "  {:?} fd {} at {} asked {} got {} pending {}-{} of {} {}\n",
+                event.op,
+                event.fd,
+                event.offset as i64,
+                event.requested,
+                event.returned,
+                event.pending_before,
+                event.pending_after,
+                event.buffer,
+                self.path(event)
+            );
+        }
+        text
+    }
+}
+
+/// Everything that the kernel counted was seen, and nothing else. A parent's count holds those of the
+/// children it waited for, so the whole tree is compared at its root.
+#[track_caller]
+pub fn assert_complete(sessions: &[Session]) {
+    sessions.iter().for_each(Session::assert_intact);
+    let told = || sessions.iter().map(Session::tell).collect::<String>();
+    let of_root = |session: &&Session| session.ppid == std::process::id();
+    let began = sessions.iter().filter(of_root).filter_map(|session| session.wchar.process).min();
+    let ended = sessions
+        .iter()
+        .filter(of_root)
+        .flat_map(|session| &session.goodbyes)
+        .filter_map(|bye| bye.wchar.process)
+        .max();
+    let (Some(began), Some(ended)) = (began, ended) else { panic!("the root said nothing: {}", told()) };
+    let seen: u64 = sessions
+        .iter()
+        .map(|session| session.bytes() + if of_root(&session) { 0 } else { session.pending() })
+        .sum();
+    assert_eq!(seen, ended - began, "bytes seen against bytes counted by the kernel:\n{}", told());
+}
+
+pub fn bytes(event: &Event) -> u64 {
+    match event.op {
+        Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev | Op::CopyRange | Op::Sendfile => {
+            event.returned.max(0) as u64
+        }
+        Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => event.flushed().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// How the daemon answers a hello.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Answer {
+    Welcome,
+    /// With this version in the header.
+    Refuse(u16),
+    /// Never, and the connection is dropped after the hello.
+    HangUp,
+    Nothing,
+}
+
+pub struct Daemon {
+    pub socket: PathBuf,
+    ended: Arc<AtomicUsize>,
+    thread: JoinHandle<Vec<Session>>,
+}
+
+impl Daemon {
+    pub fn start(dir: &Path, answer: Answer) -> Daemon {
+        let socket = dir.join("socket");
+        let listener = UnixListener::bind(&socket).expect("bind");
+        let ended = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&ended);
+        let thread = std::thread::spawn(move || {
+            let mut sessions = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("accept");
+                let mut first = [0u8; 1];
+                // The test itself connects and says nothing when the programs have ended.
+                match stream.read(&mut first) {
+                    Ok(1) => {
+                        let count = Arc::clone(&count);
+                        sessions.push(std::thread::spawn(move || {
+                            let session = session(first[0], stream, answer);
+                            count.fetch_add(1, Ordering::SeqCst);
+                            session
+                        }));
+                    }
+                    _ => break,
+                }
+            }
+            sessions.into_iter().map(|thread| thread.join().expect("session")).collect()
+        });
+        Daemon { socket, ended, thread }
+    }
+
+    /// A command that will be traced.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", library()).env("CAWL_SOCKET", &self.socket).env("CAWL_RUN", "7");
+        command.env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    /// The same where a process may outlive the one that was waited for: after `count` sessions ended.
+    pub fn finish_when(self, count: usize) -> Vec<Session> {
+        while self.ended.load(Ordering::SeqCst) < count {
+            std::thread::yield_now();
+        }
+        self.finish()
+    }
+
+    /// What was said, once every traced process has ended.
+    pub fn finish(self) -> Vec<Session> {
+        drop(UnixStream::connect(&self.socket));
+        self.thread.join().expect("daemon")
+    }
+}
+
+fn session(first: u8, mut stream: UnixStream, answer: Answer) -> Session {
+    let mut session = Session::default();
+    let mut header = [0u8; HEADER_LEN];
+    header[0] = first;
+    stream.read_exact(&mut header[1..]).expect("first header");
+    let mut hello = vec![0u8; Header::decode(&header).expect("header").len as usize];
+    stream.read_exact(&mut hello).expect("hello");
+    let mut reply = Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode();
+    if let Answer::Refuse(version) = answer {
+        reply[4..6].copy_from_slice(&version.to_le_bytes());
+        reply[6] = Kind::Refused as u8;
+    }
+    if matches!(answer, Answer::Welcome | Answer::Refuse(_)) {
+        let _ = stream.write_all(&reply);
+    }
+    let mut said = [&header[..], &hello].concat();
+    // Taken off the socket as fast as it comes, and understood afterwards.
+    if matches!(answer, Answer::Welcome | Answer::Nothing) {
+        let _ = stream.read_to_end(&mut said);
+    }
+    drop(stream);
+    let mut rest = &said[..];
+    while !rest.is_empty() {
+        let (header, tail) = rest.split_first_chunk().expect("whole header");
+        let head = Header::decode(header).expect("header");
+        let (payload, tail) = tail.split_at(head.len as usize);
+        rest = tail;
+        session.dropped = head.dropped;
+        match head.kind {
+            Kind::Hello => {
+                let hello = Hello::decode(payload).expect("hello");
+                session.pid = hello.pid;
+                session.ppid = hello.ppid;
+                session.run = hello.run;
+                session.wchar = hello.wchar;
+                session.program = String::from_utf8_lossy(hello.program).into_owned();
+                session.arguments = String::from_utf8_lossy(hello.arguments).into_owned();
+            }
+            Kind::File => {
+                let file = FileRecord::decode(payload).expect("file");
+                session.files.insert((file.dev, file.ino), String::from_utf8_lossy(file.path).into_owned());
+            }
+            Kind::Events => {
+                for record in payload.chunks_exact(EVENT_LEN) {
+                    let event = Event::decode(record.try_into().expect("length")).expect("event");
+                    if event.ino != 0 && !session.files.contains_key(&(event.dev, event.ino)) {
+                        session.nameless += 1;
+                    }
+                    session.events.push(event);
+                }
+            }
+            Kind::Goodbye => session.goodbyes.push(Goodbye::decode(payload).expect("goodbye")),
+            Kind::Welcome | Kind::Refused => panic!("a tracer does not answer"),
+        }
+    }
+    session
+}
+
+/// The library, built as it is shipped; or the one named by CAWL_TEST_LIBRARY. Cargo does not build a
+/// dynamic library for the sake of a test, so the test does.
+pub fn library() -> PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| {
+            if let Some(path) = std::env::var_os("CAWL_TEST_LIBRARY") {
+                return path.into();
+            }
+            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target directory");
+            let done = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "--package", "cawl-preload", "--profile", "tracer"])
+                .arg("--target-dir")
+                .arg(target)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("cargo");
+            assert!(done.success(), "the library does not build");
+            target.join("tracer/libcawl_preload.so")
+        })
+        .clone()
+}
+
+/// A directory for one test.
+pub fn dir() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("cawl-preload-").tempdir().expect("directory")
+}
+
+/// Compiles a program of tests/apps.
+pub fn app(name: &str, flags: &[&str]) -> PathBuf {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}-{number}", std::process::id()));
+    let done = Command::new("cc")
+        .args(["-g", "-Wall", "-D_GNU_SOURCE"])
+        .args(if flags.is_empty() { &["-O2"][..] } else { flags })
+        .arg(root.join("tests/apps").join(format!("{name}.c")))
+        .args(["-o".as_ref(), out.as_os_str()])
+        .arg("-pthread")
+        .status()
+        .expect("a C compiler");
+    assert!(done.success(), "{name}.c does not compile");
+    out
+}
+
+/// True if a program can be started on this machine; says so if not.
+pub fn installed(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// Runs a program in a fresh directory without and with the tracer, compares all that can be seen of it,
+/// and returns what was said.
+#[track_caller]
+pub fn compare(program: &Path, arguments: &[&str], prepare: impl Fn(&Path)) -> Vec<Session> {
+    let (bare, traced, place) = (dir(), dir(), dir());
+    prepare(bare.path());
+    prepare(traced.path());
+    let run = |mut command: Command, at: &Path| -> Output {
+        command.args(arguments).current_dir(at).output().expect("run")
+    };
+    let mut plain = Command::new(program);
+    plain.env("LC_ALL", "C.UTF-8");
+    let expected = run(plain, bare.path());
+    let daemon = Daemon::start(place.path(), Answer::Welcome);
+    let got = run(daemon.command(program), traced.path());
+    let sessions = daemon.finish();
+    assert_eq!(String::from_utf8_lossy(&got.stderr), String::from_utf8_lossy(&expected.stderr));
+    assert_eq!(String::from_utf8_lossy(&got.stdout), String::from_utf8_lossy(&expected.stdout));
+    assert_eq!(got.status, expected.status);
+    let (written, wanted) = (tree(traced.path()), tree(bare.path()));
+    let names = |tree: &[(PathBuf, Vec<u8>)]| tree.iter().map(|file| file.0.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&written), names(&wanted));
+    for (one, other) in written.iter().zip(&wanted) {
+        assert!(one.1 == other.1, "{} differs from the untraced run", one.0.display());
+    }
+    sessions
+}
+
+/// Every file below a directory, with its content.
+pub fn tree(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    fn walk(root: &Path, dir: &Path, out: &mut Vec<(PathBuf, Vec<u8>)>) {
+        for entry in std::fs::read_dir(dir).expect("read_dir") {
+            let path = entry.expect("entry").path();
+            if path.is_dir() {
+                walk(root, &path, out);
+            } else {
+                let name = path.strip_prefix(root).expect("prefix").to_owned();
+                out.push((name, std::fs::read(&path).unwrap_or_default()));
+            }
+        }
+    }
+    let mut out = Vec::new();
+    walk(dir, dir, &mut out);
+    out.sort();
+    out
+}
+
+/// How a session says it ended.
+pub fn ended(session: &Session) -> Option<Ended> {
+    session.goodbyes.last().map(|goodbye| goodbye.ended)
+}

@@ -1,0 +1,102 @@
+/* Starts other programs in every way there is; each writes one line. The first argument picks the way. */
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+int main(int count, char **arguments) {
+    char *nothing[] = {NULL};
+    char *words[] = {"process", "child", NULL};
+    const char *way = count > 1 ? arguments[1] : "";
+    char self[4096];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length < 0)
+        abort();
+    self[length] = 0;
+    if (!strcmp(way, "child")) {
+        puts("child");
+        return 0;
+    }
+    printf("parent\n");
+    fflush(stdout);
+    if (!strcmp(way, "execve"))
+        execve(self, words, nothing);
+    if (!strcmp(way, "execl"))
+        execl(self, "process", "child", NULL);
+    if (!strcmp(way, "execle"))
+        execle(self, "process", "child", NULL, nothing);
+    if (!strcmp(way, "execlp"))
+        execlp(self, "process", "child", NULL);
+    if (!strcmp(way, "execvp")) {
+        clearenv();
+        execvp(self, words);
+    }
+    if (!strcmp(way, "fexecve"))
+        fexecve(open(self, O_RDONLY), words, nothing);
+    if (!strcmp(way, "failing")) {
+        execl("/nonexistent/program", "program", NULL);
+        puts("still here");
+        return 0;
+    }
+    pid_t pid = 0;
+    if (!strcmp(way, "posix_spawn") && posix_spawn(&pid, self, NULL, NULL, words, nothing))
+        abort();
+    if (!strcmp(way, "posix_spawnp") && posix_spawnp(&pid, self, NULL, NULL, words, environ))
+        abort();
+    if (!strcmp(way, "vfork")) {
+        pid = vfork();
+        if (pid == 0) {
+            int fd = open("vforked", O_WRONLY | O_CREAT, 0600);
+            dup2(fd, 9);
+            close(fd);
+            execve(self, words, nothing);
+            _exit(1);
+        }
+    }
+    if (!strcmp(way, "fork")) {
+        pid = fork();
+        if (pid == 0) {
+            puts("forked");
+            exit(0);
+        }
+    }
+    if (!strcmp(way, "raw fork")) {
+        pid = syscall(SYS_fork);
+        if (pid == 0) {
+            int fd = open("raw", O_WRONLY | O_CREAT, 0600);
+            _exit(write(fd, "raw", 3) != 3);
+        }
+    }
+    if (!strcmp(way, "_Fork")) {
+        pid = _Fork();
+        if (pid == 0) {
+            int fd = open("raw", O_WRONLY | O_CREAT, 0600);
+            _exit(write(fd, "raw", 3) != 3);
+        }
+    }
+    if (!strcmp(way, "system")) {
+        strcat(self, " child");
+        return system(self);
+    }
+    if (!strcmp(way, "popen")) {
+        strcat(self, " child; cat");
+        FILE *pipe = popen(self, "w");
+        fputs("through the pipe\n", pipe);
+        return pclose(pipe);
+    }
+    if (!strcmp(way, "daemon")) {
+        if (daemon(1, 0))
+            abort();
+        int fd = open("daemon", O_WRONLY | O_CREAT, 0600);
+        return write(fd, "daemon", 6) != 6;
+    }
+    waitpid(pid, NULL, 0);
+    puts("done");
+    return 0;
+}
