@@ -95,7 +95,7 @@ os.execvp("sh", ["sh", "-c", "echo last > last"])
 #[test]
 fn python_multiprocessing_is_the_same() {
     const SCRIPT: &str = r#"
-import multiprocessing, sys
+import multiprocessing, multiprocessing.forkserver, multiprocessing.resource_tracker
 def work(n):
     with open(f"part{n}", "w") as file:
         file.write(f"{n}\n" * 5000)
@@ -106,6 +106,9 @@ if __name__ == "__main__":
             print(method, sum(pool.map(work, range(12), chunksize=2)))
             pool.close()
             pool.join()
+    # Both would outlive this process, and a report tells only what they had sent by then.
+    multiprocessing.forkserver._forkserver._stop()
+    multiprocessing.resource_tracker._resource_tracker._stop()
 "#;
     let dir = Dir::new();
     let Some((_, report)) = python_is_the_same(&dir, &[], SCRIPT) else { return };

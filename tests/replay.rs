@@ -117,21 +117,22 @@ fn models_can_be_chosen() {
 #[test]
 fn every_call_can_be_printed() {
     let dir = Dir::new();
-    let script = "exec 3>file; echo one >&3; printf 12345 >&3; echo again >> file";
-    dir.run(&[], &["bash", "-c", script]).0.success();
+    let program = dir.app("paced_writer");
+    let program = program.to_str().expect("a readable path");
+    dir.run(&[], &[program, "file", "300", "7"]).0.success();
     let lines = calls(&dir, &dir.trace());
     let file = |call: &&serde_json::Value| call["path"].as_str().is_some_and(|path| path.ends_with("/file"));
     let mut end = 0;
-    for call in lines.iter().filter(file).filter(|call| call["size"] != 0) {
+    for call in lines.iter().filter(file) {
         assert!(call["pid"].is_u64() && call["tid"].is_u64() && call["observed_s"].is_number(), "{call:#}");
         let prediction = &call["predictions"][0];
         for field in ["model", "state", "dirty", "predicted_s"] {
             assert!(!prediction[field].is_null(), "{field}: {call:#}");
         }
-        assert_eq!(call["offset"], end, "{call:#}");
-        end += call["size"].as_u64().expect("a size");
+        assert_eq!((&call["op"], &call["offset"], &call["size"]), (&"write".into(), &end.into(), &7.into()));
+        end += 7;
     }
-    assert_eq!(end, 15);
+    assert_eq!(end, 2 * 300 * 7);
     let times: Vec<f64> = lines.iter().map(|call| call["time_s"].as_f64().expect("a time")).collect();
     assert!(times.is_sorted(), "{times:?}");
 

@@ -113,6 +113,7 @@ fn tar_is_the_same() {
     let (_, report) = same(&dir, project, &pack);
     assert_eq!(report.file_bytes("out.tar"), size(&dir, "out.tar"));
 
+    let dir = Dir::new();
     let through_pipes = "mkdir out && tar -cf - tree | cat | tar -xf - -C out";
     same(&dir, project, &["sh", "-c", through_pipes]);
 }
