@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
-    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, StraceImporter, StraceOptions,
+    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, SkipReason, StraceImporter, StraceOptions,
 };
 use cawld::trace::TraceFile;
 use flate2::read::MultiGzDecoder;
@@ -58,14 +58,6 @@ fn copy(
     }
     let summary = importer.finish(&mut records)?;
     records.drain(..).for_each(|record| trace.push(&record));
-    // Whoever replays the trace must learn what it lacks.
-    for skipped in summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
-        let note = format!(
-            "import: {} lines, the first of them {}: {}",
-            skipped.lines, skipped.first, skipped.reason
-        );
-        trace.push(&Record::Note(note));
-    }
     Ok(summary)
 }
 
