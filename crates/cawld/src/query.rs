@@ -55,9 +55,15 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> anyhow::Resul
         .with_context(|| format!("no daemon answers at {}; start one with `cawld`", path.display()))?;
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
-    stream.write_all(line.as_bytes())?;
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
+    let asked =
+        stream.write_all(line.as_bytes()).and_then(|()| BufReader::new(stream).read_line(&mut answer));
+    if !matches!(asked, Ok(1..)) {
+        anyhow::bail!(
+            "the daemon at {} hung up without an answer: it may have ended, or belong to another user",
+            path.display()
+        );
+    }
     if let Ok(Failure { error }) = serde_json::from_str(&answer) {
         anyhow::bail!("the daemon at {} answers: {error}", path.display());
     }
