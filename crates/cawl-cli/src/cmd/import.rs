@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
-    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, SkipReason, StraceImporter, StraceOptions,
+    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, SkipReason, StraceImporter,
+    StraceOptions,
 };
 use cawld::trace::TraceFile;
 use flate2::read::MultiGzDecoder;
@@ -85,8 +86,9 @@ fn tell(summary: &ImportSummary, output: &Path) {
     }
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {
-        let text =
-            format!("not imported: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
+        let what =
+            if skipped.reason == SkipReason::Durationless { "imported as they are" } else { "not imported" };
+        let text = format!("{what}: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
         eprintln!("{}", crate::render::warn_if(&text, skipped.reason.is_loss(), colour));
     }
 }
