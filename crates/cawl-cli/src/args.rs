@@ -60,7 +60,7 @@ pub struct ReplayArgs {
     pub file: PathBuf,
     #[command(flatten)]
     pub model: ModelArgs,
-    /// The models see only calls and think times, and advance by their own predictions [default]
+    /// The models see only calls and think times, and advance by their own predictions (default)
     #[arg(long, conflicts_with = "lockstep")]
     pub open_loop: bool,
     /// Model time follows the observed clock, as live
@@ -105,7 +105,7 @@ pub enum Format {
 /// Ask a running cawld for the dirty level now
 #[derive(clap::Args)]
 pub struct StatusArgs {
-    /// Where the daemon listens [default: where cawld listens by default]
+    /// Where the daemon listens (default: where cawld listens by default)
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Machine-readable output
@@ -115,10 +115,10 @@ pub struct StatusArgs {
 
 #[derive(clap::Args)]
 pub struct ModelArgs {
-    /// Profile of the machine (TOML) [default: the trace's, or this machine's limits with default speeds]
+    /// Profile of the machine (TOML) (default: the trace's, or this machine's limits with default speeds)
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Models to run, the first one for states and advice [default: all]
+    /// Models to run, the first one for states and advice (default: all)
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     pub names: Vec<String>,
 }

@@ -93,10 +93,12 @@ async fn tracer(
         dropped = dropped.max(header.dropped);
         match header.kind {
             Kind::Events => {
+                // An exec that failed, or a daemon() that split the process: it goes on after all.
+                goodbye = None;
                 shared.active.store(host::now().0, Ordering::Relaxed);
                 let batch = std::mem::take(&mut payload);
                 engine.send(Input::Events { session: id, batch }).await?;
-                if goodbye.is_none() && shared.is_sampling_due(id) {
+                if shared.is_sampling_due(id) {
                     wchar = later(host::wchar(pid), wchar);
                 }
             }
