@@ -512,3 +512,6 @@ fn states(counts: &[u64; CallState::ALL.len()]) -> BTreeMap<String, u64> {
     let named = CallState::ALL.iter().map(|state| state.name().to_owned()).zip(counts.iter().copied());
     named.filter(|(_, count)| *count > 0).collect()
 }
+
+#[cfg(test)]
+mod tests;
