@@ -27,12 +27,14 @@ pub use import::{
     StraceImporter, StraceOptions, UnknownFlag,
 };
 pub use model::{
-    CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build, cawl::Cawl,
+    CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build,
+    cawl::Cawl,
+    kernel::{Conservation, Kernel},
     naive::Naive,
 };
 pub use profile::{
     CallConstants, DeviceConstants, HostProfile, KernelSettings, Measured, MemoryConstants, Origin,
-    PROFILE_SCHEMA, ProfileError,
+    OtherDevice, PROFILE_SCHEMA, ProfileError,
 };
 pub use record::{
     EndKind, FileFacts, Filesystem, HostFacts, Outcome, Record, Sample, Session, SessionEnd, Wchar,
