@@ -63,12 +63,6 @@ struct Spent {
     device: f64,
 }
 
-impl Spent {
-    fn total(&self) -> f64 {
-        self.call + self.stream + self.copy + self.throttle + self.device
-    }
-}
-
 /// A call under way.
 #[derive(Clone, Copy, Debug)]
 struct Call {

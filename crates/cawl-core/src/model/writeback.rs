@@ -268,12 +268,26 @@ impl Machine {
         let due = device.carry + span * device.rate;
         let done = (due as u64).min(device.in_flight);
         device.carry = if done == device.in_flight { 0.0 } else { due - done as f64 };
-        if done > 0 {
-            device.in_flight -= done;
-            device.written += done;
-            device.completions.add(done as f64, self.now);
-            self.completions.add(done as f64, self.now);
+        self.complete_pages(at, done);
+    }
+
+    fn complete_pages(&mut self, at: usize, pages: u64) {
+        if pages > 0 {
+            let device = &mut self.devices[at];
+            device.in_flight -= pages;
+            device.written += pages;
+            device.completions.add(pages as f64, self.now);
+            self.completions.add(pages as f64, self.now);
         }
+    }
+
+    /// What a file had in flight is written by now: somebody waited for it.
+    pub fn complete(&mut self, file: u32) {
+        let pages = self.in_flight_before(file);
+        let at = self.cache.file(file).device;
+        self.complete_pages(at, pages);
+        self.devices[at].plan();
+        self.plan();
     }
 
     /// Dirty pages of all devices, those in flight included, now.

@@ -115,16 +115,18 @@ impl Kernel {
         self.occupy(call, 0.0, fixed);
     }
 
-    /// Waits until what the call's file has in flight is written.
+    /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers.
     fn wait_for_file(&mut self, call: &mut Call) {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {
-            let device = &self.machine.devices[call.device];
-            let until = self.machine.now + pages as f64 / device.rate;
-            let waited = (until - call.at).max(0.0);
+            let of = self.constants_of(self.machine.devices[call.device].id);
+            let transfer = (pages * self.constants.page) as f64 / of.write.value.get();
+            let until = self.machine.now.max(call.at) + transfer;
+            let waited = until - call.at;
             call.at += waited;
             call.spent.device += waited;
             self.machine.advance(call.at);
+            self.machine.complete(call.file);
         }
     }
 
