@@ -149,12 +149,9 @@ impl Collector {
             }
             Record::Session(session) => {
                 self.last_session = None;
-                // A connection may be served before that of the image which exec replaced.
+                // Connections are served side by side: an image may be announced after the one it ran before.
                 let of_pid = self.by_pid.entry(session.pid).or_default();
-                let place = of_pid.partition_point(|index| {
-                    let other: &SessionBooks = &self.sessions[*index];
-                    other.session.started <= session.started
-                });
+                let place = of_pid.partition_point(|i| self.sessions[*i].session.started <= session.started);
                 of_pid.insert(place, self.sessions.len());
                 self.sessions.push(SessionBooks {
                     session: session.clone(),
@@ -199,16 +196,23 @@ impl Collector {
             self.sessions[index].call(event);
         }
         match class {
-            Class::Cost => self.cost(event, predictions),
+            Class::Cost => {
+                self.cost(event, bytes, predictions);
+                self.file_call(event, bytes, predictions);
+            }
             Class::Elsewhere => self.elsewhere.add(bytes),
-            Class::Unmodelled => self.unmodelled.entry(event.op.name().to_owned()).or_default().add(bytes),
+            Class::Unmodelled => {
+                self.unmodelled.entry(event.op.name().to_owned()).or_default().add(bytes);
+                self.file_call(event, bytes, &[]);
+            }
+            // What a stream held at exit has no cost that anyone could see, but its bytes are in the file.
+            Class::Effect if bytes > 0 => self.file_call(event, bytes, &[]),
             Class::Effect => {}
         }
     }
 
     /// A call whose cost is compared.
-    fn cost(&mut self, event: &Event, predictions: &[Option<Prediction>]) {
-        let bytes = program_bytes(event);
+    fn cost(&mut self, event: &Event, bytes: u64, predictions: &[Option<Prediction>]) {
         for (books, prediction) in self.models.iter_mut().zip(predictions) {
             let Some(prediction) = prediction else { continue };
             let cost = prediction.cost.get();
@@ -219,6 +223,10 @@ impl Collector {
         if let Some(Some(primary)) = predictions.first() {
             self.rank(event, primary);
         }
+    }
+
+    /// A call that wrote to a file, or that a model has an opinion on.
+    fn file_call(&mut self, event: &Event, bytes: u64, predictions: &[Option<Prediction>]) {
         let Some(index) = self.file((event.dev, event.ino)) else { return };
         let ops = &mut self.files[index].ops;
         let at = match ops.iter().position(|books| books.op == event.op) {
@@ -405,7 +413,7 @@ impl Collector {
             op: event.op.name().to_owned(),
             path: self.path(event.dev, event.ino),
             offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),
-            bytes: program_bytes(event),
+            bytes: kernel_bytes(event),
             state: primary.state.name().to_owned(),
             observed_s: event.duration as f64 / 1e9,
             predicted_s: primary.cost.as_seconds(),
@@ -494,15 +502,6 @@ impl Sums {
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-
-/// Bytes as the program sees them: what a stream accepted, not what left its buffer.
-fn program_bytes(event: &Event) -> u64 {
-    match event.op {
-        Op::StreamWrite => event.returned.max(0) as u64,
-        Op::StreamFlush | Op::StreamSeek | Op::StreamClose => 0,
-        _ => kernel_bytes(event),
-    }
-}
 
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
