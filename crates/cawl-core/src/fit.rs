@@ -40,6 +40,8 @@ const LARGE: u64 = 1 << 20;
 const SMALL: u64 = 8 << 10;
 /// Costs that differ by this factor belong to different modes: warm and cold memory.
 const MODES: f64 = 3.0;
+/// The part of a device's rates below that of an undisturbed one.
+const UNDISTURBED: f64 = 0.9;
 /// Length of the windows over which the writeback rate is taken, in ns.
 const WINDOW: u64 = 1_000_000_000;
 
@@ -138,19 +140,27 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
     Ok(())
 }
 
-/// `writeback` and `queue`: the counters while the level is above freerun, in windows of a second.
+/// `writeback` and `queue`: the counters while the level is above freerun, in windows of a second that
+/// begin and end where pages were completed. Of the windows' rates nearly the highest counts, because what
+/// disturbs a device slows it down and nothing speeds it up.
 fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
     let page = profile.kernel.page;
     let freerun = profile.kernel.limits.freerun();
     let (mut rates, mut queued) = (Vec::new(), Vec::new());
     for run in runs.iter().filter(|run| cached_run(run)) {
         let mut began: Option<(u64, u64)> = None;
-        for sample in &run.samples {
+        for pair in run.samples.windows(2) {
+            let (before, sample) = (&pair[0], &pair[1]);
             if sample.dirty_bytes(page) < freerun {
                 began = None;
                 continue;
             }
-            queued.push((sample.writeback * page.0) as f64);
+            if !run.args.rewrite {
+                queued.push((sample.writeback * page.0) as f64);
+            }
+            if sample.written == before.written {
+                continue;
+            }
             let (at, written) = *began.get_or_insert((sample.time.0, sample.written));
             if sample.time.0 >= at + WINDOW {
                 let span = (sample.time.0 - at) as f64 * 1e-9;
@@ -160,7 +170,9 @@ fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
         }
     }
     if !rates.is_empty() {
-        profile.device.writeback = rate(&rates, 0.5);
+        profile.device.writeback = rate(&rates, UNDISTURBED);
+    }
+    if !queued.is_empty() {
         profile.device.queue = Bytes::from_f64(quantile(&mut queued, 0.95)).max(Bytes::mib(1));
     }
 }
@@ -187,6 +199,9 @@ fn direct(runs: &[RecordedRun], profile: &mut HostProfile) {
         Some(slope) if slope > 0.0 && slope.is_finite() => slope.clamp(writeback / 2.0, writeback * 4.0),
         _ => writeback,
     };
+    // No flusher is faster than the device, as long as the windows do not say that it usually was.
+    let slowest = profile.device.writeback.p10.map_or(writeback, Rate::get);
+    profile.device.writeback.value = Rate::per_second(writeback.min(rate.max(slowest)));
     let spread = profile.device.writeback;
     let scaled = |bound: Option<Rate>| bound.map(|bound| bound * (rate / writeback));
     profile.device.write = Measured {

@@ -422,8 +422,10 @@ impl Machine {
     pub fn over_background(&self, at: usize) -> bool {
         let dirty: u64 = self.devices.iter().map(|d| d.dirty).sum();
         let device = &self.devices[at];
+        // The inodes themselves are dirty too, a page of metadata at least: a level of exactly the threshold
+        // is above it.
         let over = |thresholds: &Thresholds| {
-            if dirty as f64 > thresholds.background {
+            if dirty > 0 && dirty as f64 >= thresholds.background {
                 return true;
             }
             if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
