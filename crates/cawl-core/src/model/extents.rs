@@ -61,8 +61,7 @@ impl PageSet {
             *e = to;
         }
         let mut limit = u64::MAX;
-        loop {
-            let Some((&s, &e)) = self.runs.range(from + 1..).next() else { break };
+        while let Some((&s, &e)) = self.runs.range(from + 1..).next() {
             if s > to {
                 limit = s;
                 break;
