@@ -170,7 +170,7 @@ fn live_programs() {
             live(script, &["-f", "-ttt", "-T", "-yy"], false);
         }
     } else {
-        println!("skipped: strace is not here, or may not trace");
+        eprintln!("SKIPPED: strace is not here, or may not trace");
     }
 }
 
