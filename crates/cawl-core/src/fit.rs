@@ -10,15 +10,17 @@
 //! | `cached` | rewriting a cached file |
 //! | `writeback`, `queue` | the kernel's counters while writers are throttled |
 //! | `write`, `sync_call` | direct synchronous writes of several sizes; synchronous writes |
+//! | `base_rate` | the model's own equilibrium at `writeback` |
 //! | `fsync` | fsync after each write |
 //! | `calls.write`, `calls.stream`, `cold` | small writes through a stream or plain |
 
-use cawl_wire::{Event, Op};
+use cawl_wire::{Event, FileKind, Op};
 
-use crate::model::DirtyLimits;
+use crate::model::kernel::Kernel;
+use crate::model::{CostModel, DirtyLimits};
 use crate::profile::{HostProfile, Measured, Origin};
 use crate::recorded::RecordedRun;
-use crate::units::{Bytes, Nanos, Rate};
+use crate::units::{Bytes, Nanos, Rate, Time};
 
 /// Why no profile could be derived.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -59,6 +61,7 @@ pub fn fit(runs: &[RecordedRun]) -> Result<HostProfile, FitError> {
     direct(runs, &mut profile);
     small_calls(runs, &mut profile);
     sync_calls(runs, &mut profile);
+    base_rate(&mut profile);
     Ok(profile)
 }
 
@@ -174,6 +177,29 @@ fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
     }
     if !queued.is_empty() {
         profile.device.queue = Bytes::from_f64(quantile(&mut queued, 0.95)).max(Bytes::mib(1));
+    }
+}
+
+/// `base_rate`: where the model's own control settles when a device that writes back at this rate is kept
+/// busy. Its pauses are whole ticks, so writers go a little faster than they are told, and the rate they
+/// are told settles below the device's.
+fn base_rate(profile: &mut HostProfile) {
+    /// Long enough for the base rate to settle, in seconds of the model's time.
+    const SETTLED: f64 = 120.0;
+    const CHUNK: u64 = 16 << 20;
+    let mut model = Kernel::new(profile);
+    let mut write = Event::new(Op::Write);
+    (write.kind, write.returned, write.offset) = (FileKind::Regular, CHUNK as i64, 0);
+    while (write.start as f64) < SETTLED * 1e9 {
+        let cost = model.step(&write).map_or(Nanos::ZERO, |prediction| prediction.cost);
+        write.start = (Time(write.start) + cost.max(Nanos::new(1.0))).0;
+        write.offset += CHUNK;
+    }
+    profile.device.base_rate =
+        model.ratelimit(write.dev).map(|base| Measured { value: base, ..profile.device.writeback });
+    if let Some(base) = &mut profile.device.base_rate {
+        let factor = base.value / profile.device.writeback.value;
+        (base.p10, base.p90) = (base.p10.map(|rate| rate * factor), base.p90.map(|rate| rate * factor));
     }
 }
 

@@ -118,6 +118,13 @@ pub struct DeviceConstants {
     /// Most data under writeback at a time, in bytes: what the request queue holds.
     #[serde(default = "defaults::queue")]
     pub queue: Bytes,
+    /// Rate to which the kernel holds writers when throttling begins (`dirty_ratelimit`), in bytes per
+    /// second: it is kept from earlier throttling and walks slowly. None: the writeback rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_rate: Option<Measured<Rate>>,
+    /// Interval at which the filesystem's journal is committed, in ns; 0 for none.
+    #[serde(default = "defaults::commit")]
+    pub commit: Nanos,
     /// Part of the dirty threshold that is always its own (`bdi/min_ratio`), between 0 and 1.
     #[serde(default)]
     pub min_ratio: f64,
@@ -141,7 +148,11 @@ pub struct OtherDevice {
 
 /// Values of constants that older profiles do not have.
 mod defaults {
-    use crate::units::Bytes;
+    use crate::units::{Bytes, Nanos};
+
+    pub(super) fn commit() -> Nanos {
+        Nanos::seconds(5.0)
+    }
 
     pub(super) fn hot_size() -> Bytes {
         Bytes::mib(1)
@@ -238,6 +249,8 @@ impl HostProfile {
                 seek: Measured::assumed(Nanos::ZERO),
                 block: Bytes(4096),
                 queue: defaults::queue(),
+                base_rate: None,
+                commit: defaults::commit(),
                 min_ratio: 0.0,
                 max_ratio: 1.0,
                 strict_limit: false,

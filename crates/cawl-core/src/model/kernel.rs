@@ -133,13 +133,14 @@ impl Kernel {
             hard: (limits.hard.0 / page) as f64,
             limit: (limits.hard.0 / page) as f64,
         };
-        let machine = Machine::new(
+        let mut machine = Machine::new(
             thresholds(kernel.limits),
             kernel.cgroup.map(thresholds),
             kernel.wakeup.as_seconds(),
             kernel.expire.as_seconds(),
             hz,
         );
+        machine.commit = profile.device.commit.as_seconds();
         Kernel {
             machine,
             constants: Constants {
@@ -204,9 +205,10 @@ impl Kernel {
         let page = self.constants.page as f64;
         let bounds = Bounds { min: of.min_ratio, max: of.max_ratio, strict: of.strict_limit };
         let rate = of.writeback.value.get() / page;
+        let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
         let queue = (of.queue.0 as f64 / page) as u64;
         let now = self.machine.now;
-        self.machine.devices.push(Device::new(dev, rate, queue, bounds, now));
+        self.machine.devices.push(Device::new(dev, rate, base, queue, bounds, now));
         self.occupied.push(0.0);
         self.heads.push((u32::MAX, 0));
         self.machine.devices.len() - 1

@@ -6,6 +6,10 @@
 //! (`writeback_chunk_size`); in the background until the level is below the background threshold
 //! (checked between chunks, `wb_over_bg_thresh`); every `wakeup` it takes the inodes that were first
 //! dirtied more than `expire` ago, and one chunk of those a background pass left behind.
+//!
+//! On a journalling filesystem the metadata of new blocks goes through a transaction that is committed
+//! every `commit` seconds. While it is, completions are withheld until what was in flight is on the device
+//! (ext4 converts extents only then), and counted all at once: the level stands still, then drops.
 
 use std::collections::VecDeque;
 
@@ -87,6 +91,10 @@ pub struct Device {
     pass_began: f64,
     wakeup_at: Option<f64>,
     last_periodic: f64,
+    /// When the running transaction is committed.
+    commit_at: Option<f64>,
+    /// Until when a commit withholds completions.
+    held_until: Option<f64>,
     /// When something happens next if nobody writes.
     next: f64,
 }
@@ -133,13 +141,16 @@ pub struct Machine {
     pub expire: f64,
     /// Timer ticks per second.
     pub hz: f64,
+    /// Interval of the journal's commits, in seconds; 0 for no journal.
+    pub commit: f64,
     completions: Completions,
     next: f64,
 }
 
 impl Device {
-    /// An idle device that completes `rate` pages a second.
-    pub fn new(id: u64, rate: f64, queue: u64, bounds: Bounds, now: f64) -> Device {
+    /// An idle device that completes `rate` pages a second, and whose writers the kernel holds to `base`
+    /// pages a second at first.
+    pub fn new(id: u64, rate: f64, base: f64, queue: u64, bounds: Bounds, now: f64) -> Device {
         let queue = queue.max(1);
         Device {
             id,
@@ -152,8 +163,8 @@ impl Device {
             submitted: 0,
             written: 0,
             cancelled: 0,
-            bandwidth: Bandwidth { write: rate, average: rate },
-            limit: RateLimit { base: rate, balanced: rate },
+            bandwidth: Bandwidth { write: base, average: base },
+            limit: RateLimit { base, balanced: base },
             exceeded: false,
             stamp: now,
             dirtied_stamp: 0,
@@ -168,6 +179,8 @@ impl Device {
             pass_began: now,
             wakeup_at: None,
             last_periodic: now,
+            commit_at: None,
+            held_until: None,
             next: f64::INFINITY,
         }
     }
@@ -200,10 +213,25 @@ impl Device {
     }
 
     fn plan(&mut self) {
-        self.next = match self.work {
-            Some(_) => self.room_at(),
-            None => self.wakeup_at.unwrap_or(f64::INFINITY),
+        let flusher = match (self.held_until, self.work) {
+            (Some(until), _) => until,
+            (None, Some(_)) => self.room_at(),
+            (None, None) => self.wakeup_at.unwrap_or(f64::INFINITY),
         };
+        self.next = self.commit_at.map_or(flusher, |commit| commit.min(flusher));
+    }
+
+    /// A transaction is running from `when` on, if none was.
+    fn join_transaction(&mut self, when: f64, commit: f64) {
+        if self.commit_at.is_none() && commit > 0.0 {
+            self.commit_at = Some(when + commit);
+            self.next = self.next.min(when + commit);
+        }
+    }
+
+    /// Completions are withheld at this moment.
+    fn held(&self, now: f64) -> bool {
+        self.held_until.is_some_and(|until| now < until)
     }
 
     /// Bandwidth without the base rate (`wb_update_bandwidth`), if it is time.
@@ -231,6 +259,7 @@ impl Machine {
             wakeup,
             expire,
             hz,
+            commit: 0.0,
             completions: Completions::default(),
             next: f64::INFINITY,
         }
@@ -258,7 +287,7 @@ impl Machine {
     pub fn drain(&mut self, at: usize) {
         let device = &mut self.devices[at];
         let span = self.now - device.drained;
-        if span <= 0.0 {
+        if span <= 0.0 || device.held(self.now) {
             return;
         }
         device.drained = self.now;
@@ -286,6 +315,9 @@ impl Machine {
         let pages = self.in_flight_before(file);
         let at = self.cache.file(file).device;
         self.complete_pages(at, pages);
+        // Whoever waits for a file commits the transaction as well.
+        self.devices[at].commit_at = None;
+        self.devices[at].held_until = None;
         self.devices[at].plan();
         self.plan();
     }
@@ -301,7 +333,8 @@ impl Machine {
     /// Dirty pages as of now without bringing the devices up to date.
     pub fn level_now(&self) -> u64 {
         let level = |d: &Device| {
-            let done = (d.carry + (self.now - d.drained).max(0.0) * d.rate) as u64;
+            let span = if d.held(self.now) { 0.0 } else { (self.now - d.drained).max(0.0) };
+            let done = (d.carry + span * d.rate) as u64;
             d.dirty + d.in_flight.saturating_sub(done)
         };
         self.devices.iter().map(level).sum()
@@ -312,11 +345,15 @@ impl Machine {
         if pages == 0 {
             return;
         }
-        let wakeup = self.wakeup;
+        let (wakeup, commit) = (self.wakeup, self.commit);
         let inode = self.cache.file_mut(file);
         let device = &mut self.devices[inode.device];
         device.dirty += pages;
         device.dirtied += pages;
+        if device.commit_at.is_none() && commit > 0.0 {
+            device.join_transaction(when, commit);
+            self.next = self.next.min(device.next);
+        }
         if !inode.listed {
             let first = !device.has_dirty_inodes();
             inode.listed = true;
@@ -418,14 +455,13 @@ impl Machine {
         }
     }
 
-    /// `wb_over_bg_thresh`: there is enough dirty to write in the background.
-    pub fn over_background(&self, at: usize) -> bool {
+    /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages
+    /// besides those of files: a flusher that wakes up finds at least one of the inodes it is to write.
+    pub fn over_background(&self, at: usize, metadata: u64) -> bool {
         let dirty: u64 = self.devices.iter().map(|d| d.dirty).sum();
         let device = &self.devices[at];
-        // The inodes themselves are dirty too, a page of metadata at least: a level of exactly the threshold
-        // is above it.
         let over = |thresholds: &Thresholds| {
-            if dirty > 0 && dirty as f64 >= thresholds.background {
+            if dirty > 0 && (dirty + metadata) as f64 > thresholds.background {
                 return true;
             }
             if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
@@ -447,9 +483,24 @@ impl Machine {
         }
     }
 
-    /// Something is due on a device: the flusher wakes up, or its queue has room again.
+    /// Something is due on a device: a commit begins or ends, the flusher wakes up, or its queue has room.
     fn happen(&mut self, at: usize) {
+        let now = self.now;
+        if self.devices[at].held_until.is_some_and(|until| until <= now) {
+            self.devices[at].held_until = None;
+        }
         self.drain(at);
+        if self.devices[at].commit_at.is_some_and(|commit| commit <= now) {
+            let device = &mut self.devices[at];
+            device.commit_at = None;
+            if device.in_flight > 0 && !device.held(now) {
+                device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.rate);
+            }
+            device.plan();
+        }
+        if self.devices[at].held(now) || self.devices[at].next > now {
+            return;
+        }
         if self.devices[at].work.is_some() {
             self.flush(at);
         } else {
@@ -490,9 +541,11 @@ impl Machine {
     fn flush(&mut self, at: usize) {
         while let Some(work) = self.devices[at].work {
             let device = &mut self.devices[at];
-            if device.in_flight > 0 && device.in_flight + BATCH.min(device.queue) > device.queue {
+            let full = device.in_flight + BATCH.min(device.queue) > device.queue;
+            if device.held(self.now) || device.in_flight > 0 && full {
                 break;
             }
+            device.join_transaction(self.now, self.commit);
             let Some(file) = work.file else {
                 self.next_inode(at, work);
                 continue;
@@ -541,7 +594,7 @@ impl Machine {
     /// Picks the next inode (`queue_io`), or ends the work.
     fn next_inode(&mut self, at: usize, work: Work) {
         let pass_over = self.devices[at].io.is_empty() || self.now - self.devices[at].pass_began >= 0.1;
-        if pass_over && work.why == Why::Background && !self.over_background(at) {
+        if pass_over && work.why == Why::Background && !self.over_background(at, 1) {
             return self.end_work(at, work.why);
         }
         let limit = self.global.limit;
@@ -578,7 +631,7 @@ impl Machine {
     /// The work is done: on to the background if there is need, or to sleep until the next wake-up.
     fn end_work(&mut self, at: usize, why: Why) {
         self.devices[at].work = None;
-        if why == Why::Periodic && self.over_background(at) {
+        if why == Why::Periodic && self.over_background(at, 1) {
             let now = self.now;
             self.devices[at].pass_began = now;
             self.devices[at].work =

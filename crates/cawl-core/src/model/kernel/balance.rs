@@ -20,7 +20,7 @@ impl Kernel {
             let jiffy = (call.at * hz).floor();
             let (level, device_level) = self.levels(call);
             let domains = self.domains(level);
-            if self.machine.over_background(call.device) {
+            if self.machine.over_background(call.device, 0) {
                 self.machine.start_background(call.device);
             }
             let strict = self.machine.devices[call.device].bounds.strict;

@@ -109,7 +109,7 @@ impl Kernel {
         let inode = self.machine.cache.file_mut(file);
         inode.size = inode.size.max(last);
         let device = inode.device;
-        if self.machine.over_background(device) {
+        if self.machine.over_background(device, 0) {
             self.machine.start_background(device);
         }
     }
