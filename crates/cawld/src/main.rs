@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Parser)]
 #[command(version)]
 struct Args {
-    /// Where to listen [default: cawld.sock in $XDG_RUNTIME_DIR, /run/user/UID or /tmp/cawl-UID]
+    /// Where to listen (default: cawld.sock in $XDG_RUNTIME_DIR, /run/user/UID or /tmp/cawl-UID)
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Keep a trace of everything seen

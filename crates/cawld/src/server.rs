@@ -184,7 +184,7 @@ impl Daemon {
         outcome: Option<Outcome>,
         notes: Vec<String>,
     ) -> anyhow::Result<Report> {
-        self.shared.settle().await;
+        self.drain().await;
         let (reply, answer) = oneshot::channel();
         self.engine.send(Input::EndRun { run, outcome, notes, reply }).await?;
         answer.await?.ok_or_else(|| anyhow::anyhow!("there is no run {run}"))

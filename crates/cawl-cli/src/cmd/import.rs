@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
-    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, StraceImporter, StraceOptions,
+    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, SkipReason, StraceImporter,
+    StraceOptions,
 };
 use cawld::trace::TraceFile;
 use flate2::read::MultiGzDecoder;
@@ -58,14 +59,6 @@ fn copy(
     }
     let summary = importer.finish(&mut records)?;
     records.drain(..).for_each(|record| trace.push(&record));
-    // Whoever replays the trace must learn what it lacks.
-    for skipped in summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
-        let note = format!(
-            "import: {} lines, the first of them {}: {}",
-            skipped.lines, skipped.first, skipped.reason
-        );
-        trace.push(&Record::Note(note));
-    }
     Ok(summary)
 }
 
@@ -93,8 +86,9 @@ fn tell(summary: &ImportSummary, output: &Path) {
     }
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {
-        let text =
-            format!("not imported: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
+        let what =
+            if skipped.reason == SkipReason::Durationless { "imported as they are" } else { "not imported" };
+        let text = format!("{what}: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
         eprintln!("{}", crate::render::warn_if(&text, skipped.reason.is_loss(), colour));
     }
 }

@@ -71,7 +71,10 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     // Not reaped yet, so the kernel still knows what the program wrote.
     let report = backend.finish(outcome, notes(args)).await;
     reap(&mut child);
-    deliver(&report?, args.report.as_deref())?;
+    // The program has run, so its end is what this command ends with, even if nobody can tell of it.
+    if let Err(error) = report.and_then(|report| deliver(&report, args.report.as_deref())) {
+        eprintln!("cawl-cli: {error:#}");
+    }
     Ok(Ended::Outcome(outcome))
 }
 

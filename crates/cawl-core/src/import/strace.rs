@@ -246,7 +246,7 @@ impl StraceImporter {
         if prefix.of_day {
             time = time.saturating_add(self.days);
             if time.saturating_add(DAY / 2) < base.saturating_add(self.now) {
-                self.days += DAY;
+                self.days = self.days.saturating_add(DAY);
                 time = time.saturating_add(DAY);
             }
         }

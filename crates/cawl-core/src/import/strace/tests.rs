@@ -123,7 +123,7 @@ fn failures_and_calls_without_result() {
     };
     assert_eq!(count(SkipReason::Endless), Some((2, 3)));
     assert_eq!(count(SkipReason::Failed), Some((1, 5)));
-    assert!(records.contains(&Record::Outcome(Outcome { pid: 7, code: None, signal: Some(9) })));
+    assert!(records.contains(&Record::Outcome(Outcome { pid: 7, code: None, signal: Some(9), wchar: None })));
     assert!(records.iter().any(|record| matches!(record, Record::End(end) if end.how == EndKind::Vanished)));
 }
 

@@ -1,0 +1,209 @@
+//! Whatever breaks, the traced program goes on unharmed, what was recorded stays readable, and cawl says
+//! clearly what is missing.
+
+use std::fs;
+use std::path::Path;
+
+use cawl_wire::{EVENT_LEN, MAX_PAYLOAD};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::util::{Daemon, Dir, Report, Running, calls, size, skipped};
+
+/// The pid in the line "half PID" that paced_writer says.
+fn half(running: &mut Running) -> Pid {
+    let line = running.stdout_until("half ");
+    let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id");
+    Pid::from_raw(pid)
+}
+
+#[test]
+fn a_program_killed_loses_at_most_its_last_batch() {
+    const BATCH: u64 = (MAX_PAYLOAD / EVENT_LEN) as u64;
+    let (count, length) = (20_000, 64);
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let program = program.to_str().expect("a readable path");
+    let mut running = Running::start(dir.run_command(&[], &[program, "file", "20000", "64"]));
+    let pid = half(&mut running);
+    kill(pid, Signal::SIGKILL).expect("the program is there");
+    let finished = running.finish();
+    let report = dir.report(&finished);
+    finished.signal(Signal::SIGKILL);
+    assert_eq!(report["outcome"]["signal"], Signal::SIGKILL as i32);
+    assert_eq!(report.sessions()[0]["ended"], "vanished");
+    // Nobody knows what a killed program still held, but the kernel knows what it wrote.
+    assert_eq!(report.sessions()[0]["wchar_bytes"], count * length + format!("half {pid}\n").len() as u64);
+    let coverage = report["coverage"].as_f64().expect("coverage is known");
+    assert!((1.0 - coverage) * (count as f64) <= (BATCH + 1) as f64, "{coverage}");
+
+    let calls = calls(&dir, &dir.trace());
+    let written: Vec<u64> = calls
+        .iter()
+        .filter(|call| call["path"].as_str().is_some_and(|path| path.ends_with("/file")))
+        .map(|call| call["offset"].as_u64().expect("the offset is known"))
+        .collect();
+    assert!(written.iter().copied().eq((0..written.len() as u64).map(|n| n * length)), "there are gaps");
+    assert!(written.len() as u64 + BATCH >= count, "only {} of {count} calls", written.len());
+
+    let text = Running::start(dir.cawl(&[Path::new("replay"), &dir.trace()])).finish().success();
+    assert!(text.stdout.contains("was killed by SIGKILL"), "{}", text.stdout);
+}
+
+#[test]
+fn a_program_outlives_the_daemon() {
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let daemon = Daemon::start(&dir, &[]);
+    let mut command = dir.cawl(&["run", "--socket"]);
+    command.arg(dir.socket()).arg("--").arg(&program).args(["file", "5000", "100"]);
+    let mut running = Running::start(command);
+    half(&mut running);
+    daemon.end(Signal::SIGKILL).signal(Signal::SIGKILL);
+    running.say("\n");
+    // The report is lost, and that is said; the program's own status is what counts.
+    running.finish().success().says("cawl-cli: ").says("no daemon answers");
+    assert_eq!(size(&dir, "file"), 2 * 5000 * 100);
+}
+
+/// The tracer in a program that was told of a daemon that is not there.
+fn untraced(dir: &Dir, socket: &Path) {
+    Running::start(dir.cawl(&["run", "--", "true"])).finish().success();
+    let mut cache = fs::read_dir(dir.path().join("cache/cawl")).expect("the tracer was put there");
+    let library = cache.next().expect("the tracer was put there").expect("a readable entry").path();
+    let mut command = dir.command("sh");
+    command.args(["-c", "echo file > file; cat file; sh -c 'exit 3'"]);
+    command.env("LD_PRELOAD", library).env("CAWL_SOCKET", socket);
+    let finished = Running::start(command).finish().code(3);
+    assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("file\n", ""));
+}
+
+#[test]
+fn without_a_daemon_cawl_says_so_and_programs_run_untraced() {
+    let dir = Dir::new();
+    let mut command = dir.cawl(&["run", "--socket"]);
+    command.arg(dir.socket()).args(["--", "touch", "file"]);
+    let finished = Running::start(command).finish().code(1);
+    finished.says("no daemon answers at").says("start one with `cawld`");
+    assert!(!dir.work().join("file").exists(), "the program ran although nobody was there to report to");
+    Running::start(dir.cawl(&["status"])).finish().code(1).says("no daemon answers at");
+    untraced(&dir, &dir.socket());
+    untraced(&dir, Path::new("/dev/null"));
+}
+
+#[test]
+fn a_stale_socket_is_as_good_as_none() {
+    let dir = Dir::new();
+    Daemon::start(&dir, &[]).end(Signal::SIGKILL);
+    assert!(dir.socket().exists(), "a killed daemon leaves its socket");
+    let mut command = dir.cawl(&["run", "--socket"]);
+    command.arg(dir.socket()).args(["--", "true"]);
+    Running::start(command).finish().code(1).says("no daemon answers at");
+    Running::start(dir.cawl(&["status"])).finish().code(1).says("no daemon answers at");
+    untraced(&dir, &dir.socket());
+}
+
+#[test]
+fn a_full_disk_ends_the_trace_but_neither_the_program_nor_the_report() {
+    let dir = Dir::new();
+    let small = dir.path().join("small");
+    fs::create_dir(&small).expect("a new folder");
+    // A mount of the test's own, in a namespace that goes away with its process.
+    let mount = |then: &str| {
+        let mut command = dir.command("unshare");
+        let script = format!("mount -t tmpfs -o size=64k none {} && {then}", small.display());
+        command.args(["--map-root-user", "--mount", "sh", "-c", &script]);
+        Running::start(command)
+    };
+    if !mount("true").finish().status.success() {
+        return skipped("no tmpfs can be mounted here (needs root or user namespaces)");
+    }
+    let program = dir.app("paced_writer");
+    let cawl = crate::util::built("cawl-cli");
+    let (cawl, trace, program) = (cawl.display(), small.join("run.trace"), program.display());
+    let trace = trace.display();
+    let mut running = mount(&format!(
+        "{cawl} run --trace {trace} --report report.json -- {program} file 50000 100; echo status $?; \
+         {cawl} replay --json {trace} > replayed.json"
+    ));
+    half(&mut running);
+    running.say("\n");
+    let finished = running.finish().success();
+    assert!(finished.stdout.contains("status 0"), "{finished:#?}");
+    assert_eq!(size(&dir, "file"), 2 * 50_000 * 100);
+    let report = Report::read(&dir.work().join("report.json"), &finished);
+    report.all_seen();
+    assert_eq!(report.calls_of("write"), 100_000);
+    let note = report["notes"].to_string();
+    assert!(note.contains("ends early") && note.contains("No space left"), "{note}");
+    let replayed = Report::read(&dir.work().join("replayed.json"), &finished);
+    assert!((1..100_000).contains(&replayed.calls_of("write")), "{replayed:#?}");
+    assert!(replayed["notes"].to_string().contains("not closed"), "{}", replayed["notes"]);
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_told_before_the_program_runs() {
+    let dir = Dir::new();
+    for place in ["no/such/folder/t", "/dev/full"] {
+        let command = dir.cawl(&["run", "--trace", place, "--", "touch", "file"]);
+        Running::start(command).finish().code(1).says("cannot write the trace").says(place);
+        assert!(!dir.work().join("file").exists(), "the program ran for nothing");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_and_the_programs_status_stays() {
+    let dir = Dir::new();
+    let command = dir.cawl(&["run", "--report", "/dev/full/r.json", "--", "sh", "-c", "exit 3"]);
+    Running::start(command).finish().code(3).says("cannot write the report").says("/dev/full/r.json");
+}
+
+#[test]
+fn a_bad_profile_is_told_before_the_program_runs() {
+    let dir = Dir::new();
+    fs::write(dir.work().join("bad.toml"), "this is not = a profile\n").expect("a new file");
+    fs::create_dir(dir.work().join("folder.toml")).expect("a new folder");
+    for (file, says) in [
+        ("missing.toml", "cannot read the profile"),
+        ("folder.toml", "cannot read the profile"),
+        ("bad.toml", "cannot use the profile"),
+    ] {
+        let command = dir.cawl(&["run", "--profile", file, "--", "touch", "file"]);
+        Running::start(command).finish().code(1).says(says).says(file);
+        assert!(!dir.work().join("file").exists(), "the program ran for nothing");
+    }
+}
+
+#[test]
+fn a_model_that_does_not_exist_is_told_before_the_program_runs() {
+    let dir = Dir::new();
+    let command = dir.cawl(&["run", "--model", "crystal-ball", "--", "touch", "file"]);
+    Running::start(command).finish().code(1).says("crystal-ball").says("naive");
+    assert!(!dir.work().join("file").exists(), "the program ran for nothing");
+}
+
+#[test]
+fn cawl_itself_killed_leaves_a_trace_up_to_the_last_block() {
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let program = program.to_str().expect("a readable path");
+    let mut running = Running::start(dir.run_command(&[], &[program, "file", "30000", "64"]));
+    half(&mut running);
+    // Blocks go to the disk as time passes.
+    let replayed = || {
+        let mut replay = dir.cawl(&["replay", "--json"]);
+        replay.arg(dir.trace());
+        Report::parse(&Running::start(replay).finish().success().stdout)
+    };
+    while replayed().calls_of("write") == 0 {}
+    running.signal(Signal::SIGKILL);
+    running.say("\n");
+    running.finish().signal(Signal::SIGKILL);
+    // The program does not notice: it holds the pipes whose end `finish` waited for, and wrote all.
+    assert_eq!(size(&dir, "file"), 2 * 30_000 * 64);
+    let report = replayed();
+    assert!(report.calls_of("write") > 0);
+    assert!(report["notes"].to_string().contains("not closed"), "{}", report["notes"]);
+    assert_eq!(report["outcome"], Value::Null);
+}

@@ -1,0 +1,222 @@
+//! `cawld` as a server: many programs at once, questions about the present, and an orderly end.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use nix::unistd::{Uid, geteuid};
+
+use crate::util::{Daemon, Dir, Report, Running, built, size, skipped};
+
+/// `cawl-cli run --socket`, with a report of its own.
+fn start(dir: &Dir, report: &Path, program: &[&str]) -> Running {
+    let mut command = dir.cawl(&["run", "--report"]);
+    command.arg(report).arg("--socket").arg(dir.socket()).arg("--").args(program);
+    Running::start(command)
+}
+
+#[test]
+fn many_programs_at_once_are_kept_apart() {
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let program = program.to_str().expect("a readable path");
+    let trace = dir.path().join("all.trace");
+    let daemon = Daemon::start(&dir, &["--trace", trace.to_str().expect("a readable path")]);
+    let name = |n: usize, ending: &str| -> PathBuf { dir.path().join(format!("{n}.{ending}")) };
+    let mut running: Vec<(usize, Running)> = (1..=6)
+        .map(|n| {
+            (n, start(&dir, &name(n, "json"), &[program, &format!("file{n}"), &(n * 500).to_string(), "10"]))
+        })
+        .collect();
+    for (_, program) in &mut running {
+        program.stdout_until("half ");
+    }
+    // They all wait in the middle; their first halves arrive as they write the second.
+    let status = daemon.status_when(|status| status["clients"] == 6);
+    assert_eq!(status["processes"].as_array().map(Vec::len), Some(6), "{status:#}");
+    for (_, program) in &mut running {
+        program.say("\n");
+    }
+    for (n, program) in running {
+        let finished = program.finish();
+        let report = Report::read(&name(n, "json"), &finished);
+        finished.success();
+        report.all_seen();
+        assert_eq!(report.calls_of("write"), 2 * n as u64 * 500);
+        assert_eq!(report.bytes(), size(&dir, &format!("file{n}")));
+        assert_eq!(report["outcome"]["code"], 0);
+    }
+    daemon.end(Signal::SIGTERM).success();
+
+    // The daemon's own trace has them all.
+    let mut replay = dir.cawl(&["replay", "--json"]);
+    replay.arg(&trace);
+    let all = Report::parse(&Running::start(replay).finish().success().stdout);
+    all.all_seen();
+    assert_eq!(all.calls_of("write"), 2 * 500 * (1 + 2 + 3 + 4 + 5 + 6));
+}
+
+#[test]
+fn status_tells_how_things_stand() {
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let daemon = Daemon::start(&dir, &[]);
+    let idle = daemon.status();
+    assert_eq!((&idle["schema"], &idle["clients"], &idle["drops"]), (&1.into(), &0.into(), &0.into()));
+    assert_eq!((&idle["state"], &idle["modelled_dirty_bytes"]), (&"free".into(), &0.into()));
+    for field in ["sampled_dirty_bytes", "background_bytes", "hard_bytes"] {
+        assert!(idle[field].is_u64(), "{field}: {idle:#}");
+    }
+    assert!(idle["background_bytes"].as_u64() < idle["hard_bytes"].as_u64(), "{idle:#}");
+    for field in ["writeback_rate", "throttled_rate", "uptime_s", "model", "profile", "processes", "devices"]
+    {
+        assert!(idle.get(field).is_some(), "{field}: {idle:#}");
+    }
+
+    // A batch of at most 340 events may still be on its way.
+    let program = program.to_str().expect("a readable path");
+    let mut running = start(&dir, &dir.path().join("r.json"), &[program, "file", "4000", "4096"]);
+    running.stdout_until("half ");
+    let heard = (4000 - 340) * 4096;
+    let busy = daemon.status_when(|status| {
+        status["processes"][0]["bytes"].as_u64() >= Some(heard) && !status["devices"][0].is_null()
+    });
+    assert_eq!(busy["clients"], 1);
+    let process = &busy["processes"][0];
+    assert!(process["program"].as_str().is_some_and(|name| name.ends_with("paced_writer")), "{busy:#}");
+    assert!(process["calls"].as_u64() >= Some(heard / 4096) && process["pid"].is_u64(), "{busy:#}");
+    let device = &busy["devices"][0];
+    assert!(
+        device["bytes"].is_u64() && device["device"].as_str().is_some_and(|d| d.contains(':')),
+        "{busy:#}"
+    );
+    let text = Running::start(dir.cawl(&["status"])).finish().success();
+    assert!(text.stdout.contains("clients") && text.stdout.contains("paced_writer"), "{}", text.stdout);
+
+    running.say("\n");
+    running.finish().success();
+    daemon.status_when(|status| status["clients"] == 0 && status["processes"] == serde_json::json!([]));
+    daemon.end(Signal::SIGTERM).success();
+}
+
+#[test]
+fn sigterm_takes_what_has_arrived_and_closes_the_trace() {
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let trace = dir.path().join("all.trace");
+    let daemon = Daemon::start(&dir, &["--trace", trace.to_str().expect("a readable path")]);
+    let program = program.to_str().expect("a readable path");
+    let mut running = start(&dir, &dir.path().join("r.json"), &[program, "file", "3400", "10"]);
+    running.stdout_until("half ");
+    daemon.end(Signal::SIGTERM).success();
+    assert!(!dir.socket().exists(), "the socket was left behind");
+
+    let mut replay = dir.cawl(&["replay", "--json"]);
+    replay.arg(&trace);
+    let report = Report::parse(&Running::start(replay).finish().success().stdout);
+    assert_eq!(report["notes"], serde_json::json!([]), "the trace was not closed");
+    assert_eq!(report.sessions()[0]["ended"], "running");
+    assert!(report.calls_of("write") >= 3400 - 340, "{}", report.calls_of("write"));
+
+    running.say("\n");
+    running.finish().success();
+    assert_eq!(size(&dir, "file"), 2 * 3400 * 10);
+}
+
+#[test]
+fn the_socket_is_private() {
+    let dir = Dir::new();
+    let mut command = dir.command(built("cawld"));
+    command.env("CAWLD_LOG", "info");
+    let mut running = Running::start(command);
+    let line = running.stderr_until("listening at");
+    assert!(line.ends_with(&dir.socket().display().to_string()), "{line}");
+    let meta = fs::metadata(dir.socket()).expect("there is a socket");
+    assert!(meta.file_type().is_socket());
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+    running.signal(Signal::SIGINT);
+    running.finish().success();
+}
+
+#[test]
+fn a_runtime_folder_open_to_others_is_not_used() {
+    let dir = Dir::new();
+    let open = dir.path().join("run");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let finished = Running::start(dir.cawl(&["status"])).finish();
+    // There may be a daemon at the place used instead.
+    assert!(!finished.stderr.contains(&open.display().to_string()), "{finished:#?}");
+}
+
+#[test]
+fn a_second_daemon_is_refused() {
+    let dir = Dir::new();
+    let daemon = Daemon::start(&dir, &[]);
+    let mut second = dir.command(built("cawld"));
+    second.arg("--socket").arg(dir.socket());
+    Running::start(second).finish().code(1).says("a daemon is already listening at");
+    assert_eq!(daemon.status()["clients"], 0, "the first one is unharmed");
+    daemon.end(Signal::SIGTERM).success();
+}
+
+#[test]
+fn a_stale_socket_is_replaced_but_no_other_file() {
+    let dir = Dir::new();
+    Daemon::start(&dir, &[]).end(Signal::SIGKILL);
+    let daemon = Daemon::start(&dir, &[]);
+    assert_eq!(daemon.status()["schema"], 1);
+    daemon.end(Signal::SIGTERM).success();
+
+    fs::write(dir.socket(), "precious").expect("a new file");
+    let mut command = dir.command(built("cawld"));
+    command.arg("--socket").arg(dir.socket());
+    Running::start(command).finish().code(1).says("is not a socket");
+    assert_eq!(fs::read_to_string(dir.socket()).expect("it is there"), "precious");
+}
+
+#[test]
+fn another_user_is_refused() {
+    if geteuid() != Uid::from_raw(0) {
+        return skipped("only root can be another user");
+    }
+    if crate::util::find("setpriv").is_none() {
+        return;
+    }
+    let dir = Dir::new();
+    let daemon = Daemon::start(&dir, &[]);
+    // The permissions of socket and folder would be enough; here the credentials alone must be.
+    for (path, mode) in [(dir.path(), 0o755), (&dir.path().join("run"), 0o755), (&dir.socket(), 0o666)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    }
+    let cawl = dir.path().join("cawl-cli");
+    fs::copy(built("cawl-cli"), &cawl).expect("a copy that anyone may run");
+    let mut command = dir.command("setpriv");
+    command.current_dir("/").args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.arg(&cawl).args(["status", "--socket"]).arg(dir.socket());
+    Running::start(command).finish().code(1).says("another user");
+    assert_eq!(daemon.status()["schema"], 1, "its own user is still answered");
+    daemon.end(Signal::SIGTERM).success().says("refused a connection from another user");
+}
+
+#[test]
+fn what_is_not_the_protocol_ends_one_connection_only() {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    let dir = Dir::new();
+    let daemon = Daemon::start(&dir, &[]);
+    let pieces: [&[u8]; 5] =
+        [b"GET / HTTP/1.1\r\n\r\n", b"{\"request\":\"no-such\"}\n", b"{", &[0; 4096], b""];
+    for piece in pieces {
+        let mut stream = UnixStream::connect(dir.socket()).expect("the daemon listens");
+        // It may have hung up already.
+        drop(stream.write_all(piece));
+        drop(stream.shutdown(std::net::Shutdown::Write));
+        drop(stream.read_to_end(&mut Vec::new()));
+        assert_eq!(daemon.status()["clients"], 0);
+    }
+    let (report, program) = (dir.path().join("r.json"), ["sh", "-c", "echo data > file"]);
+    let finished = start(&dir, &report, &program).finish().success();
+    Report::read(&report, &finished).all_seen();
+    daemon.end(Signal::SIGTERM).success();
+}

@@ -1,0 +1,161 @@
+//! However a program begins or ends, it does so under `cawl-cli run` as without it, and there is a report.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use nix::sys::signal::Signal;
+
+use crate::util::{Dir, Running};
+
+#[test]
+fn the_exit_status_is_passed_on() {
+    let dir = Dir::new();
+    for code in [0, 1, 3, 125, 255] {
+        let (finished, report) = dir.run(&[], &["sh", "-c", &format!("exit {code}")]);
+        finished.code(code);
+        assert_eq!(report["outcome"]["code"], code);
+        assert!(report["outcome"]["signal"].is_null());
+    }
+}
+
+#[test]
+fn death_by_a_signal_is_passed_on() {
+    let dir = Dir::new();
+    for signal in [Signal::SIGTERM, Signal::SIGSEGV, Signal::SIGKILL, Signal::SIGABRT, Signal::SIGPIPE] {
+        // The program turns off core files, so that the test leaves none.
+        let script = format!("ulimit -c 0; kill -{} $$", signal as i32);
+        let (finished, report) = dir.run(&[], &["sh", "-c", &script]);
+        finished.signal(signal);
+        assert_eq!(report["outcome"]["signal"], signal as i32);
+    }
+    let text = dir.cawl(&["run", "--", "sh", "-c", "kill -TERM $$"]);
+    Running::start(text).finish().signal(Signal::SIGTERM).says("was killed by SIGTERM");
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_127() {
+    let dir = Dir::new();
+    for name in ["no-such-program", "./no-such-program", "/no/such/program"] {
+        let finished = Running::start(dir.cawl(&["run", "--", name])).finish().code(127);
+        finished.says(&format!("{name}: no such program"));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_executed_is_126() {
+    let dir = Dir::new();
+    fs::write(dir.work().join("plain"), "text").expect("a new file");
+    fs::set_permissions(dir.work().join("plain"), fs::Permissions::from_mode(0o644)).expect("it is ours");
+    fs::create_dir(dir.work().join("folder")).expect("a new folder");
+    for name in ["./plain", "./folder"] {
+        let finished = Running::start(dir.cawl(&["run", "--", name])).finish().code(126);
+        finished.says(&format!("{name}: cannot be executed"));
+    }
+}
+
+#[test]
+fn a_program_that_was_not_started_leaves_nothing_behind() {
+    let dir = Dir::new();
+    Running::start(dir.cawl(&["run", "--", "no-such-program"])).finish().code(127);
+    assert_eq!(fs::read_dir(dir.path().join("run")).expect("a folder").count(), 0, "a socket was left");
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    let dir = Dir::new();
+    for args in [&["run"][..], &["run", "--no-such-option", "--", "true"], &["replay"], &["no-such-command"]]
+    {
+        Running::start(dir.cawl(args)).finish().code(2).says("Usage");
+    }
+    Running::start(dir.cawl(&["run", "--report", "report.pdf", "--", "true"])).finish().code(2).says(".json");
+}
+
+#[test]
+fn an_interrupt_from_the_terminal_still_gives_a_report() {
+    let dir = Dir::new();
+    let mut running = Running::start(dir.run_command(&[], &["sh", "-c", "echo ready; cat"]));
+    running.stdout_until("ready");
+    running.signal_group(Signal::SIGINT);
+    let finished = running.finish();
+    let report = dir.report(&finished);
+    finished.signal(Signal::SIGINT);
+    // What the shell had not sent when it was killed is gone; the report is about the rest.
+    assert_eq!(report["outcome"]["signal"], Signal::SIGINT as i32);
+    assert!(!report.sessions().is_empty());
+}
+
+#[test]
+fn a_program_that_survives_the_interrupt_is_followed_to_its_end() {
+    let dir = Dir::new();
+    let program = dir.app("interrupted");
+    let file = dir.work().join("file");
+    let mut running = Running::start(dir.run_command(&[], &[program.as_os_str(), file.as_os_str()]));
+    running.stdout_until("ready");
+    running.signal_group(Signal::SIGINT);
+    let finished = running.finish();
+    let report = dir.report(&finished);
+    finished.code(5);
+    assert_eq!(fs::read_to_string(&file).expect("it was written"), "before after");
+    assert_eq!(report.file_bytes("file"), 12);
+    report.all_seen();
+}
+
+#[test]
+fn a_signal_to_cawl_alone_goes_to_the_program() {
+    let dir = Dir::new();
+    let mut running = Running::start(dir.run_command(&[], &["sh", "-c", "echo ready; exec sleep 1000"]));
+    running.stdout_until("ready");
+    running.signal(Signal::SIGTERM);
+    let finished = running.finish();
+    let report = dir.report(&finished);
+    finished.signal(Signal::SIGTERM);
+    assert_eq!(report["outcome"]["signal"], Signal::SIGTERM as i32);
+}
+
+#[test]
+fn standard_input_is_the_programs() {
+    let dir = Dir::new();
+    let mut running = Running::start(dir.run_command(&[], &["cat"]));
+    running.say("first\n");
+    running.stdout_until("first");
+    running.say("second\n");
+    let finished = running.finish();
+    dir.report(&finished).all_seen();
+    assert_eq!(finished.success().stdout, "first\nsecond\n");
+}
+
+#[test]
+fn the_report_goes_to_stderr_after_what_the_program_said_there() {
+    let dir = Dir::new();
+    let command = dir.cawl(&["run", "--", "sh", "-c", "echo out; echo err >&2; echo data > file"]);
+    let finished = Running::start(command).finish().success();
+    assert_eq!(finished.stdout, "out\n");
+    let report = finished.stderr.strip_prefix("err\n").expect("the program's own words come first");
+    for line in ["cawl", "program", "coverage   100.0 %", "drops      0 calls dropped, 0 unseen", "profile"] {
+        assert!(report.lines().any(|found| found.starts_with(line)), "no `{line}` in {report}");
+    }
+    assert!(report.contains("uncalibrated") && report.contains("/file"), "{report}");
+}
+
+#[test]
+fn the_report_can_be_text_in_a_file() {
+    let dir = Dir::new();
+    let command = dir.cawl(&["run", "--report", "report.txt", "--", "sh", "-c", "echo data > file"]);
+    let finished = Running::start(command).finish().success();
+    assert_eq!(finished.stderr, "");
+    let text = fs::read_to_string(dir.work().join("report.txt")).expect("a report");
+    assert!(text.starts_with("cawl ") && text.contains("coverage   100.0 %"), "{text}");
+}
+
+#[test]
+fn children_can_be_left_out() {
+    let dir = Dir::new();
+    let script = "echo parent > parent; sh -c 'echo child > child'; (echo fork > fork)";
+    let (_, report) = dir.run(&["--no-children"], &["sh", "-c", script]);
+    assert_eq!(report.sessions().len(), 1, "{report:#?}");
+    assert_eq!((report.file_bytes("parent"), report.bytes()), (7, 7));
+    assert!(report["notes"].to_string().contains("--no-children"));
+    // A program that replaces itself is still the program.
+    let (_, report) = dir.run(&["--no-children"], &["sh", "-c", "exec sh -c 'echo exec > exec'"]);
+    assert_eq!((report.sessions().len(), report.bytes()), (2, 5), "{report:#?}");
+}

@@ -1,0 +1,120 @@
+//! The tracer travels inside `cawl-cli` and is put into a folder that is the user's alone, under a path
+//! that LD_PRELOAD can hold.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::unistd::geteuid;
+
+use crate::util::{Dir, Running};
+
+/// `cawl-cli run` of a program that says where the tracer is.
+fn where_is(dir: &Dir) -> Command {
+    dir.cawl(&["run", "--report", "report.json", "--", "sh", "-c", "echo \"$LD_PRELOAD\"; echo data > file"])
+}
+
+/// The tracer's path, which must be private and free of what LD_PRELOAD cannot hold; and it works.
+fn placed(dir: &Dir, command: Command) -> PathBuf {
+    let finished = Running::start(command).finish();
+    let report = crate::util::Report::read(&dir.work().join("report.json"), &finished);
+    let path = PathBuf::from(finished.success().stdout.trim());
+    report.all_seen();
+    assert_eq!(report.bytes(), 5);
+    assert!(!path.to_string_lossy().contains([' ', ':']), "{}", path.display());
+    let folder = fs::metadata(path.parent().expect("it lies in a folder")).expect("the folder is there");
+    assert_eq!((folder.uid(), folder.permissions().mode() & 0o022), (geteuid().as_raw(), 0));
+    assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o222, 0);
+    path
+}
+
+#[test]
+fn the_tracer_goes_to_a_private_folder_in_the_cache() {
+    let dir = Dir::new();
+    let path = placed(&dir, where_is(&dir));
+    let cache = dir.path().join("cache/cawl");
+    assert_eq!(path.parent(), Some(cache.as_path()));
+    assert_eq!(fs::metadata(&cache).expect("it is there").permissions().mode() & 0o777, 0o700);
+    // The next time it is used as it is.
+    let before = fs::metadata(&path).expect("it is there");
+    assert_eq!(placed(&dir, where_is(&dir)), path);
+    let after = fs::metadata(&path).expect("it is there");
+    assert_eq!((before.ino(), before.mtime_nsec()), (after.ino(), after.mtime_nsec()));
+    assert_eq!(fs::read_dir(&cache).expect("a folder").count(), 1);
+}
+
+#[test]
+fn without_a_cache_folder_it_is_the_one_in_the_home() {
+    let dir = Dir::new();
+    let mut command = where_is(&dir);
+    command.env_remove("XDG_CACHE_HOME");
+    assert!(placed(&dir, command).starts_with(dir.path().join("home/.cache/cawl")));
+}
+
+#[test]
+fn many_first_uses_at_once_agree() {
+    let dir = Dir::new();
+    let running: Vec<Running> = (0..8)
+        .map(|_| Running::start(dir.cawl(&["run", "--", "sh", "-c", "echo \"$LD_PRELOAD\""])))
+        .collect();
+    let mut told: Vec<String> =
+        running.into_iter().map(|running| running.finish().success().stdout).collect();
+    told.dedup();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(fs::read_dir(dir.path().join("cache/cawl")).expect("a folder").count(), 1);
+}
+
+/// With this home or cache the tracer goes next to the sockets.
+fn falls_back(dir: &Dir, variable: &str, value: &Path) {
+    let mut command = where_is(dir);
+    command.env_remove("XDG_CACHE_HOME").env(variable, value);
+    let path = placed(dir, command);
+    assert!(
+        path.starts_with(dir.path().join("run/cawl")),
+        "{variable}={}: {}",
+        value.display(),
+        path.display()
+    );
+}
+
+#[test]
+fn an_unsuitable_home_is_not_used() {
+    let dir = Dir::new();
+    for name in ["with space", "with:colon", "with\ttab and space"] {
+        let home = dir.path().join(name);
+        fs::create_dir(&home).expect("a new folder");
+        falls_back(&dir, "HOME", &home);
+        falls_back(&dir, "XDG_CACHE_HOME", &home);
+    }
+    // Root may write anywhere, but not into these.
+    falls_back(&dir, "HOME", Path::new("/dev/null"));
+    falls_back(&dir, "HOME", Path::new("/proc/no/home"));
+    falls_back(&dir, "HOME", Path::new("relative"));
+    falls_back(&dir, "XDG_CACHE_HOME", Path::new("/proc/no/cache"));
+
+    let locked = dir.path().join("locked");
+    fs::create_dir(&locked).expect("a new folder");
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).expect("it is ours");
+    if !geteuid().is_root() {
+        falls_back(&dir, "HOME", &locked);
+    }
+}
+
+#[test]
+fn a_folder_that_others_can_write_to_is_not_used() {
+    let dir = Dir::new();
+    let cache = dir.path().join("cache/cawl");
+    fs::create_dir(&cache).expect("a new folder");
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    falls_back(&dir, "XDG_CACHE_HOME", &dir.path().join("cache"));
+}
+
+#[test]
+fn a_copy_that_was_tampered_with_is_replaced() {
+    let dir = Dir::new();
+    let path = placed(&dir, where_is(&dir));
+    fs::remove_file(&path).expect("it is ours");
+    fs::write(&path, "not a library").expect("a new file");
+    assert_eq!(placed(&dir, where_is(&dir)), path);
+}

@@ -1,0 +1,207 @@
+//! A trace is worth what the live run was: in lockstep, replay repeats its predictions call by call.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+
+use crate::util::{Daemon, Dir, Finished, Report, Running, calls};
+
+fn replay(dir: &Dir, options: &[&str], trace: &Path) -> Finished {
+    let mut command = dir.cawl(&["replay"]);
+    command.args(options).arg(trace);
+    Running::start(command).finish()
+}
+
+/// The live report and the one of a replay in lockstep agree on every prediction of every model.
+fn repeats(dir: &Dir, live: &Report, trace: &Path) {
+    let again = Report::parse(&replay(dir, &["--json", "--lockstep"], trace).success().stdout);
+    assert!(!live.fingerprints().is_empty() && live.fingerprints().iter().all(|(_, calls, _)| *calls > 0));
+    assert_eq!(live.fingerprints(), again.fingerprints());
+    assert_eq!((&again["mode"], &live["mode"]), (&"lockstep".into(), &"lockstep".into()));
+    for field in
+        ["calls", "bytes", "drops", "coverage", "sessions", "files", "outcome", "models", "worst", "notes"]
+    {
+        assert_eq!(live[field], again[field], "{field}");
+    }
+}
+
+/// Programs with one thread, several threads and several processes.
+fn programs(dir: &Dir) -> [Vec<String>; 3] {
+    let app = |name: &str| dir.app(name).to_str().expect("a readable path").to_owned();
+    let dd = "dd if=/dev/zero of=out bs=10000 count=2000 conv=fsync status=none";
+    [dd.split(' ').map(str::to_owned).collect(), vec![app("thread_writer")], vec![app("fork_writer")]]
+}
+
+#[test]
+fn replay_repeats_the_live_predictions() {
+    let dir = Dir::new();
+    for program in programs(&dir) {
+        let (finished, live) = dir.run(&[], &program);
+        finished.success();
+        repeats(&dir, &live, &dir.trace());
+    }
+}
+
+#[test]
+fn replay_repeats_what_a_busy_daemon_predicted() {
+    let dir = Dir::new();
+    let programs = programs(&dir);
+    let daemon = Daemon::start(&dir, &[]);
+    let start = |name: String, program: &[String]| {
+        let mut command = dir.cawl(&["run", "--socket"]);
+        command.arg(dir.socket()).arg("--trace").arg(dir.path().join(format!("{name}.trace")));
+        command.arg("--report").arg(dir.path().join(format!("{name}.json"))).arg("--").args(program);
+        // Each in a folder of its own: they write files of the same names.
+        let folder = dir.work().join(&name);
+        fs::create_dir(&folder).expect("a new folder");
+        command.current_dir(folder);
+        (name, Running::start(command))
+    };
+    let running: Vec<_> = (0..2)
+        .flat_map(|round| {
+            programs.iter().enumerate().map(move |(n, program)| (format!("{round}-{n}"), program))
+        })
+        .map(|(name, program)| start(name, program))
+        .collect();
+    for (name, running) in running {
+        let finished = running.finish();
+        let live = Report::read(&dir.path().join(format!("{name}.json")), &finished);
+        finished.success();
+        live.all_seen();
+        repeats(&dir, &live, &dir.path().join(format!("{name}.trace")));
+    }
+    daemon.end(Signal::SIGTERM).success();
+}
+
+#[test]
+fn the_json_report_has_the_fields_that_scripts_rely_on() {
+    let dir = Dir::new();
+    dir.run(&[], &["dd", "if=/dev/zero", "of=out", "bs=64k", "count=50", "conv=fsync"]).0.success();
+    for (options, mode) in [(&["--json"][..], "open-loop"), (&["--json", "--lockstep"], "lockstep")] {
+        let report = Report::parse(&replay(&dir, options, &dir.trace()).success().stdout);
+        assert_eq!((&report["schema"], &report["mode"]), (&1.into(), &mode.into()));
+        assert_eq!(
+            (report.bytes(), &report["drops"], &report["coverage"]),
+            (50 << 16, &0.into(), &1.0.into())
+        );
+        assert!(report["calls"].as_u64() >= Some(51));
+        let models = report["models"].as_array().expect("a list of models");
+        assert!(["naive", "cawl"].iter().all(|name| models.iter().any(|model| model["name"] == *name)));
+        for model in models {
+            assert_eq!(model["calls"], 51, "{model:#}");
+            for field in ["observed_s", "predicted_s", "total_error", "windowed_error"] {
+                assert!(
+                    model[field].as_f64().is_some_and(|x| x.is_finite() && x >= 0.0),
+                    "{field}: {model:#}"
+                );
+            }
+            assert!(model.get("dirty_error").is_some() && model["by_op"]["fsync"]["calls"] == 1, "{model:#}");
+        }
+    }
+}
+
+#[test]
+fn models_can_be_chosen() {
+    let dir = Dir::new();
+    let (_, live) = dir.run(&["--model", "naive"], &["sh", "-c", "echo data > file"]);
+    assert_eq!(live["models"].as_array().map(Vec::len), Some(1));
+    let again = replay(&dir, &["--json", "--model", "cawl,naive"], &dir.trace()).success();
+    let again = Report::parse(&again.stdout);
+    let names: Vec<String> = again.fingerprints().into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["cawl", "naive"]);
+    replay(&dir, &["--model", "crystal-ball"], &dir.trace()).code(1).says("there is no model `crystal-ball`");
+}
+
+#[test]
+fn every_call_can_be_printed() {
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let program = program.to_str().expect("a readable path");
+    dir.run(&[], &[program, "file", "300", "7"]).0.success();
+    let lines = calls(&dir, &dir.trace());
+    let file = |call: &&serde_json::Value| call["path"].as_str().is_some_and(|path| path.ends_with("/file"));
+    let mut end = 0;
+    for call in lines.iter().filter(file) {
+        assert!(call["pid"].is_u64() && call["tid"].is_u64() && call["observed_s"].is_number(), "{call:#}");
+        let prediction = &call["predictions"][0];
+        for field in ["model", "state", "dirty", "predicted_s"] {
+            assert!(!prediction[field].is_null(), "{field}: {call:#}");
+        }
+        assert_eq!((&call["op"], &call["offset"], &call["size"]), (&"write".into(), &end.into(), &7.into()));
+        end += 7;
+    }
+    assert_eq!(end, 2 * 300 * 7);
+    let times: Vec<f64> = lines.iter().map(|call| call["time_s"].as_f64().expect("a time")).collect();
+    assert!(times.is_sorted(), "{times:?}");
+
+    let text = replay(&dir, &["--calls"], &dir.trace()).success().stdout;
+    for heading in
+        ["TIME", "PID", "OP", "OFFSET", "SIZE", "STATE", "DIRTY", "OBSERVED", "NAIVE", "CAWL", "FILE"]
+    {
+        assert!(text.lines().next().is_some_and(|line| line.contains(heading)), "{heading}: {text}");
+    }
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_error() {
+    let dir = Dir::new();
+    let program = dir.app("thread_writer");
+    dir.run(&[], &[program.to_str().expect("a readable path")]).0.success();
+    let cawl = crate::util::built("cawl-cli");
+    for options in ["--calls", "--calls --json"] {
+        let mut command = dir.command("bash");
+        let script = "set -o pipefail; \"$1\" replay $3 \"$2\" | head -n 1";
+        command.args(["-c", script, "bash"]).args([&cawl, &dir.trace()]).arg(options);
+        let finished = Running::start(command).finish().success();
+        assert_eq!((finished.stdout.lines().count(), finished.stderr.as_str()), (1, ""));
+    }
+}
+
+#[test]
+fn a_damaged_trace_gives_what_is_whole_and_says_what_is_not() {
+    let dir = Dir::new();
+    let program = dir.app("thread_writer");
+    dir.run(&[], &[program.to_str().expect("a readable path")]).0.success();
+    let whole = fs::read(dir.trace()).expect("there is a trace");
+    let all = Report::parse(&replay(&dir, &["--json"], &dir.trace()).success().stdout);
+    assert_eq!(all["notes"], serde_json::json!([]));
+    let damaged = dir.path().join("damaged.trace");
+    let of = |bytes: &[u8]| {
+        fs::write(&damaged, bytes).expect("a new file");
+        Report::parse(&replay(&dir, &["--json"], &damaged).success().stdout)
+    };
+    for end in [whole.len() - 1, whole.len() / 2, 17, 16] {
+        let report = of(&whole[..end]);
+        let notes = report["notes"].to_string();
+        assert!(notes.contains("not closed") || notes.contains("its end is lost"), "{end}: {notes}");
+        assert!(report["calls"].as_u64() <= all["calls"].as_u64());
+        assert!(replay(&dir, &[], &damaged).success().stdout.contains("note "), "the text says nothing");
+    }
+    // One wrong bit costs one block.
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 0x10;
+    let report = of(&flipped);
+    assert!(report["notes"].to_string().contains("damaged"), "{}", report["notes"]);
+    assert!(report["calls"].as_u64() < all["calls"].as_u64());
+    // The end of one trace in front of another, as after a crash and a careless `cat`.
+    let mut glued = whole[..whole.len() / 2].to_vec();
+    glued.extend(&whole);
+    of(&glued);
+}
+
+#[test]
+fn what_is_no_trace_is_an_error_that_says_so() {
+    let dir = Dir::new();
+    let file = dir.path().join("not.trace");
+    let mut newer = fs::File::create(dir.path().join("newer.trace")).expect("a new file");
+    newer.write_all(b"CAWLTRC\n\xff\xff\0\0\0\0\0\0").expect("it can be written");
+    for (content, says) in [(&b""[..], "not a cawl trace"), (b"start_s,op\n0,write\n", "cawl-cli import")] {
+        fs::write(&file, content).expect("a new file");
+        replay(&dir, &[], &file).code(1).says(says).says("not.trace");
+    }
+    replay(&dir, &[], &dir.path().join("newer.trace")).code(1).says("use a newer cawl-cli");
+    replay(&dir, &[], Path::new("missing.trace")).code(1).says("cannot read the trace missing.trace");
+    replay(&dir, &[], &dir.work()).code(1).says("cannot read the trace");
+}

@@ -1,0 +1,27 @@
+//! End-to-end tests: `cawl-cli` and `cawld` as a user has them, in front of real programs.
+//!
+//! - `util`: folders, processes with time limits, the daemon, tiny programs from `apps/`, JSON reports
+//! - `transparency`: tools run under `cawl-cli run` behave as without it, and every byte is seen
+//! - `languages`: the same for language runtimes and compiled programs
+//! - `ending`: exit status, death by signal, Ctrl-C, stdin, programs that cannot be started
+//! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
+//! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
+//! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
+//! - `install`: where the tracer is put on disk
+//!
+//! A test that needs something this machine lacks prints a line that begins with `SKIPPED:` to stderr
+//! (past the test harness, so it is seen without `--nocapture`) and passes:
+//! `cargo test -p cawl-tests 2>&1 | grep SKIPPED:` lists all that was not tested.
+//!
+//! No test sleeps: it waits for a line of output, an answer of the daemon or the end of a process. Every
+//! process has a time limit, after which it is killed and the test fails.
+#![forbid(unsafe_code)]
+
+mod crash;
+mod daemon;
+mod ending;
+mod install;
+mod languages;
+mod replay;
+mod transparency;
+mod util;
