@@ -47,6 +47,9 @@ pub struct RunArgs {
     /// Trace the program but not the processes it starts
     #[arg(long)]
     pub no_children: bool,
+    /// Let the program wait, when calls come faster than they can be taken, rather than drop any
+    #[arg(long)]
+    pub lossless: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,

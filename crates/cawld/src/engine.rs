@@ -194,7 +194,7 @@ impl Engine {
                 unseen: 0,
             },
         };
-        self.drops += dropped;
+        self.drops = self.drops.saturating_add(dropped);
         self.each_lane(session, |lane| lane.end(end));
         self.sessions.remove(&session);
     }

@@ -242,7 +242,8 @@ impl Tracer<'_> {
         self.goodbye = self.goodbye.or(last);
         // A process that was killed said nothing, but while nobody has reaped it the kernel still tells.
         let wchar = later(host::wchar(self.pid), self.wchar);
-        let (session, goodbye, dropped) = (self.id, self.goodbye, self.dropped);
+        // A number that nobody can have counted up to is not worth an overflow.
+        let (session, goodbye, dropped) = (self.id, self.goodbye, self.dropped.min(1 << 48));
         self.engine.send(Input::End { session, goodbye, wchar, dropped }).await?;
         if let Err(error) = &ended {
             self.note(format!("the session of process {} broke off: {error}", self.pid)).await?;

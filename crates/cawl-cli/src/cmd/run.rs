@@ -168,6 +168,9 @@ fn command(args: &RunArgs, library: &Path, backend: &Backend) -> Command {
     if args.no_children {
         command.env("CAWL_ONLY_CHILD_OF", std::process::id().to_string());
     }
+    if args.lossless {
+        command.env("CAWL_LOSSLESS", "1");
+    }
     command
 }
 
@@ -221,6 +224,12 @@ fn notes(args: &RunArgs) -> Vec<String> {
     if args.no_children {
         notes.push(
             "only the program itself was traced, not the processes it started (--no-children)".to_owned(),
+        );
+    }
+    if args.lossless {
+        notes.push(
+            "the program waited whenever calls came too fast, so its times may be off (--lossless)"
+                .to_owned(),
         );
     }
     notes

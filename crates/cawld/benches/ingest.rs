@@ -1,0 +1,100 @@
+//! How many calls a second the daemon takes, with the models in lockstep.
+//!
+//! A program sends ready-made batches as fast as they are taken. Told for each set of models, without and
+//! with a trace: calls a second of the engine's thread (by its processor time) and by the wall clock.
+//! Usage: cargo bench -p cawld --bench ingest [-- MILLIONS]
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use cawl_wire::{EVENT_LEN, Event, FileKind, Header, Hello, Kind, Op, Wchar};
+use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
+
+const BATCH: usize = 340;
+
+fn send(path: &Path, run: u64, calls: u64) {
+    let mut socket = UnixStream::connect(path).expect("connect");
+    let started = host::now().0;
+    let wchar = Wchar::default();
+    let hello = Hello {
+        pid: 1 << 30,
+        ppid: 1,
+        uid: 0,
+        run,
+        started,
+        wchar,
+        ring: false,
+        ticks: None,
+        program: b"p",
+        arguments: b"",
+    };
+    let mut payload = [0; 256];
+    let length = hello.encode(&mut payload).expect("room");
+    let header = Header { kind: Kind::Hello, len: length as u32, dropped: 0 };
+    socket.write_all(&header.encode()).and_then(|()| socket.write_all(&payload[..length])).expect("hello");
+    let mut event = Event::new(Op::Write);
+    (event.kind, event.dev, event.ino, event.fd) = (FileKind::Regular, 1, 7, 3);
+    (event.pid, event.tid) = (1 << 30, 1 << 30);
+    (event.requested, event.returned, event.duration) = (4096, 4096, 700);
+    event.start = started;
+    let mut message = Vec::with_capacity(24 + BATCH * EVENT_LEN);
+    for first in (0..calls).step_by(BATCH) {
+        message.clear();
+        let header = Header { kind: Kind::Events, len: (BATCH * EVENT_LEN) as u32, dropped: 0 };
+        message.extend_from_slice(&header.encode());
+        for call in first..first + BATCH as u64 {
+            event.start += 1000;
+            // Over the same 64 MB again and again.
+            event.offset = call % 16384 * 4096;
+            message.extend_from_slice(&event.encode());
+        }
+        socket.write_all(&message).expect("events");
+    }
+}
+
+/// Processor time of the engine's thread, in seconds.
+fn engine_time() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("proc").flatten();
+    let of_engine = tasks.filter(|task| {
+        std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "cawl-engine")
+    });
+    let spent = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    of_engine.map(spent).sum::<f64>() / 1e9
+}
+
+async fn measure(models: &[&str], trace: Option<PathBuf>, calls: u64) {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("s.sock");
+    let options =
+        EngineOptions { profile: host::uncalibrated_profile(), host_models: None, host_trace: None };
+    let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
+    let models: Vec<String> = models.iter().map(|name| (*name).to_owned()).collect();
+    let label = format!("{}{}", models.join("+"), if trace.is_some() { " and a trace" } else { "" });
+    let run = daemon.begin_run(RunSpec { models, trace, ..RunSpec::default() }).await.expect("run");
+    let began = Instant::now();
+    tokio::task::spawn_blocking(move || send(&path, run, calls)).await.expect("sender");
+    let report = daemon.end_run(run, None, Vec::new()).await.expect("report");
+    let (wall, engine) = (began.elapsed().as_secs_f64(), engine_time());
+    assert_eq!((report.calls, report.drops), (calls, 0));
+    let rate = |seconds: f64| calls as f64 / 1e6 / seconds;
+    println!("{label:32} {:6.2} M calls/s on one core, {:6.2} by the wall clock", rate(engine), rate(wall));
+    daemon.stop().await;
+}
+
+fn main() {
+    let millions = std::env::args().filter_map(|word| word.parse::<u64>().ok()).next_back().unwrap_or(4);
+    let calls = (millions * 1_000_000).next_multiple_of(BATCH as u64);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("runtime").block_on(async {
+        let dir = tempfile::tempdir().expect("directory");
+        for models in [&["cawl"][..], &["kernel"], cawl_core::MODELS] {
+            measure(models, None, calls).await;
+        }
+        measure(&["cawl"], Some(dir.path().join("trace")), calls).await;
+    });
+}
