@@ -1,11 +1,14 @@
 /* Cost of a call in ns, as the program sees it: median over batches, and mean over all.
- * Usage: overhead CASE FILE [BATCHES]    Prints: median mean calls */
+ * Usage: overhead CASE FILE [BATCHES]    Prints: median mean calls
+ *        overhead exec OUT CMD…          Runs a program; writes to OUT: microseconds, peak memory in KB */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,8 +62,27 @@ static void *work(void *cost) {
     return NULL;
 }
 
+/* Runs a program and tells how long it took and how much memory it had. */
+static int run(const char *out, char **command) {
+    double start = now_ns();
+    pid_t pid = vfork();
+    if (pid == 0) {
+        execvp(command[0], command);
+        _exit(127);
+    }
+    int status;
+    struct rusage usage;
+    if (pid < 0 || wait4(pid, &status, 0, &usage) != pid || status) return 1;
+    double took = now_ns() - start;
+    FILE *file = fopen(out, "w");
+    if (!file) return 1;
+    fprintf(file, "%.0f %ld\n", took / 1e3, usage.ru_maxrss);
+    return fclose(file);
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
+    if (!strcmp(argv[1], "exec")) return run(argv[2], argv + 3);
     name = argv[1], file = argv[2];
     if (argc > 3) batches = atoi(argv[3]);
     int threads = strstr(name, "-4-threads") ? THREADS : 1;

@@ -1,26 +1,134 @@
 #!/usr/bin/env bash
-# Cost added to each intercepted call: the same program untraced and under `cawl-cli run`, in turn.
-# Usage: bench/overhead.sh [ROUNDS]    Prints a table in ns per call (median of the rounds).
+# What tracing costs: the same work untraced, under the floor shim (floor.c), under cawl with each transport, and
+# under the peers that are installed, all in turn, ROUNDS times.
+# Usage: bench/overhead.sh [ROUNDS] [PEER_ROUNDS]    Tables go to stdout; medians of the rounds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-rounds=${1:-9}
+rounds=${1:-7} peer_rounds=${2:-3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cargo build --release -q -p cawl-cli
-cc -O2 -o "$work/overhead" bench/overhead.c
-cawl=target/release/cawl-cli
+cc -O2 -pthread -o "$work/overhead" bench/overhead.c
+cc -O2 -shared -fPIC -o "$work/floor.so" bench/floor.c -ldl
+cawl=$PWD/target/release/cawl-cli
+cd "$work"
+: >results && : >skipped
 
-median() { sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
+tools=(untraced floor ring socket)
+peers=()
+if command -v strace >/dev/null; then
+    peers+=(strace)
+    strace -f --seccomp-bpf -e trace=write -o /dev/null true 2>/dev/null && peers+=(strace-bpf)
+else
+    echo strace >>skipped
+fi
+if command -v perf >/dev/null && perf trace -o /dev/null true 2>/dev/null; then peers+=(perf-trace); else echo "perf trace" >>skipped; fi
+for absent in uftrace lttng dftracer darshan; do echo "$absent (no row for it in this script yet)" >>skipped; done
 
-printf '%-14s %10s %10s %10s %8s\n' case untraced traced added drops
-for name in write-1B-null write-4K-file fwrite-16B fputc; do
-    : >"$work/bare" && : >"$work/traced" && : >"$work/drops"
-    for _ in $(seq "$rounds"); do
-        "$work/overhead" "$name" "$work/file" >>"$work/bare"
-        "$cawl" run --report "$work/report.json" -- "$work/overhead" "$name" "$work/file" >>"$work/traced"
-        sed -n 's/^  "drops": \([0-9]*\),$/\1/p' "$work/report.json" >>"$work/drops"
+# Runs a command under a tool; `drops` and `calls` are what the tool says of its record.
+under() {
+    local tool=$1; shift
+    drops=- calls=-
+    case $tool in
+        untraced) "$@" ;;
+        floor) LD_PRELOAD=$work/floor.so "$@" ;;
+        ring | socket)
+            CAWL_TRANSPORT=$tool "$cawl" run --report report.json -- "$@"
+            drops=$(sed -n 's/^  "drops": \([0-9]*\),$/\1/p' report.json)
+            calls=$(sed -n 's/^  "calls": \([0-9]*\),$/\1/p' report.json)
+            ;;
+        strace) strace -f -e trace=write,pwrite64,writev -o strace.out "$@"; calls=$(grep -c 'write' strace.out) ;;
+        strace-bpf) strace -f --seccomp-bpf -e trace=write,pwrite64,writev -o strace.out "$@"; calls=$(grep -c 'write' strace.out) ;;
+        perf-trace) perf trace -e 'write,pwrite64,writev' -o perf.out "$@"; calls=$(grep -c 'write' perf.out) ;;
+    esac
+}
+
+micro() { # CASE TOOL BATCHES
+    under "$2" ./overhead "$1" file "$3" >out
+    read -r median mean made <out
+    echo "micro $1 $2 $median $mean $made $calls $drops" >>results
+}
+
+macro() { # CASE TOOL
+    local command
+    case $1 in
+        dd-4k) command=(dd if=/dev/zero of=file bs=4k count=40000 conv=notrunc status=none) ;;
+        dd-64k) command=(dd if=/dev/zero of=file bs=64k count=4000 conv=notrunc status=none) ;;
+        sqlite-inserts) rm -f db; command=(sqlite3 db ".read inserts.sql") ;;
+        sqlite-commits) rm -f db; command=(sqlite3 db ".read commits.sql") ;;
+        tar) command=(tar cf file tree) ;;
+        start-up) command=(true) ;;
+    esac
+    under "$2" ./overhead exec out "${command[@]}"
+    read -r took memory <out
+    echo "macro $1 $2 $took $memory 0 $calls $drops" >>results
+}
+
+{
+    echo 'PRAGMA synchronous=OFF; CREATE TABLE t(a INTEGER, b TEXT);'
+    echo 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<100000) INSERT INTO t SELECT i, hex(randomblob(50)) FROM n;'
+} >inserts.sql
+{
+    echo 'CREATE TABLE t(a INTEGER, b TEXT);'
+    for i in $(seq 100); do echo "INSERT INTO t VALUES($i, 'some text of a row');"; done
+} >commits.sql
+mkdir tree && for i in $(seq 3000); do echo "file $i" >"tree/$i"; done
+
+micros=(write-1B-null write-4K-file fwrite-16B fputc write-1B-4-threads)
+macros=(start-up dd-4k dd-64k tar)
+if command -v sqlite3 >/dev/null; then macros+=(sqlite-inserts sqlite-commits); else echo sqlite3 >>skipped; fi
+for round in $(seq "$rounds"); do
+    for tool in "${tools[@]}"; do
+        for name in "${micros[@]}"; do micro "$name" "$tool" 400; done
+        for name in "${macros[@]}"; do macro "$name" "$tool"; done
+        for _ in 1 2 3 4; do macro start-up "$tool"; done
     done
-    bare=$(median <"$work/bare") traced=$(median <"$work/traced")
-    printf '%-14s %10s %10s %10s %8s\n' "$name" "$bare" "$traced" \
-        "$(awk "BEGIN {printf \"%.1f\", $traced - $bare}")" "$(awk '{s+=$1} END {print s}' "$work/drops")"
+    [ "$round" -le "$peer_rounds" ] || continue
+    for tool in "${peers[@]}"; do
+        micro write-1B-null "$tool" 20
+        micro write-1B-4-threads "$tool" 10
+        for name in dd-4k dd-64k; do macro "$name" "$tool"; done
+    done
 done
+
+# Kind, heading of the value.
+table() {
+    awk -v kind="$1" -v tools="${tools[*]} ${peers[*]}" '
+        function median(key, column,   n, i, j, t, v) {
+            n = split(values[key, column], v, " ")
+            for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j] + 0 < v[j-1] + 0; j--) { t = v[j]; v[j] = v[j-1]; v[j-1] = t }
+            low = v[1]; high = v[n]
+            return v[int((n + 1) / 2)]
+        }
+        $1 == kind {
+            key = $2 SUBSEP $3
+            if (!($2 in seen)) { seen[$2] = 1; order[++count] = $2 }
+            values[key, 4] = values[key, 4] " " $4; values[key, 5] = values[key, 5] " " $5
+            made[key] += $6; if ($7 != "-") calls[key] += $7; told[key] = $7; if ($8 != "-") drops[key] += $8; runs[key]++
+        }
+        END {
+            n = split(tools, tool, " ")
+            for (c = 1; c <= count; c++) {
+                bare = median(order[c] SUBSEP "untraced", 4); bare_second = median(order[c] SUBSEP "untraced", 5)
+                for (t = 1; t <= n; t++) {
+                    key = order[c] SUBSEP tool[t]
+                    if (!(key in runs)) continue
+                    value = median(key, 4); range = low "–" high; second = median(key, 5)
+                    printf "| %s | %s | %.1f | %+.1f | %s | %s | %s | %s |\n", order[c], tool[t], value, value - bare, range, second, \
+                        (told[key] == "-" ? "–" : calls[key] / runs[key] (made[key] ? " of " made[key] / runs[key] : "")), (key in drops ? drops[key] : "–")
+                }
+            }
+        }' results
+}
+
+echo "$(date -u +%F) $(uname -sr), $(nproc) × $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), load $(cut -d' ' -f1-3 /proc/loadavg), $rounds rounds"
+echo
+echo '| case | tool | ns a call, median | added | range over rounds | mean | recorded a run | drops in all |'
+echo '|---|---|---|---|---|---|---|---|'
+table micro
+echo
+echo '| case | tool | µs a run, median | added | range over rounds | peak memory, KB | recorded a run | drops in all |'
+echo '|---|---|---|---|---|---|---|---|'
+table macro
+echo
+sed 's/^/skipped: /' skipped

@@ -35,7 +35,7 @@ pub struct Slot {
     owner: AtomicU32,
     /// Its number, which is also that of its ring.
     pub index: AtomicU32,
-    free: AtomicU64,
+    free: [AtomicU64; 2],
     oldest: AtomicU32,
     /// Chunks below this index have memory.
     pub touched: AtomicU32,
@@ -71,12 +71,14 @@ pub fn may_share() -> bool {
 impl Slot {
     /// The free chunks of its ring.
     pub fn chunks(&self) -> Chunks {
-        Chunks { free: self.free.load(Relaxed), oldest: self.oldest.load(Relaxed) }
+        let [low, high] = self.free.each_ref().map(|half| u128::from(half.load(Relaxed)));
+        Chunks { free: high << 64 | low, oldest: self.oldest.load(Relaxed) }
     }
 
     /// Puts them back.
     pub fn set_chunks(&self, chunks: Chunks) {
-        self.free.store(chunks.free, Relaxed);
+        self.free[0].store(chunks.free as u64, Relaxed);
+        self.free[1].store((chunks.free >> 64) as u64, Relaxed);
         self.oldest.store(chunks.oldest, Relaxed);
     }
 

@@ -39,7 +39,7 @@ pub const ORDER_AT: usize = 64;
 /// Where in a control block the daemon's head stands (u64).
 pub const HEAD_AT: usize = 192;
 /// Chunks of a slot.
-pub const CHUNKS: usize = 64;
+pub const CHUNKS: usize = 128;
 /// Cells in a chunk.
 pub const CHUNK_CELLS: u32 = 2730;
 /// Length of a chunk, in bytes.
@@ -52,7 +52,7 @@ pub const MAX_SLOTS: u32 = 4096;
 /// The proportions of a slot's ring, apart from the constants so that small ones can be tried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Chunks, at most 64.
+    /// Chunks, at most 128.
     pub chunks: u32,
     /// Cells in each.
     pub cells: u32,
@@ -295,7 +295,7 @@ impl Follower {
 #[derive(Clone, Copy, Debug)]
 pub struct Chunks {
     /// A bit for each free chunk.
-    pub free: u64,
+    pub free: u128,
     /// The oldest sequence number whose chunk has not been seen to be read.
     pub oldest: u32,
 }
@@ -303,7 +303,7 @@ pub struct Chunks {
 impl Chunks {
     /// All chunks free, nothing begun.
     pub const fn new(shape: Shape) -> Chunks {
-        Chunks { free: u64::MAX >> (64 - shape.chunks), oldest: 1 }
+        Chunks { free: u128::MAX >> (128 - shape.chunks), oldest: 1 }
     }
 
     /// Takes a chunk for the sequence number `next`; `order` tells which chunk had which number. None if
@@ -312,11 +312,11 @@ impl Chunks {
         // A head beyond what was begun is nonsense; believing it would only free what is free.
         while self.oldest != next && head.chunk.wrapping_sub(self.oldest) as i32 > 0 {
             let index = order(self.oldest);
-            self.free |= 1 << (index % 64);
+            self.free |= 1 << (index % 128);
             self.oldest = self.oldest.wrapping_add(1);
         }
         let index = self.free.trailing_zeros();
-        if index >= u64::BITS {
+        if index >= u128::BITS {
             return None;
         }
         self.free &= !(1 << index);
@@ -330,7 +330,7 @@ impl Chunks {
 
     /// The chunks not in use that have this index or a higher one are all those there are.
     pub const fn none_above(&self, index: u32) -> bool {
-        self.free >> index == u64::MAX >> index
+        self.free >> index == u128::MAX >> index
     }
 }
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cawl_core::{
-    EndKind, FileFacts, HostProfile, Nanos, Outcome, Record, Report, Sample, Session, SessionEnd, Time,
-    Wchar, kernel_bytes,
+    EndKind, FileFacts, HostProfile, Nanos, Outcome, Record, Report, Sample, Session, SessionEnd, Time, Wchar,
 };
 use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
 use tokio::sync::{mpsc, oneshot};
@@ -156,15 +155,17 @@ impl Engine {
         let (records, _) = batch.as_chunks::<EVENT_LEN>();
         for lane in lanes.into_iter().flatten() {
             let Some(lane) = self.lanes.get_mut(&lane) else { continue };
-            for record in records {
-                // Both ends speak the same version, so an unknown operation is a damaged record.
-                let Some(event) = Event::decode(record) else {
-                    self.drops += 1;
-                    continue;
-                };
-                lane.count(session, kernel_bytes(&event));
-                lane.push(Source::Thread(session, event.tid), Time(event.start), Record::Event(event));
-            }
+            // Both ends speak the same version, so an unknown operation is a damaged record.
+            let mut damaged = 0;
+            lane.calls(
+                session,
+                records.iter().filter_map(|record| {
+                    let call = Event::decode(record);
+                    damaged += u64::from(call.is_none());
+                    call
+                }),
+            );
+            self.drops = self.drops.saturating_add(damaged);
         }
     }
 

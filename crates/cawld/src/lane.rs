@@ -10,7 +10,7 @@ use cawl_core::{
     Analysis, EndKind, HostProfile, Mode, ModelState, Outcome, Record, Report, Session, SessionEnd, Tally,
     Time, kernel_bytes,
 };
-use cawl_wire::FileKind;
+use cawl_wire::{Event, FileKind};
 
 use crate::host;
 use crate::merge::{Merge, Source};
@@ -106,10 +106,13 @@ impl Lane {
         self.analysis.take(&record);
     }
 
-    /// Counts a call towards its process.
-    pub fn count(&mut self, session: u32, bytes: u64) {
+    /// Calls of a process, in the order in which their threads made them, wait for their turn.
+    pub fn calls(&mut self, session: u32, calls: impl Iterator<Item = Event>) {
+        let mut tally = Tally::default();
+        self.merge.push_calls(session, calls.inspect(|call| tally.add(kernel_bytes(call))));
         if let Some(process) = self.processes.get_mut(&session) {
-            process.tally.add(bytes);
+            process.tally.calls += tally.calls;
+            process.tally.bytes += tally.bytes;
         }
     }
 

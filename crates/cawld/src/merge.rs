@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use cawl_core::{Record, Time};
+use cawl_wire::Event;
 
 /// Who delivers records in order: a thread, or one of the daemon's own sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +30,19 @@ impl Merge {
     /// Adds a record that happened at `time`.
     pub fn push(&mut self, source: Source, time: Time, record: Record) {
         self.queues.entry(source).or_default().push_back((time, record));
+    }
+
+    /// Adds calls of one session, in the order in which their threads made them.
+    pub fn push_calls(&mut self, session: u32, calls: impl Iterator<Item = Event>) {
+        let mut calls = calls.peekable();
+        while let Some(first) = calls.peek() {
+            // Calls of a thread come in runs: one search for each.
+            let tid = first.tid;
+            let queue = self.queues.entry(Source::Thread(session, tid)).or_default();
+            while let Some(call) = calls.next_if(|call| call.tid == tid) {
+                queue.push_back((Time(call.start), Record::Event(call)));
+            }
+        }
     }
 
     /// Hands out, in order of time, all that happened before `until`.
