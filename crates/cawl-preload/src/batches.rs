@@ -26,6 +26,9 @@ const BACK_OFF: u64 = 500_000;
 /// The buffer of each slot: kept over a fork, unlike the slot.
 static BASES: [AtomicPtr<u8>; SLOTS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SLOTS];
 
+/// Their lengths, in events.
+static CAPACITIES: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
+
 /// What a slot needs to be sent from.
 #[repr(C)]
 pub struct Batch {
@@ -71,21 +74,19 @@ impl Batch {
 /// Gives a slot a buffer of the process's own.
 pub fn attach(slot: &Slot, index: usize) -> bool {
     let batch = &slot.batch;
-    let Some(place) = BASES.get(index) else { return false };
-    // A program whose address space is limited has none to spare.
-    let capacity = if sys::limited(libc::RLIMIT_AS) { KEPT } else { CAPACITY };
+    let (Some(place), Some(room)) = (BASES.get(index), CAPACITIES.get(index)) else { return false };
     let mut base = place.load(Relaxed);
     if base.is_null() {
+        // A program whose address space is limited has none to spare.
+        let capacity = if sys::limited(libc::RLIMIT_AS) { KEPT } else { CAPACITY };
         base = sys::map(capacity * EVENT_LEN).cast();
         if base.is_null() {
             return false;
         }
         place.store(base, Relaxed);
-        batch.capacity.store(capacity, Relaxed);
-    } else if batch.capacity.load(Relaxed) == 0 {
-        // Made by the parent; the limit may have been another then.
-        batch.capacity.store(KEPT, Relaxed);
+        room.store(capacity, Relaxed);
     }
+    batch.capacity.store(room.load(Relaxed), Relaxed);
     slot.tail.store(core::ptr::from_ref(&batch.tail).cast_mut(), Relaxed);
     batch.base.store(base, Release);
     if batch.is_empty() {

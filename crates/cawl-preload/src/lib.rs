@@ -7,7 +7,8 @@
 //! 1. **The traced program is untouchable.** The real function is called exactly once, with the
 //!    program's own arguments, and its result and `errno` are what the program sees. What must be looked
 //!    at before the call (what a name leads to, what a stream holds) is only looked at.
-//! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe.
+//! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe. (It
+//!    waits for room, a bounded time, if the user said that no event may be lost.)
 //!    Exclusion is tried, at most for some microseconds, and given up; then the call passes unrecorded.
 //! 3. **Nothing is lost silently.** An event without room is counted as dropped, a call that cannot be
 //!    recorded as unseen, and both are told.

@@ -14,8 +14,8 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
-/// Threads with a ring of their own at the same time.
-const SLOTS: u32 = crate::buffer::SLOTS as u32;
+/// Threads with a ring of their own at the same time; what others record goes over the socket.
+const SLOTS: u32 = 256;
 /// Chunks that keep their memory once they have it.
 const KEPT: u32 = 4;
 /// MADV_POPULATE_WRITE
@@ -65,16 +65,30 @@ fn map(fd: c_int, length: usize) -> *mut u8 {
         if sys::fcntl(fd, libc::F_ADD_SEALS, seals as usize) != 0 {
             return core::ptr::null_mut();
         }
-        let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+        // Opened piece by piece: a program that locks all of its memory (mlockall) would get all of this.
         let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize;
-        let at = sys::call(libc::SYS_mmap, [0, length, protection, flags, fd as usize, 0]);
+        let at = sys::call(libc::SYS_mmap, [0, length, libc::PROT_NONE as usize, flags, fd as usize, 0]);
         if (-4095..0).contains(&at) {
             return core::ptr::null_mut();
         }
         // A core dump of the program is about the program.
         sys::call(libc::SYS_madvise, [at as usize, length, libc::MADV_DONTDUMP as usize, 0, 0, 0]);
+        if !open(at as usize, HEADER.chunk(0, 0) as usize) {
+            sys::unmap(at as *mut core::ffi::c_void, length);
+            return core::ptr::null_mut();
+        }
         at as *mut u8
     }
+}
+
+/// Makes a part of the mapping usable.
+///
+/// # Safety
+/// The range must lie in the mapping and begin and end with a page.
+unsafe fn open(at: usize, length: usize) -> bool {
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    // SAFETY: the caller's promise.
+    unsafe { sys::call(libc::SYS_mprotect, [at, length, protection, 0, 0, 0]) == 0 }
 }
 
 /// Lets go of the shared memory: in a copy of the process, or where the daemon did not take it.
@@ -112,12 +126,16 @@ pub fn tell_dropped(count: u64) {
 
 /// Points a slot, new to its thread, to its ring.
 pub fn attach(slot: &Slot, index: u32) -> bool {
+    if index >= SLOTS {
+        return false;
+    }
     let Some(tail) = word::<AtomicU64>(HEADER.control(index) + TAIL_AT as u64) else { return false };
     slot.tail.store(core::ptr::from_ref(tail).cast_mut(), Relaxed);
     if slot.position.load(Relaxed) == 0 {
         // Nothing is begun: the first event takes the first chunk.
         slot.position.store(Position { chunk: 0, cell: CHUNK_CELLS }.pack(), Relaxed);
         slot.index.store(index, Relaxed);
+        slot.touched.store(0, Relaxed);
         if let Some(used) = word::<AtomicU32>(USED_AT as u64) {
             used.fetch_max(index + 1, AcqRel);
         }
@@ -166,26 +184,33 @@ fn try_next_chunk(slot: &Slot) -> bool {
         word::<AtomicU8>(at).map_or(0, |entry| entry.load(Relaxed))
     };
     let mut chunks = slot.chunks();
-    let Some(chunk) = chunks.take(next, head, order) else {
+    let taken = chunks.take(next, head, order);
+    let base = BASE.load(Relaxed);
+    let touched = slot.touched.load(Relaxed);
+    let Some(chunk) = taken else {
         slot.set_chunks(chunks);
         return false;
     };
+    if u32::from(chunk) >= touched {
+        let at = base as usize + HEADER.chunk(index, u32::from(chunk)) as usize;
+        // SAFETY: a chunk is whole pages of the mapping. They are populated at once where a program has
+        // filled a chunk already and will fill this one: that costs a third of page after page, and a
+        // refusal is harmless.
+        unsafe {
+            if !open(at, CHUNK_LEN) {
+                return false;
+            }
+            if chunk > 0 {
+                sys::call(libc::SYS_madvise, [at, CHUNK_LEN, POPULATE, 0, 0, 0]);
+            }
+        }
+        slot.touched.store(u32::from(chunk) + 1, Relaxed);
+    }
     slot.set_chunks(chunks);
     if let Some(entry) = word::<AtomicU8>(control + ORDER_AT as u64 + (next as usize % CHUNKS) as u64) {
         entry.store(chunk, Relaxed);
     }
-    let base = BASE.load(Relaxed);
-    let touched = slot.touched.load(Relaxed);
-    if u32::from(chunk) >= touched {
-        slot.touched.store(u32::from(chunk) + 1, Relaxed);
-        if chunk > 0 {
-            // A program that has filled the first chunk will fill this one: its pages come at once,
-            // for a third of what they would cost one by one. A refusal is harmless.
-            let at = base as usize + HEADER.chunk(index, u32::from(chunk)) as usize;
-            // SAFETY: the pages of a chunk in the mapping, which stay as they are.
-            unsafe { sys::call(libc::SYS_madvise, [at, CHUNK_LEN, POPULATE, 0, 0, 0]) };
-        }
-    } else if touched > KEPT && u32::from(chunk) < KEPT && chunks.none_above(KEPT) {
+    if touched > KEPT && u32::from(chunk) < KEPT && chunks.none_above(KEPT) {
         // A backlog is over: its memory goes back.
         slot.touched.store(KEPT, Relaxed);
         let at = HEADER.chunk(index, KEPT) as usize;

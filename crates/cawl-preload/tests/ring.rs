@@ -110,6 +110,26 @@ fn limits_on_files_and_addresses_are_respected() {
     }
 }
 
+/// Address space that nobody wrote to stays without memory, even in a program that locks all it has.
+#[test]
+fn a_program_that_locks_its_memory_gets_no_more_of_it() {
+    let (out, sessions) = run("locked", 10_000, Answer::Read, false);
+    if out.status.code() == Some(77) {
+        println!("skipped: memory cannot be locked here");
+        return;
+    }
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!((writes(&sessions[0]), sessions[0].dropped), (10_000, 0));
+}
+
+/// Threads beyond those that can have a ring use the socket.
+#[test]
+fn three_hundred_threads_at_once() {
+    let (out, sessions) = run("more threads", 50, Answer::Read, false);
+    assert!(out.status.success());
+    assert_eq!((writes(&sessions[0]), sessions[0].dropped), (300 * 50, 0));
+}
+
 #[test]
 fn two_hundred_threads_twice() {
     let (out, sessions) = run("many threads", 300, Answer::Read, false);
