@@ -109,12 +109,12 @@ table() {
         END {
             n = split(tools, tool, " ")
             for (c = 1; c <= count; c++) {
-                bare = median(order[c] SUBSEP "untraced", 4); bare_second = median(order[c] SUBSEP "untraced", 5)
+                bare = median(order[c] SUBSEP "untraced", 4); bare_least = low
                 for (t = 1; t <= n; t++) {
                     key = order[c] SUBSEP tool[t]
                     if (!(key in runs)) continue
-                    value = median(key, 4); range = low "–" high; second = median(key, 5)
-                    printf "| %s | %s | %.1f | %+.1f | %s | %s | %s | %s |\n", order[c], tool[t], value, value - bare, range, second, \
+                    value = median(key, 4); least = low; range = low "–" high; second = median(key, 5)
+                    printf "| %s | %s | %.1f | %+.1f | %+.1f | %s | %s | %s | %s |\n", order[c], tool[t], value, value - bare, least - bare_least, range, second, \
                         (told[key] == "-" ? "–" : calls[key] / runs[key] (made[key] ? " of " made[key] / runs[key] : "")), (key in drops ? drops[key] : "–")
                 }
             }
@@ -123,12 +123,12 @@ table() {
 
 echo "$(date -u +%F) $(uname -sr), $(nproc) × $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), load $(cut -d' ' -f1-3 /proc/loadavg), $rounds rounds"
 echo
-echo '| case | tool | ns a call, median | added | range over rounds | mean | recorded a run | drops in all |'
-echo '|---|---|---|---|---|---|---|---|'
+echo '| case | tool | ns a call, median | added | added, least of rounds | range over rounds | mean | recorded a run | drops in all |'
+echo '|---|---|---|---|---|---|---|---|---|'
 table micro
 echo
-echo '| case | tool | µs a run, median | added | range over rounds | peak memory, KB | recorded a run | drops in all |'
-echo '|---|---|---|---|---|---|---|---|'
+echo '| case | tool | µs a run, median | added | added, least of rounds | range over rounds | peak memory, KB | recorded a run | drops in all |'
+echo '|---|---|---|---|---|---|---|---|---|'
 table macro
 echo
 sed 's/^/skipped: /' skipped
