@@ -54,24 +54,30 @@ fn profile(dir: &Path) -> HostProfile {
 }
 
 /// Seconds slept in pauses and the median base rate (bytes per second) that the kernel traced.
+///
+/// The trace has the pause asked for, in ticks of 4 ms; the sleep ends on a later tick. What passes until the
+/// next check, less copying at 3 GB/s, is the sleep, unless the program did something else meanwhile.
 fn traced(dir: &Path, name: &str) -> (f64, f64) {
     let text = unpacked(&dir.join(format!("{name}.trace.gz")));
-    let (mut pauses, mut rates) = (0.0, Vec::new());
+    let (mut slept, mut rates) = (0.0, Vec::new());
+    let mut last: Option<(f64, f64)> = None;
     for line in text.lines().filter(|line| line.contains("balance_dirty_pages:")) {
-        let of = |key: &str| {
-            line.split_whitespace()
-                .find_map(|word| word.strip_prefix(key)?.parse::<f64>().ok())
-                .unwrap_or(0.0)
-        };
-        // The trace has the pause asked for, in whole ticks of 4 ms. A timer fires on the tick after that, so
-        // the sleep is up to a tick longer, half of one on average.
+        let words = || line.split_whitespace();
+        let of =
+            |key: &str| words().find_map(|word| word.strip_prefix(key)?.parse::<f64>().ok()).unwrap_or(0.0);
+        let at = words().find_map(|word| word.strip_suffix(':')?.parse::<f64>().ok()).unwrap_or(0.0);
+        if let Some((then, pause)) = last.take() {
+            let gap = at - then - of("dirtied=") * 4096.0 / 3e9;
+            slept += gap.clamp(pause, pause + 0.004);
+        }
         if of("pause=") > 0.0 {
-            pauses += (of("pause=") + 2.0) / 1000.0;
+            last = Some((at, of("pause=") / 1000.0));
         }
         rates.push(of("dirty_ratelimit=") * 1024.0);
     }
+    slept += last.map_or(0.0, |(_, pause)| pause);
     rates.sort_by(f64::total_cmp);
-    (pauses, rates.get(rates.len() / 2).copied().unwrap_or(0.0))
+    (slept, rates.get(rates.len() / 2).copied().unwrap_or(0.0))
 }
 
 /// Seconds of pauses and the base rate at the end, as modelled.
@@ -110,8 +116,8 @@ fn pauses_and_base_rates_follow_the_tracepoints() {
             "{suite}: paused {real:.1} s, modelled {model:.1} s, correlation {:.3}",
             correlation(&seen, &told)
         );
-        // Where the machine's memory was cold, copying took the time that the model spends pausing.
-        assert!((model / real - 1.0).abs() < 0.2, "{suite}: paused {real} s, modelled {model} s");
+        // Where the machine's memory was cold, copying took time that the model spends pausing.
+        assert!((model / real - 1.0).abs() < 0.12, "{suite}: paused {real} s, modelled {model} s");
         assert!(correlation(&seen, &told) > 0.9, "{suite}");
     }
 }
