@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use cawl_core::{Bytes, CostModel, DirtyLimits, HostProfile, Kernel};
 use cawl_wire::{Event, FileKind, Op};
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::Criterion;
 
 const CALLS: u64 = 10_000_000;
 
@@ -33,5 +33,8 @@ fn kernel(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, kernel);
-criterion_main!(benches);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    kernel(&mut criterion);
+    criterion.final_summary();
+}
