@@ -195,9 +195,9 @@ fn base_rate(profile: &mut HostProfile) {
     });
 }
 
-/// The base rate after a minute of sequential writing, undisturbed by commits.
+/// The base rate after ten minutes of sequential writing, undisturbed by commits.
 fn settled(profile: &HostProfile, from: Rate) -> Rate {
-    const SECONDS: f64 = 60.0;
+    const SECONDS: f64 = 600.0;
     const CHUNK: u64 = 16 << 20;
     let mut profile = profile.clone();
     profile.device.commit = Nanos::ZERO;
