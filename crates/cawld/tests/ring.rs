@@ -217,7 +217,7 @@ async fn nonsense_in_memory_hurts_only_its_own_session() {
                     0 => random(),
                     1 => Position { chunk: (random() % 130) as u32, cell: (random() % 3000) as u32 }.pack(),
                     2 => [0, 1, 1 << 32, u64::MAX, u64::from(CHUNK_CELLS), 1 << 63][random() as usize % 6],
-                    _ => 1 << 32 | random() % 2731,
+                    _ => (1 << 32) | (random() % 2731),
                 };
                 let at = match random() % 6 {
                     0 => USED_AT as u64,
