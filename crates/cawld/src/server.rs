@@ -9,7 +9,7 @@ use std::time::Duration;
 use cawl_core::{Nanos, Outcome, Report, Time};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::engine::{Engine, EngineOptions, Input, RunSpec};
@@ -40,11 +40,15 @@ pub struct Shared {
     next: AtomicU32,
     connections: Mutex<BTreeMap<u32, Connection>>,
     changed: Notify,
+    /// Raised when every session is to take what there is now.
+    looks: watch::Sender<u64>,
 }
 
 /// A connection that is open.
 struct Connection {
     role: Role,
+    /// The latest of `Shared::looks` that it has followed.
+    looked: u64,
     wchar_read: Time,
 }
 
@@ -66,6 +70,7 @@ impl Shared {
             next: AtomicU32::new(1),
             connections: Mutex::new(BTreeMap::new()),
             changed: Notify::new(),
+            looks: watch::Sender::new(0),
         }
     }
 
@@ -75,7 +80,7 @@ impl Shared {
 
     fn connect(&self) -> u32 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.connections().insert(id, Connection { role: Role::Unknown, wchar_read: Time(0) });
+        self.connections().insert(id, Connection { role: Role::Unknown, looked: 0, wchar_read: Time(0) });
         id
     }
 
@@ -101,6 +106,19 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
+    /// Tells when a session is to take what there is.
+    pub fn looks(&self) -> watch::Receiver<u64> {
+        self.looks.subscribe()
+    }
+
+    /// A session has taken what there was at this look.
+    pub fn has_looked(&self, id: u32, look: u64) {
+        if let Some(connection) = self.connections().get_mut(&id) {
+            connection.looked = look;
+        }
+        self.changed.notify_waiters();
+    }
+
     /// Programs connected.
     pub fn clients(&self) -> u64 {
         self.connections().values().filter(|connection| matches!(connection.role, Role::Tracer(_))).count()
@@ -119,21 +137,26 @@ impl Shared {
         due
     }
 
-    /// Waits until every connection still open belongs to a process that still runs, or to someone who
-    /// asks questions.
+    /// Waits until every connection still open belongs to a process that still runs and whose calls so far
+    /// have been taken, or to someone who asks questions.
     ///
     /// Processes that ended have closed their sockets, but what they sent may still be on its way.
     pub async fn settle(&self) {
-        let is_settled = |role| match role {
+        self.looks.send_modify(|look| *look += 1);
+        let look = *self.looks.borrow();
+        let is_settled = |(role, looked)| match role {
             Role::Unknown => false,
             Role::Client => true,
-            Role::Tracer(pid) => host::is_running(pid),
+            Role::Tracer(pid) => looked >= look && host::is_running(pid),
         };
         let settled = async {
             loop {
                 let changed = self.changed.notified();
-                let roles: Vec<Role> =
-                    self.connections().values().map(|connection| connection.role).collect();
+                let roles: Vec<(Role, u64)> = self
+                    .connections()
+                    .values()
+                    .map(|connection| (connection.role, connection.looked))
+                    .collect();
                 if roles.into_iter().all(is_settled) {
                     return;
                 }

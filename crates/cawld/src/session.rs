@@ -134,14 +134,18 @@ impl Tracer<'_> {
     /// Takes messages and what the ring holds until the tracer hangs up.
     async fn follow(&mut self, messages: &mut Messages, payload: &mut Vec<u8>) -> anyhow::Result<()> {
         let mut pause = 1;
+        let mut looks = self.shared.looks();
+        looks.mark_changed();
+        let mut looked = 0;
         loop {
-            let message = if self.ring.is_some() {
-                let patience = Duration::from_millis(pause);
-                tokio::time::timeout(patience, messages.next(payload)).await.ok()
-            } else {
-                Some(messages.next(payload).await)
+            let message = tokio::select! {
+                biased;
+                message = messages.next(payload) => Some(message),
+                _ = looks.changed() => None,
+                () = tokio::time::sleep(Duration::from_millis(pause)), if self.ring.is_some() => None,
             };
-            let more = match message {
+            let look = *looks.borrow();
+            match message {
                 Some(Ok(Some(header))) => {
                     self.message(header, payload).await?;
                     // What else has come is taken first: a file is named before it is written to. (One
@@ -149,17 +153,17 @@ impl Tracer<'_> {
                     if messages.has_more() && header.kind != Kind::Bell {
                         continue;
                     }
-                    true
                 }
                 Some(Ok(None)) => return Ok(()),
                 Some(Err(error)) => return Err(error.into()),
-                None => true,
-            };
-            if more {
-                pause = match self.take_from_ring(ROUND).await? {
-                    0 => (pause * 2).min(IDLE),
-                    _ => 1,
-                };
+                None => {}
+            }
+            let taken = self.take_from_ring(ROUND).await?;
+            pause = if taken == 0 { (pause * 2).min(IDLE) } else { 1 };
+            // Less than a round was all there was.
+            if look > looked && taken < ROUND {
+                looked = look;
+                self.shared.has_looked(self.id, look);
             }
         }
     }
