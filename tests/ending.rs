@@ -61,6 +61,22 @@ fn a_program_that_was_not_started_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_stderr_that_takes_nothing_does_not_change_the_end() {
+    let dir = Dir::new();
+    let cawl = crate::util::built("cawl-cli");
+    for (args, code) in [
+        ("run -- no-such-program", 127),
+        ("run -- sh -c 'exit 3'", 3),
+        ("run --report /dev/full/r.json -- sh -c 'exit 3'", 3),
+        ("replay no-such-trace", 1),
+    ] {
+        let mut command = dir.command("sh");
+        command.args(["-c", &format!("exec \"$0\" {args} 2> /dev/full")]).arg(&cawl);
+        Running::start(command).finish().code(code);
+    }
+}
+
+#[test]
 fn wrong_usage_is_2() {
     let dir = Dir::new();
     for args in [&["run"][..], &["run", "--no-such-option", "--", "true"], &["replay"], &["no-such-command"]]

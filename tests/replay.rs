@@ -157,6 +157,15 @@ fn a_reader_that_stops_early_is_no_error() {
         let finished = Running::start(command).finish().success();
         assert_eq!((finished.stdout.lines().count(), finished.stderr.as_str()), (1, ""));
     }
+    // Nobody reads at all.
+    let daemon = Daemon::start(&dir, &[]);
+    for options in ["status", "status --json"] {
+        let mut command = dir.command("bash");
+        let script = "set -o pipefail; exec 3> >(exec true); wait $!; \"$1\" $2 --socket \"$3\" >&3";
+        command.args(["-c", script, "bash"]).arg(&cawl).arg(options).arg(dir.socket());
+        assert_eq!(Running::start(command).finish().success().stderr, "");
+    }
+    daemon.end(Signal::SIGTERM).success();
 }
 
 #[test]

@@ -14,7 +14,7 @@ use cawld::trace::TraceFile;
 use flate2::read::MultiGzDecoder;
 
 use crate::args::{Format, ImportArgs};
-use crate::render::progress::Progress;
+use crate::render::{self, progress::Progress};
 
 /// Reads the input line by line into a trace.
 pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
@@ -76,19 +76,19 @@ fn open(path: &Path, progress: Progress) -> std::io::Result<Box<dyn BufRead>> {
 /// A summary for people, on stderr.
 fn tell(summary: &ImportSummary, output: &Path) {
     let ImportSummary { lines, calls, bytes, files, sessions, .. } = summary;
-    eprintln!(
+    render::tell(format_args!(
         "{calls} calls, {} to {files} files by {sessions} process images, from {lines} lines, are now in {}",
         Bytes(*bytes),
         output.display()
-    );
+    ));
     if summary.out_of_order > 0 {
-        eprintln!("{} calls start before the one on the line before", summary.out_of_order);
+        render::tell(format_args!("{} calls start before the one on the line before", summary.out_of_order));
     }
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {
         let what =
             if skipped.reason == SkipReason::Durationless { "imported as they are" } else { "not imported" };
         let text = format!("{what}: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
-        eprintln!("{}", crate::render::warn_if(&text, skipped.reason.is_loss(), colour));
+        render::tell(render::warn_if(&text, skipped.reason.is_loss(), colour));
     }
 }

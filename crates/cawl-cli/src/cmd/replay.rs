@@ -72,9 +72,5 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             out.write_all(render::report::text(&report, std::io::stdout().is_terminal()).as_bytes())
         }
     });
-    match result.and_then(|()| out.flush()) {
-        // Whoever read the output has seen enough (`| head`).
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        other => other.map(|()| ExitCode::SUCCESS).context("cannot write the output"),
-    }
+    render::printed(result.and_then(|()| out.flush()))
 }

@@ -73,7 +73,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     reap(&mut child);
     // The program has run, so its end is what this command ends with, even if nobody can tell of it.
     if let Err(error) = report.and_then(|report| deliver(&report, args.report.as_deref())) {
-        eprintln!("cawl-cli: {error:#}");
+        render::tell(format_args!("cawl-cli: {error:#}"));
     }
     Ok(Ended::Outcome(outcome))
 }
@@ -184,11 +184,11 @@ fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
 fn not_started(program: &str, error: &std::io::Error) -> u8 {
     match error.kind() {
         std::io::ErrorKind::NotFound => {
-            eprintln!("cawl-cli: {program}: no such program; check the spelling and PATH");
+            render::tell(format_args!("cawl-cli: {program}: no such program; check the spelling and PATH"));
             exit::NOT_FOUND
         }
         _ => {
-            eprintln!("cawl-cli: {program}: cannot be executed: {error}");
+            render::tell(format_args!("cawl-cli: {program}: cannot be executed: {error}"));
             exit::CANNOT_EXECUTE
         }
     }
