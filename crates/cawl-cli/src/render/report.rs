@@ -139,10 +139,14 @@ fn profile(report: &Report, terminal: bool) -> String {
         None => String::new(),
     };
     match used.origin {
-        Origin::Uncalibrated => warn(
-            "uncalibrated: limits are this machine's, speeds are defaults; predictions tell orders of magnitude",
-            terminal,
-        ),
+        Origin::Uncalibrated => {
+            // Only where somebody looked at the machine are its limits known.
+            let limits = match report.host {
+                Some(_) => "limits are the machine's, speeds are defaults",
+                None => "limits and speeds are defaults",
+            };
+            warn(&format!("uncalibrated: {limits}; predictions tell orders of magnitude"), terminal)
+        }
         Origin::Calibrated => format!("{} (calibrated{age})", used.name),
         Origin::Fitted => format!("{} (fitted to recorded runs{age})", used.name),
         Origin::Learned => format!("{} (learned{age})", used.name),
