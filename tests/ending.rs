@@ -47,7 +47,9 @@ fn a_file_that_cannot_be_executed_is_126() {
     fs::write(dir.work().join("plain"), "text").expect("a new file");
     fs::set_permissions(dir.work().join("plain"), fs::Permissions::from_mode(0o644)).expect("it is ours");
     fs::create_dir(dir.work().join("folder")).expect("a new folder");
-    for name in ["./plain", "./folder"] {
+    fs::write(dir.work().join("orphan"), "#!/no/such/interpreter\n").expect("a new file");
+    fs::set_permissions(dir.work().join("orphan"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    for name in ["./plain", "./folder", "./orphan"] {
         let finished = Running::start(dir.cawl(&["run", "--", name])).finish().code(126);
         finished.says(&format!("{name}: cannot be executed"));
     }
@@ -126,6 +128,18 @@ fn a_signal_to_cawl_alone_goes_to_the_program() {
     let report = dir.report(&finished);
     finished.signal(Signal::SIGTERM);
     assert_eq!(report["outcome"]["signal"], Signal::SIGTERM as i32);
+}
+
+#[test]
+fn signals_ignored_by_whoever_starts_it_are_ignored_by_the_program() {
+    let dir = Dir::new();
+    let cawl = crate::util::built("cawl-cli");
+    // As under nohup, and as a shell without job control starts programs in the background.
+    let script = "trap '' HUP INT QUIT; exec \"$@\"";
+    let program = ["sh", "-c", "kill -HUP $$; kill -INT $$; kill -QUIT $$; echo survived"];
+    let mut command = dir.command("sh");
+    command.args(["-c", script, "sh"]).arg(cawl).args(["run", "--"]).args(program);
+    assert_eq!(Running::start(command).finish().success().stdout, "survived\n");
 }
 
 #[test]
