@@ -60,16 +60,22 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
                 format!("{} exists and is not a socket; name another with --socket", path.display()),
             ));
         }
-        Ok(_) if Blocking::connect(path).is_ok() => {
-            return Err(Error::new(
-                ErrorKind::AddrInUse,
-                format!(
+        // Only a refusal proves that nobody listens; one that may not be asked belongs to somebody else.
+        Ok(_) => match Blocking::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            Err(error) => {
+                let text =
+                    format!("cannot tell who listens at {}: {error}; use another --socket", path.display());
+                return Err(Error::new(error.kind(), text));
+            }
+            Ok(_) => {
+                let text = format!(
                     "a daemon is already listening at {}; stop it or use another --socket",
                     path.display()
-                ),
-            ));
-        }
-        Ok(_) => fs::remove_file(path)?,
+                );
+                return Err(Error::new(ErrorKind::AddrInUse, text));
+            }
+        },
         Err(_) => {}
     }
     let before = umask(Mode::from_bits_truncate(0o177));
