@@ -173,7 +173,7 @@ impl Daemon {
     /// Opens a lane for a run; its number goes into CAWL_RUN.
     pub async fn begin_run(&self, spec: RunSpec) -> anyhow::Result<u64> {
         let (reply, answer) = oneshot::channel();
-        self.engine.send(Input::BeginRun { spec, reply }).await?;
+        self.engine.send(Input::BeginRun { spec, owner: None, reply }).await?;
         answer.await?.map_err(anyhow::Error::msg)
     }
 

@@ -97,7 +97,7 @@ async fn tracer(
                 goodbye = None;
                 shared.active.store(host::now().0, Ordering::Relaxed);
                 let batch = std::mem::take(&mut payload);
-                engine.send(Input::Events { session: id, batch }).await?;
+                engine.send(Input::Events { session: id, batch, dropped }).await?;
                 if shared.is_sampling_due(id) {
                     wchar = later(host::wchar(pid), wchar);
                 }
@@ -159,13 +159,16 @@ async fn questions(
     shared: Arc<Shared>,
     engine: mpsc::Sender<Input>,
 ) -> anyhow::Result<()> {
+    // A process of another pid namespace has no number here.
+    let peer = stream.get_ref().peer_cred().ok().and_then(|peer| peer.pid());
+    let peer = peer.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
     loop {
         let mut line = String::new();
         (&mut stream).take(QUESTION_MAX).read_line(&mut line).await?;
         if line.is_empty() {
             return Ok(());
         }
-        let mut answer = match answer(&line, &shared, &engine).await {
+        let mut answer = match answer(&line, peer, &shared, &engine).await {
             Ok(answer) => answer,
             Err(error) => serde_json::to_string(&Failure { error: format!("{error:#}") })?,
         };
@@ -174,7 +177,12 @@ async fn questions(
     }
 }
 
-async fn answer(line: &str, shared: &Shared, engine: &mpsc::Sender<Input>) -> anyhow::Result<String> {
+async fn answer(
+    line: &str,
+    peer: Option<u32>,
+    shared: &Shared,
+    engine: &mpsc::Sender<Input>,
+) -> anyhow::Result<String> {
     let request: Request = serde_json::from_str(line).context("not a request this daemon knows")?;
     Ok(match request {
         Request::Status => {
@@ -184,7 +192,7 @@ async fn answer(line: &str, shared: &Shared, engine: &mpsc::Sender<Input>) -> an
         }
         Request::BeginRun(spec) => {
             let (reply, answer) = oneshot::channel();
-            engine.send(Input::BeginRun { spec, reply }).await?;
+            engine.send(Input::BeginRun { spec, owner: peer, reply }).await?;
             let run = answer.await?.map_err(anyhow::Error::msg)?;
             serde_json::to_string(&RunStarted { run })?
         }
