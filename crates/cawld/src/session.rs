@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::Context;
 use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
@@ -20,6 +21,9 @@ use crate::server::Shared;
 
 /// Longest question, in bytes: a profile fits.
 const QUESTION_MAX: u64 = 1 << 20;
+
+/// How long the end of the daemon waits for what a socket holds.
+const ARRIVED: Duration = Duration::from_millis(50);
 
 /// Serves a connection to its end.
 pub async fn serve(
@@ -84,6 +88,10 @@ async fn tracer(
     let mut goodbye = None;
     let mut dropped = 0;
     let ended = loop {
+        if !has_more(&mut stream, shared).await {
+            // The engine knows that the session goes on without us.
+            return Ok(());
+        }
         let header = match message(&mut stream, &mut payload).await {
             Ok(Some(Ok(header))) => header,
             Ok(Some(Err(error))) => break Err(error.into()),
@@ -121,6 +129,18 @@ async fn tracer(
         engine.send(Input::Note { run, note }).await?;
     }
     ended
+}
+
+/// Waits for the next message, or for the end of the stream; false when the daemon ends and nothing more
+/// has arrived.
+async fn has_more(stream: &mut BufReader<UnixStream>, shared: &Shared) -> bool {
+    tokio::select! {
+        biased;
+        _ = stream.fill_buf() => return true,
+        () = shared.draining() => {}
+    }
+    // What is in the socket may be news to the runtime, so it gets a moment to notice.
+    tokio::time::timeout(ARRIVED, stream.fill_buf()).await.is_ok()
 }
 
 /// The newer figures, where there are any. Of a process that ended, the kernel may tell zero or nothing.
