@@ -145,6 +145,20 @@ fn every_call_can_be_printed() {
 }
 
 #[test]
+fn calls_without_a_law_are_printed_too() {
+    let dir = Dir::new();
+    fs::write(dir.work().join("from"), [7; 5000]).expect("a new file");
+    let Some(python) = crate::util::python() else { return };
+    let script = "import os; i = open('from'); o = os.open('to', os.O_WRONLY | os.O_CREAT); \
+                  os.sendfile(o, i.fileno(), 0, 5000)";
+    dir.run(&[], &[python.to_str().expect("a readable path"), "-c", script]).0.success();
+    let lines = calls(&dir, &dir.trace());
+    let sent = lines.iter().find(|call| call["op"] == "sendfile").expect("the call is printed");
+    assert_eq!((&sent["size"], &sent["predictions"]), (&5000.into(), &serde_json::json!([])));
+    assert!(sent["path"].as_str().is_some_and(|path| path.ends_with("/to")), "{sent:#}");
+}
+
+#[test]
 fn a_reader_that_stops_early_is_no_error() {
     let dir = Dir::new();
     let program = dir.app("thread_writer");
