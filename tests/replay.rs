@@ -206,6 +206,7 @@ fn a_damaged_trace_gives_what_is_whole_and_says_what_is_not() {
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 0x10;
     let report = of(&flipped);
+    assert!(report["notes"].to_string().contains("records are lost"), "{}", report["notes"]);
     assert!(report["notes"].to_string().contains("damaged"), "{}", report["notes"]);
     assert!(report["calls"].as_u64() < all["calls"].as_u64());
     // The end of one trace in front of another, as after a crash and a careless `cat`.
