@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub struct Shared {
     changed: Notify,
     /// Raised when every session is to take what there is now.
     looks: watch::Sender<u64>,
+    draining: AtomicBool,
+    drain: Notify,
 }
 
 /// A connection that is open.
@@ -71,6 +73,8 @@ impl Shared {
             connections: Mutex::new(BTreeMap::new()),
             changed: Notify::new(),
             looks: watch::Sender::new(0),
+            draining: AtomicBool::new(false),
+            drain: Notify::new(),
         }
     }
 
@@ -137,6 +141,27 @@ impl Shared {
         due
     }
 
+    /// Returns once the daemon is about to end: sessions then take what has arrived and stop.
+    pub async fn draining(&self) {
+        let mut told = std::pin::pin!(self.drain.notified());
+        told.as_mut().enable();
+        if !self.draining.load(Ordering::SeqCst) {
+            told.await;
+        }
+    }
+
+    /// Lets sessions take what has arrived, and waits for that.
+    async fn drain_sessions(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.drain.notify_waiters();
+        let drained = async {
+            while self.clients() > 0 {
+                drop(tokio::time::timeout(Duration::from_millis(20), self.changed.notified()).await);
+            }
+        };
+        drop(tokio::time::timeout(SETTLE, drained).await);
+    }
+
     /// Waits until every connection still open belongs to a process that still runs and whose calls so far
     /// have been taken, or to someone who asks questions.
     ///
@@ -196,7 +221,7 @@ impl Daemon {
     /// Opens a lane for a run; its number goes into CAWL_RUN.
     pub async fn begin_run(&self, spec: RunSpec) -> anyhow::Result<u64> {
         let (reply, answer) = oneshot::channel();
-        self.engine.send(Input::BeginRun { spec, reply }).await?;
+        self.engine.send(Input::BeginRun { spec, owner: None, reply }).await?;
         answer.await?.map_err(anyhow::Error::msg)
     }
 
@@ -231,6 +256,7 @@ impl Daemon {
     /// Takes what has arrived, closes every trace and ends.
     pub async fn stop(self) {
         self.drain().await;
+        self.shared.drain_sessions().await;
         for task in &self.tasks {
             task.abort();
         }

@@ -30,6 +30,8 @@ const IDLE: u64 = 50;
 
 /// Batches taken from a ring before the socket is looked at again.
 const ROUND: usize = 64;
+/// How long the end of the daemon waits for what a socket holds.
+const ARRIVED: Duration = Duration::from_millis(50);
 
 /// Serves a connection to its end.
 pub async fn serve(
@@ -113,7 +115,11 @@ async fn tracer(
         Err(error) => tracer.note(format!("the calls of process {pid} are missing: {error:#}")).await?,
     }
     let ended = tracer.follow(&mut messages, &mut payload).await;
-    tracer.end(ended).await
+    match ended {
+        // The engine knows that the session goes on without us.
+        Ok(false) => Ok(()),
+        ended => tracer.end(ended.map(drop)).await,
+    }
 }
 
 /// A session that has begun.
@@ -131,8 +137,8 @@ struct Tracer<'a> {
 }
 
 impl Tracer<'_> {
-    /// Takes messages and what the ring holds until the tracer hangs up.
-    async fn follow(&mut self, messages: &mut Messages, payload: &mut Vec<u8>) -> anyhow::Result<()> {
+    /// Takes messages and what the ring holds until the tracer hangs up; false if the daemon ends before.
+    async fn follow(&mut self, messages: &mut Messages, payload: &mut Vec<u8>) -> anyhow::Result<bool> {
         let mut pause = 1;
         let mut looks = self.shared.looks();
         looks.mark_changed();
@@ -142,6 +148,14 @@ impl Tracer<'_> {
                 biased;
                 message = messages.next(payload) => Some(message),
                 _ = looks.changed() => None,
+                () = self.shared.draining() => {
+                    // What is in the socket may be news to the runtime, so it gets a moment to notice.
+                    let Ok(message) = tokio::time::timeout(ARRIVED, messages.next(payload)).await else {
+                        self.take_from_ring(usize::MAX).await?;
+                        return Ok(false);
+                    };
+                    Some(message)
+                }
                 () = tokio::time::sleep(Duration::from_millis(pause)), if self.ring.is_some() => None,
             };
             let look = *looks.borrow();
@@ -154,7 +168,7 @@ impl Tracer<'_> {
                         continue;
                     }
                 }
-                Some(Ok(None)) => return Ok(()),
+                Some(Ok(None)) => return Ok(true),
                 Some(Err(error)) => return Err(error.into()),
                 None => {}
             }
@@ -197,7 +211,9 @@ impl Tracer<'_> {
         if let Some(ticks) = &mut self.ticks {
             ticks.convert(&mut batch);
         }
-        self.engine.send(Input::Events { session: self.id, batch }).await?;
+        self.engine
+            .send(Input::Events { session: self.id, batch, dropped: self.dropped.min(1 << 48) })
+            .await?;
         if self.shared.is_sampling_due(self.id) {
             self.wchar = later(host::wchar(self.pid), self.wchar);
         }
@@ -267,6 +283,9 @@ async fn questions(
     shared: Arc<Shared>,
     engine: mpsc::Sender<Input>,
 ) -> anyhow::Result<()> {
+    // A process of another pid namespace has no number here.
+    let peer = messages.stream.peer_cred().ok().and_then(|peer| peer.pid());
+    let peer = peer.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
     let (reader, mut writer) = messages.stream.into_split();
     let mut stream = BufReader::new(std::io::Cursor::new(messages.bytes).chain(reader));
     loop {
@@ -275,7 +294,7 @@ async fn questions(
         if line.is_empty() {
             return Ok(());
         }
-        let mut answer = match answer(&line, &shared, &engine).await {
+        let mut answer = match answer(&line, peer, &shared, &engine).await {
             Ok(answer) => answer,
             Err(error) => serde_json::to_string(&Failure { error: format!("{error:#}") })?,
         };
@@ -284,7 +303,12 @@ async fn questions(
     }
 }
 
-async fn answer(line: &str, shared: &Shared, engine: &mpsc::Sender<Input>) -> anyhow::Result<String> {
+async fn answer(
+    line: &str,
+    peer: Option<u32>,
+    shared: &Shared,
+    engine: &mpsc::Sender<Input>,
+) -> anyhow::Result<String> {
     let request: Request = serde_json::from_str(line).context("not a request this daemon knows")?;
     Ok(match request {
         Request::Status => {
@@ -294,7 +318,7 @@ async fn answer(line: &str, shared: &Shared, engine: &mpsc::Sender<Input>) -> an
         }
         Request::BeginRun(spec) => {
             let (reply, answer) = oneshot::channel();
-            engine.send(Input::BeginRun { spec, reply }).await?;
+            engine.send(Input::BeginRun { spec, owner: peer, reply }).await?;
             let run = answer.await?.map_err(anyhow::Error::msg)?;
             serde_json::to_string(&RunStarted { run })?
         }
