@@ -13,6 +13,11 @@ pub fn now() -> Time {
         .unwrap_or_default()
 }
 
+/// Seconds since 1970-01-01 UTC.
+pub fn wall_clock() -> u64 {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| t.tv_sec() as u64)
+}
+
 /// The kernel's counters now; None where /proc/vmstat lacks the dirty limits.
 pub fn sample() -> Option<Sample> {
     let text = fs::read_to_string("/proc/vmstat").ok()?;
@@ -61,7 +66,7 @@ pub fn facts() -> HostFacts {
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), number(&format!("/proc/sys/vm/{name}"))?)))
             .collect(),
-        wall_clock: clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| t.tv_sec() as u64),
+        wall_clock: wall_clock(),
         started: now(),
         filesystems: filesystems(),
     }
