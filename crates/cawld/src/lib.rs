@@ -7,9 +7,11 @@
 //! end drops and counts rather than waits.
 #![forbid(unsafe_code)]
 
+pub mod direct;
 mod engine;
 pub mod host;
 mod lane;
+pub mod limits;
 mod merge;
 pub mod query;
 mod server;
