@@ -15,6 +15,7 @@ mod model;
 mod profile;
 mod record;
 mod report;
+mod statistics;
 mod units;
 
 pub use accuracy::{
@@ -41,4 +42,5 @@ pub use report::{
     FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport, Tally,
     WorstCall,
 };
+pub use statistics::{Estimate, Line, Modes, quantile};
 pub use units::{Bytes, Nanos, Rate, Time};

@@ -13,6 +13,8 @@ pub mod host;
 mod lane;
 pub mod limits;
 mod merge;
+pub mod place;
+pub mod profiles;
 pub mod query;
 mod server;
 mod session;

@@ -4,7 +4,7 @@
 //! likes: the disk goes on answering until everything that lies on it is gone. Mounting and unmounting
 //! are done by other programs for the same reason; a process that serves a disk must not wait for it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -160,10 +160,11 @@ impl Drop for Stand {
 }
 
 /// Time of requests to an idle device, without pacing, one at a time. Other programs only ever add to it,
-/// so it is the first decile of many.
+/// in bursts, so it is the quickest of many short rounds.
 fn measure(device: &Path) -> anyhow::Result<Overhead> {
     const SMALL: usize = 4 << 10;
     const LARGE: usize = 1 << 20;
+    const ROUNDS: usize = 16;
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -171,19 +172,29 @@ fn measure(device: &Path) -> anyhow::Result<Overhead> {
         .open(device)
         .with_context(|| format!("cannot open {}", device.display()))?;
     let mut buffer = AlignedBuffer::new(LARGE);
-    let write = |file: &File, buffer: &mut [u8]| file.write_all_at(buffer, 0);
-    let read = |file: &File, buffer: &mut [u8]| file.read_exact_at(buffer, 0);
-    type Request = fn(&File, &mut [u8]) -> std::io::Result<()>;
-    let mut both = |request: Request| -> anyhow::Result<(Nanos, f64)> {
-        let small = typical(300, || request(&file, &mut buffer.bytes_mut()[..SMALL]))?;
-        let large = typical(60, || request(&file, buffer.bytes_mut()))?;
-        let per_byte = (large.get() - small.get()).max(0.0) / (LARGE - SMALL) as f64;
-        Ok((small.saturating_sub(Nanos::new(per_byte * SMALL as f64)), per_byte))
+    let mut best = [f64::INFINITY; 5];
+    for _ in 0..ROUNDS {
+        let buffer = buffer.bytes_mut();
+        let round = [
+            median(24, || file.write_all_at(&buffer[..SMALL], 0))?,
+            median(6, || file.write_all_at(buffer, 0))?,
+            median(24, || file.read_exact_at(&mut buffer[..SMALL], 0))?,
+            median(6, || file.read_exact_at(buffer, 0))?,
+            median(24, || file.sync_all())?,
+        ];
+        for (best, time) in best.iter_mut().zip(round) {
+            *best = best.min(time);
+        }
+    }
+    let line = |small: f64, large: f64| {
+        let per_byte = (large - small).max(0.0) / (LARGE - SMALL) as f64;
+        (Nanos::new(small - per_byte * SMALL as f64), per_byte)
     };
-    Ok(Overhead { write: both(write)?, read: both(read)?, flush: typical(200, || file.sync_all())? })
+    Ok(Overhead { write: line(best[0], best[1]), read: line(best[2], best[3]), flush: Nanos::new(best[4]) })
 }
 
-fn typical(count: usize, mut request: impl FnMut() -> std::io::Result<()>) -> anyhow::Result<Nanos> {
+/// Median time of `count` requests, in ns.
+fn median(count: usize, mut request: impl FnMut() -> std::io::Result<()>) -> anyhow::Result<f64> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let start = host::now();
@@ -191,7 +202,7 @@ fn typical(count: usize, mut request: impl FnMut() -> std::io::Result<()>) -> an
         times.push(host::now().since(start).get());
     }
     times.sort_by(f64::total_cmp);
-    Ok(Nanos::new(times[count / 10]))
+    Ok(times[count / 2])
 }
 
 /// Runs a program and returns what it prints.

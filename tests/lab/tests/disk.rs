@@ -46,8 +46,8 @@ fn nearest(expected: f64, mut measure: impl FnMut() -> f64) -> f64 {
     best
 }
 
-/// Median time of `count` requests, in ns.
-fn median(count: usize, mut request: impl FnMut(usize)) -> f64 {
+/// Time of a request that no other program delayed: the first decile of `count`, in ns.
+fn undisturbed(count: usize, mut request: impl FnMut(usize)) -> f64 {
     let mut times: Vec<f64> = (0..count)
         .map(|index| {
             let start = host::now();
@@ -56,7 +56,7 @@ fn median(count: usize, mut request: impl FnMut(usize)) -> f64 {
         })
         .collect();
     times.sort_by(f64::total_cmp);
-    times[count / 2]
+    times[count / 10]
 }
 
 fn look(device: &Path, spec: &DiskSpec) -> Seen {
@@ -74,8 +74,8 @@ fn look(device: &Path, spec: &DiskSpec) -> Seen {
     let mut rate = |write: bool, expected: f64| {
         nearest(expected, || {
             transfer(&file, write, SMALL, false);
-            let small = median(60, |_| transfer(&file, write, SMALL, false));
-            let large = median(25, |_| transfer(&file, write, LARGE, false));
+            let small = undisturbed(60, |_| transfer(&file, write, SMALL, false));
+            let large = undisturbed(25, |_| transfer(&file, write, LARGE, false));
             extra / ((large - small) / 1e9)
         })
     };
@@ -84,12 +84,12 @@ fn look(device: &Path, spec: &DiskSpec) -> Seen {
     let transfer_time = SMALL as f64 / write * 1e9;
     let latency = nearest(spec.latency.get(), || {
         transfer(&file, true, SMALL, false);
-        median(100, |_| transfer(&file, true, SMALL, false)) - transfer_time
+        undisturbed(100, |_| transfer(&file, true, SMALL, false)) - transfer_time
     });
     let seek = nearest(spec.seek.get(), || {
-        median(20, |_| transfer(&file, true, SMALL, true)) - transfer_time - latency
+        undisturbed(20, |_| transfer(&file, true, SMALL, true)) - transfer_time - latency
     });
-    let flush = nearest(spec.flush.get(), || median(20, |_| file.sync_all().unwrap()));
+    let flush = nearest(spec.flush.get(), || undisturbed(20, |_| file.sync_all().unwrap()));
     Seen { write, read, latency, seek, flush }
 }
 
@@ -108,14 +108,14 @@ fn speeds_and_times_are_those_asked_for() {
         let figures = [
             ("write B/s", seen.write, spec.write.get()),
             ("read B/s", seen.read, spec.read.get()),
-            ("latency ns", seen.latency, spec.latency.max(disk.floor()).get()),
+            ("latency ns", seen.latency, spec.latency.get()),
             ("flush ns", seen.flush, spec.flush.get()),
             ("seek ns", seen.seek, spec.seek.get()),
         ];
         for (what, figure, expected) in figures {
             eprintln!("{name}: {what} {figure:.0}, asked for {expected:.0}");
-            // What a wake-up of a processor may cost, for times that are hardly longer.
-            let slack = if what.ends_with("ns") { 10e3 } else { 0.0 };
+            // Waking a virtual processor costs as much as the way to the disk, now and then.
+            let slack = if what.ends_with("ns") { disk.floor().get() } else { 0.0 };
             assert!(
                 (figure - expected).abs() <= expected * 0.1 + slack,
                 "{name}: {what} {figure} for {expected}"
