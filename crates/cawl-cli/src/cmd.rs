@@ -1,5 +1,6 @@
 //! One file for each command.
 
+pub mod calibrate;
 pub mod import;
 pub mod replay;
 pub mod run;

@@ -107,7 +107,7 @@ fn directory() -> Option<PathBuf> {
 /// What tells this machine from others that share a home.
 fn machine_id() -> Option<String> {
     let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"].map(host::read);
-    let name = nix::unistd::gethostname().ok().map(|name| name.to_string_lossy().into_owned());
+    let name = nix::sys::utsname::uname().ok().map(|name| name.nodename().to_string_lossy().into_owned());
     let known = ids.into_iter().chain(name).map(|id| id.trim().to_owned());
     known.into_iter().find(|id| !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
 }

@@ -1,0 +1,145 @@
+//! The page cache: what a write costs that waits for nothing.
+//!
+//! A round writes a new file in calls of each size, then the same bytes again, and lays a line through the
+//! costs: the intercept is the call, the slope the copy. The file is removed before the flusher has seen
+//! it, so nothing of this reaches the device.
+
+use cawl_core::{Estimate, Line, Modes, quantile};
+use cawld::host;
+
+use super::bench::{Bench, LARGEST, background, page_cache_drops, since};
+
+const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
+/// Calls of this size and more are looked at one by one.
+const SINGLE: usize = 64 << 10;
+const PAGE: f64 = 4096.0;
+
+/// What the page cache costs: times per byte and per call, in ns.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Per byte, pages that were not there before.
+    pub fresh: Option<Estimate>,
+    /// The same, where their memory was cold.
+    pub cold: Option<Estimate>,
+    /// Per byte, pages that were there.
+    pub cached: Option<Estimate>,
+    /// Per call.
+    pub call: Option<Estimate>,
+}
+
+/// Measures the page cache.
+pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
+    // All of a round's file stays below the background limit.
+    let most = (background().0 / 4).min(bench.space / 2).min(32 << 20) as usize;
+    let mut rounds: Vec<Round> = Vec::new();
+    let mut pages = Vec::new();
+    bench.repeat(|bench, index| {
+        let drops = page_cache_drops();
+        let round = round(bench, index, most, &mut pages)?;
+        // The first round also warms memory and code up.
+        if index > 0 && !bench.cache_was_dropped(drops) {
+            rounds.push(round);
+        }
+        Ok(())
+    })?;
+    let modes = Modes::of(&pages);
+    // Between the modes, where a run of calls counts as one or the other.
+    let border = match (quantile(&modes.low, 0.5), quantile(&modes.high, 0.5)) {
+        (Some(low), Some(high)) => (low * high).sqrt() / PAGE,
+        _ => f64::INFINITY,
+    };
+    let warm = |round: &Round| -> Option<Line> {
+        let points =
+            round.fresh.iter().copied().filter(|(size, time)| time / size < border || *size < PAGE);
+        Line::through(&points.collect::<Vec<_>>())
+    };
+    let fresh: Vec<Line> = rounds.iter().filter_map(warm).collect();
+    let cached: Vec<Line> = rounds.iter().filter_map(|round| Line::through(&round.cached)).collect();
+    if let (Some(low), Some(high)) = (quantile(&modes.low, 0.5), quantile(&modes.high, 0.5)) {
+        bench.note(&format!(
+            "cold memory: {} of {} looks at fresh pages cost {:.1} µs a page, the others {:.2} µs; a host that takes \
+             free memory back does that",
+            modes.high.len(),
+            pages.len(),
+            high / 1e3,
+            low / 1e3
+        ));
+    }
+    let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
+    let calls: Vec<f64> = fresh.iter().chain(&cached).map(|line| line.intercept).collect();
+    Ok(Memory {
+        fresh: slopes(&fresh),
+        cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
+        cached: slopes(&cached),
+        call: Estimate::of(&calls),
+    })
+}
+
+/// Mean cost of a call, in ns, for each size.
+#[derive(Debug, Default)]
+struct Round {
+    fresh: Vec<(f64, f64)>,
+    cached: Vec<(f64, f64)>,
+}
+
+fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> anyhow::Result<Round> {
+    let mut round = Round::default();
+    for step in 0..SIZES.len() {
+        // Another order in every round, so that no size always comes after the same one.
+        let size = SIZES[(step * 3 + index) % SIZES.len()];
+        let length = (size * 1024).min(most).max(size) / size * size;
+        if length > most {
+            continue;
+        }
+        bench.go_on()?;
+        bench.settle(length as u64)?;
+        let file = bench.scratch.file("memory")?;
+        let calls = (length / size) as f64;
+        let fresh = if size >= SINGLE {
+            single_calls(bench, &file, length, size, pages)?
+        } else {
+            bench.write_run(&file, 0, length, size)? / calls
+        };
+        let cached = bench.write_run(&file, 0, length, size)? / calls;
+        drop(file);
+        bench.scratch.remove("memory");
+        round.fresh.push((size as f64, fresh));
+        round.cached.push((size as f64, cached));
+    }
+    Ok(round)
+}
+
+/// Writes in single calls, each timed; the median of them.
+fn single_calls(
+    bench: &Bench,
+    file: &std::fs::File,
+    length: usize,
+    size: usize,
+    pages: &mut Vec<f64>,
+) -> anyhow::Result<f64> {
+    let mut times = Vec::with_capacity(length / size);
+    for call in 0..length / size {
+        let start = host::now();
+        bench.write_run(file, (call * size) as u64, size, size)?;
+        times.push(since(start));
+    }
+    if size == SINGLE {
+        pages.extend(times.iter().map(|time| time / (size as f64 / PAGE)));
+    }
+    Ok(quantile(&times, 0.5).unwrap_or(f64::NAN))
+}
+
+/// Cost per byte of fresh pages right now, in ns: for comparison while something else goes on. None if
+/// there is no room below the background limit.
+pub fn fresh_now(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> {
+    let length = most / SINGLE * SINGLE;
+    if length == 0 {
+        return Ok(None);
+    }
+    let file = bench.scratch.file("fresh")?;
+    let mut pages = Vec::new();
+    let time = single_calls(bench, &file, length, SINGLE, &mut pages)?;
+    drop(file);
+    bench.scratch.remove("fresh");
+    Ok(Some(time / SINGLE as f64))
+}
