@@ -98,28 +98,31 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let started = host::now();
     let mut bench = set_up(options, signal)?;
     let has_device = bench.place.backing != Backing::Memory;
-    let share = |bench: &mut Bench, what: &'static str, part: f64| {
+    // Parts of the time, and parts of the bytes that may have been written by then.
+    let share = |bench: &mut Bench, what: &'static str, time: f64, bytes: f64| {
         bench.progress.begin(what);
-        bench.deadline = after(options.effort.time * part);
+        bench.deadline = after(options.effort.time * time);
+        let by_then = (options.effort.bytes.as_f64() * bytes) as u64;
+        bench.bytes_left = by_then.saturating_sub(bench.bytes_written);
     };
 
-    share(&mut bench, "streams", 0.02);
+    share(&mut bench, "streams", 0.02, 0.0);
     let stream = stream::measure().unwrap_or_else(|error| {
         bench.note(&format!("streams were not measured: {error:#}"));
         stream::Stream::default()
     });
-    share(&mut bench, "page cache", 0.22);
+    share(&mut bench, "page cache", 0.22, 0.0);
     let memory = memory::measure(&mut bench)?;
     let mut device = device::Device::default();
     let mut writeback = writeback::Writeback::default();
     if has_device {
-        share(&mut bench, "device", 0.26);
+        share(&mut bench, "device", 0.26, 0.3);
         device = device::measure(&mut bench)?;
-        share(&mut bench, "fsync", 0.1);
+        share(&mut bench, "fsync", 0.1, 0.35);
         writeback.fsync = writeback::fsync(&mut bench)?;
-        share(&mut bench, "page cache while the flusher works", 0.15);
+        share(&mut bench, "page cache while the flusher works", 0.15, 0.55);
         writeback.factor = writeback::factor(&mut bench)?;
-        share(&mut bench, "writeback rate", 0.25);
+        share(&mut bench, "writeback rate", 0.25, 1.0);
         let _lowered = lowered(&bench, options, &device)?;
         writeback.rate = writeback::rate_of_writeback(&mut bench)?;
     } else {
@@ -148,8 +151,7 @@ fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> 
     // Half of what is free, so that nobody else runs out of it.
     let space = (available.0 / 2).min(options.effort.bytes.0);
     let progress = Progress::new(options.effort.time);
-    let bytes = options.effort.bytes.0;
-    let mut bench = Bench::new(place, scratch, progress, options.effort.rounds, bytes, space, signal);
+    let mut bench = Bench::new(place, scratch, progress, options.effort.rounds, space, signal);
     match bench.place.backing {
         Backing::Disk | Backing::Memory => {}
         Backing::Pool => bench.note(
@@ -178,7 +180,7 @@ fn lowered(
     let per_ns = device.write.map_or(0.4, |write| 1.0 / write.value);
     let most = (bench.bytes_left.min(bench.space * 2) / 8).min(256 << 20);
     let hard = ((per_ns * 0.6e9) as u64).min(most).max(16 << 20);
-    LoweredLimits::lower(Bytes(hard / 2), Bytes(hard)).map(Some)
+    LoweredLimits::lower(Bytes(hard / 2), Bytes(hard), || bench.go_on().is_ok()).map(Some)
 }
 
 fn profile(

@@ -27,13 +27,19 @@ pub struct LoweredLimits {
 }
 
 impl LoweredLimits {
-    /// Lowers the limits; waits while another process has them lowered. Needs root.
-    pub fn lower(background: Bytes, hard: Bytes) -> anyhow::Result<LoweredLimits> {
+    /// Lowers the limits; waits while another process has them lowered, as long as `patient` says so.
+    /// Needs root.
+    pub fn lower(
+        background: Bytes,
+        hard: Bytes,
+        patient: impl FnMut() -> bool,
+    ) -> anyhow::Result<LoweredLimits> {
         LoweredLimits::lower_in(
             Path::new("/proc/sys/vm"),
             Path::new("/run/cawl-dirty-limits"),
             background,
             hard,
+            patient,
         )
     }
 
@@ -42,6 +48,7 @@ impl LoweredLimits {
         state: &Path,
         background: Bytes,
         hard: Bytes,
+        mut patient: impl FnMut() -> bool,
     ) -> anyhow::Result<LoweredLimits> {
         if background >= hard {
             bail!("the background limit ({background}) must be below the hard limit ({hard})");
@@ -54,9 +61,9 @@ impl LoweredLimits {
             .mode(0o600)
             .open(state)
             .with_context(|| format!("cannot open {}; lowering the limits needs root", state.display()))?;
-        let mut file = Flock::lock(file, FlockArg::LockExclusive)
-            .map_err(|(_, error)| error)
-            .with_context(|| format!("cannot lock {}", state.display()))?;
+        let mut file = lock(file, &mut patient).with_context(|| {
+            format!("the dirty limits are lowered by another process, which holds {}", state.display())
+        })?;
         let mut left_behind = String::new();
         file.read_to_string(&mut left_behind)?;
         // Somebody was killed while the limits were lowered: theirs are the settings to go back to.
@@ -79,6 +86,20 @@ impl Drop for LoweredLimits {
                 "cawl: the dirty limits could not be put back ({error:#}); do it by hand: {}",
                 self.before.replace('\n', " ").trim()
             );
+        }
+    }
+}
+
+/// Tries again and again, so that a signal can end the waiting.
+fn lock(mut file: File, patient: &mut impl FnMut() -> bool) -> nix::Result<Flock<File>> {
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => return Ok(locked),
+            Err((back, nix::Error::EAGAIN)) if patient() => {
+                file = back;
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            Err((_, error)) => return Err(error),
         }
     }
 }
@@ -149,19 +170,21 @@ mod tests {
     fn lowered_and_put_back() {
         let dir = machine();
         let state = dir.path().join("state");
-        let lowered = LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20)).unwrap();
+        let lowered = LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20), || true).unwrap();
         assert_eq!(
             (value(dir.path(), "dirty_background_bytes"), value(dir.path(), "dirty_bytes")),
             ("10".into(), "20".into())
         );
         assert_eq!(fs::read_to_string(&state).unwrap(), "dirty_background_ratio 10\ndirty_bytes 9000\n");
+        let other = LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20), || false);
+        assert!(format!("{:#}", other.unwrap_err()).contains("another process"));
         drop(lowered);
         assert_eq!(
             (value(dir.path(), "dirty_background_ratio"), value(dir.path(), "dirty_bytes")),
             ("10".into(), "9000".into())
         );
         assert_eq!(fs::read_to_string(&state).unwrap(), "");
-        assert!(LoweredLimits::lower_in(dir.path(), &state, Bytes(20), Bytes(20)).is_err());
+        assert!(LoweredLimits::lower_in(dir.path(), &state, Bytes(20), Bytes(20), || true).is_err());
     }
 
     #[test]
@@ -169,7 +192,7 @@ mod tests {
         let dir = machine();
         let state = dir.path().join("state");
         fs::write(&state, "dirty_background_ratio 7\ndirty_bytes 5000\n/etc/passwd 1\n").unwrap();
-        drop(LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20)).unwrap());
+        drop(LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20), || true).unwrap());
         assert_eq!(value(dir.path(), "dirty_bytes"), "5000");
     }
 
@@ -178,7 +201,8 @@ mod tests {
         let dir = machine();
         let path = dir.path().to_owned();
         let panicked = std::thread::spawn(move || {
-            let _lowered = LoweredLimits::lower_in(&path, &path.join("state"), Bytes(10), Bytes(20)).unwrap();
+            let _lowered =
+                LoweredLimits::lower_in(&path, &path.join("state"), Bytes(10), Bytes(20), || true).unwrap();
             panic!("as a test does");
         });
         assert!(panicked.join().is_err());

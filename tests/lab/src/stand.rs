@@ -66,10 +66,11 @@ impl Stand {
         stand.overhead = overhead;
         stand.mount(&device, filesystem)?;
         stand.disk.pace(overhead);
-        if spec.seek == Nanos::ZERO {
+        {
             let name = device.file_name().context("the loop device has a name")?;
             let queue = Path::new("/sys/block").join(name).join("queue/rotational");
-            fs::write(queue, "0").context("cannot mark the loop device as one that does not turn")?;
+            let turns = if spec.seek > Nanos::ZERO { "1" } else { "0" };
+            fs::write(queue, turns).context("cannot say whether the loop device turns")?;
         }
         Ok(stand)
     }

@@ -54,7 +54,6 @@ impl Bench {
         scratch: Scratch,
         progress: Progress,
         rounds: (usize, usize),
-        bytes: u64,
         space: u64,
         signal: Arc<AtomicUsize>,
     ) -> Bench {
@@ -64,7 +63,7 @@ impl Bench {
             progress,
             notes: Vec::new(),
             rounds,
-            bytes_left: bytes,
+            bytes_left: 0,
             bytes_written: 0,
             space,
             data: AlignedBuffer::new(LARGEST),

@@ -35,6 +35,7 @@ pub fn check(
     signal: Arc<AtomicUsize>,
 ) -> anyhow::Result<Vec<Compared>> {
     let mut bench = set_up(options, signal)?;
+    bench.bytes_left = options.effort.bytes.0;
     let mut compared = Vec::new();
     bench.progress.begin("page cache");
     bench.deadline = after(options.effort.time * 0.4);

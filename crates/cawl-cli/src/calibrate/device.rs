@@ -46,7 +46,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     };
     // Room for each size of a round one after another, written once so that nothing is to be allocated later.
     let round_bytes: usize = CALLS.iter().map(|(size, count)| size * count).sum();
-    let span = (bench.space / 2).min(bench.bytes_left / 8).min(128 << 20) as usize / LARGEST * LARGEST;
+    let span = (bench.space / 2).min(bench.bytes_left / 4).min(128 << 20) as usize / LARGEST * LARGEST;
     if span < 2 * LARGEST || !bench.spend(span as u64) {
         bench.note("too few bytes were allowed to measure the device; give a higher --max-bytes");
         return Ok(Device::default());
@@ -127,7 +127,7 @@ impl Samples {
         let plain = quantile(&self.one_after_another, 0.5).unwrap_or(0.0);
         // A difference that could as well be none, or that nobody would notice, is none.
         if let Some(found) = &mut seek
-            && (found.value < 2.0 * found.margin() || found.value < 0.05 * plain)
+            && (found.value < 2.0 * found.margin() || found.value < 0.1 * plain)
         {
             *found = Estimate { value: 0.0, p10: 0.0, p90: found.p90.max(0.0), ..*found };
         }
@@ -173,7 +173,7 @@ fn seek_and_flush(
     samples.one_after_another.push(plain);
     samples.seek.push(far - plain);
     let mut flushes = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..7 {
         bench.go_on()?;
         file.write_all_at(data, 0).with_context(no_space)?;
         flushes.push(timed(|| Ok(file.sync_data()?))?);

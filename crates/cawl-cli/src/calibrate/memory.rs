@@ -10,6 +10,8 @@ use cawld::host;
 use super::bench::{Bench, LARGEST, background, page_cache_drops, since};
 
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
+/// More than the caches of most processors hold: the pages of a file that is written come from memory.
+const LARGEST_FILE: u64 = 128 << 20;
 /// Calls of this size and more are looked at one by one.
 const SINGLE: usize = 64 << 10;
 const PAGE: f64 = 4096.0;
@@ -30,7 +32,7 @@ pub struct Memory {
 /// Measures the page cache.
 pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     // All of a round's file stays below the background limit.
-    let most = (background().0 / 4).min(bench.space / 2).min(32 << 20) as usize;
+    let most = (background().0 / 4).min(bench.space / 2).min(LARGEST_FILE) as usize;
     let mut rounds: Vec<Round> = Vec::new();
     let mut pages = Vec::new();
     bench.repeat(|bench, index| {
@@ -49,8 +51,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         _ => f64::INFINITY,
     };
     let warm = |round: &Round| -> Option<Line> {
-        let points =
-            round.fresh.iter().copied().filter(|(size, time)| time / size < border || *size < PAGE);
+        let points = round.fresh.iter().copied().filter(|(size, time)| time / size < border || *size < PAGE);
         Line::through(&points.collect::<Vec<_>>())
     };
     let fresh: Vec<Line> = rounds.iter().filter_map(warm).collect();
@@ -66,7 +67,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         ));
     }
     let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
-    let calls: Vec<f64> = fresh.iter().chain(&cached).map(|line| line.intercept).collect();
+    // Of pages that are there, so without what getting one may cost.
+    let calls: Vec<f64> = cached.iter().map(|line| line.intercept).collect();
     Ok(Memory {
         fresh: slopes(&fresh),
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
@@ -87,7 +89,7 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
     for step in 0..SIZES.len() {
         // Another order in every round, so that no size always comes after the same one.
         let size = SIZES[(step * 3 + index) % SIZES.len()];
-        let length = (size * 1024).min(most).max(size) / size * size;
+        let length = (size * 2048).min(most).max(size) / size * size;
         if length > most {
             continue;
         }

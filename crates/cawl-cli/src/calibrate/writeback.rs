@@ -113,8 +113,11 @@ fn throttled(bench: &mut Bench, limit: u64) -> anyhow::Result<Option<Estimate>> 
     let (mut at, mut written) = (0, 0_u64);
     let mut samples = Vec::new();
     let mut last: Option<Count> = None;
-    // Windows long enough that the steps in which pages are counted do not show.
-    let window = Nanos::millis(400.0);
+    // Windows long enough that the steps in which pages are counted do not show, and short enough that a
+    // few of them fit into the bytes allowed.
+    let steady = bench.bytes_left.saturating_sub(limit + limit / 2);
+    let window_bytes = (steady / 6).max(16 << 20);
+    let (shortest, longest) = (Nanos::millis(50.0), Nanos::millis(400.0));
     while bench.go_on().is_ok() {
         if !bench.spend(CHUNK as u64) || (host::now() >= give_up && samples.len() >= 3) {
             break;
@@ -129,7 +132,11 @@ fn throttled(bench: &mut Bench, limit: u64) -> anyhow::Result<Option<Estimate>> 
         }
         let Some(now) = count(bench) else { break };
         match last {
-            Some(from) if now.time.since(from.time) >= window => {
+            Some(from)
+                if now.time.since(from.time) >= longest
+                    || now.time.since(from.time) >= shortest
+                        && now.pages.saturating_sub(from.pages) >= window_bytes =>
+            {
                 samples.extend(rate(bench, from, now));
                 last = Some(now);
             }
