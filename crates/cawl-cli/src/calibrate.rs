@@ -124,7 +124,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         writeback.factor = writeback::factor(&mut bench)?;
         share(&mut bench, "writeback rate", 0.25, 1.0);
         let _lowered = lowered(&bench, options, &device)?;
-        writeback.rate = writeback::rate_of_writeback(&mut bench)?;
+        writeback::rate_of_writeback(&mut bench, &mut writeback)?;
     } else {
         bench.note(
             "this filesystem keeps its files in memory: there is no device, its constants are defaults",
@@ -227,6 +227,16 @@ fn profile(
     if let Some(block) = bench.place.block {
         profile.device.block = block;
     }
+    if let Some(queue) = writeback.queue {
+        profile.device.queue = Bytes(queue);
+    }
+    if let Some(commit) = bench.place.commit {
+        profile.device.commit = commit;
+    }
+    let percent = |name: &str| bench.place.writeback_setting(name).map(|percent| percent as f64 / 100.0);
+    profile.device.min_ratio = percent("min_ratio").unwrap_or(profile.device.min_ratio);
+    profile.device.max_ratio = percent("max_ratio").unwrap_or(profile.device.max_ratio);
+    profile.device.strict_limit = bench.place.writeback_setting("strict_limit") == Some(1);
     profile.kernel.stream_buffer = bench.place.stream_buffer;
     profile.name = format!("{} on {}", bench.place.filesystem, bench.place.device);
     profile.origin = Origin::Calibrated;

@@ -1,7 +1,10 @@
 //! One file for each command.
 
 pub mod calibrate;
+pub mod compare;
+pub mod fit;
 pub mod import;
+mod recordings;
 pub mod replay;
 pub mod run;
 pub mod status;

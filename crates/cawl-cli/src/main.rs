@@ -19,6 +19,8 @@ fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::replay(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
+        Command::Fit(args) => cmd::fit::fit(&args),
+        Command::Compare(args) => cmd::compare::compare(&args),
         Command::Status(args) => cmd::status::status(&args),
     };
     result.unwrap_or_else(|error| {

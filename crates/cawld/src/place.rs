@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cawl_core::{Bytes, host_text};
+use cawl_core::{Bytes, Nanos, host_text};
 use serde::Serialize;
 
 use crate::host::{number, read};
@@ -52,6 +52,8 @@ pub struct Place {
     pub write_cache: Option<bool>,
     /// I/O scheduler.
     pub scheduler: Option<String>,
+    /// Interval at which the journal is committed, with the data of new files; None if unknown.
+    pub commit: Option<Nanos>,
     /// Buffer of a stream on a file there (`st_blksize`).
     pub stream_buffer: Bytes,
 }
@@ -70,8 +72,9 @@ impl Place {
             Some(best) if best.mount.len() >= mount.mount.len() => Some(best),
             _ => Some(mount),
         });
-        let (kind, mount, source) =
-            found.map_or(("unknown", "/", ""), |mount| (&mount.kind, &mount.mount, &mount.device)).clone();
+        let (kind, mount, source, options) = found.map_or(("unknown", "/", "", ""), |mount| {
+            (mount.kind.as_str(), mount.mount.as_str(), mount.device.as_str(), mount.options.as_str())
+        });
         let numbers = [
             Some(meta.dev()),
             // btrfs and zfs give their files numbers that no device has; the source does have one.
@@ -108,6 +111,7 @@ impl Place {
                 Some(rest.split_once(']')?.0.to_owned())
             }),
             sysfs,
+            commit: commit(kind, options),
             stream_buffer: Bytes(meta.blksize()),
             folder,
         })
@@ -125,6 +129,17 @@ impl Place {
             .into_iter()
             .filter_map(|file| Some(read(self.sysfs.as_ref()?.join(file).to_str()?).trim().to_owned()));
         numbers.into_iter().find_map(|device| number(&format!("/sys/class/bdi/{device}/{name}")))
+    }
+}
+
+/// ext4 and btrfs commit at an interval that mounting may set; the others write data when it is due.
+fn commit(kind: &str, options: &str) -> Option<Nanos> {
+    let set = options.split(',').find_map(|option| option.strip_prefix("commit=")?.parse().ok());
+    match kind {
+        "ext3" | "ext4" => Some(Nanos::seconds(set.unwrap_or(5.0))),
+        "btrfs" => Some(Nanos::seconds(set.unwrap_or(30.0))),
+        "xfs" | "tmpfs" | "ext2" => Some(Nanos::ZERO),
+        _ => None,
     }
 }
 
@@ -155,6 +170,13 @@ mod tests {
         let error = Place::of(&dir.path().join("missing")).unwrap_err();
         assert!(format!("{error:#}").contains("existing folder"));
         assert_eq!(Place::of(Path::new("/dev/shm")).map(|place| place.backing).ok(), Some(Backing::Memory));
+    }
+
+    #[test]
+    fn commits() {
+        assert_eq!(commit("ext4", "rw,commit=30"), Some(Nanos::seconds(30.0)));
+        assert_eq!(commit("ext4", "rw"), Some(Nanos::seconds(5.0)));
+        assert_eq!((commit("xfs", "rw"), commit("nfs4", "")), (Some(Nanos::ZERO), None));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Writeback {
     pub rate: Option<Estimate>,
     /// Of an fsync besides the transfer, in ns.
     pub fsync: Option<Estimate>,
+    /// Most bytes under writeback at a time.
+    pub queue: Option<u64>,
     /// Factor on the page cache's speed while the flusher works.
     pub factor: Option<Estimate>,
 }
@@ -64,12 +66,18 @@ struct Count {
     time: Time,
     pages: u64,
     device: Option<u64>,
+    under_way: u64,
 }
 
 fn count(bench: &Bench) -> Option<Count> {
     let sample = host::sample()?;
     let device = bench.place.device_written().map(|bytes| bytes.0);
-    Some(Count { time: sample.time, pages: sample.written * PAGE, device })
+    Some(Count {
+        time: sample.time,
+        pages: sample.written * PAGE,
+        device,
+        under_way: sample.writeback * PAGE,
+    })
 }
 
 /// Bytes per ns between two moments. Where the device has written much less than the machine, others wrote
@@ -89,29 +97,31 @@ fn rate(bench: &mut Bench, from: Count, to: Count) -> Option<f64> {
 }
 
 /// Measures the rate of writeback.
-pub fn rate_of_writeback(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
+pub fn rate_of_writeback(bench: &mut Bench, found: &mut Writeback) -> anyhow::Result<()> {
     let limit = hard().0;
     // The limit has to be reached and then held for as much again.
     if limit.saturating_mul(3) <= bench.bytes_left.min(bench.space.saturating_mul(2)) {
-        throttled(bench, limit)
+        throttled(bench, limit, found)
     } else {
         bench.note(&format!(
             "the writeback rate was measured below the dirty limits ({} is more than may be written); with \
              --lower-limits, as root, it is that of a writer who is held back",
             Bytes(limit)
         ));
-        flushed(bench)
+        found.rate = flushed(bench)?;
+        Ok(())
     }
 }
 
 /// The sustained rate of a writer who is held back by the hard limit.
-fn throttled(bench: &mut Bench, limit: u64) -> anyhow::Result<Option<Estimate>> {
+fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Result<()> {
     let file = bench.scratch.file("throttled")?;
     // Goes round in a file of this length, in which no page is still dirty when its turn comes again.
     let length = (limit * 2).min(bench.space / 2).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
     let give_up = bench.deadline;
     let (mut at, mut written) = (0, 0_u64);
     let mut samples = Vec::new();
+    let mut under_way = Vec::new();
     let mut last: Option<Count> = None;
     // Windows long enough that the steps in which pages are counted do not show, and short enough that a
     // few of them fit into the bytes allowed.
@@ -131,6 +141,7 @@ fn throttled(bench: &mut Bench, limit: u64) -> anyhow::Result<Option<Estimate>> 
             continue;
         }
         let Some(now) = count(bench) else { break };
+        under_way.push(now.under_way as f64);
         match last {
             Some(from)
                 if now.time.since(from.time) >= longest
@@ -151,9 +162,13 @@ fn throttled(bench: &mut Bench, limit: u64) -> anyhow::Result<Option<Estimate>> 
     bench.scratch.remove("throttled");
     bench.go_on()?;
     if samples.is_empty() {
-        return flushed(bench);
+        found.rate = flushed(bench)?;
+        return Ok(());
     }
-    Ok(Estimate::of(&samples))
+    found.rate = Estimate::of(&samples);
+    // What the queue holds when it is full, which it is while a writer is held back.
+    found.queue = quantile(&under_way, 0.95).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
+    Ok(())
 }
 
 /// The rate of a flusher that syncfs has set to work, between a tenth and nine tenths of the way.
