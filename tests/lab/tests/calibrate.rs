@@ -238,6 +238,7 @@ fn folders_that_cannot_be_used_are_refused_with_a_remedy() {
     refused(&calibrate(at, home.path(), &BRIEF).output().unwrap(), "free some space");
     assert_eq!(content(at), ["filler"]);
 
+    drop(filler);
     let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(at).status().unwrap();
     assert!(remount.success());
     refused(&calibrate(at, home.path(), &BRIEF).output().unwrap(), "read-only");

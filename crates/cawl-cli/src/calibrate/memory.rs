@@ -4,16 +4,18 @@
 //! costs: the intercept is the call, the slope the copy. The file is removed before the flusher has seen
 //! it, so nothing of this reaches the device.
 
-use cawl_core::{Estimate, Line, Modes, quantile};
-use cawld::host;
+use std::fs::File;
 
-use super::bench::{Bench, LARGEST, background, page_cache_drops, since};
+use cawl_core::{Estimate, Line, Modes, quantile};
+
+use super::bench::{Bench, LARGEST, background, page_cache_drops};
 
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
 /// More than the caches of most processors hold: the pages of a file that is written come from memory.
 const LARGEST_FILE: u64 = 128 << 20;
-/// Calls of this size and more are looked at one by one.
+/// Calls of this size and more are looked at one by one, smaller ones in groups.
 const SINGLE: usize = 64 << 10;
+const GROUP: usize = 64;
 const PAGE: f64 = 4096.0;
 
 /// What the page cache costs: times per byte and per call, in ns.
@@ -51,8 +53,11 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         _ => f64::INFINITY,
     };
     let warm = |round: &Round| -> Option<Line> {
-        let points = round.fresh.iter().copied().filter(|(size, time)| time / size < border || *size < PAGE);
-        Line::through(&points.collect::<Vec<_>>())
+        let mut points = round.fresh.clone();
+        points.retain(|(size, time)| *size < PAGE || time / size < border);
+        let largest = points.iter().map(|(size, _)| *size).fold(0.0, f64::max);
+        // A line through small calls alone says nothing about the copy.
+        (points.len() >= 4 && largest >= SINGLE as f64).then(|| Line::through(&points)).flatten()
     };
     let fresh: Vec<Line> = rounds.iter().filter_map(warm).collect();
     let cached: Vec<Line> = rounds.iter().filter_map(|round| Line::through(&round.cached)).collect();
@@ -66,18 +71,20 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
             low / 1e3
         ));
     }
+    // If every round had cold memory in it, the warm pages of all of them have to do.
+    let warm_pages: Vec<f64> = modes.low.iter().map(|page| page / PAGE).collect();
     let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
     // Of pages that are there, so without what getting one may cost.
     let calls: Vec<f64> = cached.iter().map(|line| line.intercept).collect();
     Ok(Memory {
-        fresh: slopes(&fresh),
+        fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
         cached: slopes(&cached),
         call: Estimate::of(&calls),
     })
 }
 
-/// Mean cost of a call, in ns, for each size.
+/// Cost of a call, in ns, for each size.
 #[derive(Debug, Default)]
 struct Round {
     fresh: Vec<(f64, f64)>,
@@ -96,13 +103,8 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
         bench.go_on()?;
         bench.settle(length as u64)?;
         let file = bench.scratch.file("memory")?;
-        let calls = (length / size) as f64;
-        let fresh = if size >= SINGLE {
-            single_calls(bench, &file, length, size, pages)?
-        } else {
-            bench.write_run(&file, 0, length, size)? / calls
-        };
-        let cached = bench.write_run(&file, 0, length, size)? / calls;
+        let fresh = typical_call(bench, &file, length, size, Some(pages))?;
+        let cached = typical_call(bench, &file, length, size, None)?;
         drop(file);
         bench.scratch.remove("memory");
         round.fresh.push((size as f64, fresh));
@@ -111,21 +113,23 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
     Ok(round)
 }
 
-/// Writes in single calls, each timed; the median of them.
-fn single_calls(
+/// Cost of a call in a run of them: the median of single calls, or of short groups of small ones, so that
+/// what other programs do meanwhile counts little. Looks at pages are added to `pages`.
+fn typical_call(
     bench: &Bench,
-    file: &std::fs::File,
+    file: &File,
     length: usize,
     size: usize,
-    pages: &mut Vec<f64>,
+    pages: Option<&mut Vec<f64>>,
 ) -> anyhow::Result<f64> {
-    let mut times = Vec::with_capacity(length / size);
-    for call in 0..length / size {
-        let start = host::now();
-        bench.write_run(file, (call * size) as u64, size, size)?;
-        times.push(since(start));
+    let group = if size >= SINGLE { 1 } else { GROUP };
+    let mut times = Vec::with_capacity(length / size / group);
+    for start in (0..length).step_by(size * group) {
+        let bytes = (length - start).min(size * group);
+        let time = bench.write_run(file, start as u64, bytes, size)?;
+        times.push(time / (bytes / size) as f64);
     }
-    if size == SINGLE {
+    if let Some(pages) = pages.filter(|_| size == SINGLE) {
         pages.extend(times.iter().map(|time| time / (size as f64 / PAGE)));
     }
     Ok(quantile(&times, 0.5).unwrap_or(f64::NAN))
@@ -139,8 +143,7 @@ pub fn fresh_now(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> 
         return Ok(None);
     }
     let file = bench.scratch.file("fresh")?;
-    let mut pages = Vec::new();
-    let time = single_calls(bench, &file, length, SINGLE, &mut pages)?;
+    let time = typical_call(bench, &file, length, SINGLE, None)?;
     drop(file);
     bench.scratch.remove("fresh");
     Ok(Some(time / SINGLE as f64))

@@ -174,11 +174,12 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
 /// The rate of a flusher that syncfs has set to work, between a tenth and nine tenths of the way.
 fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
     let mut samples = Vec::new();
-    let mut length = (background().0 * 3 / 4).min(bench.space / 2).min(64 << 20);
     let rounds = bench.rounds.0;
+    let share = bench.bytes_left / (rounds as u64 + 1);
+    let mut length = (background().0 * 3 / 4).min(bench.space / 2).min(64 << 20).min(share);
     bench.repeat(|bench, _| {
-        length = length.min(bench.bytes_left / 2) / CHUNK as u64 * CHUNK as u64;
-        if length == 0 || !bench.spend(length) {
+        length = length.min(bench.bytes_left).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
+        if length > bench.space || !bench.spend(length) {
             return Ok(());
         }
         bench.settle(length)?;
@@ -199,12 +200,17 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
             let target = start.pages + (length as f64 * part) as u64;
             counts.iter().copied().find(|count| count.pages >= target)
         };
-        if let (Some(from), Some(to)) = (reached(0.1), reached(0.9)) {
+        let middle = reached(0.1).zip(reached(0.9)).filter(|(from, to)| {
+            // Some filesystems count pages in few large steps, which tell nothing about the time between.
+            to.time.since(from.time).get() > 0.4 * took
+        });
+        let whole = counts.last().map(|last| (start, *last));
+        if let Some((from, to)) = middle.or(whole) {
             samples.extend(rate(bench, from, to));
         }
         // Next time as much as takes half a second: what comes in one burst says little.
         let more = length as f64 * 0.5e9 / took.max(1e6);
-        let most = (background().0 * 3 / 4).min(bench.space / 2).min(bench.bytes_left / rounds as u64);
+        let most = (background().0 * 3 / 4).min(bench.space / 2).min(share);
         length = (more as u64).clamp(length / 4, length * 4).min(most);
         Ok(())
     })?;
