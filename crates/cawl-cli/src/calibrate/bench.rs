@@ -17,6 +17,11 @@ use super::scratch::Scratch;
 /// Largest single call.
 pub const LARGEST: usize = 4 << 20;
 
+/// Data to write: more than the caches of most processors hold.
+const SOURCE: usize = 64 << 20;
+/// Calls of this size and more take their data from memory.
+pub const FROM_MEMORY: usize = 256 << 10;
+
 /// A signal asked to stop.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("interrupted; nothing was changed")]
@@ -66,7 +71,7 @@ impl Bench {
             bytes_left: 0,
             bytes_written: 0,
             space,
-            data: AlignedBuffer::new(LARGEST),
+            data: AlignedBuffer::new(SOURCE),
             deadline: Time::default(),
             signal,
         }
@@ -128,9 +133,12 @@ impl Bench {
 
     /// Writes `length` bytes at `offset` in calls of `size`; the time of all of it, in ns.
     pub fn write_run(&self, file: &File, offset: u64, length: usize, size: usize) -> anyhow::Result<f64> {
-        let data = &self.data.bytes()[..size];
         let start = host::now();
         for at in (0..length / size).map(|call| offset + (call * size) as u64) {
+            // Large calls take other data each time, which comes from memory; small ones the same, which
+            // comes from the processor's cache, as it does in programs that have just made it.
+            let from = if size >= FROM_MEMORY { at as usize % (SOURCE - size + 1) / size * size } else { 0 };
+            let data = &self.data.bytes()[from..from + size];
             file.write_all_at(data, at).with_context(no_space)?;
         }
         Ok(since(start))

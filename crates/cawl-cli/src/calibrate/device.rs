@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
 use cawl_core::{Estimate, Line, quantile};
+use cawld::direct::AlignedBuffer;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, no_space, timed};
@@ -64,6 +65,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     file.sync_all()?;
     let synchronous = bench.scratch.again("device", OFlag::O_DIRECT | OFlag::O_DSYNC)?;
     let mut samples = Samples::default();
+    let mut buffer = AlignedBuffer::new(LARGEST);
     let mut at = 0;
     bench.repeat(|bench, index| {
         let needed = (2 * round_bytes) as u64 + (SMALL * 40) as u64 + (3 << 20);
@@ -79,8 +81,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
             at += size;
             (at - size) as u64
         };
-        let mut buffer = std::mem::replace(&mut bench.data, cawld::direct::AlignedBuffer::new(0));
-        let mut lines = || -> anyhow::Result<()> {
+        let mut lines = |buffer: &mut AlignedBuffer| -> anyhow::Result<()> {
             let mut points = [Vec::new(), Vec::new()];
             for (size, count) in CALLS {
                 bench.go_on()?;
@@ -102,9 +103,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
             samples.read.extend(Line::through(&points[1]));
             Ok(())
         };
-        let done = lines();
-        bench.data = buffer;
-        done?;
+        lines(&mut buffer)?;
         seek_and_flush(bench, &file, &synchronous, span, index, &mut samples)?;
         synchronous_calls(bench, index, &mut samples)
     })?;

@@ -1,14 +1,15 @@
 //! The page cache: what a write costs that waits for nothing.
 //!
-//! A round writes a new file in calls of each size, then the same bytes again, and lays a line through the
-//! costs: the intercept is the call, the slope the copy. The file is removed before the flusher has seen
+//! A round writes a new file in calls of each size, then the same bytes again, and lays lines through the
+//! costs: through those of small calls, whose intercept is the call, and through those of large ones, whose
+//! slope is the copy. The file is removed before the flusher has seen
 //! it, so nothing of this reaches the device.
 
 use std::fs::File;
 
 use cawl_core::{Estimate, Line, Modes, quantile};
 
-use super::bench::{Bench, LARGEST, background, page_cache_drops};
+use super::bench::{Bench, FROM_MEMORY, LARGEST, background, page_cache_drops};
 
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
 /// More than the caches of most processors hold: the pages of a file that is written come from memory.
@@ -55,12 +56,10 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let warm = |round: &Round| -> Option<Line> {
         let mut points = round.fresh.clone();
         points.retain(|(size, time)| *size < PAGE || time / size < border);
-        let largest = points.iter().map(|(size, _)| *size).fold(0.0, f64::max);
-        // A line through small calls alone says nothing about the copy.
-        (points.len() >= 4 && largest >= SINGLE as f64).then(|| Line::through(&points)).flatten()
+        large(&points)
     };
     let fresh: Vec<Line> = rounds.iter().filter_map(warm).collect();
-    let cached: Vec<Line> = rounds.iter().filter_map(|round| Line::through(&round.cached)).collect();
+    let cached: Vec<Line> = rounds.iter().filter_map(|round| large(&round.cached)).collect();
     if let (Some(low), Some(high)) = (quantile(&modes.low, 0.5), quantile(&modes.high, 0.5)) {
         bench.note(&format!(
             "cold memory: {} of {} looks at fresh pages cost {:.1} µs a page, the others {:.2} µs; a host that takes \
@@ -75,7 +74,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let warm_pages: Vec<f64> = modes.low.iter().map(|page| page / PAGE).collect();
     let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
     // Of pages that are there, so without what getting one may cost.
-    let calls: Vec<f64> = cached.iter().map(|line| line.intercept).collect();
+    let calls: Vec<f64> = rounds.iter().filter_map(|round| Some(small(&round.cached)?.intercept)).collect();
     Ok(Memory {
         fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
@@ -89,6 +88,18 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
 struct Round {
     fresh: Vec<(f64, f64)>,
     cached: Vec<(f64, f64)>,
+}
+
+/// The line through the calls whose data come from memory: its slope is the copy.
+fn large(points: &[(f64, f64)]) -> Option<Line> {
+    let large: Vec<_> = points.iter().copied().filter(|(size, _)| *size >= FROM_MEMORY as f64).collect();
+    Line::through(&large)
+}
+
+/// The line through the calls whose data come from the processor's cache: its intercept is the call.
+fn small(points: &[(f64, f64)]) -> Option<Line> {
+    let small: Vec<_> = points.iter().copied().filter(|(size, _)| *size < FROM_MEMORY as f64).collect();
+    Line::through(&small)
 }
 
 fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> anyhow::Result<Round> {
