@@ -13,6 +13,9 @@ use super::{Options, device, memory, set_up};
 /// How far a constant may be off before it counts as changed; and past its own spread, at least this.
 const TOLERANCE: f64 = 0.3;
 
+/// How many times off a constant always counts as changed.
+const MOST: f64 = 4.0;
+
 /// A constant then and now.
 #[derive(Debug, Serialize)]
 pub struct Compared {
@@ -85,7 +88,8 @@ fn compare(
     // Or the two spreads meet, widened by the tolerance: a shared machine is like that.
     let (from, to_) =
         (spread.0.unwrap_or(then) / (1.0 + TOLERANCE), spread.1.unwrap_or(then) * (1.0 + TOLERANCE));
-    let meet = low <= to_ && high >= from;
+    // Several times as much is another machine, however wide the spread.
+    let meet = low <= to_ && high >= from && value < MOST * then && then < MOST * value;
     to.push(Compared { name, profile: then, now: value, holds: near || meet, is_rate });
 }
 
