@@ -7,6 +7,7 @@
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
+//! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `install`: where the tracer is put on disk
 //!
 //! A test that needs something this machine lacks prints a line that begins with `SKIPPED:` to stderr
@@ -20,6 +21,7 @@
 mod crash;
 mod daemon;
 mod ending;
+mod import;
 mod install;
 mod languages;
 mod replay;

@@ -47,8 +47,8 @@ pub use record::{
 };
 pub use recorded::{RecordedError, RecordedRun, RunArgs, Suite};
 pub use report::{
-    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport, Tally,
-    WorstCall,
+    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport,
+    SessionTotals, Tally, WorstCall,
 };
 pub use statistics::{Estimate, Line, Modes, quantile};
 pub use units::{Bytes, Nanos, Rate, Time};
