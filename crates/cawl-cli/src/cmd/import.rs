@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{
-    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, SkipReason, StraceImporter, StraceOptions,
+    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, SkipReason, StraceImporter,
+    StraceOptions,
 };
 use cawld::trace::TraceFile;
 use flate2::read::MultiGzDecoder;

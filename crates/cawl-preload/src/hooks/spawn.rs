@@ -4,7 +4,7 @@
 use crate::env::{self, MAX_PRELOAD, MAX_STRINGS};
 use crate::record::happened;
 use crate::streams::{closed, closing, opened};
-use crate::{files, guard, real, sys, uplink};
+use crate::{files, guard, maps, real, sys, uplink};
 use cawl_wire::{Ended, Op};
 use core::ffi::{c_char, c_int, c_void};
 use libc::{FILE, pid_t};
@@ -49,6 +49,7 @@ fn replacing() {
     }
     happened(Op::Exec, sys::now(), 0, |_| {});
     if let Some(inside) = guard::enter() {
+        maps::sample_all(&inside);
         uplink::goodbye(&inside, Ended::Exec, 0);
     }
 }
