@@ -26,14 +26,15 @@ fn a_program_killed_loses_at_most_its_last_batch() {
     let program = dir.app("paced_writer");
     let program = program.to_str().expect("a readable path");
     let mut running = Running::start(dir.run_command(&[], &[program, "file", "20000", "64"]));
-    kill(half(&mut running), Signal::SIGKILL).expect("the program is there");
+    let pid = half(&mut running);
+    kill(pid, Signal::SIGKILL).expect("the program is there");
     let finished = running.finish();
     let report = dir.report(&finished);
     finished.signal(Signal::SIGKILL);
     assert_eq!(report["outcome"]["signal"], Signal::SIGKILL as i32);
     assert_eq!(report.sessions()[0]["ended"], "vanished");
     // Nobody knows what a killed program still held, but the kernel knows what it wrote.
-    assert_eq!(report.sessions()[0]["wchar_bytes"], count * length + "half 12345\n".len() as u64);
+    assert_eq!(report.sessions()[0]["wchar_bytes"], count * length + format!("half {pid}\n").len() as u64);
     let coverage = report["coverage"].as_f64().expect("coverage is known");
     assert!((1.0 - coverage) * (count as f64) <= (BATCH + 1) as f64, "{coverage}");
 

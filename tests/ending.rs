@@ -103,7 +103,7 @@ fn a_program_that_survives_the_interrupt_is_followed_to_its_end() {
 #[test]
 fn a_signal_to_cawl_alone_goes_to_the_program() {
     let dir = Dir::new();
-    let mut running = Running::start(dir.run_command(&[], &["sh", "-c", "echo ready; exec cat"]));
+    let mut running = Running::start(dir.run_command(&[], &["sh", "-c", "echo ready; exec sleep 1000"]));
     running.stdout_until("ready");
     running.signal(Signal::SIGTERM);
     let finished = running.finish();

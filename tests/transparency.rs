@@ -166,7 +166,7 @@ fn small_tools_are_the_same() {
         mv all moved
         ln moved linked; rm moved
         sync linked
-        printf '%s\\n' a b c | xargs -n 1 -I@ sh -c 'echo @ > file@'
+        printf '%s\\n' a b c | xargs -I@ sh -c 'echo @ > file@'
         awk '{ print $2 > \"awk\" $2 % 3 }' sorted
     ";
     let dir = Dir::new();
@@ -204,6 +204,15 @@ fn the_compiler_is_the_same() {
     let script = "cc -O1 -c main.c -o main.o && cc main.o -o main && ./main";
     let (finished, _) = same(&dir, source, &["sh", "-c", script]);
     assert_eq!(finished.code(9).stdout, "compiled\n");
+}
+
+#[test]
+fn messages_that_the_c_library_writes_by_itself_are_seen() {
+    let dir = Dir::new();
+    let program = dir.app("message_writer");
+    let script = format!("{} 2> messages", program.display());
+    let (_, report) = same(&dir, empty, &["sh", "-c", &script]);
+    assert_eq!(report.bytes(), size(&dir, "messages"));
 }
 
 #[test]

@@ -72,7 +72,8 @@ pub fn python() -> Option<PathBuf> {
 /// Says what is not tested, past the test harness, which would keep it to itself.
 pub fn skipped(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    drop(writeln!(std::io::stderr(), "SKIPPED: {test}: {why}"));
+    // In one piece, because other tests write too.
+    drop(std::io::stderr().write_all(format!("SKIPPED: {test}: {why}\n").as_bytes()));
 }
 
 /// A folder of the test's own: the programs' home, cache, sockets and files.

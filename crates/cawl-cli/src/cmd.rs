@@ -1,6 +1,9 @@
 //! One file for each command.
 
+pub mod compare;
+pub mod fit;
 pub mod import;
+mod recordings;
 pub mod replay;
 pub mod run;
 pub mod status;

@@ -17,6 +17,8 @@ fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(&args),
         Command::Replay(args) => cmd::replay::replay(&args),
         Command::Import(args) => cmd::import::import(&args),
+        Command::Fit(args) => cmd::fit::fit(&args),
+        Command::Compare(args) => cmd::compare::compare(&args),
         Command::Status(args) => cmd::status::status(&args),
     };
     result.unwrap_or_else(|error| {

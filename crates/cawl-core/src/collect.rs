@@ -68,10 +68,17 @@ struct SessionBooks {
     session: Session,
     calls: u64,
     seen: u64,
-    /// The first thread that made a call, and whether another did.
-    tid: Option<u32>,
+    /// Whether another thread than the process's first made a call.
     threaded: bool,
     end: Option<SessionEnd>,
+}
+
+/// A process, to its parent.
+struct Child {
+    born: Time,
+    ended: Option<Time>,
+    /// Bytes that it and the children it waited for wrote.
+    written: u64,
 }
 
 /// The span of time in which calls of a pid belong to one session.
@@ -142,12 +149,14 @@ impl Collector {
             }
             Record::Session(session) => {
                 self.last_session = None;
-                self.by_pid.entry(session.pid).or_default().push(self.sessions.len());
+                // Connections are served side by side: an image may be announced after the one it ran before.
+                let of_pid = self.by_pid.entry(session.pid).or_default();
+                let place = of_pid.partition_point(|i| self.sessions[*i].session.started <= session.started);
+                of_pid.insert(place, self.sessions.len());
                 self.sessions.push(SessionBooks {
                     session: session.clone(),
                     calls: 0,
                     seen: 0,
-                    tid: None,
                     threaded: false,
                     end: None,
                 });
@@ -187,16 +196,23 @@ impl Collector {
             self.sessions[index].call(event);
         }
         match class {
-            Class::Cost => self.cost(event, predictions),
+            Class::Cost => {
+                self.cost(event, bytes, predictions);
+                self.file_call(event, bytes, predictions);
+            }
             Class::Elsewhere => self.elsewhere.add(bytes),
-            Class::Unmodelled => self.unmodelled.entry(event.op.name().to_owned()).or_default().add(bytes),
+            Class::Unmodelled => {
+                self.unmodelled.entry(event.op.name().to_owned()).or_default().add(bytes);
+                self.file_call(event, bytes, &[]);
+            }
+            // What a stream held at exit has no cost that anyone could see, but its bytes are in the file.
+            Class::Effect if bytes > 0 => self.file_call(event, bytes, &[]),
             Class::Effect => {}
         }
     }
 
     /// A call whose cost is compared.
-    fn cost(&mut self, event: &Event, predictions: &[Option<Prediction>]) {
-        let bytes = program_bytes(event);
+    fn cost(&mut self, event: &Event, bytes: u64, predictions: &[Option<Prediction>]) {
         for (books, prediction) in self.models.iter_mut().zip(predictions) {
             let Some(prediction) = prediction else { continue };
             let cost = prediction.cost.get();
@@ -207,6 +223,10 @@ impl Collector {
         if let Some(Some(primary)) = predictions.first() {
             self.rank(event, primary);
         }
+    }
+
+    /// A call that wrote to a file, or that a model has an opinion on.
+    fn file_call(&mut self, event: &Event, bytes: u64, predictions: &[Option<Prediction>]) {
         let Some(index) = self.file((event.dev, event.ino)) else { return };
         let ops = &mut self.files[index].ops;
         let at = match ops.iter().position(|books| books.op == event.op) {
@@ -344,19 +364,30 @@ impl Collector {
     /// Every session, with what its children wrote taken off its count.
     fn session_reports(&self) -> Vec<SessionReport> {
         // A process's last image tells what it and its own children wrote in all.
-        let mut children: HashMap<u32, Vec<(Time, u64)>> = HashMap::new();
+        let mut children: HashMap<u32, Vec<Child>> = HashMap::new();
         for images in self.by_pid.values() {
             let last = &self.sessions[images[images.len() - 1]];
-            if let Some((end, written)) = last.end.and_then(|end| Some((end, end.wchar.process?))) {
-                let born = self.sessions[images[0]].session.started;
-                children.entry(last.session.ppid).or_default().push((born, written + end.pending));
-            }
+            let Some(end) = last.end.filter(|end| end.how != EndKind::Running) else { continue };
+            let Some(written) = end.wchar.process else { continue };
+            let child = Child {
+                born: self.sessions[images[0]].session.started,
+                // When a process was killed is known only by when the daemon saw it.
+                ended: if end.how == EndKind::Vanished { None } else { Some(end.at) },
+                written: written + end.pending,
+            };
+            children.entry(last.session.ppid).or_default().push(child);
+        }
+        for siblings in children.values_mut() {
+            siblings.sort_by_key(|child| (child.ended.is_none(), child.ended, child.born));
         }
         let report = |books: &SessionBooks| {
             let own = children.get(&books.session.pid).map_or(&[][..], Vec::as_slice);
-            let until = books.end.map_or(Time(u64::MAX), |end| end.at);
-            let within = own.iter().filter(|(born, _)| books.session.started <= *born && *born < until);
-            books.report(within.map(|(_, written)| written).sum())
+            let (begin, end) = (books.session.started, books.end.map_or(Time(u64::MAX), |end| end.at));
+            let within = |child: &&Child| {
+                let at = child.ended.unwrap_or(child.born);
+                begin <= at && at < end
+            };
+            books.report(own.iter().filter(within).map(|child| child.written))
         };
         self.sessions.iter().map(report).collect()
     }
@@ -382,7 +413,7 @@ impl Collector {
             op: event.op.name().to_owned(),
             path: self.path(event.dev, event.ino),
             offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),
-            bytes: program_bytes(event),
+            bytes: kernel_bytes(event),
             state: primary.state.name().to_owned(),
             observed_s: event.duration as f64 / 1e9,
             predicted_s: primary.cost.as_seconds(),
@@ -413,21 +444,27 @@ impl SessionBooks {
     fn call(&mut self, event: &Event) {
         self.calls += 1;
         self.seen += wchar_bytes(event);
-        let tid = *self.tid.get_or_insert(event.tid);
-        self.threaded |= tid != event.tid;
+        self.threaded |= event.tid != event.pid;
     }
 
-    /// Bytes that this image wrote, as the kernel counts them. The figure of its thread is exact as long as
-    /// there was only one; else it is that of the process, less what its `children` wrote.
-    fn counted(&self, children: u64) -> Option<u64> {
+    /// Bytes that this image wrote, as the kernel counts them. The figure of its first thread is exact as
+    /// long as no other made a call; else it is that of the process, less what its `children` wrote, which
+    /// the kernel adds when they are waited for. Who was not waited for shows by there being too little left.
+    fn counted(&self, children: impl Iterator<Item = u64>) -> Option<u64> {
         let (start, end) = (self.session.wchar, self.end?);
-        let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
-        let alone = grown(start.thread, end.wchar.thread).filter(|_| !self.threaded);
-        let all = || grown(start.process, end.wchar.process).map(|all| all.saturating_sub(children));
-        Some(alone.or_else(all)? + end.pending)
+        let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?) + end.pending);
+        if let Some(alone) = grown(start.thread, end.wchar.thread).filter(|_| !self.threaded) {
+            return Some(alone);
+        }
+        let all = grown(start.process, end.wchar.process)?;
+        Some(
+            children.fold(all, |all, child| {
+                all.checked_sub(child).filter(|own| *own >= self.seen).unwrap_or(all)
+            }),
+        )
     }
 
-    fn report(&self, children: u64) -> SessionReport {
+    fn report(&self, children: impl Iterator<Item = u64>) -> SessionReport {
         let wchar = self.counted(children);
         SessionReport {
             pid: self.session.pid,
@@ -466,15 +503,6 @@ impl Sums {
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// Bytes as the program sees them: what a stream accepted, not what left its buffer.
-fn program_bytes(event: &Event) -> u64 {
-    match event.op {
-        Op::StreamWrite => event.returned.max(0) as u64,
-        Op::StreamFlush | Op::StreamSeek | Op::StreamClose => 0,
-        _ => kernel_bytes(event),
-    }
-}
-
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -483,3 +511,6 @@ fn states(counts: &[u64; CallState::ALL.len()]) -> BTreeMap<String, u64> {
     let named = CallState::ALL.iter().map(|state| state.name().to_owned()).zip(counts.iter().copied());
     named.filter(|(_, count)| *count > 0).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,12 +8,15 @@
 mod accuracy;
 mod call;
 mod collect;
+mod compare;
 mod drive;
+mod fit;
 pub mod host_text;
 mod import;
 mod model;
 mod profile;
 mod record;
+mod recorded;
 mod report;
 mod units;
 
@@ -21,22 +24,27 @@ pub use accuracy::{
     Accuracy, AccuracySummary, NoiseFloor, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
 };
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
+pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use drive::{Analysis, Mode, UnknownModel};
+pub use fit::{FitError, fit};
 pub use import::{
     CsvImporter, CsvOptions, Fault, ImportError, ImportSummary, Importer, OpenFlags, SkipReason, Skipped,
     StraceImporter, StraceOptions, UnknownFlag,
 };
 pub use model::{
-    CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build, cawl::Cawl,
+    CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build,
+    cawl::Cawl,
+    kernel::{Conservation, Kernel},
     naive::Naive,
 };
 pub use profile::{
     CallConstants, DeviceConstants, HostProfile, KernelSettings, Measured, MemoryConstants, Origin,
-    PROFILE_SCHEMA, ProfileError,
+    OtherDevice, PROFILE_SCHEMA, ProfileError,
 };
 pub use record::{
     EndKind, FileFacts, Filesystem, HostFacts, Outcome, Record, Sample, Session, SessionEnd, Wchar,
 };
+pub use recorded::{RecordedError, RecordedRun, RunArgs, Suite};
 pub use report::{
     FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport, Tally,
     WorstCall,

@@ -5,8 +5,15 @@
 //! passes ([`CostModel::advance`]). It has no other source of time, and never looks at an event's
 //! duration in `step`.
 
+mod cache;
 pub mod cawl;
+mod extents;
+pub mod kernel;
 pub mod naive;
+mod share;
+mod stdio;
+mod throttle;
+mod writeback;
 
 use cawl_wire::Event;
 use serde::{Deserialize, Serialize};
@@ -166,11 +173,12 @@ pub struct ModelState {
 }
 
 /// Names of the models, in the order of reports; the first is the one that states and advice come from.
-pub const MODELS: &[&str] = &["cawl", "naive"];
+pub const MODELS: &[&str] = &["kernel", "cawl", "naive"];
 
 /// The model of this name, for this machine.
 pub fn build(name: &str, profile: &HostProfile) -> Option<Box<dyn CostModel>> {
     Some(match name {
+        "kernel" => Box::new(kernel::Kernel::new(profile)),
         "cawl" => Box::new(cawl::Cawl::new(profile)),
         "naive" => Box::new(naive::Naive::new(profile)),
         _ => return None,

@@ -71,6 +71,9 @@ pub struct HostProfile {
     pub calls: CallConstants,
     /// Settings of the kernel.
     pub kernel: KernelSettings,
+    /// Devices that differ from `device`, by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherDevice>,
 }
 
 /// Memory bandwidths, in bytes per second.
@@ -89,6 +92,9 @@ pub struct MemoryConstants {
     pub cached: Measured<Rate>,
     /// Factor on `fresh` and `cached` while the flusher works (`bg_coeff`), between 0 and 1.
     pub flush_factor: Measured<f64>,
+    /// Largest write whose data still comes from the processor's cache, in bytes: copying it costs less.
+    #[serde(default = "defaults::hot_size")]
+    pub hot_size: Bytes,
 }
 
 /// The device and its filesystem: rates in bytes per second, times in nanoseconds, sizes in bytes.
@@ -109,6 +115,60 @@ pub struct DeviceConstants {
     pub seek: Measured<Nanos>,
     /// Logical block size (`bs`), in bytes.
     pub block: Bytes,
+    /// Most data under writeback at a time, in bytes: what the request queue holds.
+    #[serde(default = "defaults::queue")]
+    pub queue: Bytes,
+    /// Rate to which the kernel holds writers when throttling begins (`dirty_ratelimit`), in bytes per
+    /// second: it is kept from earlier throttling and walks slowly. None: the writeback rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_rate: Option<Measured<Rate>>,
+    /// Interval at which the filesystem's journal is committed, in ns; 0 for none.
+    #[serde(default = "defaults::commit")]
+    pub commit: Nanos,
+    /// Part of the dirty threshold that is always its own (`bdi/min_ratio`), between 0 and 1.
+    #[serde(default)]
+    pub min_ratio: f64,
+    /// Most of the dirty threshold it may take (`bdi/max_ratio`), between 0 and 1.
+    #[serde(default = "defaults::max_ratio")]
+    pub max_ratio: f64,
+    /// Its writers are held to its own share whatever the others do (`bdi/strict_limit`).
+    #[serde(default)]
+    pub strict_limit: bool,
+}
+
+/// A further device, with constants of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OtherDevice {
+    /// Its number (`st_dev` of the files on it).
+    pub dev: u64,
+    /// Its constants.
+    pub constants: DeviceConstants,
+}
+
+/// Values of constants that older profiles do not have.
+mod defaults {
+    use crate::units::{Bytes, Nanos};
+
+    pub(super) fn commit() -> Nanos {
+        Nanos::seconds(5.0)
+    }
+
+    pub(super) fn hot_size() -> Bytes {
+        Bytes::mib(1)
+    }
+
+    pub(super) fn queue() -> Bytes {
+        Bytes::mib(64)
+    }
+
+    pub(super) fn max_ratio() -> f64 {
+        1.0
+    }
+
+    pub(super) fn folio() -> Bytes {
+        Bytes::mib(2)
+    }
 }
 
 /// Fixed costs of calls, in nanoseconds.
@@ -139,6 +199,13 @@ pub struct KernelSettings {
     pub hz: u32,
     /// Number of processors online.
     pub cpus: u32,
+    /// Largest piece of the page cache the filesystem handles at once (large folios), in bytes.
+    #[serde(default = "defaults::folio")]
+    pub folio: Bytes,
+    /// Dirty limits of the memory cgroup (v2, with the io controller) that the traced programs run in.
+    /// Both these and the machine's apply, the tighter of the two counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<DirtyLimits>,
 }
 
 /// Why a profile could not be used.
@@ -171,6 +238,7 @@ impl HostProfile {
                 cold: None,
                 cached: Measured::assumed(Rate::mb_per_second(3_500.0)),
                 flush_factor: Measured::assumed(0.8),
+                hot_size: defaults::hot_size(),
             },
             device: DeviceConstants {
                 write: Measured::assumed(Rate::mb_per_second(500.0)),
@@ -180,6 +248,12 @@ impl HostProfile {
                 fsync: Measured::assumed(Nanos::millis(1.0)),
                 seek: Measured::assumed(Nanos::ZERO),
                 block: Bytes(4096),
+                queue: defaults::queue(),
+                base_rate: None,
+                commit: defaults::commit(),
+                min_ratio: 0.0,
+                max_ratio: 1.0,
+                strict_limit: false,
             },
             calls: CallConstants {
                 write: Measured::assumed(Nanos::new(400.0)),
@@ -193,8 +267,16 @@ impl HostProfile {
                 stream_buffer: Bytes(4096),
                 hz: 250,
                 cpus: 1,
+                folio: defaults::folio(),
+                cgroup: None,
             },
+            others: Vec::new(),
         }
+    }
+
+    /// The constants of the device with this number.
+    pub fn device_of(&self, dev: u64) -> &DeviceConstants {
+        self.others.iter().find(|other| other.dev == dev).map_or(&self.device, |other| &other.constants)
     }
 
     /// Reads a profile and checks that a machine could have it.

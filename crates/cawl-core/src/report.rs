@@ -139,7 +139,7 @@ pub struct ModelReport {
 pub struct OpReport {
     /// Calls compared.
     pub calls: u64,
-    /// Bytes the program wrote by them.
+    /// Bytes they handed to the kernel; of a stream, what left its buffer.
     pub bytes: u64,
     /// Observed time, in seconds.
     pub observed_s: f64,
@@ -167,13 +167,13 @@ pub struct FileReport {
 pub struct FileOp {
     /// Name of the operation.
     pub op: String,
-    /// Calls compared.
+    /// Calls.
     pub calls: u64,
-    /// Bytes the program wrote by them.
+    /// Bytes they handed to the kernel; of a stream, what left its buffer.
     pub bytes: u64,
     /// Observed time, in seconds.
     pub observed_s: f64,
-    /// Predicted time in seconds, for each model.
+    /// Predicted time in seconds, for each model; empty for calls that no model has a law for.
     pub predicted_s: BTreeMap<String, f64>,
     /// Number of calls in each state, by the first model.
     pub states: BTreeMap<String, u64>,

@@ -92,7 +92,7 @@ fn golden_runs() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");
     let root = std::env::var_os("CAWL_GOLDEN").map_or(beside, PathBuf::from);
     let Ok(suites) = std::fs::read_dir(&root) else {
-        println!("skipped: no recorded runs (name their folder in CAWL_GOLDEN)");
+        eprintln!("SKIPPED: no recorded runs (name their folder in CAWL_GOLDEN)");
         return;
     };
     let mut seen = 0;
@@ -170,7 +170,7 @@ fn live_programs() {
             live(script, &["-f", "-ttt", "-T", "-yy"], false);
         }
     } else {
-        println!("skipped: strace is not here, or may not trace");
+        eprintln!("SKIPPED: strace is not here, or may not trace");
     }
 }
 

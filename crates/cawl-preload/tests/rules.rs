@@ -77,7 +77,7 @@ fn each_unsafe_block_says_why() {
 #[test]
 fn only_hooks_are_exported() {
     if Command::new("nm").arg("--version").output().is_err() {
-        println!("skipped: nm is not installed");
+        eprintln!("SKIPPED: nm is not installed");
         return;
     }
     let out = Command::new("nm").args(["-D", "--defined-only"]).arg(support::library()).output().expect("nm");

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::RunSpec;
 use crate::lane::ProcessTally;
+use crate::socket;
 
 /// Version of the status answer.
 pub const STATUS_SCHEMA: u32 = 1;
@@ -51,8 +52,9 @@ pub struct Failure {
 
 /// Asks the daemon at `path` and waits for the answer.
 pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> anyhow::Result<T> {
-    let mut stream = UnixStream::connect(path)
-        .with_context(|| format!("no daemon answers at {}; start one with `cawld`", path.display()))?;
+    let absent = || format!("no daemon answers at {}; start one with `cawld`", path.display());
+    socket::check_owner(path).with_context(absent)?;
+    let mut stream = UnixStream::connect(path).with_context(absent)?;
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
     let mut answer = String::new();

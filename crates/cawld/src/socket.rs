@@ -79,6 +79,21 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
         .map_err(|error| Error::new(error.kind(), format!("cannot listen at {}: {error}", path.display())))
 }
 
+/// Refuses a socket that another user made: what is told to it would be told to them.
+pub fn check_owner(path: &Path) -> Result<()> {
+    let owner = fs::symlink_metadata(path)?.uid();
+    if geteuid().is_root() || owner == geteuid().as_raw() || owner == 0 {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::PermissionDenied,
+        format!(
+            "{} belongs to another user (uid {owner}); name your own daemon's with --socket",
+            path.display()
+        ),
+    ))
+}
+
 /// True if the other end may talk to us: same user, or root.
 pub fn may_talk(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw() || peer.uid() == 0)

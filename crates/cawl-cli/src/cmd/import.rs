@@ -86,8 +86,9 @@ fn tell(summary: &ImportSummary, output: &Path) {
     }
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {
-        let text =
-            format!("not imported: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
+        let what =
+            if skipped.reason == SkipReason::Durationless { "imported as they are" } else { "not imported" };
+        let text = format!("{what}: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
         eprintln!("{}", crate::render::warn_if(&text, skipped.reason.is_loss(), colour));
     }
 }

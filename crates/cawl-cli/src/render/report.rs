@@ -180,9 +180,9 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
             Nanos::seconds(op.observed_s).to_string(),
         ];
         for model in &models {
-            let predicted = op.predicted_s.get(*model).copied().unwrap_or(0.0);
-            row.push(Nanos::seconds(predicted).to_string());
-            row.push(error(predicted, op.observed_s));
+            let predicted = op.predicted_s.get(*model).copied();
+            row.push(predicted.map_or("-".to_owned(), |s| Nanos::seconds(s).to_string()));
+            row.push(predicted.map_or("-".to_owned(), |s| error(s, op.observed_s)));
         }
         row.push(states(op));
         table.add_row(row);

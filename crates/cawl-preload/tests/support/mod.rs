@@ -301,7 +301,7 @@ pub fn app(name: &str, flags: &[&str]) -> PathBuf {
 pub fn installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
-        println!("skipped: {program} is not installed");
+        eprintln!("SKIPPED: {program} is not installed");
     }
     found
 }

@@ -1,0 +1,68 @@
+//! `compare`: recorded runs through the models.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use cawl_core::{Comparison, Mode};
+use comfy_table::{CellAlignment, Table};
+
+use super::{read_profile, recordings};
+use crate::args::CompareArgs;
+
+/// Replays the runs and prints the table.
+pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let profile = read_profile(&args.profile)?;
+    let runs = recordings::read(&args.dir, &args.runs, &args.exclude)?;
+    let again = match &args.floor {
+        Some(dir) => recordings::read(dir, &args.runs, &args.exclude)?,
+        None => Vec::new(),
+    };
+    let mode = if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop };
+    let comparison = cawl_core::compare(&profile, &args.models, mode, &runs, &again)?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &comparison)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{} with profile {}", mode.name(), profile.name)?;
+        writeln!(out, "{}", table(&comparison))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(comparison: &Comparison) -> Table {
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::NOTHING);
+    table.set_header(["run", "model", "observed s", "predicted s", "total", "windowed", "dirty"]);
+    let percent =
+        |error: Option<f64>| error.map_or("-".to_owned(), |error| format!("{:.1} %", error * 100.0));
+    let mut last = "";
+    for row in &comparison.rows {
+        let scenario = if row.scenario == last { "" } else { &row.scenario };
+        last = &row.scenario;
+        table.add_row([
+            scenario.to_owned(),
+            row.model.clone(),
+            format!("{:.3}", row.observed_s),
+            format!("{:.3}", row.predicted_s),
+            percent(row.total_error),
+            percent(row.windowed_error),
+            percent(row.dirty_error),
+        ]);
+    }
+    for (model, median) in &comparison.median {
+        table.add_row([
+            "median".to_owned(),
+            model.clone(),
+            String::new(),
+            String::new(),
+            percent(median.total_error),
+            percent(median.windowed_error),
+            percent(median.dirty_error),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

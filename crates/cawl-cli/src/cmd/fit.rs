@@ -1,0 +1,28 @@
+//! `fit`: a host profile from recorded runs.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use super::recordings;
+use crate::args::FitArgs;
+
+/// Derives the profile and writes it.
+pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
+    let runs = recordings::read(&args.dir, &args.runs, &[])?;
+    let mut profile =
+        cawl_core::fit(&runs).with_context(|| format!("cannot fit a profile to {}", args.dir.display()))?;
+    if let Some(name) = args.dir.canonicalize().ok().as_deref().and_then(|dir| dir.file_name()) {
+        profile.name = name.to_string_lossy().into_owned();
+    }
+    std::fs::write(&args.output, profile.to_toml())
+        .with_context(|| format!("cannot write the profile {}", args.output.display()))?;
+    let (memory, device) = (&profile.memory, &profile.device);
+    eprintln!("{} from {} runs is now in {}", profile.name, runs.len(), args.output.display());
+    eprintln!("page cache: fresh {}, cached {}", memory.fresh.value, memory.cached.value);
+    eprintln!(
+        "device: direct {}, writeback {}, synchronous call {}, fsync {}",
+        device.write.value, device.writeback.value, device.sync_call.value, device.fsync.value
+    );
+    Ok(ExitCode::SUCCESS)
+}

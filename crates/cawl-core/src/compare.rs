@@ -1,0 +1,123 @@
+//! Replays recorded runs through the models and tabulates how far they are off.
+//!
+//! The law: one row for each run and model, by the metrics of [`accuracy`](crate::accuracy); the noise
+//! floor is what a second recording of the same run would score in the place of a model.
+
+use serde::Serialize;
+
+use crate::accuracy::{AccuracySummary, noise_floor};
+use crate::call::{Class, classify};
+use crate::drive::{Analysis, Mode, UnknownModel};
+use crate::profile::HostProfile;
+use crate::recorded::RecordedRun;
+use crate::units::Nanos;
+
+use std::collections::BTreeMap;
+
+/// How one model did on one run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ComparedRun {
+    /// Name of the run.
+    pub scenario: String,
+    /// Name of the model.
+    pub model: String,
+    /// Sum of the observed costs, in seconds.
+    pub observed_s: f64,
+    /// Sum of the predicted costs, in seconds.
+    pub predicted_s: f64,
+    /// |predicted − observed| / observed.
+    pub total_error: Option<f64>,
+    /// The same, mean over windows of equal observed time.
+    pub windowed_error: Option<f64>,
+    /// Root mean square of modelled − sampled dirty bytes over the hard limit.
+    pub dirty_error: Option<f64>,
+}
+
+/// Medians over runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Medians {
+    /// Of the total error.
+    pub total_error: Option<f64>,
+    /// Of the windowed error.
+    pub windowed_error: Option<f64>,
+    /// Of the dirty error.
+    pub dirty_error: Option<f64>,
+}
+
+/// The table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Rows by run, models in the order of reports; the noise floor counts as the model `floor`.
+    pub rows: Vec<ComparedRun>,
+    /// Medians by model.
+    pub median: BTreeMap<String, Medians>,
+}
+
+/// Name of the rows that hold the noise floor.
+const FLOOR: &str = "floor";
+
+/// Replays the runs through these models (all, if none are named); `again` are second recordings of the
+/// same runs, matched by name, for the noise floor.
+pub fn compare(
+    profile: &HostProfile,
+    models: &[String],
+    mode: Mode,
+    runs: &[RecordedRun],
+    again: &[RecordedRun],
+) -> Result<Comparison, UnknownModel> {
+    let mut comparison = Comparison::default();
+    for run in runs {
+        let mut analysis = Analysis::new(profile, models, mode)?;
+        for record in run.records() {
+            analysis.take(&record);
+        }
+        for model in analysis.report().models {
+            comparison.rows.push(ComparedRun::new(&run.name, &model.name, &model.summary));
+        }
+        if let Some(other) = again.iter().find(|other| other.name == run.name) {
+            let floor = noise_floor(&costs(run), &costs(other)).summary;
+            comparison.rows.push(ComparedRun::new(&run.name, FLOOR, &floor));
+        }
+    }
+    let mut names: Vec<String> = comparison.rows.iter().map(|row| row.model.clone()).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let of = |pick: fn(&ComparedRun) -> Option<f64>| {
+            median(comparison.rows.iter().filter(|row| row.model == name).filter_map(pick).collect())
+        };
+        let medians = Medians {
+            total_error: of(|row| row.total_error),
+            windowed_error: of(|row| row.windowed_error),
+            dirty_error: of(|row| row.dirty_error),
+        };
+        comparison.median.insert(name, medians);
+    }
+    Ok(comparison)
+}
+
+impl ComparedRun {
+    fn new(scenario: &str, model: &str, summary: &AccuracySummary) -> ComparedRun {
+        ComparedRun {
+            scenario: scenario.to_owned(),
+            model: model.to_owned(),
+            observed_s: summary.observed.as_seconds(),
+            predicted_s: summary.predicted.as_seconds(),
+            total_error: summary.total_error,
+            windowed_error: summary.windowed_error,
+            dirty_error: summary.dirty_error,
+        }
+    }
+}
+
+fn costs(run: &RecordedRun) -> Vec<Nanos> {
+    let counted = run.events.iter().filter(|event| classify(event) == Class::Cost);
+    counted.map(|event| Nanos::new(event.duration as f64)).collect()
+}
+
+/// The middle value, or the mean of the middle two.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    (n > 0).then(|| (values[(n - 1) / 2] + values[n / 2]) / 2.0)
+}

@@ -1,0 +1,379 @@
+//! Derives a host profile from recorded runs.
+//!
+//! The law: every constant comes from the runs that show it in isolation, by robust statistics (medians,
+//! slopes between quantiles), and carries its spread. Which runs these are is told by how they were made,
+//! not by their names. What no run shows keeps the value of [`HostProfile::uncalibrated`].
+//!
+//! | constant | shown by |
+//! |---|---|
+//! | `fresh`, `flush_factor` | sequential writes below the background limit, and above it |
+//! | `cached` | rewriting a cached file |
+//! | `writeback`, `queue` | the kernel's counters while writers are throttled |
+//! | `write`, `sync_call` | direct synchronous writes of several sizes; synchronous writes |
+//! | `base_rate` | the model's own equilibrium at `writeback` |
+//! | `fsync` | fsync after each write |
+//! | `calls.write`, `calls.stream`, `cold` | small writes through a stream or plain |
+
+use cawl_wire::{Event, FileKind, Op};
+
+use crate::model::kernel::Kernel;
+use crate::model::{CostModel, DirtyLimits};
+use crate::profile::{HostProfile, Measured, Origin};
+use crate::recorded::RecordedRun;
+use crate::units::{Bytes, Nanos, Rate, Time};
+
+/// Why no profile could be derived.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FitError {
+    /// Nothing to derive a profile from.
+    #[error("no recorded runs were given; name them with --runs")]
+    NoRuns,
+    /// The dirty limits are unknown.
+    #[error("the runs have no samples of the kernel's counters, so the dirty limits are unknown")]
+    NoSamples,
+    /// The constant that matters most cannot be derived.
+    #[error("no run writes sequentially through the page cache; record one that exceeds the dirty limit")]
+    NoSequential,
+}
+
+/// Calls of more than this many bytes show bandwidths.
+const LARGE: u64 = 1 << 20;
+/// Calls of at most this many bytes show fixed costs.
+const SMALL: u64 = 8 << 10;
+/// Costs that differ by this factor belong to different modes: warm and cold memory.
+const MODES: f64 = 3.0;
+/// The part of a device's rates below that of an undisturbed one.
+const UNDISTURBED: f64 = 0.9;
+/// Length of the windows over which the writeback rate is taken, in ns.
+const WINDOW: u64 = 1_000_000_000;
+
+/// The profile of the machine on which these runs were recorded.
+pub fn fit(runs: &[RecordedRun]) -> Result<HostProfile, FitError> {
+    if runs.is_empty() {
+        return Err(FitError::NoRuns);
+    }
+    let mut profile = HostProfile::uncalibrated();
+    profile.name = "fitted".to_owned();
+    profile.origin = Origin::Fitted;
+    profile.kernel.limits = limits(runs, profile.kernel.page).ok_or(FitError::NoSamples)?;
+    memory(runs, &mut profile)?;
+    writeback(runs, &mut profile);
+    direct(runs, &mut profile);
+    small_calls(runs, &mut profile);
+    sync_calls(runs, &mut profile);
+    base_rate(&mut profile);
+    Ok(profile)
+}
+
+fn limits(runs: &[RecordedRun], page: Bytes) -> Option<DirtyLimits> {
+    let sample = runs.iter().filter_map(|run| run.samples.last()).find(|s| s.background < s.hard)?;
+    Some(sample.limits(page))
+}
+
+/// A write that took time.
+#[derive(Clone, Copy)]
+struct Shown {
+    bytes: f64,
+    seconds: f64,
+    /// Bytes made dirty before it began, as far as the calls tell.
+    before: f64,
+}
+
+fn writes(run: &RecordedRun) -> Vec<Shown> {
+    let mut before = 0.0;
+    let mut shown = Vec::new();
+    for event in run.events.iter().filter(|e| is_write(e)) {
+        let bytes = event.returned.max(0) as f64;
+        shown.push(Shown { bytes, seconds: event.duration as f64 * 1e-9, before });
+        before += bytes;
+    }
+    shown
+}
+
+fn is_write(event: &Event) -> bool {
+    matches!(event.op, Op::Write | Op::Pwrite | Op::StreamWrite) && event.returned > 0
+}
+
+fn cached_run(run: &RecordedRun) -> bool {
+    !run.args.direct && !run.args.sync && !run.args.fsync && !run.args.random && run.args.back == 0
+}
+
+/// `fresh`, `cached` and `flush_factor`.
+fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitError> {
+    let limits = profile.kernel.limits;
+    let (background, freerun) = (limits.background.as_f64(), limits.freerun().as_f64());
+    let (mut fresh, mut cached) = (Vec::new(), Vec::new());
+    for run in runs.iter().filter(|run| cached_run(run)) {
+        for write in writes(run) {
+            if write.bytes > LARGE as f64 && write.before + write.bytes <= background {
+                let rate = write.bytes / write.seconds;
+                if run.args.rewrite { cached.push(rate) } else { fresh.push(rate) }
+            }
+        }
+    }
+    if fresh.is_empty() {
+        return Err(FitError::NoSequential);
+    }
+    profile.memory.fresh = rate(&fresh, 0.5);
+    let fresh = profile.memory.fresh.value.get();
+    profile.memory.cached =
+        if cached.is_empty() { Measured::assumed(Rate::per_second(fresh * 1.7)) } else { rate(&cached, 0.5) };
+    let cached = profile.memory.cached.value.get().max(fresh);
+    profile.memory.cached.value = Rate::per_second(cached);
+    let mut factors = Vec::new();
+    for run in runs.iter().filter(|run| cached_run(run)) {
+        let idle = if run.args.rewrite { cached } else { fresh };
+        for write in writes(run) {
+            if write.bytes > LARGE as f64
+                && write.before >= background
+                && write.before + write.bytes <= freerun
+            {
+                factors.push((write.bytes / write.seconds / idle).min(1.0));
+            }
+        }
+    }
+    if !factors.is_empty() {
+        profile.memory.flush_factor = Measured {
+            value: quantile(&mut factors, 0.5).clamp(0.2, 1.0),
+            p10: Some(quantile(&mut factors, 0.1).clamp(0.05, 1.0)),
+            p90: Some(quantile(&mut factors, 0.9).clamp(0.05, 1.0)),
+            samples: factors.len() as u32,
+        };
+    }
+    Ok(())
+}
+
+/// `writeback` and `queue`: the counters while the level is above freerun, in windows of a second that
+/// begin and end where pages were completed. Of the windows' rates nearly the highest counts, because what
+/// disturbs a device slows it down and nothing speeds it up.
+fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
+    let page = profile.kernel.page;
+    let freerun = profile.kernel.limits.freerun();
+    let (mut rates, mut queued) = (Vec::new(), Vec::new());
+    for run in runs.iter().filter(|run| cached_run(run)) {
+        let mut began: Option<(u64, u64)> = None;
+        for pair in run.samples.windows(2) {
+            let (before, sample) = (&pair[0], &pair[1]);
+            if sample.dirty_bytes(page) < freerun {
+                began = None;
+                continue;
+            }
+            if !run.args.rewrite {
+                queued.push((sample.writeback * page.0) as f64);
+            }
+            if sample.written == before.written {
+                continue;
+            }
+            let (at, written) = *began.get_or_insert((sample.time.0, sample.written));
+            if sample.time.0 >= at + WINDOW {
+                let span = (sample.time.0 - at) as f64 * 1e-9;
+                rates.push((sample.written - written) as f64 * page.as_f64() / span);
+                began = Some((sample.time.0, sample.written));
+            }
+        }
+    }
+    if !rates.is_empty() {
+        profile.device.writeback = rate(&rates, UNDISTURBED);
+    }
+    if !queued.is_empty() {
+        profile.device.queue = Bytes::from_f64(quantile(&mut queued, 0.95)).max(Bytes::mib(1));
+    }
+}
+
+/// `base_rate`: where the model's own control settles when a device that writes back at this rate is kept
+/// busy. Its pauses are whole ticks, so writers go a little faster than they are told, and the rate they
+/// are told settles below the device's.
+fn base_rate(profile: &mut HostProfile) {
+    /// Long enough for the base rate to settle, in seconds of the model's time.
+    const SETTLED: f64 = 120.0;
+    const CHUNK: u64 = 16 << 20;
+    let mut model = Kernel::new(profile);
+    let mut write = Event::new(Op::Write);
+    (write.kind, write.returned, write.offset) = (FileKind::Regular, CHUNK as i64, 0);
+    while (write.start as f64) < SETTLED * 1e9 {
+        let cost = model.step(&write).map_or(Nanos::ZERO, |prediction| prediction.cost);
+        write.start = (Time(write.start) + cost.max(Nanos::new(1.0))).0;
+        write.offset += CHUNK;
+    }
+    profile.device.base_rate =
+        model.ratelimit(write.dev).map(|base| Measured { value: base, ..profile.device.writeback });
+    if let Some(base) = &mut profile.device.base_rate {
+        let factor = base.value / profile.device.writeback.value;
+        (base.p10, base.p90) = (base.p10.map(|rate| rate * factor), base.p90.map(|rate| rate * factor));
+    }
+}
+
+/// `device.write`: the slope between the fastest tenths of direct writes of different sizes, because
+/// what disturbs a device adds time and never takes any.
+fn direct(runs: &[RecordedRun], profile: &mut HostProfile) {
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for run in runs.iter().filter(|run| run.args.direct && run.args.sync) {
+        let writes = writes(run);
+        let Some(first) = writes.first() else { continue };
+        let mut costs: Vec<f64> = writes.iter().map(|w| w.seconds).collect();
+        points.push((first.bytes, quantile(&mut costs, 0.1)));
+    }
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let large: Vec<_> = points.iter().filter(|point| point.0 >= LARGE as f64).collect();
+    let slope = match large[..] {
+        [] => None,
+        [only] => Some(only.0 / only.1),
+        [small, .., big] => Some((big.0 - small.0) / (big.1 - small.1)),
+    };
+    let writeback = profile.device.writeback.value.get();
+    let rate = match slope {
+        Some(slope) if slope > 0.0 && slope.is_finite() => slope.clamp(writeback / 2.0, writeback * 4.0),
+        _ => writeback,
+    };
+    // No flusher is faster than the device, as long as the windows do not say that it usually was.
+    let slowest = profile.device.writeback.p10.map_or(writeback, Rate::get);
+    profile.device.writeback.value = Rate::per_second(writeback.min(rate.max(slowest)));
+    let spread = profile.device.writeback;
+    let scaled = |bound: Option<Rate>| bound.map(|bound| bound * (rate / writeback));
+    profile.device.write = Measured {
+        value: Rate::per_second(rate),
+        p10: scaled(spread.p10),
+        p90: scaled(spread.p90),
+        samples: points.len() as u32,
+    };
+    profile.device.read = Measured::assumed(Rate::per_second(rate));
+}
+
+/// `calls.write`, `calls.stream` and `cold`: small writes that nothing holds back.
+fn small_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
+    let (mut warm, mut cold, mut buffered, mut size) = (Vec::new(), Vec::new(), Vec::new(), 0.0);
+    let buffer = profile.kernel.stream_buffer.as_f64();
+    for run in runs.iter().filter(|run| cached_run(run) && !run.args.rewrite) {
+        let shown: Vec<Shown> = writes(run).into_iter().filter(|w| w.bytes <= SMALL as f64).collect();
+        let mut costs: Vec<f64> = Vec::new();
+        for write in &shown {
+            let crosses = !run.args.stream
+                || (write.before / buffer) as u64 != ((write.before + write.bytes) / buffer) as u64;
+            if crosses { costs.push(write.seconds) } else { buffered.push(write.seconds) }
+        }
+        let Some(first) = shown.first() else { continue };
+        size = if run.args.stream { buffer } else { first.bytes };
+        let floor = quantile(&mut costs, 0.05);
+        for cost in costs {
+            if cost <= floor * MODES { warm.push(cost) } else { cold.push(cost) }
+        }
+    }
+    if !buffered.is_empty() {
+        let typical = trimmed_mean(&mut buffered, 0.02);
+        let call = (typical / 2.0).min(profile.calls.stream.value.as_seconds());
+        profile.calls.stream =
+            Measured { value: Nanos::seconds(call), samples: buffered.len() as u32, ..profile.calls.stream };
+        let bytes = runs.iter().filter(|run| run.args.stream).map(|run| run.args.chunk).min().unwrap_or(0);
+        if bytes > 0 {
+            profile.memory.stream = Measured {
+                value: Rate::per_second(bytes as f64 / (typical - call).max(1e-10)),
+                p10: Some(Rate::per_second(bytes as f64 / (quantile(&mut buffered, 0.9) - call).max(1e-10))),
+                p90: Some(Rate::per_second(bytes as f64 / (quantile(&mut buffered, 0.1) - call).max(1e-10))),
+                samples: buffered.len() as u32,
+            };
+        }
+    }
+    if warm.is_empty() {
+        return;
+    }
+    let page = profile.kernel.page.as_f64();
+    let memory = &profile.memory;
+    let pages = (size / page).ceil().max(1.0);
+    let copy = size / memory.cached.value.get() / 4.0
+        + pages * page * (1.0 / memory.fresh.value.get() - 1.0 / memory.cached.value.get());
+    let call = |cost: f64| Nanos::seconds((cost - copy).max(100e-9));
+    profile.calls.write = Measured {
+        value: call(trimmed_mean(&mut warm, 0.02)),
+        p10: Some(call(quantile(&mut warm, 0.1))),
+        p90: Some(call(quantile(&mut warm, 0.9))),
+        samples: warm.len() as u32,
+    };
+    if cold.len() * 20 > warm.len() {
+        let per_page = trimmed_mean(&mut cold, 0.02) / pages;
+        profile.memory.cold = Some(Measured {
+            value: Rate::per_second(page / per_page),
+            p10: Some(Rate::per_second(page * pages / quantile(&mut cold, 0.9))),
+            p90: Some(Rate::per_second(page * pages / quantile(&mut cold, 0.1))),
+            samples: cold.len() as u32,
+        });
+    }
+}
+
+/// `sync_call` and `fsync`: what synchronous calls cost beyond the transfer, the middle one of the runs'
+/// means (a total is a sum, so the mean is what counts; one disturbed run must not).
+fn sync_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
+    let (write, fresh) = (profile.device.write.value.get(), profile.memory.fresh.value.get());
+    let call = profile.calls.write.value.as_seconds();
+    let (mut means, mut all) = (Vec::new(), Vec::new());
+    for run in runs.iter().filter(|run| run.args.sync) {
+        let beyond = |w: &Shown| {
+            let copy = if run.args.direct { 0.0 } else { w.bytes / fresh };
+            w.seconds - call - w.bytes / write - copy
+        };
+        let mut costs: Vec<f64> = writes(run).iter().map(beyond).collect();
+        if !costs.is_empty() {
+            means.push(trimmed_mean(&mut costs, 0.01));
+            all.extend(costs);
+        }
+    }
+    if !means.is_empty() {
+        let samples = all.len() as u32;
+        profile.device.sync_call = Measured {
+            value: Nanos::seconds(quantile(&mut means, 0.5)),
+            p10: Some(Nanos::seconds(quantile(&mut all, 0.1))),
+            p90: Some(Nanos::seconds(quantile(&mut all, 0.9))),
+            samples,
+        };
+    }
+    let mut beyond = Vec::new();
+    for run in runs.iter().filter(|run| run.args.fsync) {
+        let mut pending = 0.0;
+        for event in &run.events {
+            match event.op {
+                Op::Fsync | Op::Fdatasync => {
+                    beyond.push(event.duration as f64 * 1e-9 - call - pending / write);
+                    pending = 0.0;
+                }
+                _ if is_write(event) => pending += event.returned as f64,
+                _ => {}
+            }
+        }
+    }
+    if !beyond.is_empty() {
+        profile.device.fsync = Measured {
+            value: Nanos::seconds(trimmed_mean(&mut beyond, 0.02)),
+            p10: Some(Nanos::seconds(quantile(&mut beyond, 0.1))),
+            p90: Some(Nanos::seconds(quantile(&mut beyond, 0.9))),
+            samples: beyond.len() as u32,
+        };
+    }
+}
+
+fn rate(values: &[f64], at: f64) -> Measured<Rate> {
+    let mut sorted = values.to_vec();
+    Measured {
+        value: Rate::per_second(quantile(&mut sorted, at)),
+        p10: Some(Rate::per_second(quantile(&mut sorted, 0.1))),
+        p90: Some(Rate::per_second(quantile(&mut sorted, 0.9))),
+        samples: values.len() as u32,
+    }
+}
+
+/// The value that this part of the values stays within; 0 of nothing.
+fn quantile(values: &mut [f64], part: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    if values.is_empty() {
+        return 0.0;
+    }
+    let place = part * (values.len() - 1) as f64;
+    let (low, high) = (values[place.floor() as usize], values[place.ceil() as usize]);
+    low + (high - low) * place.fract()
+}
+
+/// The mean without this part of the largest values.
+fn trimmed_mean(values: &mut [f64], part: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let kept =
+        ((values.len() as f64 * (1.0 - part)).ceil() as usize).clamp(1.min(values.len()), values.len());
+    values[..kept].iter().sum::<f64>() / kept.max(1) as f64
+}

@@ -1,0 +1,278 @@
+//! The page cache as far as writing is concerned: for each file which pages are dirty and which are
+//! cached and clean.
+//!
+//! The law: a page is dirty or clean or not remembered, never two of these. Dirty pages are always
+//! remembered; clean ones up to [`CLEAN_RUNS`] runs over all files, those of the file longest untouched
+//! are forgotten first. Memory is therefore bounded by what is dirty or was recently written.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::extents::PageSet;
+
+/// Runs of clean pages that are remembered over all files.
+pub const CLEAN_RUNS: usize = 1 << 18;
+/// Files without dirty pages that are remembered.
+pub const CLEAN_FILES: usize = 1 << 14;
+
+/// A multiplicative hash: fast, and the same in every process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// A map that is never iterated where order would matter.
+pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mixer>>;
+
+/// A file's place in the cache.
+#[derive(Clone, Debug, Default)]
+pub struct File {
+    /// Index of its device.
+    pub device: usize,
+    /// Dirty pages.
+    pub dirty: PageSet,
+    /// Cached pages that are clean.
+    pub clean: PageSet,
+    /// Length in bytes as far as known.
+    pub size: u64,
+    /// When its oldest dirty data was dirtied, in seconds (`dirtied_when`).
+    pub dirtied_when: f64,
+    /// Counts how often it left the flusher's lists; entries of an older generation are void.
+    pub generation: u32,
+    /// It is on one of the flusher's lists.
+    pub listed: bool,
+    /// Where the flusher goes on (`writeback_index`), in pages.
+    pub cursor: u64,
+    /// The device's count of submitted pages when this file's last page was submitted.
+    pub submitted: u64,
+    /// Open descriptors as far as seen.
+    pub opens: u32,
+    /// No link is left.
+    pub unlinked: bool,
+    /// When it was last touched, as a count of touches.
+    touched: u64,
+}
+
+/// What a write finds in the cache, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Pages that were not dirty and are now.
+    pub dirtied: u64,
+    /// Of those, pages that had to be allocated.
+    pub fresh: u64,
+}
+
+/// All files.
+#[derive(Clone, Debug, Default)]
+pub struct Cache {
+    index: Map<(u64, u64), u32>,
+    files: Vec<File>,
+    keys: Vec<(u64, u64)>,
+    free: Vec<u32>,
+    touches: u64,
+    clean_runs: usize,
+    last: Option<((u64, u64), u32)>,
+}
+
+impl Cache {
+    /// The file with this identity; `device` is told for files met for the first time.
+    pub fn open(&mut self, key: (u64, u64), device: usize) -> u32 {
+        self.touches += 1;
+        let at = match self.last {
+            Some((last, at)) if last == key => at,
+            _ => match self.index.get(&key) {
+                Some(&at) => at,
+                None => self.add(key, device),
+            },
+        };
+        self.last = Some((key, at));
+        self.files[at as usize].touched = self.touches;
+        at
+    }
+
+    fn add(&mut self, key: (u64, u64), device: usize) -> u32 {
+        if self.index.len() >= 2 * CLEAN_FILES {
+            self.sweep();
+        }
+        let at = match self.free.pop() {
+            Some(at) => at,
+            None => {
+                self.files.push(File::default());
+                self.keys.push(key);
+                (self.files.len() - 1) as u32
+            }
+        };
+        let generation = self.files[at as usize].generation.wrapping_add(1);
+        self.files[at as usize] = File { device, generation, ..File::default() };
+        self.keys[at as usize] = key;
+        self.index.insert(key, at);
+        at
+    }
+
+    /// Forgets files that are clean, closed and long untouched.
+    fn sweep(&mut self) {
+        let old = self.touches.saturating_sub(CLEAN_FILES as u64);
+        for at in 0..self.files.len() as u32 {
+            let file = &mut self.files[at as usize];
+            let key = self.keys[at as usize];
+            if file.dirty.pages() == 0
+                && file.opens == 0
+                && file.touched < old
+                && self.index.get(&key) == Some(&at)
+            {
+                self.clean_runs -= file.clean.runs();
+                file.clean.clear();
+                file.listed = false;
+                self.index.remove(&key);
+                self.free.push(at);
+            }
+        }
+        self.last = None;
+    }
+
+    /// The file at this index.
+    pub fn file(&self, at: u32) -> &File {
+        &self.files[at as usize]
+    }
+
+    /// The same, to change.
+    pub fn file_mut(&mut self, at: u32) -> &mut File {
+        &mut self.files[at as usize]
+    }
+
+    /// Makes the pages from `start` up to `end` dirty.
+    pub fn dirty(&mut self, at: u32, start: u64, end: u64) -> Found {
+        let file = &mut self.files[at as usize];
+        let dirtied = file.dirty.insert(start, end);
+        let mut cached = 0;
+        if dirtied > 0 && file.clean.pages() > 0 {
+            let before = file.clean.runs();
+            cached = file.clean.remove(start, end);
+            self.clean_runs = self.clean_runs + file.clean.runs() - before;
+        }
+        Found { dirtied, fresh: dirtied - cached }
+    }
+
+    /// Cleans up to `most` dirty pages of a file from its cursor on and returns how many.
+    pub fn clean(&mut self, at: u32, most: u64) -> u64 {
+        let file = &mut self.files[at as usize];
+        let (dirty, clean) = (&mut file.dirty, &mut file.clean);
+        let (had, runs) = (dirty.pages(), clean.runs());
+        file.cursor = dirty.take_from(file.cursor, most, |start, end| {
+            clean.insert(start, end);
+        });
+        let cleaned = had - dirty.pages();
+        self.clean_runs = self.clean_runs + clean.runs() - runs;
+        self.forget();
+        cleaned
+    }
+
+    /// Remembers that these pages are cached: they were read.
+    pub fn read(&mut self, at: u32, start: u64, end: u64) {
+        let file = &mut self.files[at as usize];
+        let runs = file.clean.runs();
+        let mut from = start;
+        // Leaves out what is dirty; a read touches few runs, and what it misses costs accuracy, not truth.
+        if file.dirty.count(start, end) == 0 {
+            file.clean.insert(from, end);
+        } else {
+            while from < end {
+                let to = (from + 256).min(end);
+                if file.dirty.count(from, to) == 0 {
+                    file.clean.insert(from, to);
+                }
+                from = to;
+            }
+        }
+        self.clean_runs = self.clean_runs + file.clean.runs() - runs;
+        self.forget();
+    }
+
+    /// Drops pages from `start` up to `end`; returns how many of them were dirty.
+    pub fn drop_range(&mut self, at: u32, start: u64, end: u64) -> u64 {
+        let file = &mut self.files[at as usize];
+        let runs = file.clean.runs();
+        file.clean.remove(start, end);
+        self.clean_runs = self.clean_runs + file.clean.runs() - runs;
+        file.dirty.remove(start, end)
+    }
+
+    /// True if the page is in the cache as far as remembered.
+    pub fn holds(&self, at: u32, page: u64) -> bool {
+        let file = &self.files[at as usize];
+        file.dirty.count(page, page + 1) + file.clean.count(page, page + 1) > 0
+    }
+
+    /// Keeps the number of clean runs within bounds.
+    fn forget(&mut self) {
+        while self.clean_runs > CLEAN_RUNS {
+            let oldest = (self.files.iter().enumerate())
+                .filter(|(_, file)| file.clean.runs() > 0)
+                .min_by_key(|(_, file)| file.touched)
+                .map(|(at, _)| at);
+            let Some(at) = oldest else { break };
+            let file = &mut self.files[at];
+            self.clean_runs -= file.clean.runs();
+            file.clean.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_cached_and_dirty_pages_are_told_apart() {
+        let mut cache = Cache::default();
+        let at = cache.open((1, 1), 0);
+        assert_eq!(cache.dirty(at, 0, 10), Found { dirtied: 10, fresh: 10 });
+        assert_eq!(cache.dirty(at, 5, 15), Found { dirtied: 5, fresh: 5 });
+        assert_eq!(cache.clean(at, 6), 6);
+        assert_eq!(cache.dirty(at, 0, 15), Found { dirtied: 6, fresh: 0 });
+        assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
+        assert!(cache.holds(at, 9) && !cache.holds(at, 10));
+    }
+
+    #[test]
+    fn clean_runs_are_bounded() {
+        let mut cache = Cache::default();
+        for ino in 0..4 {
+            let at = cache.open((1, ino), 0);
+            for page in 0..CLEAN_RUNS as u64 / 2 {
+                cache.dirty(at, 2 * page, 2 * page + 1);
+            }
+            cache.clean(at, u64::MAX);
+        }
+        let kept: usize = cache.files.iter().map(|f| f.clean.runs()).sum();
+        assert_eq!(kept, cache.clean_runs);
+        assert!(kept <= CLEAN_RUNS);
+    }
+
+    #[test]
+    fn clean_files_are_forgotten() {
+        let mut cache = Cache::default();
+        for ino in 0..5 * CLEAN_FILES as u64 {
+            cache.open((1, ino), 0);
+        }
+        assert!(cache.index.len() <= 2 * CLEAN_FILES);
+    }
+}

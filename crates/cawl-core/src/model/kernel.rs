@@ -1,0 +1,509 @@
+//! `kernel`: what the Linux kernel does with a write, as mm/page-writeback.c and fs/fs-writeback.c do it.
+//!
+//! The law: a write copies into the page cache ([`write`]), a few pages at a time; each time the task has
+//! dirtied its quota it asks whether it must pause ([`balance`], laws in [`throttle`](super::throttle)).
+//! Meanwhile the flusher cleans ([`writeback`](super::writeback)). Synchronous calls wait for the device
+//! ([`sync`]). Streams buffer in user space first ([`stdio`](super::stdio)).
+//!
+//! Calls of several tasks may overlap. The machine's clock stands at the latest predicted end; a call
+//! that starts earlier finds the level of its own time, kept in a short [`history`], adds to it, and is
+//! held back by what the others were allowed to dirty until then. So N writers share the device.
+
+mod balance;
+mod history;
+mod sync;
+mod write;
+
+use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
+
+use super::cache::Map;
+use super::share::Bounds;
+use super::stdio::Streams;
+use super::throttle::FIRST_CHECK;
+use super::writeback::{Device, Machine, Thresholds};
+use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction};
+use crate::call::{Class, classify};
+use crate::profile::{DeviceConstants, HostProfile};
+use crate::units::{Bytes, Nanos, Rate, Time};
+use history::History;
+
+/// A thread as the throttling sees it (`task_struct`). Pages and jiffies.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    /// Pages dirtied since the last check.
+    nr_dirtied: u64,
+    /// Pages between checks.
+    nr_dirtied_pause: u64,
+    /// When its last pause ended; None before the first check.
+    paused_when: Option<f64>,
+}
+
+/// Constants of the machine in the model's own units: pages and seconds.
+#[derive(Clone, Debug)]
+struct Constants {
+    page: u64,
+    folio: u64,
+    call: f64,
+    stream_call: f64,
+    stream_byte: f64,
+    copy_byte: f64,
+    hot_byte: f64,
+    hot_most: u64,
+    fresh_page: f64,
+    flush_slowdown: f64,
+}
+
+/// Where the time of a call goes, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    call: f64,
+    stream: f64,
+    copy: f64,
+    throttle: f64,
+    device: f64,
+}
+
+/// A call under way.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    /// The model's time in the call, in seconds.
+    at: f64,
+    file: u32,
+    device: usize,
+    task: usize,
+    spent: Spent,
+    /// The flusher was at work.
+    flushing: bool,
+}
+
+/// The kernel's model of a machine.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    machine: Machine,
+    constants: Constants,
+    profile: Box<HostProfile>,
+    streams: Streams,
+    tasks: Vec<Task>,
+    task_index: Map<(u32, u32), usize>,
+    last_task: Option<((u32, u32), usize)>,
+    history: History,
+    limits: DirtyLimits,
+    origin: Option<u64>,
+    /// Until when synchronous transfers occupy each device, in seconds.
+    occupied: Vec<f64>,
+    /// Device positions after the last synchronous access: file and byte.
+    heads: Vec<(u32, u64)>,
+    intervals: Spreads,
+}
+
+/// Factors from a part of the cost to its 10th and 90th percentile.
+#[derive(Clone, Copy, Debug)]
+struct Spreads {
+    call: (f64, f64),
+    stream: (f64, f64),
+    copy: (f64, f64),
+    throttle: (f64, f64),
+    device: (f64, f64),
+    known: bool,
+}
+
+/// Totals since the beginning, in bytes: dirtied = written + dirty + in flight + cancelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conservation {
+    /// Made dirty.
+    pub dirtied: Bytes,
+    /// Written back.
+    pub written: Bytes,
+    /// Still dirty, under writeback included.
+    pub dirty: Bytes,
+    /// Dropped before they were written.
+    pub cancelled: Bytes,
+}
+
+impl Kernel {
+    /// A machine with these constants, an empty cache and nothing dirty.
+    pub fn new(profile: &HostProfile) -> Kernel {
+        let kernel = &profile.kernel;
+        let memory = &profile.memory;
+        let page = kernel.page.0.max(1);
+        let copy_byte = 1.0 / memory.cached.value.get();
+        let hz = f64::from(kernel.hz.max(1));
+        let thresholds = |limits: DirtyLimits| Thresholds {
+            background: (limits.background.0 / page) as f64,
+            hard: (limits.hard.0 / page) as f64,
+            limit: (limits.hard.0 / page) as f64,
+        };
+        let mut machine = Machine::new(
+            thresholds(kernel.limits),
+            kernel.cgroup.map(thresholds),
+            kernel.wakeup.as_seconds(),
+            kernel.expire.as_seconds(),
+            hz,
+        );
+        machine.commit = profile.device.commit.as_seconds();
+        Kernel {
+            machine,
+            constants: Constants {
+                page,
+                folio: (kernel.folio.0 / page).max(1),
+                call: profile.calls.write.value.as_seconds(),
+                stream_call: profile.calls.stream.value.as_seconds(),
+                stream_byte: 1.0 / memory.stream.value.get(),
+                copy_byte,
+                hot_byte: copy_byte * write::HOT_COPY,
+                hot_most: memory.hot_size.0,
+                fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
+                flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
+            },
+            streams: Streams::new(kernel.stream_buffer.0),
+            tasks: Vec::new(),
+            task_index: Map::default(),
+            last_task: None,
+            history: History::default(),
+            limits: kernel.limits,
+            origin: None,
+            occupied: Vec::new(),
+            heads: Vec::new(),
+            intervals: Spreads::of(profile),
+            profile: Box::new(profile.clone()),
+        }
+    }
+
+    /// What became of all bytes that were ever made dirty.
+    pub fn conservation(&self) -> Conservation {
+        let page = self.constants.page;
+        let mut totals = Conservation::default();
+        for device in &self.machine.devices {
+            totals.dirtied += Bytes(device.dirtied * page);
+            totals.written += Bytes(device.written * page);
+            totals.dirty += Bytes(device.level() * page);
+            totals.cancelled += Bytes(device.cancelled * page);
+        }
+        totals
+    }
+
+    /// The base rate at which writers to a device are let through (`dirty_ratelimit`).
+    pub fn ratelimit(&self, dev: u64) -> Option<Rate> {
+        let device = self.machine.devices.iter().find(|d| d.id == dev)?;
+        Some(Rate::per_second(device.limit.base * self.constants.page as f64))
+    }
+
+    fn seconds(&mut self, moment: u64) -> f64 {
+        let origin = *self.origin.get_or_insert(moment);
+        moment.saturating_sub(origin) as f64 * 1e-9
+    }
+
+    fn constants_of(&self, dev: u64) -> &DeviceConstants {
+        self.profile.device_of(dev)
+    }
+
+    fn device(&mut self, dev: u64) -> usize {
+        if let Some(at) = self.machine.devices.iter().position(|d| d.id == dev) {
+            return at;
+        }
+        let of = self.constants_of(dev);
+        let page = self.constants.page as f64;
+        let bounds = Bounds { min: of.min_ratio, max: of.max_ratio, strict: of.strict_limit };
+        let rate = of.writeback.value.get() / page;
+        let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
+        let queue = (of.queue.0 as f64 / page) as u64;
+        let now = self.machine.now;
+        self.machine.devices.push(Device::new(dev, rate, base, queue, bounds, now));
+        self.occupied.push(0.0);
+        self.heads.push((u32::MAX, 0));
+        self.machine.devices.len() - 1
+    }
+
+    fn task(&mut self, event: &Event) -> usize {
+        let key = (event.pid, event.tid);
+        if let Some((last, at)) = self.last_task
+            && last == key
+        {
+            return at;
+        }
+        let tasks = &mut self.tasks;
+        let at = *self.task_index.entry(key).or_insert_with(|| {
+            tasks.push(Task { nr_dirtied: 0, nr_dirtied_pause: FIRST_CHECK, paused_when: None });
+            tasks.len() - 1
+        });
+        self.last_task = Some((key, at));
+        at
+    }
+
+    /// The call of this event, about to begin.
+    fn begin(&mut self, event: &Event) -> Call {
+        let at = self.seconds(event.start);
+        self.machine.advance(at);
+        if self.tasks.len() > 1 {
+            self.history.prune(at);
+        }
+        let device = self.device(event.dev);
+        let file = self.machine.cache.open((event.dev, event.ino), device);
+        let task = self.task(event);
+        Call { at, file, device, task, spent: Spent::default(), flushing: false }
+    }
+
+    fn end_of_file(&self, file: u32) -> u64 {
+        self.machine.cache.file(file).size
+    }
+
+    fn offset(&self, event: &Event, file: u32) -> u64 {
+        if event.offset == UNKNOWN_OFFSET { self.end_of_file(file) } else { event.offset }
+    }
+
+    /// Plain writes, direct, synchronous or into the cache.
+    fn write_call(&mut self, call: &mut Call, event: &Event) {
+        let offset = self.offset(event, call.file);
+        let bytes = event.returned.max(0) as u64;
+        call.spend_call(self.constants.call);
+        if bytes == 0 {
+            return;
+        }
+        if event.has(flag::DIRECT) {
+            self.direct_write(call, event, offset, bytes);
+        } else {
+            self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
+            if event.has(flag::SYNC | flag::DSYNC) {
+                self.write_through(call, offset, bytes);
+            }
+        }
+    }
+
+    /// Calls on streams.
+    fn stream_call(&mut self, call: &mut Call, event: &Event) {
+        let end = self.end_of_file(call.file);
+        let plan = self.streams.plan(event, end);
+        let buffered = plan.buffered as f64 * self.constants.stream_byte;
+        call.at += self.constants.stream_call + buffered;
+        call.spent.stream += self.constants.stream_call + buffered;
+        let mut offset = plan.offset;
+        for bytes in [plan.first, plan.second] {
+            if bytes == 0 {
+                continue;
+            }
+            call.spend_call(self.constants.call);
+            self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
+            if event.has(flag::SYNC | flag::DSYNC) {
+                self.write_through(call, offset, bytes);
+            }
+            offset += bytes;
+        }
+    }
+
+    /// Calls that have effects but no modelled cost.
+    fn effect(&mut self, event: &Event) {
+        if event.kind != FileKind::Regular && event.kind != FileKind::Unknown {
+            return;
+        }
+        let call = self.begin(event);
+        let file = call.file;
+        match event.op {
+            Op::Open | Op::StreamOpen => {
+                if event.errno == 0 {
+                    if event.has(flag::TRUNC) {
+                        self.truncate(file, 0);
+                    }
+                    let inode = self.machine.cache.file_mut(file);
+                    inode.size = inode.size.max(event.requested);
+                    inode.opens += 1;
+                }
+                if event.op == Op::StreamOpen {
+                    self.streams.open(event);
+                }
+            }
+            Op::Dup => self.machine.cache.file_mut(file).opens += 1,
+            Op::Close => self.closed(file),
+            Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
+            Op::Allocate if event.errno == 0 => self.allocate(file, event),
+            Op::Unlink | Op::Rename if event.errno == 0 && event.aux == 0 => {
+                let inode = self.machine.cache.file_mut(file);
+                inode.unlinked = event.ino != 0;
+                if inode.opens == 0 && inode.unlinked {
+                    self.truncate(file, 0);
+                }
+            }
+            Op::Read | Op::Pread | Op::StreamRead if event.returned > 0 && event.offset != UNKNOWN_OFFSET => {
+                let page = self.constants.page;
+                let end = event.offset.saturating_add(event.returned as u64).div_ceil(page);
+                self.machine.cache.read(file, event.offset / page, end);
+            }
+            Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite | Op::MmapWrite | Op::StreamExit => {
+                let bytes = crate::call::kernel_bytes(event);
+                if bytes > 0 && !event.has(flag::DIRECT) {
+                    let offset = self.offset(event, file);
+                    self.dirty_quietly(file, offset, bytes);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn closed(&mut self, file: u32) {
+        let inode = self.machine.cache.file_mut(file);
+        inode.opens = inode.opens.saturating_sub(1);
+        if inode.opens == 0 && inode.unlinked {
+            self.truncate(file, 0);
+        }
+    }
+
+    fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
+        let spent = &call.spent;
+        let nanos = |s: f64| Nanos::seconds(s);
+        let parts = CostParts {
+            call: nanos(spent.call),
+            stream: nanos(spent.stream),
+            copy: nanos(spent.copy),
+            throttle: nanos(spent.throttle),
+            device: nanos(spent.device),
+        };
+        self.machine.advance(call.at);
+        let dirty = Bytes(self.machine.level_now() * self.constants.page);
+        Prediction { cost: parts.total(), state, parts, dirty, interval: self.intervals.around(&parts) }
+    }
+}
+
+impl Call {
+    fn spend_call(&mut self, seconds: f64) {
+        self.at += seconds;
+        self.spent.call += seconds;
+    }
+
+    fn state(&self) -> CallState {
+        let spent = &self.spent;
+        if spent.device > 0.0 && spent.device >= spent.throttle {
+            CallState::Sync
+        } else if spent.throttle > 0.0 {
+            CallState::Throttle
+        } else if self.flushing {
+            CallState::Flush
+        } else if spent.stream > 0.0 && spent.call <= 0.0 {
+            CallState::Buffered
+        } else {
+            CallState::Free
+        }
+    }
+}
+
+impl Spreads {
+    /// Rates spread the cost inversely, times directly.
+    fn of(profile: &HostProfile) -> Spreads {
+        let times = |m: &crate::profile::Measured<Nanos>| match (m.p10, m.p90) {
+            (Some(lo), Some(hi)) if m.value.get() > 0.0 => Some((lo / m.value, hi / m.value)),
+            _ => None,
+        };
+        let rates = |m: &crate::profile::Measured<Rate>| match (m.p10, m.p90) {
+            (Some(lo), Some(hi)) => Some((m.value / hi, m.value / lo)),
+            _ => None,
+        };
+        let (calls, memory, device) = (&profile.calls, &profile.memory, &profile.device);
+        let found = [
+            times(&calls.write),
+            rates(&memory.stream),
+            rates(&memory.fresh),
+            rates(&device.writeback),
+            times(&device.sync_call).or_else(|| rates(&device.write)),
+        ];
+        let factor = |at: usize| {
+            let (lo, hi): (f64, f64) = found[at].unwrap_or((1.0, 1.0));
+            (lo.min(1.0), hi.max(1.0))
+        };
+        Spreads {
+            call: factor(0),
+            stream: factor(1),
+            copy: factor(2),
+            throttle: factor(3),
+            device: factor(4),
+            known: found.iter().any(Option::is_some),
+        }
+    }
+
+    fn around(&self, parts: &CostParts) -> Option<(Nanos, Nanos)> {
+        if !self.known {
+            return None;
+        }
+        let sum = |pick: fn((f64, f64)) -> f64| {
+            parts.call * pick(self.call)
+                + parts.stream * pick(self.stream)
+                + parts.copy * pick(self.copy)
+                + parts.throttle * pick(self.throttle)
+                + parts.device * pick(self.device)
+        };
+        Some((sum(|f| f.0), sum(|f| f.1)))
+    }
+}
+
+impl CostModel for Kernel {
+    fn name(&self) -> &'static str {
+        "kernel"
+    }
+
+    fn step(&mut self, event: &Event) -> Option<Prediction> {
+        if classify(event) != Class::Cost {
+            self.effect(event);
+            return None;
+        }
+        let mut call = self.begin(event);
+        match event.op {
+            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write_call(&mut call, event),
+            Op::StreamWrite | Op::StreamFlush | Op::StreamClose | Op::StreamSeek => {
+                self.stream_call(&mut call, event);
+                if event.op == Op::StreamClose {
+                    self.closed(call.file);
+                }
+            }
+            Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(&mut call),
+            Op::SyncRange => self.sync_range(&mut call, event),
+            Op::Sync => self.sync_all(&mut call, None),
+            Op::Syncfs => {
+                let device = call.device;
+                self.sync_all(&mut call, Some(device));
+            }
+            _ => {}
+        }
+        let state = call.state();
+        let waits =
+            matches!(event.op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync);
+        let state = if waits { CallState::Sync } else { state };
+        Some(self.predict(&call, state))
+    }
+
+    fn advance(&mut self, to: Time) {
+        let to = self.seconds(to.0);
+        self.machine.advance(to);
+    }
+
+    fn set_limits(&mut self, limits: DirtyLimits) {
+        self.limits = limits;
+        let page = self.constants.page;
+        self.machine.global.background = (limits.background.0 / page) as f64;
+        self.machine.global.hard = (limits.hard.0 / page) as f64;
+        let dirty = self.machine.level_now() as f64;
+        self.machine.global.limit = self.machine.global.limit.max(self.machine.global.hard).max(dirty);
+    }
+
+    fn state(&self) -> ModelState {
+        let machine = &self.machine;
+        let page = self.constants.page;
+        let dirty = Bytes(machine.level_now() * page);
+        let flushing = machine.devices.iter().any(|d| d.busy() || d.in_flight > 0);
+        let throttled = dirty > self.limits.freerun();
+        let rate = |pages: f64| Rate::per_second(pages * page as f64);
+        let busiest = machine.devices.iter().max_by(|a, b| a.level().cmp(&b.level()));
+        ModelState {
+            time: Time(self.origin.unwrap_or(0)) + Nanos::seconds(machine.now),
+            dirty,
+            phase: match (throttled, flushing) {
+                (true, _) => Phase::Throttle,
+                (false, true) => Phase::Flush,
+                (false, false) => Phase::Free,
+            },
+            limits: self.limits,
+            writeback: flushing.then(|| rate(machine.devices.iter().map(|d| d.rate).sum())),
+            throttled: busiest.filter(|_| throttled).map(|d| rate(d.limit.base)),
+        }
+    }
+
+    fn fork(&self) -> Box<dyn CostModel> {
+        Box::new(self.clone())
+    }
+}

@@ -1,0 +1,136 @@
+//! `balance_dirty_pages`: may this task go on, or must it sleep first?
+//!
+//! The law: at or below freerun of every domain that applies, go on. Above it the task owes
+//! `pages / task_ratelimit` of time since its last pause; what it spent elsewhere meanwhile counts
+//! (think-time compensation), too little to bother is carried over, and one sleep is `max_pause` at most.
+//! At the limit it sleeps until there is room. Sleeps are in jiffies and end on a tick.
+
+use super::super::throttle::{Domain, Line, max_pause, min_pause, poll_interval, position_ratio};
+use super::super::writeback::Machine;
+use super::{Call, Kernel};
+
+/// Sleeps at the limit after which the task is let through, lest a model without hope of room never end.
+const PATIENCE: u32 = 100_000;
+
+impl Kernel {
+    /// Checks the call's task, which has dirtied its quota.
+    pub(super) fn balance(&mut self, call: &mut Call) {
+        let hz = self.machine.hz;
+        for _ in 0..PATIENCE {
+            let jiffy = (call.at * hz).floor();
+            let (level, device_level) = self.levels(call);
+            let domains = self.domains(level);
+            if self.machine.over_background(call.device, 0) {
+                self.machine.start_background(call.device);
+            }
+            let strict = self.machine.devices[call.device].bounds.strict;
+            let calm = domains.iter().flatten().all(|domain| {
+                if strict {
+                    let line = self.machine.line(call.device, domain, device_level);
+                    line.dirty <= ((line.thresh + line.background) / 2.0).floor()
+                } else {
+                    domain.dirty <= domain.freerun()
+                }
+            });
+            if calm {
+                self.run_free(call, &domains, jiffy);
+                return;
+            }
+            if !self.machine.devices[call.device].busy() {
+                self.machine.start_background(call.device);
+            }
+            let (domain, line, ratio) = self.tightest(call, &domains, device_level);
+            self.machine.devices[call.device].exceeded =
+                line.dirty > line.thresh && (domain.dirty > domain.thresh || strict);
+            self.machine.update_rates(call.device, &domain, &line, ratio, call.at);
+            if self.pause(call, &line, ratio, jiffy) {
+                return;
+            }
+        }
+    }
+
+    /// Dirty pages of the machine and of the call's device, at the time of the call.
+    fn levels(&mut self, call: &Call) -> (f64, f64) {
+        let level = self.machine.level() as f64;
+        let of_device = self.machine.devices[call.device].level() as f64;
+        let then = if self.tasks.len() > 1 { self.history.level(call.at) } else { None };
+        match then {
+            Some(then) => (then.max(0.0), (of_device + then - level).max(0.0)),
+            None => (level, of_device),
+        }
+    }
+
+    fn domains(&self, level: f64) -> [Option<Domain>; 2] {
+        [
+            Some(Machine::domain(&self.machine.global, level)),
+            self.machine.group.as_ref().map(|group| Machine::domain(group, level)),
+        ]
+    }
+
+    /// The domain with the lower position ratio counts.
+    fn tightest(&self, call: &Call, domains: &[Option<Domain>; 2], device_level: f64) -> (Domain, Line, f64) {
+        let judged = |domain: &Domain| {
+            let line = self.machine.line(call.device, domain, device_level);
+            (*domain, line, position_ratio(domain, &line))
+        };
+        let global = judged(&domains[0].unwrap_or(Machine::domain(&self.machine.global, device_level)));
+        match domains[1].as_ref().map(judged) {
+            Some(group) if group.2 < global.2 => group,
+            _ => global,
+        }
+    }
+
+    fn run_free(&mut self, call: &Call, domains: &[Option<Domain>; 2], jiffy: f64) {
+        let quota = domains.iter().flatten().map(|domain| poll_interval(domain.dirty, domain.thresh)).min();
+        let task = &mut self.tasks[call.task];
+        task.paused_when = Some(jiffy);
+        task.nr_dirtied = 0;
+        task.nr_dirtied_pause = quota.unwrap_or(1);
+    }
+
+    /// Sleeps or not, by what the task owes. True if it may go on.
+    fn pause(&mut self, call: &mut Call, line: &Line, ratio: f64, jiffy: f64) -> bool {
+        let hz = self.machine.hz;
+        let base = self.machine.devices[call.device].limit.base;
+        let rate = (base * ratio).floor();
+        let longest = max_pause(line.dirty, line.bandwidth, hz);
+        let pacing = min_pause(line.bandwidth, longest, rate, base, hz);
+        let task = &mut self.tasks[call.task];
+        let mut now = jiffy;
+        let mut pause = longest;
+        if rate > 0.0 {
+            let period = (hz * task.nr_dirtied as f64 / rate).floor();
+            pause = period - task.paused_when.map_or(0.0, |when| now - when);
+            if pause < pacing.min_pause {
+                if pause < -hz {
+                    task.paused_when = Some(now);
+                    task.nr_dirtied = 0;
+                } else if period > 0.0 {
+                    task.paused_when = Some(task.paused_when.unwrap_or(0.0) + period);
+                    task.nr_dirtied = 0;
+                } else if task.nr_dirtied_pause <= task.nr_dirtied {
+                    task.nr_dirtied_pause += task.nr_dirtied;
+                }
+                return true;
+            }
+            if pause > longest {
+                now += (pause - longest).min(longest);
+                pause = longest;
+            }
+        }
+        task.paused_when = Some(now + pause);
+        task.nr_dirtied = 0;
+        task.nr_dirtied_pause = pacing.pages.max(1);
+        // A timer never fires early: the sleep ends on the tick after.
+        let wake = (jiffy + pause + 1.0) / hz;
+        let slept = (wake - call.at).max(0.0);
+        call.at += slept;
+        call.spent.throttle += slept;
+        self.machine.advance(call.at);
+        if self.tasks.len() > 1 {
+            let level = self.machine.level_now() as f64;
+            self.history.note(self.machine.now, level);
+        }
+        rate > 0.0
+    }
+}

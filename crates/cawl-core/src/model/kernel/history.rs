@@ -1,0 +1,69 @@
+//! The dirty level of the recent past, for calls that start before another call's predicted end.
+//!
+//! The law: levels are noted in order of time and interpolated between; what is dirtied at a past moment
+//! raises all later levels. Nothing older than the latest start is kept, since starts arrive in order.
+
+use std::collections::VecDeque;
+
+/// Most points kept; beyond that the oldest are forgotten.
+const POINTS: usize = 4096;
+
+/// Levels in pages over time in seconds.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    points: VecDeque<(f64, f64)>,
+}
+
+impl History {
+    /// Notes the level at `at`, if that is later than all noted so far.
+    pub fn note(&mut self, at: f64, level: f64) {
+        if self.points.back().is_none_or(|last| last.0 < at) {
+            if self.points.len() == POINTS {
+                self.points.pop_front();
+            }
+            self.points.push_back((at, level));
+        }
+    }
+
+    /// `pages` were dirtied at `at`: later levels are higher by that.
+    pub fn raise(&mut self, at: f64, pages: f64) {
+        for point in self.points.iter_mut().rev().take_while(|point| point.0 > at) {
+            point.1 += pages;
+        }
+    }
+
+    /// The level at a past moment; None if it is not in the past.
+    pub fn level(&self, at: f64) -> Option<f64> {
+        let after = self.points.partition_point(|point| point.0 <= at);
+        let later = self.points.get(after)?;
+        let Some(earlier) = after.checked_sub(1).and_then(|before| self.points.get(before)) else {
+            return Some(later.1);
+        };
+        let part = (at - earlier.0) / (later.0 - earlier.0).max(1e-12);
+        Some(earlier.1 + (later.1 - earlier.1) * part)
+    }
+
+    /// Forgets what lies before the last point at or before `at`.
+    pub fn prune(&mut self, at: f64) {
+        let keep = self.points.partition_point(|point| point.0 <= at).saturating_sub(1);
+        self.points.drain(..keep);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpolates_and_raises() {
+        let mut history = History::default();
+        history.note(1.0, 100.0);
+        history.note(2.0, 200.0);
+        assert_eq!(history.level(1.5), Some(150.0));
+        history.raise(1.5, 50.0);
+        assert_eq!(history.level(1.5), Some(175.0));
+        assert_eq!(history.level(2.0), None);
+        history.prune(2.5);
+        assert_eq!(history.points.len(), 1);
+    }
+}

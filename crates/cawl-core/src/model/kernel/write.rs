@@ -1,0 +1,147 @@
+//! Writing into the page cache (`generic_perform_write`, `iomap_write_iter`).
+//!
+//! The law: a write goes folio by folio. Each byte is copied, each page that was not cached is allocated,
+//! both more slowly while the flusher works; after each folio the task's quota is checked
+//! (`balance_dirty_pages_ratelimited`). A page written in part that exists on the device but not in the
+//! cache is read first.
+
+use super::super::cache::Found;
+use super::{Call, Kernel, Op};
+use cawl_wire::Event;
+
+/// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory.
+pub(super) const HOT_COPY: f64 = 0.25;
+/// Pages between checks while the device's limit is exceeded: 32 KiB.
+const EXCEEDED_CHECK: u64 = 8;
+
+impl Kernel {
+    /// Writes `bytes` at `offset` of the call's file into the cache, pauses included; `hot` if they come
+    /// from the processor's cache.
+    pub(super) fn buffered_write(&mut self, call: &mut Call, offset: u64, bytes: u64, hot: bool) {
+        let page = self.constants.page;
+        let last = offset.saturating_add(bytes);
+        let (first, end) = (offset / page, last.div_ceil(page));
+        self.read_edges(call, offset, last);
+        let inode = self.machine.cache.file_mut(call.file);
+        inode.size = inode.size.max(last);
+        let per_byte = if hot { self.constants.hot_byte } else { self.constants.copy_byte };
+        let per_page = per_byte * bytes as f64 / (end - first).max(1) as f64;
+        let folio = (1u64 << (end - first).max(1).ilog2()).min(self.constants.folio);
+        let mut at = first;
+        while at < end {
+            let task = &self.tasks[call.task];
+            let exceeded = self.machine.devices[call.device].exceeded;
+            let quota =
+                if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause };
+            let until = quota.saturating_sub(task.nr_dirtied).max(1).div_ceil(folio) * folio;
+            let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
+            let found = self.machine.cache.dirty(call.file, at, at + until);
+            self.machine.mark_dirty(call.file, found.dirtied, call.at);
+            self.spend_copy(call, until, found, per_page);
+            at += until;
+            let task = &mut self.tasks[call.task];
+            task.nr_dirtied += found.dirtied;
+            if task.nr_dirtied >= quota {
+                self.balance(call);
+            }
+        }
+    }
+
+    /// Nothing can hold this write back or start the flusher: it may be taken in one piece.
+    fn quiet(&self, call: &Call, pages: u64) -> bool {
+        let machine = &self.machine;
+        let limits = &machine.global;
+        let level: u64 = machine.devices.iter().map(|d| d.level()).sum();
+        let calm = (level + pages) as f64 <= limits.background
+            && machine.group.is_none_or(|group| (level + pages) as f64 <= group.background);
+        calm && !machine.devices[call.device].busy() && !machine.devices[call.device].bounds.strict
+    }
+
+    fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, per_page: f64) {
+        let device = &self.machine.devices[call.device];
+        let mut cost = pages as f64 * per_page + found.fresh as f64 * self.constants.fresh_page;
+        if device.busy() {
+            cost *= self.constants.flush_slowdown;
+            call.flushing = true;
+        }
+        let from = call.at;
+        call.at += cost;
+        call.spent.copy += cost;
+        if self.tasks.len() > 1 {
+            self.history.raise(from, found.dirtied as f64);
+        }
+        self.machine.advance(call.at);
+        if self.tasks.len() > 1 {
+            let level = self.machine.level_now() as f64;
+            self.history.note(self.machine.now, level);
+        }
+    }
+
+    /// Pages at the edges that are written in part and not cached are read first.
+    fn read_edges(&mut self, call: &mut Call, offset: u64, last: u64) {
+        let page = self.constants.page;
+        let size = self.machine.cache.file(call.file).size;
+        let mut edges = [None; 2];
+        if !offset.is_multiple_of(page) && offset / page * page < size {
+            edges[0] = Some(offset / page);
+        }
+        if !last.is_multiple_of(page) && last < size && edges[0] != Some(last / page) {
+            edges[1] = Some(last / page);
+        }
+        for edge in edges.into_iter().flatten() {
+            if !self.machine.cache.holds(call.file, edge) {
+                let of = self.constants_of(self.machine.devices[call.device].id);
+                let cost = of.seek.value.as_seconds() + page as f64 / of.read.value.get();
+                call.at += cost;
+                call.spent.device += cost;
+                self.machine.advance(call.at);
+            }
+        }
+    }
+
+    /// Dirties pages without asking what it costs: for calls that have no law.
+    pub(super) fn dirty_quietly(&mut self, file: u32, offset: u64, bytes: u64) {
+        let page = self.constants.page;
+        let last = offset.saturating_add(bytes);
+        let found = self.machine.cache.dirty(file, offset / page, last.div_ceil(page));
+        let now = self.machine.now;
+        self.machine.mark_dirty(file, found.dirtied, now);
+        let inode = self.machine.cache.file_mut(file);
+        inode.size = inode.size.max(last);
+        let device = inode.device;
+        if self.machine.over_background(device, 0) {
+            self.machine.start_background(device);
+        }
+    }
+
+    /// The file is `size` bytes long now: pages beyond are dropped, dirty or not (`truncate_pagecache`).
+    pub(super) fn truncate(&mut self, file: u32, size: u64) {
+        let page = self.constants.page;
+        let gone = self.machine.cache.drop_range(file, size.div_ceil(page), u64::MAX);
+        self.machine.cancel(file, gone);
+        self.machine.cache.file_mut(file).size = size;
+    }
+
+    /// fallocate: space without data; punching holes and collapsing drop pages.
+    pub(super) fn allocate(&mut self, file: u32, event: &Event) {
+        const KEEP_SIZE: u32 = 0x01;
+        const PUNCH_HOLE: u32 = 0x02;
+        const COLLAPSE_OR_INSERT: u32 = 0x08 | 0x20;
+        const ZERO_RANGE: u32 = 0x10;
+        debug_assert_eq!(event.op, Op::Allocate);
+        let page = self.constants.page;
+        let end = event.offset.saturating_add(event.requested);
+        let dropped = if event.aux & (PUNCH_HOLE | ZERO_RANGE) != 0 {
+            self.machine.cache.drop_range(file, event.offset.div_ceil(page), end / page)
+        } else if event.aux & COLLAPSE_OR_INSERT != 0 {
+            self.machine.cache.drop_range(file, event.offset / page, u64::MAX)
+        } else {
+            0
+        };
+        self.machine.cancel(file, dropped);
+        if event.aux & KEEP_SIZE == 0 {
+            let inode = self.machine.cache.file_mut(file);
+            inode.size = inode.size.max(end);
+        }
+    }
+}

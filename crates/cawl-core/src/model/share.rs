@@ -1,0 +1,79 @@
+//! Each device's share of the dirty threshold: its part of what was recently written back.
+//!
+//! The law: completions count fully in the current period of three seconds and half as much with every
+//! period that passed since (lib/flex_proportions.c, `wb_domain_writeout_add`); a device's share is its
+//! completions over all, kept between its minimum and maximum ratio (`__wb_calc_thresh`).
+
+/// Length of a period, in seconds (`VM_COMPLETIONS_PERIOD_LEN`).
+const PERIOD: f64 = 3.0;
+
+/// A count of completions that fades.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Completions {
+    count: f64,
+    period: u64,
+}
+
+impl Completions {
+    /// Adds `pages` written back by `now` (seconds).
+    pub fn add(&mut self, pages: f64, now: f64) {
+        *self = Completions { count: self.at(now) + pages, period: period(now).max(self.period) };
+    }
+
+    /// The faded count at `now` (seconds).
+    pub fn at(&self, now: f64) -> f64 {
+        let missed = period(now).saturating_sub(self.period);
+        if missed < 64 { self.count / (missed as f64).exp2() } else { 0.0 }
+    }
+}
+
+fn period(now: f64) -> u64 {
+    (now / PERIOD) as u64
+}
+
+/// A device's bounds on its share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// `bdi.min_ratio`, as a fraction.
+    pub min: f64,
+    /// `bdi.max_ratio`, as a fraction.
+    pub max: f64,
+    /// BDI_CAP_STRICTLIMIT.
+    pub strict: bool,
+}
+
+/// `__wb_calc_thresh`: the part of `thresh` pages that belongs to a device with this `fraction` of the
+/// completions; `reserved` is the sum of all devices' minimum ratios and `dirty` the domain's level.
+/// A device that has been idle is still granted an eighth of the room that is left.
+pub fn threshold(thresh: f64, dirty: f64, fraction: f64, bounds: Bounds, reserved: f64) -> f64 {
+    let share = thresh * (1.0 - reserved.clamp(0.0, 1.0)) * fraction;
+    let grant = (thresh - dirty).max(0.0) / if bounds.strict { 100.0 } else { 8.0 };
+    (share.max(grant) + thresh * bounds.min).min(thresh * bounds.max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FREE: Bounds = Bounds { min: 0.0, max: 1.0, strict: false };
+
+    #[test]
+    fn completions_halve_every_period() {
+        let mut done = Completions::default();
+        done.add(100.0, 1.0);
+        done.add(100.0, 2.0);
+        assert_eq!(done.at(2.9), 200.0);
+        assert_eq!(done.at(3.1), 100.0);
+        assert_eq!(done.at(6.1), 50.0);
+        assert_eq!(done.at(1e6), 0.0);
+    }
+
+    #[test]
+    fn shares_follow_fractions_and_bounds() {
+        assert_eq!(threshold(1000.0, 1000.0, 0.25, FREE, 0.0), 250.0);
+        assert_eq!(threshold(1000.0, 200.0, 0.0, FREE, 0.0), 100.0);
+        assert_eq!(threshold(1000.0, 1000.0, 0.9, Bounds { max: 0.4, ..FREE }, 0.0), 400.0);
+        assert_eq!(threshold(1000.0, 1000.0, 0.0, Bounds { min: 0.1, ..FREE }, 0.1), 100.0);
+        assert_eq!(threshold(1000.0, 0.0, 0.0, Bounds { strict: true, ..FREE }, 0.0), 10.0);
+    }
+}

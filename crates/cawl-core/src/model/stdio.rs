@@ -1,0 +1,177 @@
+//! What glibc's streams do with what is written to them.
+//!
+//! The law (`_IO_new_file_xsputn`): what fits the free part of the buffer is copied there. Otherwise the
+//! free part is filled and the buffer written out; then as many whole buffers as remain are written
+//! straight from the caller's memory; the rest is copied into the buffer. A line-buffered stream to a
+//! file is taken to end every call with a newline, an unbuffered one writes every call.
+
+use cawl_wire::{Event, Op, flag};
+
+use super::cache::Map;
+
+/// Which stream: process, descriptor, and the file where no descriptor is known.
+type Key = (u32, i32, u64);
+
+/// A stream's buffer. Sizes in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    pending: u64,
+    buffer: u64,
+    allocated: bool,
+}
+
+/// What a stream call hands to the kernel, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Copied into the buffer.
+    pub buffered: u64,
+    /// File offset of the first byte handed over.
+    pub offset: u64,
+    /// Length of the first system call: the filled buffer. 0 for none.
+    pub first: u64,
+    /// Length of the second one: whole buffers from the caller's memory. 0 for none.
+    pub second: u64,
+}
+
+/// All streams seen.
+#[derive(Clone, Debug, Default)]
+pub struct Streams {
+    streams: Map<Key, Stream>,
+    default: u64,
+}
+
+impl Streams {
+    /// Streams whose buffers have `default` bytes unless an event says otherwise.
+    pub fn new(default: u64) -> Streams {
+        Streams { streams: Map::default(), default: default.max(1) }
+    }
+
+    /// What this call on a stream hands to the kernel; `end` is where the file ends as far as known, for
+    /// events that do not tell where they write.
+    pub fn plan(&mut self, event: &Event, end: u64) -> Plan {
+        let key = (event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 });
+        let stream = self.streams.entry(key).or_default();
+        if event.buffer > 0 {
+            stream.buffer = u64::from(event.buffer);
+        } else if stream.buffer == 0 {
+            stream.buffer = self.default;
+        }
+        if event.has(flag::STREAM_KNOWN) {
+            stream.pending = u64::from(event.pending_before);
+            stream.allocated |= stream.pending > 0;
+        }
+        let position =
+            if event.offset == cawl_wire::UNKNOWN_OFFSET { end + stream.pending } else { event.offset };
+        let offset = position.saturating_sub(stream.pending);
+        let mut plan = match event.op {
+            Op::StreamWrite => stream.write(event),
+            _ => Plan { first: std::mem::take(&mut stream.pending), ..Plan::default() },
+        };
+        plan.offset = match event.op {
+            Op::StreamWrite => offset,
+            // Positions of flush, seek and close are not those of the pending bytes.
+            _ => end,
+        };
+        if let Some(flushed) = event.flushed()
+            && flushed != plan.first + plan.second
+        {
+            plan.first = flushed.min(stream.buffer.max(u64::from(event.pending_before)));
+            plan.second = flushed - plan.first;
+        }
+        if event.has(flag::STREAM_KNOWN) {
+            stream.pending = u64::from(event.pending_after);
+        }
+        if matches!(event.op, Op::StreamClose | Op::StreamExit) {
+            self.streams.remove(&key);
+        }
+        plan
+    }
+
+    /// A stream was opened: nothing is pending, whatever had the descriptor before.
+    pub fn open(&mut self, event: &Event) {
+        self.streams.remove(&(event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 }));
+    }
+}
+
+impl Stream {
+    fn write(&mut self, event: &Event) -> Plan {
+        let bytes = event.returned.max(0) as u64;
+        if event.has(flag::UNBUFFERED) || self.buffer <= 1 {
+            return Plan { second: bytes, ..Plan::default() };
+        }
+        if event.has(flag::LINE_BUFFERED) {
+            let first = std::mem::take(&mut self.pending) + bytes;
+            return Plan { buffered: bytes, first, ..Plan::default() };
+        }
+        let room = if self.allocated { self.buffer.saturating_sub(self.pending) } else { 0 };
+        if bytes <= room {
+            self.pending += bytes;
+            return Plan { buffered: bytes, ..Plan::default() };
+        }
+        self.allocated = true;
+        let rest = bytes - room;
+        let first = self.pending + room;
+        let second = if self.buffer >= 128 { rest - rest % self.buffer } else { rest };
+        self.pending = rest - second;
+        Plan { buffered: room + self.pending, first, second, ..Plan::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fwrite(offset: u64, bytes: i64) -> Event {
+        let mut event = Event::new(Op::StreamWrite);
+        (event.offset, event.returned, event.requested, event.fd) = (offset, bytes, bytes as u64, 5);
+        event
+    }
+
+    #[test]
+    fn small_writes_leave_whole_buffers() {
+        let mut streams = Streams::new(4096);
+        let mut handed = 0;
+        for call in 0..1000 {
+            let plan = streams.plan(&fwrite(call * 1000, 1000), 0);
+            assert!(plan.first == 0 || plan.first == 4096, "{plan:?}");
+            if plan.first > 0 {
+                assert_eq!(plan.offset, handed);
+            }
+            handed += plan.first + plan.second;
+        }
+        assert_eq!(handed, 1_000_000 / 4096 * 4096);
+    }
+
+    #[test]
+    fn a_large_write_goes_past_the_buffer() {
+        let mut streams = Streams::new(4096);
+        let plan = streams.plan(&fwrite(0, 1 << 20), 0);
+        assert_eq!(plan, Plan { buffered: 0, offset: 0, first: 0, second: 1 << 20 });
+        streams.plan(&fwrite(1 << 20, 100), 0);
+        let plan = streams.plan(&fwrite((1 << 20) + 100, 10_000), 0);
+        assert_eq!((plan.offset, plan.first, plan.second), (1 << 20, 4096, 4096));
+        assert_eq!(plan.buffered, 3996 + 10_000 - 3996 - 4096);
+    }
+
+    #[test]
+    fn the_library_is_believed() {
+        let mut streams = Streams::new(4096);
+        let mut event = fwrite(0, 5000);
+        event.flags = flag::STREAM_KNOWN;
+        (event.buffer, event.pending_after) = (8192, 5000);
+        assert_eq!(streams.plan(&event, 0).first, 0);
+        event.op = Op::StreamFlush;
+        (event.pending_before, event.pending_after) = (5000, 0);
+        assert_eq!(streams.plan(&event, 0).first, 5000);
+    }
+
+    #[test]
+    fn modes() {
+        let mut streams = Streams::new(4096);
+        let mut event = fwrite(0, 10);
+        event.flags = flag::UNBUFFERED;
+        assert_eq!(streams.plan(&event, 0).second, 10);
+        event.flags = flag::LINE_BUFFERED;
+        assert_eq!(streams.plan(&event, 0).first, 10);
+    }
+}

@@ -1,0 +1,664 @@
+//! The flusher and the devices it writes to: fs/fs-writeback.c in our own words.
+//!
+//! The law: pages are *dirty* until the flusher submits them, *in flight* until the device has written
+//! them, and both count against the limits. A device completes `rate` pages a second as long as any are
+//! in flight; at most `queue` pages are. The flusher takes inodes in turn, a chunk of each
+//! (`writeback_chunk_size`); in the background until the level is below the background threshold
+//! (checked between chunks, `wb_over_bg_thresh`); every `wakeup` it takes the inodes that were first
+//! dirtied more than `expire` ago, and one chunk of those a background pass left behind.
+//!
+//! On a journalling filesystem the metadata of new blocks goes through a transaction that is committed
+//! every `commit` seconds. While it is, completions are withheld until what was in flight is on the device
+//! (ext4 converts extents only then), and counted all at once: the level stands still, then drops.
+
+use std::collections::VecDeque;
+
+use super::cache::Cache;
+use super::share::{Bounds, Completions, threshold};
+use super::throttle::{Bandwidth, Domain, Line, RateLimit};
+
+/// Pages the flusher hands over at a time: what ext4 maps in one go (`MAX_WRITEPAGES_EXTENT_LEN`).
+const BATCH: u64 = 2048;
+/// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
+const MIN_CHUNK: u64 = 1024;
+/// Interval of the bandwidth estimation, in seconds (`BANDWIDTH_INTERVAL`).
+pub const INTERVAL: f64 = 0.2;
+/// After this long without writeback the estimation starts afresh, in seconds (`WB_BANDWIDTH_IDLE_JIF`).
+const IDLE: f64 = 1.0;
+
+/// Why the flusher works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Background,
+    Periodic,
+}
+
+/// What the flusher is doing (`struct wb_writeback_work`).
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    why: Why,
+    /// The inode in hand.
+    file: Option<u32>,
+    /// What is left of its chunk, in pages.
+    chunk: u64,
+    /// Inodes first dirtied later than this are not taken, in seconds.
+    dirtied_before: f64,
+}
+
+/// An inode on a list; void when the file's generation has moved on.
+type Entry = (u32, u32);
+
+/// A device and its flusher (`struct bdi_writeback`). Counters are in pages, times in seconds.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Its number (`st_dev`).
+    pub id: u64,
+    /// Pages per second it completes.
+    pub rate: f64,
+    /// Most pages in flight.
+    pub queue: u64,
+    /// Bounds on its share of the threshold.
+    pub bounds: Bounds,
+    /// Dirty and not submitted.
+    pub dirty: u64,
+    /// Submitted and not completed.
+    pub in_flight: u64,
+    /// Pages made dirty since the beginning.
+    pub dirtied: u64,
+    /// Pages submitted since the beginning.
+    pub submitted: u64,
+    /// Pages whose writing was completed since the beginning.
+    pub written: u64,
+    /// Pages that were dropped dirty since the beginning.
+    pub cancelled: u64,
+    /// Its bandwidth as the kernel estimates it.
+    pub bandwidth: Bandwidth,
+    /// The base rate of its writers.
+    pub limit: RateLimit,
+    /// `dirty_exceeded`: tasks are checked every eight pages.
+    pub exceeded: bool,
+    /// When bandwidth was last estimated.
+    pub stamp: f64,
+    dirtied_stamp: u64,
+    written_stamp: u64,
+    completions: Completions,
+    drained: f64,
+    carry: f64,
+    dirty_list: VecDeque<Entry>,
+    io: VecDeque<Entry>,
+    more: VecDeque<Entry>,
+    work: Option<Work>,
+    pass_began: f64,
+    wakeup_at: Option<f64>,
+    last_periodic: f64,
+    /// When the running transaction is committed.
+    commit_at: Option<f64>,
+    /// Until when a commit withholds completions.
+    held_until: Option<f64>,
+    /// When something happens next if nobody writes.
+    next: f64,
+}
+
+/// The limits of a domain and its slowly falling hard limit, in pages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    /// Background threshold.
+    pub background: f64,
+    /// Hard threshold.
+    pub hard: f64,
+    /// `dom->dirty_limit`.
+    pub limit: f64,
+}
+
+impl Thresholds {
+    /// `update_dirty_limit`: up at once, down by 1/32 of the gap, never below what is dirty.
+    pub fn follow(&mut self, dirty: f64) {
+        let target = self.hard.max(dirty);
+        if self.limit < self.hard {
+            self.limit = self.hard;
+        } else if self.limit > target {
+            self.limit -= (self.limit - target) / 32.0;
+        }
+    }
+}
+
+/// All devices, the files on them, and the clock.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The files.
+    pub cache: Cache,
+    /// The devices.
+    pub devices: Vec<Device>,
+    /// The thresholds of the whole machine.
+    pub global: Thresholds,
+    /// Those of the traced programs' cgroup, if it has any.
+    pub group: Option<Thresholds>,
+    /// The time, in seconds.
+    pub now: f64,
+    /// `dirty_writeback_interval`, in seconds; 0 for never.
+    pub wakeup: f64,
+    /// `dirty_expire_interval`, in seconds.
+    pub expire: f64,
+    /// Timer ticks per second.
+    pub hz: f64,
+    /// Interval of the journal's commits, in seconds; 0 for no journal.
+    pub commit: f64,
+    completions: Completions,
+    next: f64,
+}
+
+impl Device {
+    /// An idle device that completes `rate` pages a second, and whose writers the kernel holds to `base`
+    /// pages a second at first.
+    pub fn new(id: u64, rate: f64, base: f64, queue: u64, bounds: Bounds, now: f64) -> Device {
+        let queue = queue.max(1);
+        Device {
+            id,
+            rate,
+            queue,
+            bounds,
+            dirty: 0,
+            in_flight: 0,
+            dirtied: 0,
+            submitted: 0,
+            written: 0,
+            cancelled: 0,
+            bandwidth: Bandwidth { write: base, average: base },
+            limit: RateLimit { base, balanced: base },
+            exceeded: false,
+            stamp: now,
+            dirtied_stamp: 0,
+            written_stamp: 0,
+            completions: Completions::default(),
+            drained: now,
+            carry: 0.0,
+            dirty_list: VecDeque::new(),
+            io: VecDeque::new(),
+            more: VecDeque::new(),
+            work: None,
+            pass_began: now,
+            wakeup_at: None,
+            last_periodic: now,
+            commit_at: None,
+            held_until: None,
+            next: f64::INFINITY,
+        }
+    }
+
+    /// True while the flusher works on this device.
+    pub fn busy(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Dirty pages, those in flight included.
+    pub fn level(&self) -> u64 {
+        self.dirty + self.in_flight
+    }
+
+    fn has_dirty_inodes(&self) -> bool {
+        self.work.is_some() || !self.dirty_list.is_empty() || !self.io.is_empty() || !self.more.is_empty()
+    }
+
+    /// How many pages go in one turn of an inode (`writeback_chunk_size`).
+    fn chunk(&self, limit: f64) -> u64 {
+        let pages = (self.bandwidth.average / 2.0).min(limit / 8.0) as u64;
+        (pages + MIN_CHUNK) / MIN_CHUNK * MIN_CHUNK
+    }
+
+    /// When a batch fits the queue again.
+    fn room_at(&self) -> f64 {
+        let over = (self.in_flight + BATCH.min(self.queue)).saturating_sub(self.queue);
+        // A nanosecond late rather than a rounding error early.
+        self.drained + (over as f64 - self.carry).max(0.0) / self.rate + 1e-9
+    }
+
+    fn plan(&mut self) {
+        let flusher = match (self.held_until, self.work) {
+            (Some(until), _) => until,
+            (None, Some(_)) => self.room_at(),
+            (None, None) => self.wakeup_at.unwrap_or(f64::INFINITY),
+        };
+        self.next = self.commit_at.map_or(flusher, |commit| commit.min(flusher));
+    }
+
+    /// A transaction is running from `when` on, if none was.
+    fn join_transaction(&mut self, when: f64, commit: f64) {
+        if self.commit_at.is_none() && commit > 0.0 {
+            self.commit_at = Some(when + commit);
+            self.next = self.next.min(when + commit);
+        }
+    }
+
+    /// Completions are withheld at this moment.
+    fn held(&self, now: f64) -> bool {
+        self.held_until.is_some_and(|until| now < until)
+    }
+
+    /// Bandwidth without the base rate (`wb_update_bandwidth`), if it is time.
+    fn estimate(&mut self, now: f64, hz: f64) {
+        if now - self.stamp >= INTERVAL {
+            self.bandwidth.update((self.written - self.written_stamp) as f64, now - self.stamp, hz);
+            self.restamp(now);
+        }
+    }
+
+    fn restamp(&mut self, now: f64) {
+        (self.dirtied_stamp, self.written_stamp, self.stamp) = (self.dirtied, self.written, now);
+    }
+}
+
+impl Machine {
+    /// A machine with nothing dirty.
+    pub fn new(global: Thresholds, group: Option<Thresholds>, wakeup: f64, expire: f64, hz: f64) -> Machine {
+        Machine {
+            cache: Cache::default(),
+            devices: Vec::new(),
+            global,
+            group,
+            now: 0.0,
+            wakeup,
+            expire,
+            hz,
+            commit: 0.0,
+            completions: Completions::default(),
+            next: f64::INFINITY,
+        }
+    }
+
+    /// Lets time pass up to `to` (seconds); the past is left alone.
+    pub fn advance(&mut self, to: f64) {
+        while self.next <= to {
+            self.now = self.now.max(self.next);
+            for at in 0..self.devices.len() {
+                if self.devices[at].next <= self.now {
+                    self.happen(at);
+                }
+            }
+            self.plan();
+        }
+        self.now = self.now.max(to);
+    }
+
+    fn plan(&mut self) {
+        self.next = self.devices.iter().map(|d| d.next).fold(f64::INFINITY, f64::min);
+    }
+
+    /// Completes what the device has written by now.
+    pub fn drain(&mut self, at: usize) {
+        let device = &mut self.devices[at];
+        let span = self.now - device.drained;
+        if span <= 0.0 || device.held(self.now) {
+            return;
+        }
+        device.drained = self.now;
+        if device.in_flight == 0 {
+            return;
+        }
+        let due = device.carry + span * device.rate;
+        let done = (due as u64).min(device.in_flight);
+        device.carry = if done == device.in_flight { 0.0 } else { due - done as f64 };
+        self.complete_pages(at, done);
+    }
+
+    fn complete_pages(&mut self, at: usize, pages: u64) {
+        if pages > 0 {
+            let device = &mut self.devices[at];
+            device.in_flight -= pages;
+            device.written += pages;
+            device.completions.add(pages as f64, self.now);
+            self.completions.add(pages as f64, self.now);
+        }
+    }
+
+    /// What a file had in flight is written by now: somebody waited for it.
+    pub fn complete(&mut self, file: u32) {
+        let pages = self.in_flight_before(file);
+        let at = self.cache.file(file).device;
+        self.complete_pages(at, pages);
+        // Whoever waits for a file commits the transaction as well.
+        self.devices[at].commit_at = None;
+        self.devices[at].held_until = None;
+        self.devices[at].plan();
+        self.plan();
+    }
+
+    /// Dirty pages of all devices, those in flight included, now.
+    pub fn level(&mut self) -> u64 {
+        for at in 0..self.devices.len() {
+            self.drain(at);
+        }
+        self.devices.iter().map(Device::level).sum()
+    }
+
+    /// Dirty pages as of now without bringing the devices up to date.
+    pub fn level_now(&self) -> u64 {
+        let level = |d: &Device| {
+            let span = if d.held(self.now) { 0.0 } else { (self.now - d.drained).max(0.0) };
+            let done = (d.carry + span * d.rate) as u64;
+            d.dirty + d.in_flight.saturating_sub(done)
+        };
+        self.devices.iter().map(level).sum()
+    }
+
+    /// Takes note that `pages` of a file have become dirty at `when` (`__mark_inode_dirty`).
+    pub fn mark_dirty(&mut self, file: u32, pages: u64, when: f64) {
+        if pages == 0 {
+            return;
+        }
+        let (wakeup, commit) = (self.wakeup, self.commit);
+        let inode = self.cache.file_mut(file);
+        let device = &mut self.devices[inode.device];
+        device.dirty += pages;
+        device.dirtied += pages;
+        if device.commit_at.is_none() && commit > 0.0 {
+            device.join_transaction(when, commit);
+            self.next = self.next.min(device.next);
+        }
+        if !inode.listed {
+            let first = !device.has_dirty_inodes();
+            inode.listed = true;
+            inode.dirtied_when = when;
+            device.dirty_list.push_back((file, inode.generation));
+            if first && wakeup > 0.0 && device.wakeup_at.is_none() {
+                device.wakeup_at = Some(when + wakeup);
+                device.plan();
+                self.plan();
+            }
+        }
+    }
+
+    /// Takes note that `pages` dirty pages of a file are gone unwritten.
+    pub fn cancel(&mut self, file: u32, pages: u64) {
+        let device = self.cache.file(file).device;
+        self.devices[device].dirty -= pages;
+        self.devices[device].cancelled += pages;
+        self.leave_lists(file);
+    }
+
+    /// Submits `most` dirty pages of a file at once, whatever the queue (`WB_SYNC_ALL`); returns how many.
+    pub fn submit(&mut self, file: u32, most: u64) -> u64 {
+        let at = self.cache.file(file).device;
+        self.drain(at);
+        self.begin_estimate(at);
+        let pages = self.cache.clean(file, most);
+        let device = &mut self.devices[at];
+        device.dirty -= pages;
+        device.in_flight += pages;
+        device.submitted += pages;
+        if pages > 0 {
+            self.cache.file_mut(file).submitted = device.submitted;
+        }
+        device.plan();
+        self.leave_lists(file);
+        self.plan();
+        pages
+    }
+
+    /// The dirty files of a device, in the order of its lists.
+    pub fn dirty_files(&self, at: usize) -> Vec<u32> {
+        let device = &self.devices[at];
+        let in_hand = device.work.and_then(|work| work.file);
+        let listed = device.io.iter().chain(&device.more).chain(&device.dirty_list);
+        let live = listed.filter(|(file, generation)| {
+            let inode = self.cache.file(*file);
+            inode.listed && inode.generation == *generation
+        });
+        in_hand.into_iter().chain(live.map(|entry| entry.0)).collect()
+    }
+
+    /// A clean file is on no list.
+    fn leave_lists(&mut self, file: u32) {
+        let inode = self.cache.file_mut(file);
+        if inode.dirty.pages() == 0 && inode.listed {
+            inode.listed = false;
+            inode.generation = inode.generation.wrapping_add(1);
+        }
+    }
+
+    /// Pages of a file that are still in flight, with those ahead of them.
+    pub fn in_flight_before(&mut self, file: u32) -> u64 {
+        let at = self.cache.file(file).device;
+        self.drain(at);
+        self.cache
+            .file(file)
+            .submitted
+            .saturating_sub(self.devices[at].written)
+            .min(self.devices[at].in_flight)
+    }
+
+    /// A device's share of the completions, between 0 and 1.
+    fn fraction(&self, at: usize) -> f64 {
+        let all = self.completions.at(self.now);
+        if all < 1.0 {
+            return 1.0 / self.devices.len() as f64;
+        }
+        (self.devices[at].completions.at(self.now) / all).min(1.0)
+    }
+
+    /// A domain at this level.
+    pub fn domain(thresholds: &Thresholds, dirty: f64) -> Domain {
+        Domain { dirty, background: thresholds.background, thresh: thresholds.hard, limit: thresholds.limit }
+    }
+
+    /// A device's line in a domain (`wb_dirty_limits`), given the device's level.
+    pub fn line(&self, at: usize, domain: &Domain, level: f64) -> Line {
+        let device = &self.devices[at];
+        let reserved = self.devices.iter().map(|d| d.bounds.min).sum();
+        let fraction = if self.devices.len() == 1 { 1.0 } else { self.fraction(at) };
+        let thresh = threshold(domain.thresh, domain.dirty, fraction, device.bounds, reserved);
+        Line {
+            dirty: level,
+            thresh,
+            background: thresh * domain.background / domain.thresh.max(1.0),
+            bandwidth: device.bandwidth.average,
+            strict: device.bounds.strict,
+        }
+    }
+
+    /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages
+    /// besides those of files: a flusher that wakes up finds at least one of the inodes it is to write.
+    pub fn over_background(&self, at: usize, metadata: u64) -> bool {
+        let dirty: u64 = self.devices.iter().map(|d| d.dirty).sum();
+        let device = &self.devices[at];
+        let over = |thresholds: &Thresholds| {
+            if dirty > 0 && (dirty + metadata) as f64 > thresholds.background {
+                return true;
+            }
+            if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
+                return false;
+            }
+            let reserved = self.devices.iter().map(|d| d.bounds.min).sum();
+            let share =
+                threshold(thresholds.background, dirty as f64, self.fraction(at), device.bounds, reserved);
+            device.dirty as f64 > share
+        };
+        over(&self.global) || self.group.as_ref().is_some_and(over)
+    }
+
+    /// `wb_start_background_writeback`, unless the flusher is at work.
+    pub fn start_background(&mut self, at: usize) {
+        if self.devices[at].work.is_none() {
+            self.run(at);
+            self.plan();
+        }
+    }
+
+    /// Something is due on a device: a commit begins or ends, the flusher wakes up, or its queue has room.
+    fn happen(&mut self, at: usize) {
+        let now = self.now;
+        if self.devices[at].held_until.is_some_and(|until| until <= now) {
+            self.devices[at].held_until = None;
+        }
+        self.drain(at);
+        if self.devices[at].commit_at.is_some_and(|commit| commit <= now) {
+            let device = &mut self.devices[at];
+            device.commit_at = None;
+            if device.in_flight > 0 && !device.held(now) {
+                device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.rate);
+            }
+            device.plan();
+        }
+        if self.devices[at].held(now) || self.devices[at].next > now {
+            return;
+        }
+        if self.devices[at].work.is_some() {
+            self.flush(at);
+        } else {
+            self.run(at);
+        }
+    }
+
+    /// `wb_do_writeback`: old data if it is time, then the background.
+    fn run(&mut self, at: usize) {
+        self.drain(at);
+        self.begin_estimate(at);
+        let (now, wakeup, expire) = (self.now, self.wakeup, self.expire);
+        let device = &mut self.devices[at];
+        device.wakeup_at = None;
+        device.pass_began = now;
+        let periodic = wakeup > 0.0 && now - device.last_periodic >= wakeup;
+        let (why, dirtied_before) = match periodic {
+            true => (Why::Periodic, now - expire),
+            false => (Why::Background, now),
+        };
+        if periodic {
+            device.last_periodic = now;
+        }
+        device.work = Some(Work { why, file: None, chunk: 0, dirtied_before });
+        self.flush(at);
+    }
+
+    /// `wb_bandwidth_estimate_start`.
+    fn begin_estimate(&mut self, at: usize) {
+        let now = self.now;
+        let device = &mut self.devices[at];
+        if device.in_flight == 0 && now - device.stamp > IDLE {
+            device.restamp(now);
+        }
+    }
+
+    /// `wb_writeback` and `writeback_sb_inodes`: submits until the queue is full or the work is done.
+    fn flush(&mut self, at: usize) {
+        while let Some(work) = self.devices[at].work {
+            let device = &mut self.devices[at];
+            let full = device.in_flight + BATCH.min(device.queue) > device.queue;
+            if device.held(self.now) || device.in_flight > 0 && full {
+                break;
+            }
+            device.join_transaction(self.now, self.commit);
+            let Some(file) = work.file else {
+                self.next_inode(at, work);
+                continue;
+            };
+            let pages = self.cache.clean(file, work.chunk.min(BATCH));
+            device.dirty -= pages;
+            device.in_flight += pages;
+            device.submitted += pages;
+            if pages > 0 {
+                self.cache.file_mut(file).submitted = device.submitted;
+            }
+            let chunk = work.chunk - pages;
+            device.work = Some(Work { chunk, ..work });
+            if chunk == 0 || self.cache.file(file).dirty.pages() == 0 {
+                self.requeue(at, file, chunk == 0, work.dirtied_before);
+            }
+        }
+        self.devices[at].plan();
+    }
+
+    /// `requeue_inode`: what is still dirty after a full chunk goes on in the next turn, unless it is
+    /// younger than this work cares for.
+    fn requeue(&mut self, at: usize, file: u32, used_up: bool, dirtied_before: f64) {
+        let (now, hz) = (self.now, self.hz);
+        let device = &mut self.devices[at];
+        device.estimate(now, hz);
+        if let Some(work) = &mut device.work {
+            work.file = None;
+        }
+        let inode = self.cache.file_mut(file);
+        if inode.dirty.pages() == 0 {
+            self.leave_lists(file);
+        } else if used_up && inode.dirtied_when <= dirtied_before {
+            device.more.push_back((file, inode.generation));
+        } else {
+            let newest = device.dirty_list.back().map(|entry| entry.0);
+            device.dirty_list.push_back((file, inode.generation));
+            let newest = newest.map(|file| self.cache.file(file).dirtied_when);
+            let inode = self.cache.file_mut(file);
+            if newest.is_some_and(|newest| inode.dirtied_when < newest) {
+                inode.dirtied_when = now;
+            }
+        }
+    }
+
+    /// Picks the next inode (`queue_io`), or ends the work.
+    fn next_inode(&mut self, at: usize, work: Work) {
+        let pass_over = self.devices[at].io.is_empty() || self.now - self.devices[at].pass_began >= 0.1;
+        if pass_over && work.why == Why::Background && !self.over_background(at, 1) {
+            return self.end_work(at, work.why);
+        }
+        let limit = self.global.limit;
+        let now = self.now;
+        let device = &mut self.devices[at];
+        if pass_over {
+            device.pass_began = now;
+        }
+        if device.io.is_empty() {
+            device.io = std::mem::take(&mut device.more);
+            while let Some(&(file, generation)) = device.dirty_list.front() {
+                let inode = self.cache.file(file);
+                let live = inode.listed && inode.generation == generation;
+                if live && inode.dirtied_when > work.dirtied_before && work.why == Why::Periodic {
+                    break;
+                }
+                device.dirty_list.pop_front();
+                if live {
+                    device.io.push_back((file, generation));
+                }
+            }
+        }
+        let chunk = device.chunk(limit);
+        while let Some((file, generation)) = device.io.pop_front() {
+            let inode = self.cache.file(file);
+            if inode.listed && inode.generation == generation && inode.dirty.pages() > 0 {
+                device.work = Some(Work { file: Some(file), chunk, ..work });
+                return;
+            }
+        }
+        self.end_work(at, work.why);
+    }
+
+    /// The work is done: on to the background if there is need, or to sleep until the next wake-up.
+    fn end_work(&mut self, at: usize, why: Why) {
+        self.devices[at].work = None;
+        if why == Why::Periodic && self.over_background(at, 1) {
+            let now = self.now;
+            self.devices[at].pass_began = now;
+            self.devices[at].work =
+                Some(Work { why: Why::Background, file: None, chunk: 0, dirtied_before: now });
+            return;
+        }
+        let device = &mut self.devices[at];
+        let dirty = device.has_dirty_inodes();
+        device.wakeup_at = (dirty && self.wakeup > 0.0).then_some(self.now + self.wakeup);
+    }
+
+    /// The base rate and bandwidth of a device are brought up to date by a task in `balance_dirty_pages`
+    /// at `now` (`__wb_update_bandwidth`), if it is time.
+    pub fn update_rates(&mut self, at: usize, domain: &Domain, line: &Line, ratio: f64, now: f64) {
+        let hz = self.hz;
+        let elapsed = now - self.devices[at].stamp;
+        if elapsed < INTERVAL {
+            return;
+        }
+        self.global.follow(domain.dirty);
+        if let Some(group) = &mut self.group {
+            group.follow(domain.dirty);
+        }
+        let device = &mut self.devices[at];
+        let rate = (device.dirtied - device.dirtied_stamp) as f64 / elapsed;
+        device.limit.update(domain, line, ratio, rate);
+        device.bandwidth.update((device.written - device.written_stamp) as f64, elapsed, hz);
+        device.restamp(now);
+    }
+}

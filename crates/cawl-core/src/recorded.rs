@@ -1,0 +1,262 @@
+//! Recorded runs: a program's calls with what they cost, and the kernel's counters sampled beside them.
+//!
+//! The law: a folder of recordings says everything in three texts, and nothing is guessed. `NAME.csv`
+//! holds the calls (see [`CsvImporter`]), `NAME.dirty` the samples, one a line (seconds, then in pages
+//! nr_dirty, nr_writeback, nr_dirty_background_threshold, nr_dirty_threshold, nr_written, nr_dirtied), and
+//! `suite.json` the arguments of each run: `-f d` stands for O_DIRECT, `-f s` for O_SYNC, `-l` for fwrite,
+//! `-s` for fsync, `REWRITE=1` for a file that was written, synced and cached before.
+
+use std::collections::BTreeMap;
+
+use cawl_wire::{Event, FileKind, Op};
+use serde::Deserialize;
+
+use crate::import::{CsvImporter, CsvOptions, ImportError, Importer, OpenFlags};
+use crate::record::{Record, Sample};
+use crate::units::Time;
+
+/// How a run was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunArgs {
+    /// Bytes per call (`-c`).
+    pub chunk: u64,
+    /// Bytes in all (`-t`).
+    pub total: u64,
+    /// O_DIRECT (`-f d`).
+    pub direct: bool,
+    /// O_SYNC (`-f s`).
+    pub sync: bool,
+    /// fwrite on a default stream (`-l`).
+    pub stream: bool,
+    /// fsync after writes (`-s`).
+    pub fsync: bool,
+    /// Random offsets (`-r`).
+    pub random: bool,
+    /// Part of a chunk to seek back before each write (`-b`), in thousandths.
+    pub back: u32,
+    /// Over a file that was written, synced and cached before.
+    pub rewrite: bool,
+}
+
+/// A run as it was recorded.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedRun {
+    /// Its name.
+    pub name: String,
+    /// How it was made.
+    pub args: RunArgs,
+    /// Its calls, in order of their starts.
+    pub events: Vec<Event>,
+    /// The kernel's counters meanwhile, in order of time.
+    pub samples: Vec<Sample>,
+}
+
+/// What `suite.json` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suite {
+    /// Names of the runs and how they were made, in the order of their names.
+    pub runs: BTreeMap<String, RunArgs>,
+}
+
+/// Why a recording could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordedError {
+    /// The suite's description is not what it should be.
+    #[error("suite.json cannot be read: {0}")]
+    Suite(#[from] serde_json::Error),
+    /// An argument of a run makes no sense.
+    #[error("suite.json: run {run}: `{argument}` makes no sense")]
+    Argument {
+        /// The run.
+        run: String,
+        /// The argument.
+        argument: String,
+    },
+    /// The table of calls is malformed.
+    #[error("the calls of {run}: {error}")]
+    Calls {
+        /// The run.
+        run: String,
+        /// What is wrong.
+        error: ImportError,
+    },
+    /// The samples are malformed.
+    #[error("the samples of {run}, line {line}: seven numbers are needed")]
+    Samples {
+        /// The run.
+        run: String,
+        /// Line, from 1.
+        line: usize,
+    },
+}
+
+impl Suite {
+    /// Reads `suite.json`.
+    pub fn parse(json: &str) -> Result<Suite, RecordedError> {
+        #[derive(Deserialize)]
+        struct File {
+            scenarios: BTreeMap<String, Scenario>,
+        }
+        #[derive(Deserialize)]
+        struct Scenario {
+            args: String,
+            #[serde(default)]
+            env: String,
+        }
+        let file: File = serde_json::from_str(json)?;
+        let mut runs = BTreeMap::new();
+        for (name, scenario) in file.scenarios {
+            let args = RunArgs::parse(&scenario.args, &scenario.env)
+                .map_err(|argument| RecordedError::Argument { run: name.clone(), argument })?;
+            runs.insert(name, args);
+        }
+        Ok(Suite { runs })
+    }
+}
+
+impl RunArgs {
+    /// Reads a run's arguments and environment; on failure, the argument at fault.
+    pub fn parse(args: &str, env: &str) -> Result<RunArgs, String> {
+        let mut run = RunArgs::default();
+        let mut words = args.split_whitespace();
+        while let Some(word) = words.next() {
+            match word {
+                "-l" => run.stream = true,
+                "-s" => run.fsync = true,
+                "-r" => run.random = true,
+                _ => {
+                    let value = words.next().ok_or(word)?;
+                    match word {
+                        "-c" => run.chunk = value.parse().map_err(|_| value)?,
+                        "-t" => run.total = value.parse().map_err(|_| value)?,
+                        "-b" => run.back = (value.parse::<f64>().map_err(|_| value)? * 1000.0) as u32,
+                        "-f" => (run.direct, run.sync) = (value.contains('d'), value.contains('s')),
+                        "-d" => drop(value.parse::<f64>().map_err(|_| value)?),
+                        _ => return Err(word.to_owned()),
+                    }
+                }
+            }
+        }
+        run.rewrite = env.split_whitespace().any(|setting| setting == "REWRITE=1");
+        Ok(run)
+    }
+
+    fn flags(&self) -> OpenFlags {
+        let text = [(self.direct, "O_DIRECT"), (self.sync, "O_SYNC")];
+        let names: Vec<&str> = text.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
+        names.join(",").parse().unwrap_or_default()
+    }
+}
+
+impl RecordedRun {
+    /// Reads a run from the text of its calls and of its samples.
+    pub fn parse(name: &str, args: RunArgs, csv: &str, dirty: &str) -> Result<RecordedRun, RecordedError> {
+        let faulty = |error| RecordedError::Calls { run: name.to_owned(), error };
+        let options = CsvOptions { flags: args.flags(), program: name.to_owned(), ..CsvOptions::default() };
+        let mut importer = CsvImporter::new(options);
+        let mut records = Vec::new();
+        let mut events: Vec<Event> = Vec::new();
+        let mut keep = |records: &mut Vec<Record>| {
+            events.extend(records.drain(..).filter_map(|record| match record {
+                Record::Event(event) => Some(event),
+                _ => None,
+            }));
+        };
+        for line in csv.lines() {
+            importer.line(line.as_bytes(), &mut records).map_err(faulty)?;
+            keep(&mut records);
+        }
+        importer.finish(&mut records).map_err(faulty)?;
+        keep(&mut records);
+        if args.rewrite
+            && let Some(first) = events.first().copied()
+        {
+            events.insert(0, cached_before(&first, args.total));
+        }
+        let samples = samples(name, dirty)?;
+        Ok(RecordedRun { name: name.to_owned(), args, events, samples })
+    }
+
+    /// Calls and samples in the order in which an analysis takes them.
+    pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        let mut samples = self.samples.iter().peekable();
+        let mut events = self.events.iter().peekable();
+        std::iter::from_fn(move || {
+            let sample_first = match (samples.peek(), events.peek()) {
+                (Some(sample), Some(event)) => sample.time.0 < event.start,
+                (sample, _) => sample.is_some(),
+            };
+            if sample_first {
+                samples.next().map(|sample| Record::Sample(*sample))
+            } else {
+                events.next().map(|event| Record::Event(*event))
+            }
+        })
+    }
+}
+
+/// The state a rewritten file begins in, as a call that brings it about: all of it was read.
+fn cached_before(first: &Event, bytes: u64) -> Event {
+    let mut read = Event::new(Op::Pread);
+    (read.dev, read.ino, read.pid, read.tid) = (first.dev, first.ino, first.pid, first.tid);
+    (read.offset, read.requested, read.returned) = (0, bytes, bytes as i64);
+    read.kind = FileKind::Regular;
+    read
+}
+
+fn samples(name: &str, text: &str) -> Result<Vec<Sample>, RecordedError> {
+    let mut samples = Vec::new();
+    let lines = text.lines().count();
+    for (number, line) in (1..).zip(text.lines()) {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let counts: Vec<u64> = fields.iter().skip(1).filter_map(|field| field.parse().ok()).collect();
+        let seconds = fields.first().and_then(|field| field.parse::<f64>().ok());
+        match (seconds, counts.as_slice()) {
+            (Some(seconds), &[dirty, writeback, background, hard, written, dirtied]) => {
+                samples.push(Sample {
+                    time: Time((seconds * 1e9) as u64),
+                    dirty,
+                    writeback,
+                    background,
+                    hard,
+                    written,
+                    dirtied,
+                })
+            }
+            // The sampler may have been stopped in the middle of its last line.
+            _ if number == lines => {}
+            _ => return Err(RecordedError::Samples { run: name.to_owned(), line: number }),
+        }
+    }
+    Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_wire::flag;
+
+    #[test]
+    fn a_suite() {
+        let json = r#"{"device": "x", "scenarios": {"a": {"args": "-c 10 -t 100 -f ds -b 0.5", "env": ""},
+            "b": {"args": "-l -c 4", "env": "REWRITE=1 SPIN=1"}}}"#;
+        let suite = Suite::parse(json).unwrap();
+        let expected =
+            RunArgs { chunk: 10, total: 100, direct: true, sync: true, back: 500, ..RunArgs::default() };
+        assert_eq!(suite.runs["a"], expected);
+        assert!(suite.runs["b"].stream && suite.runs["b"].rewrite);
+        assert!(Suite::parse(r#"{"scenarios": {"a": {"args": "-q 1"}}}"#).is_err());
+    }
+
+    #[test]
+    fn a_run() {
+        let args = RunArgs { direct: true, ..RunArgs::default() };
+        let csv = "start_s,op,offset,size,duration_s\n0.1,write,0,4096,0.001\n";
+        let dirty = "0.05 1 2 3 4 5 6\n0.2 1 2 3 4 5 6\n0.3 1";
+        let run = RecordedRun::parse("x", args, csv, dirty).unwrap();
+        assert_eq!((run.events.iter().filter(|e| e.op == Op::Write).count(), run.samples.len()), (1, 2));
+        assert!(run.events.iter().find(|e| e.op == Op::Write).unwrap().has(flag::DIRECT));
+        assert!(matches!(run.records().next(), Some(Record::Sample(_)) | Some(Record::Event(_))));
+        assert!(RecordedRun::parse("x", RunArgs::default(), csv, "0.05 1 2\n1 1 1 1 1 1 1\n").is_err());
+    }
+}

@@ -1,0 +1,290 @@
+//! Invariants of the kernel model, whatever a program does.
+
+use cawl_core::{Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Nanos, Rate, Time};
+use cawl_wire::{Event, FileKind, Op, flag};
+use proptest::prelude::*;
+
+/// One thing a program may do; sizes in KiB, times in ms.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    op: Op,
+    file: u64,
+    device: u64,
+    task: u32,
+    offset: u64,
+    size: u64,
+    think: u64,
+    flags: u32,
+    aux: u32,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let op = prop_oneof![
+        12 => Just(Op::Write),
+        3 => Just(Op::Pwrite),
+        3 => Just(Op::StreamWrite),
+        1 => Just(Op::StreamFlush),
+        1 => Just(Op::StreamClose),
+        2 => Just(Op::Fsync),
+        1 => Just(Op::Sync),
+        1 => Just(Op::Syncfs),
+        1 => Just(Op::SyncRange),
+        1 => Just(Op::Truncate),
+        1 => Just(Op::Allocate),
+        1 => Just(Op::Unlink),
+        1 => Just(Op::Open),
+        1 => Just(Op::Close),
+        1 => Just(Op::Read),
+        1 => Just(Op::MmapWrite),
+    ];
+    let flags = prop_oneof![
+        10 => Just(0),
+        1 => Just(flag::SYNC),
+        1 => Just(flag::DIRECT),
+        1 => Just(flag::DIRECT | flag::DSYNC),
+        1 => Just(flag::TRUNC),
+        1 => Just(flag::UNBUFFERED),
+    ];
+    let size = prop_oneof![Just(0u64), 1..64u64, 64..4096u64, Just(16_384u64)];
+    let think = prop_oneof![8 => 0..3u64, 2 => 0..200u64, 1 => 0..40_000u64];
+    (op, 0..4u64, 0..2u64, 0..3u32, 0..40_000u64, size, think, (flags, 0..8u32)).prop_map(
+        |(op, file, device, task, offset, size, think, (flags, aux))| Operation {
+            op,
+            file,
+            device,
+            task,
+            offset,
+            size,
+            think,
+            flags,
+            aux,
+        },
+    )
+}
+
+impl Operation {
+    fn event(&self, start: u64) -> Event {
+        let mut event = Event::new(self.op);
+        event.start = start;
+        (event.dev, event.ino) = (self.device, self.file);
+        (event.pid, event.tid, event.fd) = (1, self.task, self.file as i32);
+        event.offset = self.offset * 1000;
+        (event.requested, event.returned) = (self.size * 1024, (self.size * 1024) as i64);
+        (event.kind, event.flags, event.aux) = (FileKind::Regular, self.flags, self.aux);
+        event
+    }
+}
+
+/// A small machine, so that limits are reached soon.
+fn profile() -> HostProfile {
+    let mut profile = HostProfile::uncalibrated();
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(32) };
+    profile.device.writeback.value = Rate::mb_per_second(120.0);
+    profile.device.queue = Bytes::mib(8);
+    profile
+}
+
+/// Every task goes on when its call is predicted to end; the earliest next.
+fn play(
+    operations: &[Operation],
+    mut look: impl FnMut(&mut Kernel, &Event, Option<cawl_core::Prediction>),
+) -> Kernel {
+    let mut model = Kernel::new(&profile());
+    let mut ends = [0u64; 3];
+    let mut latest = 0;
+    for operation in operations {
+        let task = operation.task as usize;
+        let start = (ends[task] + operation.think * 1_000_000).max(latest);
+        latest = start;
+        let event = operation.event(start);
+        let prediction = model.step(&event);
+        ends[task] = (Time(start) + prediction.map_or(Nanos::ZERO, |p| p.cost)).0;
+        look(&mut model, &event, prediction);
+    }
+    model
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_byte_is_accounted_for(operations in proptest::collection::vec(operation(), 1..120)) {
+        let mut failures = Vec::new();
+        let mut model = play(&operations, |model, event, _| {
+            let totals = model.conservation();
+            if totals.dirtied != totals.written + totals.dirty + totals.cancelled {
+                failures.push((*event, totals));
+            }
+        });
+        prop_assert!(failures.is_empty(), "{failures:?}");
+        // Left alone, everything is written back in the end.
+        let now = model.state().time;
+        model.advance(now + Nanos::seconds(200.0));
+        model.advance(now + Nanos::seconds(400.0));
+        prop_assert_eq!(model.state().dirty, Bytes::ZERO);
+    }
+
+    #[test]
+    fn predictions_are_finite_and_add_up(operations in proptest::collection::vec(operation(), 1..120)) {
+        let mut failures = Vec::new();
+        let mut time = Time(0);
+        play(&operations, |model, event, prediction| {
+            let state = model.state();
+            if state.time < time {
+                failures.push(format!("time went back at {event:?}"));
+            }
+            time = state.time;
+            let Some(prediction) = prediction else { return };
+            let (cost, parts) = (prediction.cost.get(), prediction.parts.total().get());
+            if !cost.is_finite() || cost < 0.0 || cost > 1e12 || (cost - parts).abs() > 1.0 {
+                failures.push(format!("{prediction:?} for {event:?}"));
+            }
+        });
+        prop_assert!(failures.is_empty(), "{failures:?}");
+    }
+
+    #[test]
+    fn the_limit_holds(operations in proptest::collection::vec(operation(), 1..120)) {
+        let mut highest = Bytes::ZERO;
+        // What one write may add between two checks, by three tasks; mapped stores are not checked at all.
+        let chunk: u64 = operations.iter().filter(|o| o.op == Op::MmapWrite).map(|o| (o.size + 8) * 1024).sum();
+        play(&operations, |model, _, _| highest = highest.max(model.state().dirty));
+        prop_assert!(highest <= Bytes(Bytes::mib(32 + 3 * 16).0 + chunk), "{highest}");
+    }
+
+    #[test]
+    fn the_same_again(operations in proptest::collection::vec(operation(), 1..80)) {
+        let run = || {
+            let mut costs = Vec::new();
+            play(&operations, |_, _, prediction| costs.push(prediction.map(|p| p.cost.get().to_bits())));
+            costs
+        };
+        prop_assert_eq!(run(), run());
+    }
+
+    #[test]
+    fn a_copy_goes_its_own_way(operations in proptest::collection::vec(operation(), 1..60)) {
+        let mut model = play(&operations, |_, _, _| {});
+        let before = model.state();
+        let mut copy = model.fork();
+        copy.advance(before.time + Nanos::seconds(60.0));
+        prop_assert_eq!(model.state(), before);
+        model.advance(before.time + Nanos::seconds(60.0));
+        prop_assert_eq!(model.state(), copy.state());
+    }
+
+    #[test]
+    fn many_small_steps_or_a_large_one(
+        operations in proptest::collection::vec(operation(), 1..60),
+        span in 1..20_000u64,
+    ) {
+        let mut model = play(&operations, |_, _, _| {});
+        let mut copy = model.clone();
+        let now = model.state().time;
+        model.advance(now + Nanos::millis(span as f64));
+        for step in 1..=100 {
+            copy.advance(now + Nanos::millis(span as f64 * f64::from(step) / 100.0));
+        }
+        prop_assert!(model.state().dirty.0.abs_diff(copy.state().dirty.0) <= 8192);
+    }
+}
+
+fn write(start: u64, offset: u64, bytes: u64) -> Event {
+    let mut event = Event::new(Op::Write);
+    (event.start, event.offset, event.dev, event.ino) = (start, offset, 1, 1);
+    (event.requested, event.returned, event.kind) = (bytes, bytes as i64, FileKind::Regular);
+    event
+}
+
+/// Writes `count` chunks one after another and returns the whole cost in seconds.
+fn stream(model: &mut Kernel, start: &mut u64, file: u64, tid: u32, count: u64) -> f64 {
+    const CHUNK: u64 = 1 << 20;
+    let mut total = 0.0;
+    for chunk in 0..count {
+        let event = Event { ino: file, tid, ..write(*start, chunk * CHUNK, CHUNK) };
+        let cost = model.step(&event).expect("a write has a cost").cost;
+        *start = (Time(*start) + cost).0;
+        total += cost.as_seconds();
+    }
+    total
+}
+
+#[test]
+fn a_steady_writer_gets_the_writeback_rate() {
+    let mut model = Kernel::new(&profile());
+    let mut at = 0;
+    stream(&mut model, &mut at, 1, 1, 200);
+    let seconds = stream(&mut model, &mut at, 2, 1, 1000);
+    let rate = 1000.0 * 1.048_576 / seconds;
+    assert!((rate - 120.0).abs() < 6.0, "{rate} MB/s");
+}
+
+#[test]
+fn two_writers_share_the_device() {
+    let mut model = Kernel::new(&profile());
+    let mut ends = [0u64, 0];
+    let mut bytes = [0u64, 0];
+    for _ in 0..3000 {
+        let who = usize::from(ends[1] < ends[0]);
+        let event = Event { ino: who as u64, tid: who as u32, ..write(ends[who], bytes[who], 1 << 20) };
+        let cost = model.step(&event).expect("a write has a cost").cost;
+        ends[who] = (Time(ends[who]) + cost).0;
+        bytes[who] += 1 << 20;
+    }
+    let seconds = ends[0].min(ends[1]) as f64 * 1e-9;
+    let rates = bytes.map(|b| b as f64 / seconds / 1e6);
+    assert!((rates[0] + rates[1] - 120.0).abs() < 12.0, "{rates:?} MB/s");
+    assert!((rates[0] / rates[1] - 1.0).abs() < 0.2, "{rates:?} MB/s");
+}
+
+#[test]
+fn a_cgroup_with_lower_limits_is_what_counts() {
+    let mut tight = profile();
+    tight.kernel.limits = DirtyLimits { background: Bytes::mib(400), hard: Bytes::mib(800) };
+    let mut free = Kernel::new(&tight);
+    tight.kernel.cgroup = Some(DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(32) });
+    let mut held = Kernel::new(&tight);
+    let (mut a, mut b) = (0, 0);
+    let (free_s, held_s) = (stream(&mut free, &mut a, 1, 1, 300), stream(&mut held, &mut b, 1, 1, 300));
+    assert!(held_s > 5.0 * free_s, "{held_s} s in the group, {free_s} s outside");
+    assert!(held.state().dirty <= Bytes::mib(34));
+}
+
+#[test]
+fn a_strict_device_is_held_to_its_own_share() {
+    let mut strict = profile();
+    strict.kernel.limits = DirtyLimits { background: Bytes::mib(400), hard: Bytes::mib(800) };
+    strict.device.max_ratio = 0.02;
+    strict.device.strict_limit = true;
+    let mut model = Kernel::new(&strict);
+    let mut at = 0;
+    stream(&mut model, &mut at, 1, 1, 200);
+    assert!(model.state().dirty <= Bytes::mib(18), "{}", model.state().dirty);
+}
+
+#[test]
+fn deleted_files_are_not_written() {
+    let mut model = Kernel::new(&profile());
+    let mut at = 0;
+    stream(&mut model, &mut at, 1, 1, 8);
+    let mut unlink = Event { op: Op::Unlink, ..write(at, 0, 0) };
+    (unlink.ino, unlink.aux) = (1, 1);
+    model.step(&unlink);
+    assert_eq!(model.state().dirty, Bytes::mib(8), "another link is left");
+    unlink.aux = 0;
+    model.step(&unlink);
+    assert_eq!((model.state().dirty, model.conservation().cancelled), (Bytes::ZERO, Bytes::mib(8)));
+}
+
+#[test]
+fn fsync_waits_for_the_file_and_leaves_nothing() {
+    let mut model = Kernel::new(&profile());
+    let mut at = 0;
+    stream(&mut model, &mut at, 1, 1, 10);
+    let fsync = Event { op: Op::Fsync, ino: 1, ..write(at, 0, 0) };
+    let prediction = model.step(&fsync).expect("fsync has a cost");
+    assert!(prediction.cost > Bytes::mib(10) / Rate::mb_per_second(500.0));
+    assert_eq!(model.state().dirty, Bytes::ZERO);
+    let again = Event { start: at + prediction.cost.get() as u64 + 1, ..fsync };
+    assert!(model.step(&again).expect("fsync has a cost").cost < Nanos::new(10_000.0));
+}
