@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub mod compare;
+pub mod doctor;
 pub mod fit;
 pub mod import;
 mod recordings;

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Command::Import(args) => cmd::import::import(&args),
         Command::Fit(args) => cmd::fit::fit(&args),
         Command::Compare(args) => cmd::compare::compare(&args),
+        Command::Doctor(args) => cmd::doctor::doctor(&args),
         Command::Status(args) => cmd::status::status(&args),
     };
     result.unwrap_or_else(|error| {

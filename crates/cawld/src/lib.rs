@@ -9,6 +9,7 @@
 
 mod engine;
 pub mod host;
+pub mod inspect;
 mod lane;
 mod merge;
 pub mod query;
