@@ -55,8 +55,8 @@ pub fn program(path: &Path) -> Verdict {
             verdict.obstacles.push("the scripts name each other as interpreters".to_owned());
             break;
         }
+        verdict.chain.push(path.clone());
         next = look(&path, &mut verdict);
-        verdict.chain.push(path);
     }
     verdict
 }

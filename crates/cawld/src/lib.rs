@@ -16,6 +16,7 @@ pub mod query;
 mod server;
 mod session;
 pub mod socket;
+mod started;
 pub mod trace;
 
 use std::future::Future;
