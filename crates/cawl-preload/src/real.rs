@@ -166,6 +166,7 @@ reals! {
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint
     ) -> c_int = -1;
 
+    fn prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int = -1;
     fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t = -1;
     fn vmsplice(fd: c_int, parts: *const iovec, count: size_t, flags: c_uint) -> ssize_t = -1;
     fn syscall(

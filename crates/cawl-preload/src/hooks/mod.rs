@@ -72,6 +72,7 @@ macro_rules! jumps {
 }
 
 mod aio;
+mod confine;
 mod copy;
 mod fd;
 mod login;

@@ -50,7 +50,9 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_openat2
         | libc::SYS_lseek
         | libc::SYS_memfd_create
+        | libc::SYS_seccomp
         | libc::SYS_exit_group => true,
+        libc::SYS_prctl => true,
         libc::SYS_read | libc::SYS_pread64 => env::reads(),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 | libc::SYS_unlink | libc::SYS_open | libc::SYS_creat => true,
@@ -78,6 +80,9 @@ unsafe extern "C-unwind" fn understood(
         let fd = a as c_int;
         match number {
             libc::SYS_exit_group => ending(Ended::QuickExit),
+            // Strict, or with a filter.
+            libc::SYS_seccomp if a <= 1 => super::confine::confined(),
+            libc::SYS_prctl if super::confine::is_filter(fd) => super::confine::confined(),
             // The hooks of these know how to keep out of the way.
             libc::SYS_close => return c_long::from(super::fd::close(fd)),
             libc::SYS_close_range => {

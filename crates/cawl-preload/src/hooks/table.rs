@@ -205,6 +205,12 @@ pub const HOOKS: &[Group] = &[
         "processes::every_way_of_starting_a_program_is_followed",
     ),
     hooks(
+        "confinement",
+        &["prctl"],
+        "the session ends before a system call filter is put in place",
+        "processes::a_confined_program_is_left_alone",
+    ),
+    hooks(
         "processes: end",
         &["_exit", "_Exit", "abort", "__assert_fail", "__assert_perror_fail", "__stack_chk_fail"],
         "the session ends",
