@@ -7,6 +7,7 @@
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
+//! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `install`: where the tracer is put on disk
 //!
 //! A test that needs something this machine lacks prints a line that begins with `SKIPPED:` to stderr
@@ -22,6 +23,8 @@ mod daemon;
 mod ending;
 mod install;
 mod languages;
+mod matrix;
+mod matrix_rough;
 mod replay;
 mod transparency;
 mod util;
