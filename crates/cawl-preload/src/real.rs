@@ -212,6 +212,14 @@ reals! {
 
     fn error() -> () = ();
     fn error_at_line() -> () = ();
+    fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int = -1;
+    fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int = -1;
+    fn getopt_long(
+        count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int
+    ) -> c_int = -1;
+    fn getopt_long_only(
+        count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int
+    ) -> c_int = -1;
     fn vwarn(format: *const c_char, list: Arguments) -> () = ();
     fn vwarnx(format: *const c_char, list: Arguments) -> () = ();
     fn psignal(number: c_int, text: *const c_char) -> () = ();

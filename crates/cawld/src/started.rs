@@ -20,10 +20,19 @@ const NAMED: usize = 10;
 /// A file's device and inode number.
 type Identity = (u64, u64);
 
+/// One start.
+struct Start {
+    pid: u32,
+    at: Time,
+    program: Identity,
+    /// The process said itself that it was about to become the program, and then ended its session.
+    sure: bool,
+}
+
 /// What was started and has not been heard of.
 #[derive(Default)]
 pub struct Started {
-    silent: Vec<(u32, Time, Identity)>,
+    silent: Vec<Start>,
     recent: VecDeque<(u32, Time)>,
     programs: BTreeMap<Identity, String>,
 }
@@ -46,13 +55,14 @@ impl Started {
         let at = Time(event.start);
         let heard = self.recent.iter().any(|(one, since)| *one == pid && *since >= at);
         if event.ino != 0 && !heard && self.silent.len() < MOST {
-            self.silent.push((pid, at, (event.dev, event.ino)));
+            let sure = event.op == Op::Exec;
+            self.silent.push(Start { pid, at, program: (event.dev, event.ino), sure });
         }
     }
 
     /// A session begins: what was started there is traced.
     pub fn begin(&mut self, pid: u32, at: Time) {
-        self.silent.retain(|(one, since, _)| *one != pid || *since > at);
+        self.silent.retain(|start| start.pid != pid || start.at > at);
         self.recent.push_back((pid, at));
         if self.recent.len() > RECENT {
             self.recent.pop_front();
@@ -61,14 +71,16 @@ impl Started {
 
     /// A session ended, and not by an exec: those that it tried had failed.
     pub fn end(&mut self, pid: u32) {
-        self.silent.retain(|(one, ..)| *one != pid);
+        self.silent.retain(|start| start.pid != pid);
     }
 
     /// What a report must say.
     pub fn notes(&self) -> Vec<String> {
-        let mut counts: BTreeMap<Identity, usize> = BTreeMap::new();
-        for (_, _, identity) in &self.silent {
-            *counts.entry(*identity).or_default() += 1;
+        let mut counts: BTreeMap<Identity, (usize, bool)> = BTreeMap::new();
+        for start in &self.silent {
+            let (count, sure) = counts.entry(start.program).or_default();
+            *count += 1;
+            *sure |= start.sure;
         }
         let mut notes: Vec<String> =
             counts.iter().filter_map(|(identity, count)| self.note(identity, *count)).collect();
@@ -80,13 +92,15 @@ impl Started {
         notes
     }
 
-    fn note(&self, identity: &Identity, count: usize) -> Option<String> {
+    fn note(&self, identity: &Identity, (count, sure): (usize, bool)) -> Option<String> {
         let path = self.programs.get(identity)?;
         let verdict = inspect::program(Path::new(path));
         let times = if count == 1 { String::new() } else { format!(", started {count} times") };
         Some(match verdict.obstacles.first() {
             Some(why) => format!("not traced: {why}{times}"),
-            None => format!("not traced: {path}{times}: no tracer spoke up in it"),
+            None if sure => format!("not traced: {path}{times}: no tracer spoke up in it"),
+            // It may not have become the program after all.
+            None => return None,
         })
     }
 }

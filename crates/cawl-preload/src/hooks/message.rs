@@ -11,6 +11,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::FILE;
 
 type Arguments = *mut c_void;
+type Strings = *const *const c_char;
 
 /// The state of the world before such a call.
 #[repr(C)]
@@ -245,7 +246,47 @@ around! {
     error_at_line => real_error_at_line;
 }
 
+/// getopt writes only when it finds fault with an option.
+macro_rules! options {
+    ($call:expr) => {{
+        if !uplink::active() || opterr == 0 {
+            return $call;
+        }
+        let stream = standard_error();
+        let moment = Moment::before(stream);
+        let returned = $call;
+        if returned == c_int::from(b'?') && !stream.is_null() {
+            moment.after(stream, 0);
+        }
+        returned
+    }};
+}
+
+unsafe extern "C" {
+    static opterr: c_int;
+}
+
 hooks! {
+    fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int {
+        options!(real::getopt(count, arguments, options))
+    }
+
+    fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int {
+        options!(real::__posix_getopt(count, arguments, options))
+    }
+
+    fn getopt_long(
+        count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
+    ) -> c_int {
+        options!(real::getopt_long(count, arguments, options, long, at))
+    }
+
+    fn getopt_long_only(
+        count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
+    ) -> c_int {
+        options!(real::getopt_long_only(count, arguments, options, long, at))
+    }
+
     fn vwarn(format: *const c_char, list: Arguments) -> () {
         to_stream!(standard_error(), real::vwarn(format, list))
     }

@@ -4,7 +4,7 @@
 use crate::env::{self, MAX_PRELOAD, MAX_STRINGS};
 use crate::record::happened;
 use crate::streams::{closed, closing, opened};
-use crate::{announce, files, guard, maps, real, sys, uplink};
+use crate::{announce, buffer, files, guard, maps, real, record, sys, uplink};
 use cawl_wire::{Ended, Event, FileKind, Op};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
@@ -48,6 +48,15 @@ impl Room {
 unsafe fn replacing(directory: c_int, path: *const c_char) {
     files::share_all();
     if !uplink::is_ours() {
+        // A vfork child: its parent, which waits, is said to have started the program.
+        if let Some(inside) = guard::enter() {
+            let now = sys::now();
+            let mut event = record::event(&inside, Op::Spawn, now, now);
+            event.returned = i64::from(sys::getpid());
+            // SAFETY: the caller's promise.
+            unsafe { identify(&mut event, directory, path) };
+            buffer::push(&inside, &event);
+        }
         return;
     }
     // SAFETY: the caller's promise.

@@ -189,7 +189,8 @@ pub const HOOKS: &[Group] = &[
         &[
             "perror", "error", "error_at_line", "warn", "warnx", "vwarn", "vwarnx", "err", "errx", "verr",
             "verrx", "psignal", "psiginfo", "herror", "malloc_stats", "malloc_info", "putpwent", "putspent",
-            "putgrent", "putsgent", "addmntent", "backtrace_symbols_fd",
+            "putgrent", "putsgent", "addmntent", "backtrace_symbols_fd", "getopt",
+            "getopt_long", "getopt_long_only", "__posix_getopt",
         ],
         "bytes as the kernel counted them",
         "complete::messages_are_counted_to_the_byte",
@@ -227,7 +228,7 @@ const fn left(names: &'static [&'static str], why: &'static str) -> Left {
 pub const LEFT: &[Left] = &[
     left(
         &[
-            "getopt", "getopt_long", "getopt_long_only", "__posix_getopt", "opterr", "argp_*", "__argp_*",
+            "opterr", "argp_*", "__argp_*",
             "getpass",
         ],
         "writes to standard error or the terminal only when it has something to complain or ask; missing \
