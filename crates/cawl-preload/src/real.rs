@@ -233,6 +233,9 @@ reals! {
     fn addmntent(stream: *mut FILE, entry: *const c_void) -> c_int = 1;
     fn herror(text: *const c_char) -> () = ();
     fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () = ();
+    fn sem_open(
+        name: *const c_char, flags: c_int, mode: c_uint, value: c_uint
+    ) -> *mut c_void = core::ptr::null_mut();
     fn eventfd_write(fd: c_int, value: u64) -> c_int = -1;
     fn __assert_fail(
         assertion: *const c_char, file: *const c_char, line: c_uint, function: *const c_char

@@ -3,10 +3,10 @@
 //! microseconds; these calls are rare.
 
 use crate::hooks::process::ending;
-use crate::record::{Place, wrote};
+use crate::record::{Place, happened, wrote};
 use crate::streams::{after, standard_error, standard_output};
 use crate::{guard, real, sys, uplink};
-use cawl_wire::{Ended, Op, flag};
+use cawl_wire::{Ended, FileKind, Op, flag};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::FILE;
 
@@ -348,6 +348,24 @@ hooks! {
 
     fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () {
         to_fd!(fd, real::backtrace_symbols_fd(list, count, fd))
+    }
+
+    // A new semaphore is a small file that the C library writes, in memory.
+    fn sem_open(name: *const c_char, flags: c_int, mode: c_uint, value: c_uint) -> *mut c_void {
+        if !uplink::active() || flags & libc::O_CREAT == 0 {
+            return real::sem_open(name, flags, mode, value);
+        }
+        let moment = Moment::before(core::ptr::null_mut());
+        let semaphore = real::sem_open(name, flags, mode, value);
+        let (written, flags) = moment.written(0);
+        if written > 0 {
+            happened(Op::Write, moment.start, written as i64, |event| {
+                event.requested = written;
+                event.flags |= flags;
+                event.kind = FileKind::Other;
+            });
+        }
+        semaphore
     }
 
     fn eventfd_write(fd: c_int, value: u64) -> c_int {

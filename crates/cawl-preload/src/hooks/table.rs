@@ -189,7 +189,7 @@ pub const HOOKS: &[Group] = &[
         &[
             "perror", "error", "error_at_line", "warn", "warnx", "vwarn", "vwarnx", "err", "errx", "verr",
             "verrx", "psignal", "psiginfo", "herror", "malloc_stats", "malloc_info", "putpwent", "putspent",
-            "putgrent", "putsgent", "addmntent", "backtrace_symbols_fd", "getopt",
+            "putgrent", "putsgent", "addmntent", "backtrace_symbols_fd", "sem_open", "getopt",
             "getopt_long", "getopt_long_only", "__posix_getopt",
         ],
         "bytes as the kernel counted them",
@@ -277,7 +277,7 @@ pub const LEFT: &[Left] = &[
         &[
             "openpty", "posix_openpt", "opendir", "fdopendir", "setmntent", "__setmntent", "__endmntent",
             "getmntent*", "__getmntent_r*", "hasmntopt", "timerfd_create", "eventfd", "epoll_create*",
-            "timer_create", "mq_*", "__mq_open_2", "pidfd_*", "sem_open", "sem_close", "sem_unlink",
+            "timer_create", "mq_*", "__mq_open_2", "pidfd_*", "sem_close", "sem_unlink",
             "catopen", "catclose", "iconv_open", "iconv_close", "setttyent", "endttyent", "getttyent",
         ],
         "makes or ends a descriptor that is looked at when something is written to it",
@@ -333,7 +333,7 @@ pub const LEFT: &[Left] = &[
             "envz_remove", "argz_create_sep", "fts_*", "fts64_*", "regexec", "re_exec", "rexec*", "dlopen",
             "dlmopen", "dlclose", "dlinfo", "getaddrinfo", "getnameinfo", "freeaddrinfo", "inet6_option_*",
             "pkey_alloc", "siginterrupt", "sigwaitinfo", "signalfd", "sysinfo", "getttynam", "bdflush",
-            "sem_*", "tcdrain",
+            "tcdrain",
         ],
         "not what its name suggests: no data of a file is changed",
     ),
