@@ -176,31 +176,41 @@ fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
         profile.device.writeback = rate(&rates, UNDISTURBED);
     }
     if !queued.is_empty() {
-        profile.device.queue = Bytes::from_f64(quantile(&mut queued, 0.95)).max(Bytes::mib(1));
+        profile.device.queue = Bytes::from_f64(quantile(&mut queued, 0.5)).max(Bytes::mib(1));
     }
 }
 
 /// `base_rate`: where the model's own control settles when a device that writes back at this rate is kept
-/// busy. Its pauses are whole ticks, so writers go a little faster than they are told, and the rate they
-/// are told settles below the device's.
+/// busy. Pauses are whole ticks, so a whole band of base rates lets writers go at the device's rate, and
+/// the control has no reason to move within it. It comes from below: the kernel's estimate of a device's
+/// bandwidth counts the time before it was busy, and the base rate is never above that estimate.
 fn base_rate(profile: &mut HostProfile) {
-    /// Long enough for the base rate to settle, in seconds of the model's time.
-    const SETTLED: f64 = 120.0;
+    let rate = profile.device.writeback.value;
+    let (below, above) = (settled(profile, rate * 0.5), settled(profile, rate * 2.0));
+    profile.device.base_rate = Some(Measured {
+        value: below,
+        p10: Some(below * 0.9),
+        p90: Some(below.max(above)),
+        samples: profile.device.writeback.samples,
+    });
+}
+
+/// The base rate after ten minutes of sequential writing, undisturbed by commits.
+fn settled(profile: &HostProfile, from: Rate) -> Rate {
+    const SECONDS: f64 = 600.0;
     const CHUNK: u64 = 16 << 20;
-    let mut model = Kernel::new(profile);
+    let mut profile = profile.clone();
+    profile.device.commit = Nanos::ZERO;
+    profile.device.base_rate = Some(Measured::assumed(from));
+    let mut model = Kernel::new(&profile);
     let mut write = Event::new(Op::Write);
     (write.kind, write.returned, write.offset) = (FileKind::Regular, CHUNK as i64, 0);
-    while (write.start as f64) < SETTLED * 1e9 {
+    while (write.start as f64) < SECONDS * 1e9 {
         let cost = model.step(&write).map_or(Nanos::ZERO, |prediction| prediction.cost);
         write.start = (Time(write.start) + cost.max(Nanos::new(1.0))).0;
         write.offset += CHUNK;
     }
-    profile.device.base_rate =
-        model.ratelimit(write.dev).map(|base| Measured { value: base, ..profile.device.writeback });
-    if let Some(base) = &mut profile.device.base_rate {
-        let factor = base.value / profile.device.writeback.value;
-        (base.p10, base.p90) = (base.p10.map(|rate| rate * factor), base.p90.map(|rate| rate * factor));
-    }
+    model.ratelimit(write.dev).unwrap_or(from)
 }
 
 /// `device.write`: the slope between the fastest tenths of direct writes of different sizes, because

@@ -136,7 +136,7 @@ proptest! {
             time = state.time;
             let Some(prediction) = prediction else { return };
             let (cost, parts) = (prediction.cost.get(), prediction.parts.total().get());
-            if !cost.is_finite() || cost < 0.0 || cost > 1e12 || (cost - parts).abs() > 1.0 {
+            if !(0.0..=1e12).contains(&cost) || (cost - parts).abs() > 1.0 {
                 failures.push(format!("{prediction:?} for {event:?}"));
             }
         });

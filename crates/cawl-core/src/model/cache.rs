@@ -2,7 +2,7 @@
 //! cached and clean.
 //!
 //! The law: a page is dirty or clean or not remembered, never two of these. Dirty pages are always
-//! remembered; clean ones up to [`CLEAN_RUNS`] runs over all files, those of the file longest untouched
+//! remembered; clean ones up to [`CLEAN_BLOCKS`] blocks over all files, those of the file longest untouched
 //! are forgotten first. Memory is therefore bounded by what is dirty or was recently written.
 
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::extents::PageSet;
 
-/// Runs of clean pages that are remembered over all files.
-pub const CLEAN_RUNS: usize = 1 << 18;
+/// Blocks of 2 MiB with clean pages that are remembered over all files.
+pub const CLEAN_BLOCKS: usize = 1 << 18;
 /// Files without dirty pages that are remembered.
 pub const CLEAN_FILES: usize = 1 << 14;
 
@@ -88,7 +88,7 @@ pub struct Cache {
     keys: Vec<(u64, u64)>,
     free: Vec<u32>,
     touches: u64,
-    clean_runs: usize,
+    clean_blocks: usize,
     last: Option<((u64, u64), u32)>,
 }
 
@@ -138,7 +138,7 @@ impl Cache {
                 && file.touched < old
                 && self.index.get(&key) == Some(&at)
             {
-                self.clean_runs -= file.clean.runs();
+                self.clean_blocks -= file.clean.blocks();
                 file.clean.clear();
                 file.listed = false;
                 self.index.remove(&key);
@@ -164,9 +164,9 @@ impl Cache {
         let dirtied = file.dirty.insert(start, end);
         let mut cached = 0;
         if dirtied > 0 && file.clean.pages() > 0 {
-            let before = file.clean.runs();
+            let before = file.clean.blocks();
             cached = file.clean.remove(start, end);
-            self.clean_runs = self.clean_runs + file.clean.runs() - before;
+            self.clean_blocks = self.clean_blocks + file.clean.blocks() - before;
         }
         Found { dirtied, fresh: dirtied - cached }
     }
@@ -175,12 +175,12 @@ impl Cache {
     pub fn clean(&mut self, at: u32, most: u64) -> u64 {
         let file = &mut self.files[at as usize];
         let (dirty, clean) = (&mut file.dirty, &mut file.clean);
-        let (had, runs) = (dirty.pages(), clean.runs());
+        let (had, blocks) = (dirty.pages(), clean.blocks());
         file.cursor = dirty.take_from(file.cursor, most, |start, end| {
             clean.insert(start, end);
         });
         let cleaned = had - dirty.pages();
-        self.clean_runs = self.clean_runs + clean.runs() - runs;
+        self.clean_blocks = self.clean_blocks + clean.blocks() - blocks;
         self.forget();
         cleaned
     }
@@ -188,9 +188,9 @@ impl Cache {
     /// Remembers that these pages are cached: they were read.
     pub fn read(&mut self, at: u32, start: u64, end: u64) {
         let file = &mut self.files[at as usize];
-        let runs = file.clean.runs();
+        let blocks = file.clean.blocks();
         let mut from = start;
-        // Leaves out what is dirty; a read touches few runs, and what it misses costs accuracy, not truth.
+        // Leaves out what is dirty; a read touches few pages, and what it misses costs accuracy, not truth.
         if file.dirty.count(start, end) == 0 {
             file.clean.insert(from, end);
         } else {
@@ -202,16 +202,16 @@ impl Cache {
                 from = to;
             }
         }
-        self.clean_runs = self.clean_runs + file.clean.runs() - runs;
+        self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
         self.forget();
     }
 
     /// Drops pages from `start` up to `end`; returns how many of them were dirty.
     pub fn drop_range(&mut self, at: u32, start: u64, end: u64) -> u64 {
         let file = &mut self.files[at as usize];
-        let runs = file.clean.runs();
+        let blocks = file.clean.blocks();
         file.clean.remove(start, end);
-        self.clean_runs = self.clean_runs + file.clean.runs() - runs;
+        self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
         file.dirty.remove(start, end)
     }
 
@@ -221,16 +221,16 @@ impl Cache {
         file.dirty.count(page, page + 1) + file.clean.count(page, page + 1) > 0
     }
 
-    /// Keeps the number of clean runs within bounds.
+    /// Keeps the number of clean blocks within bounds.
     fn forget(&mut self) {
-        while self.clean_runs > CLEAN_RUNS {
+        while self.clean_blocks > CLEAN_BLOCKS {
             let oldest = (self.files.iter().enumerate())
-                .filter(|(_, file)| file.clean.runs() > 0)
+                .filter(|(_, file)| file.clean.blocks() > 0)
                 .min_by_key(|(_, file)| file.touched)
                 .map(|(at, _)| at);
             let Some(at) = oldest else { break };
             let file = &mut self.files[at];
-            self.clean_runs -= file.clean.runs();
+            self.clean_blocks -= file.clean.blocks();
             file.clean.clear();
         }
     }
@@ -253,18 +253,18 @@ mod tests {
     }
 
     #[test]
-    fn clean_runs_are_bounded() {
+    fn clean_blocks_are_bounded() {
         let mut cache = Cache::default();
         for ino in 0..4 {
             let at = cache.open((1, ino), 0);
-            for page in 0..CLEAN_RUNS as u64 / 2 {
-                cache.dirty(at, 2 * page, 2 * page + 1);
+            for page in 0..CLEAN_BLOCKS as u64 / 2 {
+                cache.dirty(at, 1024 * page, 1024 * page + 1);
             }
             cache.clean(at, u64::MAX);
         }
-        let kept: usize = cache.files.iter().map(|f| f.clean.runs()).sum();
-        assert_eq!(kept, cache.clean_runs);
-        assert!(kept <= CLEAN_RUNS);
+        let kept: usize = cache.files.iter().map(|f| f.clean.blocks()).sum();
+        assert_eq!(kept, cache.clean_blocks);
+        assert!(kept <= CLEAN_BLOCKS);
     }
 
     #[test]

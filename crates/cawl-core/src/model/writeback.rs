@@ -190,6 +190,11 @@ impl Device {
         self.work.is_some()
     }
 
+    /// Until when a commit withholds completions and handles, if one does.
+    pub fn held_until(&self) -> Option<f64> {
+        self.held_until
+    }
+
     /// Dirty pages, those in flight included.
     pub fn level(&self) -> u64 {
         self.dirty + self.in_flight
