@@ -20,6 +20,9 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef WITH_LIBAIO
+#include <libaio.h>
+#endif
 
 static void check(int right, const char *what) {
     if (!right) {
@@ -145,6 +148,25 @@ static void asynchronous(void) {
     close(fd);
 }
 
+#ifdef WITH_LIBAIO
+static void by_kernel(void) {
+    static char text[4096];
+    int fd = open("kernel", O_RDWR | O_CREAT, 0644);
+    io_context_t context = 0;
+    check(io_setup(8, &context) == 0, "io_setup");
+    struct iocb blocks[3], *list[3] = {&blocks[0], &blocks[1], &blocks[2]};
+    struct iovec parts[2] = {{text, 100}, {text, 200}};
+    io_prep_pwrite(&blocks[0], fd, text, 4096, 0);
+    io_prep_pread(&blocks[1], fd, text, 4096, 0);
+    io_prep_pwritev(&blocks[2], fd, parts, 2, 8192);
+    check(io_submit(context, 3, list) == 3, "io_submit");
+    struct io_event events[3];
+    check(io_getevents(context, 3, 3, events, NULL) == 3, "io_getevents");
+    io_destroy(context);
+    close(fd);
+}
+#endif
+
 static void mapped(void) {
     int fd = open("mapped", O_RDWR | O_CREAT, 0644);
     check(ftruncate(fd, 1 << 20) == 0, "ftruncate");
@@ -196,6 +218,10 @@ int main(int argc, char **argv) {
         pipes();
     else if (!strcmp(mode, "aio"))
         asynchronous();
+#ifdef WITH_LIBAIO
+    else if (!strcmp(mode, "libaio"))
+        by_kernel();
+#endif
     else if (!strcmp(mode, "mapped"))
         mapped();
     else if (!strcmp(mode, "reads"))

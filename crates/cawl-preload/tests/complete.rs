@@ -85,6 +85,19 @@ fn asynchronous_writes_are_counted_when_handed_over() {
 }
 
 #[test]
+fn libaio_is_counted_when_handed_over() {
+    if !std::path::Path::new("/usr/include/libaio.h").exists() {
+        println!("SKIPPED: libaio is not installed");
+        return;
+    }
+    let app = app("complete", &["-O2", "-DWITH_LIBAIO", "-Wl,--no-as-needed", "-laio"]);
+    let sessions = compare(&app, &["libaio"], |_| {});
+    let handed: Vec<(u64, i64)> =
+        of(&sessions[0], Op::AioWrite).iter().map(|event| (event.offset, event.returned)).collect();
+    assert_eq!(handed, [(0, 4096), (8192, 300)]);
+}
+
+#[test]
 fn stores_to_mappings_are_estimated() {
     let sessions = modes("mapped");
     let session = sessions.iter().find(|session| session.ppid == std::process::id()).expect("program");

@@ -7,6 +7,7 @@ use crate::record::did;
 use crate::{real, sys, uplink};
 use cawl_wire::{Op, flag};
 use core::ffi::{c_int, c_long, c_void};
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use libc::{aiocb, iovec};
 
@@ -33,6 +34,15 @@ pub struct Block {
 }
 const KERNEL_WRITE: i16 = 1;
 const KERNEL_WRITEV: i16 = 8;
+
+/// True once an io_submit came through syscall(): if libaio's does, it always does, and a program that
+/// makes the call itself has no use for libaio's.
+static HANDED_ON: AtomicBool = AtomicBool::new(false);
+
+/// An io_submit came through syscall().
+pub fn handed_on() {
+    HANDED_ON.store(true, Relaxed);
+}
 
 /// One write that was handed over.
 #[derive(Clone, Copy)]
@@ -192,7 +202,10 @@ hooks! {
         let requests = Requests::of_kernel(count, blocks);
         let start = sys::now();
         let returned = real::io_submit(context, count, blocks);
-        requests.record_kernel(start, c_long::from(returned));
+        // Some versions of libaio go through syscall(), whose hook has recorded it then.
+        if !HANDED_ON.load(Relaxed) {
+            requests.record_kernel(start, c_long::from(returned));
+        }
         returned
     }
 }

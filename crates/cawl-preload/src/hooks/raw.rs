@@ -104,7 +104,10 @@ unsafe extern "C-unwind" fn understood(
         let start = sys::now();
         let returned = real::syscall(number, a, b, c, d, e, f);
         match requests {
-            Some(requests) => requests.record_kernel(start, returned),
+            Some(requests) => {
+                super::aio::handed_on();
+                requests.record_kernel(start, returned);
+            }
             None => record(number, start, [a, b, c, d, e, f], returned),
         }
         returned
