@@ -125,6 +125,35 @@ fn sigterm_takes_what_has_arrived_and_closes_the_trace() {
 }
 
 #[test]
+fn a_run_whose_cawl_cli_was_killed_is_ended_when_its_program_is() {
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let daemon = Daemon::start(&dir, &[]);
+    let mut command = dir.cawl(&["run", "--trace"]);
+    command
+        .arg(dir.trace())
+        .arg("--socket")
+        .arg(dir.socket())
+        .arg("--")
+        .arg(program)
+        .args(["file", "100", "10"]);
+    let mut running = Running::start(command);
+    running.stdout_until("half ");
+    running.signal(Signal::SIGKILL);
+    running.say("\n");
+    running.finish();
+    let replayed = || {
+        let mut replay = dir.cawl(&["replay", "--json"]);
+        replay.arg(dir.trace());
+        Report::parse(&Running::start(replay).finish().success().stdout)
+    };
+    let whole = |notes: String| notes.contains("cawl-cli was killed") && !notes.contains("the trace");
+    daemon.status_when(|_| whole(replayed()["notes"].to_string()));
+    assert_eq!(replayed().calls_of("write"), 200);
+    daemon.end(Signal::SIGTERM).success().says("given up");
+}
+
+#[test]
 fn the_socket_is_private() {
     let dir = Dir::new();
     let mut command = dir.command(built("cawld"));

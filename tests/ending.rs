@@ -47,7 +47,9 @@ fn a_file_that_cannot_be_executed_is_126() {
     fs::write(dir.work().join("plain"), "text").expect("a new file");
     fs::set_permissions(dir.work().join("plain"), fs::Permissions::from_mode(0o644)).expect("it is ours");
     fs::create_dir(dir.work().join("folder")).expect("a new folder");
-    for name in ["./plain", "./folder"] {
+    fs::write(dir.work().join("orphan"), "#!/no/such/interpreter\n").expect("a new file");
+    fs::set_permissions(dir.work().join("orphan"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    for name in ["./plain", "./folder", "./orphan"] {
         let finished = Running::start(dir.cawl(&["run", "--", name])).finish().code(126);
         finished.says(&format!("{name}: cannot be executed"));
     }
@@ -58,6 +60,22 @@ fn a_program_that_was_not_started_leaves_nothing_behind() {
     let dir = Dir::new();
     Running::start(dir.cawl(&["run", "--", "no-such-program"])).finish().code(127);
     assert_eq!(fs::read_dir(dir.path().join("run")).expect("a folder").count(), 0, "a socket was left");
+}
+
+#[test]
+fn a_stderr_that_takes_nothing_does_not_change_the_end() {
+    let dir = Dir::new();
+    let cawl = crate::util::built("cawl-cli");
+    for (args, code) in [
+        ("run -- no-such-program", 127),
+        ("run -- sh -c 'exit 3'", 3),
+        ("run --report /dev/full/r.json -- sh -c 'exit 3'", 3),
+        ("replay no-such-trace", 1),
+    ] {
+        let mut command = dir.command("sh");
+        command.args(["-c", &format!("exec \"$0\" {args} 2> /dev/full")]).arg(&cawl);
+        Running::start(command).finish().code(code);
+    }
 }
 
 #[test]
@@ -113,6 +131,18 @@ fn a_signal_to_cawl_alone_goes_to_the_program() {
 }
 
 #[test]
+fn signals_ignored_by_whoever_starts_it_are_ignored_by_the_program() {
+    let dir = Dir::new();
+    let cawl = crate::util::built("cawl-cli");
+    // As under nohup, and as a shell without job control starts programs in the background.
+    let script = "trap '' HUP INT QUIT; exec \"$@\"";
+    let program = ["sh", "-c", "kill -HUP $$; kill -INT $$; kill -QUIT $$; echo survived"];
+    let mut command = dir.command("sh");
+    command.args(["-c", script, "sh"]).arg(cawl).args(["run", "--"]).args(program);
+    assert_eq!(Running::start(command).finish().success().stdout, "survived\n");
+}
+
+#[test]
 fn standard_input_is_the_programs() {
     let dir = Dir::new();
     let mut running = Running::start(dir.run_command(&[], &["cat"]));
@@ -134,7 +164,11 @@ fn the_report_goes_to_stderr_after_what_the_program_said_there() {
     for line in ["cawl", "program", "coverage   100.0 %", "drops      0 calls dropped, 0 unseen", "profile"] {
         assert!(report.lines().any(|found| found.starts_with(line)), "no `{line}` in {report}");
     }
-    assert!(report.contains("uncalibrated") && report.contains("/file"), "{report}");
+    assert!(
+        report.contains("uncalibrated") && report.lines().any(|line| line.ends_with("/work/file")),
+        "{report}"
+    );
+    assert!(report.lines().all(|line| line.chars().count() <= 120), "{report}");
 }
 
 #[test]

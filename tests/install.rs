@@ -65,6 +65,26 @@ fn many_first_uses_at_once_agree() {
     assert_eq!(fs::read_dir(dir.path().join("cache/cawl")).expect("a folder").count(), 1);
 }
 
+#[test]
+fn with_a_space_in_every_path_it_is_in_the_users_folder_in_tmp() {
+    let dir = Dir::new();
+    let spaced = dir.path().join("a b");
+    fs::rename(dir.path().join("run"), &spaced).expect("it is ours");
+    let mut command = where_is(&dir);
+    command.env_remove("XDG_CACHE_HOME").env("HOME", &spaced).env("XDG_RUNTIME_DIR", &spaced);
+    assert!(placed(&dir, command).starts_with(format!("/tmp/cawl-{}/cawl", geteuid())));
+}
+
+#[test]
+fn a_runtime_folder_too_long_for_sockets_is_not_used() {
+    let dir = Dir::new();
+    let long = dir.path().join("x".repeat(90));
+    fs::rename(dir.path().join("run"), &long).expect("it is ours");
+    let mut command = where_is(&dir);
+    command.env("XDG_RUNTIME_DIR", &long);
+    placed(&dir, command);
+}
+
 /// With this home or cache the tracer goes next to the sockets.
 fn falls_back(dir: &Dir, variable: &str, value: &Path) {
     let mut command = where_is(dir);

@@ -145,6 +145,20 @@ fn every_call_can_be_printed() {
 }
 
 #[test]
+fn calls_without_a_law_are_printed_too() {
+    let dir = Dir::new();
+    fs::write(dir.work().join("from"), [7; 5000]).expect("a new file");
+    let Some(python) = crate::util::python() else { return };
+    let script = "import os; i = open('from'); o = os.open('to', os.O_WRONLY | os.O_CREAT); \
+                  os.sendfile(o, i.fileno(), 0, 5000)";
+    dir.run(&[], &[python.to_str().expect("a readable path"), "-c", script]).0.success();
+    let lines = calls(&dir, &dir.trace());
+    let sent = lines.iter().find(|call| call["op"] == "sendfile").expect("the call is printed");
+    assert_eq!((&sent["size"], &sent["predictions"]), (&5000.into(), &serde_json::json!([])));
+    assert!(sent["path"].as_str().is_some_and(|path| path.ends_with("/to")), "{sent:#}");
+}
+
+#[test]
 fn a_reader_that_stops_early_is_no_error() {
     let dir = Dir::new();
     let program = dir.app("thread_writer");
@@ -157,6 +171,15 @@ fn a_reader_that_stops_early_is_no_error() {
         let finished = Running::start(command).finish().success();
         assert_eq!((finished.stdout.lines().count(), finished.stderr.as_str()), (1, ""));
     }
+    // Nobody reads at all.
+    let daemon = Daemon::start(&dir, &[]);
+    for options in ["status", "status --json"] {
+        let mut command = dir.command("bash");
+        let script = "set -o pipefail; exec 3> >(exec true); wait $!; \"$1\" $2 --socket \"$3\" >&3";
+        command.args(["-c", script, "bash"]).arg(&cawl).arg(options).arg(dir.socket());
+        assert_eq!(Running::start(command).finish().success().stderr, "");
+    }
+    daemon.end(Signal::SIGTERM).success();
 }
 
 #[test]
@@ -183,6 +206,7 @@ fn a_damaged_trace_gives_what_is_whole_and_says_what_is_not() {
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 0x10;
     let report = of(&flipped);
+    assert!(report["notes"].to_string().contains("records are lost"), "{}", report["notes"]);
     assert!(report["notes"].to_string().contains("damaged"), "{}", report["notes"]);
     assert!(report["calls"].as_u64() < all["calls"].as_u64());
     // The end of one trace in front of another, as after a crash and a careless `cat`.

@@ -8,6 +8,7 @@
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
+//! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `install`: where the tracer is put on disk
 //!
 //! A test that needs something this machine lacks prints a line that begins with `SKIPPED:` to stderr
@@ -21,6 +22,7 @@
 mod crash;
 mod daemon;
 mod ending;
+mod import;
 mod install;
 mod languages;
 mod matrix;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use cawl_core::OpenFlags;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 /// Put it in front of any program and see, call by call, what each write should cost on this machine, what
@@ -38,7 +39,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Write the report to a file instead of stderr; .json or .txt
-    #[arg(long, value_name = "FILE", value_parser = report_file)]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(report_file))]
     pub report: Option<PathBuf>,
     #[command(flatten)]
     pub model: ModelArgs,
@@ -58,8 +59,9 @@ pub struct RunArgs {
 
 /// Run the models on a saved trace
 ///
-/// With --calls every call is printed: time, process, file, offset, size, state, dirty level, predicted,
-/// observed; with --json as one JSON object a line, without the report.
+/// With --calls every call is printed that writes to a file or waits for a device: time, process, file,
+/// offset, size, state, dirty level, predicted, observed; with --json as one JSON object a line, without the
+/// report.
 #[derive(clap::Args)]
 pub struct ReplayArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
@@ -90,8 +92,8 @@ pub struct ImportArgs {
     #[arg(long, value_enum)]
     pub from: Format,
     /// Flags that every file of a csv was open with, such as O_SYNC,O_DIRECT
-    #[arg(long, value_name = "FLAG,…", default_value = "", hide_default_value = true)]
-    pub flags: OpenFlags,
+    #[arg(long, value_name = "FLAG,…")]
+    pub flags: Option<OpenFlags>,
     /// What to read
     pub input: PathBuf,
     /// The trace to write
@@ -192,8 +194,7 @@ pub struct ModelArgs {
     pub names: Vec<String>,
 }
 
-fn report_file(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
+fn report_file(path: PathBuf) -> Result<PathBuf, String> {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("txt" | "json") => Ok(path),
         _ => Err("the report's file name must end in .txt or .json".to_owned()),

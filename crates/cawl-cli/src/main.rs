@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Command::Status(args) => cmd::status::status(&args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("cawl-cli: {error:#}");
+        render::tell(format_args!("cawl-cli: {error:#}"));
         ExitCode::from(exit::FAILED)
     })
 }

@@ -5,7 +5,32 @@ pub mod progress;
 pub mod report;
 pub mod status;
 
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// A line on stderr. That stderr is closed or full must not change how this program ends, as it would
+/// with `eprintln!`, which panics.
+pub fn tell(text: impl Display) {
+    drop(io::stderr().write_all(format!("{text}\n").as_bytes()));
+}
+
+/// Writes a whole answer to stdout.
+pub fn print(text: &str) -> anyhow::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What writing to stdout comes to: whoever read it may have seen enough (`| head`).
+pub fn printed(result: io::Result<()>) -> anyhow::Result<ExitCode> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        other => other.map(|()| ExitCode::SUCCESS).context("cannot write the output"),
+    }
+}
 
 /// A plain table: first `left` columns aligned left, the others right.
 fn table(header: &[&str], left: usize) -> Table {

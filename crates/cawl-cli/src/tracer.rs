@@ -31,7 +31,9 @@ fn directories() -> Vec<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(absolute);
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(absolute).map(|home| home.join(".cache"));
     let caches = cache.or(home).into_iter();
-    caches.chain(socket::private_directory().ok()).map(|directory| directory.join("cawl")).collect()
+    // The last one for users all of whose folders have a space in their path.
+    let private = [socket::private_directory(), socket::own_directory()].into_iter().flatten();
+    caches.chain(private).map(|directory| directory.join("cawl")).collect()
 }
 
 fn install_in(directory: &Path, name: &str) -> anyhow::Result<PathBuf> {

@@ -9,10 +9,10 @@ use crate::call::{Class, kernel_bytes, wchar_bytes};
 use crate::drive::Mode;
 use crate::model::{CallState, Prediction};
 use crate::profile::HostProfile;
-use crate::record::{EndKind, HostFacts, Outcome, Record, Sample, Session, SessionEnd};
+use crate::record::{EndKind, HostFacts, Outcome, Record, Sample, SessionEnd, Wchar};
 use crate::report::{
-    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport, Tally,
-    WorstCall,
+    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport,
+    SessionTotals, Tally, WorstCall,
 };
 use crate::units::Time;
 
@@ -22,12 +22,21 @@ const WORST: usize = 10;
 /// How many files are told apart; calls on further ones are still counted in every total.
 const FILES: usize = 100_000;
 
+/// How many sessions that ended are listed. When there are twice as many, those that ended first become
+/// sums: a daemon sees processes come and go for months.
+const SESSIONS: usize = 4096;
+
+/// How many notes are kept; further ones are counted.
+const NOTES: usize = 100;
+
 /// The books of one analysis.
 pub struct Collector {
     profile: ProfileUsed,
     created: Option<u64>,
     models: Vec<ModelBooks>,
     sessions: Vec<SessionBooks>,
+    ended: usize,
+    folded: SessionTotals,
     /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
     by_pid: HashMap<u32, Vec<usize>>,
     files: Vec<FileBooks>,
@@ -35,7 +44,7 @@ pub struct Collector {
     /// The latest look-ups: programs tend to write to one file at a time.
     last_file: Option<((u64, u64), usize)>,
     last_session: Option<SessionSpan>,
-    files_omitted: u64,
+    files_omitted: Tally,
     calls: u64,
     bytes: u64,
     elsewhere: Tally,
@@ -46,6 +55,7 @@ pub struct Collector {
     host: Option<HostFacts>,
     outcome: Option<Outcome>,
     notes: Vec<String>,
+    notes_omitted: u64,
     samples: u64,
 }
 
@@ -65,7 +75,14 @@ struct Sums {
 }
 
 struct SessionBooks {
-    session: Session,
+    id: u32,
+    pid: u32,
+    ppid: u32,
+    started: Time,
+    wchar: Wchar,
+    program: String,
+    /// Bytes written by children that are not listed any more.
+    children: u64,
     calls: u64,
     seen: u64,
     /// Whether another thread than the process's first made a call.
@@ -120,12 +137,14 @@ impl Collector {
                 })
                 .collect(),
             sessions: Vec::new(),
+            ended: 0,
+            folded: SessionTotals::default(),
             by_pid: HashMap::new(),
             files: Vec::new(),
             by_identity: HashMap::new(),
             last_file: None,
             last_session: None,
-            files_omitted: 0,
+            files_omitted: Tally::default(),
             calls: 0,
             bytes: 0,
             elsewhere: Tally::default(),
@@ -136,6 +155,7 @@ impl Collector {
             host: None,
             outcome: None,
             notes: Vec::new(),
+            notes_omitted: 0,
             samples: 0,
         }
     }
@@ -151,10 +171,16 @@ impl Collector {
                 self.last_session = None;
                 // Connections are served side by side: an image may be announced after the one it ran before.
                 let of_pid = self.by_pid.entry(session.pid).or_default();
-                let place = of_pid.partition_point(|i| self.sessions[*i].session.started <= session.started);
+                let place = of_pid.partition_point(|i| self.sessions[*i].started <= session.started);
                 of_pid.insert(place, self.sessions.len());
                 self.sessions.push(SessionBooks {
-                    session: session.clone(),
+                    id: session.id,
+                    pid: session.pid,
+                    ppid: session.ppid,
+                    started: session.started,
+                    wchar: session.wchar,
+                    program: session.program.clone(),
+                    children: 0,
                     calls: 0,
                     seen: 0,
                     threaded: false,
@@ -167,11 +193,16 @@ impl Collector {
                 }
             }
             Record::End(end) => {
-                if let Some(books) = self.sessions.iter_mut().rev().find(|books| books.session.id == end.id) {
+                if let Some(books) = self.sessions.iter_mut().rev().find(|books| books.id == end.id) {
+                    self.ended += usize::from(books.end.is_none());
                     books.end = Some(*end);
+                    if self.ended >= 2 * SESSIONS {
+                        self.fold();
+                    }
                 }
             }
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
+            Record::Note(_) if self.notes.len() >= NOTES => self.notes_omitted += 1,
             Record::Note(note) => self.notes.push(note.clone()),
             Record::Event(_) | Record::Sample(_) | Record::Profile(_) => {}
         }
@@ -227,7 +258,10 @@ impl Collector {
 
     /// A call that wrote to a file, or that a model has an opinion on.
     fn file_call(&mut self, event: &Event, bytes: u64, predictions: &[Option<Prediction>]) {
-        let Some(index) = self.file((event.dev, event.ino)) else { return };
+        let Some(index) = self.file((event.dev, event.ino)) else {
+            self.files_omitted.add(bytes);
+            return;
+        };
         let ops = &mut self.files[index].ops;
         let at = match ops.iter().position(|books| books.op == event.op) {
             Some(at) => at,
@@ -278,9 +312,8 @@ impl Collector {
             return Some(last.index);
         }
         let of_pid = self.by_pid.get(&event.pid)?;
-        let begin = |place: usize| self.sessions[of_pid[place]].session.started;
-        let place =
-            of_pid.partition_point(|index| self.sessions[*index].session.started <= at).saturating_sub(1);
+        let begin = |place: usize| self.sessions[of_pid[place]].started;
+        let place = of_pid.partition_point(|index| self.sessions[*index].started <= at).saturating_sub(1);
         let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
         let index = of_pid[place];
         self.last_session = Some(SessionSpan { pid: event.pid, begin: begin(place), end, index });
@@ -296,10 +329,7 @@ impl Collector {
         }
         let index = match self.by_identity.get(&identity) {
             Some(index) => *index,
-            None if self.files.len() >= FILES => {
-                self.files_omitted += 1;
-                return None;
-            }
+            None if self.files.len() >= FILES => return None,
             None => {
                 self.by_identity.insert(identity, self.files.len());
                 self.files.push(FileBooks { identity, path: String::new(), ops: Vec::new() });
@@ -322,16 +352,15 @@ impl Collector {
     /// The report, with each model's name and accuracy.
     pub fn report(&self, mode: Mode, accuracy: Vec<(&'static str, AccuracySummary)>) -> Report {
         let sessions = self.session_reports();
-        let (mut seen, mut counted) = (0, 0);
-        for session in &sessions {
-            if let Some(wchar) = session.wchar_bytes {
-                seen += session.seen_bytes;
-                counted += wchar;
-            }
-        }
+        let mut all = self.folded;
+        sessions.iter().for_each(|session| all.add(session));
         // What the program and its children wrote in all tells of children that were not traced.
         let tree = self.outcome.and_then(|outcome| outcome.wchar);
-        let untraced = tree.map_or(0, |tree| tree.saturating_sub(counted));
+        let untraced = tree.map_or(0, |tree| tree.saturating_sub(all.counted_bytes));
+        let mut notes = self.notes.clone();
+        if self.notes_omitted > 0 {
+            notes.push(format!("and {} more notes", self.notes_omitted));
+        }
         let models = self.models.iter().zip(accuracy).map(|(books, (_, summary))| books.report(summary));
         let mut files: Vec<&FileBooks> = self.files.iter().filter(|books| !books.ops.is_empty()).collect();
         files.sort_by_key(|books| {
@@ -342,16 +371,17 @@ impl Collector {
             mode: mode.name().to_owned(),
             calls: self.calls,
             bytes: self.bytes,
-            drops: sessions.iter().map(|session| session.dropped).sum(),
-            unseen: sessions.iter().map(|session| session.unseen).sum(),
-            coverage: ratio(seen, counted + untraced),
+            drops: all.dropped,
+            unseen: all.unseen,
+            coverage: ratio(all.seen_bytes, all.counted_bytes + untraced),
             untraced_bytes: untraced,
             profile: self.profile.clone(),
             outcome: self.outcome,
             span_s: self.first.map_or(0.0, |first| self.last.since(first).as_seconds()),
             unmodelled: self.unmodelled.clone(),
             elsewhere: self.elsewhere,
-            notes: self.notes.clone(),
+            notes,
+            sessions_omitted: self.folded,
             sessions,
             models: models.collect(),
             files: files.into_iter().map(|books| self.file_report(books)).collect(),
@@ -361,33 +391,69 @@ impl Collector {
         }
     }
 
+    /// Turns all but the latest [`SESSIONS`] of the sessions that ended into sums.
+    fn fold(&mut self) {
+        let mut ended: Vec<(Time, usize)> = self.sessions.iter().enumerate().filter_map(end_at).collect();
+        ended.sort_unstable();
+        ended.truncate(ended.len().saturating_sub(SESSIONS));
+        let mut leaving = vec![false; self.sessions.len()];
+        ended.iter().for_each(|(_, index)| leaving[*index] = true);
+        for (report, _) in self.session_reports().iter().zip(&leaving).filter(|(_, leaves)| **leaves) {
+            self.folded.add(report);
+        }
+        // What a child wrote is still to be taken off its parent's count.
+        let orphans: Vec<(usize, u64)> = self
+            .by_pid
+            .values()
+            .filter(|images| leaving[images[images.len() - 1]])
+            .filter_map(|images| {
+                let (ppid, child) = self.child(images)?;
+                let mut parents = self.by_pid.get(&ppid)?.iter().copied();
+                Some((parents.find(|parent| self.sessions[*parent].had(&child))?, child.written))
+            })
+            .collect();
+        for (parent, written) in orphans {
+            self.sessions[parent].children += written;
+        }
+        let mut leaves = leaving.iter().copied();
+        self.sessions.retain(|_| !leaves.next().unwrap_or(false));
+        self.ended -= ended.len();
+        self.last_session = None;
+        self.by_pid.clear();
+        for (index, books) in self.sessions.iter().enumerate() {
+            self.by_pid.entry(books.pid).or_default().push(index);
+        }
+        for images in self.by_pid.values_mut() {
+            images.sort_by_key(|index| self.sessions[*index].started);
+        }
+    }
+
+    /// The process with these images, as its parent sees it, if it has ended.
+    fn child(&self, images: &[usize]) -> Option<(u32, Child)> {
+        // A process's last image tells what it and its own children wrote in all.
+        let last = &self.sessions[*images.last()?];
+        let end = last.end.filter(|end| end.how != EndKind::Running)?;
+        let child = Child {
+            born: self.sessions[images[0]].started,
+            // When a process was killed is known only by when the daemon saw it.
+            ended: if end.how == EndKind::Vanished { None } else { Some(end.at) },
+            written: end.wchar.process? + end.pending,
+        };
+        Some((last.ppid, child))
+    }
+
     /// Every session, with what its children wrote taken off its count.
     fn session_reports(&self) -> Vec<SessionReport> {
-        // A process's last image tells what it and its own children wrote in all.
         let mut children: HashMap<u32, Vec<Child>> = HashMap::new();
-        for images in self.by_pid.values() {
-            let last = &self.sessions[images[images.len() - 1]];
-            let Some(end) = last.end.filter(|end| end.how != EndKind::Running) else { continue };
-            let Some(written) = end.wchar.process else { continue };
-            let child = Child {
-                born: self.sessions[images[0]].session.started,
-                // When a process was killed is known only by when the daemon saw it.
-                ended: if end.how == EndKind::Vanished { None } else { Some(end.at) },
-                written: written + end.pending,
-            };
-            children.entry(last.session.ppid).or_default().push(child);
+        for (ppid, child) in self.by_pid.values().filter_map(|images| self.child(images)) {
+            children.entry(ppid).or_default().push(child);
         }
         for siblings in children.values_mut() {
             siblings.sort_by_key(|child| (child.ended.is_none(), child.ended, child.born));
         }
         let report = |books: &SessionBooks| {
-            let own = children.get(&books.session.pid).map_or(&[][..], Vec::as_slice);
-            let (begin, end) = (books.session.started, books.end.map_or(Time(u64::MAX), |end| end.at));
-            let within = |child: &&Child| {
-                let at = child.ended.unwrap_or(child.born);
-                begin <= at && at < end
-            };
-            books.report(own.iter().filter(within).map(|child| child.written))
+            let own = children.get(&books.pid).map_or(&[][..], Vec::as_slice);
+            books.report(own.iter().filter(|child| books.had(child)).map(|child| child.written))
         };
         self.sessions.iter().map(report).collect()
     }
@@ -441,6 +507,12 @@ impl ModelBooks {
 }
 
 impl SessionBooks {
+    /// True if the child ended under this image.
+    fn had(&self, child: &Child) -> bool {
+        let at = child.ended.unwrap_or(child.born);
+        self.started <= at && at < self.end.map_or(Time(u64::MAX), |end| end.at)
+    }
+
     fn call(&mut self, event: &Event) {
         self.calls += 1;
         self.seen += wchar_bytes(event);
@@ -451,14 +523,14 @@ impl SessionBooks {
     /// long as no other made a call; else it is that of the process, less what its `children` wrote, which
     /// the kernel adds when they are waited for. Who was not waited for shows by there being too little left.
     fn counted(&self, children: impl Iterator<Item = u64>) -> Option<u64> {
-        let (start, end) = (self.session.wchar, self.end?);
+        let (start, end) = (self.wchar, self.end?);
         let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?) + end.pending);
         if let Some(alone) = grown(start.thread, end.wchar.thread).filter(|_| !self.threaded) {
             return Some(alone);
         }
         let all = grown(start.process, end.wchar.process)?;
         Some(
-            children.fold(all, |all, child| {
+            std::iter::once(self.children).chain(children).fold(all, |all, child| {
                 all.checked_sub(child).filter(|own| *own >= self.seen).unwrap_or(all)
             }),
         )
@@ -467,8 +539,8 @@ impl SessionBooks {
     fn report(&self, children: impl Iterator<Item = u64>) -> SessionReport {
         let wchar = self.counted(children);
         SessionReport {
-            pid: self.session.pid,
-            program: self.session.program.clone(),
+            pid: self.pid,
+            program: self.program.clone(),
             ended: self.end.map_or(EndKind::Running, |end| end.how),
             calls: self.calls,
             seen_bytes: self.seen,
@@ -498,6 +570,11 @@ impl Sums {
             total_error: (observed > 0.0).then(|| (predicted - observed).abs() / observed),
         }
     }
+}
+
+/// When a session ended, and its index; None while it runs.
+fn end_at((index, books): (usize, &SessionBooks)) -> Option<(Time, usize)> {
+    Some((books.end?.at, index))
 }
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;

@@ -36,6 +36,12 @@ pub fn wchar(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("wchar: ")?.trim().parse().ok())
 }
 
+/// The signals that a process ignores, from /proc/PID/status: bit 0 is signal 1.
+pub fn ignored_signals(text: &str) -> Option<u64> {
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
 /// CONFIG_HZ of a kernel configuration.
 pub fn config_hz(text: &str) -> Option<u32> {
     text.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.trim().parse().ok())
@@ -121,6 +127,8 @@ mod tests {
         assert_eq!(meminfo("MemTotal:       24684096 kB\n", "MemTotal"), Some(Bytes::kib(24_684_096)));
         assert_eq!(meminfo("MemTotalX: 1 kB\n", "MemTotal"), None);
         assert_eq!(wchar("rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
+        assert_eq!(ignored_signals("SigBlk:\t0\nSigIgn:\t0000000000000003\n"), Some(3));
+        assert_eq!(ignored_signals("SigIgn:\tmany\n"), None);
         assert_eq!(config_hz("# CONFIG_HZ_100 is not set\nCONFIG_HZ=250\n"), Some(250));
     }
 

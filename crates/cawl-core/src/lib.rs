@@ -46,7 +46,7 @@ pub use record::{
 };
 pub use recorded::{RecordedError, RecordedRun, RunArgs, Suite};
 pub use report::{
-    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport, Tally,
-    WorstCall,
+    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport,
+    SessionTotals, Tally, WorstCall,
 };
 pub use units::{Bytes, Nanos, Rate, Time};

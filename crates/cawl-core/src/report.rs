@@ -42,14 +42,16 @@ pub struct Report {
     pub elsewhere: Tally,
     /// What else the reader must know.
     pub notes: Vec<String>,
-    /// Every process image that was traced.
+    /// Every process image that was traced, but for those in `sessions_omitted`.
     pub sessions: Vec<SessionReport>,
+    /// Images that ended long ago and are sums now, because there were too many to list.
+    pub sessions_omitted: SessionTotals,
     /// Each model's accuracy.
     pub models: Vec<ModelReport>,
     /// Each file, most observed time first.
     pub files: Vec<FileReport>,
-    /// Files left out of `files` because there were too many.
-    pub files_omitted: u64,
+    /// Calls and bytes on files left out of `files` because there were too many.
+    pub files_omitted: Tally,
     /// The calls that the first model was most wrong about, in time.
     pub worst: Vec<WorstCall>,
     /// The machine that was traced.
@@ -105,6 +107,37 @@ pub struct SessionReport {
     pub dropped: u64,
     /// Calls that passed through unrecorded.
     pub unseen: u64,
+}
+
+/// Sums over process images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionTotals {
+    /// Images.
+    pub images: u64,
+    /// Calls recorded.
+    pub calls: u64,
+    /// Bytes seen of those images whose bytes the kernel counted.
+    pub seen_bytes: u64,
+    /// Bytes the kernel counted.
+    pub counted_bytes: u64,
+    /// Events lost on the way.
+    pub dropped: u64,
+    /// Calls that passed through unrecorded.
+    pub unseen: u64,
+}
+
+impl SessionTotals {
+    /// Adds an image.
+    pub fn add(&mut self, session: &SessionReport) {
+        self.images += 1;
+        self.calls += session.calls;
+        if let Some(counted) = session.wchar_bytes {
+            self.seen_bytes += session.seen_bytes;
+            self.counted_bytes += counted;
+        }
+        self.dropped += session.dropped;
+        self.unseen += session.unseen;
+    }
 }
 
 /// How well one model did.

@@ -2,6 +2,12 @@
 //!
 //! The recorded runs are not part of the repository: their folder is `../shared/golden` beside it, or named
 //! by CAWL_GOLDEN.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "tests read recordings; the core itself does no I/O"
+)]
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

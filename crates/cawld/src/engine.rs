@@ -1,6 +1,6 @@
 //! The one thread that runs the models: everything reaches it as [`Input`], in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use cawl_core::{
@@ -20,6 +20,9 @@ use crate::trace::TraceFile;
 /// what is older than 50 ms at their next call.
 const HOLD: Nanos = Nanos::millis(150.0);
 
+/// How often it is looked whether those who began runs are still there.
+const OWNERS_EVERY: Nanos = Nanos::millis(1000.0);
+
 /// What a `cawl-cli run` wants done with its program's calls.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct RunSpec {
@@ -35,8 +38,8 @@ pub struct RunSpec {
 pub enum Input {
     /// A tracer introduced itself.
     Begin { session: Session, run: u64 },
-    /// A batch of encoded events.
-    Events { session: u32, batch: Vec<u8> },
+    /// A batch of encoded events. `dropped`: events the process has lost so far.
+    Events { session: u32, batch: Vec<u8>, dropped: u64 },
     /// Which file an identity means.
     File { session: u32, file: FileFacts },
     /// A session is over. `goodbye` is missing when the process had no time for one; `wchar` is then the
@@ -48,8 +51,8 @@ pub enum Input {
     Sample(Sample),
     /// Time to release what was held back.
     Tick,
-    /// A run wants a lane of its own.
-    BeginRun { spec: RunSpec, reply: oneshot::Sender<Result<u64, String>> },
+    /// A run wants a lane of its own. `owner`: the process that will ask for its report, where known.
+    BeginRun { spec: RunSpec, owner: Option<u32>, reply: oneshot::Sender<Result<u64, String>> },
     /// A run wants its report.
     EndRun { run: u64, outcome: Option<Outcome>, notes: Vec<String>, reply: oneshot::Sender<Option<Report>> },
     /// Someone asks how things stand.
@@ -75,12 +78,25 @@ const HOST_LANE: u64 = 0;
 pub struct Engine {
     profile: HostProfile,
     lanes: BTreeMap<u64, Lane>,
-    /// Which lanes a session's records go to: its run's, and the daemon's own.
-    sessions: BTreeMap<u32, [Option<u64>; 2]>,
+    sessions: BTreeMap<u32, Open>,
+    /// Who asked for a run and will ask for its report: without them, nobody ever ends it.
+    owners: BTreeMap<u64, u32>,
+    owners_seen: Time,
     next_run: u64,
     last_sample: Option<Sample>,
     started: Time,
+    /// Of sessions that ended.
     drops: u64,
+}
+
+/// A session that has not ended.
+#[derive(Default)]
+struct Open {
+    /// Which lanes its records go to: its run's, and the daemon's own.
+    lanes: [Option<u64>; 2],
+    /// Events lost so far: what the tracer says, and records that could not be read.
+    dropped: u64,
+    damaged: u64,
 }
 
 impl Engine {
@@ -90,6 +106,8 @@ impl Engine {
             profile: options.profile,
             lanes: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            owners_seen: Time(0),
             next_run: HOST_LANE + 1,
             last_sample: host::sample(),
             started: host::now(),
@@ -108,18 +126,12 @@ impl Engine {
         while let Some(input) = inputs.blocking_recv() {
             match input {
                 Input::Begin { session, run } => self.begin(session, run),
-                Input::Events { session, batch } => self.events(session, &batch),
+                Input::Events { session, batch, dropped } => self.events(session, &batch, dropped),
                 Input::File { session, file } => {
                     self.each_lane(session, |lane| lane.take(Record::File(file.clone())))
                 }
                 Input::End { session, goodbye, wchar, dropped } => self.end(session, goodbye, wchar, dropped),
-                Input::Note { run, note } => {
-                    for key in [run, HOST_LANE] {
-                        if let Some(lane) = self.lanes.get_mut(&key) {
-                            lane.take(Record::Note(note.clone()));
-                        }
-                    }
-                }
+                Input::Note { run, note } => self.note(run, &note),
                 Input::Sample(sample) => {
                     self.last_sample = Some(sample);
                     for lane in self.lanes.values_mut() {
@@ -127,9 +139,10 @@ impl Engine {
                     }
                 }
                 Input::Tick => self.tick(),
-                Input::BeginRun { spec, reply } => drop(reply.send(self.begin_run(&spec))),
+                Input::BeginRun { spec, owner, reply } => drop(reply.send(self.begin_run(&spec, owner))),
                 Input::EndRun { run, outcome, notes, reply } => {
                     let lane = (run != HOST_LANE).then(|| self.lanes.remove(&run)).flatten();
+                    self.owners.remove(&run);
                     drop(reply.send(lane.map(|lane| lane.finish(outcome, notes))));
                 }
                 Input::Status { clients, reply } => drop(reply.send(self.status(clients))),
@@ -147,28 +160,29 @@ impl Engine {
     fn begin(&mut self, session: Session, run: u64) {
         let run = (run != HOST_LANE && self.lanes.contains_key(&run)).then_some(run);
         let host = self.lanes.contains_key(&HOST_LANE).then_some(HOST_LANE);
-        self.sessions.insert(session.id, [run, host]);
+        self.sessions.insert(session.id, Open { lanes: [run, host], ..Open::default() });
         self.each_lane(session.id, |lane| lane.begin(session.clone()));
     }
 
-    fn events(&mut self, session: u32, batch: &[u8]) {
-        let lanes = self.sessions.get(&session).copied().unwrap_or_default();
+    fn events(&mut self, session: u32, batch: &[u8], dropped: u64) {
+        let Some(open) = self.sessions.get_mut(&session) else { return };
         let (records, _) = batch.as_chunks::<EVENT_LEN>();
-        for lane in lanes.into_iter().flatten() {
+        // Both ends speak the same version, so an unknown operation is a damaged record.
+        let events: Vec<Event> = records.iter().filter_map(Event::decode).collect();
+        open.damaged += (records.len() - events.len()) as u64;
+        open.dropped = dropped + open.damaged;
+        for lane in open.lanes.into_iter().flatten() {
             let Some(lane) = self.lanes.get_mut(&lane) else { continue };
-            for record in records {
-                // Both ends speak the same version, so an unknown operation is a damaged record.
-                let Some(event) = Event::decode(record) else {
-                    self.drops += 1;
-                    continue;
-                };
-                lane.count(session, kernel_bytes(&event));
-                lane.push(Source::Thread(session, event.tid), Time(event.start), Record::Event(event));
+            lane.dropped(session, open.dropped);
+            for event in &events {
+                lane.count(session, kernel_bytes(event));
+                lane.push(Source::Thread(session, event.tid), Time(event.start), Record::Event(*event));
             }
         }
     }
 
     fn end(&mut self, session: u32, goodbye: Option<Goodbye>, wchar: Wchar, dropped: u64) {
+        let dropped = dropped + self.sessions.get(&session).map_or(0, |open| open.damaged);
         let end = match goodbye {
             Some(goodbye) => SessionEnd {
                 id: session,
@@ -199,23 +213,51 @@ impl Engine {
         self.sessions.remove(&session);
     }
 
+    fn note(&mut self, run: u64, note: &str) {
+        for key in BTreeSet::from([run, HOST_LANE]) {
+            if let Some(lane) = self.lanes.get_mut(&key) {
+                lane.take(Record::Note(note.to_owned()));
+            }
+        }
+    }
+
     fn tick(&mut self) {
         let until = Time((host::now().0).saturating_sub(HOLD.get() as u64));
         for lane in self.lanes.values_mut() {
             lane.release(until);
             lane.flush();
         }
+        if until.since(self.owners_seen) >= OWNERS_EVERY {
+            self.owners_seen = until;
+            self.end_orphans();
+        }
+    }
+
+    /// Ends runs whose `cawl-cli` was killed, once their programs have ended too: nobody else will.
+    fn end_orphans(&mut self) {
+        let gone = self.owners.iter().filter(|(_, pid)| !host::is_running(**pid)).map(|(run, _)| *run);
+        for run in gone.collect::<Vec<_>>() {
+            if self.lanes.get(&run).is_some_and(Lane::is_in_use) {
+                continue;
+            }
+            self.owners.remove(&run);
+            if let Some(lane) = self.lanes.remove(&run) {
+                tracing::info!(run, "a run was given up by its cawl-cli; its trace is closed");
+                lane.finish(None, vec!["cawl-cli was killed before it could end this run".to_owned()]);
+            }
+        }
     }
 
     fn each_lane(&mut self, session: u32, mut act: impl FnMut(&mut Lane)) {
-        for key in self.sessions.get(&session).copied().unwrap_or_default().into_iter().flatten() {
+        let lanes = self.sessions.get(&session).map(|open| open.lanes).unwrap_or_default();
+        for key in lanes.into_iter().flatten() {
             if let Some(lane) = self.lanes.get_mut(&key) {
                 act(lane);
             }
         }
     }
 
-    fn begin_run(&mut self, spec: &RunSpec) -> Result<u64, String> {
+    fn begin_run(&mut self, spec: &RunSpec, owner: Option<u32>) -> Result<u64, String> {
         let profile = match &spec.profile {
             Some(text) => HostProfile::from_toml(text).map_err(|error| error.to_string())?,
             None => self.profile.clone(),
@@ -225,6 +267,7 @@ impl Engine {
         let run = self.next_run;
         self.next_run += 1;
         self.lanes.insert(run, lane);
+        self.owners.extend(owner.map(|pid| (run, pid)));
         Ok(run)
     }
 
@@ -248,7 +291,7 @@ impl Engine {
             writeback_rate: state.and_then(|state| state.writeback).map(cawl_core::Rate::get),
             throttled_rate: state.and_then(|state| state.throttled).map(cawl_core::Rate::get),
             clients,
-            drops: self.drops,
+            drops: self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>(),
             uptime_s: now.since(self.started).as_seconds(),
             processes: lane.into_iter().flat_map(Lane::processes).map(ProcessStatus::new).collect(),
             devices: lane.into_iter().flat_map(|lane| DeviceStatus::list(lane.devices())).collect(),
@@ -258,4 +301,68 @@ impl Engine {
 
 fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
     TraceFile::create(path).map_err(|error| format!("cannot write the trace {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_wire::Op;
+
+    /// A daemon's engine with one session, outside any run.
+    fn engine() -> Engine {
+        let profile = HostProfile::uncalibrated();
+        let options = EngineOptions { profile, host_models: Some(Vec::new()), host_trace: None };
+        let mut engine = Engine::new(options).unwrap();
+        engine.begin(Session { id: 1, pid: u32::MAX, ..Session::default() }, HOST_LANE);
+        engine
+    }
+
+    fn report(engine: &mut Engine) -> Report {
+        engine.lanes.remove(&HOST_LANE).unwrap().finish(None, Vec::new())
+    }
+
+    #[test]
+    fn what_a_running_program_lost_is_told_before_its_end() {
+        let mut engine = engine();
+        let good = Event::new(Op::Write).encode();
+        let mut damaged = good;
+        damaged[88] = 255;
+        engine.events(1, &[good, damaged].concat(), 5);
+        assert_eq!(engine.status(1).drops, 6);
+        let report = report(&mut engine);
+        assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 6, EndKind::Running));
+    }
+
+    #[test]
+    fn losses_are_counted_once() {
+        let mut engine = engine();
+        engine.events(1, &[255; EVENT_LEN], 5);
+        engine.end(1, None, Wchar::default(), 7);
+        assert_eq!(engine.status(0).drops, 8);
+        assert_eq!(report(&mut engine).drops, 8);
+    }
+
+    #[test]
+    fn a_note_is_taken_once_by_each_lane() {
+        let mut engine = engine();
+        let run = engine.begin_run(&RunSpec::default(), None).unwrap();
+        engine.note(HOST_LANE, "a");
+        engine.note(run, "b");
+        assert_eq!(report(&mut engine).notes, ["a", "b"]);
+        assert_eq!(engine.lanes.remove(&run).unwrap().finish(None, Vec::new()).notes, ["b"]);
+    }
+
+    #[test]
+    fn a_run_ends_when_neither_its_owner_nor_a_program_is_left() {
+        let mut engine = engine();
+        let gone = u32::MAX;
+        let run = engine.begin_run(&RunSpec::default(), Some(gone)).unwrap();
+        let kept = engine.begin_run(&RunSpec::default(), Some(std::process::id())).unwrap();
+        engine.begin(Session { id: 2, pid: gone, ..Session::default() }, run);
+        engine.end_orphans();
+        assert!(engine.lanes.contains_key(&run), "a program still reports to it");
+        engine.end(2, None, Wchar::default(), 0);
+        engine.end_orphans();
+        assert!(!engine.lanes.contains_key(&run) && engine.lanes.contains_key(&kept));
+    }
 }

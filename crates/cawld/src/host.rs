@@ -32,6 +32,12 @@ pub fn is_running(pid: u32) -> bool {
     !matches!(stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes().first()), Some(Some(b'Z' | b'X')) | None)
 }
 
+/// True if this process ignores the signal of this number.
+pub fn is_ignored(signal: i32) -> bool {
+    let mask = host_text::ignored_signals(&read("/proc/self/status")).unwrap_or(0);
+    (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
+}
+
 /// What a replay elsewhere needs to know of this machine.
 pub fn facts() -> HostFacts {
     let uname = nix::sys::utsname::uname().ok();

@@ -22,10 +22,16 @@ pub struct Lane {
     analysis: Analysis,
     trace: Option<TraceFile>,
     merge: Merge,
-    open: BTreeMap<u32, Session>,
+    open: BTreeMap<u32, Open>,
     processes: BTreeMap<u32, ProcessTally>,
     devices: BTreeMap<u64, Tally>,
     started: Started,
+}
+
+/// A session that has not ended.
+struct Open {
+    pid: u32,
+    dropped: u64,
 }
 
 /// What a live process has written so far.
@@ -70,7 +76,7 @@ impl Lane {
             session.id,
             ProcessTally { pid: session.pid, program: session.program.clone(), tally: Tally::default() },
         );
-        self.open.insert(session.id, session.clone());
+        self.open.insert(session.id, Open { pid: session.pid, dropped: 0 });
         self.take(Record::Session(session));
     }
 
@@ -126,6 +132,18 @@ impl Lane {
         }
     }
 
+    /// A session that goes on has lost so many events until now.
+    pub fn dropped(&mut self, session: u32, dropped: u64) {
+        if let Some(open) = self.open.get_mut(&session) {
+            open.dropped = dropped;
+        }
+    }
+
+    /// True while a process reports to this lane.
+    pub fn is_in_use(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Hands what the trace has gathered to the disk.
     pub fn flush(&mut self) {
         if let Some(trace) = &mut self.trace {
@@ -157,15 +175,14 @@ impl Lane {
     pub fn finish(mut self, outcome: Option<Outcome>, notes: Vec<String>) -> Report {
         self.release(Time(u64::MAX));
         let now = host::now();
-        for session in std::mem::take(&mut self.open).into_values() {
-            let wchar = host::wchar(session.pid);
+        for (id, open) in std::mem::take(&mut self.open) {
             let end = SessionEnd {
-                id: session.id,
+                id,
                 at: now,
                 how: EndKind::Running,
-                wchar,
+                wchar: host::wchar(open.pid),
                 pending: 0,
-                dropped: 0,
+                dropped: open.dropped,
                 unseen: 0,
             };
             self.take(Record::End(end));

@@ -1,6 +1,7 @@
 //! `cawld`: the daemon as a server of its own, many programs at once.
 #![forbid(unsafe_code)]
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,7 +37,8 @@ async fn main() -> ExitCode {
     match serve(Args::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("cawld: {error:#}");
+            // Not eprintln, which panics where stderr is closed or full.
+            drop(std::io::stderr().write_all(format!("cawld: {error:#}\n").as_bytes()));
             ExitCode::FAILURE
         }
     }
@@ -45,7 +47,9 @@ async fn main() -> ExitCode {
 async fn serve(args: Args) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("CAWLD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    // Without internal errors: it would report them with eprintln, which panics where stderr is gone.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    log.with_target(false).log_internal_errors(false).init();
 
     let path = args.socket.map_or_else(socket::default_path, Ok)?;
     let profile = match &args.profile {

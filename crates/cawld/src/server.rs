@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub struct Shared {
     next: AtomicU32,
     connections: Mutex<BTreeMap<u32, Connection>>,
     changed: Notify,
+    draining: AtomicBool,
+    drain: Notify,
 }
 
 /// A connection that is open.
@@ -66,6 +68,8 @@ impl Shared {
             next: AtomicU32::new(1),
             connections: Mutex::new(BTreeMap::new()),
             changed: Notify::new(),
+            draining: AtomicBool::new(false),
+            drain: Notify::new(),
         }
     }
 
@@ -117,6 +121,27 @@ impl Shared {
             connection.wchar_read = now;
         }
         due
+    }
+
+    /// Returns once the daemon is about to end: sessions then take what has arrived and stop.
+    pub async fn draining(&self) {
+        let mut told = std::pin::pin!(self.drain.notified());
+        told.as_mut().enable();
+        if !self.draining.load(Ordering::SeqCst) {
+            told.await;
+        }
+    }
+
+    /// Lets sessions take what has arrived, and waits for that.
+    async fn drain_sessions(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.drain.notify_waiters();
+        let drained = async {
+            while self.clients() > 0 {
+                drop(tokio::time::timeout(Duration::from_millis(20), self.changed.notified()).await);
+            }
+        };
+        drop(tokio::time::timeout(SETTLE, drained).await);
     }
 
     /// Waits until every connection still open belongs to a process that still runs, or to someone who
@@ -173,7 +198,7 @@ impl Daemon {
     /// Opens a lane for a run; its number goes into CAWL_RUN.
     pub async fn begin_run(&self, spec: RunSpec) -> anyhow::Result<u64> {
         let (reply, answer) = oneshot::channel();
-        self.engine.send(Input::BeginRun { spec, reply }).await?;
+        self.engine.send(Input::BeginRun { spec, owner: None, reply }).await?;
         answer.await?.map_err(anyhow::Error::msg)
     }
 
@@ -208,6 +233,7 @@ impl Daemon {
     /// Takes what has arrived, closes every trace and ends.
     pub async fn stop(self) {
         self.drain().await;
+        self.shared.drain_sessions().await;
         for task in &self.tasks {
             task.abort();
         }

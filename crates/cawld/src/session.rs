@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::Context;
 use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
@@ -20,6 +21,9 @@ use crate::{host, inspect};
 
 /// Longest question, in bytes: a profile fits.
 const QUESTION_MAX: u64 = 1 << 20;
+
+/// How long the end of the daemon waits for what a socket holds.
+const ARRIVED: Duration = Duration::from_millis(50);
 
 /// Serves a connection to its end.
 pub async fn serve(
@@ -86,6 +90,10 @@ async fn tracer(
     let mut ring = Ring::new(run, pid, session_name);
     let mut dropped = 0;
     let ended = loop {
+        if !has_more(&mut stream, shared).await {
+            // The engine knows that the session goes on without us.
+            return Ok(());
+        }
         let header = match message(&mut stream, &mut payload).await {
             Ok(Some(Ok(header))) => header,
             Ok(Some(Err(error))) => break Err(error.into()),
@@ -99,7 +107,7 @@ async fn tracer(
                 goodbye = None;
                 shared.active.store(host::now().0, Ordering::Relaxed);
                 let batch = std::mem::take(&mut payload);
-                engine.send(Input::Events { session: id, batch }).await?;
+                engine.send(Input::Events { session: id, batch, dropped }).await?;
                 if shared.is_sampling_due(id) {
                     wchar = later(host::wchar(pid), wchar);
                     ring.look(engine).await?;
@@ -169,6 +177,18 @@ impl Ring {
     }
 }
 
+/// Waits for the next message, or for the end of the stream; false when the daemon ends and nothing more
+/// has arrived.
+async fn has_more(stream: &mut BufReader<UnixStream>, shared: &Shared) -> bool {
+    tokio::select! {
+        biased;
+        _ = stream.fill_buf() => return true,
+        () = shared.draining() => {}
+    }
+    // What is in the socket may be news to the runtime, so it gets a moment to notice.
+    tokio::time::timeout(ARRIVED, stream.fill_buf()).await.is_ok()
+}
+
 /// The newer figures, where there are any. Of a process that ended, the kernel may tell zero or nothing.
 fn later(new: Wchar, old: Wchar) -> Wchar {
     Wchar { process: new.process.max(old.process), thread: new.thread.max(old.thread) }
@@ -205,13 +225,16 @@ async fn questions(
     shared: Arc<Shared>,
     engine: mpsc::Sender<Input>,
 ) -> anyhow::Result<()> {
+    // A process of another pid namespace has no number here.
+    let peer = stream.get_ref().peer_cred().ok().and_then(|peer| peer.pid());
+    let peer = peer.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
     loop {
         let mut line = String::new();
         (&mut stream).take(QUESTION_MAX).read_line(&mut line).await?;
         if line.is_empty() {
             return Ok(());
         }
-        let mut answer = match answer(&line, &shared, &engine).await {
+        let mut answer = match answer(&line, peer, &shared, &engine).await {
             Ok(answer) => answer,
             Err(error) => serde_json::to_string(&Failure { error: format!("{error:#}") })?,
         };
@@ -220,7 +243,12 @@ async fn questions(
     }
 }
 
-async fn answer(line: &str, shared: &Shared, engine: &mpsc::Sender<Input>) -> anyhow::Result<String> {
+async fn answer(
+    line: &str,
+    peer: Option<u32>,
+    shared: &Shared,
+    engine: &mpsc::Sender<Input>,
+) -> anyhow::Result<String> {
     let request: Request = serde_json::from_str(line).context("not a request this daemon knows")?;
     Ok(match request {
         Request::Status => {
@@ -230,7 +258,7 @@ async fn answer(line: &str, shared: &Shared, engine: &mpsc::Sender<Input>) -> an
         }
         Request::BeginRun(spec) => {
             let (reply, answer) = oneshot::channel();
-            engine.send(Input::BeginRun { spec, reply }).await?;
+            engine.send(Input::BeginRun { spec, owner: peer, reply }).await?;
             let run = answer.await?.map_err(anyhow::Error::msg)?;
             serde_json::to_string(&RunStarted { run })?
         }

@@ -18,16 +18,26 @@ pub fn default_path() -> Result<PathBuf> {
     Ok(private_directory()?.join("cawld.sock"))
 }
 
+/// Longest path of a directory for sockets: theirs may have 107 bytes, and `/cawl-run-4194304.sock` has 22.
+const LONGEST: usize = 107 - 22;
+
 /// The user's own runtime directory: $XDG_RUNTIME_DIR, else /run/user/UID, else /tmp/cawl-UID (made
 /// here). An error names the directory and what is wrong with it.
 pub fn private_directory() -> Result<PathBuf> {
     let uid = geteuid();
     let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     for candidate in given.into_iter().chain([PathBuf::from(format!("/run/user/{uid}"))]) {
-        if candidate.is_absolute() && check_directory(&candidate, uid).is_ok() {
+        let holds_sockets = candidate.as_os_str().len() <= LONGEST;
+        if candidate.is_absolute() && holds_sockets && check_directory(&candidate, uid).is_ok() {
             return Ok(candidate);
         }
     }
+    own_directory()
+}
+
+/// /tmp/cawl-UID, made if need be: a private place whose path is short and plain.
+pub fn own_directory() -> Result<PathBuf> {
+    let uid = geteuid();
     let own = PathBuf::from(format!("/tmp/cawl-{uid}"));
     match DirBuilder::new().mode(0o700).create(&own) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
@@ -60,16 +70,22 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
                 format!("{} exists and is not a socket; name another with --socket", path.display()),
             ));
         }
-        Ok(_) if Blocking::connect(path).is_ok() => {
-            return Err(Error::new(
-                ErrorKind::AddrInUse,
-                format!(
+        // Only a refusal proves that nobody listens; one that may not be asked belongs to somebody else.
+        Ok(_) => match Blocking::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            Err(error) => {
+                let text =
+                    format!("cannot tell who listens at {}: {error}; use another --socket", path.display());
+                return Err(Error::new(error.kind(), text));
+            }
+            Ok(_) => {
+                let text = format!(
                     "a daemon is already listening at {}; stop it or use another --socket",
                     path.display()
-                ),
-            ));
-        }
-        Ok(_) => fs::remove_file(path)?,
+                );
+                return Err(Error::new(ErrorKind::AddrInUse, text));
+            }
+        },
         Err(_) => {}
     }
     let before = umask(Mode::from_bits_truncate(0o177));

@@ -1,6 +1,5 @@
 //! `compare`: recorded runs through the models.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use cawl_core::{Comparison, Mode};
@@ -8,6 +7,7 @@ use comfy_table::{CellAlignment, Table};
 
 use super::{read_profile, recordings};
 use crate::args::CompareArgs;
+use crate::render;
 
 /// Replays the runs and prints the table.
 pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
@@ -19,15 +19,11 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     };
     let mode = if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop };
     let comparison = cawl_core::compare(&profile, &args.models, mode, &runs, &again)?;
-    let mut out = std::io::stdout().lock();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &comparison)?;
-        writeln!(out)?;
+        render::print(&(serde_json::to_string_pretty(&comparison)? + "\n"))
     } else {
-        writeln!(out, "{} with profile {}", mode.name(), profile.name)?;
-        writeln!(out, "{}", table(&comparison))?;
+        render::print(&format!("{} with profile {}\n{}\n", mode.name(), profile.name, table(&comparison)))
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn table(comparison: &Comparison) -> Table {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,15 +15,27 @@ use cawld::trace::TraceFile;
 use flate2::read::MultiGzDecoder;
 
 use crate::args::{Format, ImportArgs};
-use crate::render::progress::Progress;
+use crate::render::{self, progress::Progress};
 
 /// Reads the input line by line into a trace.
 pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let about = || format!("cannot import {}", args.input.display());
+    anyhow::ensure!(
+        args.flags.is_none() || matches!(args.from, Format::Csv),
+        "--flags is for csv only: strace output tells the flags of each file; leave it out"
+    );
+    anyhow::ensure!(
+        !are_same(&args.input, &args.output),
+        "the trace would overwrite its own input {}; name another file with -o",
+        args.input.display()
+    );
     let progress = Progress::new("importing", std::fs::metadata(&args.input).map_or(0, |meta| meta.len()));
     let mut input = open(&args.input, progress).with_context(about)?;
     let mut importer: Box<dyn Importer> = match args.from {
-        Format::Csv => Box::new(CsvImporter::new(CsvOptions { flags: args.flags, ..CsvOptions::default() })),
+        Format::Csv => Box::new(CsvImporter::new(CsvOptions {
+            flags: args.flags.unwrap_or_default(),
+            ..CsvOptions::default()
+        })),
         Format::Strace => Box::new(StraceImporter::new(StraceOptions::default())),
     };
     let mut trace = TraceFile::create(&args.output)
@@ -31,8 +44,10 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let summary = copy(&mut *input, &mut *importer, &mut trace);
     let failure = trace.finish();
     let summary = summary.inspect_err(|_| {
-        // Half an import is no trace.
-        drop(std::fs::remove_file(&args.output));
+        // Half an import is no trace. What is not a plain file (a pipe, /dev/null) was there before us.
+        if std::fs::symlink_metadata(&args.output).is_ok_and(|meta| meta.is_file()) {
+            drop(std::fs::remove_file(&args.output));
+        }
     });
     let summary = summary.with_context(about)?;
     if let Some(failure) = failure {
@@ -40,6 +55,12 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     }
     tell(&summary, &args.output);
     Ok(ExitCode::SUCCESS)
+}
+
+/// True if both paths lead to one existing file.
+fn are_same(one: &Path, other: &Path) -> bool {
+    let identity = |path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 fn copy(
@@ -76,19 +97,19 @@ fn open(path: &Path, progress: Progress) -> std::io::Result<Box<dyn BufRead>> {
 /// A summary for people, on stderr.
 fn tell(summary: &ImportSummary, output: &Path) {
     let ImportSummary { lines, calls, bytes, files, sessions, .. } = summary;
-    eprintln!(
+    render::tell(format_args!(
         "{calls} calls, {} to {files} files by {sessions} process images, from {lines} lines, are now in {}",
         Bytes(*bytes),
         output.display()
-    );
+    ));
     if summary.out_of_order > 0 {
-        eprintln!("{} calls start before the one on the line before", summary.out_of_order);
+        render::tell(format_args!("{} calls start before the one on the line before", summary.out_of_order));
     }
     let colour = std::io::stderr().is_terminal();
     for skipped in &summary.skipped {
         let what =
             if skipped.reason == SkipReason::Durationless { "imported as they are" } else { "not imported" };
         let text = format!("{what}: {} lines (first: {}): {}", skipped.lines, skipped.first, skipped.reason);
-        eprintln!("{}", crate::render::warn_if(&text, skipped.reason.is_loss(), colour));
+        render::tell(render::warn_if(&text, skipped.reason.is_loss(), colour));
     }
 }

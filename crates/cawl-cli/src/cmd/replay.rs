@@ -5,13 +5,24 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawl_core::{Analysis, Class, HostProfile, Mode, Record, classify};
+use cawl_core::{Analysis, Class, HostProfile, Mode, Record, classify, kernel_bytes};
+use cawl_wire::Event;
 use cawld::trace::TraceReader;
 
 use super::read_profile;
 use crate::args::ReplayArgs;
 use crate::render;
 use crate::render::calls::CallPrinter;
+
+/// True for calls that write or wait for a device, whether or not the models have a law for them; the
+/// others have no size, no state and no cost.
+fn is_shown(event: &Event) -> bool {
+    match classify(event) {
+        Class::Cost | Class::Unmodelled => true,
+        Class::Effect => kernel_bytes(event) > 0,
+        Class::Elsewhere => false,
+    }
+}
 
 /// Replays the trace and prints the analysis.
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
@@ -45,7 +56,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         let Some(printer) = &mut printer else { return Ok(()) };
         match record {
             Record::File(file) => drop(paths.insert((file.dev, file.ino), file.path.clone())),
-            Record::Event(event) if classify(event) == Class::Cost => {
+            Record::Event(event) if is_shown(event) => {
                 let path = paths.get(&(event.dev, event.ino)).map_or("-", String::as_str);
                 printer.print(&mut out, event, path, predictions)?;
             }
@@ -72,9 +83,5 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             out.write_all(render::report::text(&report, std::io::stdout().is_terminal()).as_bytes())
         }
     });
-    match result.and_then(|()| out.flush()) {
-        // Whoever read the output has seen enough (`| head`).
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        other => other.map(|()| ExitCode::SUCCESS).context("cannot write the output"),
-    }
+    render::printed(result.and_then(|()| out.flush()))
 }

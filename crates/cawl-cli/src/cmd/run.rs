@@ -44,15 +44,17 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let signals =
         [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
     let mut forwarded = Vec::new();
-    for kind in signals {
+    // What was ignored when we began, as under nohup, stays so: a handler of ours would not survive the
+    // program's exec, and the program would die of what it should ignore.
+    for kind in signals.into_iter().filter(|kind| !host::is_ignored(kind.as_raw_value())) {
         forwarded.push((kind, listen_for(kind)?));
     }
     let mut child = match command(args, &library, &backend).spawn() {
         Ok(child) => child,
         Err(error) => {
-            let program = Path::new(&args.command[0]).display().to_string();
+            let program = Path::new(&args.command[0]);
             backend.abandon().await;
-            return Ok(Ended::NotStarted(not_started(&program, &error)));
+            return Ok(Ended::NotStarted(not_started(program, &error)));
         }
     };
     let pid = Pid::from_raw(child.id() as i32);
@@ -72,8 +74,12 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let report = backend.finish(outcome, notes(args)).await;
     reap(&mut child);
     // The program has run, so its end is what this command ends with, even if nobody can tell of it.
-    if let Err(error) = report.and_then(|report| deliver(&report, args.report.as_deref())) {
-        eprintln!("cawl-cli: {error:#}");
+    let delivered = report.and_then(|report| {
+        // What cannot go where it should is shown rather than lost.
+        deliver(&report, args.report.as_deref()).inspect_err(|_| drop(deliver(&report, None)))
+    });
+    if let Err(error) = delivered {
+        render::tell(format_args!("cawl-cli: {error:#}"));
     }
     Ok(Ended::Outcome(outcome))
 }
@@ -184,14 +190,22 @@ fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
     list
 }
 
-fn not_started(program: &str, error: &std::io::Error) -> u8 {
+fn not_started(path: &Path, error: &std::io::Error) -> u8 {
+    let program = path.display();
     match error.kind() {
+        // A path that leads somewhere: what is missing is the program that would run it.
+        std::io::ErrorKind::NotFound if path.components().nth(1).is_some() && path.exists() => {
+            render::tell(format_args!(
+                "cawl-cli: {program}: cannot be executed: the interpreter it names does not exist"
+            ));
+            exit::CANNOT_EXECUTE
+        }
         std::io::ErrorKind::NotFound => {
-            eprintln!("cawl-cli: {program}: no such program; check the spelling and PATH");
+            render::tell(format_args!("cawl-cli: {program}: no such program; check the spelling and PATH"));
             exit::NOT_FOUND
         }
         _ => {
-            eprintln!("cawl-cli: {program}: cannot be executed: {error}");
+            render::tell(format_args!("cawl-cli: {program}: cannot be executed: {error}"));
             exit::CANNOT_EXECUTE
         }
     }

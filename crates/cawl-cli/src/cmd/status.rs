@@ -14,9 +14,8 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let path = args.socket.clone().map_or_else(socket::default_path, Ok)?;
     let status: Status = query::ask(&path, &Request::Status)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        render::print(&(serde_json::to_string_pretty(&status)? + "\n"))
     } else {
-        print!("{}", render::status::text(&status, std::io::stdout().is_terminal()));
+        render::print(&render::status::text(&status, std::io::stdout().is_terminal()))
     }
-    Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use cawl_core::{Bytes, Nanos, Prediction};
+use cawl_core::{Bytes, Nanos, Prediction, kernel_bytes};
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use serde::Serialize;
 
@@ -53,10 +53,11 @@ impl CallPrinter {
         let first = *self.first.get_or_insert(event.start);
         let time = event.start.saturating_sub(first) as f64 / 1e9;
         let offset = (event.offset != UNKNOWN_OFFSET).then_some(event.offset);
-        let size = if event.op == Op::StreamWrite || event.returned >= 0 {
-            event.returned.max(0) as u64
-        } else {
-            event.requested
+        let size = match event.op {
+            Op::StreamFlush | Op::StreamSeek | Op::StreamClose | Op::StreamExit => kernel_bytes(event),
+            Op::StreamWrite => event.returned.max(0) as u64,
+            _ if event.returned >= 0 => event.returned as u64,
+            _ => event.requested,
         };
         if self.json {
             let predictions = self.models.iter().zip(predictions).filter_map(|(model, p)| {

@@ -1,6 +1,6 @@
 //! How far a long reading has come: a line on the terminal, and nothing anywhere else.
 
-use std::io::{IsTerminal, Read, Result};
+use std::io::{IsTerminal, Read, Result, Write};
 use std::time::{Duration, Instant};
 
 /// Shows progress through an input of known size, from the second second on.
@@ -30,15 +30,21 @@ impl Progress {
         if self.terminal && self.shown.elapsed() >= Duration::from_secs(1) {
             self.shown = Instant::now();
             self.drawn = true;
-            eprint!("\r{} {:3.0} %", self.what, self.done as f64 / self.size as f64 * 100.0);
+            let share = self.done as f64 / self.size as f64 * 100.0;
+            draw(&format!("\r{} {share:3.0} %", self.what));
         }
     }
+}
+
+/// Shows text on stderr; it does not matter if nobody sees it.
+fn draw(text: &str) {
+    drop(std::io::stderr().write_all(text.as_bytes()));
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.drawn {
-            eprint!("\r\x1b[K");
+            draw("\r\x1b[K");
         }
     }
 }

@@ -7,6 +7,9 @@ use super::{bold, lines, percent, short, table, warn};
 /// Files and processes listed before the rest is summed up.
 const LISTED: usize = 20;
 
+/// Where to find what is not listed.
+const REST: &str = "all of them with --report FILE.json or --json";
+
 /// The whole report.
 pub fn text(report: &Report, terminal: bool) -> String {
     let mut out = String::new();
@@ -26,9 +29,6 @@ fn basis(out: &mut String, report: &Report, terminal: bool) {
         line(out, "program", &ended(outcome), terminal);
     }
     line(out, "coverage", &coverage(report, terminal), terminal);
-    if report.sessions.len() > 1 {
-        processes(out, &report.sessions);
-    }
     let lost = format!("{} calls dropped, {} unseen", report.drops, report.unseen);
     let lost = if report.drops + report.unseen > 0 { warn(&lost, terminal) } else { lost };
     line(out, "drops", &lost, terminal);
@@ -48,6 +48,9 @@ fn basis(out: &mut String, report: &Report, terminal: bool) {
     line(out, "profile", &profile(report, terminal), terminal);
     for note in &report.notes {
         line(out, "note", &warn(note, terminal), terminal);
+    }
+    if report.sessions.len() > 1 {
+        processes(out, report, terminal);
     }
 }
 
@@ -82,14 +85,14 @@ fn coverage(report: &Report, terminal: bool) -> String {
         }
         return "unknown: nobody counted the bytes written independently".to_owned();
     };
-    let seen: u64 = report.sessions.iter().map(|session| session.seen_bytes).sum();
-    let counted: u64 = report.sessions.iter().filter_map(|session| session.wchar_bytes).sum();
+    let mut all = report.sessions_omitted;
+    report.sessions.iter().for_each(|session| all.add(session));
     let mut text = format!(
         "{}: {} seen of {} that {} wrote",
         percent(Some(coverage)),
-        Bytes(seen),
-        Bytes(counted + report.untraced_bytes),
-        match report.sessions.len() {
+        Bytes(all.seen_bytes),
+        Bytes(all.counted_bytes + report.untraced_bytes),
+        match all.images {
             1 => format!("{} (pid {})", report.sessions[0].program, report.sessions[0].pid),
             n => format!("{n} process images"),
         }
@@ -100,10 +103,13 @@ fn coverage(report: &Report, terminal: bool) -> String {
     if (0.99..=1.01).contains(&coverage) { text } else { warn(&text, terminal) }
 }
 
-fn processes(out: &mut String, sessions: &[SessionReport]) {
-    let mut table = table(&["", "PID", "PROGRAM", "ENDED", "CALLS", "SEEN", "WROTE", "COVERAGE", "DROPS"], 4);
+fn processes(out: &mut String, report: &Report, terminal: bool) {
+    let mut table = table(&["PID", "PROGRAM", "ENDED", "CALLS", "SEEN", "WROTE", "COVERAGE", "DROPS"], 3);
+    if let Some(pid) = table.column_mut(0) {
+        pid.set_cell_alignment(comfy_table::CellAlignment::Right);
+    }
     // Those that wrote most come first; the others are counted.
-    let mut sorted: Vec<&SessionReport> = sessions.iter().collect();
+    let mut sorted: Vec<&SessionReport> = report.sessions.iter().collect();
     sorted.sort_by_key(|session| std::cmp::Reverse((session.seen_bytes, session.calls)));
     for session in sorted.iter().take(LISTED) {
         let ended = match session.ended {
@@ -115,7 +121,6 @@ fn processes(out: &mut String, sessions: &[SessionReport]) {
             EndKind::Running => "running",
         };
         table.add_row([
-            "         ".to_owned(),
             session.pid.to_string(),
             short(&session.program, 32),
             ended.to_owned(),
@@ -126,9 +131,12 @@ fn processes(out: &mut String, sessions: &[SessionReport]) {
             session.dropped.to_string(),
         ]);
     }
-    out.push_str(&lines(&table));
-    if sessions.len() > LISTED {
-        out.push_str(&format!("           and {} more\n", sessions.len() - LISTED));
+    out.push('\n');
+    out.push_str(&headed(&lines(&table), terminal));
+    let listed = sorted.len().min(LISTED) as u64;
+    let more = sorted.len() as u64 + report.sessions_omitted.images - listed;
+    if more > 0 {
+        out.push_str(&format!("and {more} more; {REST}\n"));
     }
 }
 
@@ -139,10 +147,14 @@ fn profile(report: &Report, terminal: bool) -> String {
         None => String::new(),
     };
     match used.origin {
-        Origin::Uncalibrated => warn(
-            "uncalibrated: limits are this machine's, speeds are defaults; predictions tell orders of magnitude",
-            terminal,
-        ),
+        Origin::Uncalibrated => {
+            // Only where somebody looked at the machine are its limits known.
+            let limits = match report.host {
+                Some(_) => "limits are the machine's, speeds are defaults",
+                None => "limits and speeds are defaults",
+            };
+            warn(&format!("uncalibrated: {limits}; predictions tell orders of magnitude"), terminal)
+        }
         Origin::Calibrated => format!("{} (calibrated{age})", used.name),
         Origin::Fitted => format!("{} (fitted to recorded runs{age})", used.name),
         Origin::Learned => format!("{} (learned{age})", used.name),
@@ -164,17 +176,19 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     }
     let models: Vec<&str> = report.models.iter().map(|model| model.name.as_str()).collect();
     let upper: Vec<String> = models.iter().map(|model| model.to_uppercase()).collect();
-    let mut header = vec!["FILE", "OP", "CALLS", "BYTES", "OBSERVED"];
+    let mut header = vec!["FILE, OP", "CALLS", "BYTES", "OBSERVED"];
     for model in &upper {
         header.extend([model.as_str(), "ERROR"]);
     }
     header.push("STATES");
-    let mut table = table(&header, 2);
+    let mut table = table(&header, 1);
+    if let Some(states) = table.column_mut(header.len() - 1) {
+        states.set_cell_alignment(comfy_table::CellAlignment::Left);
+    }
     let rows = report.files.iter().flat_map(|file| file.ops.iter().map(move |op| (file, op)));
-    for (file, op) in rows.clone().take(LISTED) {
+    for (_, op) in rows.clone().take(LISTED) {
         let mut row = vec![
-            short(&file.path, 40),
-            op.op.clone(),
+            format!("  {}", op.op),
             op.calls.to_string(),
             Bytes(op.bytes).to_string(),
             Nanos::seconds(op.observed_s).to_string(),
@@ -188,28 +202,43 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
         table.add_row(row);
     }
     out.push('\n');
-    out.push_str(&headed(&lines(&table), terminal));
+    // A path stands once, on a line of its own: beside its figures it would make every line too wide.
+    let mut last = None;
+    let table = headed(&lines(&table), terminal);
+    let mut lines = table.lines();
+    out.extend(lines.next().into_iter().flat_map(|header| [header, "\n"]));
+    for (line, (file, _)) in lines.zip(rows.clone()) {
+        if last.replace((file.dev, file.ino)) != Some((file.dev, file.ino)) {
+            out.extend([&file.path, "\n"]);
+        }
+        out.extend([line, "\n"]);
+    }
     let more = rows.count().saturating_sub(LISTED);
     if more > 0 {
-        out.push_str(&format!("and {more} more lines; all of them with --report FILE.json or --json\n"));
+        out.push_str(&format!("and {more} more lines; {REST}\n"));
+    }
+    if report.files_omitted.calls > 0 {
+        out.push_str(&format!("and {} on files too many to tell apart\n", counted(&report.files_omitted)));
     }
 }
 
 /// Signed relative error: what the model had too much or too little.
 fn error(predicted: f64, observed: f64) -> String {
     if observed > 0.0 {
-        let error = (predicted - observed) / observed * 100.0;
-        if error.abs() >= 1000.0 { format!("{error:+.0} %") } else { format!("{error:+.1} %") }
+        format!("{:+.0} %", (predicted - observed) / observed * 100.0)
     } else {
         "-".to_owned()
     }
 }
 
-/// Shares of calls in each state: `free 80 %, flush 20 %`.
+/// Shares of calls in each state: `free 80 %, flush 20 %`; only its name where there is one.
 fn states(op: &FileOp) -> String {
     let all: u64 = op.states.values().sum();
     let mut states: Vec<_> = op.states.iter().collect();
     states.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    if let [(name, _)] = states[..] {
+        return name.clone();
+    }
     let share = |count: u64| count as f64 / all.max(1) as f64 * 100.0;
     states
         .iter()

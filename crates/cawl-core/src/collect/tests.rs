@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::Wchar;
+use crate::record::Session;
 
 fn collector() -> Collector {
     Collector::new(&HostProfile::uncalibrated(), Vec::new())
@@ -74,4 +74,64 @@ fn a_child_that_was_not_waited_for_is_not_in_its_parents_count() {
     assert_eq!(threaded(400, EndKind::Exit, 2000), (10, Some(2000)));
     assert_eq!(threaded(200, EndKind::Exit, 10), (10, Some(10)));
     assert_eq!(threaded(200, EndKind::Running, 2000), (10, Some(2000)));
+}
+
+#[test]
+fn sessions_of_long_ago_become_sums_and_none_of_their_bytes_is_lost() {
+    let mut collector = collector();
+    // A parent with two threads, whose count holds what its children wrote.
+    begin(&mut collector, 0, 1, 0, 1);
+    write(&mut collector, 1, 2, 2, 7);
+    let children = 5 * SESSIONS as u32;
+    for id in 1..=children {
+        let at = u64::from(id) * 10;
+        begin(&mut collector, id, 100 + id, 1, at);
+        write(&mut collector, 100 + id, 100 + id, at + 1, 3);
+        end(&mut collector, id, at + 2, EndKind::Exit, 4, 4);
+        assert!(collector.sessions.len() <= 2 * SESSIONS + 1);
+    }
+    let bytes = u64::from(children);
+    end(&mut collector, 0, u64::MAX - 1, EndKind::Exit, 0, 7 + 4 * bytes);
+    let report = collector.report(Mode::Lockstep, Vec::new());
+    assert_eq!(report.sessions_omitted.images + report.sessions.len() as u64, bytes + 1);
+    assert_eq!((report.sessions[0].seen_bytes, report.sessions[0].wchar_bytes), (7, Some(7)));
+    let (seen, counted) = (7 + 3 * bytes, 7 + 4 * bytes);
+    assert_eq!(report.coverage, Some(seen as f64 / counted as f64));
+}
+
+#[test]
+fn a_pid_used_again_is_a_session_of_its_own_after_the_first_became_a_sum() {
+    let mut collector = collector();
+    for id in 0..2 * SESSIONS as u32 {
+        let at = u64::from(id) * 10;
+        begin(&mut collector, id, 100 + id, 1, at);
+        end(&mut collector, id, at + 2, EndKind::Exit, 0, 0);
+    }
+    assert_eq!(collector.folded.images, SESSIONS as u64);
+    begin(&mut collector, u32::MAX, 100, 1, 1_000_000_000);
+    write(&mut collector, 100, 100, 1_000_000_001, 9);
+    assert_eq!(figures(&collector).last(), Some(&(9, None)));
+}
+
+#[test]
+fn notes_have_an_end() {
+    let mut collector = collector();
+    for _ in 0..NOTES + 3 {
+        collector.note(&Record::Note("again".to_owned()));
+    }
+    let notes = collector.report(Mode::Lockstep, Vec::new()).notes;
+    assert_eq!((notes.len(), notes.last().map(String::as_str)), (NOTES + 1, Some("and 3 more notes")));
+}
+
+#[test]
+fn calls_on_files_too_many_to_tell_apart_are_counted() {
+    let mut collector = collector();
+    for ino in 0..FILES as u64 + 2 {
+        let event = Event { ino, returned: 5, kind: FileKind::Regular, ..Event::new(Op::Write) };
+        for _ in 0..3 {
+            collector.event(&event, Class::Cost, &[]);
+        }
+    }
+    let report = collector.report(Mode::Lockstep, Vec::new());
+    assert_eq!((report.files.len(), report.files_omitted), (FILES, Tally { calls: 6, bytes: 30 }));
 }

@@ -190,11 +190,6 @@ impl Device {
         self.work.is_some()
     }
 
-    /// Until when a commit withholds completions and handles, if one does.
-    pub fn held_until(&self) -> Option<f64> {
-        self.held_until
-    }
-
     /// Dirty pages, those in flight included.
     pub fn level(&self) -> u64 {
         self.dirty + self.in_flight
@@ -235,7 +230,7 @@ impl Device {
     }
 
     /// Completions are withheld at this moment.
-    fn held(&self, now: f64) -> bool {
+    pub fn held(&self, now: f64) -> bool {
         self.held_until.is_some_and(|until| now < until)
     }
 

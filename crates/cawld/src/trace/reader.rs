@@ -28,15 +28,21 @@ pub struct Damage {
 impl Damage {
     /// A sentence for the report, if there is something to say.
     pub fn describe(&self) -> Option<String> {
-        match (self.bytes, self.blocks, self.unclosed) {
+        match (self.bytes, self.blocks + self.records, self.unclosed) {
             (0, 0, false) => None,
             (0, 0, true) => {
                 Some("the trace was not closed: its writer was killed, the last calls are missing".into())
             }
-            (bytes, blocks, unclosed) => Some(format!(
-                "the trace is damaged: {bytes} bytes could not be read, {blocks} blocks between whole ones are \
+            (bytes, _, unclosed) => Some(format!(
+                "the trace is damaged: {bytes} bytes could not be read, {} blocks between whole ones are \
                  missing{}",
-                if unclosed { ", and its end is lost" } else { "" }
+                self.blocks,
+                // Only the closing mark tells how many records there were.
+                if unclosed {
+                    ", and its end is lost".to_owned()
+                } else {
+                    format!(", {} records are lost", self.records)
+                }
             )),
         }
     }

@@ -29,7 +29,6 @@ impl Kernel {
         let folio = (1u64 << (end - first).max(1).ilog2()).min(self.constants.folio);
         let mut at = first;
         while at < end {
-            self.wait_for_commit(call);
             let task = &self.tasks[call.task];
             let exceeded = self.machine.devices[call.device].exceeded;
             let quota =
@@ -45,19 +44,6 @@ impl Kernel {
             if task.nr_dirtied >= quota {
                 self.balance(call);
             }
-        }
-    }
-
-    /// A write changes its inode, which needs a handle on the journal's transaction; while a commit waits
-    /// for the device there is none to be had (`jbd2__journal_start`).
-    fn wait_for_commit(&mut self, call: &mut Call) {
-        if let Some(until) = self.machine.devices[call.device].held_until()
-            && until > call.at
-            && self.machine.now >= call.at
-        {
-            call.spent.device += until - call.at;
-            call.at = until;
-            self.machine.advance(until);
         }
     }
 
