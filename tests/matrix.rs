@@ -290,8 +290,7 @@ fn the_doctor_knows_static_and_missing_programs() {
 #[test]
 fn copies_and_pipes() {
     let dir = Dir::new();
-    let script =
-        "cp -a in copy && tar --mtime=@0 -cf - in copy | tee archive | md5sum && sort in | uniq | head -1; rm archive";
+    let script = "cp -a in copy && tar --mtime=@0 -cf - in copy | tee archive | md5sum && sort in | uniq | head -1; rm archive";
     unchanged(&dir, lines, &[], &["sh", "-c", script], &["copy"]);
     let dir = Dir::new();
     same_but(&dir, lines, &["sh", "-c", "cp -a in copy; sed -i s/line/row/ copy; tail -1 copy"], &[])
