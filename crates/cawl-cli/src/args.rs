@@ -27,6 +27,7 @@ pub enum Command {
     Calibrate(CalibrateArgs),
     Fit(FitArgs),
     Compare(CompareArgs),
+    Doctor(DoctorArgs),
     Status(StatusArgs),
 }
 
@@ -49,6 +50,9 @@ pub struct RunArgs {
     /// Trace the program but not the processes it starts
     #[arg(long)]
     pub no_children: bool,
+    /// Record reads too: when the program waited for its input
+    #[arg(long)]
+    pub reads: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
@@ -190,6 +194,21 @@ pub struct CompareArgs {
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
+}
+
+/// Tell whether a program will be traced, and why not
+///
+/// Looks at the program without running it (how it is linked, its C library, its rights, the interpreters of
+/// scripts) and at what tracing needs here. Exit codes: 0 it will be traced, 1 it will not, 127 there is no
+/// such program.
+#[derive(clap::Args)]
+pub struct DoctorArgs {
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+    /// The program; its arguments do not matter. Without one, only the machine is looked at
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 /// Ask a running cawld for the dirty level now

@@ -2,6 +2,7 @@
 
 pub mod calibrate;
 pub mod compare;
+pub mod doctor;
 pub mod fit;
 pub mod import;
 mod recordings;

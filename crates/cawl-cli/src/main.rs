@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
         Command::Fit(args) => cmd::fit::fit(&args),
         Command::Compare(args) => cmd::compare::compare(&args),
+        Command::Doctor(args) => cmd::doctor::doctor(&args),
         Command::Status(args) => cmd::status::status(&args),
     };
     result.unwrap_or_else(|error| {

@@ -25,7 +25,7 @@
 //! `hooks/` declares what is replaced and says what each call means; `real` holds what was replaced.
 //! `files` knows descriptors and offsets, `streams` what stdio holds back, `record` turns a finished call
 //! into an event, `buffer` keeps the thread's events until `uplink` sends them; `announce` names files.
-//! `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
+//! `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
 //! `variadic.c` does what stable Rust cannot.
 #![warn(missing_docs)]
 
@@ -34,7 +34,11 @@ mod buffer;
 mod env;
 mod files;
 mod guard;
+// Names that only the built library has are unused in its own tests.
+#[cfg_attr(test, allow(dead_code))]
 mod hooks;
+mod maps;
+#[cfg_attr(test, allow(dead_code))]
 mod real;
 mod record;
 mod streams;
@@ -46,7 +50,7 @@ mod life {
     //! Begin and end of the library in a process.
 
     use crate::hooks::process;
-    use crate::{buffer, env, guard, real, streams, uplink};
+    use crate::{buffer, env, guard, maps, real, streams, uplink};
     use cawl_wire::Ended;
     use core::ffi::{c_char, c_int, c_void};
 
@@ -82,6 +86,7 @@ mod life {
         }
         if let Some(inside) = guard::enter() {
             let pending = if uplink::is_ours() { streams::last_look(&inside) } else { return };
+            maps::sample_all(&inside);
             uplink::goodbye(&inside, Ended::Exit, pending);
         }
     }

@@ -10,6 +10,7 @@
 pub mod direct;
 mod engine;
 pub mod host;
+pub mod inspect;
 mod lane;
 pub mod limits;
 mod merge;
@@ -19,6 +20,7 @@ pub mod query;
 mod server;
 mod session;
 pub mod socket;
+mod started;
 pub mod trace;
 
 use std::future::Future;

@@ -15,9 +15,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Input;
-use crate::host;
 use crate::query::{Failure, Request, RunStarted};
 use crate::server::Shared;
+use crate::{host, inspect};
 
 /// Longest question, in bytes: a profile fits.
 const QUESTION_MAX: u64 = 1 << 20;
@@ -80,12 +80,14 @@ async fn tracer(
         program: text(hello.program),
         arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
     };
+    let session_name = session.program.clone();
     tracing::debug!(pid, program = session.program, "session begins");
     shared.is_tracer(id, pid);
     stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
     engine.send(Input::Begin { session, run }).await?;
 
     let mut goodbye = None;
+    let mut ring = Ring::new(run, pid, session_name);
     let mut dropped = 0;
     let ended = loop {
         if !has_more(&mut stream, shared).await {
@@ -108,14 +110,23 @@ async fn tracer(
                 engine.send(Input::Events { session: id, batch, dropped }).await?;
                 if shared.is_sampling_due(id) {
                     wchar = later(host::wchar(pid), wchar);
+                    ring.look(engine).await?;
                 }
             }
             Kind::File => match FileRecord::decode(&payload) {
-                Ok(file) => engine.send(Input::File { session: id, file: facts(&file) }).await?,
+                Ok(file) => {
+                    if file.path == inspect::IO_URING.as_bytes() {
+                        ring.found(engine).await?;
+                    }
+                    engine.send(Input::File { session: id, file: facts(&file) }).await?;
+                }
                 Err(error) => break Err(error.into()),
             },
             Kind::Goodbye => match Goodbye::decode(&payload) {
-                Ok(last) => goodbye = Some(last),
+                Ok(last) => {
+                    ring.look(engine).await?;
+                    goodbye = Some(last);
+                }
                 Err(error) => break Err(error.into()),
             },
             other => break Err(anyhow::anyhow!("a tracer sent a message of kind {other:?}")),
@@ -129,6 +140,41 @@ async fn tracer(
         engine.send(Input::Note { run, note }).await?;
     }
     ended
+}
+
+/// Looks, now and then, whether a process uses io_uring, and says so once.
+struct Ring {
+    run: u64,
+    pid: u32,
+    program: String,
+    told: bool,
+    looks: u32,
+}
+
+impl Ring {
+    fn new(run: u64, pid: u32, program: String) -> Ring {
+        Ring { run, pid, program, told: false, looks: 0 }
+    }
+
+    /// One look in sixteen: many open descriptors make it slow.
+    async fn look(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+        self.looks += 1;
+        if !self.told && self.looks % 16 == 1 && inspect::uses_io_uring(self.pid) {
+            self.found(engine).await?;
+        }
+        Ok(())
+    }
+
+    async fn found(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+        if !std::mem::replace(&mut self.told, true) {
+            let note = format!(
+                "{} (pid {}) uses io_uring: what it writes that way was not seen",
+                self.program, self.pid
+            );
+            engine.send(Input::Note { run: self.run, note }).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Waits for the next message, or for the end of the stream; false when the daemon ends and nothing more

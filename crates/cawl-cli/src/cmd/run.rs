@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode};
 use anyhow::Context;
 use cawl_core::{HostProfile, Outcome, Report};
 use cawld::query::{self, Request, RunStarted};
-use cawld::{Daemon, EngineOptions, RunSpec, host, profiles, socket};
+use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, profiles, socket};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -177,6 +177,9 @@ fn command(args: &RunArgs, library: &Path, backend: &Backend) -> Command {
         .env("LD_PRELOAD", preload(library, std::env::var_os("LD_PRELOAD").as_deref()))
         .env("CAWL_SOCKET", backend.socket())
         .env("CAWL_RUN", backend.run().to_string());
+    if args.reads {
+        command.env("CAWL_READS", "1");
+    }
     if args.no_children {
         command.env("CAWL_ONLY_CHILD_OF", std::process::id().to_string());
     }
@@ -242,6 +245,11 @@ fn notes(args: &RunArgs) -> Vec<String> {
         notes.push(
             "only the program itself was traced, not the processes it started (--no-children)".to_owned(),
         );
+    }
+    if let Some(path) = args.command.first().and_then(|name| inspect::find(name)) {
+        let verdict = inspect::program(&path);
+        notes.extend(verdict.obstacles.into_iter().map(|why| format!("not traced: {why}")));
+        notes.extend(verdict.remarks);
     }
     notes
 }
