@@ -7,6 +7,7 @@
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
+//! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `install`: where the tracer is put on disk
 //!
@@ -24,6 +25,8 @@ mod ending;
 mod import;
 mod install;
 mod languages;
+mod matrix;
+mod matrix_rough;
 mod replay;
 mod transparency;
 mod util;

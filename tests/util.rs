@@ -251,6 +251,19 @@ pub fn same_but<S: AsRef<OsStr>>(
     program: &[S],
     but: &[&str],
 ) -> (Finished, Report) {
+    let (finished, report) = unchanged(dir, prepare, &[], program, but);
+    report.all_seen();
+    (finished, report)
+}
+
+/// As [`same_but`], where not every byte need be seen; with these options of `run`.
+pub fn unchanged<S: AsRef<OsStr>>(
+    dir: &Dir,
+    prepare: impl Fn(&Path),
+    options: &[&str],
+    program: &[S],
+    but: &[&str],
+) -> (Finished, Report) {
     // Both runs happen at the same place, because programs may write their paths into files.
     let look = || {
         let mut tree = tree(&dir.work());
@@ -266,7 +279,7 @@ pub fn same_but<S: AsRef<OsStr>>(
     fs::remove_dir_all(dir.work()).expect("the folder can be removed");
     fs::create_dir(dir.work()).expect("the folder can be made again");
     prepare(&dir.work());
-    let (finished, report) = dir.run(&[], program);
+    let (finished, report) = dir.run(options, program);
     let traced = (finished, look());
 
     assert_eq!(alone.0, traced.0, "output or exit status changed (left: alone, right: traced)");
@@ -275,7 +288,6 @@ pub fn same_but<S: AsRef<OsStr>>(
     for (name, entry) in &alone.1 {
         assert!(traced.1[name] == *entry, "{} is not the same", name.display());
     }
-    report.all_seen();
     (traced.0, report)
 }
 

@@ -1,6 +1,8 @@
 //! One file for each command.
 
+pub mod calibrate;
 pub mod compare;
+pub mod doctor;
 pub mod fit;
 pub mod import;
 mod recordings;

@@ -59,7 +59,9 @@ pub fn kernel_bytes(event: &Event) -> u64 {
 /// reflinks (flagged as estimated), not stores to mappings.
 pub fn wchar_bytes(event: &Event) -> u64 {
     match event.op {
-        Op::Splice | Op::MmapWrite | Op::AioWrite => 0,
+        Op::Splice | Op::MmapWrite => 0,
+        // POSIX aio is the C library's own threads, who write like anyone else.
+        Op::AioWrite if event.aux != 1 => 0,
         Op::CopyRange if event.has(flag::ESTIMATED) => 0,
         _ => kernel_bytes(event),
     }

@@ -5,7 +5,8 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Most variables carried to a child.
 const CARRIED: usize = 16;
@@ -29,6 +30,8 @@ pub struct Settings {
     pub lossless: bool,
     /// CAWL_CLOCK is not "ns": the processor's counter may be used.
     pub ticks: bool,
+    /// CAWL_READS
+    reads: bool,
     program: [u8; 256],
     program_length: usize,
     arguments: [u8; 2048],
@@ -46,6 +49,13 @@ struct Shared(UnsafeCell<Settings>);
 unsafe impl Sync for Shared {}
 
 static READY: AtomicBool = AtomicBool::new(false);
+static READS: AtomicBool = AtomicBool::new(false);
+
+/// True if reads are to be recorded.
+#[inline(always)]
+pub fn reads() -> bool {
+    READS.load(Relaxed) && crate::uplink::active()
+}
 static SETTINGS: Shared = Shared(UnsafeCell::new(Settings {
     socket: [0; 108],
     socket_length: 0,
@@ -54,6 +64,7 @@ static SETTINGS: Shared = Shared(UnsafeCell::new(Settings {
     share: true,
     lossless: false,
     ticks: true,
+    reads: false,
     program: [0; 256],
     program_length: 0,
     arguments: [0; 2048],
@@ -97,6 +108,7 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
         return false;
     }
     settings.find_library();
+    READS.store(settings.reads, Release);
     READY.store(true, Release);
     true
 }
@@ -138,6 +150,8 @@ impl Settings {
             }
         } else if let Some(run) = bytes.strip_prefix(b"CAWL_RUN=") {
             self.run = crate::sys::decimal(run).unwrap_or(0);
+        } else if bytes == b"CAWL_READS=1" {
+            self.reads = true;
         } else if let Some(parent) = bytes.strip_prefix(b"CAWL_ONLY_CHILD_OF=") {
             self.only_child_of =
                 crate::sys::decimal(parent).and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);

@@ -101,6 +101,18 @@ pub fn if_known(fd: c_int) -> Option<&'static File> {
     entry(fd).filter(|file| file.state.load(Acquire) == KNOWN)
 }
 
+/// A descriptor of this file: `fd`, if it still is one, else any other that is known.
+pub fn descriptor_of(fd: c_int, dev: u64, ino: u64) -> Option<c_int> {
+    let leads = |fd: c_int| {
+        if_known(fd).is_some_and(|file| file.ino.load(Relaxed) == ino && file.dev.load(Relaxed) == dev)
+            && sys::fstat(fd).is_some_and(|stat| stat.st_ino == ino && stat.st_dev == dev)
+    };
+    if leads(fd) {
+        return Some(fd);
+    }
+    (0..PER_PAGE as c_int).find(|fd| leads(*fd))
+}
+
 /// Nothing is known about this descriptor any more. To be called before the descriptor is closed: after
 /// it, another thread may have been given the number.
 pub fn forget(fd: c_int) {

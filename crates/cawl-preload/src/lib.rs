@@ -27,7 +27,7 @@
 //! `files` knows descriptors and offsets, `streams` what stdio holds back, `record` turns a finished call
 //! into an event, `buffer` is where a thread puts it: into memory shared with the daemon (`ring`), or into
 //! the process's own (`batches`) until `uplink`, which is the session, sends it. `announce` names files,
-//! `clock` tells when. `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
+//! `clock` tells when, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
 //! `variadic.c` does what stable Rust cannot.
 #![warn(missing_docs)]
 
@@ -38,7 +38,11 @@ mod clock;
 mod env;
 mod files;
 mod guard;
+// Names that only the built library has are unused in its own tests.
+#[cfg_attr(test, allow(dead_code))]
 mod hooks;
+mod maps;
+#[cfg_attr(test, allow(dead_code))]
 mod real;
 mod record;
 mod ring;
@@ -51,7 +55,7 @@ mod life {
     //! Begin and end of the library in a process.
 
     use crate::hooks::process;
-    use crate::{buffer, env, guard, real, streams, uplink};
+    use crate::{buffer, env, guard, maps, real, streams, uplink};
     use cawl_wire::Ended;
     use core::ffi::{c_char, c_int, c_void};
 
@@ -89,6 +93,7 @@ mod life {
         }
         if let Some(inside) = guard::enter() {
             let pending = if uplink::is_ours() { streams::last_look(&inside) } else { return };
+            maps::sample_all(&inside);
             uplink::goodbye(&inside, Ended::Exit, pending);
         }
     }

@@ -253,6 +253,66 @@ pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
     usize::try_from(length).unwrap_or(0)
 }
 
+/// Dirty bytes of the mappings that begin in a range of addresses, as /proc/self/smaps tells.
+#[cold]
+pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
+    let mut text = [0u8; 2048];
+    // SAFETY: a NUL-terminated path.
+    let fd = unsafe {
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        let path = c"/proc/self/smaps".as_ptr() as usize;
+        call(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0])
+    };
+    if fd < 0 {
+        return None;
+    }
+    let (mut kept, mut inside, mut sum) = (0, false, 0);
+    loop {
+        let room = &mut text[kept..];
+        // SAFETY: `room` is a valid place of the length given.
+        let read =
+            unsafe { call(libc::SYS_read, [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0]) };
+        let Some(read @ 1..) = usize::try_from(read).ok() else { break };
+        let end = kept + read;
+        let mut from = 0;
+        while let Some(line) = text[from..end].iter().position(|byte| *byte == b'\n') {
+            smaps_line(&text[from..from + line], start..start.saturating_add(length), &mut inside, &mut sum);
+            from += line + 1;
+        }
+        // A line longer than all the room is not one of those looked for.
+        kept = if from == 0 && end == text.len() { 0 } else { end - from };
+        text.copy_within(end - kept..end, 0);
+    }
+    close(fd as c_int);
+    Some(sum)
+}
+
+fn smaps_line(line: &[u8], range: core::ops::Range<usize>, inside: &mut bool, sum: &mut u64) {
+    if let Some(rest) =
+        [&b"Shared_Dirty:"[..], b"Private_Dirty:"].iter().find_map(|name| line.strip_prefix(*name))
+    {
+        if *inside {
+            let figure = rest.trim_ascii().strip_suffix(b" kB").and_then(decimal);
+            *sum += figure.unwrap_or(0) * 1024;
+        }
+    } else if let Some(dash) = line.iter().position(|byte| *byte == b'-')
+        && let Some(address) = hexadecimal(&line[..dash])
+    {
+        *inside = range.contains(&address);
+    }
+}
+
+/// A hexadecimal number, and nothing else.
+fn hexadecimal(text: &[u8]) -> Option<usize> {
+    if text.is_empty() || text.len() > 16 {
+        return None;
+    }
+    text.iter().try_fold(0usize, |sum, &byte| {
+        let digit = (byte as char).to_digit(16)?;
+        Some(sum << 4 | digit as usize)
+    })
+}
+
 /// The figure after `wchar:`.
 fn parse_wchar(text: &[u8]) -> Option<u64> {
     let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"wchar: "))?;
@@ -313,6 +373,22 @@ mod tests {
     fn wchar_is_found_among_the_other_lines() {
         assert_eq!(parse_wchar(b"rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
         assert_eq!(parse_wchar(b"rchar: 1\n"), None);
+    }
+
+    #[test]
+    fn smaps_is_understood() {
+        let (mut inside, mut sum) = (false, 0);
+        for line in [
+            &b"00001000-00003000 rw-s 00000000 fe:00 1 /f"[..],
+            b"Shared_Dirty:          8 kB",
+            b"Private_Dirty:         4 kB",
+            b"00003000-00004000 rw-s 00000000 fe:00 1 /f",
+            b"Private_Dirty:       100 kB",
+        ] {
+            smaps_line(line, 0x1000..0x3000, &mut inside, &mut sum);
+        }
+        assert_eq!(sum, 12 << 10);
+        assert!(dirty_by_smaps(0, usize::MAX).is_some_and(|dirty| dirty > 0));
     }
 
     #[test]

@@ -18,6 +18,10 @@ extern int cawl_vfprintf_chk(FILE *, int, const char *, va_list);
 extern int cawl_vdprintf_chk(int, int, const char *, va_list);
 extern int cawl_vwprintf_chk(int, const wchar_t *, va_list);
 extern int cawl_vfwprintf_chk(FILE *, int, const wchar_t *, va_list);
+extern void cawl_vwarn(const char *, va_list);
+extern void cawl_vwarnx(const char *, va_list);
+extern void cawl_verr(int, const char *, va_list);
+extern void cawl_verrx(int, const char *, va_list);
 extern int cawl_execv(const char *, char *const *);
 extern int cawl_execvp(const char *, char *const *);
 extern int cawl_execve(const char *, char *const *, char *const *);
@@ -41,6 +45,19 @@ PASS_ON(fprintf_chk, format, (FILE *stream, int level, const char *format, ...),
 PASS_ON(dprintf_chk, format, (int fd, int level, const char *format, ...), fd, level, format)
 PASS_ON(wprintf_chk, format, (int level, const wchar_t *format, ...), level, format)
 PASS_ON(fwprintf_chk, format, (FILE *stream, int level, const wchar_t *format, ...), stream, level, format)
+
+#define PASS_ON_VOID(name, parameters, ...)    \
+    void cawl_c_##name parameters {            \
+        va_list list;                          \
+        va_start(list, format);                \
+        cawl_v##name(__VA_ARGS__, list);       \
+        va_end(list);                          \
+    }
+
+PASS_ON_VOID(warn, (const char *format, ...), format)
+PASS_ON_VOID(warnx, (const char *format, ...), format)
+PASS_ON_VOID(err, (int status, const char *format, ...), status, format)
+PASS_ON_VOID(errx, (int status, const char *format, ...), status, format)
 
 /* execl and its relatives: the arguments up to the null become an array on the stack. */
 #define COLLECT(argv, first)                                    \

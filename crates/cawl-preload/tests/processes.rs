@@ -5,7 +5,7 @@ mod support;
 
 use cawl_wire::Op;
 use std::process::Command;
-use support::{Answer, Daemon, app, assert_complete, compare, dir};
+use support::{Answer, Daemon, app, assert_complete, compare, dir, ended};
 
 #[test]
 fn every_way_of_starting_a_program_is_followed() {
@@ -174,5 +174,15 @@ fn a_daemon_that_dies_or_is_absent_or_silent_does_no_harm() {
             .expect("run");
         assert_eq!((&out.stdout, &out.stderr, out.status), (&plain.stdout, &plain.stderr, plain.status));
         assert_eq!(support::tree(at.path()), support::tree(bare.path()));
+    }
+}
+
+#[test]
+fn a_confined_program_is_left_alone() {
+    for way in ["seccomp", "seccomp-raw"] {
+        let sessions = compare(&app("rough", &[]), &[way], |_| {});
+        assert_eq!(sessions.len(), 1, "{way}");
+        assert_eq!(ended(&sessions[0]), Some(cawl_wire::Ended::QuickExit), "{way}");
+        sessions[0].assert_intact();
     }
 }

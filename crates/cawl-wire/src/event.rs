@@ -54,7 +54,8 @@ ops! {
     Sendfile = 15, "sendfile";
     /// splice, tee and vmsplice; the event is about the destination.
     Splice = 16, "splice";
-    /// Asynchronous writes (POSIX aio, libaio).
+    /// Asynchronous writes, counted when handed over. `aux`: 1 if threads of the C library make them (POSIX
+    /// aio), 2 if the kernel does (libaio), 0 for a request to sync.
     AioWrite = 17, "aio_write";
     /// Stores through a shared mapping, estimated from the kernel's counters.
     MmapWrite = 18, "mmap_write";

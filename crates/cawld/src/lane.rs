@@ -14,6 +14,7 @@ use cawl_wire::{Event, FileKind};
 
 use crate::host;
 use crate::merge::{Merge, Source};
+use crate::started::Started;
 use crate::trace::TraceFile;
 
 /// Analysis, trace and books of one stream of records.
@@ -24,6 +25,7 @@ pub struct Lane {
     open: BTreeMap<u32, Open>,
     processes: BTreeMap<u32, ProcessTally>,
     devices: BTreeMap<u64, Tally>,
+    started: Started,
 }
 
 /// A session that has not ended.
@@ -57,6 +59,7 @@ impl Lane {
             open: BTreeMap::new(),
             processes: BTreeMap::new(),
             devices: BTreeMap::new(),
+            started: Started::default(),
         };
         lane.take(Record::Host(Box::new(host::facts())));
         lane.take(Record::Profile(Box::new(profile.clone())));
@@ -68,6 +71,7 @@ impl Lane {
 
     /// A process image begins.
     pub fn begin(&mut self, session: Session) {
+        self.started.begin(session.pid, session.started);
         self.processes.insert(
             session.id,
             ProcessTally { pid: session.pid, program: session.program.clone(), tally: Tally::default() },
@@ -78,12 +82,20 @@ impl Lane {
 
     /// A record that has a time of its own waits for its turn.
     pub fn push(&mut self, source: Source, time: Time, record: Record) {
+        if let Record::Event(event) = &record {
+            self.started.event(event);
+        }
         self.merge.push(source, time, record);
     }
 
     /// A process image ended.
     pub fn end(&mut self, end: SessionEnd) {
-        self.open.remove(&end.id);
+        let session = self.open.remove(&end.id);
+        if end.how != EndKind::Exec
+            && let Some(session) = session
+        {
+            self.started.end(session.pid);
+        }
         self.merge.push(Source::Ends, end.at, Record::End(end));
     }
 
@@ -106,6 +118,7 @@ impl Lane {
                     self.devices.entry(event.dev).or_default().add(bytes);
                 }
             }
+            Record::File(file) => self.started.file(file),
             Record::End(end) => drop(self.processes.remove(&end.id)),
             _ => {}
         }
@@ -177,7 +190,8 @@ impl Lane {
             };
             self.take(Record::End(end));
         }
-        for note in notes {
+        let silent = self.started.notes();
+        for note in notes.into_iter().chain(silent) {
             self.take(Record::Note(note));
         }
         if let Some(outcome) = outcome {

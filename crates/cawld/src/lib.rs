@@ -7,18 +7,25 @@
 //! end drops and counts rather than waits.
 #![forbid(unsafe_code)]
 
+pub mod direct;
 mod engine;
 pub mod host;
+pub mod inspect;
 mod lane;
+pub mod limits;
 mod merge;
 mod messages;
+pub mod place;
+pub mod profiles;
 pub mod query;
 mod ring;
 mod server;
 mod session;
 pub mod socket;
+mod started;
 mod ticks;
 pub mod trace;
+mod uring;
 
 use std::future::Future;
 

@@ -15,12 +15,13 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Input;
-use crate::host;
 use crate::messages::{Broken, Messages};
 use crate::query::{Failure, Request, RunStarted};
 use crate::ring::Ring;
 use crate::server::Shared;
 use crate::ticks::Ticks;
+use crate::uring::Uring;
+use crate::{host, inspect};
 
 /// Longest question, in bytes: a profile fits.
 const QUESTION_MAX: u64 = 1 << 20;
@@ -89,6 +90,7 @@ async fn tracer(
         program: text(hello.program),
         arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
     };
+    let uring = Uring::new(run, pid, session.program.clone());
     tracing::debug!(pid, program = session.program, ring = hello.ring, "session begins");
     let ring = match (hello.ring, messages.descriptor.take()) {
         (false, _) => Ok(None),
@@ -104,6 +106,7 @@ async fn tracer(
         pid,
         run,
         ring: None,
+        uring,
         ticks: hello.ticks.map(Ticks::new),
         wchar: started,
         goodbye: None,
@@ -130,6 +133,7 @@ struct Tracer<'a> {
     pid: u32,
     run: u64,
     ring: Option<Ring>,
+    uring: Uring,
     ticks: Option<Ticks>,
     wchar: Wchar,
     goodbye: Option<Goodbye>,
@@ -190,12 +194,17 @@ impl Tracer<'_> {
                 self.events(batch).await?;
             }
             Kind::File => {
-                let file = facts(&FileRecord::decode(payload)?);
+                let file = FileRecord::decode(payload)?;
+                if file.path == inspect::IO_URING.as_bytes() {
+                    self.uring.found(self.engine).await?;
+                }
+                let file = facts(&file);
                 self.engine.send(Input::File { session: self.id, file }).await?;
             }
             Kind::Goodbye => {
                 // What was recorded before it is before it.
                 self.take_from_ring(usize::MAX).await?;
+                self.uring.look(self.engine).await?;
                 self.goodbye = Some(Goodbye::decode(payload)?);
             }
             Kind::Bell => {}
@@ -216,6 +225,7 @@ impl Tracer<'_> {
             .await?;
         if self.shared.is_sampling_due(self.id) {
             self.wchar = later(host::wchar(self.pid), self.wchar);
+            self.uring.look(self.engine).await?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Copies inside the kernel, and changes of a file's length and space. The event of a copy is about its
-//! destination. tee and vmsplice are left alone: they only ever fill pipes.
+//! destination.
 
+use crate::hooks::write::asked;
 use crate::record::{Place, did, happened, wrote};
 use crate::{announce, real, sys, uplink};
 use cawl_wire::{FileKind, Op};
@@ -12,7 +13,7 @@ use libc::{off_t, size_t, ssize_t};
 ///
 /// # Safety
 /// `at` must be null or valid after a call that succeeded.
-unsafe fn place(at: *mut off_t, returned: ssize_t) -> Place {
+pub unsafe fn place(at: *mut off_t, returned: ssize_t) -> Place {
     if at.is_null() {
         return Place::Own;
     }
@@ -55,6 +56,28 @@ hooks! {
         let start = sys::now();
         let returned = real::splice(from, from_at, to, to_at, length, flags);
         wrote(Op::Splice, start, to, place(to_at, returned), length as u64, returned as i64, 0);
+        returned
+    }
+
+    // These only ever fill pipes.
+    fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t {
+        if !uplink::active() {
+            return real::tee(from, to, length, flags);
+        }
+        let start = sys::now();
+        let returned = real::tee(from, to, length, flags);
+        wrote(Op::Splice, start, to, Place::Nowhere, length as u64, returned as i64, 0);
+        returned
+    }
+
+    fn vmsplice(fd: c_int, parts: *const libc::iovec, count: size_t, flags: c_uint) -> ssize_t {
+        if !uplink::active() {
+            return real::vmsplice(fd, parts, count, flags);
+        }
+        let start = sys::now();
+        let returned = real::vmsplice(fd, parts, count, flags);
+        let requested = asked(parts, count as c_int, returned);
+        wrote(Op::Splice, start, fd, Place::Nowhere, requested, returned as i64, 0);
         returned
     }
 

@@ -1,7 +1,7 @@
 //! close, dup, fcntl, ioctl and lseek.
 
 use crate::record::{about, did, event};
-use crate::{buffer, files, guard, real, sys, uplink};
+use crate::{buffer, files, guard, maps, real, sys, uplink};
 use cawl_wire::{Event, Op, flag};
 use core::ffi::{c_int, c_uint, c_ulong, c_void};
 use libc::off_t;
@@ -16,6 +16,9 @@ fn closing(fd: c_int) -> Option<Event> {
     }
     let mut event = event(&inside, Op::Close, 0, 0);
     about(&mut event, fd, file);
+    if maps::any() {
+        maps::closing(&inside, event.dev, event.ino);
+    }
     files::forget(fd);
     (event.flags & flag::WRITABLE != 0).then_some(event)
 }

@@ -25,15 +25,70 @@ macro_rules! hooks {
     };
 }
 
+/// Gives the C half names for functions here. They are labels in front of a jump and not exported, as a
+/// function named for the linker would be; so no other library can come between the halves.
+macro_rules! inlets {
+    ($($label:literal => $function:path;)*) => {
+        #[cfg(not(test))]
+        mod inlets {
+            $(
+                #[cfg(target_arch = "x86_64")]
+                core::arch::global_asm!(
+                    concat!(".hidden ", $label, "\n.globl ", $label, "\n.type ", $label, ", @function\n", $label, ":"),
+                    "jmp {}",
+                    sym $function,
+                );
+                #[cfg(target_arch = "aarch64")]
+                core::arch::global_asm!(
+                    concat!(".hidden ", $label, "\n.globl ", $label, "\n.type ", $label, ", @function\n", $label, ":"),
+                    "b {}",
+                    sym $function,
+                );
+            )*
+        }
+    };
+}
+
+/// Exports names whose definitions are in the C half. The linker would keep those to itself; a jump
+/// leaves every register as the caller set it, so the C function sees its own call.
+macro_rules! jumps {
+    ($($name:ident => $target:ident;)*) => {
+        $(
+            #[cfg(not(test))]
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            #[allow(non_snake_case)]
+            pub unsafe extern "C" fn $name() {
+                unsafe extern "C" {
+                    fn $target();
+                }
+                #[cfg(target_arch = "x86_64")]
+                core::arch::naked_asm!("endbr64", "jmp {}", sym $target);
+                #[cfg(target_arch = "aarch64")]
+                core::arch::naked_asm!("b {}", sym $target);
+            }
+        )*
+    };
+}
+
+mod aio;
+mod confine;
 mod copy;
 mod fd;
+mod login;
+mod map;
+mod message;
 mod names;
 mod open;
 mod printf;
 pub mod process;
+mod raw;
+mod read;
 mod spawn;
 mod stdio;
 mod stream;
 mod sync;
 mod wide;
 mod write;
+
+pub use aio::Block;

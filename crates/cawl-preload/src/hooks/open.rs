@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_int, c_uint};
 use libc::mode_t;
 
 /// A descriptor came back: note it, and record it if it matters for writes.
-fn opened(start: u64, fd: c_int, flags: c_int) {
+pub fn opened(start: u64, fd: c_int, flags: c_int) {
     if fd < 0 {
         return;
     }

@@ -1,7 +1,7 @@
 //! fork, and the ways in which a process ends.
 
 use crate::record::happened;
-use crate::{buffer, files, guard, real, sys, uplink};
+use crate::{buffer, files, guard, maps, real, sys, uplink};
 use cawl_wire::{Ended, Op};
 use core::ffi::{c_int, c_void};
 use libc::pid_t;
@@ -20,11 +20,17 @@ pub unsafe extern "C" fn before_fork() {
 /// In the child of a fork.
 pub unsafe extern "C" fn in_child() {
     uplink::forked();
+    if maps::any() {
+        maps::begin_session();
+    }
 }
 
 /// Before an end at which the C library flushes nothing.
 pub fn ending(ended: Ended) {
     if let Some(inside) = guard::enter() {
+        if uplink::is_ours() {
+            maps::sample_all(&inside);
+        }
         uplink::goodbye(&inside, ended, 0);
     }
 }

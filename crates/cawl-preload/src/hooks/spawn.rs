@@ -4,9 +4,9 @@
 use crate::env::{self, MAX_PRELOAD, MAX_STRINGS};
 use crate::record::happened;
 use crate::streams::{closed, closing, opened};
-use crate::{files, guard, real, sys, uplink};
-use cawl_wire::{Ended, Op};
-use core::ffi::{c_char, c_int, c_void};
+use crate::{announce, buffer, files, guard, maps, real, record, sys, uplink};
+use cawl_wire::{Ended, Event, FileKind, Op};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 type Strings = *const *const c_char;
@@ -42,19 +42,59 @@ impl Room {
 }
 
 /// Before an exec: a vfork child leaves its parent's session alone, any other process ends its own.
-fn replacing() {
+///
+/// # Safety
+/// `path` must be null or what exec was given.
+unsafe fn replacing(directory: c_int, path: *const c_char) {
     files::share_all();
     if !uplink::is_ours() {
+        // A vfork child: its parent, which waits, is said to have started the program.
+        if let Some(inside) = guard::enter() {
+            let now = sys::now();
+            let mut event = record::event(&inside, Op::Spawn, now, now);
+            event.returned = i64::from(sys::getpid());
+            // SAFETY: the caller's promise.
+            unsafe { identify(&mut event, directory, path) };
+            buffer::push(&inside, &event);
+        }
         return;
     }
-    happened(Op::Exec, sys::now(), 0, |_| {});
+    // SAFETY: the caller's promise.
+    happened(Op::Exec, sys::now(), 0, |event| unsafe { identify(event, directory, path) });
     if let Some(inside) = guard::enter() {
+        maps::sample_all(&inside);
         uplink::goodbye(&inside, Ended::Exec, 0);
     }
 }
 
-fn spawned(start: u64, child: i64, failure: c_int) {
-    happened(Op::Spawn, start, child, |event| event.errno = failure as u16);
+/// Says which file a program is. One that is to be searched for remains unknown.
+///
+/// # Safety
+/// `path` must be null or what exec was given.
+unsafe fn identify(event: &mut Event, directory: c_int, path: *const c_char) {
+    if path.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise; and a path that the kernel could read is a string.
+    unsafe {
+        let Some(stat) = sys::stat_path(directory, path, true) else { return };
+        let name = CStr::from_ptr(path).to_bytes();
+        if name.contains(&b'/') {
+            announce::named_file(&stat, directory, name);
+            (event.dev, event.ino) = (stat.st_dev, stat.st_ino);
+            event.kind = FileKind::from_mode(stat.st_mode);
+        }
+    }
+}
+
+/// # Safety
+/// `path` must be null or what the function was given.
+unsafe fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
+    happened(Op::Spawn, start, child, |event| {
+        // SAFETY: the caller's promise.
+        unsafe { identify(event, libc::AT_FDCWD, path) };
+        event.errno = failure as u16;
+    });
 }
 
 /// # Safety
@@ -65,7 +105,7 @@ unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) 
         if !uplink::active() {
             return if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
         }
-        replacing();
+        replacing(libc::AT_FDCWD, path);
         let mut room = Room::new();
         let envp = room.complete(envp, true);
         if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) }
@@ -93,7 +133,7 @@ hooks! {
         if !uplink::active() {
             return real::fexecve(fd, argv, envp);
         }
-        replacing();
+        replacing(fd, core::ptr::null());
         let mut room = Room::new();
         let envp = room.complete(envp, true);
         real::fexecve(fd, argv, envp)
@@ -105,7 +145,7 @@ hooks! {
         if !uplink::active() {
             return real::execveat(directory, path, argv, envp, flags);
         }
-        replacing();
+        replacing(directory, path);
         let mut room = Room::new();
         let envp = room.complete(envp, true);
         real::execveat(directory, path, argv, envp, flags)
@@ -124,7 +164,7 @@ hooks! {
         let start = sys::now();
         let failure = real::posix_spawn(pid, path, actions, attributes, argv, envp);
         let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
-        spawned(start, child, failure);
+        spawned(start, path, child, failure);
         failure
     }
 
@@ -141,7 +181,7 @@ hooks! {
         let start = sys::now();
         let failure = real::posix_spawnp(pid, file, actions, attributes, argv, envp);
         let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
-        spawned(start, child, failure);
+        spawned(start, file, child, failure);
         failure
     }
 
@@ -153,7 +193,7 @@ hooks! {
         let start = sys::now();
         let returned = real::system(command);
         if !command.is_null() {
-            spawned(start, if returned == -1 { -1 } else { 0 }, 0);
+            spawned(start, core::ptr::null(), if returned == -1 { -1 } else { 0 }, 0);
         }
         returned
     }
@@ -165,7 +205,7 @@ hooks! {
         files::share_all();
         let start = sys::now();
         let stream = real::popen(command, mode);
-        spawned(start, if stream.is_null() { -1 } else { 0 }, 0);
+        spawned(start, core::ptr::null(), if stream.is_null() { -1 } else { 0 }, 0);
         if !stream.is_null() {
             opened(start, stream, true, 0);
         }

@@ -3,8 +3,8 @@
 use crate::record::{did, happened};
 use crate::{real, sys, uplink};
 use cawl_wire::Op;
-use core::ffi::{c_int, c_uint, c_void};
-use libc::{off_t, size_t};
+use core::ffi::{c_int, c_uint};
+use libc::off_t;
 
 hooks! {
     fn fsync(fd: c_int) -> c_int {
@@ -56,20 +56,6 @@ hooks! {
             event.offset = offset as u64;
             event.requested = length as u64;
             event.aux = flags;
-        });
-        returned
-    }
-
-    // The file behind the range is not known until mappings are followed.
-    fn msync(at: *mut c_void, length: size_t, flags: c_int) -> c_int {
-        if !uplink::active() {
-            return real::msync(at, length, flags);
-        }
-        let start = sys::now();
-        let returned = real::msync(at, length, flags);
-        happened(Op::Msync, start, i64::from(returned), |event| {
-            event.requested = length as u64;
-            event.aux = flags as u32;
         });
         returned
     }

@@ -10,7 +10,7 @@ use libc::{iovec, off_t, size_t, ssize_t};
 ///
 /// # Safety
 /// `parts` must be valid for `count` elements, as after a call that did not fail with EFAULT.
-unsafe fn asked(parts: *const iovec, count: c_int, returned: ssize_t) -> u64 {
+pub unsafe fn asked(parts: *const iovec, count: c_int, returned: ssize_t) -> u64 {
     if returned < 0 || parts.is_null() {
         return 0;
     }
@@ -19,7 +19,7 @@ unsafe fn asked(parts: *const iovec, count: c_int, returned: ssize_t) -> u64 {
     parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.iov_len as u64))
 }
 
-fn write_flags(flags: c_int) -> u32 {
+pub fn write_flags(flags: c_int) -> u32 {
     let mut meaning = 0;
     for (bit, flag) in
         [(libc::RWF_DSYNC, flag::DSYNC), (libc::RWF_SYNC, flag::SYNC), (libc::RWF_APPEND, flag::APPEND)]

@@ -1,0 +1,252 @@
+//! `doctor`: what will be traced, what will not, and why, before anything runs.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use cawld::{host, inspect, socket};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+use crate::{exit, render, tracer};
+
+/// Version of the JSON output.
+const SCHEMA: u32 = 1;
+
+/// All that was found.
+#[derive(Serialize)]
+struct Findings {
+    schema: u32,
+    /// True if the program (or, without one, a program that can be) will be traced.
+    traced: bool,
+    program: Option<PathBuf>,
+    /// The file that is started, then the interpreters started in its place.
+    chain: Vec<PathBuf>,
+    /// Why the program will not be traced.
+    obstacles: Vec<String>,
+    /// What of it will not be seen.
+    remarks: Vec<String>,
+    /// What tracing needs on this machine.
+    machine: Vec<Check>,
+}
+
+/// One look at the machine.
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    state: State,
+    text: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Fine,
+    /// Tracing works, but something is missing.
+    Note,
+    /// Nothing can be traced.
+    Bad,
+}
+
+/// Looks and prints.
+pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let mut findings = Findings {
+        schema: SCHEMA,
+        traced: true,
+        program: None,
+        chain: Vec::new(),
+        obstacles: Vec::new(),
+        remarks: Vec::new(),
+        machine: machine(),
+    };
+    if let Some(name) = args.command.first() {
+        let Some(path) = inspect::find(name) else {
+            eprintln!("cawl-cli: {}: no such program; check the spelling and PATH", name.display());
+            return Ok(ExitCode::from(exit::NOT_FOUND));
+        };
+        let verdict = inspect::program(&path);
+        findings.program = Some(path);
+        (findings.chain, findings.obstacles, findings.remarks) =
+            (verdict.chain, verdict.obstacles, verdict.remarks);
+    }
+    findings.traced =
+        findings.obstacles.is_empty() && findings.machine.iter().all(|check| check.state != State::Bad);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&findings)?);
+    } else {
+        print!("{}", text(&findings, std::io::stdout().is_terminal()));
+    }
+    Ok(if findings.traced { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })
+}
+
+fn text(findings: &Findings, terminal: bool) -> String {
+    let mut out = String::new();
+    for (index, path) in findings.chain.iter().enumerate() {
+        let role = if index == 0 { "program" } else { "started by it" };
+        out += &format!("{role:<16} {}\n", path.display());
+    }
+    for obstacle in &findings.obstacles {
+        out += &render::warn_if(&format!("{:<16} {obstacle}\n", "not traced"), true, terminal);
+    }
+    for remark in &findings.remarks {
+        out += &format!("{:<16} {remark}\n", "not seen");
+    }
+    for check in &findings.machine {
+        let line = format!("{:<16} {}\n", check.name, check.text);
+        out += &render::warn_if(&line, check.state != State::Fine, terminal);
+    }
+    out += match (findings.traced, &findings.program) {
+        (true, Some(_)) => "It will be traced.\n",
+        (true, None) => "Programs can be traced here.\n",
+        (false, Some(_)) => "It will not be traced.\n",
+        (false, None) => "Nothing can be traced here.\n",
+    };
+    out
+}
+
+fn machine() -> Vec<Check> {
+    let mut checks = vec![sockets(), library()];
+    checks.extend(preloads());
+    checks.extend([kernel(), coverage(), limits(), profile()]);
+    checks
+}
+
+fn check(name: &'static str, state: State, text: String) -> Check {
+    Check { name, state, text }
+}
+
+fn sockets() -> Check {
+    // Longest name that `run` gives a socket.
+    const NAME: usize = "/cawl-run-4194304.sock".len();
+    const LONGEST: usize = 107;
+    match socket::private_directory() {
+        Ok(folder) if folder.as_os_str().len() + NAME > LONGEST => check(
+            "sockets",
+            State::Bad,
+            format!(
+                "{} is too long for a socket's path; set XDG_RUNTIME_DIR to a shorter one",
+                folder.display()
+            ),
+        ),
+        Ok(folder) => check("sockets", State::Fine, format!("in {}", folder.display())),
+        Err(error) => {
+            check("sockets", State::Bad, format!("no private folder: {error}; set XDG_RUNTIME_DIR to one"))
+        }
+    }
+}
+
+fn library() -> Check {
+    match tracer::install() {
+        Ok(path) if on_noexec(&path) => check(
+            "tracer",
+            State::Bad,
+            format!(
+                "{} lies on a filesystem mounted noexec, from which no library loads; set XDG_CACHE_HOME elsewhere",
+                path.display()
+            ),
+        ),
+        Ok(path) => check("tracer", State::Fine, path.display().to_string()),
+        Err(error) => check("tracer", State::Bad, format!("{error:#}")),
+    }
+}
+
+fn on_noexec(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|facts| facts.flags().contains(FsFlags::ST_NOEXEC))
+}
+
+/// Other libraries that will be loaded into the program as well.
+fn preloads() -> Vec<Check> {
+    const TRACERS: [&str; 5] = ["darshan", "dftracer", "recorder", "lttng", "siox"];
+    let list = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let libraries = list.split([' ', ':']).filter(|path| !path.is_empty());
+    let mut checks: Vec<Check> = libraries
+        .map(|path| {
+            let lower = path.to_lowercase();
+            if path.contains("libcawl-") {
+                check(
+                    "preload",
+                    State::Note,
+                    format!("{path} is a tracer of cawl: this shell is itself traced"),
+                )
+            } else if lower.contains("eatmydata") {
+                check(
+                    "preload",
+                    State::Note,
+                    format!("{path} makes fsync do nothing, so its cost is not seen"),
+                )
+            } else if TRACERS.iter().any(|name| lower.contains(name)) {
+                check("preload", State::Note, format!("{path} traces too: its own cost is in the times"))
+            } else if path.contains('/') && !Path::new(path).exists() {
+                check("preload", State::Note, format!("{path} is missing; the dynamic linker will complain"))
+            } else {
+                check("preload", State::Fine, format!("{path} is loaded after the tracer"))
+            }
+        })
+        .collect();
+    if std::fs::read_to_string("/etc/ld.so.preload").is_ok_and(|text| !text.trim().is_empty()) {
+        checks.push(check(
+            "preload",
+            State::Note,
+            "/etc/ld.so.preload names libraries for every program".to_owned(),
+        ));
+    }
+    checks
+}
+
+fn kernel() -> Check {
+    let facts = host::facts();
+    let mut parts = facts.kernel.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if version >= (6, 5) {
+        return check("kernel", State::Fine, format!("{}, stores to mappings by cachestat", facts.kernel));
+    }
+    let text = format!(
+        "{}: before 6.5 there is no cachestat, stores to mappings are guessed from smaps",
+        facts.kernel
+    );
+    check("kernel", State::Note, text)
+}
+
+fn coverage() -> Check {
+    match host::wchar(std::process::id()).process {
+        Some(_) => check("coverage", State::Fine, "/proc/PID/io counts what is written".to_owned()),
+        None => check(
+            "coverage",
+            State::Note,
+            "/proc/PID/io cannot be read here, so reports cannot tell how much was seen".to_owned(),
+        ),
+    }
+}
+
+fn limits() -> Check {
+    match host::sample() {
+        Some(sample) => {
+            let page = cawl_core::Bytes(host::facts().page);
+            let limits = sample.limits(page);
+            check(
+                "dirty limits",
+                State::Fine,
+                format!("background {} MiB, hard {} MiB", limits.background.0 >> 20, limits.hard.0 >> 20),
+            )
+        }
+        None => check(
+            "dirty limits",
+            State::Note,
+            "/proc/vmstat does not tell them (a container?), so predictions rest on defaults".to_owned(),
+        ),
+    }
+}
+
+fn profile() -> Check {
+    let profile = host::uncalibrated_profile();
+    match profile.check() {
+        Ok(()) => check(
+            "profile",
+            State::Fine,
+            "without --profile: this machine's limits, with default speeds (uncalibrated)".to_owned(),
+        ),
+        Err(error) => check("profile", State::Note, format!("without --profile: {error}")),
+    }
+}

@@ -1,0 +1,104 @@
+//! Mappings. Only shared ones of files that can be written through are followed; see `maps`.
+
+use crate::record::happened;
+use crate::{guard, maps, real, sys, uplink};
+use cawl_wire::Op;
+use core::ffi::{c_int, c_void};
+use libc::{off_t, size_t};
+
+/// A kernel's answer as the C library gives it.
+fn answer(returned: isize) -> *mut c_void {
+    if (-4095..0).contains(&returned) {
+        guard::set_errno(-returned as c_int);
+        return libc::MAP_FAILED;
+    }
+    returned as *mut c_void
+}
+
+/// A look at the mappings of a range, before the call that ends or syncs them.
+fn look(at: *mut c_void, length: size_t) {
+    if let Some(inside) = guard::enter()
+        && uplink::is_ours()
+    {
+        maps::sample(&inside, at as usize, length);
+    }
+}
+
+hooks! {
+    // An allocator may initialise itself by this, in the middle of the tracer's look for functions.
+    fn mmap, mmap64(
+        at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t,
+    ) -> *mut c_void {
+        if !real::ready() {
+            let arguments =
+                [at as usize, length, protection as usize, flags as usize, fd as usize, offset as usize];
+            return answer(sys::call(libc::SYS_mmap, arguments));
+        }
+        let mapped = real::mmap(at, length, protection, flags, fd, offset);
+        if fd >= 0
+            && flags & libc::MAP_SHARED != 0
+            && flags & libc::MAP_ANONYMOUS == 0
+            && protection & libc::PROT_WRITE != 0
+            && uplink::active()
+            && mapped != libc::MAP_FAILED
+            && let Some(inside) = guard::enter_or_count()
+            && uplink::is_ours()
+        {
+            maps::made(&inside, mapped as usize, length, fd, offset as u64);
+        }
+        mapped
+    }
+
+    fn munmap(at: *mut c_void, length: size_t) -> c_int {
+        if !real::ready() {
+            let returned = sys::call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]);
+            return if answer(returned) == libc::MAP_FAILED { -1 } else { 0 };
+        }
+        if !maps::any() {
+            return real::munmap(at, length);
+        }
+        look(at, length);
+        let returned = real::munmap(at, length);
+        if returned == 0 && uplink::is_ours() {
+            maps::gone(at as usize, length);
+        }
+        returned
+    }
+
+    fn mremap(
+        at: *mut c_void, length: size_t, wanted: size_t, flags: c_int, place: *mut c_void,
+    ) -> *mut c_void {
+        if !real::ready() {
+            let arguments = [at as usize, length, wanted, flags as usize, place as usize, 0];
+            return answer(sys::call(libc::SYS_mremap, arguments));
+        }
+        if !maps::any() {
+            return real::mremap(at, length, wanted, flags, place);
+        }
+        look(at, length);
+        let mapped = real::mremap(at, length, wanted, flags, place);
+        if mapped != libc::MAP_FAILED && uplink::is_ours() {
+            maps::moved(at as usize, mapped as usize, wanted);
+        }
+        mapped
+    }
+
+    fn msync(at: *mut c_void, length: size_t, flags: c_int) -> c_int {
+        if !uplink::active() {
+            return real::msync(at, length, flags);
+        }
+        if maps::any() {
+            look(at, length);
+        }
+        let start = sys::now();
+        let returned = real::msync(at, length, flags);
+        happened(Op::Msync, start, i64::from(returned), |event| {
+            event.requested = length as u64;
+            event.aux = flags as u32;
+            if maps::any() {
+                maps::synced(at as usize, length, event);
+            }
+        });
+        returned
+    }
+}

@@ -1,0 +1,411 @@
+//! Functions that compose what they write themselves: error messages, password files, statistics. How much
+//! it was is asked of the kernel, which counts for each thread what it wrote. That costs some
+//! microseconds; these calls are rare.
+
+use crate::hooks::process::ending;
+use crate::record::{Place, happened, wrote};
+use crate::streams::{after, standard_error, standard_output};
+use crate::{guard, real, sys, uplink};
+use cawl_wire::{Ended, FileKind, Op, flag};
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use libc::FILE;
+
+type Arguments = *mut c_void;
+type Strings = *const *const c_char;
+
+/// The state of the world before such a call.
+#[repr(C)]
+pub struct Moment {
+    start: u64,
+    wchar: u64,
+    /// What the stream held, and whether the kernel's count is known.
+    pending: u32,
+    known: u32,
+}
+
+impl Moment {
+    /// # Safety
+    /// `stream` must be null or open.
+    unsafe fn before(stream: *mut FILE) -> Moment {
+        let kept = guard::errno();
+        let wchar = sys::wchar().thread;
+        guard::set_errno(kept);
+        // SAFETY: the caller's promise.
+        let pending = if stream.is_null() { 0 } else { unsafe { crate::streams::pending(stream) } };
+        Moment { start: sys::now(), wchar: wchar.unwrap_or(0), pending, known: u32::from(wchar.is_some()) }
+    }
+
+    /// Bytes that this thread wrote since, `less` excepted; and whether that is an estimate.
+    fn written(&self, less: u64) -> (u64, u32) {
+        let kept = guard::errno();
+        let now = sys::wchar().thread;
+        guard::set_errno(kept);
+        match now {
+            Some(now) if self.known != 0 => (now.saturating_sub(self.wchar).saturating_sub(less), 0),
+            _ => (0, flag::ESTIMATED),
+        }
+    }
+
+    /// The call is over: what it gave to the stream is what the kernel got and what is still pending.
+    ///
+    /// # Safety
+    /// `stream` must be open.
+    unsafe fn after(&self, stream: *mut FILE, elsewhere: u64) {
+        let (written, flags) = self.written(elsewhere);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let pending = u64::from(crate::streams::pending(stream));
+            let accepted = (written + pending).saturating_sub(u64::from(self.pending));
+            if accepted > 0 || flags != 0 {
+                let before = crate::streams::Before::new(self.start, self.pending);
+                after(Op::StreamWrite, stream, before, accepted, accepted as i64, flags);
+            }
+        }
+    }
+
+    /// The same where the bytes went straight to a descriptor.
+    fn after_fd(&self, fd: c_int) {
+        let (written, flags) = self.written(0);
+        if written > 0 || flags != 0 {
+            wrote(Op::Write, self.start, fd, Place::Own, written, written as i64, flags);
+        }
+    }
+}
+
+macro_rules! to_stream {
+    ($stream:expr, $call:expr) => {{
+        if !uplink::active() {
+            return $call;
+        }
+        let stream = $stream;
+        let moment = Moment::before(stream);
+        let returned = $call;
+        if !stream.is_null() {
+            moment.after(stream, 0);
+        }
+        returned
+    }};
+}
+
+macro_rules! to_fd {
+    ($fd:expr, $call:expr) => {{
+        if !uplink::active() {
+            return $call;
+        }
+        let moment = Moment::before(core::ptr::null_mut());
+        let returned = $call;
+        moment.after_fd($fd);
+        returned
+    }};
+}
+
+macro_rules! dying {
+    ($call:expr) => {{
+        if uplink::active() {
+            ending(Ended::Abort);
+        }
+        $call;
+        loop {
+            sys::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
+        }
+    }};
+}
+
+/// Before error() or error_at_line(), which write out standard output first.
+///
+/// # Safety
+/// `moment` must be a valid place.
+unsafe extern "C" fn before_error(moment: *mut Moment) -> c_int {
+    if !uplink::active() {
+        return 0;
+    }
+    let stdout = standard_output();
+    // SAFETY: the caller's promise; the standard streams are open or were closed by the program, whose
+    // call would be wrong then without the tracer, too.
+    unsafe {
+        moment.write(Moment::before(standard_error()));
+        let moment = moment.add(1);
+        let pending = if stdout.is_null() { 0 } else { crate::streams::pending(stdout) };
+        moment.write(Moment { start: sys::now(), wchar: 0, pending, known: 0 });
+    }
+    1
+}
+
+/// After it.
+///
+/// # Safety
+/// `moment` must have been filled by [`before_error`].
+unsafe extern "C" fn after_error(moment: *const Moment) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (message, output) = (&*moment, &*moment.add(1));
+        let mut flushed = 0;
+        if output.pending > 0 {
+            let stdout = standard_output();
+            flushed = u64::from(output.pending.saturating_sub(crate::streams::pending(stdout)));
+            let before = crate::streams::Before::new(output.start, output.pending);
+            after(Op::StreamFlush, stdout, before, 0, 0, 0);
+        }
+        message.after(standard_error(), flushed);
+    }
+}
+
+/// The address of the real error() or error_at_line().
+unsafe extern "C" fn real_error() -> *mut c_void {
+    real::address_of_error()
+}
+
+/// As above.
+unsafe extern "C" fn real_error_at_line() -> *mut c_void {
+    real::address_of_error_at_line()
+}
+
+/// error() and error_at_line() have no form that takes a list. So all argument registers and the words
+/// above the frame are handed on as they came, except that a status is held back: the exit that it asks
+/// for follows after the message was counted.
+macro_rules! around {
+    ($($name:ident => $real:ident;)*) => {
+        $(
+            #[cfg(all(target_arch = "x86_64", not(test)))]
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $name() {
+                core::arch::naked_asm!(
+                    "endbr64",
+                    "push rbp",
+                    "mov rbp, rsp",
+                    "sub rsp, 512",
+                    "mov [rbp - 8], rdi",
+                    "mov [rbp - 16], rsi",
+                    "mov [rbp - 24], rdx",
+                    "mov [rbp - 32], rcx",
+                    "mov [rbp - 40], r8",
+                    "mov [rbp - 48], r9",
+                    "mov [rbp - 56], rax",
+                    "movaps [rbp - 208], xmm0",
+                    "movaps [rbp - 192], xmm1",
+                    "movaps [rbp - 176], xmm2",
+                    "movaps [rbp - 160], xmm3",
+                    "movaps [rbp - 144], xmm4",
+                    "movaps [rbp - 128], xmm5",
+                    "movaps [rbp - 112], xmm6",
+                    "movaps [rbp - 96], xmm7",
+                    "call {real}",
+                    "mov [rbp - 72], rax",
+                    "lea rdi, [rbp - 256]",
+                    "call {before}",
+                    "mov [rbp - 64], eax",
+                    "lea rsi, [rbp + 16]",
+                    "mov rdi, rsp",
+                    "mov ecx, 32",
+                    "cld",
+                    "rep movsq",
+                    "xor edi, edi",
+                    "cmp dword ptr [rbp - 64], 0",
+                    "jne 2f",
+                    "mov rdi, [rbp - 8]",
+                    "2:",
+                    "mov rsi, [rbp - 16]",
+                    "mov rdx, [rbp - 24]",
+                    "mov rcx, [rbp - 32]",
+                    "mov r8, [rbp - 40]",
+                    "mov r9, [rbp - 48]",
+                    "mov rax, [rbp - 56]",
+                    "movaps xmm0, [rbp - 208]",
+                    "movaps xmm1, [rbp - 192]",
+                    "movaps xmm2, [rbp - 176]",
+                    "movaps xmm3, [rbp - 160]",
+                    "movaps xmm4, [rbp - 144]",
+                    "movaps xmm5, [rbp - 128]",
+                    "movaps xmm6, [rbp - 112]",
+                    "movaps xmm7, [rbp - 96]",
+                    "call qword ptr [rbp - 72]",
+                    "cmp dword ptr [rbp - 64], 0",
+                    "je 3f",
+                    "lea rdi, [rbp - 256]",
+                    "call {after}",
+                    "mov edi, [rbp - 8]",
+                    "test edi, edi",
+                    "je 3f",
+                    "call {exit}",
+                    "3:",
+                    "leave",
+                    "ret",
+                    real = sym $real,
+                    before = sym before_error,
+                    after = sym after_error,
+                    exit = sym libc::exit,
+                );
+            }
+        )*
+    };
+}
+
+around! {
+    error => real_error;
+    error_at_line => real_error_at_line;
+}
+
+/// getopt writes only when it finds fault with an option.
+macro_rules! options {
+    ($call:expr) => {{
+        if !uplink::active() || opterr == 0 {
+            return $call;
+        }
+        let stream = standard_error();
+        let moment = Moment::before(stream);
+        let returned = $call;
+        if returned == c_int::from(b'?') && !stream.is_null() {
+            moment.after(stream, 0);
+        }
+        returned
+    }};
+}
+
+unsafe extern "C" {
+    static opterr: c_int;
+}
+
+hooks! {
+    fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int {
+        options!(real::getopt(count, arguments, options))
+    }
+
+    fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int {
+        options!(real::__posix_getopt(count, arguments, options))
+    }
+
+    fn getopt_long(
+        count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
+    ) -> c_int {
+        options!(real::getopt_long(count, arguments, options, long, at))
+    }
+
+    fn getopt_long_only(
+        count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int,
+    ) -> c_int {
+        options!(real::getopt_long_only(count, arguments, options, long, at))
+    }
+
+    fn vwarn(format: *const c_char, list: Arguments) -> () {
+        to_stream!(standard_error(), real::vwarn(format, list))
+    }
+
+    fn vwarnx(format: *const c_char, list: Arguments) -> () {
+        to_stream!(standard_error(), real::vwarnx(format, list))
+    }
+
+    // By their definition a warning and then exit.
+    fn verr(status: c_int, format: *const c_char, list: Arguments) -> ! {
+        vwarn(format, list);
+        libc::exit(status)
+    }
+
+    fn verrx(status: c_int, format: *const c_char, list: Arguments) -> ! {
+        vwarnx(format, list);
+        libc::exit(status)
+    }
+
+    fn psignal(number: c_int, text: *const c_char) -> () {
+        to_stream!(standard_error(), real::psignal(number, text))
+    }
+
+    fn psiginfo(info: *const c_void, text: *const c_char) -> () {
+        to_stream!(standard_error(), real::psiginfo(info, text))
+    }
+
+    fn malloc_stats() -> () {
+        to_stream!(standard_error(), real::malloc_stats())
+    }
+
+    fn malloc_info(options: c_int, stream: *mut FILE) -> c_int {
+        to_stream!(stream, real::malloc_info(options, stream))
+    }
+
+    fn putpwent(entry: *const c_void, stream: *mut FILE) -> c_int {
+        to_stream!(stream, real::putpwent(entry, stream))
+    }
+
+    fn putspent(entry: *const c_void, stream: *mut FILE) -> c_int {
+        to_stream!(stream, real::putspent(entry, stream))
+    }
+
+    fn putgrent(entry: *const c_void, stream: *mut FILE) -> c_int {
+        to_stream!(stream, real::putgrent(entry, stream))
+    }
+
+    fn putsgent(entry: *const c_void, stream: *mut FILE) -> c_int {
+        to_stream!(stream, real::putsgent(entry, stream))
+    }
+
+    fn addmntent(stream: *mut FILE, entry: *const c_void) -> c_int {
+        to_stream!(stream, real::addmntent(stream, entry))
+    }
+
+    fn herror(text: *const c_char) -> () {
+        to_fd!(libc::STDERR_FILENO, real::herror(text))
+    }
+
+    fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () {
+        to_fd!(fd, real::backtrace_symbols_fd(list, count, fd))
+    }
+
+    // A new semaphore is a small file that the C library writes, in memory.
+    fn sem_open(name: *const c_char, flags: c_int, mode: c_uint, value: c_uint) -> *mut c_void {
+        if !uplink::active() || flags & libc::O_CREAT == 0 {
+            return real::sem_open(name, flags, mode, value);
+        }
+        let moment = Moment::before(core::ptr::null_mut());
+        let semaphore = real::sem_open(name, flags, mode, value);
+        let (written, flags) = moment.written(0);
+        if written > 0 {
+            happened(Op::Write, moment.start, written as i64, |event| {
+                event.requested = written;
+                event.flags |= flags;
+                event.kind = FileKind::Other;
+            });
+        }
+        semaphore
+    }
+
+    fn eventfd_write(fd: c_int, value: u64) -> c_int {
+        if !uplink::active() {
+            return real::eventfd_write(fd, value);
+        }
+        let start = sys::now();
+        let returned = real::eventfd_write(fd, value);
+        wrote(Op::Write, start, fd, Place::Own, 8, if returned == 0 { 8 } else { -1 }, 0);
+        returned
+    }
+
+    // These end the process from inside the C library, past the hooks of abort and _exit.
+    fn __assert_fail(
+        assertion: *const c_char, file: *const c_char, line: c_uint, function: *const c_char,
+    ) -> ! {
+        dying!(real::__assert_fail(assertion, file, line, function))
+    }
+
+    fn __assert_perror_fail(
+        number: c_int, file: *const c_char, line: c_uint, function: *const c_char,
+    ) -> ! {
+        dying!(real::__assert_perror_fail(number, file, line, function))
+    }
+
+    fn __stack_chk_fail() -> ! {
+        dying!(real::__stack_chk_fail())
+    }
+}
+
+inlets! {
+    "cawl_vwarn" => super::vwarn;
+    "cawl_vwarnx" => super::vwarnx;
+    "cawl_verr" => super::verr;
+    "cawl_verrx" => super::verrx;
+}
+
+jumps! {
+    warn => cawl_c_warn;
+    warnx => cawl_c_warnx;
+    err => cawl_c_err;
+    errx => cawl_c_errx;
+}

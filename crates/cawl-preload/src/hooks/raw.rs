@@ -1,0 +1,244 @@
+//! syscall(): calls that write, or that change what the tracer knows, are understood; all others go
+//! through by a jump that leaves no trace, because some (clone, vfork) must not find a frame of ours.
+
+use crate::hooks::aio::Requests;
+use crate::hooks::copy::place;
+use crate::hooks::process::ending;
+use crate::hooks::write::{asked, write_flags};
+use crate::record::{Place, did, happened, wrote};
+use crate::{announce, env, files, guard, real, sys};
+use cawl_wire::{Ended, FileKind, Op};
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint};
+
+/// What to jump to: the real function, or [`understood`].
+#[cfg(not(test))]
+unsafe extern "C" fn choose(number: c_long) -> *const core::ffi::c_void {
+    if crate::uplink::active() && is_understood(number) {
+        return understood as *const core::ffi::c_void;
+    }
+    real::address_of_syscall()
+}
+
+fn is_understood(number: c_long) -> bool {
+    match number {
+        libc::SYS_write
+        | libc::SYS_pwrite64
+        | libc::SYS_writev
+        | libc::SYS_pwritev
+        | libc::SYS_pwritev2
+        | libc::SYS_sendfile
+        | libc::SYS_splice
+        | libc::SYS_tee
+        | libc::SYS_vmsplice
+        | libc::SYS_copy_file_range
+        | libc::SYS_fsync
+        | libc::SYS_fdatasync
+        | libc::SYS_syncfs
+        | libc::SYS_sync
+        | libc::SYS_sync_file_range
+        | libc::SYS_ftruncate
+        | libc::SYS_truncate
+        | libc::SYS_fallocate
+        | libc::SYS_unlinkat
+        | libc::SYS_io_submit
+        | libc::SYS_io_uring_setup
+        | libc::SYS_close
+        | libc::SYS_close_range
+        | libc::SYS_dup
+        | libc::SYS_dup3
+        | libc::SYS_openat
+        | libc::SYS_openat2
+        | libc::SYS_lseek
+        | libc::SYS_memfd_create
+        | libc::SYS_seccomp
+        | libc::SYS_exit_group => true,
+        libc::SYS_prctl => true,
+        libc::SYS_read | libc::SYS_pread64 => env::reads(),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_dup2 | libc::SYS_unlink | libc::SYS_open | libc::SYS_creat => true,
+        _ => false,
+    }
+}
+
+/// Makes the call and records it.
+///
+/// # Safety
+/// As syscall(2); arguments that the call does not have are whatever the registers held.
+#[cfg_attr(test, allow(dead_code))]
+unsafe extern "C-unwind" fn understood(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    // SAFETY: the caller's promise: the arguments go to the call as they came, and are read as the call
+    // itself reads them.
+    unsafe {
+        let fd = a as c_int;
+        match number {
+            libc::SYS_exit_group => ending(Ended::QuickExit),
+            // Strict, or with a filter.
+            libc::SYS_seccomp if a <= 1 => super::confine::confined(),
+            libc::SYS_prctl if super::confine::is_filter(fd) => super::confine::confined(),
+            // The hooks of these know how to keep out of the way.
+            libc::SYS_close => return c_long::from(super::fd::close(fd)),
+            libc::SYS_close_range => {
+                return c_long::from(super::fd::close_range(a as c_uint, b as c_uint, c as c_int));
+            }
+            libc::SYS_dup => return c_long::from(super::fd::dup(fd)),
+            libc::SYS_dup3 => return c_long::from(super::fd::dup3(fd, b as c_int, c as c_int)),
+            libc::SYS_lseek => return super::fd::lseek(fd, b, c as c_int),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => return c_long::from(super::fd::dup2(fd, b as c_int)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_unlink => return c_long::from(super::names::unlink(a as *const c_char)),
+            libc::SYS_unlinkat => {
+                return c_long::from(super::names::unlinkat(fd, b as *const c_char, c as c_int));
+            }
+            _ => {}
+        }
+        let requests = (number == libc::SYS_io_submit).then(|| Requests::of_kernel(b, c as *const *const _));
+        let start = sys::now();
+        let returned = real::syscall(number, a, b, c, d, e, f);
+        match requests {
+            Some(requests) => {
+                super::aio::handed_on();
+                requests.record_kernel(start, returned);
+            }
+            None => record(number, start, [a, b, c, d, e, f], returned),
+        }
+        returned
+    }
+}
+
+/// # Safety
+/// The arguments must be those of a call that was just made.
+unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c_long) {
+    let [a, b, c, d, _, f] = arguments;
+    let fd = a as c_int;
+    let length = c as u64;
+    // SAFETY: the kernel has just read or written what is looked at, or the call failed.
+    unsafe {
+        match number {
+            libc::SYS_write => wrote(Op::Write, start, fd, Place::Own, length, returned, 0),
+            libc::SYS_pwrite64 => wrote(Op::Pwrite, start, fd, Place::At(d as u64), length, returned, 0),
+            libc::SYS_read => wrote(Op::Read, start, fd, Place::Own, length, returned, 0),
+            libc::SYS_pread64 => wrote(Op::Pread, start, fd, Place::At(d as u64), length, returned, 0),
+            libc::SYS_writev => {
+                let asked = asked(b as *const _, c as c_int, returned as isize);
+                wrote(Op::Writev, start, fd, Place::Own, asked, returned, 0);
+            }
+            libc::SYS_pwritev | libc::SYS_pwritev2 => {
+                let asked = asked(b as *const _, c as c_int, returned as isize);
+                let own = number == libc::SYS_pwritev2 && d == -1;
+                let place = if own { Place::Own } else { Place::At(d as u64) };
+                let flags = if number == libc::SYS_pwritev2 { write_flags(f as c_int) } else { 0 };
+                wrote(Op::Pwritev, start, fd, place, asked, returned, flags);
+            }
+            libc::SYS_sendfile => wrote(Op::Sendfile, start, fd, Place::Own, d as u64, returned, 0),
+            libc::SYS_vmsplice => wrote(Op::Splice, start, fd, Place::Nowhere, 0, returned, 0),
+            libc::SYS_tee => wrote(Op::Splice, start, b as c_int, Place::Nowhere, length, returned, 0),
+            libc::SYS_splice | libc::SYS_copy_file_range => {
+                let op = if number == libc::SYS_splice { Op::Splice } else { Op::CopyRange };
+                let place = place(d as *mut _, returned as isize);
+                wrote(op, start, c as c_int, place, arguments[4] as u64, returned, 0);
+            }
+            libc::SYS_fsync => did(Op::Fsync, start, fd, returned, |_| {}),
+            libc::SYS_fdatasync => did(Op::Fdatasync, start, fd, returned, |_| {}),
+            libc::SYS_syncfs => did(Op::Syncfs, start, fd, returned, |_| {}),
+            libc::SYS_sync => happened(Op::Sync, start, 0, |_| {}),
+            libc::SYS_sync_file_range => did(Op::SyncRange, start, fd, returned, |event| {
+                (event.offset, event.requested, event.aux) = (b as u64, length, d as u32);
+            }),
+            libc::SYS_ftruncate => {
+                did(Op::Truncate, start, fd, returned, |event| event.offset = b as u64);
+            }
+            libc::SYS_truncate => happened(Op::Truncate, start, returned, |event| {
+                event.offset = b as u64;
+                let path = a as *const c_char;
+                if returned == 0
+                    && let Some(stat) = sys::stat_path(libc::AT_FDCWD, path, true)
+                {
+                    announce::named_file(&stat, libc::AT_FDCWD, CStr::from_ptr(path).to_bytes());
+                    (event.dev, event.ino) = (stat.st_dev, stat.st_ino);
+                    event.kind = FileKind::from_mode(stat.st_mode);
+                }
+            }),
+            libc::SYS_fallocate => did(Op::Allocate, start, fd, returned, |event| {
+                (event.offset, event.requested, event.aux) = (c as u64, d as u64, b as u32);
+            }),
+            libc::SYS_openat => super::open::opened(start, returned as c_int, c as c_int),
+            // The flags lie behind a pointer; the kernel's own answer about the descriptor will do.
+            libc::SYS_openat2 | libc::SYS_memfd_create => {
+                super::open::opened(start, returned as c_int, libc::O_RDWR);
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => super::open::opened(start, returned as c_int, b as c_int),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_creat => {
+                super::open::opened(start, returned as c_int, libc::O_WRONLY | libc::O_TRUNC);
+            }
+            // Told as a file, by whose name the daemon knows that there are calls that nobody sees.
+            libc::SYS_io_uring_setup if returned >= 0 => {
+                if let Some(_inside) = guard::enter() {
+                    files::opened(returned as c_int, true);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The exported name.
+#[cfg(all(target_arch = "x86_64", not(test)))]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "call {choose}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        choose = sym choose,
+    );
+}
+
+/// The exported name.
+#[cfg(all(target_arch = "aarch64", not(test)))]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, #-80]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "stp x2, x3, [sp, #32]",
+        "stp x4, x5, [sp, #48]",
+        "stp x6, x7, [sp, #64]",
+        "bl {choose}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x2, x3, [sp, #32]",
+        "ldp x4, x5, [sp, #48]",
+        "ldp x6, x7, [sp, #64]",
+        "ldp x29, x30, [sp], #80",
+        "br x16",
+        choose = sym choose,
+    );
+}

@@ -1,0 +1,254 @@
+//! Shared mappings of files that the program can write to, and how much of them is dirty.
+//!
+//! The law of this module: **no descriptor is opened on the program's files.** Closing one would release
+//! the program's record locks on that file. So the kernel is asked about the program's own descriptor
+//! (cachestat), while it has one, and else about the mapping (smaps). Stores cannot be seen; what is found
+//! is an estimate, and says so.
+
+use crate::guard::{Inside, UNSEEN};
+use crate::{buffer, files, record, sys};
+use cawl_wire::{Event, FileKind, Op, flag};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
+
+/// Mappings that can be followed; further ones are counted as unseen.
+const SIZE: usize = 512;
+const PAGE: usize = 4096;
+const CACHESTAT: libc::c_long = 451;
+/// Being filled in.
+const TAKEN: usize = 1;
+
+struct Mapping {
+    /// First address; 0: free.
+    start: AtomicUsize,
+    length: AtomicUsize,
+    /// Place in the file of the first byte.
+    offset: AtomicU64,
+    dev: AtomicU64,
+    ino: AtomicU64,
+    /// The descriptor it was made from.
+    fd: AtomicI32,
+    /// Dirty bytes of the file's range at the latest look.
+    dirty: AtomicU64,
+    /// Bytes told about since the mapping was made, or synced.
+    told: AtomicU64,
+}
+
+static TABLE: [Mapping; SIZE] = [const {
+    Mapping {
+        start: AtomicUsize::new(0),
+        length: AtomicUsize::new(0),
+        offset: AtomicU64::new(0),
+        dev: AtomicU64::new(0),
+        ino: AtomicU64::new(0),
+        fd: AtomicI32::new(-1),
+        dirty: AtomicU64::new(0),
+        told: AtomicU64::new(0),
+    }
+}; SIZE];
+/// Entries in use.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Entries that were ever in use are all below this index.
+static REACHED: AtomicUsize = AtomicUsize::new(0);
+static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
+
+/// True if there is anything to look at.
+#[inline(always)]
+pub fn any() -> bool {
+    USED.load(Relaxed) != 0
+}
+
+fn entries() -> impl Iterator<Item = &'static Mapping> {
+    TABLE.iter().take(REACHED.load(Acquire))
+}
+
+/// A shared, writable mapping of a descriptor was made.
+#[cold]
+pub fn made(_inside: &Inside, start: usize, length: usize, fd: c_int, offset: u64) {
+    let Some(file) = files::known(fd) else { return };
+    if file.kind() != FileKind::Regular {
+        return;
+    }
+    let free = TABLE
+        .iter()
+        .enumerate()
+        .find(|(_, mapping)| mapping.start.compare_exchange(0, TAKEN, AcqRel, Relaxed).is_ok());
+    let Some((index, mapping)) = free else {
+        UNSEEN.fetch_add(1, Relaxed);
+        return;
+    };
+    REACHED.fetch_max(index + 1, AcqRel);
+    USED.fetch_add(1, Relaxed);
+    mapping.length.store(length, Relaxed);
+    mapping.offset.store(offset, Relaxed);
+    mapping.dev.store(file.dev.load(Relaxed), Relaxed);
+    mapping.ino.store(file.ino.load(Relaxed), Relaxed);
+    mapping.fd.store(fd, Relaxed);
+    mapping.dirty.store(cachestat(fd, offset, length).unwrap_or(0), Relaxed);
+    mapping.told.store(0, Relaxed);
+    mapping.start.store(start, Release);
+}
+
+impl Mapping {
+    /// Address and length, if it is one.
+    fn range(&self) -> Option<(usize, usize)> {
+        let start = self.start.load(Acquire);
+        (start > TAKEN).then(|| (start, self.length.load(Relaxed)))
+    }
+
+    fn overlaps(&self, start: usize, length: usize) -> bool {
+        self.range().is_some_and(|(own, size)| own < start.saturating_add(length) && start < own + size)
+    }
+
+    fn release(&self) {
+        self.start.store(0, Release);
+        USED.fetch_sub(1, Relaxed);
+    }
+
+    /// Dirty bytes of the file's range, if there is a descriptor to ask about.
+    fn look(&self) -> Option<u64> {
+        let (_, length) = self.range()?;
+        let (dev, ino) = (self.dev.load(Relaxed), self.ino.load(Relaxed));
+        let fd = files::descriptor_of(self.fd.load(Relaxed), dev, ino)?;
+        cachestat(fd, self.offset.load(Relaxed), length)
+    }
+
+    /// Bytes that became dirty since the latest look.
+    fn news(&self) -> Option<u64> {
+        if let Some(dirty) = self.look() {
+            return Some(dirty.saturating_sub(self.dirty.swap(dirty, Relaxed)));
+        }
+        let (start, length) = self.range()?;
+        let dirty = sys::dirty_by_smaps(start, length)?;
+        Some(dirty.saturating_sub(self.told.load(Relaxed)))
+    }
+
+    /// What became dirty since the latest look, as an event.
+    fn sample(&self, inside: &Inside, now: u64) {
+        let Some(news @ 1..) = self.news() else { return };
+        self.told.fetch_add(news, Relaxed);
+        let mut event = record::event(inside, Op::MmapWrite, now, now);
+        self.describe(&mut event);
+        event.requested = news;
+        event.returned = news as i64;
+        buffer::push(inside, &event);
+    }
+
+    fn describe(&self, event: &mut Event) {
+        event.fd = self.fd.load(Relaxed);
+        event.dev = self.dev.load(Relaxed);
+        event.ino = self.ino.load(Relaxed);
+        event.offset = self.offset.load(Relaxed);
+        event.kind = FileKind::Regular;
+        event.flags |= flag::ESTIMATED | flag::WRITABLE;
+    }
+}
+
+/// Dirty bytes of a range of a file, those under writeback included; None if the kernel does not tell.
+fn cachestat(fd: c_int, offset: u64, length: usize) -> Option<u64> {
+    if NO_CACHESTAT.load(Relaxed) {
+        return None;
+    }
+    let range = [offset, length as u64];
+    let mut found = [0u64; 5];
+    // SAFETY: places for a cachestat_range and a cachestat, both plain numbers.
+    let done = unsafe {
+        let places = [fd as usize, &raw const range as usize, &raw mut found as usize, 0, 0, 0];
+        sys::call(CACHESTAT, places)
+    };
+    if done == -(libc::ENOSYS as isize) {
+        NO_CACHESTAT.store(true, Relaxed);
+    }
+    // nr_cache, nr_dirty, nr_writeback, …
+    (done == 0).then(|| (found[1] + found[2]) * PAGE as u64)
+}
+
+/// Looks at every mapping of a range of addresses.
+#[cold]
+pub fn sample(inside: &Inside, start: usize, length: usize) {
+    let now = sys::now();
+    entries()
+        .filter(|mapping| mapping.overlaps(start, length))
+        .for_each(|mapping| mapping.sample(inside, now));
+}
+
+/// Looks at every mapping there is.
+#[cold]
+pub fn sample_all(inside: &Inside) {
+    if any() {
+        sample(inside, TAKEN, usize::MAX);
+    }
+}
+
+/// Looks at the mappings of a file whose descriptor is about to be closed.
+#[cold]
+pub fn closing(inside: &Inside, dev: u64, ino: u64) {
+    let now = sys::now();
+    for mapping in entries() {
+        if mapping.range().is_some() && mapping.ino.load(Relaxed) == ino && mapping.dev.load(Relaxed) == dev {
+            mapping.sample(inside, now);
+        }
+    }
+}
+
+/// After msync: what was dirty is not, and the event is about this file.
+#[cold]
+pub fn synced(start: usize, length: usize, event: &mut Event) {
+    for mapping in entries().filter(|mapping| mapping.overlaps(start, length)) {
+        if let Some(dirty) = mapping.look() {
+            mapping.dirty.store(dirty, Relaxed);
+        }
+        mapping.told.store(0, Relaxed);
+        mapping.describe(event);
+        event.flags &= !flag::ESTIMATED;
+        if let Some((own, _)) = mapping.range() {
+            event.offset += start.saturating_sub(own) as u64;
+        }
+    }
+}
+
+/// A range of addresses is no longer mapped.
+#[cold]
+pub fn gone(start: usize, length: usize) {
+    let end = start.saturating_add(length);
+    for mapping in entries() {
+        let Some((own, size)) = mapping.range() else { continue };
+        if own >= end || own + size <= start {
+            continue;
+        }
+        if start <= own && own + size <= end {
+            mapping.release();
+        } else if start > own {
+            // The front remains; what may remain behind a hole is left out.
+            mapping.length.store(start - own, Relaxed);
+        } else {
+            let cut = end - own;
+            mapping.offset.fetch_add(cut as u64, Relaxed);
+            mapping.length.store(size - cut, Relaxed);
+            mapping.start.store(end, Release);
+        }
+    }
+}
+
+/// A mapping was moved or resized.
+#[cold]
+pub fn moved(from: usize, to: usize, length: usize) {
+    for mapping in entries() {
+        if mapping.range().is_some_and(|(start, _)| start == from) {
+            mapping.length.store(length, Relaxed);
+            mapping.start.store(to, Release);
+            return;
+        }
+    }
+}
+
+/// In a fork child: what is dirty now is the parent's doing.
+#[cold]
+pub fn begin_session() {
+    for mapping in entries() {
+        if let Some(dirty) = mapping.look() {
+            mapping.dirty.store(dirty, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The groups of functions besides plain writing: messages, syscall(), pipes, asynchronous writes,
+//! mappings, reads.
+
+mod support;
+
+use cawl_wire::{Ended, Event, Op, flag};
+use support::{Answer, Daemon, Session, app, assert_complete, compare, dir, ended};
+
+fn modes(mode: &str) -> Vec<Session> {
+    compare(&app("complete", &[]), &[mode], |_| {})
+}
+
+fn one(mode: &str) -> Session {
+    let mut sessions = modes(mode);
+    assert_eq!(sessions.len(), 1);
+    sessions.iter().for_each(Session::assert_intact);
+    sessions.remove(0)
+}
+
+fn of(session: &Session, op: Op) -> Vec<&Event> {
+    session.events.iter().filter(|event| event.op == op).collect()
+}
+
+#[test]
+fn messages_are_counted_to_the_byte() {
+    let sessions = modes("messages");
+    assert_eq!(sessions.len(), 5, "the program and four that end by a message");
+    assert_complete(&sessions);
+    let ends = sessions.iter().map(ended).collect::<Vec<_>>();
+    assert_eq!(ends, [Some(Ended::Exit); 5]);
+}
+
+#[test]
+fn a_failed_assertion_is_an_abort() {
+    let session = one("assert");
+    assert_eq!(ended(&session), Some(Ended::Abort));
+}
+
+#[test]
+fn syscall_is_understood() {
+    let session = one("raw");
+    assert_eq!(ended(&session), Some(Ended::QuickExit));
+    let landed: Vec<(Op, u64, i64)> = session
+        .about("/raw")
+        .iter()
+        .filter(|event| support::bytes(event) > 0 && event.op != Op::CopyRange)
+        .map(|event| (event.op, event.offset, event.returned))
+        .collect();
+    assert_eq!(
+        landed,
+        [
+            (Op::Write, 0, 100),
+            (Op::Pwrite, 200, 50),
+            (Op::Writev, 100, 30),
+            (Op::Pwritev, 400, 30),
+            (Op::Pwritev, 130, 30),
+            (Op::Write, 160, 5),
+        ]
+    );
+    assert_eq!(session.about("/other").iter().map(|event| support::bytes(event)).sum::<u64>(), 70);
+    for op in [Op::Fsync, Op::Fdatasync, Op::Unlink, Op::Dup, Op::Allocate] {
+        assert_eq!(session.count(op), 1, "{op:?}");
+    }
+    assert_eq!(session.count(Op::Truncate), 2);
+    assert_complete(&[session]);
+}
+
+#[test]
+fn tee_vmsplice_and_splice_fill_pipes_and_files() {
+    let session = one("pipes");
+    let moved: Vec<i64> = of(&session, Op::Splice).iter().map(|event| event.returned).collect();
+    assert_eq!(moved, [64, 64, 64]);
+}
+
+#[test]
+fn asynchronous_writes_are_counted_when_handed_over() {
+    let session = one("aio");
+    let handed: Vec<(u64, i64)> = of(&session, Op::AioWrite)
+        .iter()
+        .filter(|event| event.requested > 0)
+        .map(|event| (event.offset, event.returned))
+        .collect();
+    assert_eq!(handed, [(0, 1000), (10_000, 2000), (20_000, 3000)]);
+    assert!(of(&session, Op::AioWrite).iter().all(|event| event.has(flag::ESTIMATED)));
+}
+
+#[test]
+fn libaio_is_counted_when_handed_over() {
+    if !std::path::Path::new("/usr/include/libaio.h").exists() {
+        println!("SKIPPED: libaio is not installed");
+        return;
+    }
+    let app = app("complete", &["-O2", "-DWITH_LIBAIO", "-Wl,--no-as-needed", "-laio"]);
+    let sessions = compare(&app, &["libaio"], |_| {});
+    let handed: Vec<(u64, i64)> =
+        of(&sessions[0], Op::AioWrite).iter().map(|event| (event.offset, event.returned)).collect();
+    assert_eq!(handed, [(0, 4096), (8192, 300)]);
+}
+
+#[test]
+fn stores_to_mappings_are_estimated() {
+    let sessions = modes("mapped");
+    let session = sessions.iter().find(|session| session.ppid == std::process::id()).expect("program");
+    let stores: Vec<i64> = of(session, Op::MmapWrite).iter().map(|event| event.returned).collect();
+    assert_eq!(stores.len(), 3, "{stores:?}");
+    // Writeback may have taken some of it meanwhile; there cannot be more.
+    for (seen, stored) in stores.iter().zip([64 << 10, 32 << 10, 16 << 10]) {
+        assert!(*seen > 0 && *seen <= stored, "{stores:?}");
+    }
+    let syncs = of(session, Op::Msync);
+    assert_eq!((syncs.len(), syncs[0].requested), (1, 1 << 20));
+    assert!(session.path(syncs[0]).ends_with("/mapped"));
+}
+
+#[test]
+fn reads_are_recorded_where_asked_for() {
+    let place = dir();
+    std::fs::write(place.path().join("in"), "0123456789".repeat(100)).expect("in");
+    for (asked, wanted) in [(false, [0, 0, 0]), (true, [2, 2, 1])] {
+        let socket = dir();
+        let daemon = Daemon::start(socket.path(), Answer::Welcome);
+        let mut command = daemon.command(app("complete", &[]));
+        if asked {
+            command.env("CAWL_READS", "1");
+        }
+        let out = command.arg("reads").current_dir(place.path()).output().expect("run");
+        assert!(out.status.success(), "{out:?}");
+        let session = daemon.finish().remove(0);
+        let about_in: Vec<_> = session.about("/in").iter().map(|event| event.op).collect();
+        let counts =
+            [Op::Read, Op::Pread, Op::StreamRead].map(|op| about_in.iter().filter(|one| **one == op).count());
+        assert_eq!(counts, wanted, "{about_in:?}");
+    }
+}

@@ -1,0 +1,314 @@
+//! Tells, before a program runs, whether a preloaded library can see what it writes, and if not, why.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use object::elf::{ELFMAG, PT_INTERP};
+use object::read::elf::{ElfFile32, ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
+
+/// Scripts that name scripts that name scripts: the kernel stops at about this many.
+const LONGEST_CHAIN: usize = 6;
+
+/// What can be said of a program that was not run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Verdict {
+    /// The file that is started, then the interpreters of scripts that are started in its place.
+    pub chain: Vec<PathBuf>,
+    /// Why nothing of it will be traced; empty if it will be.
+    pub obstacles: Vec<String>,
+    /// What else to know: parts that will not be seen.
+    pub remarks: Vec<String>,
+}
+
+impl Verdict {
+    /// True if the program will be traced.
+    pub fn is_traced(&self) -> bool {
+        self.obstacles.is_empty()
+    }
+}
+
+/// The file that a name means, as a shell looks for it.
+pub fn find(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return path.exists().then_some(path);
+    }
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|folder| folder.join(name)).find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Looks at a program and at the interpreters it needs.
+pub fn program(path: &Path) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut next = Some(path.to_owned());
+    while let Some(path) = next.take() {
+        if verdict.chain.len() == LONGEST_CHAIN {
+            verdict.obstacles.push("the scripts name each other as interpreters".to_owned());
+            break;
+        }
+        verdict.chain.push(path.clone());
+        next = look(&path, &mut verdict);
+    }
+    verdict
+}
+
+/// Looks at one file; its interpreter, if it is a script.
+fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
+    let name = path.display();
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            verdict.remarks.push(format!("{name} cannot be read ({error}), so nothing is known about it"));
+            return None;
+        }
+    };
+    if !is_executable(path) {
+        verdict.obstacles.push(format!("{name} is not an executable file"));
+        return None;
+    }
+    if bytes.starts_with(&ELFMAG) {
+        privileges(path, verdict);
+        match Elf::read(&bytes) {
+            Some(elf) => elf.judge(path, verdict),
+            None => verdict.obstacles.push(format!("{name} is damaged: its ELF headers make no sense")),
+        }
+        return None;
+    }
+    let Some(line) = bytes.strip_prefix(b"#!") else {
+        verdict
+            .remarks
+            .push(format!("{name} is neither a binary nor begins with #!; shells run it themselves"));
+        return Some("/bin/sh".into());
+    };
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    let interpreter = PathBuf::from(OsStr::from_bytes(words.next()?));
+    if interpreter.file_name() == Some(OsStr::new("env")) {
+        // env starts what its first word without = or - names.
+        let name = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
+        if let Some(found) = name.and_then(|name| find(OsStr::from_bytes(name))) {
+            privileges(&interpreter, verdict);
+            verdict.chain.push(interpreter);
+            return Some(found);
+        }
+    }
+    if interpreter.exists() {
+        return Some(interpreter);
+    }
+    verdict
+        .obstacles
+        .push(format!("{name} needs the interpreter {}, which is missing", interpreter.display()));
+    None
+}
+
+/// Programs that run with more rights than their caller take no library from the caller.
+fn privileges(path: &Path, verdict: &mut Verdict) {
+    let Ok(meta) = fs::metadata(path) else { return };
+    let name = path.display();
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    if meta.mode() & 0o4000 != 0 && meta.uid() != uid {
+        verdict.obstacles.push(format!(
+            "{name} is setuid to uid {}: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE); run cawl as that user",
+            meta.uid()
+        ));
+    } else if meta.mode() & 0o2000 != 0 && meta.mode() & 0o010 != 0 && meta.gid() != gid {
+        verdict.obstacles.push(format!(
+            "{name} is setgid to gid {}: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE)",
+            meta.gid()
+        ));
+    }
+    let mut value = [0u8; 64];
+    if uid != 0 && rustix::fs::getxattr(path, c"security.capability", &mut value).is_ok() {
+        verdict.obstacles.push(format!(
+            "{name} has file capabilities: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE)"
+        ));
+    }
+}
+
+/// What matters in an ELF file.
+struct Elf {
+    foreign: Option<String>,
+    interpreter: Option<String>,
+    is_go: bool,
+    libraries: BTreeSet<String>,
+    imports: BTreeSet<String>,
+}
+
+impl Elf {
+    fn read(bytes: &[u8]) -> Option<Elf> {
+        match object::FileKind::parse(bytes).ok()? {
+            object::FileKind::Elf64 => {
+                let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
+                let interpreter = interpreter(file.elf_program_headers(), file.endian(), bytes);
+                Some(Elf::of(&file, interpreter, None))
+            }
+            object::FileKind::Elf32 => {
+                let file = ElfFile32::<Endianness>::parse(bytes).ok()?;
+                let interpreter = interpreter(file.elf_program_headers(), file.endian(), bytes);
+                Some(Elf::of(&file, interpreter, Some("a 32-bit program".to_owned())))
+            }
+            _ => None,
+        }
+    }
+
+    fn of<'data, H: FileHeader<Endian = Endianness>>(
+        file: &object::read::elf::ElfFile<'data, H>,
+        interpreter: Option<String>,
+        foreign: Option<String>,
+    ) -> Elf {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let own = match std::env::consts::ARCH {
+            "x86_64" => object::Architecture::X86_64,
+            "aarch64" => object::Architecture::Aarch64,
+            _ => object::Architecture::Unknown,
+        };
+        let other = file.architecture();
+        let foreign = foreign
+            .or_else(|| (other != own).then(|| format!("a program for another processor ({other:?})")));
+        let is_go = file
+            .sections()
+            .any(|section| matches!(section.name(), Ok(".go.buildinfo" | ".note.go.buildid" | ".gopclntab")));
+        let libraries = needed(file);
+        let imports = file
+            .dynamic_symbols()
+            .filter(|symbol| symbol.is_undefined())
+            .filter_map(|symbol| symbol.name_bytes().ok().map(text));
+        Elf { foreign, interpreter, is_go, libraries, imports: imports.collect() }
+    }
+
+    fn judge(&self, path: &Path, verdict: &mut Verdict) {
+        let name = path.display();
+        if let Some(foreign) = &self.foreign {
+            verdict.obstacles.push(format!("{name} is {foreign}: the tracer cannot be loaded into it"));
+            return;
+        }
+        if self.is_go {
+            let linked = if self.interpreter.is_some() { "dynamically" } else { "statically" };
+            verdict.obstacles.push(format!(
+                "{name} is a Go program ({linked} linked): its runtime makes system calls itself, past the C library"
+            ));
+            return;
+        }
+        let Some(interpreter) = &self.interpreter else {
+            verdict.obstacles.push(format!(
+                "{name} is statically linked: no dynamic linker runs that could load the tracer"
+            ));
+            return;
+        };
+        let linker = Path::new(interpreter).file_name().unwrap_or_default().to_string_lossy();
+        if linker.starts_with("ld-musl") {
+            verdict.obstacles.push(format!("{name} uses musl ({interpreter}); the tracer is for glibc"));
+        } else if !linker.starts_with("ld-linux") {
+            verdict
+                .obstacles
+                .push(format!("{name} uses the dynamic linker {interpreter}, which is not glibc's"));
+        }
+        if !Path::new(interpreter).exists() {
+            verdict
+                .obstacles
+                .push(format!("{name} needs the dynamic linker {interpreter}, which is missing"));
+        }
+        let ring = self.libraries.iter().any(|library| library.starts_with("liburing"))
+            || self.imports.iter().any(|import| import.starts_with("io_uring_"));
+        if ring {
+            verdict
+                .remarks
+                .push(format!("{name} can use io_uring (liburing): what it writes that way is not seen"));
+        }
+    }
+}
+
+fn interpreter<H: ProgramHeader<Endian = Endianness>>(
+    headers: &[H],
+    endian: Endianness,
+    bytes: &[u8],
+) -> Option<String> {
+    let header = headers.iter().find(|header| header.p_type(endian) == PT_INTERP)?;
+    let (offset, length): (u64, u64) = (header.p_offset(endian).into(), header.p_filesz(endian).into());
+    let text = bytes.get(usize::try_from(offset).ok()?..)?.get(..usize::try_from(length).ok()?)?;
+    Some(String::from_utf8_lossy(text).trim_end_matches('\0').to_owned())
+}
+
+fn needed<H: FileHeader<Endian = Endianness>>(file: &object::read::elf::ElfFile<'_, H>) -> BTreeSet<String> {
+    use object::read::elf::Dyn;
+    let mut found = BTreeSet::new();
+    let (endian, data) = (file.endian(), file.data());
+    let Ok(table) = file.elf_header().sections(endian, data) else { return found };
+    let Ok(Some((entries, link))) = table.dynamic(endian, data) else { return found };
+    let Ok(strings) = table.strings(endian, data, link) else { return found };
+    for entry in entries {
+        if entry.tag32(endian) == Some(object::elf::DT_NEEDED.0 as _)
+            && let Ok(name) = entry.string(endian, strings)
+        {
+            found.insert(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+    found
+}
+
+/// Where a running process uses io_uring: descriptors that lead to one.
+pub fn uses_io_uring(pid: u32) -> bool {
+    const MOST: usize = 1024;
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    entries
+        .flatten()
+        .take(MOST)
+        .any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path.as_os_str() == IO_URING))
+}
+
+/// What /proc calls such a descriptor.
+pub const IO_URING: &str = "anon_inode:[io_uring]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_would_be_traced() {
+        let verdict = program(&std::env::current_exe().unwrap());
+        assert!(verdict.is_traced(), "{verdict:?}");
+        assert_eq!(verdict.chain.len(), 1);
+    }
+
+    #[test]
+    fn scripts_lead_to_their_interpreters() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let through_env = program(&script("a", "#!/usr/bin/env -S sh\necho\n"));
+        assert!(through_env.is_traced(), "{through_env:?}");
+        assert!(through_env.chain.iter().any(|path| path.ends_with("env")));
+        assert!(through_env.chain.iter().any(|path| path.ends_with("sh")));
+        assert!(!program(&script("b", "#!/nonexistent/interpreter\n")).is_traced());
+        let itself = dir.path().join("c");
+        script("c", &format!("#!{}\n", itself.display()));
+        assert!(!program(&itself).is_traced());
+        fs::write(dir.path().join("d"), "text").unwrap();
+        assert!(!program(&dir.path().join("d")).is_traced());
+    }
+
+    #[test]
+    fn damaged_files_are_no_surprise() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let path = dir.path().join("cut");
+        for length in [4, 16, 64, 100, 1000] {
+            fs::write(&path, &bytes[..length]).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            program(&path);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Programs that were started by traced ones, and whether a tracer spoke up in them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+
+use cawl_core::{FileFacts, Time};
+use cawl_wire::{Event, Op};
+
+use crate::inspect;
+
+/// Starts that are remembered.
+const MOST: usize = 4096;
+/// Programs whose paths are remembered.
+const PROGRAMS: usize = 1024;
+/// Latest beginnings of sessions, because a session may begin before its start is known.
+const RECENT: usize = 256;
+/// Programs named in a report.
+const NAMED: usize = 10;
+
+/// A file's device and inode number.
+type Identity = (u64, u64);
+
+/// One start.
+struct Start {
+    pid: u32,
+    at: Time,
+    program: Identity,
+    /// The process said itself that it was about to become the program, and then ended its session.
+    sure: bool,
+}
+
+/// What was started and has not been heard of.
+#[derive(Default)]
+pub struct Started {
+    silent: Vec<Start>,
+    recent: VecDeque<(u32, Time)>,
+    programs: BTreeMap<Identity, String>,
+}
+
+impl Started {
+    /// A file that may be a program.
+    pub fn file(&mut self, file: &FileFacts) {
+        if file.mode & 0o111 != 0 && self.programs.len() < PROGRAMS && !file.path.is_empty() {
+            self.programs.insert((file.dev, file.ino), file.path.clone());
+        }
+    }
+
+    /// A call, if it starts a program.
+    pub fn event(&mut self, event: &Event) {
+        let pid = match event.op {
+            Op::Exec => event.pid,
+            Op::Spawn if event.returned > 0 => event.returned as u32,
+            _ => return,
+        };
+        let at = Time(event.start);
+        let heard = self.recent.iter().any(|(one, since)| *one == pid && *since >= at);
+        if event.ino != 0 && !heard && self.silent.len() < MOST {
+            let sure = event.op == Op::Exec;
+            self.silent.push(Start { pid, at, program: (event.dev, event.ino), sure });
+        }
+    }
+
+    /// A session begins: what was started there is traced.
+    pub fn begin(&mut self, pid: u32, at: Time) {
+        self.silent.retain(|start| start.pid != pid || start.at > at);
+        self.recent.push_back((pid, at));
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+    }
+
+    /// A session ended, and not by an exec: those that it tried had failed.
+    pub fn end(&mut self, pid: u32) {
+        self.silent.retain(|start| start.pid != pid);
+    }
+
+    /// What a report must say.
+    pub fn notes(&self) -> Vec<String> {
+        let mut counts: BTreeMap<Identity, (usize, bool)> = BTreeMap::new();
+        for start in &self.silent {
+            let (count, sure) = counts.entry(start.program).or_default();
+            *count += 1;
+            *sure |= start.sure;
+        }
+        let mut notes: Vec<String> =
+            counts.iter().filter_map(|(identity, count)| self.note(identity, *count)).collect();
+        if notes.len() > NAMED {
+            let more = notes.len() - NAMED;
+            notes.truncate(NAMED);
+            notes.push(format!("not traced: {more} more programs"));
+        }
+        notes
+    }
+
+    fn note(&self, identity: &Identity, (count, sure): (usize, bool)) -> Option<String> {
+        let path = self.programs.get(identity)?;
+        let verdict = inspect::program(Path::new(path));
+        let times = if count == 1 { String::new() } else { format!(", started {count} times") };
+        Some(match verdict.obstacles.first() {
+            Some(why) => format!("not traced: {why}{times}"),
+            None if sure => format!("not traced: {path}{times}: no tracer spoke up in it"),
+            // It may not have become the program after all.
+            None => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_core::Bytes;
+
+    fn exec(pid: u32, at: u64, ino: u64) -> Event {
+        let mut event = Event::new(Op::Exec);
+        (event.pid, event.start, event.ino, event.dev) = (pid, at, ino, 1);
+        event
+    }
+
+    #[test]
+    fn only_silent_programs_are_named() {
+        let mut started = Started::default();
+        for ino in 1..=4 {
+            let path = format!("/nonexistent/{ino}");
+            started.file(&FileFacts { dev: 1, ino, size: Bytes(0), block: 0, mode: 0o100_755, path });
+        }
+        started.event(&exec(10, 100, 1));
+        started.begin(10, Time(101));
+        // Known late.
+        started.begin(11, Time(201));
+        started.event(&exec(11, 200, 2));
+        // Failed.
+        started.event(&exec(12, 300, 3));
+        started.end(12);
+        started.event(&exec(13, 400, 4));
+        let notes = started.notes();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].contains("/nonexistent/4"));
+    }
+}

@@ -1,0 +1,232 @@
+/* One mode for each group of functions that the first tests left out. */
+#include <aio.h>
+#include <assert.h>
+#include <err.h>
+#include <errno.h>
+#include <error.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <mntent.h>
+#include <netdb.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifdef WITH_LIBAIO
+#include <libaio.h>
+#endif
+
+static void check(int right, const char *what) {
+    if (!right) {
+        perror(what);
+        exit(99);
+    }
+}
+
+static void messages(void) {
+    printf("pending");
+    errno = ENOENT;
+    error(0, ENOENT, "one %d %s %f", 1, "two", 2.5);
+    error_at_line(0, 0, "file.c", 7, "%d %d %d %d %d %d %s", 1, 2, 3, 4, 5, 6, "many");
+    warn("a warning %d", 1);
+    warnx("no errno %s", "here");
+    psignal(SIGUSR1, "signal");
+    siginfo_t info = {.si_signo = SIGINT};
+    psiginfo(&info, "info");
+    h_errno = HOST_NOT_FOUND;
+    herror("host");
+    perror("perror");
+    FILE *file = fopen("passwd", "w");
+    struct passwd entry = {"name", "x", 1, 2, "gecos", "/", "/bin/sh"};
+    check(putpwent(&entry, file) == 0, "putpwent");
+    struct mntent mount = {"dev", "/dir", "type", "opts", 0, 0};
+    check(addmntent(file, &mount) == 0, "addmntent");
+    fclose(file);
+    file = fopen("/dev/null", "w");
+    malloc_info(0, file);
+    fclose(file);
+    void *frames[1] = {0};
+    int fd = open("frames", O_WRONLY | O_CREAT, 0644);
+    backtrace_symbols_fd(frames, 1, fd);
+    close(fd);
+    fd = eventfd(0, 0);
+    check(eventfd_write(fd, 3) == 0, "eventfd_write");
+    close(fd);
+    for (int end = 0; end < 4; end++) {
+        pid_t child = fork();
+        if (child == 0) {
+            printf("child %d", end);
+            switch (end) {
+            case 0: err(10, "err %d", end);
+            case 1: errx(11, "errx %d", end);
+            case 2: error(12, 0, "error %d", end); break;
+            default: error_at_line(13, EPERM, "f", 1, "at line %d", end);
+            }
+            abort();
+        }
+        int status;
+        waitpid(child, &status, 0);
+        check(WIFEXITED(status) && WEXITSTATUS(status) == 10 + end, "status");
+    }
+}
+
+static void raw(void) {
+    int fd = syscall(SYS_openat, AT_FDCWD, "raw", O_RDWR | O_CREAT, 0644);
+    check(fd >= 0, "openat");
+    char text[100];
+    memset(text, 'x', sizeof text);
+    struct iovec parts[2] = {{text, 10}, {text, 20}};
+    check(syscall(SYS_write, fd, text, 100L) == 100, "write");
+    check(syscall(SYS_pwrite64, fd, text, 50L, 200L) == 50, "pwrite");
+    check(syscall(SYS_writev, fd, parts, 2L) == 30, "writev");
+    check(syscall(SYS_pwritev, fd, parts, 2L, 400L, 0L) == 30, "pwritev");
+    check(syscall(SYS_pwritev2, fd, parts, 2L, -1L, 0L, 0L) == 30, "pwritev2");
+    check(syscall(SYS_lseek, fd, 0L, SEEK_CUR) == 160, "lseek");
+    check(syscall(SYS_fsync, fd) == 0, "fsync");
+    check(syscall(SYS_fdatasync, fd) == 0, "fdatasync");
+    check(syscall(SYS_ftruncate, fd, 300L) == 0, "ftruncate");
+    check(syscall(SYS_truncate, "raw", 250L) == 0, "truncate");
+    syscall(SYS_fallocate, fd, 0L, 0L, 8192L);
+    int copy = syscall(SYS_dup, fd);
+    check(syscall(SYS_write, copy, text, 5L) == 5, "write to a duplicate");
+    loff_t from = 0, to = 1000;
+    long copied = syscall(SYS_copy_file_range, fd, &from, copy, &to, 60L, 0L);
+    check(copied == 60 || copied < 0, "copy_file_range");
+    int other = open("other", O_WRONLY | O_CREAT, 0644);
+    check(syscall(SYS_sendfile, other, fd, &from, 70L) == 70, "sendfile");
+    check(syscall(SYS_close, other) == 0, "close");
+    check(syscall(SYS_unlink, "other") == 0, "unlink");
+    check(syscall(SYS_write, -1, text, 1L) == -1 && errno == EBADF, "errno");
+    check(syscall(SYS_gettid) == getpid(), "gettid");
+    syscall(SYS_close_range, 3L, ~0U, 0L);
+    check(write(fd, "", 1) == -1, "closed");
+    syscall(SYS_exit_group, 5);
+}
+
+static void pipes(void) {
+    int one[2], two[2];
+    check(pipe(one) == 0 && pipe(two) == 0, "pipe");
+    char text[64] = "text";
+    struct iovec part = {text, sizeof text};
+    check(vmsplice(one[1], &part, 1, 0) == 64, "vmsplice");
+    check(tee(one[0], two[1], 64, 0) == 64, "tee");
+    int fd = open("spliced", O_WRONLY | O_CREAT, 0644);
+    check(splice(two[0], NULL, fd, NULL, 64, 0) == 64, "splice");
+    close(fd);
+}
+
+static void asynchronous(void) {
+    static char text[8192];
+    int fd = open("aio", O_WRONLY | O_CREAT, 0644);
+    struct aiocb blocks[3];
+    memset(blocks, 0, sizeof blocks);
+    struct aiocb *list[3];
+    for (int at = 0; at < 3; at++) {
+        blocks[at].aio_fildes = fd;
+        blocks[at].aio_buf = text;
+        blocks[at].aio_nbytes = 1000 * (at + 1);
+        blocks[at].aio_offset = 10000 * at;
+        blocks[at].aio_lio_opcode = LIO_WRITE;
+        list[at] = &blocks[at];
+    }
+    check(aio_write(&blocks[0]) == 0, "aio_write");
+    while (aio_error(&blocks[0]) == EINPROGRESS)
+        usleep(100);
+    check(aio_return(&blocks[0]) == 1000, "aio_return");
+    check(lio_listio(LIO_WAIT, list + 1, 2, NULL) == 0, "lio_listio");
+    check(aio_fsync(O_SYNC, &blocks[0]) == 0, "aio_fsync");
+    while (aio_error(&blocks[0]) == EINPROGRESS)
+        usleep(100);
+    close(fd);
+}
+
+#ifdef WITH_LIBAIO
+static void by_kernel(void) {
+    static char text[4096];
+    int fd = open("kernel", O_RDWR | O_CREAT, 0644);
+    io_context_t context = 0;
+    check(io_setup(8, &context) == 0, "io_setup");
+    struct iocb blocks[3], *list[3] = {&blocks[0], &blocks[1], &blocks[2]};
+    struct iovec parts[2] = {{text, 100}, {text, 200}};
+    io_prep_pwrite(&blocks[0], fd, text, 4096, 0);
+    io_prep_pread(&blocks[1], fd, text, 4096, 0);
+    io_prep_pwritev(&blocks[2], fd, parts, 2, 8192);
+    check(io_submit(context, 3, list) == 3, "io_submit");
+    struct io_event events[3];
+    check(io_getevents(context, 3, 3, events, NULL) == 3, "io_getevents");
+    io_destroy(context);
+    close(fd);
+}
+#endif
+
+static void mapped(void) {
+    int fd = open("mapped", O_RDWR | O_CREAT, 0644);
+    check(ftruncate(fd, 1 << 20) == 0, "ftruncate");
+    char *at = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    check(at != MAP_FAILED, "mmap");
+    memset(at, 'a', 64 << 10);
+    check(msync(at, 1 << 20, MS_SYNC) == 0, "msync");
+    memset(at + (128 << 10), 'b', 32 << 10);
+    struct flock lock = {.l_type = F_WRLCK};
+    check(fcntl(fd, F_SETLK, &lock) == 0, "lock");
+    check(munmap(at, 1 << 20) == 0, "munmap");
+    /* The program's record lock must still be there. */
+    if (fork() == 0) {
+        struct flock there = {.l_type = F_WRLCK};
+        fcntl(fd, F_GETLK, &there);
+        _exit(there.l_type == F_UNLCK);
+    }
+    int status;
+    wait(&status);
+    check(status == 0, "lock is gone");
+    /* Without a descriptor, only the mapping itself tells. */
+    at = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    memset(at + (512 << 10), 'c', 16 << 10);
+    check(munmap(at, 1 << 20) == 0, "munmap");
+}
+
+static void reads(void) {
+    char text[100];
+    int fd = open("in", O_RDONLY);
+    check(read(fd, text, 10) == 10, "read");
+    check(pread(fd, text, 20, 5) == 20, "pread");
+    struct iovec part = {text, 30};
+    check(readv(fd, &part, 1) == 30, "readv");
+    check(preadv(fd, &part, 1, 0) == 30, "preadv");
+    close(fd);
+    FILE *file = fopen("in", "r");
+    check(fread(text, 1, 50, file) == 50, "fread");
+    fclose(file);
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (!strcmp(mode, "messages"))
+        messages();
+    else if (!strcmp(mode, "raw"))
+        raw();
+    else if (!strcmp(mode, "pipes"))
+        pipes();
+    else if (!strcmp(mode, "aio"))
+        asynchronous();
+#ifdef WITH_LIBAIO
+    else if (!strcmp(mode, "libaio"))
+        by_kernel();
+#endif
+    else if (!strcmp(mode, "mapped"))
+        mapped();
+    else if (!strcmp(mode, "reads"))
+        reads();
+    else if (!strcmp(mode, "assert"))
+        assert(argc < 0);
+    return 0;
+}

@@ -1,0 +1,299 @@
+//! The compatibility matrix, first half: real programs, each run bare and under `cawl-cli run`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{User, geteuid};
+
+use crate::util::{Dir, Running, find, python, same, same_but, skipped, unchanged};
+
+fn empty(_: &Path) {}
+
+fn lines(folder: &Path) {
+    let text: String = (0..5000).map(|n| format!("line {n}\n")).collect();
+    fs::write(folder.join("in"), text).expect("a new file");
+}
+
+/// What a child sees of its parent's descriptors and environment.
+#[test]
+fn descriptors_and_environment_are_the_same() {
+    let dir = Dir::new();
+    let script = "exec 3<in 9>nine; ls -l /proc/self/fd | awk '{ print $9, $10, $11 }' | sed 's/:.*//; s,/proc/.*,,'; \
+                  env | grep -v '^LD_PRELOAD=\\|^CAWL_' | sort";
+    unchanged(&dir, lines, &["--no-children"], &["sh", "-c", script], &[]).0.success();
+    // Traced itself, a child has one descriptor more: the tracer's, far away.
+    let script = "exec 3<in 9>nine; for fd in /proc/$$/fd/*; do n=${fd##*/}; [ $n -ge 900 ] || echo $n; done";
+    unchanged(&dir, lines, &[], &["dash", "-c", script], &[]).0.success();
+}
+
+#[test]
+fn dash() {
+    if find("dash").is_none() {
+        return;
+    }
+    let dir = Dir::new();
+    let script = "exec 3>three 4>>four; echo 3 >&3; (echo 4 >&4); while read -r line; do echo \"$line\"; done < in > out; \
+                  cat <<E >&4\nhere\nE\nset -- *; echo $#; trap 'echo bye' EXIT; exit 3";
+    same(&dir, lines, &["dash", "-c", script]).0.code(3);
+}
+
+#[test]
+fn bash_on_descriptor_255() {
+    if find("bash").is_none() {
+        return;
+    }
+    // A script's own text is on 255.
+    let script = |folder: &Path| {
+        fs::write(
+            folder.join("script"),
+            "ls -l /proc/$$/fd/255 >/dev/null && echo here\nexec 200>two\necho 200 >&200\n",
+        )
+        .expect("a new file");
+    };
+    let dir = Dir::new();
+    same(&dir, script, &["bash", "script"]).0.success();
+}
+
+#[test]
+fn rsync() {
+    if find("rsync").is_none() {
+        return;
+    }
+    let dir = Dir::new();
+    let script = "mkdir from && cp in from/a && rsync -a --checksum from/ to && echo more >> from/a && \
+                  rsync -a --inplace --no-whole-file from/ to && cmp from/a to/a && rm -r from";
+    unchanged(&dir, lines, &[], &["sh", "-ec", script], &[]).0.success();
+}
+
+#[test]
+fn git_gc() {
+    if find("git").is_none() {
+        return;
+    }
+    let script = "
+        export GIT_AUTHOR_DATE='@0 +0000' GIT_COMMITTER_DATE='@0 +0000' GIT_CONFIG_NOSYSTEM=1 GIT_PAGER=cat
+        git init --quiet .; git config user.name n; git config user.email n@example.org
+        git config pack.threads 1
+        for n in 1 2 3 4; do echo $n >> in; git add in; git commit --quiet -m $n; done
+        git gc --quiet --prune=now; git fsck; git log --format=%H; git count-objects | cut -d, -f1
+        rm -rf .git";
+    let dir = Dir::new();
+    same(&dir, lines, &["sh", "-ec", script]).0.success();
+}
+
+#[test]
+fn sqlite_with_wal_and_with_rollback() {
+    if find("sqlite3").is_none() {
+        return;
+    }
+    for mode in ["wal", "delete", "truncate"] {
+        let dir = Dir::new();
+        let sql = format!(
+            "pragma journal_mode={mode}; create table t(a, b); \
+             with recursive n(i) as (select 1 union all select i + 1 from n where i < 2000) \
+             insert into t select i, hex(i) from n; update t set b = b || 'x' where a % 7 = 0; \
+             delete from t where a % 3 = 0; vacuum; select count(*), sum(length(b)) from t; pragma integrity_check;"
+        );
+        unchanged(&dir, empty, &[], &["sqlite3", "-batch", "db", &sql], &[]).0.success();
+    }
+}
+
+/// The folder of PostgreSQL's programs.
+fn postgres() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    versions.flatten().map(|entry| entry.path().join("bin")).find(|bin| bin.join("initdb").exists())
+}
+
+#[test]
+fn postgresql() {
+    let Some(bin) = postgres() else { return skipped("postgresql is not installed") };
+    let script = format!(
+        "set -e; PATH={}:$PATH; D=$PWD/db; initdb -D $D --no-locale -E UTF8 -A trust >init.log 2>&1
+        pg_ctl -D $D -w -l log -o \"-k $PWD -c listen_addresses= -c fsync=on\" start >/dev/null
+        pgbench -h $PWD -i -s 1 -q postgres >/dev/null 2>&1
+        pgbench -h $PWD -n -c 2 -t 50 postgres | grep 'actually processed'
+        psql -h $PWD -tAc 'select count(*) from pgbench_accounts' postgres
+        pg_ctl -D $D -w -m fast stop >/dev/null; rm -rf db log init.log",
+        bin.display()
+    );
+    let dir = Dir::new();
+    // PostgreSQL does not run as root: then the script becomes someone else, and so does the tracing,
+    // because a tracer of theirs may not talk to a daemon of root's.
+    let mut command = dir.run_command(&[], &["sh", "-c", &script]);
+    if geteuid().is_root() {
+        let Ok(Some(user)) = User::from_name("postgres") else { return skipped("there is no user postgres") };
+        let mut folders = vec![dir.path().to_owned()];
+        folders.extend(["run", "cache", "home", "tmp", "work"].map(|name| dir.path().join(name)));
+        for folder in folders {
+            nix::unistd::chown(&folder, Some(user.uid), Some(user.gid)).expect("root can");
+        }
+        let own = dir.path().join("cawl-cli");
+        fs::copy(crate::util::built("cawl-cli"), &own).expect("a copy");
+        let args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        command = dir.command("setpriv");
+        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(own).args(args);
+    }
+    let finished = Running::start(command).finish();
+    let report = dir.report(&finished);
+    let finished = finished.success();
+    assert_eq!(finished.stderr, "");
+    assert!(finished.stdout.contains("100/100"), "{finished:#?}");
+    assert!(finished.stdout.ends_with("100000\n"), "{finished:#?}");
+    assert!(report.bytes() > 10 << 20, "{} bytes", report.bytes());
+    assert_eq!(report["drops"], 0);
+}
+
+#[test]
+fn redis_with_an_append_only_file() {
+    if find("redis-server").is_none() {
+        return;
+    }
+    let script = "
+        redis-server --port 0 --unixsocket $PWD/s --appendonly yes --appendfsync always --save '' --daemonize no \
+            --dir $PWD --logfile log & server=$!
+        until redis-cli -s s ping 2>/dev/null | grep -q PONG; do kill -0 $server || exit 9; done
+        for n in 1 2 3 4 5 6 7 8 9; do redis-cli -s s set key$n value$n; done
+        redis-cli -s s bgrewriteaof; redis-cli -s s get key3
+        redis-cli -s s shutdown nosave; wait $server; echo ended $?; rm -rf log appendonlydir s";
+    let dir = Dir::new();
+    let (finished, report) = unchanged(&dir, empty, &[], &["sh", "-c", script], &[]);
+    assert!(finished.success().stdout.ends_with("ended 0\n"));
+    assert!(report.bytes() > 0 && report["drops"] == 0);
+}
+
+#[test]
+fn python_in_many_processes() {
+    let Some(python) = python() else { return };
+    let python = python.to_str().expect("a readable path");
+    for method in ["fork", "spawn", "forkserver"] {
+        let dir = Dir::new();
+        let program = format!(
+            "import multiprocessing as m, os
+def work(n):
+    with open(f'out{{n}}', 'w') as f: f.write('x' * n * 1000)
+    return n
+if __name__ == '__main__':
+    m.set_start_method('{method}')
+    with m.Pool(3) as pool: print(sorted(pool.map(work, range(12))))
+"
+        );
+        let prepare = |folder: &Path| fs::write(folder.join("work.py"), &program).expect("a new file");
+        unchanged(&dir, prepare, &[], &[python, "-I", "-B", "work.py"], &[]).0.success();
+    }
+    let dir = Dir::new();
+    let program = "
+import subprocess, os, sys
+for close in (True, False):
+    print(subprocess.run(['sh', '-c', 'echo a child; echo more > child; exit 4'], close_fds=close, capture_output=True))
+r, w = os.pipe()
+p = subprocess.Popen(['sh', '-c', f'echo passed >&{w}'], pass_fds=[w]); p.wait(); os.close(w)
+print(os.read(r, 100), os.listdir('/proc/self/fd')[:3])
+subprocess.run(['sh', '-c', 'echo bare > bare'], env={}, check=True)
+os.closerange(3, 1 << 16)
+open('after', 'w').write('after all were closed')
+";
+    same(&dir, empty, &[python, "-I", "-c", program]).0.success();
+}
+
+#[test]
+fn node_streams() {
+    if find("node").is_none() {
+        return;
+    }
+    let dir = Dir::new();
+    let program = "
+        const fs = require('fs');
+        const out = fs.createWriteStream('stream');
+        for (let n = 0; n < 5000; n++) out.write(`line ${n}\\n`);
+        out.end(() => { fs.writeFileSync('sync', 'x'.repeat(100000)); fs.appendFileSync('sync', 'y');
+            fs.createReadStream('stream').pipe(fs.createWriteStream('copy')).on('finish', () => console.log('done')); });
+        fs.promises.writeFile('promised', Buffer.alloc(70000, 1));";
+    let (finished, report) = unchanged(&dir, empty, &[], &["node", "-e", program], &[]);
+    finished.success();
+    assert_eq!(report.file_bytes("sync"), 100_001);
+}
+
+#[test]
+fn java() {
+    let (Some(_), Some(_)) = (find("java"), find("javac")) else { return };
+    let dir = Dir::new();
+    let source = |folder: &Path| {
+        let text = "import java.io.*; import java.nio.*; import java.nio.channels.*; import java.nio.file.*;
+            public class W { public static void main(String[] a) throws Exception {
+              try (FileOutputStream f = new FileOutputStream(\"stream\")) { for (int n = 0; n < 500; n++) f.write(new byte[100]); }
+              try (FileChannel c = FileChannel.open(Path.of(\"channel\"), StandardOpenOption.CREATE, StandardOpenOption.WRITE)) {
+                c.write(ByteBuffer.allocateDirect(5000)); c.write(ByteBuffer.allocate(300), 9000); c.force(true); }
+              try (RandomAccessFile f = new RandomAccessFile(\"mapped\", \"rw\")) {
+                MappedByteBuffer m = f.getChannel().map(FileChannel.MapMode.READ_WRITE, 0, 65536);
+                for (int n = 0; n < 65536; n++) m.put(n, (byte) n); m.force(); }
+              System.out.println(\"done\"); } }";
+        fs::write(folder.join("W.java"), text).expect("a new file");
+    };
+    let script = "javac -d . W.java && java -Xshare:off -XX:-UsePerfData W && rm W.class";
+    let (finished, report) = unchanged(&dir, source, &[], &["sh", "-c", script], &[]);
+    finished.success();
+    assert_eq!((report.file_bytes("stream"), report.file_bytes("channel")), (50_000, 5300));
+}
+
+#[test]
+fn a_go_program_is_named_as_not_traced() {
+    if find("go").is_none() {
+        return;
+    }
+    let dir = Dir::new();
+    let source = dir.path().join("main.go");
+    let text = "package main\nimport \"os\"\nfunc main() { f, _ := os.Create(\"out\"); f.WriteString(\"by go\\n\"); f.Close() }\n";
+    fs::write(&source, text).expect("a new file");
+    let program = dir.path().join("by-go");
+    let mut build = dir.command("go");
+    build.env("CGO_ENABLED", "0").env("GO111MODULE", "off").args(["build", "-o"]).args([&program, &source]);
+    Running::start(build).finish().success();
+    let name = program.to_str().expect("a readable path");
+    for command in [vec![name], vec!["sh", "-c", &format!("{name}; true")]] {
+        let (finished, report) = unchanged(&dir, empty, &[], &command, &[]);
+        finished.success();
+        let notes = report["notes"].to_string();
+        assert!(notes.contains("is a Go program") && notes.contains(name), "{notes}");
+        fs::remove_file(dir.work().join("out")).expect("it was written");
+    }
+    let mut doctor = dir.cawl(&["doctor", "--json"]);
+    doctor.arg(&program);
+    assert!(Running::start(doctor).finish().code(1).stdout.contains("is a Go program"));
+}
+
+#[test]
+fn the_doctor_knows_static_and_missing_programs() {
+    let dir = Dir::new();
+    let source = dir.path().join("main.c");
+    fs::write(&source, "int main(void) { return 0; }\n").expect("a new file");
+    for (flags, code, word) in [
+        (&["-static"][..], 1, "statically linked"),
+        (&["-static-pie"], 1, "statically linked"),
+        (&[], 0, "will be traced"),
+    ] {
+        let program = dir.path().join("program");
+        let mut compile = dir.command("cc");
+        compile.args(flags).arg("-o").args([&program, &source]);
+        if !Running::start(compile).finish().status.success() {
+            skipped(&format!("this compiler cannot do {flags:?}"));
+            continue;
+        }
+        let mut doctor = dir.cawl(&["doctor"]);
+        doctor.arg(&program);
+        let finished = Running::start(doctor).finish().code(code);
+        assert!(finished.stdout.contains(word), "{finished:#?}");
+    }
+    Running::start(dir.cawl(&["doctor", "nonexistent-program"])).finish().code(127);
+    Running::start(dir.cawl(&["doctor"])).finish().code(0);
+}
+
+#[test]
+fn copies_and_pipes() {
+    let dir = Dir::new();
+    let script = "cp -a in copy && tar --mtime=@0 -cf - in copy | tee archive | md5sum && sort in | uniq | head -1; rm archive";
+    unchanged(&dir, lines, &[], &["sh", "-c", script], &["copy"]);
+    let dir = Dir::new();
+    same_but(&dir, lines, &["sh", "-c", "cp -a in copy; sed -i s/line/row/ copy; tail -1 copy"], &[])
+        .0
+        .success();
+}

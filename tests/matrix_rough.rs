@@ -1,0 +1,208 @@
+//! The compatibility matrix, second half: small programs that treat descriptors, limits, processes,
+//! signals and memory in ways that break tracers. Each is run bare and under `cawl-cli run`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::util::{Dir, Finished, Report, Running, find, same, skipped, unchanged};
+
+fn empty(_: &Path) {}
+
+/// Runs a mode of apps/rough.c both ways; every byte must be seen.
+#[track_caller]
+fn rough(mode: &[&str]) -> (Finished, Report) {
+    let dir = Dir::new();
+    let app = dir.app("rough");
+    let mut program = vec![app.to_str().expect("a readable path")];
+    program.extend(mode);
+    let (finished, report) = same(&dir, empty, &program);
+    (finished.success(), report)
+}
+
+/// The same where part of it is not traced.
+#[track_caller]
+fn rough_in_part(mode: &str) -> (Finished, Report) {
+    let dir = Dir::new();
+    let app = dir.app("rough");
+    let (finished, report) = unchanged(&dir, empty, &[], &[app.as_os_str(), mode.as_ref()], &[]);
+    (finished.success(), report)
+}
+
+#[test]
+fn a_daemon_by_double_fork() {
+    let (_, report) = rough(&["daemonize"]);
+    assert!(report.file_bytes("daemon") > 0);
+}
+
+#[test]
+fn two_hundred_vforks() {
+    rough(&["vforks"]);
+}
+
+#[test]
+fn a_limit_of_sixteen_descriptors_in_mid_run() {
+    rough(&["limits"]);
+}
+
+#[test]
+fn a_limit_of_sixteen_descriptors_from_the_start() {
+    let dir = Dir::new();
+    same(&dir, empty, &["sh", "-c", "ulimit -n 16; echo one > a; seq 10000 | sort -n > b; cat b | wc -c"])
+        .0
+        .success();
+}
+
+#[test]
+fn a_filter_that_kills_on_socket() {
+    let (_, report) = rough_in_part("seccomp");
+    assert!(report["untraced_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{report:#?}");
+}
+
+#[test]
+fn another_root() {
+    if !nix::unistd::geteuid().is_root() {
+        return skipped("only root can chroot");
+    }
+    rough_in_part("chroot");
+}
+
+#[test]
+fn another_user() {
+    if !nix::unistd::geteuid().is_root() {
+        return skipped("only root can become someone else");
+    }
+    rough_in_part("setuid");
+}
+
+#[test]
+fn two_hundred_threads() {
+    let (_, report) = rough(&["threads"]);
+    assert_eq!(report.sessions().len(), 1);
+}
+
+#[test]
+fn threads_cancelled_in_write() {
+    // How much each thread wrote before its end is chance, and what it was writing at its end is not seen.
+    rough_in_part("cancelled");
+}
+
+#[test]
+fn signals_ten_thousand_times_a_second() {
+    let (_, report) = rough_in_part("profiled");
+    let bytes = report.bytes();
+    let unseen = report["unseen"].as_u64().expect("a count");
+    // 100000 bytes and 100000 lines, less what was under way when a signal struck in the tracer itself.
+    assert!(bytes + 4096 * unseen >= 1_100_000, "{bytes} bytes, {unseen} calls unseen");
+}
+
+#[test]
+fn a_hundred_thousand_files_opened_and_closed() {
+    let (_, report) = rough(&["files"]);
+    assert_eq!(report.bytes(), 100_000);
+}
+
+#[test]
+fn five_hundred_forks() {
+    let (_, report) = rough(&["forks"]);
+    assert_eq!(report.bytes(), 500);
+}
+
+#[test]
+fn a_chain_of_fifty_images() {
+    let (_, report) = rough(&["chain", "50"]);
+    assert_eq!(report.sessions().len(), 51);
+}
+
+#[test]
+fn all_descriptors_closed_or_replaced() {
+    for way in ["close", "close_range", "closefrom", "dup2", "limit"] {
+        let dir = Dir::new();
+        let app = dir.app("fds");
+        same(&dir, empty, &[app.as_os_str(), way.as_ref()]).0.success();
+    }
+}
+
+#[test]
+fn libraries_that_come_and_go() {
+    let dir = Dir::new();
+    let app = dir.app("rough");
+    let source = dir.path().join("library.c");
+    let text = r#"
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <unistd.h>
+        static FILE *file;
+        __attribute__((constructor)) static void begin(void) { file = fopen("constructed", "a"); fputs("begin\n", file); }
+        __attribute__((destructor)) static void end(void) { fputs("end\n", file); fclose(file); }
+        void work(void) { int fd = open("worked", O_WRONLY | O_CREAT | O_APPEND, 0644); if (write(fd, "work\n", 5) < 0) _exit(9); close(fd); }
+    "#;
+    std::fs::write(&source, text).expect("a new file");
+    let library = dir.path().join("library.so");
+    let mut compile = dir.command("cc");
+    compile.args(["-shared", "-fPIC", "-o"]).args([&library, &source]);
+    Running::start(compile).finish().success();
+    let (_, report) = same(&dir, empty, &[app.as_os_str(), "libraries".as_ref(), library.as_os_str()]);
+    assert_eq!(report.file_bytes("constructed"), 20 * 10);
+}
+
+/// A library of this name, where libraries are.
+fn library(name: &str) -> Option<PathBuf> {
+    let found =
+        Command::new("ldconfig").arg("-p").output().ok().and_then(|out| String::from_utf8(out.stdout).ok());
+    let line = found.as_deref().unwrap_or_default().lines().find(|line| line.contains(name));
+    let path = line.and_then(|line| line.split("=> ").nth(1)).map(PathBuf::from);
+    if path.is_none() {
+        skipped(&format!("{name} is not installed"));
+    }
+    path
+}
+
+#[test]
+fn other_allocators() {
+    for name in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
+        let Some(path) = library(name) else { continue };
+        let script = format!(
+            "export LD_PRELOAD=$LD_PRELOAD:{}; seq 20000 | sort -R --random-source=/dev/zero | sort -n > sorted; \
+             awk 'BEGIN {{ for (n = 0; n < 9999; n++) print n > \"awk\" }}'; wc -l sorted awk",
+            path.display()
+        );
+        let dir = Dir::new();
+        same(&dir, empty, &["sh", "-c", &script]).0.success();
+        // And before us, as the program's own preload.
+        let dir = Dir::new();
+        let mut run = dir.run_command(&[], &["sh", "-c", "seq 20000 | sort -n > sorted; cat sorted | wc -c"]);
+        run.env("LD_PRELOAD", &path);
+        let finished = Running::start(run).finish();
+        dir.report(&finished).all_seen();
+        assert_eq!(finished.success().stdout.trim(), "108894");
+    }
+}
+
+#[test]
+fn the_tracers_memory_does_not_grow() {
+    let dir = Dir::new();
+    let app = dir.app("rough");
+    let (finished, report) = dir.run(&[], &[app.as_os_str(), "memory".as_ref(), "1000000".as_ref()]);
+    // How many calls a daemon built for debugging keeps up with is not the question here.
+    let grown: i64 = finished.success().stdout.trim().parse().expect("a number of KiB");
+    // A buffer of events may have been touched further than before; it is given back when the daemon
+    // has caught up.
+    assert!(grown <= 17 << 10, "{grown} KiB more between 100000 and 1000000 calls");
+    assert!(report["calls"].as_u64().is_some_and(|calls| calls > 0));
+}
+
+#[test]
+fn no_leak_by_valgrind() {
+    if find("valgrind").is_none() {
+        return;
+    }
+    let dir = Dir::new();
+    let app = dir.app("rough");
+    let valgrind =
+        ["valgrind", "-q", "--leak-check=full", "--errors-for-leak-kinds=definite", "--error-exitcode=42"];
+    let mut program: Vec<&std::ffi::OsStr> = valgrind.iter().map(std::ffi::OsStr::new).collect();
+    program.extend([app.as_os_str(), "memory".as_ref(), "100000".as_ref()]);
+    let finished = Running::start(dir.run_command(&[], &program)).finish();
+    assert_ne!(finished.status.code(), Some(42), "{finished:#?}");
+    assert!(finished.status.success(), "{finished:#?}");
+}
