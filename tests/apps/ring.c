@@ -46,7 +46,8 @@ int main(int argc, char **argv) {
     count = atol(argv[2]);
     null = open("/dev/null", O_WRONLY);
     if (!strcmp(way, "refuse")) {
-        /* Programs from here on cannot make memory to share. */
+        /* Programs from here on cannot make memory to share. This one is not traced, the next one is. */
+        setenv("LD_PRELOAD", getenv("PRELOAD_NEXT"), 1);
         struct sock_filter code[] = {
             BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
             BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_memfd_create, 0, 1),
