@@ -185,9 +185,9 @@ fn the_tracers_memory_does_not_grow() {
     let (finished, report) = dir.run(&[], &[app.as_os_str(), "memory".as_ref(), "1000000".as_ref()]);
     // How many calls a daemon built for debugging keeps up with is not the question here.
     let grown: i64 = finished.success().stdout.trim().parse().expect("a number of KiB");
-    // A buffer of events may have been touched further than before; it is given back when the daemon
-    // has caught up.
-    assert!(grown <= 17 << 10, "{grown} KiB more between 100000 and 1000000 calls");
+    // The ring may have been touched further than before, to its 32 MiB; they are given back when the
+    // daemon has caught up.
+    assert!(grown <= 33 << 10, "{grown} KiB more between 100000 and 1000000 calls");
     assert!(report["calls"].as_u64().is_some_and(|calls| calls > 0));
 }
 

@@ -82,9 +82,6 @@ impl Lane {
 
     /// A record that has a time of its own waits for its turn.
     pub fn push(&mut self, source: Source, time: Time, record: Record) {
-        if let Record::Event(event) = &record {
-            self.started.event(event);
-        }
         self.merge.push(source, time, record);
     }
 
@@ -128,7 +125,11 @@ impl Lane {
     /// Calls of a process, in the order in which their threads made them, wait for their turn.
     pub fn calls(&mut self, session: u32, calls: impl Iterator<Item = Event>) {
         let mut tally = Tally::default();
-        self.merge.push_calls(session, calls.inspect(|call| tally.add(kernel_bytes(call))));
+        let calls = calls.inspect(|call| {
+            tally.add(kernel_bytes(call));
+            self.started.event(call);
+        });
+        self.merge.push_calls(session, calls);
         if let Some(process) = self.processes.get_mut(&session) {
             process.tally.calls += tally.calls;
             process.tally.bytes += tally.bytes;
