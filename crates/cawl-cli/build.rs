@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
+    build_stream();
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let crates = manifest.parent().expect("this crate lies in crates/").to_owned();
     for watched in ["cawl-preload/src", "cawl-preload/Cargo.toml", "cawl-preload/build.rs", "cawl-wire/src"] {
@@ -31,4 +32,16 @@ fn main() {
     let library = target.join("tracer/libcawl_preload.so");
     assert!(library.is_file(), "the build left no {}", library.display());
     println!("cargo::rustc-env=CAWL_TRACER={}", library.display());
+}
+
+/// Builds the program that measures streams, which is embedded too.
+fn build_stream() {
+    let source = "src/calibrate/stream.c";
+    println!("cargo::rerun-if-changed={source}");
+    let program = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("cawl-stream");
+    let mut compiler = cc::Build::new().opt_level(2).get_compiler().to_command();
+    compiler.args(["-O2", "-o"]).arg(&program).arg(source);
+    let status = compiler.status().expect("a C compiler can be run");
+    assert!(status.success(), "the stream program did not build: {compiler:?}");
+    println!("cargo::rustc-env=CAWL_STREAM={}", program.display());
 }

@@ -24,6 +24,7 @@ pub enum Command {
     Run(RunArgs),
     Replay(ReplayArgs),
     Import(ImportArgs),
+    Calibrate(CalibrateArgs),
     Fit(FitArgs),
     Compare(CompareArgs),
     Doctor(DoctorArgs),
@@ -99,6 +100,43 @@ pub struct ImportArgs {
     /// The trace to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+}
+
+/// Measure this machine's constants and write them to a profile
+///
+/// Writes only into a new folder of its own in PATH, which is gone afterwards, and changes no setting unless
+/// told to. Without -o the profile goes where `run`, `replay` and `cawld` look for it. With --check a few
+/// constants are measured again; exit code 1 if the profile is no longer true. docs/CALIBRATION.md explains
+/// each constant.
+#[derive(clap::Args)]
+pub struct CalibrateArgs {
+    /// A folder on the filesystem to measure
+    #[arg(default_value = ".")]
+    pub path: PathBuf,
+    /// Where the profile goes, or with --check lies (default: the profile of this machine and device)
+    #[arg(short, long, value_name = "PROFILE")]
+    pub output: Option<PathBuf>,
+    /// At most half a minute
+    #[arg(long, conflicts_with = "thorough")]
+    pub quick: bool,
+    /// Some minutes (default: at most two)
+    #[arg(long)]
+    pub thorough: bool,
+    /// Most bytes to write to the device, with K, M, G as 1024-fold units
+    #[arg(long, value_name = "N", value_parser = size)]
+    pub max_bytes: Option<u64>,
+    /// Most time to take, in seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub max_seconds: Option<u32>,
+    /// Lower the kernel's dirty limits meanwhile, for the rate of a writer who is held back; needs root
+    #[arg(long)]
+    pub lower_limits: bool,
+    /// Say whether the profile is still true
+    #[arg(long)]
+    pub check: bool,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Formats that can be imported.
@@ -186,12 +224,27 @@ pub struct StatusArgs {
 
 #[derive(clap::Args)]
 pub struct ModelArgs {
-    /// Profile of the machine (TOML) (default: the trace's, or this machine's limits with default speeds)
+    /// Profile of the machine (TOML) (default: the trace's, or what `calibrate` found on this
+    /// machine, or this machine's limits with default speeds)
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Models to run, the first one for states and advice (default: all)
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     pub names: Vec<String>,
+}
+
+/// A number of bytes, as in `512M`.
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.trim_end_matches("iB").char_indices().next_back() {
+        Some((at, 'K' | 'k')) => (&text[..at], 10),
+        Some((at, 'M' | 'm')) => (&text[..at], 20),
+        Some((at, 'G' | 'g')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let number: Option<u64> = digits.parse().ok();
+    number
+        .and_then(|number| number.checked_mul(1 << shift))
+        .ok_or_else(|| "give a number of bytes, as in 512M".to_owned())
 }
 
 fn report_file(path: PathBuf) -> Result<PathBuf, String> {
@@ -209,6 +262,12 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!((size("512M"), size("4GiB"), size("7")), (Ok(512 << 20), Ok(4 << 30), Ok(7)));
+        assert!(size("M").is_err() && size("1.5G").is_err() && size("99999999999G").is_err());
     }
 
     #[test]

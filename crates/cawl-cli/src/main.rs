@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod calibrate;
 mod cmd;
 mod render;
 mod tracer;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(&args),
         Command::Replay(args) => cmd::replay::replay(&args),
         Command::Import(args) => cmd::import::import(&args),
+        Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
         Command::Fit(args) => cmd::fit::fit(&args),
         Command::Compare(args) => cmd::compare::compare(&args),
         Command::Doctor(args) => cmd::doctor::doctor(&args),

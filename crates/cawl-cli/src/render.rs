@@ -1,5 +1,6 @@
 //! Output for people: aligned tables, human units, colour only on a terminal.
 
+pub mod calibrate;
 pub mod calls;
 pub mod progress;
 pub mod report;

@@ -24,6 +24,16 @@ pub fn vmstat(text: &str, time: Time) -> Option<Sample> {
     (limits == 2).then_some(sample)
 }
 
+/// A counter of /proc/vmstat, such as `drop_pagecache`.
+pub fn counter(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// Bytes written to a block device since boot, from its `stat` file in sysfs (sectors are of 512 bytes).
+pub fn device_written(stat: &str) -> Option<Bytes> {
+    Some(Bytes(stat.split_ascii_whitespace().nth(6)?.parse::<u64>().ok()?.saturating_mul(512)))
+}
+
 /// A figure of /proc/meminfo, such as `MemTotal`.
 pub fn meminfo(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -130,6 +140,14 @@ mod tests {
         assert_eq!(ignored_signals("SigBlk:\t0\nSigIgn:\t0000000000000003\n"), Some(3));
         assert_eq!(ignored_signals("SigIgn:\tmany\n"), None);
         assert_eq!(config_hz("# CONFIG_HZ_100 is not set\nCONFIG_HZ=250\n"), Some(250));
+    }
+
+    #[test]
+    fn counters() {
+        assert_eq!(counter("nr_dirty 3\ndrop_pagecache 12\ndrop_slab 1\n", "drop_pagecache"), Some(12));
+        assert_eq!(counter("drop_pagecachex 12\n", "drop_pagecache"), None);
+        assert_eq!(device_written("  10 0 80 5  7 0 2048 9 0 1 2\n"), Some(Bytes::mib(1)));
+        assert_eq!(device_written("1 2"), None);
     }
 
     #[test]

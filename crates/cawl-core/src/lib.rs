@@ -18,6 +18,7 @@ mod profile;
 mod record;
 mod recorded;
 mod report;
+mod statistics;
 mod units;
 
 pub use accuracy::{
@@ -49,4 +50,5 @@ pub use report::{
     FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport,
     SessionTotals, Tally, WorstCall,
 };
+pub use statistics::{Estimate, Line, Modes, quantile};
 pub use units::{Bytes, Nanos, Rate, Time};

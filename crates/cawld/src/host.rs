@@ -13,6 +13,11 @@ pub fn now() -> Time {
         .unwrap_or_default()
 }
 
+/// Seconds since 1970-01-01 UTC.
+pub fn wall_clock() -> u64 {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| t.tv_sec() as u64)
+}
+
 /// The kernel's counters now; None where /proc/vmstat lacks the dirty limits.
 pub fn sample() -> Option<Sample> {
     let text = fs::read_to_string("/proc/vmstat").ok()?;
@@ -61,7 +66,7 @@ pub fn facts() -> HostFacts {
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), number(&format!("/proc/sys/vm/{name}"))?)))
             .collect(),
-        wall_clock: clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| t.tv_sec() as u64),
+        wall_clock: wall_clock(),
         started: now(),
         filesystems: filesystems(),
     }
@@ -70,6 +75,12 @@ pub fn facts() -> HostFacts {
 /// The profile of a machine that nobody calibrated: defaults, with the kernel's settings as they are.
 pub fn uncalibrated_profile() -> HostProfile {
     let mut profile = HostProfile::uncalibrated();
+    apply_settings(&mut profile);
+    profile
+}
+
+/// Puts the kernel's settings into a profile as they are now; what cannot be read stays.
+pub fn apply_settings(profile: &mut HostProfile) {
     let kernel = &mut profile.kernel;
     kernel.page = page_size();
     kernel.cpus = cpus();
@@ -87,7 +98,6 @@ pub fn uncalibrated_profile() -> HostProfile {
     if let Some(wakeup) = number("/proc/sys/vm/dirty_writeback_centisecs") {
         kernel.wakeup = Nanos::millis(wakeup as f64 * 10.0);
     }
-    profile
 }
 
 const DIRTY_SETTINGS: [&str; 7] = [
@@ -100,11 +110,11 @@ const DIRTY_SETTINGS: [&str; 7] = [
     "dirtytime_expire_seconds",
 ];
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-fn number(path: &str) -> Option<u64> {
+pub(crate) fn number(path: &str) -> Option<u64> {
     read(path).trim().parse().ok()
 }
 
@@ -118,8 +128,16 @@ fn cpus() -> u32 {
     cpus.map_or(1, |cpus| cpus.max(1) as u32)
 }
 
-/// CONFIG_HZ, where the kernel's configuration can be read.
+/// CONFIG_HZ, from the kernel's configuration, else from its coarse clock, which moves once a tick.
 fn hz() -> Option<u32> {
+    configured_hz().or_else(|| {
+        let tick = nix::time::clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
+        let tick = tick.tv_sec() as f64 + tick.tv_nsec() as f64 / 1e9;
+        (tick > 0.0).then(|| (1.0 / tick).round() as u32)
+    })
+}
+
+fn configured_hz() -> Option<u32> {
     if let Ok(file) = fs::File::open("/proc/config.gz") {
         let mut text = String::new();
         flate2::read::GzDecoder::new(file).read_to_string(&mut text).ok()?;

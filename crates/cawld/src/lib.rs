@@ -7,11 +7,15 @@
 //! end drops and counts rather than waits.
 #![forbid(unsafe_code)]
 
+pub mod direct;
 mod engine;
 pub mod host;
 pub mod inspect;
 mod lane;
+pub mod limits;
 mod merge;
+pub mod place;
+pub mod profiles;
 pub mod query;
 mod server;
 mod session;

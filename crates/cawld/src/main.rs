@@ -2,12 +2,12 @@
 #![forbid(unsafe_code)]
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::{HostProfile, MODELS};
-use cawld::{EngineOptions, host, socket};
+use cawld::{EngineOptions, profiles, socket};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,7 +24,7 @@ struct Args {
     /// Keep a trace of everything seen
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Profile of this machine (TOML)
+    /// Profile of this machine (TOML) [default: what `cawl-cli calibrate` found, else default speeds]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// Models to run; the first one answers
@@ -57,7 +57,17 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             .map_err(anyhow::Error::from)
             .and_then(|text| Ok(HostProfile::from_toml(&text)?))
             .with_context(|| format!("cannot use the profile {}", file.display()))?,
-        None => host::uncalibrated_profile(),
+        None => {
+            let chosen = profiles::choose(Path::new("."));
+            match &chosen.file {
+                Some(file) => tracing::info!("profile {}", file.display()),
+                None => tracing::info!("no profile of this machine; defaults are used"),
+            }
+            if let Some(note) = chosen.note {
+                tracing::warn!("{note}");
+            }
+            chosen.profile
+        }
     };
     let models =
         if args.models.is_empty() { MODELS.iter().map(|m| (*m).to_owned()).collect() } else { args.models };

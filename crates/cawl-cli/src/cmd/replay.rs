@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::io::{BufWriter, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawl_core::{Analysis, Class, HostProfile, Mode, Record, classify, kernel_bytes};
+use cawl_core::{Analysis, Class, Mode, Record, classify, kernel_bytes};
 use cawl_wire::Event;
+use cawld::profiles;
 use cawld::trace::TraceReader;
 
 use super::read_profile;
@@ -43,7 +45,8 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     }
     let profile = match &args.model.profile {
         Some(path) => read_profile(path)?,
-        None => recorded.unwrap_or_else(HostProfile::uncalibrated),
+        // A foreign trace without one is judged by this machine.
+        None => recorded.unwrap_or_else(|| profiles::choose(Path::new(".")).profile),
     };
     let mode = if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop };
     let mut analysis = Analysis::new(&profile, &args.model.names, mode)?;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 
 use anyhow::Context;
-use cawl_core::{Outcome, Report};
+use cawl_core::{HostProfile, Outcome, Report};
 use cawld::query::{self, Request, RunStarted};
-use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, socket};
+use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, profiles, socket};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -39,7 +39,14 @@ enum Ended {
 async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let library = tracer::install()?;
     let spec = spec(args)?;
-    let backend = Backend::start(args.socket.as_deref(), spec).await?;
+    // Where the program will write is not known yet; most write where they are started.
+    let chosen = profiles::choose(Path::new("."));
+    let mut notes = notes(args);
+    // A daemon that was running before has a profile of its own.
+    if args.model.profile.is_none() && args.socket.is_none() {
+        notes.extend(chosen.note);
+    }
+    let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile).await?;
     // From here on signals are the program's business: it gets them from the terminal, or from us.
     let signals =
         [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
@@ -71,7 +78,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     }
     let outcome = tokio::task::spawn_blocking(move || wait(pid)).await??;
     // Not reaped yet, so the kernel still knows what the program wrote.
-    let report = backend.finish(outcome, notes(args)).await;
+    let report = backend.finish(outcome, notes).await;
     reap(&mut child);
     // The program has run, so its end is what this command ends with, even if nobody can tell of it.
     let delivered = report.and_then(|report| {
@@ -100,7 +107,7 @@ enum Backend {
 }
 
 impl Backend {
-    async fn start(socket: Option<&Path>, spec: RunSpec) -> anyhow::Result<Backend> {
+    async fn start(socket: Option<&Path>, spec: RunSpec, profile: HostProfile) -> anyhow::Result<Backend> {
         if let Some(path) = socket {
             let path = std::path::absolute(path)?;
             let started: RunStarted = query::ask(&path, &Request::BeginRun(spec))?;
@@ -110,8 +117,7 @@ impl Backend {
             .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?
             .join(format!("cawl-run-{}.sock", std::process::id()));
         let listener = socket::listen(&path)?;
-        let options =
-            EngineOptions { profile: host::uncalibrated_profile(), host_models: None, host_trace: None };
+        let options = EngineOptions { profile, host_models: None, host_trace: None };
         let daemon = Daemon::start(listener, options)?;
         match daemon.begin_run(spec).await {
             Ok(run) => Ok(Backend::Inside { daemon, path, run }),

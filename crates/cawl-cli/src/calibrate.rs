@@ -1,0 +1,245 @@
+//! Finds every constant of a machine by itself, and says how sure it is.
+//!
+//! The law: **it takes away what it brought.** It writes only into a folder of its own, which is gone at the
+//! end, however that comes; it changes no setting unless told to, and then puts it back. What could not be
+//! measured is named and stays an assumption in the profile (0 samples); docs/CALIBRATION.md has how each
+//! constant is measured.
+
+mod bench;
+mod check;
+mod device;
+mod memory;
+mod progress;
+mod scratch;
+mod stream;
+mod writeback;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use cawl_core::{Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate};
+use cawld::host;
+use cawld::limits::LoweredLimits;
+use cawld::place::{Backing, Place};
+use serde::Serialize;
+
+pub use bench::Interrupted;
+use bench::{Bench, after};
+pub use check::{Compared, check};
+use progress::Progress;
+use scratch::Scratch;
+
+/// How thorough to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Time to take.
+    pub time: Nanos,
+    /// Most bytes to write to the device.
+    pub bytes: Bytes,
+    /// Fewest and most repeats of a measurement.
+    pub rounds: (usize, usize),
+}
+
+impl Effort {
+    /// Within half a minute.
+    pub const QUICK: Effort =
+        Effort { time: Nanos::seconds(18.0), bytes: Bytes::mib(2 << 10), rounds: (3, 8) };
+    /// Within two minutes.
+    pub const NORMAL: Effort =
+        Effort { time: Nanos::seconds(70.0), bytes: Bytes::mib(8 << 10), rounds: (5, 20) };
+    /// As long as it gives something.
+    pub const THOROUGH: Effort =
+        Effort { time: Nanos::seconds(300.0), bytes: Bytes::mib(32 << 10), rounds: (9, 60) };
+}
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where.
+    pub path: PathBuf,
+    /// How thoroughly.
+    pub effort: Effort,
+    /// Lower the kernel's dirty limits meanwhile.
+    pub lower_limits: bool,
+}
+
+/// Least room on the filesystem.
+const LEAST: Bytes = Bytes::mib(64);
+
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Calibration {
+    /// Where.
+    pub place: Place,
+    /// The constants.
+    pub profile: HostProfile,
+    /// Constants that no model uses.
+    pub extra: Extra,
+    /// What the user must know about them.
+    pub notes: Vec<String>,
+    /// How long it took.
+    pub seconds: f64,
+    /// What was written to the device.
+    pub written: Bytes,
+}
+
+/// Constants that no model uses, but that tell about the device.
+#[derive(Debug, Default, Serialize)]
+pub struct Extra {
+    /// Fixed cost of a direct write that is not synchronous.
+    pub latency: Option<Measured<Nanos>>,
+    /// A flush of the device's cache with nothing else to write.
+    pub flush: Option<Measured<Nanos>>,
+}
+
+/// Calibrates. `signal` holds the number of a signal that asks to stop, or zero.
+pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Calibration> {
+    let started = host::now();
+    let mut bench = set_up(options, signal)?;
+    let has_device = bench.place.backing != Backing::Memory;
+    // Parts of the time, and parts of the bytes that may have been written by then.
+    let share = |bench: &mut Bench, what: &'static str, time: f64, bytes: f64| {
+        bench.progress.begin(what);
+        bench.deadline = after(options.effort.time * time);
+        let by_then = (options.effort.bytes.as_f64() * bytes) as u64;
+        bench.bytes_left = by_then.saturating_sub(bench.bytes_written);
+    };
+
+    share(&mut bench, "streams", 0.02, 0.0);
+    let stream = stream::measure().unwrap_or_else(|error| {
+        bench.note(&format!("streams were not measured: {error:#}"));
+        stream::Stream::default()
+    });
+    share(&mut bench, "page cache", 0.22, 0.0);
+    let memory = memory::measure(&mut bench)?;
+    let mut device = device::Device::default();
+    let mut writeback = writeback::Writeback::default();
+    if has_device {
+        share(&mut bench, "device", 0.26, 0.3);
+        device = device::measure(&mut bench)?;
+        share(&mut bench, "fsync", 0.1, 0.35);
+        writeback.fsync = writeback::fsync(&mut bench)?;
+        share(&mut bench, "page cache while the flusher works", 0.15, 0.55);
+        writeback.factor = writeback::factor(&mut bench)?;
+        share(&mut bench, "writeback rate", 0.25, 1.0);
+        let _lowered = lowered(&bench, options, &device)?;
+        writeback::rate_of_writeback(&mut bench, &mut writeback)?;
+    } else {
+        bench.note(
+            "this filesystem keeps its files in memory: there is no device, its constants are defaults",
+        );
+    }
+    bench.go_on()?;
+
+    let profile = profile(&bench, &stream, &memory, &device, &writeback);
+    let nanos = |estimate: Option<Estimate>| estimate.map(|found| found.measured(Nanos::new));
+    Ok(Calibration {
+        profile,
+        extra: Extra { latency: nanos(device.latency), flush: nanos(device.flush) },
+        notes: std::mem::take(&mut bench.notes),
+        seconds: host::now().since(started).as_seconds(),
+        written: Bytes(bench.bytes_written),
+        place: bench.place.clone(),
+    })
+}
+
+fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> {
+    let place = Place::of(&options.path)?;
+    let scratch = Scratch::create(&place.folder)?;
+    let available = scratch.require(LEAST)?;
+    // Half of what is free, so that nobody else runs out of it.
+    let space = (available.0 / 2).min(options.effort.bytes.0);
+    let progress = Progress::new(options.effort.time);
+    let mut bench = Bench::new(place, scratch, progress, options.effort.rounds, space, signal);
+    match bench.place.backing {
+        Backing::Disk | Backing::Memory => {}
+        Backing::Pool => bench.note(
+            "this filesystem spreads data over devices of its own and may compress them: the device constants are \
+             those of the whole, for data that compress well",
+        ),
+        Backing::Network => {
+            bench.note("the data go over a network: the device constants are those of the way there and back");
+        }
+        Backing::Stacked => {
+            bench.note("this filesystem lies on another one: the device constants are those of both together");
+        }
+    }
+    Ok(bench)
+}
+
+/// Limits that a writer reaches within a second, if they are to be lowered.
+fn lowered(
+    bench: &Bench,
+    options: &Options,
+    device: &device::Device,
+) -> anyhow::Result<Option<LoweredLimits>> {
+    if !options.lower_limits {
+        return Ok(None);
+    }
+    let per_ns = device.write.map_or(0.4, |write| 1.0 / write.value);
+    let most = (bench.bytes_left.min(bench.space * 2) / 8).min(256 << 20);
+    let hard = ((per_ns * 0.6e9) as u64).min(most).max(16 << 20);
+    LoweredLimits::lower(Bytes(hard / 2), Bytes(hard), || bench.go_on().is_ok()).map(Some)
+}
+
+fn profile(
+    bench: &Bench,
+    stream: &stream::Stream,
+    memory: &memory::Memory,
+    device: &device::Device,
+    writeback: &writeback::Writeback,
+) -> HostProfile {
+    // Kernel settings as they are now: the limits are back where they were.
+    let mut profile = host::uncalibrated_profile();
+    // Times per byte become rates, so the spread turns round.
+    let per_byte = |time: f64| Rate::per_second(1e9 / time);
+    let put_rate = |to: &mut Measured<Rate>, from: Option<Estimate>| {
+        if let Some(found) = from.filter(|found| found.value > 0.0) {
+            *to = found.measured(per_byte);
+        }
+    };
+    let put_time = |to: &mut Measured<Nanos>, from: Option<Estimate>| {
+        if let Some(found) = from {
+            *to = found.measured(Nanos::new);
+        }
+    };
+    put_rate(&mut profile.memory.stream, stream.copy);
+    put_rate(&mut profile.memory.fresh, memory.fresh);
+    put_rate(&mut profile.memory.cached, memory.cached);
+    profile.memory.cold = memory.cold.map(|found| found.measured(per_byte));
+    if let Some(found) = writeback.factor {
+        profile.memory.flush_factor = found.measured(|factor| factor);
+    }
+    put_time(&mut profile.calls.write, memory.call);
+    put_time(&mut profile.calls.stream, stream.call);
+    put_rate(&mut profile.device.write, device.write);
+    put_rate(&mut profile.device.read, device.read);
+    put_time(&mut profile.device.seek, device.seek);
+    put_time(&mut profile.device.sync_call, device.sync_call);
+    put_time(&mut profile.device.fsync, writeback.fsync);
+    if let Some(found) = writeback.rate {
+        profile.device.writeback = found.measured(|per_ns| Rate::per_second(per_ns * 1e9));
+        if device.write.is_none() {
+            profile.device.write = profile.device.writeback;
+        }
+    }
+    if let Some(block) = bench.place.block {
+        profile.device.block = block;
+    }
+    if let Some(queue) = writeback.queue {
+        profile.device.queue = Bytes(queue);
+    }
+    if let Some(commit) = bench.place.commit {
+        profile.device.commit = commit;
+    }
+    let percent = |name: &str| bench.place.writeback_setting(name).map(|percent| percent as f64 / 100.0);
+    profile.device.min_ratio = percent("min_ratio").unwrap_or(profile.device.min_ratio);
+    profile.device.max_ratio = percent("max_ratio").unwrap_or(profile.device.max_ratio);
+    profile.device.strict_limit = bench.place.writeback_setting("strict_limit") == Some(1);
+    profile.kernel.stream_buffer = bench.place.stream_buffer;
+    profile.name = format!("{} on {}", bench.place.filesystem, bench.place.device);
+    profile.origin = Origin::Calibrated;
+    profile.created = Some(host::facts().wall_clock);
+    profile
+}

@@ -1,0 +1,213 @@
+//! What every measurement works with: the folder, the budget of bytes and time, the clock, and the way out.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context;
+use cawl_core::{Bytes, Nanos, Sample, Time, host_text};
+use cawld::direct::AlignedBuffer;
+use cawld::host;
+use cawld::place::Place;
+
+use super::progress::Progress;
+use super::scratch::Scratch;
+
+/// Largest single call.
+pub const LARGEST: usize = 4 << 20;
+
+/// Data to write: more than the caches of most processors hold.
+const SOURCE: usize = 64 << 20;
+/// Calls of this size and more take their data from memory.
+pub const FROM_MEMORY: usize = 256 << 10;
+
+/// A signal asked to stop.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted; nothing was changed")]
+pub struct Interrupted(pub i32);
+
+/// The bench.
+pub struct Bench {
+    /// Where it measures.
+    pub place: Place,
+    /// The folder of its own.
+    pub scratch: Scratch,
+    /// How far it has come.
+    pub progress: Progress,
+    /// What the user must know about the figures.
+    pub notes: Vec<String>,
+    /// Fewest and most repeats of a measurement.
+    pub rounds: (usize, usize),
+    /// Bytes that may still be written to the device.
+    pub bytes_left: u64,
+    /// Bytes that were.
+    pub bytes_written: u64,
+    /// Most space to take at a time.
+    pub space: u64,
+    /// The data.
+    pub data: AlignedBuffer,
+    /// When the measurement under way should be done.
+    pub deadline: Time,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Bench {
+    /// A bench in `place`.
+    pub fn new(
+        place: Place,
+        scratch: Scratch,
+        progress: Progress,
+        rounds: (usize, usize),
+        space: u64,
+        signal: Arc<AtomicUsize>,
+    ) -> Bench {
+        Bench {
+            place,
+            scratch,
+            progress,
+            notes: Vec::new(),
+            rounds,
+            bytes_left: 0,
+            bytes_written: 0,
+            space,
+            data: AlignedBuffer::new(SOURCE),
+            deadline: Time::default(),
+            signal,
+        }
+    }
+
+    /// An error once a signal has asked to stop.
+    pub fn go_on(&self) -> Result<(), Interrupted> {
+        match self.signal.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            signal => Err(Interrupted(signal as i32)),
+        }
+    }
+
+    /// Repeats a round: at least the fewest, then until the most or the deadline. Rounds during which the
+    /// page cache was dropped do not count.
+    pub fn repeat(
+        &mut self,
+        mut round: impl FnMut(&mut Bench, usize) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let (fewest, most) = self.rounds;
+        for index in 0..most {
+            if index >= fewest && host::now() >= self.deadline {
+                break;
+            }
+            self.go_on()?;
+            self.progress.show();
+            round(self, index)?;
+        }
+        Ok(())
+    }
+
+    /// True if somebody has had the page cache dropped since `before`; says so once.
+    pub fn cache_was_dropped(&mut self, before: u64) -> bool {
+        let dropped = page_cache_drops() != before;
+        if dropped {
+            self.note(
+                "the page cache was dropped meanwhile (drop_caches); what that spoilt was measured again",
+            );
+        }
+        dropped
+    }
+
+    /// Remembers something for the user, once.
+    pub fn note(&mut self, note: &str) {
+        if !self.notes.iter().any(|known| known == note) {
+            self.notes.push(note.to_owned());
+        }
+    }
+
+    /// True if `bytes` more may go to the device; they are taken off.
+    pub fn spend(&mut self, bytes: u64) -> bool {
+        let may = bytes <= self.bytes_left;
+        if may {
+            self.bytes_left -= bytes;
+            self.bytes_written += bytes;
+        }
+        may
+    }
+
+    /// Writes `length` bytes at `offset` in calls of `size`; the time of all of it, in ns.
+    pub fn write_run(&self, file: &File, offset: u64, length: usize, size: usize) -> anyhow::Result<f64> {
+        let start = host::now();
+        for at in (0..length / size).map(|call| offset + (call * size) as u64) {
+            // Large calls take other data each time, which comes from memory; small ones the same, which
+            // comes from the processor's cache, as it does in programs that have just made it.
+            let from = if size >= FROM_MEMORY { at as usize % (SOURCE - size + 1) / size * size } else { 0 };
+            let data = &self.data.bytes()[from..from + size];
+            file.write_all_at(data, at).with_context(no_space)?;
+        }
+        Ok(since(start))
+    }
+
+    /// Waits until little is dirty, so that what is measured does not wait for older data. Gives up at the
+    /// deadline.
+    pub fn settle(&mut self, room: u64) -> anyhow::Result<()> {
+        loop {
+            let Some(sample) = host::sample() else { return Ok(()) };
+            if dirty(&sample) + room < sample.background * PAGE {
+                return Ok(());
+            }
+            if host::now() >= self.deadline {
+                self.note(
+                    "other programs kept much data dirty; page-cache figures may be those of a busy machine",
+                );
+                return Ok(());
+            }
+            self.go_on()?;
+            let file = self.scratch.file("settle")?;
+            nix::unistd::syncfs(&file)?;
+            self.scratch.remove("settle");
+        }
+    }
+}
+
+const PAGE: u64 = 4096;
+
+/// Dirty and under writeback, in bytes.
+pub fn dirty(sample: &Sample) -> u64 {
+    (sample.dirty + sample.writeback) * PAGE
+}
+
+/// How often the page cache has been dropped since boot.
+pub fn page_cache_drops() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    host_text::counter(&text, "drop_pagecache").unwrap_or(0)
+}
+
+/// What to say when a write fails.
+pub fn no_space() -> String {
+    "a write failed; if the disk or your quota is full, free some space or give a lower --max-bytes"
+        .to_owned()
+}
+
+/// Time since `start`, in ns.
+pub fn since(start: Time) -> f64 {
+    host::now().since(start).get()
+}
+
+/// Time of one action, in ns.
+pub fn timed(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let start = host::now();
+    action()?;
+    Ok(since(start))
+}
+
+/// The time a span from now.
+pub fn after(span: Nanos) -> Time {
+    host::now() + span
+}
+
+/// How many bytes at most can lie dirty before the flusher starts.
+pub fn background() -> Bytes {
+    host::sample().map_or(Bytes::mib(256), |sample| Bytes(sample.background * PAGE))
+}
+
+/// How many bytes at most can lie dirty.
+pub fn hard() -> Bytes {
+    host::sample().map_or(Bytes::mib(512), |sample| Bytes(sample.hard * PAGE))
+}

@@ -1,0 +1,116 @@
+//! Is a profile still true? A few constants are measured again, quickly.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use cawl_core::{Estimate, HostProfile, Measured, Nanos, Rate};
+use cawld::place::Backing;
+use serde::Serialize;
+
+use super::bench::after;
+use super::{Options, device, memory, set_up};
+
+/// How far a constant may be off before it counts as changed; and past its own spread, at least this.
+const TOLERANCE: f64 = 0.3;
+
+/// How many times off a constant always counts as changed.
+const MOST: f64 = 4.0;
+
+/// A constant then and now.
+#[derive(Debug, Serialize)]
+pub struct Compared {
+    /// What it is.
+    pub name: &'static str,
+    /// In the profile.
+    pub profile: f64,
+    /// As measured now, in the same unit: bytes per second or nanoseconds.
+    pub now: f64,
+    /// True if they agree.
+    pub holds: bool,
+    /// True for a rate.
+    pub is_rate: bool,
+}
+
+/// Measures again what the profile says it has measured.
+pub fn check(
+    options: &Options,
+    profile: &HostProfile,
+    signal: Arc<AtomicUsize>,
+) -> anyhow::Result<Vec<Compared>> {
+    let mut bench = set_up(options, signal)?;
+    bench.bytes_left = options.effort.bytes.0;
+    let mut compared = Vec::new();
+    bench.progress.begin("page cache");
+    bench.deadline = after(options.effort.time * 0.4);
+    let memory = memory::measure(&mut bench)?;
+    rate(&mut compared, "fresh pages", &profile.memory.fresh, memory.fresh);
+    rate(&mut compared, "cached pages", &profile.memory.cached, memory.cached);
+    time(&mut compared, "write call", &profile.calls.write, memory.call);
+    if bench.place.backing != Backing::Memory {
+        bench.progress.begin("device");
+        bench.deadline = after(options.effort.time * 0.5);
+        let device = device::measure(&mut bench)?;
+        rate(&mut compared, "device write", &profile.device.write, device.write);
+        rate(&mut compared, "device read", &profile.device.read, device.read);
+        time(&mut compared, "synchronous call", &profile.device.sync_call, device.sync_call);
+    }
+    bench.go_on()?;
+    Ok(compared)
+}
+
+fn rate(to: &mut Vec<Compared>, name: &'static str, then: &Measured<Rate>, now: Option<Estimate>) {
+    let get = |rate: Option<Rate>| rate.map(Rate::get);
+    let spread = (get(then.p10), get(then.p90));
+    // Times per byte turn into rates.
+    let now = now.map(|now| [now.value, now.p10, now.p90].map(|time| 1e9 / time));
+    compare(to, name, then.samples, then.value.get(), spread, now, true);
+}
+
+fn time(to: &mut Vec<Compared>, name: &'static str, then: &Measured<Nanos>, now: Option<Estimate>) {
+    let get = |time: Option<Nanos>| time.map(Nanos::get);
+    let spread = (get(then.p10), get(then.p90));
+    let now = now.map(|now| [now.value, now.p10, now.p90]);
+    compare(to, name, then.samples, then.value.get(), spread, now, false);
+}
+
+fn compare(
+    to: &mut Vec<Compared>,
+    name: &'static str,
+    samples: u32,
+    then: f64,
+    spread: (Option<f64>, Option<f64>),
+    now: Option<[f64; 3]>,
+    is_rate: bool,
+) {
+    let Some([value, low, high]) = now.filter(|_| samples > 0) else { return };
+    let (low, high) = (low.min(high), low.max(high));
+    let near = (value - then).abs() <= TOLERANCE * then;
+    // Or the two spreads meet, widened by the tolerance: a shared machine is like that.
+    let (from, to_) =
+        (spread.0.unwrap_or(then) / (1.0 + TOLERANCE), spread.1.unwrap_or(then) * (1.0 + TOLERANCE));
+    // Several times as much is another machine, however wide the spread.
+    let meet = low <= to_ && high >= from && value < MOST * then && then < MOST * value;
+    to.push(Compared { name, profile: then, now: value, holds: near || meet, is_rate });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(value: f64) -> Option<Estimate> {
+        Estimate::of(&[value * 0.95, value, value * 1.05])
+    }
+
+    #[test]
+    fn twice_as_slow_is_another_machine() {
+        let then = estimate(2.0).unwrap().measured(|time| Rate::per_second(1e9 / time));
+        let mut compared = Vec::new();
+        rate(&mut compared, "same", &then, estimate(2.1));
+        rate(&mut compared, "half", &then, estimate(4.0));
+        rate(&mut compared, "double", &then, estimate(1.0));
+        rate(&mut compared, "assumed", &Measured::assumed(Rate::MIN), estimate(1.0));
+        rate(&mut compared, "not measured", &then, None);
+        let holds: Vec<_> = compared.iter().map(|c| (c.name, c.holds)).collect();
+        assert_eq!(holds, [("same", true), ("half", false), ("double", false)]);
+    }
+}

@@ -1,0 +1,255 @@
+//! The device, past the page cache: transfer rates, latency, seek, flush, and what a synchronous call costs.
+//!
+//! A round makes calls of several sizes one after another and lays a line through their costs: the
+//! intercept is the fixed part, the slope the transfer.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use anyhow::Context;
+use cawl_core::{Estimate, Line, quantile};
+use cawld::direct::AlignedBuffer;
+use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
+
+use super::bench::{Bench, LARGEST, no_space, timed};
+
+const SMALL: usize = 4 << 10;
+/// Sizes of calls, and how many of each a round makes.
+const CALLS: [(usize, usize); 5] = [(16 << 10, 8), (64 << 10, 8), (256 << 10, 5), (1 << 20, 4), (LARGEST, 3)];
+/// The same for synchronous calls, of which each may wait for a journal.
+const SYNCHRONOUS: [(usize, usize); 3] = [(SMALL, 3), (64 << 10, 3), (1 << 20, 2)];
+
+/// Times per byte and per call, in ns.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    /// Per byte written.
+    pub write: Option<Estimate>,
+    /// Per byte read.
+    pub read: Option<Estimate>,
+    /// Of a direct write, besides the transfer.
+    pub latency: Option<Estimate>,
+    /// Of a jump.
+    pub seek: Option<Estimate>,
+    /// Of a flush with nothing to write.
+    pub flush: Option<Estimate>,
+    /// Of a synchronous write that makes its file longer, besides the transfer.
+    pub sync_call: Option<Estimate>,
+}
+
+/// Measures the device.
+pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
+    let Some(file) = bench.scratch.direct_file("device", OFlag::empty())? else {
+        bench.note(
+            "this filesystem has no direct I/O: the device's write rate was taken from the writeback, its \
+                    read rate through the page cache",
+        );
+        return through_the_cache(bench);
+    };
+    // Room for each size of a round one after another, written once so that nothing is to be allocated later.
+    let round_bytes: usize = CALLS.iter().map(|(size, count)| size * count).sum();
+    let span = (bench.space / 2).min(bench.bytes_left / 4).min(128 << 20) as usize / LARGEST * LARGEST;
+    if span < 2 * LARGEST || !bench.spend(span as u64) {
+        bench.note("too few bytes were allowed to measure the device; give a higher --max-bytes");
+        return Ok(Device::default());
+    }
+    let first = bench.write_run(&file, 0, span, LARGEST);
+    if let Err(error) = first {
+        // Some filesystems take the flag and refuse the call.
+        let code = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        if code != Some(nix::Error::EINVAL as i32) {
+            return Err(error);
+        }
+        bench.scratch.remove("device");
+        return through_the_cache(bench);
+    }
+    file.sync_all()?;
+    let synchronous = bench.scratch.again("device", OFlag::O_DIRECT | OFlag::O_DSYNC)?;
+    let mut samples = Samples::default();
+    let mut buffer = AlignedBuffer::new(LARGEST);
+    let mut at = 0;
+    bench.repeat(|bench, index| {
+        let needed = (2 * round_bytes) as u64 + (SMALL * 40) as u64 + (3 << 20);
+        if !bench.spend(needed) {
+            bench.note(
+                "the bytes allowed were used up before the last repeat; give a higher --max-bytes for more",
+            );
+            return Ok(());
+        }
+        let mut next = |size: usize| {
+            // One after another, and again from the start at the end.
+            at = if at + size > span { 0 } else { at };
+            at += size;
+            (at - size) as u64
+        };
+        let mut lines = |buffer: &mut AlignedBuffer| -> anyhow::Result<()> {
+            let mut points = [Vec::new(), Vec::new()];
+            for (size, count) in CALLS {
+                bench.go_on()?;
+                // The jump here is not one of the calls that count.
+                let data = &mut buffer.bytes_mut()[..size];
+                file.write_all_at(&data[..SMALL], next(SMALL)).with_context(no_space)?;
+                let write = undisturbed(count, || Ok(file.write_all_at(data, next(size))?))?;
+                file.read_exact_at(&mut data[..SMALL], next(SMALL))?;
+                let read = undisturbed(count, || Ok(file.read_exact_at(data, next(size))?))?;
+                points[0].push((size as f64, write));
+                points[1].push((size as f64, read));
+            }
+            if let Some(line) = Line::through(&points[0]) {
+                // The smallest calls tell more of the fixed part than the line through all of them.
+                let (size, time) = points[0][0];
+                samples.latency.push((time - line.slope * size).max(0.0));
+                samples.write.push(line);
+            }
+            samples.read.extend(Line::through(&points[1]));
+            Ok(())
+        };
+        lines(&mut buffer)?;
+        seek_and_flush(bench, &file, &synchronous, span, index, &mut samples)?;
+        synchronous_calls(bench, index, &mut samples)
+    })?;
+    Ok(samples.into_device(bench))
+}
+
+#[derive(Default)]
+struct Samples {
+    write: Vec<Line>,
+    latency: Vec<f64>,
+    read: Vec<Line>,
+    seek: Vec<f64>,
+    one_after_another: Vec<f64>,
+    flush: Vec<f64>,
+    sync_call: Vec<f64>,
+}
+
+impl Samples {
+    fn into_device(self, bench: &mut Bench) -> Device {
+        let slope = |lines: &[Line]| {
+            Estimate::of(
+                &lines.iter().map(|line| line.slope).filter(|slope| *slope > 0.0).collect::<Vec<_>>(),
+            )
+        };
+        let mut seek = Estimate::of(&self.seek);
+        let plain = quantile(&self.one_after_another, 0.5).unwrap_or(0.0);
+        // A difference that could as well be none, or that nobody would notice, is none.
+        if let Some(found) = &mut seek
+            && (found.value < 2.0 * found.margin() || found.value < 0.1 * plain)
+        {
+            *found = Estimate { value: 0.0, p10: 0.0, p90: found.p90.max(0.0), ..*found };
+        }
+        if self.write.is_empty() {
+            bench.note("the device could not be measured directly");
+        }
+        Device {
+            write: slope(&self.write),
+            read: slope(&self.read),
+            latency: Estimate::of(&self.latency),
+            seek,
+            flush: Estimate::of(&self.flush),
+            sync_call: Estimate::of(&self.sync_call),
+        }
+    }
+}
+
+/// Small synchronous writes one after another and far apart, and flushes with nothing else to write.
+fn seek_and_flush(
+    bench: &Bench,
+    file: &File,
+    synchronous: &File,
+    span: usize,
+    index: usize,
+    samples: &mut Samples,
+) -> anyhow::Result<()> {
+    let data = &bench.data.bytes()[..SMALL];
+    let pages = (span / SMALL) as u64;
+    let start = index as u64 * 97 % (pages / 2);
+    let mut call = 0;
+    synchronous.write_all_at(data, start * SMALL as u64).with_context(no_space)?;
+    let plain = undisturbed(5, || {
+        bench.go_on()?;
+        call += 1;
+        Ok(synchronous.write_all_at(data, (start + call) * SMALL as u64)?)
+    })?;
+    let far = undisturbed(5, || {
+        bench.go_on()?;
+        call += 1;
+        // Two fifths of the file further on each time, never where the last one ended.
+        Ok(synchronous.write_all_at(data, (start + call * (pages * 2 / 5 + 3)) % pages * SMALL as u64)?)
+    })?;
+    samples.one_after_another.push(plain);
+    samples.seek.push(far - plain);
+    let mut flushes = Vec::new();
+    for _ in 0..7 {
+        bench.go_on()?;
+        file.write_all_at(data, 0).with_context(no_space)?;
+        flushes.push(timed(|| Ok(file.sync_data()?))?);
+    }
+    samples.flush.extend(quantile(&flushes, 0.25));
+    Ok(())
+}
+
+/// Synchronous writes at the end of a growing file, direct where that is possible.
+fn synchronous_calls(bench: &Bench, index: usize, samples: &mut Samples) -> anyhow::Result<()> {
+    let name = format!("sync-{index}");
+    let file = match bench.scratch.direct_file(&name, OFlag::O_SYNC)? {
+        Some(file) => file,
+        None => {
+            bench.scratch.file(&name)?;
+            bench.scratch.again(&name, OFlag::O_SYNC)?
+        }
+    };
+    let mut at = 0;
+    let mut points = Vec::new();
+    for (size, count) in SYNCHRONOUS {
+        let time = undisturbed(count, || {
+            bench.go_on()?;
+            file.write_all_at(&bench.data.bytes()[..size], at).with_context(no_space)?;
+            at += size as u64;
+            Ok(())
+        })?;
+        points.push((size as f64, time));
+    }
+    bench.scratch.remove(&name);
+    samples.sync_call.extend(Line::through(&points).map(|line| line.intercept));
+    Ok(())
+}
+
+/// Where there is no direct I/O: synchronous calls, flushes, and reads of what the cache was told to forget.
+fn through_the_cache(bench: &mut Bench) -> anyhow::Result<Device> {
+    let length = (bench.space / 4).min(64 << 20) as usize / LARGEST * LARGEST;
+    if length == 0 || !bench.spend(length as u64) {
+        return Ok(Device::default());
+    }
+    let file = bench.scratch.file("device")?;
+    bench.write_run(&file, 0, length, LARGEST)?;
+    file.sync_all()?;
+    let mut samples = Samples::default();
+    bench.repeat(|bench, index| {
+        if !bench.spend(4 << 20) {
+            return Ok(());
+        }
+        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+        let mut buffer = vec![0; LARGEST];
+        let read = timed(|| {
+            for at in (0..length).step_by(LARGEST) {
+                file.read_exact_at(&mut buffer, at as u64)?;
+            }
+            Ok(())
+        })?;
+        samples.read.extend(Line::through(&[(0.0, 1.0), (length as f64, read)]));
+        file.write_all_at(&bench.data.bytes()[..SMALL], 0)?;
+        samples.flush.push(timed(|| Ok(file.sync_data()?))?);
+        synchronous_calls(bench, index, &mut samples)
+    })?;
+    let device = samples.into_device(bench);
+    Ok(Device { write: None, latency: None, seek: None, ..device })
+}
+
+/// What a call costs that no other program delays: the first quartile. Of what the device itself does,
+/// little is lost by it; of what others do, nearly all.
+fn undisturbed(count: usize, mut call: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        times.push(timed(&mut call)?);
+    }
+    Ok(quantile(&times, 0.25).unwrap_or(f64::NAN))
+}

@@ -1,0 +1,161 @@
+//! The page cache: what a write costs that waits for nothing.
+//!
+//! A round writes a new file in calls of each size, then the same bytes again, and lays lines through the
+//! costs: through those of small calls, whose intercept is the call, and through those of large ones, whose
+//! slope is the copy. The file is removed before the flusher has seen
+//! it, so nothing of this reaches the device.
+
+use std::fs::File;
+
+use cawl_core::{Estimate, Line, Modes, quantile};
+
+use super::bench::{Bench, FROM_MEMORY, LARGEST, background, page_cache_drops};
+
+const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
+/// More than the caches of most processors hold: the pages of a file that is written come from memory.
+const LARGEST_FILE: u64 = 128 << 20;
+/// Calls of this size and more are looked at one by one, smaller ones in groups.
+const SINGLE: usize = 64 << 10;
+const GROUP: usize = 64;
+const PAGE: f64 = 4096.0;
+
+/// What the page cache costs: times per byte and per call, in ns.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Per byte, pages that were not there before.
+    pub fresh: Option<Estimate>,
+    /// The same, where their memory was cold.
+    pub cold: Option<Estimate>,
+    /// Per byte, pages that were there.
+    pub cached: Option<Estimate>,
+    /// Per call.
+    pub call: Option<Estimate>,
+}
+
+/// Measures the page cache.
+pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
+    // All of a round's file stays below the background limit.
+    let most = (background().0 / 4).min(bench.space / 2).min(LARGEST_FILE) as usize;
+    let mut rounds: Vec<Round> = Vec::new();
+    let mut pages = Vec::new();
+    bench.repeat(|bench, index| {
+        let drops = page_cache_drops();
+        let round = round(bench, index, most, &mut pages)?;
+        // The first round also warms memory and code up.
+        if index > 0 && !bench.cache_was_dropped(drops) {
+            rounds.push(round);
+        }
+        Ok(())
+    })?;
+    let modes = Modes::of(&pages);
+    // Between the modes, where a run of calls counts as one or the other.
+    let border = match (quantile(&modes.low, 0.5), quantile(&modes.high, 0.5)) {
+        (Some(low), Some(high)) => (low * high).sqrt() / PAGE,
+        _ => f64::INFINITY,
+    };
+    let warm = |round: &Round| -> Option<Line> {
+        let mut points = round.fresh.clone();
+        points.retain(|(size, time)| *size < PAGE || time / size < border);
+        large(&points)
+    };
+    let fresh: Vec<Line> = rounds.iter().filter_map(warm).collect();
+    let cached: Vec<Line> = rounds.iter().filter_map(|round| large(&round.cached)).collect();
+    if let (Some(low), Some(high)) = (quantile(&modes.low, 0.5), quantile(&modes.high, 0.5)) {
+        bench.note(&format!(
+            "cold memory: {} of {} looks at fresh pages cost {:.1} µs a page, the others {:.2} µs; a host that takes \
+             free memory back does that",
+            modes.high.len(),
+            pages.len(),
+            high / 1e3,
+            low / 1e3
+        ));
+    }
+    // If every round had cold memory in it, the warm pages of all of them have to do.
+    let warm_pages: Vec<f64> = modes.low.iter().map(|page| page / PAGE).collect();
+    let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
+    // Of pages that are there, so without what getting one may cost.
+    let calls: Vec<f64> = rounds.iter().filter_map(|round| Some(small(&round.cached)?.intercept)).collect();
+    Ok(Memory {
+        fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
+        cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
+        cached: slopes(&cached),
+        call: Estimate::of(&calls),
+    })
+}
+
+/// Cost of a call, in ns, for each size.
+#[derive(Debug, Default)]
+struct Round {
+    fresh: Vec<(f64, f64)>,
+    cached: Vec<(f64, f64)>,
+}
+
+/// The line through the calls whose data come from memory: its slope is the copy.
+fn large(points: &[(f64, f64)]) -> Option<Line> {
+    let large: Vec<_> = points.iter().copied().filter(|(size, _)| *size >= FROM_MEMORY as f64).collect();
+    Line::through(&large)
+}
+
+/// The line through the calls whose data come from the processor's cache: its intercept is the call.
+fn small(points: &[(f64, f64)]) -> Option<Line> {
+    let small: Vec<_> = points.iter().copied().filter(|(size, _)| *size < FROM_MEMORY as f64).collect();
+    Line::through(&small)
+}
+
+fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> anyhow::Result<Round> {
+    let mut round = Round::default();
+    for step in 0..SIZES.len() {
+        // Another order in every round, so that no size always comes after the same one.
+        let size = SIZES[(step * 3 + index) % SIZES.len()];
+        let length = (size * 2048).min(most).max(size) / size * size;
+        if length > most {
+            continue;
+        }
+        bench.go_on()?;
+        bench.settle(length as u64)?;
+        let file = bench.scratch.file("memory")?;
+        let fresh = typical_call(bench, &file, length, size, Some(pages))?;
+        let cached = typical_call(bench, &file, length, size, None)?;
+        drop(file);
+        bench.scratch.remove("memory");
+        round.fresh.push((size as f64, fresh));
+        round.cached.push((size as f64, cached));
+    }
+    Ok(round)
+}
+
+/// Cost of a call in a run of them: the median of single calls, or of short groups of small ones, so that
+/// what other programs do meanwhile counts little. Looks at pages are added to `pages`.
+fn typical_call(
+    bench: &Bench,
+    file: &File,
+    length: usize,
+    size: usize,
+    pages: Option<&mut Vec<f64>>,
+) -> anyhow::Result<f64> {
+    let group = if size >= SINGLE { 1 } else { GROUP };
+    let mut times = Vec::with_capacity(length / size / group);
+    for start in (0..length).step_by(size * group) {
+        let bytes = (length - start).min(size * group);
+        let time = bench.write_run(file, start as u64, bytes, size)?;
+        times.push(time / (bytes / size) as f64);
+    }
+    if let Some(pages) = pages.filter(|_| size == SINGLE) {
+        pages.extend(times.iter().map(|time| time / (size as f64 / PAGE)));
+    }
+    Ok(quantile(&times, 0.5).unwrap_or(f64::NAN))
+}
+
+/// Cost per byte of fresh pages right now, in ns: for comparison while something else goes on. None if
+/// there is no room below the background limit.
+pub fn fresh_now(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> {
+    let length = most / SINGLE * SINGLE;
+    if length == 0 {
+        return Ok(None);
+    }
+    let file = bench.scratch.file("fresh")?;
+    let time = typical_call(bench, &file, length, SINGLE, None)?;
+    drop(file);
+    bench.scratch.remove("fresh");
+    Ok(Some(time / SINGLE as f64))
+}

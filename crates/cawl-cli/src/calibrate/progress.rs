@@ -1,0 +1,60 @@
+//! What is measured now and how long it will take, on the terminal and nowhere else.
+
+use std::io::{IsTerminal, Write};
+
+use cawl_core::{Nanos, Time};
+use cawld::host;
+
+/// A line on the terminal.
+#[derive(Debug)]
+pub struct Progress {
+    terminal: bool,
+    started: Time,
+    expected: Nanos,
+    what: &'static str,
+    shown: Time,
+}
+
+impl Progress {
+    /// Progress of something that takes about `expected`.
+    pub fn new(expected: Nanos) -> Progress {
+        let started = host::now();
+        let terminal = std::io::stderr().is_terminal();
+        Progress { terminal, started, expected, what: "", shown: Time::default() }
+    }
+
+    /// Begins with the next thing.
+    pub fn begin(&mut self, what: &'static str) {
+        self.what = what;
+        self.shown = Time::default();
+        self.show();
+    }
+
+    /// Shows how far it is, at most ten times a second.
+    pub fn show(&mut self) {
+        let now = host::now();
+        if !self.terminal || now.since(self.shown) < Nanos::millis(100.0) {
+            return;
+        }
+        self.shown = now;
+        let done = (now.since(self.started) / self.expected).clamp(0.0, 1.0);
+        let left = self.expected.saturating_sub(now.since(self.started));
+        let filled = (done * 20.0) as usize;
+        eprint!(
+            "\r\x1b[K[{}{}] {}, {:.0} s left",
+            "#".repeat(filled),
+            "-".repeat(20 - filled),
+            self.what,
+            left.as_seconds().ceil()
+        );
+        drop(std::io::stderr().flush());
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The folder that calibration writes in: its own, and gone afterwards.
+//!
+//! The law: **no file that was there before is ever opened for writing or removed.** The folder is made new,
+//! its files are made with O_EXCL, and only folders with our name, our owner and nobody alive in them are
+//! taken for leftovers.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use cawl_core::Bytes;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::sys::statvfs::statvfs;
+
+const PREFIX: &str = ".cawl-calibrate-";
+/// File that the living hold locked.
+const ALIVE: &str = "alive";
+
+/// The folder; dropping it removes it with all that is in it.
+#[derive(Debug)]
+pub struct Scratch {
+    folder: PathBuf,
+    _alive: Flock<File>,
+}
+
+impl Scratch {
+    /// Makes the folder within `parent`, after removing what crashed calibrations left there.
+    pub fn create(parent: &Path) -> anyhow::Result<Scratch> {
+        remove_leftovers(parent);
+        let folder = parent.join(format!("{PREFIX}{}", std::process::id()));
+        if let Err(error) = DirBuilder::new().mode(0o700).create(&folder) {
+            let remedy = match error.kind() {
+                ErrorKind::ReadOnlyFilesystem => "it is read-only; name a folder that can be written to",
+                ErrorKind::PermissionDenied => "you may not write there; name a folder of yours",
+                ErrorKind::StorageFull => "the disk is full; free some space",
+                ErrorKind::NotADirectory => "it is not a folder; name one",
+                _ => "name another folder",
+            };
+            return Err(error).with_context(|| format!("cannot calibrate in {}: {remedy}", parent.display()));
+        }
+        let alive = OpenOptions::new().write(true).create_new(true).open(folder.join(ALIVE));
+        let locked = alive
+            .map_err(anyhow::Error::from)
+            .and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into()));
+        match locked {
+            Ok(alive) => Ok(Scratch { folder, _alive: alive }),
+            Err(error) => {
+                remove(&folder);
+                Err(error.context(format!("cannot write in {}; is the disk full?", parent.display())))
+            }
+        }
+    }
+
+    /// A new file, to be written and read through the page cache.
+    pub fn file(&self, name: &str) -> anyhow::Result<File> {
+        self.open(name, 0)
+    }
+
+    /// A new file past the page cache and with further flags; None where the filesystem has no such thing.
+    pub fn direct_file(&self, name: &str, more: OFlag) -> anyhow::Result<Option<File>> {
+        match self.open(name, (OFlag::O_DIRECT | more).bits()) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) => match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error)
+            {
+                // The file has been made all the same.
+                Some(code) if code == nix::Error::EINVAL as i32 || code == nix::Error::EOPNOTSUPP as i32 => {
+                    self.remove(name);
+                    Ok(None)
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn open(&self, name: &str, flags: i32) -> anyhow::Result<File> {
+        let path = self.folder.join(name);
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(flags)
+            .open(&path)
+            .with_context(|| format!("cannot make {}", path.display()))
+    }
+
+    /// The same file, opened once more with these flags.
+    pub fn again(&self, name: &str, flags: OFlag) -> anyhow::Result<File> {
+        let path = self.folder.join(name);
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags.bits())
+            .open(&path)
+            .with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    /// Removes a file of the folder.
+    pub fn remove(&self, name: &str) {
+        // What cannot be removed now goes with the folder.
+        drop(fs::remove_file(self.folder.join(name)));
+    }
+
+    /// What a user may still write there.
+    pub fn available(&self) -> anyhow::Result<Bytes> {
+        let stat = statvfs(&self.folder)?;
+        Ok(Bytes(stat.blocks_available().saturating_mul(stat.fragment_size())))
+    }
+
+    /// Refuses to work where there is less room than `need`.
+    pub fn require(&self, need: Bytes) -> anyhow::Result<Bytes> {
+        let available = self.available()?;
+        if available < need {
+            bail!(
+                "only {available} are free in {}, calibration needs {need}; free some space or name a folder \
+                 on another disk",
+                self.folder.parent().unwrap_or(&self.folder).display()
+            );
+        }
+        Ok(available)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove(&self.folder);
+    }
+}
+
+fn remove_leftovers(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for folder in entries.flatten().map(|entry| entry.path()) {
+        let named = folder
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.strip_prefix(PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok()));
+        let Ok(meta) = fs::symlink_metadata(&folder) else { continue };
+        if !named || !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() {
+            continue;
+        }
+        let alive = File::open(folder.join(ALIVE))
+            .is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err());
+        if !alive {
+            remove(&folder);
+        }
+    }
+}
+
+/// Removes a folder of ours: its files, then itself. A folder within it is not ours and stays.
+fn remove(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+    drop(fs::remove_dir(folder));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_and_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::create(dir.path()).unwrap();
+        scratch.file("one").unwrap();
+        assert!(scratch.file("one").is_err(), "an existing file was taken");
+        assert!(scratch.require(Bytes(1)).is_ok());
+        assert!(scratch.require(Bytes(u64::MAX)).unwrap_err().to_string().contains("free some space"));
+        drop(scratch);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_the_dead_are_leftovers() {
+        let dir = tempfile::tempdir().unwrap();
+        let dead = dir.path().join(format!("{PREFIX}1"));
+        let foreign = dir.path().join(format!("{PREFIX}notes"));
+        for folder in [&dead, &foreign] {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("data"), "x").unwrap();
+        }
+        let living = Scratch::create(dir.path()).unwrap();
+        assert!(!dead.exists() && foreign.join("data").exists());
+        remove_leftovers(dir.path());
+        assert!(living.folder.exists());
+    }
+
+    #[test]
+    fn refusals_name_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = format!("{:#}", Scratch::create(&file).unwrap_err());
+        assert!(error.contains("name one"), "{error}");
+    }
+}

@@ -1,0 +1,73 @@
+//! The stream: what a call costs that stays in its buffer. Measured by a small C program that travels inside
+//! this one, since it is the C library's streams that programs use.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use cawl_core::{Estimate, Line};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+/// The program, as built by build.rs.
+const PROGRAM: &[u8] = include_bytes!(env!("CAWL_STREAM"));
+
+/// Times per byte and per call, in ns.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {
+    /// Per byte.
+    pub copy: Option<Estimate>,
+    /// Per call.
+    pub call: Option<Estimate>,
+}
+
+/// Runs the program and fits its figures.
+pub fn measure() -> anyhow::Result<Stream> {
+    let mut file = File::from(memfd_create(c"cawl-stream", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(PROGRAM)?;
+    let output = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .context("the program that measures streams cannot be run")?;
+    if !output.status.success() {
+        bail!("the program that measures streams failed: {}", output.status);
+    }
+    Ok(fit(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// A line through each round of `SIZE NANOSECONDS` lines; sizes grow within a round.
+fn fit(text: &str) -> Stream {
+    let mut rounds: Vec<Vec<(f64, f64)>> = Vec::new();
+    for (size, time) in text.lines().filter_map(|line| line.split_once(' ')) {
+        let (Ok(size), Ok(time)) = (size.parse(), time.parse()) else { continue };
+        match rounds.last_mut() {
+            Some(round) if round.last().is_some_and(|(last, _)| *last < size) => round.push((size, time)),
+            _ => rounds.push(vec![(size, time)]),
+        }
+    }
+    let lines: Vec<Line> = rounds.iter().filter_map(|round| Line::through(round)).collect();
+    let estimate = |part: fn(&Line) -> f64| Estimate::of(&lines.iter().map(part).collect::<Vec<_>>());
+    Stream { copy: estimate(|line| line.slope), call: estimate(|line| line.intercept) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_told_apart() {
+        let stream = fit("8 11\n1000 110\n8 11\n1000 110\nnoise\n8 13\n1000 112\n");
+        let call = stream.call.unwrap();
+        assert_eq!(call.samples, 3);
+        assert!((call.value - 10.2).abs() < 0.1 && (stream.copy.unwrap().value - 0.0998).abs() < 1e-3);
+    }
+
+    #[test]
+    fn the_program_runs() {
+        let stream = measure().unwrap();
+        assert!(stream.copy.unwrap().value > 0.0 && stream.call.unwrap().samples > 5);
+    }
+}

@@ -1,0 +1,282 @@
+//! Writing back: the rate at which the flusher cleans pages, what fsync costs, and how much slower the page
+//! cache is meanwhile.
+//!
+//! The rate is read off the kernel's count of pages written (`nr_written`), never off direct I/O, which
+//! takes another way through the filesystem. Where the dirty limit is within reach it is the sustained rate
+//! of a writer who is held back by it; elsewhere the flusher is set to work by syncfs.
+
+use std::fs::File;
+
+use cawl_core::{Bytes, Estimate, Line, Nanos, Time, quantile};
+use cawld::host;
+
+use super::bench::{Bench, background, dirty, hard, since, timed};
+use super::memory;
+
+const PAGE: u64 = 4096;
+const CHUNK: usize = 1 << 20;
+/// Sizes to write before an fsync.
+const FSYNCS: [usize; 4] = [4 << 10, 256 << 10, 1 << 20, 4 << 20];
+
+/// What writing back costs.
+#[derive(Clone, Debug, Default)]
+pub struct Writeback {
+    /// Bytes per ns.
+    pub rate: Option<Estimate>,
+    /// Of an fsync besides the transfer, in ns.
+    pub fsync: Option<Estimate>,
+    /// Most bytes under writeback at a time.
+    pub queue: Option<u64>,
+    /// Factor on the page cache's speed while the flusher works.
+    pub factor: Option<Estimate>,
+}
+
+/// What fsync costs: the intercept of a line through appends of several sizes, each followed by one.
+pub fn fsync(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
+    let mut fixed = Vec::new();
+    bench.repeat(|bench, index| {
+        if !bench.spend(2 * FSYNCS.iter().sum::<usize>() as u64) {
+            return Ok(());
+        }
+        let name = format!("fsync-{index}");
+        let file = bench.scratch.file(&name)?;
+        let mut at = 0;
+        let mut points = Vec::new();
+        for size in FSYNCS {
+            let mut times = Vec::new();
+            for _ in 0..2 {
+                bench.go_on()?;
+                bench.write_run(&file, at, size, size)?;
+                at += size as u64;
+                times.push(timed(|| Ok(file.sync_all()?))?);
+            }
+            points.push((size as f64, quantile(&times, 0.5).unwrap_or(f64::NAN)));
+        }
+        drop(file);
+        bench.scratch.remove(&name);
+        fixed.extend(Line::through(&points).map(|line| line.intercept));
+        Ok(())
+    })?;
+    Ok(Estimate::of(&fixed))
+}
+
+/// A moment's count of bytes written back, by the whole machine and by the device.
+#[derive(Clone, Copy)]
+struct Count {
+    time: Time,
+    pages: u64,
+    device: Option<u64>,
+    under_way: u64,
+}
+
+fn count(bench: &Bench) -> Option<Count> {
+    let sample = host::sample()?;
+    let device = bench.place.device_written().map(|bytes| bytes.0);
+    Some(Count {
+        time: sample.time,
+        pages: sample.written * PAGE,
+        device,
+        under_way: sample.writeback * PAGE,
+    })
+}
+
+/// Bytes per ns between two moments. Where the device has written much less than the machine, others wrote
+/// elsewhere, and the device's own count is taken; it has the journal in it, which is little.
+fn rate(bench: &mut Bench, from: Count, to: Count) -> Option<f64> {
+    let span = to.time.since(from.time).get();
+    let pages = to.pages.saturating_sub(from.pages) as f64;
+    let device = to.device.zip(from.device).map(|(to, from)| to.saturating_sub(from) as f64);
+    let bytes = match device {
+        Some(device) if device < 0.85 * pages => {
+            bench.note("other programs wrote to other devices; the device's own count of bytes was taken");
+            device
+        }
+        _ => pages,
+    };
+    (span > 0.0 && bytes > 0.0).then(|| bytes / span)
+}
+
+/// Measures the rate of writeback.
+pub fn rate_of_writeback(bench: &mut Bench, found: &mut Writeback) -> anyhow::Result<()> {
+    let limit = hard().0;
+    // The limit has to be reached and then held for as much again.
+    if limit.saturating_mul(3) <= bench.bytes_left.min(bench.space.saturating_mul(2)) {
+        throttled(bench, limit, found)
+    } else {
+        bench.note(&format!(
+            "the writeback rate was measured below the dirty limits ({} is more than may be written); with \
+             --lower-limits, as root, it is that of a writer who is held back",
+            Bytes(limit)
+        ));
+        found.rate = flushed(bench)?;
+        Ok(())
+    }
+}
+
+/// The sustained rate of a writer who is held back by the hard limit.
+fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Result<()> {
+    let file = bench.scratch.file("throttled")?;
+    // Goes round in a file of this length, in which no page is still dirty when its turn comes again.
+    let length = (limit * 2).min(bench.space / 2).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
+    let give_up = bench.deadline;
+    let (mut at, mut written) = (0, 0_u64);
+    let mut samples = Vec::new();
+    let mut under_way = Vec::new();
+    let mut last: Option<Count> = None;
+    // Windows long enough that the steps in which pages are counted do not show, and short enough that a
+    // few of them fit into the bytes allowed.
+    let steady = bench.bytes_left.saturating_sub(limit + limit / 2);
+    let window_bytes = (steady / 6).max(16 << 20);
+    let (shortest, longest) = (Nanos::millis(50.0), Nanos::millis(400.0));
+    while bench.go_on().is_ok() {
+        if !bench.spend(CHUNK as u64) || (host::now() >= give_up && samples.len() >= 3) {
+            break;
+        }
+        bench.write_run(&file, at, CHUNK, CHUNK)?;
+        at = (at + CHUNK as u64) % length;
+        written += CHUNK as u64;
+        bench.progress.show();
+        // Steady once the limit has been reached and what was written since is as much again.
+        if written < limit + limit / 2 {
+            continue;
+        }
+        let Some(now) = count(bench) else { break };
+        under_way.push(now.under_way as f64);
+        match last {
+            Some(from)
+                if now.time.since(from.time) >= longest
+                    || now.time.since(from.time) >= shortest
+                        && now.pages.saturating_sub(from.pages) >= window_bytes =>
+            {
+                samples.extend(rate(bench, from, now));
+                last = Some(now);
+            }
+            None => last = Some(now),
+            Some(_) => {}
+        }
+        if samples.len() >= 4 * bench.rounds.1 {
+            break;
+        }
+    }
+    drop(file);
+    bench.scratch.remove("throttled");
+    bench.go_on()?;
+    if samples.is_empty() {
+        found.rate = flushed(bench)?;
+        return Ok(());
+    }
+    found.rate = Estimate::of(&samples);
+    // What the queue holds when it is full, which it is while a writer is held back.
+    found.queue = quantile(&under_way, 0.95).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
+    Ok(())
+}
+
+/// The rate of a flusher that syncfs has set to work, between a tenth and nine tenths of the way.
+fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
+    let mut samples = Vec::new();
+    let rounds = bench.rounds.0;
+    let share = bench.bytes_left / (rounds as u64 + 1);
+    let mut length = (background().0 * 3 / 4).min(bench.space / 2).min(64 << 20).min(share);
+    bench.repeat(|bench, _| {
+        length = length.min(bench.bytes_left).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
+        if length > bench.space || !bench.spend(length) {
+            return Ok(());
+        }
+        bench.settle(length)?;
+        let file = bench.scratch.file("flushed")?;
+        bench.write_run(&file, 0, length as usize, CHUNK)?;
+        let start = count(bench);
+        let mut counts = Vec::new();
+        let took = while_flushing(&file, |_| {
+            counts.extend(count(bench));
+            // Reading the counts takes a processor that the flusher may need.
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            Ok(true)
+        })?;
+        drop(file);
+        bench.scratch.remove("flushed");
+        let Some(start) = start else { return Ok(()) };
+        let reached = |part: f64| {
+            let target = start.pages + (length as f64 * part) as u64;
+            counts.iter().copied().find(|count| count.pages >= target)
+        };
+        let middle = reached(0.1).zip(reached(0.9)).filter(|(from, to)| {
+            // Some filesystems count pages in few large steps, which tell nothing about the time between.
+            to.time.since(from.time).get() > 0.4 * took
+        });
+        let whole = counts.last().map(|last| (start, *last));
+        if let Some((from, to)) = middle.or(whole) {
+            samples.extend(rate(bench, from, to));
+        }
+        // Next time as much as takes half a second: what comes in one burst says little.
+        let more = length as f64 * 0.5e9 / took.max(1e6);
+        let most = (background().0 * 3 / 4).min(bench.space / 2).min(share);
+        length = (more as u64).clamp(length / 4, length * 4).min(most);
+        Ok(())
+    })?;
+    // The first ones were of another length.
+    if samples.len() > rounds {
+        samples.drain(..1);
+    }
+    Ok(Estimate::of(&samples))
+}
+
+/// Sets the flusher to work on the file's filesystem, and calls `meanwhile` over and over until that is
+/// done or it says false. Returns how long the flusher worked, in ns.
+fn while_flushing(
+    file: &File,
+    mut meanwhile: impl FnMut(&dyn Fn() -> bool) -> anyhow::Result<bool>,
+) -> anyhow::Result<f64> {
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| {
+            let start = host::now();
+            nix::unistd::syncfs(file).map(|()| since(start))
+        });
+        let working = || !flusher.is_finished();
+        let mut wanted = true;
+        while working() && wanted {
+            wanted = meanwhile(&working)?;
+            std::thread::yield_now();
+        }
+        flusher
+            .join()
+            .map_err(|_| anyhow::anyhow!("the thread that waits for the flusher ended"))?
+            .map_err(Into::into)
+    })
+}
+
+/// The factor on the page cache's speed while the flusher works: the cost of fresh pages before, during and
+/// after it, within one round.
+pub fn factor(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
+    let most = (background().0 / 8).min(bench.space / 8).min(8 << 20) as usize;
+    let mut factors = Vec::new();
+    bench.repeat(|bench, _| {
+        let length = (background().0 / 2).min(bench.space / 4).min(256 << 20).min(bench.bytes_left / 4)
+            / CHUNK as u64
+            * CHUNK as u64;
+        if length == 0 || !bench.spend(length) {
+            return Ok(());
+        }
+        bench.settle(length + most as u64)?;
+        let Some(before) = memory::fresh_now(bench, most)? else { return Ok(()) };
+        let file = bench.scratch.file("behind")?;
+        bench.write_run(&file, 0, length as usize, CHUNK)?;
+        let mut during = Vec::new();
+        let flushing = file.try_clone()?;
+        while_flushing(&flushing, |working| {
+            let cost = memory::fresh_now(bench, most)?;
+            // Only what was over before the flusher was.
+            if working() && host::sample().is_some_and(|sample| dirty(&sample) < sample.background * PAGE) {
+                during.extend(cost);
+            }
+            Ok(during.len() < 16)
+        })?;
+        drop((file, flushing));
+        bench.scratch.remove("behind");
+        let after = memory::fresh_now(bench, most)?;
+        let idle = after.map_or(before, |after| f64::midpoint(before, after));
+        factors.extend(quantile(&during, 0.5).map(|during| (idle / during).clamp(0.05, 1.0)));
+        Ok(())
+    })?;
+    Ok(Estimate::of(&factors))
+}

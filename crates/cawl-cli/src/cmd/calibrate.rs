@@ -1,0 +1,109 @@
+//! `calibrate`: the machine's constants, found by measuring.
+
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use anyhow::Context;
+use cawl_core::{Bytes, Nanos};
+use cawld::place::Place;
+use cawld::profiles;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::read_profile;
+use crate::args::CalibrateArgs;
+use crate::calibrate::{self, Effort, Interrupted, Options};
+use crate::{exit, render};
+
+/// Calibrates, or checks a profile.
+pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+    // A signal only asks; what is under way puts everything back and then ends the process by it.
+    let signal = Arc::new(AtomicUsize::new(0));
+    for number in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
+    }
+    let result = if args.check { check(args, signal) } else { measure(args, signal) };
+    match result.as_ref().err().and_then(|error| error.downcast_ref::<Interrupted>()) {
+        Some(Interrupted(number)) => {
+            eprintln!("cawl-cli: interrupted; nothing was changed");
+            drop(signal_hook::low_level::emulate_default_handler(*number));
+            Ok(ExitCode::from(exit::FAILED))
+        }
+        None => result,
+    }
+}
+
+fn options(args: &CalibrateArgs) -> Options {
+    let mut effort = match (args.quick || args.check, args.thorough) {
+        (true, _) => Effort::QUICK,
+        (_, true) => Effort::THOROUGH,
+        _ => Effort::NORMAL,
+    };
+    if let Some(bytes) = args.max_bytes {
+        effort.bytes = Bytes(bytes);
+    }
+    if let Some(seconds) = args.max_seconds {
+        effort.time = effort.time.min(Nanos::seconds(seconds as f64 * 0.8));
+    }
+    Options { path: args.path.clone(), effort, lower_limits: args.lower_limits }
+}
+
+fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
+    let options = options(args);
+    let file = match &args.output {
+        Some(file) => file.clone(),
+        None => profiles::file_of(&Place::of(&options.path)?.device)?,
+    };
+    let calibration = calibrate::calibrate(&options, signal)?;
+    save(&file, &calibration.profile.to_toml())?;
+    let mut out = std::io::stdout().lock();
+    let text = if args.json {
+        serde_json::to_string_pretty(&calibration)? + "\n"
+    } else {
+        render::calibrate::text(&calibration, out.is_terminal())
+    };
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the output")?;
+    eprintln!("profile written to {}", file.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
+    let options = options(args);
+    let file = match &args.output {
+        Some(file) => file.clone(),
+        None => profiles::file_of(&Place::of(&options.path)?.device)?,
+    };
+    let profile =
+        read_profile(&file).context("there is nothing to check; calibrate without --check first")?;
+    let compared = calibrate::check(&options, &profile, signal)?;
+    let holds = compared.iter().all(|constant| constant.holds);
+    let mut out = std::io::stdout().lock();
+    let text = if args.json {
+        serde_json::to_string_pretty(&serde_json::json!({ "holds": holds, "constants": compared }))? + "\n"
+    } else {
+        render::calibrate::compared(&compared, out.is_terminal())
+    };
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the output")?;
+    if !holds {
+        eprintln!("the profile {} is no longer true; calibrate again", file.display());
+        return Ok(ExitCode::from(exit::FAILED));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Written aside and renamed, so that nobody ever reads half a profile.
+fn save(file: &Path, text: &str) -> anyhow::Result<()> {
+    let about = || format!("cannot write the profile {}; name another file with -o", file.display());
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).with_context(about)?;
+    }
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(format!(".{}", std::process::id()));
+    let aside = PathBuf::from(aside);
+    fs::write(&aside, text).and_then(|()| fs::rename(&aside, file)).with_context(about).inspect_err(|_| {
+        drop(fs::remove_file(&aside));
+    })
+}

@@ -1,0 +1,211 @@
+//! The kernel's dirty limits, lowered for a while.
+//!
+//! The law: **what was changed is put back**, when the guard is dropped, also by a panic; and if the process
+//! was killed, by the next one that lowers them. Two processes never lower them at the same time.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use cawl_core::Bytes;
+use nix::fcntl::{Flock, FlockArg};
+
+/// A limit is set in bytes or in percent of memory; the kernel shows the other one as zero.
+const PAIRS: [(&str, &str); 2] =
+    [("dirty_background_bytes", "dirty_background_ratio"), ("dirty_bytes", "dirty_ratio")];
+
+/// Lowered dirty limits; dropping it puts the old ones back.
+#[derive(Debug)]
+pub struct LoweredLimits {
+    /// Holds the lock, and the old settings for whoever comes after a crash.
+    file: Flock<File>,
+    /// Folder of the settings: /proc/sys/vm.
+    settings: PathBuf,
+    before: String,
+}
+
+impl LoweredLimits {
+    /// Lowers the limits; waits while another process has them lowered, as long as `patient` says so.
+    /// Needs root.
+    pub fn lower(
+        background: Bytes,
+        hard: Bytes,
+        patient: impl FnMut() -> bool,
+    ) -> anyhow::Result<LoweredLimits> {
+        LoweredLimits::lower_in(
+            Path::new("/proc/sys/vm"),
+            Path::new("/run/cawl-dirty-limits"),
+            background,
+            hard,
+            patient,
+        )
+    }
+
+    fn lower_in(
+        settings: &Path,
+        state: &Path,
+        background: Bytes,
+        hard: Bytes,
+        mut patient: impl FnMut() -> bool,
+    ) -> anyhow::Result<LoweredLimits> {
+        if background >= hard {
+            bail!("the background limit ({background}) must be below the hard limit ({hard})");
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(state)
+            .with_context(|| format!("cannot open {}; lowering the limits needs root", state.display()))?;
+        let mut file = lock(file, &mut patient).with_context(|| {
+            format!("the dirty limits are lowered by another process, which holds {}", state.display())
+        })?;
+        let mut left_behind = String::new();
+        file.read_to_string(&mut left_behind)?;
+        // Somebody was killed while the limits were lowered: theirs are the settings to go back to.
+        restore(settings, &left_behind)?;
+        let before = current(settings)?;
+        note(&mut file, &before)?;
+        let lowered = LoweredLimits { file, settings: settings.to_owned(), before };
+        // The background limit is never above the hard one on the way down: the kernel takes it as half then.
+        set(settings, PAIRS[0].0, background.0)?;
+        set(settings, PAIRS[1].0, hard.0)?;
+        Ok(lowered)
+    }
+}
+
+impl Drop for LoweredLimits {
+    fn drop(&mut self) {
+        let done = restore(&self.settings, &self.before).and_then(|()| note(&mut self.file, ""));
+        if let Err(error) = done {
+            eprintln!(
+                "cawl: the dirty limits could not be put back ({error:#}); do it by hand: {}",
+                self.before.replace('\n', " ").trim()
+            );
+        }
+    }
+}
+
+/// Tries again and again, so that a signal can end the waiting.
+fn lock(mut file: File, patient: &mut impl FnMut() -> bool) -> nix::Result<Flock<File>> {
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => return Ok(locked),
+            Err((back, nix::Error::EAGAIN)) if patient() => {
+                file = back;
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            Err((_, error)) => return Err(error),
+        }
+    }
+}
+
+/// The settings in force, one `name value` a line.
+fn current(settings: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for (bytes, ratio) in PAIRS {
+        for name in [bytes, ratio] {
+            let value =
+                fs::read_to_string(settings.join(name)).with_context(|| format!("cannot read vm.{name}"))?;
+            if value.trim() != "0" {
+                text += &format!("{name} {}\n", value.trim());
+                break;
+            }
+        }
+    }
+    Ok(text)
+}
+
+fn restore(settings: &Path, text: &str) -> anyhow::Result<()> {
+    for line in text.lines() {
+        if let Some((name, value)) = line.split_once(' ')
+            && PAIRS.iter().any(|(bytes, ratio)| name == *bytes || name == *ratio)
+            && let Ok(value) = value.parse()
+        {
+            set(settings, name, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn set(settings: &Path, name: &str, value: u64) -> anyhow::Result<()> {
+    match fs::write(settings.join(name), value.to_string()) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error)
+            .with_context(|| format!("cannot set vm.{name}; run as root, or leave the limits alone")),
+        other => other.with_context(|| format!("cannot set vm.{name}")),
+    }
+}
+
+fn note(file: &mut File, text: &str) -> anyhow::Result<()> {
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(text.as_bytes())?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Settings as the kernel has them, but for the zeroing of a pair's other half.
+    fn machine() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        let values =
+            [("dirty_background_bytes", "0"), ("dirty_background_ratio", "10"), ("dirty_bytes", "9000")];
+        for (name, value) in values.into_iter().chain([("dirty_ratio", "0")]) {
+            fs::write(dir.path().join(name), value).unwrap();
+        }
+        dir
+    }
+
+    fn value(dir: &Path, name: &str) -> String {
+        fs::read_to_string(dir.join(name)).unwrap()
+    }
+
+    #[test]
+    fn lowered_and_put_back() {
+        let dir = machine();
+        let state = dir.path().join("state");
+        let lowered = LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20), || true).unwrap();
+        assert_eq!(
+            (value(dir.path(), "dirty_background_bytes"), value(dir.path(), "dirty_bytes")),
+            ("10".into(), "20".into())
+        );
+        assert_eq!(fs::read_to_string(&state).unwrap(), "dirty_background_ratio 10\ndirty_bytes 9000\n");
+        let other = LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20), || false);
+        assert!(format!("{:#}", other.unwrap_err()).contains("another process"));
+        drop(lowered);
+        assert_eq!(
+            (value(dir.path(), "dirty_background_ratio"), value(dir.path(), "dirty_bytes")),
+            ("10".into(), "9000".into())
+        );
+        assert_eq!(fs::read_to_string(&state).unwrap(), "");
+        assert!(LoweredLimits::lower_in(dir.path(), &state, Bytes(20), Bytes(20), || true).is_err());
+    }
+
+    #[test]
+    fn a_killed_process_is_cleaned_up_after() {
+        let dir = machine();
+        let state = dir.path().join("state");
+        fs::write(&state, "dirty_background_ratio 7\ndirty_bytes 5000\n/etc/passwd 1\n").unwrap();
+        drop(LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20), || true).unwrap());
+        assert_eq!(value(dir.path(), "dirty_bytes"), "5000");
+    }
+
+    #[test]
+    fn a_panic_puts_them_back() {
+        let dir = machine();
+        let path = dir.path().to_owned();
+        let panicked = std::thread::spawn(move || {
+            let _lowered =
+                LoweredLimits::lower_in(&path, &path.join("state"), Bytes(10), Bytes(20), || true).unwrap();
+            panic!("as a test does");
+        });
+        assert!(panicked.join().is_err());
+        assert_eq!(value(dir.path(), "dirty_bytes"), "9000");
+    }
+}

@@ -1,0 +1,161 @@
+//! When a request is done. The law of the emulated disk:
+//!
+//! - a request is ready for transfer one latency after it was submitted; latencies of requests that are
+//!   served at the same time overlap
+//! - there is one arm and one channel: seeks and transfers follow each other, each at its rate
+//! - a request that begins where the previous one ended needs no seek
+//! - a flush waits for all transfers before it, then takes its own time
+//! - a write that fits into the volatile cache is done after its latency; the cache empties at the rate of
+//!   writes, and a flush waits until it is empty
+//!
+//! Moments are absolute, so that nothing adds up. The way from the caller through the block layer to this
+//! process and back costs time of its own, the [`Overhead`]; it is taken off, so that the constants hold
+//! for whoever uses the block device.
+
+use cawl_core::{Bytes, Nanos, Time};
+
+use crate::spec::DiskSpec;
+
+/// Which way data go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To the disk.
+    Write,
+    /// From the disk.
+    Read,
+}
+
+/// Time that a request takes without any pacing, measured from outside.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overhead {
+    /// Of a write, and per byte of it.
+    pub write: (Nanos, f64),
+    /// Of a read, and per byte of it.
+    pub read: (Nanos, f64),
+    /// Of a flush.
+    pub flush: Nanos,
+}
+
+/// A disk at work.
+#[derive(Debug)]
+pub struct Law {
+    spec: DiskSpec,
+    overhead: Overhead,
+    /// When the arm and the channel are free.
+    free: Time,
+    /// Where the last request ended.
+    head: u64,
+}
+
+impl Law {
+    /// A disk that has nothing to do.
+    pub fn new(spec: DiskSpec) -> Law {
+        Law { spec, overhead: Overhead::default(), free: Time::default(), head: 0 }
+    }
+
+    /// Takes this much off every request from now on.
+    pub fn set_overhead(&mut self, overhead: Overhead) {
+        self.overhead = overhead;
+    }
+
+    /// When a transfer that arrived here at `arrived` is done.
+    pub fn transfer(&mut self, direction: Direction, offset: u64, length: Bytes, arrived: Time) -> Time {
+        let (rate, (fixed, per_byte)) = match direction {
+            Direction::Write => (self.spec.write, self.overhead.write),
+            Direction::Read => (self.spec.read, self.overhead.read),
+        };
+        let submitted = before(arrived, fixed + Nanos::new(per_byte * length.as_f64()));
+        let ready = submitted + self.spec.latency;
+        let seek = if offset == self.head { Nanos::ZERO } else { self.spec.seek };
+        self.head = offset.saturating_add(length.0);
+        self.free = ready.max(self.free) + (seek + length / rate);
+        let cached =
+            direction == Direction::Write && self.free.since(ready) <= self.spec.cache / self.spec.write;
+        if cached { ready } else { self.free }
+    }
+
+    /// When a flush that arrived here at `arrived` is done.
+    pub fn flush(&mut self, arrived: Time) -> Time {
+        let submitted = before(arrived, self.overhead.flush);
+        self.free = submitted.max(self.free) + self.spec.flush;
+        self.free
+    }
+}
+
+fn before(time: Time, span: Nanos) -> Time {
+    Time(time.0.saturating_sub(span.get() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_core::Rate;
+
+    const MB: u64 = 1_000_000;
+
+    fn disk() -> DiskSpec {
+        DiskSpec {
+            write: Rate::mb_per_second(100.0),
+            read: Rate::mb_per_second(200.0),
+            latency: Nanos::millis(1.0),
+            seek: Nanos::millis(5.0),
+            flush: Nanos::millis(2.0),
+            ..DiskSpec::SSD
+        }
+    }
+
+    fn millis(ms: f64) -> Time {
+        Time::default() + Nanos::millis(ms)
+    }
+
+    #[test]
+    fn one_request_at_a_time_pays_latency_and_transfer() {
+        let mut law = Law::new(disk());
+        let first = law.transfer(Direction::Write, 0, Bytes(MB), millis(0.0));
+        assert_eq!(first, millis(11.0));
+        let second = law.transfer(Direction::Write, MB, Bytes(MB), first);
+        assert_eq!(second, millis(22.0));
+        assert_eq!(law.transfer(Direction::Read, 2 * MB, Bytes(MB), second), millis(28.0));
+    }
+
+    #[test]
+    fn latencies_overlap_and_transfers_do_not() {
+        let mut law = Law::new(disk());
+        let mut done = Time::default();
+        for i in 0..100 {
+            done = law.transfer(Direction::Write, i * MB, Bytes(MB), millis(0.0));
+        }
+        assert_eq!(done, millis(1001.0));
+    }
+
+    #[test]
+    fn a_jump_costs_a_seek_and_a_flush_waits() {
+        let mut law = Law::new(disk());
+        let sought = law.transfer(Direction::Write, 7 * MB, Bytes(MB), millis(0.0));
+        assert_eq!(sought, millis(16.0));
+        assert_eq!(law.flush(millis(3.0)), millis(18.0));
+        assert_eq!(law.flush(millis(30.0)), millis(32.0));
+    }
+
+    #[test]
+    fn the_overhead_is_taken_off() {
+        let mut law = Law::new(disk());
+        let overhead = Overhead { write: (Nanos::millis(0.5), 1e-3), ..Overhead::default() };
+        law.set_overhead(overhead);
+        // 0.5 ms and 1 ns per 1000 bytes before it got here.
+        let done = law.transfer(Direction::Write, 0, Bytes(MB), millis(101.0));
+        assert_eq!(done, millis(111.5 - 0.001));
+    }
+
+    #[test]
+    fn the_cache_takes_what_fits() {
+        let mut law = Law::new(DiskSpec { cache: Bytes(3 * MB), ..disk() });
+        let arrivals: Vec<Time> =
+            (0..5).map(|i| law.transfer(Direction::Write, i * MB, Bytes(MB), millis(0.0))).collect();
+        assert_eq!(arrivals[..3], [millis(1.0); 3]);
+        assert!(arrivals[3] > millis(40.0) && arrivals[4] > arrivals[3]);
+        assert_eq!(law.flush(millis(5.0)), millis(53.0));
+        let later = law.transfer(Direction::Write, 5 * MB, Bytes(MB), millis(100.0));
+        assert_eq!(later, millis(101.0));
+    }
+}

@@ -1,0 +1,29 @@
+//! An emulated disk: a block device of given speed under a real kernel's page cache.
+//!
+//! The law: **whoever uses the block device with O_DIRECT sees the constants of the disk**, and nothing of
+//! it is left when the guard is gone, however that came about.
+//!
+//! ```text
+//! test ── pipe ──▶ cawl-lab, the process that serves it
+//!   │                 └ FUSE file, paced by law.rs, content in store.rs
+//!   └ files ─▶ ext4 or xfs ─▶ /dev/loopN, direct I/O ─┘
+//! ```
+//!
+//! [`EmulatedDisk`] is the guard for tests: it starts `cawl-lab` and holds a pipe to it. When the pipe ends,
+//! by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed `cawl-lab`
+//! leaves is removed by the next one.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod guard;
+mod image;
+mod law;
+mod leftovers;
+mod spec;
+mod stand;
+mod store;
+
+pub use guard::{EmulatedDisk, LimitsGuard, Ready, missing};
+pub use law::Overhead;
+pub use spec::DiskSpec;
+pub use stand::{Filesystem, Stand};

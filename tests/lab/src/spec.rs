@@ -1,0 +1,183 @@
+//! What a disk is like: its speeds, its times and its size.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use cawl_core::{Bytes, Nanos, Rate};
+use serde::{Deserialize, Serialize};
+
+/// The constants of an emulated disk, as somebody sees them who uses the block device with O_DIRECT.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiskSpec {
+    /// Transfer rate of writes, in bytes per second.
+    pub write: Rate,
+    /// Transfer rate of reads, in bytes per second.
+    pub read: Rate,
+    /// Fixed time of a request.
+    pub latency: Nanos,
+    /// Extra time of a request that does not begin where the previous one ended.
+    pub seek: Nanos,
+    /// Time of a cache flush, beyond writing out what is in the cache.
+    pub flush: Nanos,
+    /// Requests served at a time: their latencies overlap, their transfers do not.
+    pub depth: u32,
+    /// Size of the volatile write cache; none if zero. Writes that fit into it cost their latency only.
+    pub cache: Bytes,
+    /// Size of the disk.
+    pub size: Bytes,
+}
+
+impl DiskSpec {
+    /// A SATA disk of solid state.
+    pub const SSD: DiskSpec = DiskSpec {
+        write: Rate::mb_per_second(400.0),
+        read: Rate::mb_per_second(500.0),
+        latency: Nanos::new(30e3),
+        seek: Nanos::ZERO,
+        flush: Nanos::millis(0.5),
+        depth: 4,
+        cache: Bytes::ZERO,
+        size: DEFAULT_SIZE,
+    };
+    /// A disk that turns.
+    pub const HDD: DiskSpec = DiskSpec {
+        write: Rate::mb_per_second(150.0),
+        read: Rate::mb_per_second(160.0),
+        latency: Nanos::new(100e3),
+        seek: Nanos::millis(8.0),
+        flush: Nanos::millis(10.0),
+        depth: 1,
+        cache: Bytes::ZERO,
+        size: DEFAULT_SIZE,
+    };
+    /// A disk of solid state on PCI Express.
+    pub const NVME: DiskSpec = DiskSpec {
+        write: Rate::mb_per_second(2000.0),
+        read: Rate::mb_per_second(2500.0),
+        latency: Nanos::new(15e3),
+        seek: Nanos::ZERO,
+        flush: Nanos::new(50e3),
+        depth: 8,
+        cache: Bytes::ZERO,
+        size: DEFAULT_SIZE,
+    };
+}
+
+const DEFAULT_SIZE: Bytes = Bytes::mib(40 * 1024);
+
+impl FromStr for DiskSpec {
+    type Err = anyhow::Error;
+
+    /// `ssd`, `hdd`, `nvme` or `BW,LAT,SEEK,FLUSH` in MB/s, µs, ms and ms; then optionally any of
+    /// `read=MB/s`, `depth=N`, `cache=MIB` and `size=GIB`, separated by commas.
+    fn from_str(text: &str) -> anyhow::Result<DiskSpec> {
+        let mut words = text.split(',').map(str::trim).peekable();
+        let number = |word: &str| -> anyhow::Result<f64> {
+            let value: f64 = word.parse().with_context(|| format!("{word:?} is not a number"))?;
+            if !value.is_finite() || value < 0.0 {
+                bail!("{word:?} is not a number of zero or more");
+            }
+            Ok(value)
+        };
+        let mut spec = match words.peek() {
+            Some(&"ssd") => DiskSpec::SSD,
+            Some(&"hdd") => DiskSpec::HDD,
+            Some(&"nvme") => DiskSpec::NVME,
+            _ => {
+                let mut next = |what: &str| {
+                    number(words.next().with_context(|| {
+                        format!(
+                            "{what} is missing; give ssd, hdd, nvme or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms"
+                        )
+                    })?)
+                };
+                let write = next("the bandwidth")?;
+                if write <= 0.0 {
+                    bail!("the bandwidth must be more than zero MB/s");
+                }
+                let write = Rate::mb_per_second(write);
+                let latency = Nanos::new(next("the latency")? * 1e3);
+                let seek = Nanos::millis(next("the seek time")?);
+                let flush = Nanos::millis(next("the flush time")?);
+                let preset = if seek > Nanos::ZERO { DiskSpec::HDD } else { DiskSpec::SSD };
+                let custom = DiskSpec { write, read: write, latency, seek, flush, ..preset };
+                return custom.with(words, number);
+            }
+        };
+        words.next();
+        spec = spec.with(words, number)?;
+        Ok(spec)
+    }
+}
+
+impl DiskSpec {
+    fn with<'a>(
+        mut self,
+        words: impl Iterator<Item = &'a str>,
+        number: impl Fn(&str) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<DiskSpec> {
+        for word in words {
+            let (name, value) = word.split_once('=').with_context(|| {
+                format!("{word:?}: after the disk come only read=, depth=, cache= and size=")
+            })?;
+            let value = number(value)?;
+            match name {
+                "read" if value > 0.0 => self.read = Rate::mb_per_second(value),
+                "depth" if (1.0..=64.0).contains(&value) => self.depth = value as u32,
+                "cache" => self.cache = Bytes::from_f64(value * 1024.0 * 1024.0),
+                "size" if value > 0.0 => self.size = Bytes::from_f64(value * 1024.0 * 1024.0 * 1024.0),
+                _ => bail!("{word:?}: give read=MB/s, depth=1…64, cache=MIB or size=GIB"),
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl fmt::Display for DiskSpec {
+    /// In the form that [`DiskSpec::from_str`] reads.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = self.cache.as_f64() / 1024.0 / 1024.0;
+        let gib = self.size.as_f64() / 1024.0 / 1024.0 / 1024.0;
+        write!(
+            f,
+            "{},{},{},{},read={},depth={},cache={mib},size={gib}",
+            self.write.get() / 1e6,
+            self.latency.get() / 1e3,
+            self.seek.get() / 1e6,
+            self.flush.get() / 1e6,
+            self.read.get() / 1e6,
+            self.depth,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_and_custom_disks() {
+        assert_eq!("ssd".parse::<DiskSpec>().unwrap(), DiskSpec::SSD);
+        let small: DiskSpec = "hdd,size=1,depth=2".parse().unwrap();
+        assert_eq!((small.size, small.depth, small.seek), (Bytes::mib(1024), 2, DiskSpec::HDD.seek));
+        let custom: DiskSpec = "100, 50, 4, 2, cache=8".parse().unwrap();
+        assert_eq!(custom.write, Rate::mb_per_second(100.0));
+        assert_eq!((custom.latency, custom.seek), (Nanos::new(50e3), Nanos::millis(4.0)));
+        assert_eq!((custom.flush, custom.cache), (Nanos::millis(2.0), Bytes::mib(8)));
+        for disk in [DiskSpec::SSD, DiskSpec::HDD, DiskSpec::NVME, custom] {
+            assert_eq!(disk.to_string().parse::<DiskSpec>().unwrap(), disk);
+        }
+    }
+
+    #[test]
+    fn bad_disks_are_refused_with_a_remedy() {
+        for bad in
+            ["", "tape", "100", "100,1,1", "0,1,1,1", "ssd,size=0", "ssd,colour=1", "ssd,depth", "NaN,1,1,1"]
+        {
+            assert!(bad.parse::<DiskSpec>().is_err(), "{bad} was taken");
+        }
+        let error = "100,1".parse::<DiskSpec>().unwrap_err().to_string();
+        assert!(error.contains("BW,LAT,SEEK,FLUSH"), "{error}");
+    }
+}

@@ -1,0 +1,217 @@
+//! Brings a disk up and takes it down: user-space filesystem, loop device, filesystem on it.
+//!
+//! This runs in a process of its own. What waits for the disk in the kernel can then be killed whenever it
+//! likes: the disk goes on answering until everything that lies on it is gone. Mounting and unmounting
+//! are done by other programs for the same reason; a process that serves a disk must not wait for it.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use cawl_core::Nanos;
+use cawld::direct::AlignedBuffer;
+use cawld::host;
+use fuser::{BackgroundSession, Config, MountOption, Session};
+use nix::fcntl::OFlag;
+
+use crate::clock;
+use crate::image::{self, Disk, Image};
+use crate::law::Overhead;
+use crate::leftovers;
+use crate::spec::DiskSpec;
+
+/// What lies on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Filesystem {
+    /// ext4, all tables written before it is handed over
+    Ext4,
+    /// xfs
+    Xfs,
+    /// The bare block device
+    None,
+}
+
+/// A disk that is up. Dropping it takes it down.
+#[derive(Debug)]
+pub struct Stand {
+    directory: PathBuf,
+    disk: Arc<Disk>,
+    session: Option<BackgroundSession>,
+    device: Option<PathBuf>,
+    mounted: bool,
+    overhead: Overhead,
+}
+
+impl Stand {
+    /// Brings a disk up.
+    pub fn bring_up(spec: DiskSpec, filesystem: Filesystem) -> anyhow::Result<Stand> {
+        clock::wake_precisely();
+        leftovers::clean_up();
+        let directory = leftovers::directory_of(std::process::id());
+        fs::DirBuilder::new().mode(0o755).create(&directory)?;
+        let mut stand = Stand {
+            directory,
+            disk: Disk::new(spec),
+            session: None,
+            device: None,
+            mounted: false,
+            overhead: Overhead::default(),
+        };
+        stand.serve(spec)?;
+        let device = stand.attach()?;
+        let overhead = measure(&device)?;
+        stand.overhead = overhead;
+        stand.mount(&device, filesystem)?;
+        stand.disk.pace(overhead);
+        {
+            let name = device.file_name().context("the loop device has a name")?;
+            let queue = Path::new("/sys/block").join(name).join("queue/rotational");
+            let turns = if spec.seek > Nanos::ZERO { "1" } else { "0" };
+            fs::write(queue, turns).context("cannot say whether the loop device turns")?;
+        }
+        Ok(stand)
+    }
+
+    /// Where the filesystem is mounted.
+    pub fn mount_point(&self) -> PathBuf {
+        self.directory.join(leftovers::MOUNT)
+    }
+
+    /// The loop device.
+    pub fn device(&self) -> &Path {
+        self.device.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// What a request costs without pacing.
+    pub fn overhead(&self) -> Overhead {
+        self.overhead
+    }
+
+    fn serve(&mut self, spec: DiskSpec) -> anyhow::Result<()> {
+        let at = self.directory.join(leftovers::DISK);
+        fs::create_dir(&at)?;
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName(leftovers::NAME.to_owned()), MountOption::NoAtime];
+        config.n_threads = Some(spec.depth as usize);
+        config.clone_fd = true;
+        let session = Session::new(Image(Arc::clone(&self.disk)), &at, &config)
+            .context("cannot mount a FUSE filesystem; it needs root and /dev/fuse")?;
+        self.session = Some(session.spawn()?);
+        Ok(())
+    }
+
+    fn attach(&mut self) -> anyhow::Result<PathBuf> {
+        let file = self.directory.join(leftovers::DISK).join(image::NAME);
+        let output = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file))?;
+        let device = PathBuf::from(output.trim());
+        self.device = Some(device.clone());
+        Ok(device)
+    }
+
+    fn mount(&mut self, device: &Path, filesystem: Filesystem) -> anyhow::Result<()> {
+        let at = self.mount_point();
+        fs::create_dir(&at)?;
+        let mut make;
+        let options = match filesystem {
+            Filesystem::None => return Ok(()),
+            Filesystem::Ext4 => {
+                make = Command::new("mkfs.ext4");
+                // Nothing may be left to be initialized in the background.
+                let extended = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
+                make.args(["-q", "-F", "-m", "0", "-N", "65536", "-J", "size=64", "-E", extended]);
+                "noatime,noinit_itable"
+            }
+            Filesystem::Xfs => {
+                make = Command::new("mkfs.xfs");
+                make.args(["-q", "-f", "-K"]);
+                "noatime"
+            }
+        };
+        run(make.arg(device))?;
+        run(Command::new("mount").args(["-o", options]).arg(device).arg(&at))?;
+        self.mounted = true;
+        Ok(())
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.disk.hurry();
+        let report = |what: &str, result: anyhow::Result<()>| {
+            if let Err(error) = result {
+                eprintln!("cawl-lab: cannot {what}: {error:#}");
+            }
+        };
+        if self.mounted {
+            report("unmount the filesystem", leftovers::unmount(&self.mount_point()));
+        }
+        if let Some(device) = &self.device {
+            report("detach the loop device", leftovers::detach(device));
+        }
+        if let Some(session) = self.session.take() {
+            report("unmount the disk", leftovers::unmount(&self.directory.join(leftovers::DISK)));
+            // Its threads end when the kernel has closed the connection, or with this process.
+            drop(session);
+        }
+        leftovers::remove(&self.directory);
+    }
+}
+
+/// Time of requests to an idle device, without pacing, one at a time. Other programs only ever add to it,
+/// in bursts, so it is the quickest of many short rounds.
+fn measure(device: &Path) -> anyhow::Result<Overhead> {
+    const SMALL: usize = 4 << 10;
+    const LARGE: usize = 1 << 20;
+    const ROUNDS: usize = 16;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlag::O_DIRECT.bits())
+        .open(device)
+        .with_context(|| format!("cannot open {}", device.display()))?;
+    let mut buffer = AlignedBuffer::new(LARGE);
+    let mut best = [f64::INFINITY; 5];
+    for _ in 0..ROUNDS {
+        let buffer = buffer.bytes_mut();
+        let round = [
+            median(24, || file.write_all_at(&buffer[..SMALL], 0))?,
+            median(6, || file.write_all_at(buffer, 0))?,
+            median(24, || file.read_exact_at(&mut buffer[..SMALL], 0))?,
+            median(6, || file.read_exact_at(buffer, 0))?,
+            median(24, || file.sync_all())?,
+        ];
+        for (best, time) in best.iter_mut().zip(round) {
+            *best = best.min(time);
+        }
+    }
+    let line = |small: f64, large: f64| {
+        let per_byte = (large - small).max(0.0) / (LARGE - SMALL) as f64;
+        (Nanos::new(small - per_byte * SMALL as f64), per_byte)
+    };
+    Ok(Overhead { write: line(best[0], best[1]), read: line(best[2], best[3]), flush: Nanos::new(best[4]) })
+}
+
+/// Median time of `count` requests, in ns.
+fn median(count: usize, mut request: impl FnMut() -> std::io::Result<()>) -> anyhow::Result<f64> {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        let start = host::now();
+        request()?;
+        times.push(host::now().since(start).get());
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[count / 2])
+}
+
+/// Runs a program and returns what it prints.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{:?} failed: {}", command.get_program(), said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

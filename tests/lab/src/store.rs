@@ -1,0 +1,182 @@
+//! What is on the disk, in little memory: pages whose bytes are all equal are not stored.
+
+use std::collections::HashMap;
+
+const PAGE: usize = 4096;
+/// Pages of a chunk.
+const PAGES: usize = 256;
+const CHUNK: usize = PAGE * PAGES;
+
+/// The content of a disk; zeros where nothing was written.
+#[derive(Debug, Default)]
+pub struct Store {
+    chunks: HashMap<u64, Chunk>,
+}
+
+#[derive(Debug)]
+enum Chunk {
+    /// Every byte of the chunk is this one.
+    Uniform(u8),
+    /// Each page by itself.
+    Pages(Vec<Page>),
+}
+
+#[derive(Clone, Debug)]
+enum Page {
+    Uniform(u8),
+    Stored(Box<[u8]>),
+}
+
+impl Store {
+    /// Writes `data` at `offset`.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let within = (at % CHUNK as u64) as usize;
+            let (now, later) = rest.split_at(rest.len().min(CHUNK - within));
+            let chunk = at / CHUNK as u64;
+            match uniform(now).filter(|_| now.len() == CHUNK) {
+                Some(0) => drop(self.chunks.remove(&chunk)),
+                Some(byte) => drop(self.chunks.insert(chunk, Chunk::Uniform(byte))),
+                None => {
+                    let entry = self.chunks.entry(chunk).or_insert(Chunk::Uniform(0));
+                    write_pages(entry.pages(), within, now);
+                }
+            }
+            at += now.len() as u64;
+            rest = later;
+        }
+    }
+
+    /// Fills `out` with what is at `offset`.
+    pub fn read(&self, offset: u64, out: &mut [u8]) {
+        let mut at = offset;
+        let mut rest = out;
+        while !rest.is_empty() {
+            let within = (at % CHUNK as u64) as usize;
+            let length = rest.len().min(CHUNK - within);
+            let (now, later) = rest.split_at_mut(length);
+            match self.chunks.get(&(at / CHUNK as u64)) {
+                None => now.fill(0),
+                Some(Chunk::Uniform(byte)) => now.fill(*byte),
+                Some(Chunk::Pages(pages)) => read_pages(pages, within, now),
+            }
+            at += length as u64;
+            rest = later;
+        }
+    }
+
+    /// Pages that take memory.
+    #[cfg(test)]
+    fn stored_pages(&self) -> usize {
+        let stored = |chunk: &Chunk| match chunk {
+            Chunk::Uniform(_) => 0,
+            Chunk::Pages(pages) => pages.iter().filter(|page| matches!(page, Page::Stored(_))).count(),
+        };
+        self.chunks.values().map(stored).sum()
+    }
+}
+
+impl Chunk {
+    fn pages(&mut self) -> &mut [Page] {
+        if let Chunk::Uniform(byte) = *self {
+            *self = Chunk::Pages(vec![Page::Uniform(byte); PAGES]);
+        }
+        match self {
+            Chunk::Pages(pages) => pages,
+            Chunk::Uniform(_) => &mut [],
+        }
+    }
+}
+
+fn write_pages(pages: &mut [Page], offset: usize, data: &[u8]) {
+    let mut at = offset;
+    let mut rest = data;
+    while !rest.is_empty() {
+        let within = at % PAGE;
+        let (now, later) = rest.split_at(rest.len().min(PAGE - within));
+        let page = &mut pages[at / PAGE];
+        match uniform(now).filter(|_| now.len() == PAGE) {
+            Some(byte) => *page = Page::Uniform(byte),
+            None => {
+                if let Page::Uniform(byte) = *page {
+                    *page = Page::Stored(vec![byte; PAGE].into());
+                }
+                if let Page::Stored(bytes) = page {
+                    bytes[within..within + now.len()].copy_from_slice(now);
+                }
+            }
+        }
+        at += now.len();
+        rest = later;
+    }
+}
+
+fn read_pages(pages: &[Page], offset: usize, out: &mut [u8]) {
+    let mut at = offset;
+    let mut rest = out;
+    while !rest.is_empty() {
+        let within = at % PAGE;
+        let length = rest.len().min(PAGE - within);
+        let (now, later) = rest.split_at_mut(length);
+        match &pages[at / PAGE] {
+            Page::Uniform(byte) => now.fill(*byte),
+            Page::Stored(bytes) => now.copy_from_slice(&bytes[within..within + length]),
+        }
+        at += length;
+        rest = later;
+    }
+}
+
+/// The byte that all of `data` consists of.
+fn uniform(data: &[u8]) -> Option<u8> {
+    let (first, rest) = data.split_first()?;
+    // One comparison of the data with itself, one byte further on.
+    (rest == &data[..rest.len()]).then_some(*first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uniform_pages_cost_nothing() {
+        let mut store = Store::default();
+        store.write(3 * CHUNK as u64, &vec![7; 5 * CHUNK]);
+        store.write(512, &[9; 512]);
+        assert_eq!(store.stored_pages(), 1);
+        store.write(0, &[9; PAGE]);
+        assert_eq!(store.stored_pages(), 0);
+        store.write(0, &vec![0; 16 * CHUNK]);
+        assert!(store.chunks.is_empty());
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        // A plain array beside it, and offsets from a fixed sequence.
+        let size = 3 * CHUNK;
+        let mut plain = vec![0; size];
+        let mut store = Store::default();
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        for round in 0..400 {
+            let offset = random(size - 1);
+            let length = 1 + random([600, PAGE * 3, CHUNK * 2][round % 3]).min(size - offset - 1);
+            let byte = random(256) as u8;
+            let data: Vec<u8> =
+                (0..length).map(|i| if round % 2 == 0 { byte } else { (i * 7) as u8 }).collect();
+            store.write(offset as u64, &data);
+            plain[offset..offset + length].copy_from_slice(&data);
+        }
+        let mut out = vec![1; size];
+        store.read(0, &mut out);
+        assert!(out == plain);
+        let mut part = vec![1; CHUNK];
+        store.read(12_345, &mut part);
+        assert!(part == plain[12_345..12_345 + CHUNK]);
+    }
+}

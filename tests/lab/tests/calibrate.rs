@@ -1,0 +1,345 @@
+//! `cawl-cli calibrate` on emulated disks and on the filesystems people have.
+//!
+//! - the constants of each emulated disk come out of it
+//! - it works on ext4, xfs and tmpfs and for ordinary users, and refuses with a remedy where it cannot
+//! - whatever ends it, nothing is left behind and no setting is changed
+#![forbid(unsafe_code)]
+
+mod util;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use cawl_core::{HostProfile, Origin};
+use cawl_lab::{DiskSpec, EmulatedDisk, Filesystem};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+use util::{LAB, alone, close, eventually, possible, sysctl};
+
+/// The built `cawl-cli`, where every user can run it. Cargo builds no programs of other packages for a
+/// test, so that is done here, once.
+fn cli() -> &'static Path {
+    static CLI: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = CLI.get_or_init(|| {
+        let folder = Path::new(LAB).parent().unwrap();
+        let profile = match folder.file_name().and_then(|name| name.to_str()).unwrap() {
+            "debug" => "dev",
+            other => other,
+        };
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "cawl-cli", "--profile", profile, "--target-dir"]);
+        cargo.arg(folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(cargo.status().unwrap().success(), "cawl-cli did not build");
+        let public = tempfile::tempdir().unwrap();
+        fs::set_permissions(public.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = public.path().join("cawl-cli");
+        fs::copy(folder.join("cawl-cli"), &path).unwrap();
+        (public, path)
+    });
+    path
+}
+
+/// A calibration in `folder`, its data in `home`.
+fn calibrate(folder: &Path, home: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(cli());
+    command.arg("calibrate").arg(folder).args(arguments).env("XDG_DATA_HOME", home).env("HOME", home);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Hardly more than one repeat of everything.
+const BRIEF: [&str; 4] = ["--quick", "--max-seconds=4", "--max-bytes=256M", "--json"];
+
+fn json(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refused(output: &Output, word: &str) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains(word), "no {word:?} in {errors}");
+}
+
+/// Names in a folder, without what mkfs put there.
+fn content(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name != "lost+found").collect()
+}
+
+fn profiles(home: &Path) -> Vec<PathBuf> {
+    let folder = fs::read_dir(home.join("cawl/profiles"));
+    folder.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn disk(spec: &str, filesystem: Filesystem) -> EmulatedDisk {
+    EmulatedDisk::bring_up(Path::new(LAB), spec.parse().unwrap(), filesystem, None).unwrap()
+}
+
+#[test]
+fn the_constants_of_emulated_disks_come_out() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    for (name, spec) in [("ssd", DiskSpec::SSD), ("hdd", DiskSpec::HDD), ("nvme", DiskSpec::NVME)] {
+        let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::Ext4, None).unwrap();
+        let home = tempfile::tempdir().unwrap();
+        // Three processes are woken on the way to the disk and back. On virtual processors that can take as
+        // long again as it does at best, or twice.
+        let slack = 2.0 * disk.floor().get();
+        // What other programs on the machine do comes in bursts, so each constant has a few chances.
+        let mut missing = Vec::new();
+        for attempt in 0..5 {
+            let arguments = ["--quick", "--max-seconds=14", "--max-bytes=1G", "--lower-limits", "--json"];
+            let found = json(&calibrate(disk.mount_point(), home.path(), &arguments).output().unwrap());
+            let device = &found["profile"]["device"];
+            let figures = [
+                ("write", &device["write"], spec.write.get(), 0.0),
+                ("read", &device["read"], spec.read.get(), 0.0),
+                ("latency", &found["extra"]["latency"], spec.latency.get(), slack),
+                ("flush", &found["extra"]["flush"], spec.flush.get(), slack),
+                ("seek", &device["seek"], spec.seek.get(), slack),
+            ];
+            let mut still = Vec::new();
+            for (what, figure, expected, slack) in figures {
+                let figure = figure["value"].as_f64().unwrap_or(f64::NAN);
+                eprintln!("{name}, attempt {attempt}: {what} {figure:.0}, is {expected:.0}");
+                let near = (figure - expected).abs() <= expected * 0.1 + slack;
+                if !near {
+                    still.push(what);
+                }
+            }
+            // The rate of writeback is not that of the disk, but near it where the disk is slow.
+            let writeback = device["writeback"]["value"].as_f64().unwrap();
+            eprintln!("{name}, attempt {attempt}: writeback {writeback:.0}, disk {:.0}", spec.write.get());
+            if name != "nvme" && !close(writeback, spec.write.get(), 0.2) {
+                still.push("writeback");
+            }
+            if attempt == 0 {
+                missing = still;
+            } else {
+                missing.retain(|what| still.contains(what));
+            }
+            if missing.is_empty() {
+                break;
+            }
+        }
+        assert!(missing.is_empty(), "{name}: not within 10 %: {missing:?}");
+    }
+}
+
+#[test]
+fn filesystems_get_what_they_allow() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    for (name, filesystem) in [("ext4", Filesystem::Ext4), ("xfs", Filesystem::Xfs)] {
+        if name == "xfs" && !util::installed("mkfs.xfs") {
+            continue;
+        }
+        let disk = disk("ssd,size=2", filesystem);
+        let home = tempfile::tempdir().unwrap();
+        let found = json(&calibrate(disk.mount_point(), home.path(), &BRIEF).output().unwrap());
+        assert_eq!(found["place"]["filesystem"], name);
+        for constant in ["write", "read", "writeback", "sync_call", "fsync", "seek"] {
+            let samples = found["profile"]["device"][constant]["samples"].as_u64();
+            assert!(samples >= Some(1), "{name}: {constant} was not measured: {found:#}");
+        }
+        for constant in ["fresh", "cached", "stream", "flush_factor"] {
+            let samples = found["profile"]["memory"][constant]["samples"].as_u64();
+            assert!(samples >= Some(1), "{name}: {constant} was not measured");
+        }
+        assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+        let [file] = &profiles(home.path())[..] else { panic!("not one profile") };
+        let profile = HostProfile::from_toml(&fs::read_to_string(file).unwrap()).unwrap();
+        assert_eq!(profile.origin, Origin::Calibrated);
+        assert!(profile.created.is_some());
+    }
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let found = json(&calibrate(memory.path(), home.path(), &BRIEF).output().unwrap());
+    assert_eq!(found["place"]["backing"], "memory");
+    assert_eq!(found["profile"]["device"]["write"]["samples"], 0);
+    assert!(found["profile"]["memory"]["fresh"]["samples"].as_u64() >= Some(1));
+    assert!(found["notes"].to_string().contains("no device"), "{found:#}");
+    assert_eq!(content(memory.path()), Vec::<String>::new());
+}
+
+#[test]
+fn what_it_found_is_used_and_can_be_checked() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let disk = disk("ssd,size=2", Filesystem::Ext4);
+    let home = tempfile::tempdir().unwrap();
+    json(&calibrate(disk.mount_point(), home.path(), &BRIEF).output().unwrap());
+    let report = home.path().join("report.json");
+    let run = Command::new(cli())
+        .arg("run")
+        .arg("--report")
+        .arg(&report)
+        .args(["--", "true"])
+        .current_dir(disk.mount_point())
+        .env("XDG_DATA_HOME", home.path())
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
+    assert_eq!(report["profile"]["origin"], "calibrated", "{:#}", report["profile"]);
+
+    let check = ["--check", "--max-bytes=256M", "--max-seconds=6"];
+    // A machine with other work to do may look changed once.
+    let holds =
+        (0..4).any(|_| calibrate(disk.mount_point(), home.path(), &check).status().unwrap().success());
+    assert!(holds, "the profile did not hold a moment later");
+    let [file] = &profiles(home.path())[..] else { panic!("not one profile") };
+    let mut other = HostProfile::from_toml(&fs::read_to_string(file).unwrap()).unwrap();
+    other.device.read.value = other.device.read.value * 5.0;
+    (other.device.read.p10, other.device.read.p90) = (None, None);
+    fs::write(file, other.to_toml()).unwrap();
+    let output = calibrate(disk.mount_point(), home.path(), &check).output().unwrap();
+    refused(&output, "calibrate again");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("changed"));
+    fs::write(file, "schema = 1").unwrap();
+    refused(&calibrate(disk.mount_point(), home.path(), &check).output().unwrap(), "cannot use the profile");
+}
+
+#[test]
+fn folders_that_cannot_be_used_are_refused_with_a_remedy() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let home = tempfile::tempdir().unwrap();
+    let disk = disk("ssd,size=0.5", Filesystem::Ext4);
+    let at = disk.mount_point();
+    refused(&calibrate(&at.join("missing"), home.path(), &BRIEF).output().unwrap(), "existing folder");
+
+    // Nearly full: refused, or done within what is free.
+    let filler = fs::File::create(at.join("filler")).unwrap();
+    let free = || {
+        let stat = nix::sys::statvfs::statvfs(at).unwrap();
+        stat.blocks_available() * stat.fragment_size()
+    };
+    let fill = |leave: u64| {
+        let length = filler.metadata().unwrap().len() + free() - leave;
+        nix::fcntl::posix_fallocate(&filler, 0, length as i64).unwrap();
+    };
+    fill(100 << 20);
+    json(&calibrate(at, home.path(), &BRIEF).output().unwrap());
+    fill(20 << 20);
+    refused(&calibrate(at, home.path(), &BRIEF).output().unwrap(), "free some space");
+    assert_eq!(content(at), ["filler"]);
+
+    drop(filler);
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(at).status().unwrap();
+    assert!(remount.success());
+    refused(&calibrate(at, home.path(), &BRIEF).output().unwrap(), "read-only");
+}
+
+#[test]
+fn ordinary_users_are_served_too() {
+    if !possible() || !util::installed("setpriv") {
+        return;
+    }
+    let _alone = alone();
+    let disk = disk("ssd,size=2", Filesystem::Ext4);
+    let own = disk.mount_point().join("own");
+    fs::create_dir(&own).unwrap();
+    std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
+    let as_nobody = |folder: &Path, arguments: &[&str]| {
+        Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(cli())
+            .arg("calibrate")
+            .arg(folder)
+            .args(arguments)
+            .env("XDG_DATA_HOME", &own)
+            .output()
+            .unwrap()
+    };
+    // Not allowed to write there.
+    refused(&as_nobody(disk.mount_point(), &BRIEF), "a folder of yours");
+    let found = json(&as_nobody(&own, &BRIEF));
+    for constant in ["write", "writeback", "fsync"] {
+        assert!(found["profile"]["device"][constant]["samples"].as_u64() >= Some(1), "{constant}");
+    }
+    assert_eq!(content(&own), ["cawl"]);
+    let limits: Vec<&str> = BRIEF.into_iter().chain(["--lower-limits"]).collect();
+    refused(&as_nobody(&own, &limits), "root");
+    assert_eq!(content(&own), ["cawl"]);
+}
+
+fn limits() -> [u64; 4] {
+    ["dirty_background_bytes", "dirty_background_ratio", "dirty_bytes", "dirty_ratio"].map(sysctl)
+}
+
+fn stop(child: &mut Child, signal: Signal) {
+    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(signal as i32), "{status}");
+}
+
+#[test]
+fn nothing_is_left_when_it_is_interrupted() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let disk = disk("ssd,size=2", Filesystem::Ext4);
+    let home = tempfile::tempdir().unwrap();
+    let before = limits();
+    // As soon as it has begun.
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut child = calibrate(disk.mount_point(), home.path(), &["--thorough"]).spawn().unwrap();
+        eventually("the folder is made", || !content(disk.mount_point()).is_empty());
+        stop(&mut child, signal);
+        assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+    }
+    // While the limits are lowered.
+    let arguments = ["--quick", "--max-seconds=6", "--max-bytes=512M", "--lower-limits"];
+    let mut child = calibrate(disk.mount_point(), home.path(), &arguments).spawn().unwrap();
+    eventually("the limits are lowered", || limits() != before);
+    stop(&mut child, Signal::SIGINT);
+    assert_eq!(limits(), before);
+    assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+    // Killed: the next one puts everything right.
+    let mut child = calibrate(disk.mount_point(), home.path(), &arguments).spawn().unwrap();
+    eventually("the limits are lowered", || limits() != before);
+    stop(&mut child, Signal::SIGKILL);
+    assert!(!content(disk.mount_point()).is_empty());
+    let mut next = calibrate(disk.mount_point(), home.path(), &arguments).spawn().unwrap();
+    assert!(next.wait().unwrap().success());
+    assert_eq!(limits(), before);
+    assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+    assert_eq!(profiles(home.path()).len(), 1);
+}
+
+#[test]
+fn existing_files_are_not_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["memory", "device", ".cawl-calibrate-notes", ".cawl-calibrate-1"];
+    for name in names {
+        fs::write(folder.path().join(name), name).unwrap();
+    }
+    let home = tempfile::tempdir().unwrap();
+    json(&calibrate(folder.path(), home.path(), &BRIEF).output().unwrap());
+    let mut left = content(folder.path());
+    left.sort();
+    let mut expected = names.map(str::to_owned);
+    expected.sort();
+    assert_eq!(left, expected);
+    for name in names {
+        assert_eq!(fs::read_to_string(folder.path().join(name)).unwrap(), name);
+    }
+}
