@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cawld::{host, inspect, socket};
+use cawld::{host, inspect, profiles, socket};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use serde::Serialize;
 
@@ -240,13 +240,14 @@ fn limits() -> Check {
 }
 
 fn profile() -> Check {
-    let profile = host::uncalibrated_profile();
-    match profile.check() {
-        Ok(()) => check(
+    let chosen = profiles::choose(Path::new("."));
+    match (chosen.file, chosen.note) {
+        (Some(file), None) => check("profile", State::Fine, file.display().to_string()),
+        (Some(file), Some(note)) => check("profile", State::Note, format!("{}: {note}", file.display())),
+        (None, _) => check(
             "profile",
-            State::Fine,
-            "without --profile: this machine's limits, with default speeds (uncalibrated)".to_owned(),
+            State::Note,
+            "none: this machine's limits with default speeds; `cawl-cli calibrate` makes one".to_owned(),
         ),
-        Err(error) => check("profile", State::Note, format!("without --profile: {error}")),
     }
 }
