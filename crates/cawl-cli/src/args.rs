@@ -63,9 +63,8 @@ pub struct RunArgs {
 
 /// Run the models on a saved trace
 ///
-/// With --calls every call is printed that writes to a file or waits for a device: time, process, file,
-/// offset, size, state, dirty level, predicted, observed; with --json as one JSON object a line, without the
-/// report.
+/// With --calls every call is printed: time, process, file, offset, size, state, dirty level, predicted,
+/// observed (a dash where no model has an opinion); with --json as one JSON object a line, without the report.
 #[derive(clap::Args)]
 pub struct ReplayArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`

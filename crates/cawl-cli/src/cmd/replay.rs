@@ -6,8 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawl_core::{Analysis, Class, Mode, Record, classify, kernel_bytes};
-use cawl_wire::Event;
+use cawl_core::{Analysis, Mode, Record};
 use cawld::profiles;
 use cawld::trace::TraceReader;
 
@@ -15,16 +14,6 @@ use super::read_profile;
 use crate::args::ReplayArgs;
 use crate::render;
 use crate::render::calls::CallPrinter;
-
-/// True for calls that write or wait for a device, whether or not the models have a law for them; the
-/// others have no size, no state and no cost.
-fn is_shown(event: &Event) -> bool {
-    match classify(event) {
-        Class::Cost | Class::Unmodelled => true,
-        Class::Effect => kernel_bytes(event) > 0,
-        Class::Elsewhere => false,
-    }
-}
 
 /// Replays the trace and prints the analysis.
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
@@ -59,7 +48,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         let Some(printer) = &mut printer else { return Ok(()) };
         match record {
             Record::File(file) => drop(paths.insert((file.dev, file.ino), file.path.clone())),
-            Record::Event(event) if is_shown(event) => {
+            Record::Event(event) => {
                 let path = paths.get(&(event.dev, event.ino)).map_or("-", String::as_str);
                 printer.print(&mut out, event, path, predictions)?;
             }

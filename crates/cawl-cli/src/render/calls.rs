@@ -54,9 +54,8 @@ impl CallPrinter {
         let time = event.start.saturating_sub(first) as f64 / 1e9;
         let offset = (event.offset != UNKNOWN_OFFSET).then_some(event.offset);
         let size = match event.op {
-            Op::StreamFlush | Op::StreamSeek | Op::StreamClose | Op::StreamExit => kernel_bytes(event),
             Op::StreamWrite => event.returned.max(0) as u64,
-            _ if event.returned >= 0 => event.returned as u64,
+            _ if event.returned >= 0 => kernel_bytes(event),
             _ => event.requested,
         };
         if self.json {
