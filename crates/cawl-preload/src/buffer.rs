@@ -130,8 +130,8 @@ pub fn ready(inside: &Inside) -> Option<&'static Slot> {
 #[cold]
 #[inline(never)]
 fn make_room(inside: &Inside) -> Option<&'static Slot> {
-    // A vfork child has nothing here to change, or to count in.
-    if !uplink::is_ours() {
+    // A vfork child has nothing to open or close. It may use its parent's place, since its parent waits.
+    if !uplink::is_ours() && !uplink::is_open() {
         return None;
     }
     let room = find_room(inside.thread());

@@ -61,7 +61,10 @@ impl Thread {
         match self.tid.load(Relaxed) {
             0 => {
                 let tid = crate::sys::gettid();
-                self.tid.store(tid, Relaxed);
+                // A vfork child has its parent's record, and another number.
+                if crate::sys::getpid() == crate::uplink::pid() {
+                    self.tid.store(tid, Relaxed);
+                }
                 tid
             }
             tid => tid,

@@ -63,6 +63,11 @@ pub fn active() -> bool {
     STATE.load(Relaxed) != OFF
 }
 
+/// True if the session has begun and goes on.
+pub fn is_open() -> bool {
+    STATE.load(Acquire) == OPEN
+}
+
 /// The session's process id.
 #[inline(always)]
 pub fn pid() -> u32 {
