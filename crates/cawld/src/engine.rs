@@ -81,6 +81,8 @@ pub struct Engine {
     /// Who asked for a run and will ask for its report: without them, nobody ever ends it.
     owners: BTreeMap<u64, u32>,
     owners_seen: Time,
+    /// Runs whose owner was gone and whose programs were not there at the latest look.
+    orphans: Vec<u64>,
     next_run: u64,
     last_sample: Option<Sample>,
     started: Time,
@@ -107,6 +109,7 @@ impl Engine {
             sessions: BTreeMap::new(),
             owners: BTreeMap::new(),
             owners_seen: Time(0),
+            orphans: Vec::new(),
             next_run: HOST_LANE + 1,
             last_sample: host::sample(),
             started: host::now(),
@@ -232,10 +235,10 @@ impl Engine {
     /// Ends runs whose `cawl-cli` was killed, once their programs have ended too: nobody else will.
     fn end_orphans(&mut self) {
         let gone = self.owners.iter().filter(|(_, pid)| !host::is_running(**pid)).map(|(run, _)| *run);
-        for run in gone.collect::<Vec<_>>() {
-            if self.lanes.get(&run).is_some_and(Lane::is_in_use) {
-                continue;
-            }
+        let idle = gone.filter(|run| !self.lanes.get(run).is_some_and(Lane::is_in_use)).collect::<Vec<_>>();
+        // Twice in a row, because a program's first words may still be on their way.
+        let before = std::mem::replace(&mut self.orphans, idle.clone());
+        for run in idle.into_iter().filter(|run| before.contains(run)) {
             self.owners.remove(&run);
             if let Some(lane) = self.lanes.remove(&run) {
                 tracing::info!(run, "a run was given up by its cawl-cli; its trace is closed");
@@ -358,6 +361,8 @@ mod tests {
         engine.end_orphans();
         assert!(engine.lanes.contains_key(&run), "a program still reports to it");
         engine.end(2, None, Wchar::default(), 0);
+        engine.end_orphans();
+        assert!(engine.lanes.contains_key(&run), "its first words may be on their way");
         engine.end_orphans();
         assert!(!engine.lanes.contains_key(&run) && engine.lanes.contains_key(&kept));
     }
