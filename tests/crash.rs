@@ -41,7 +41,9 @@ fn a_program_killed_loses_at_most_its_last_batch() {
     let calls = calls(&dir, &dir.trace());
     let written: Vec<u64> = calls
         .iter()
-        .filter(|call| call["path"].as_str().is_some_and(|path| path.ends_with("/file")))
+        .filter(|call| {
+            call["op"] == "write" && call["path"].as_str().is_some_and(|path| path.ends_with("/file"))
+        })
         .map(|call| call["offset"].as_u64().expect("the offset is known"))
         .collect();
     assert!(written.iter().copied().eq((0..written.len() as u64).map(|n| n * length)), "there are gaps");

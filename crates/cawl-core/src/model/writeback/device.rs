@@ -1,0 +1,184 @@
+//! A device and the flusher that serves it (`struct bdi_writeback`): its counters, its lists of inodes, and
+//! when it must be looked at next. What it does then is decided by [`Machine`](super::Machine).
+
+use std::collections::VecDeque;
+
+use super::{BATCH, INTERVAL};
+use crate::model::share::{Bounds, Completions};
+use crate::model::throttle::{Bandwidth, RateLimit};
+
+/// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
+const MIN_CHUNK: u64 = 1024;
+
+/// Why the flusher works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    Background,
+    Periodic,
+}
+
+/// What the flusher is doing (`struct wb_writeback_work`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub(super) why: Why,
+    /// The inode in hand.
+    pub(super) file: Option<u32>,
+    /// What is left of its chunk, in pages.
+    pub(super) chunk: u64,
+    /// Inodes first dirtied later than this are not taken, in seconds.
+    pub(super) dirtied_before: f64,
+}
+
+/// An inode on a list; void when the file's generation has moved on.
+pub(super) type Entry = (u32, u32);
+
+/// A device and its flusher (`struct bdi_writeback`). Counters are in pages, times in seconds.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Its number (`st_dev`).
+    pub id: u64,
+    /// Pages per second it completes.
+    pub rate: f64,
+    /// Most pages in flight.
+    pub queue: u64,
+    /// Bounds on its share of the threshold.
+    pub bounds: Bounds,
+    /// Dirty and not submitted.
+    pub dirty: u64,
+    /// Submitted and not completed.
+    pub in_flight: u64,
+    /// Pages made dirty since the beginning.
+    pub dirtied: u64,
+    /// Pages submitted since the beginning.
+    pub submitted: u64,
+    /// Pages whose writing was completed since the beginning.
+    pub written: u64,
+    /// Pages that were dropped dirty since the beginning.
+    pub cancelled: u64,
+    /// Its bandwidth as the kernel estimates it.
+    pub bandwidth: Bandwidth,
+    /// The base rate of its writers.
+    pub limit: RateLimit,
+    /// `dirty_exceeded`: tasks are checked every eight pages.
+    pub exceeded: bool,
+    /// When bandwidth was last estimated.
+    pub stamp: f64,
+    pub(super) dirtied_stamp: u64,
+    pub(super) written_stamp: u64,
+    pub(super) completions: Completions,
+    pub(super) drained: f64,
+    pub(super) carry: f64,
+    pub(super) dirty_list: VecDeque<Entry>,
+    pub(super) io: VecDeque<Entry>,
+    pub(super) more: VecDeque<Entry>,
+    pub(super) work: Option<Work>,
+    pub(super) pass_began: f64,
+    pub(super) wakeup_at: Option<f64>,
+    pub(super) last_periodic: f64,
+    /// When the running transaction is committed.
+    pub(super) commit_at: Option<f64>,
+    /// Until when a commit withholds completions.
+    pub(super) held_until: Option<f64>,
+    /// When something happens next if nobody writes.
+    pub(super) next: f64,
+}
+
+impl Device {
+    /// An idle device that completes `rate` pages a second, and whose writers the kernel holds to `base`
+    /// pages a second at first.
+    pub fn new(id: u64, rate: f64, base: f64, queue: u64, bounds: Bounds, now: f64) -> Device {
+        let queue = queue.max(1);
+        Device {
+            id,
+            rate,
+            queue,
+            bounds,
+            dirty: 0,
+            in_flight: 0,
+            dirtied: 0,
+            submitted: 0,
+            written: 0,
+            cancelled: 0,
+            bandwidth: Bandwidth { write: base, average: base },
+            limit: RateLimit { base, balanced: base },
+            exceeded: false,
+            stamp: now,
+            dirtied_stamp: 0,
+            written_stamp: 0,
+            completions: Completions::default(),
+            drained: now,
+            carry: 0.0,
+            dirty_list: VecDeque::new(),
+            io: VecDeque::new(),
+            more: VecDeque::new(),
+            work: None,
+            pass_began: now,
+            wakeup_at: None,
+            last_periodic: now,
+            commit_at: None,
+            held_until: None,
+            next: f64::INFINITY,
+        }
+    }
+
+    /// True while the flusher works on this device.
+    pub fn busy(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Dirty pages, those in flight included.
+    pub fn level(&self) -> u64 {
+        self.dirty + self.in_flight
+    }
+
+    pub(super) fn has_dirty_inodes(&self) -> bool {
+        self.work.is_some() || !self.dirty_list.is_empty() || !self.io.is_empty() || !self.more.is_empty()
+    }
+
+    /// How many pages go in one turn of an inode (`writeback_chunk_size`).
+    pub(super) fn chunk(&self, limit: f64) -> u64 {
+        let pages = (self.bandwidth.average / 2.0).min(limit / 8.0) as u64;
+        (pages + MIN_CHUNK) / MIN_CHUNK * MIN_CHUNK
+    }
+
+    /// When a batch fits the queue again.
+    pub(super) fn room_at(&self) -> f64 {
+        let over = (self.in_flight + BATCH.min(self.queue)).saturating_sub(self.queue);
+        // A nanosecond late rather than a rounding error early.
+        self.drained + (over as f64 - self.carry).max(0.0) / self.rate + 1e-9
+    }
+
+    pub(super) fn plan(&mut self) {
+        let flusher = match (self.held_until, self.work) {
+            (Some(until), _) => until,
+            (None, Some(_)) => self.room_at(),
+            (None, None) => self.wakeup_at.unwrap_or(f64::INFINITY),
+        };
+        self.next = self.commit_at.map_or(flusher, |commit| commit.min(flusher));
+    }
+
+    /// A transaction is running from `when` on, if none was.
+    pub(super) fn join_transaction(&mut self, when: f64, commit: f64) {
+        if self.commit_at.is_none() && commit > 0.0 {
+            self.commit_at = Some(when + commit);
+            self.next = self.next.min(when + commit);
+        }
+    }
+
+    /// Completions are withheld at this moment.
+    pub fn held(&self, now: f64) -> bool {
+        self.held_until.is_some_and(|until| now < until)
+    }
+
+    /// Bandwidth without the base rate (`wb_update_bandwidth`), if it is time.
+    pub(super) fn estimate(&mut self, now: f64, hz: f64) {
+        if now - self.stamp >= INTERVAL {
+            self.bandwidth.update((self.written - self.written_stamp) as f64, now - self.stamp, hz);
+            self.restamp(now);
+        }
+    }
+
+    pub(super) fn restamp(&mut self, now: f64) {
+        (self.dirtied_stamp, self.written_stamp, self.stamp) = (self.dirtied, self.written, now);
+    }
+}
