@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    build_stream();
+    build_program("src/calibrate/stream.c", "cawl-stream", "CAWL_STREAM");
+    build_program("src/experiment/workload.c", "cawl-workload", "CAWL_WORKLOAD");
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let crates = manifest.parent().expect("this crate lies in crates/").to_owned();
     for watched in ["cawl-preload/src", "cawl-preload/Cargo.toml", "cawl-preload/build.rs", "cawl-wire/src"] {
@@ -34,14 +35,13 @@ fn main() {
     println!("cargo::rustc-env=CAWL_TRACER={}", library.display());
 }
 
-/// Builds the program that measures streams, which is embedded too.
-fn build_stream() {
-    let source = "src/calibrate/stream.c";
+/// Builds a C program that is embedded too.
+fn build_program(source: &str, name: &str, variable: &str) {
     println!("cargo::rerun-if-changed={source}");
-    let program = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("cawl-stream");
+    let program = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join(name);
     let mut compiler = cc::Build::new().opt_level(2).get_compiler().to_command();
     compiler.args(["-O2", "-o"]).arg(&program).arg(source);
     let status = compiler.status().expect("a C compiler can be run");
-    assert!(status.success(), "the stream program did not build: {compiler:?}");
-    println!("cargo::rustc-env=CAWL_STREAM={}", program.display());
+    assert!(status.success(), "{source} did not build: {compiler:?}");
+    println!("cargo::rustc-env={variable}={}", program.display());
 }

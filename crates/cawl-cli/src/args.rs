@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cawl_core::OpenFlags;
+use cawl_core::{Bytes, OpenFlags};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
+
+use crate::experiment::Experiment;
 
 /// Put it in front of any program and see, call by call, what each write should cost on this machine, what
 /// it did cost, and why.
@@ -25,6 +27,7 @@ pub enum Command {
     Replay(ReplayArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),
+    Experiment(ExperimentArgs),
     Fit(FitArgs),
     Compare(CompareArgs),
     Doctor(DoctorArgs),
@@ -141,6 +144,60 @@ pub struct CalibrateArgs {
     pub json: bool,
 }
 
+/// Repeat the paper's evaluation here, or on an emulated disk
+///
+/// Records runs, shows them to the models, and writes pictures, a page and the recordings into a new folder.
+/// Sizes follow the dirty limits in force. Writes only into a new folder of its own in --path, which is gone
+/// afterwards; never takes more than half of what is free. docs/EXPERIMENTS.md tells what each figure shows.
+#[derive(clap::Args)]
+pub struct ExperimentArgs {
+    /// What to repeat
+    #[arg(required = true, value_enum, value_name = "NAME")]
+    pub names: Vec<Experiment>,
+    /// A folder on the disk to use
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    pub path: PathBuf,
+    /// Emulate a disk, which is calibrated first: ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms; needs
+    /// root and the program cawl-lab
+    #[arg(long, conflicts_with = "path")]
+    pub disk: Option<String>,
+    /// Write so many times as much: a number, or small (0.5), normal (1) or large (2)
+    #[arg(long, default_value = "normal", value_parser = scale)]
+    pub scale: f64,
+    /// Folder for the results, new or empty
+    #[arg(long, default_value = "cawl-experiment", value_name = "DIR")]
+    pub out: PathBuf,
+    /// How often to make each run; from two on there is a noise floor
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub repeats: u16,
+    /// Profile for the models (TOML) (default: what `calibrate` found on this disk)
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// How thoroughly to calibrate an emulated disk
+    #[arg(long, value_enum, default_value = "quick", value_name = "EFFORT")]
+    pub calibration: Calibration,
+    /// Lower the kernel's dirty limits meanwhile to 128 MiB and 256 MiB, as on an emulated disk; needs root
+    #[arg(long)]
+    pub lower_limits: bool,
+    /// Lower them to these, with K, M, G as 1024-fold units; needs root
+    #[arg(long, value_name = "BACKGROUND,HARD", value_parser = limits)]
+    pub limits: Option<(Bytes, Bytes)>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How thoroughly to calibrate.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Calibration {
+    /// At most half a minute
+    Quick,
+    /// At most two minutes
+    Normal,
+    /// Some minutes
+    Thorough,
+}
+
 /// Formats that can be imported.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Format {
@@ -249,6 +306,29 @@ fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "give a number of bytes, as in 512M".to_owned())
 }
 
+/// Background and hard limit, as in `128M,256M`.
+fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
+    let (background, hard) = text.split_once(',').ok_or("give two numbers of bytes, as in 128M,256M")?;
+    let (background, hard) = (size(background)?, size(hard)?);
+    if background == 0 || background >= hard {
+        return Err("the background limit must be more than zero and below the hard limit".to_owned());
+    }
+    Ok((Bytes(background), Bytes(hard)))
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    match text {
+        "small" => Ok(0.5),
+        "normal" => Ok(1.0),
+        "large" => Ok(2.0),
+        number => number
+            .parse()
+            .ok()
+            .filter(|scale| (0.1..=100.0).contains(scale))
+            .ok_or_else(|| "give small, normal, large, or a number from 0.1 to 100".to_owned()),
+    }
+}
+
 fn report_file(path: PathBuf) -> Result<PathBuf, String> {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("txt" | "json") => Ok(path),
@@ -270,6 +350,14 @@ mod tests {
     fn sizes() {
         assert_eq!((size("512M"), size("4GiB"), size("7")), (Ok(512 << 20), Ok(4 << 30), Ok(7)));
         assert!(size("M").is_err() && size("1.5G").is_err() && size("99999999999G").is_err());
+    }
+
+    #[test]
+    fn limits_and_scales() {
+        assert_eq!(limits("128M,256M"), Ok((Bytes::mib(128), Bytes::mib(256))));
+        assert!(limits("256M,128M").is_err() && limits("0,1M").is_err() && limits("1M").is_err());
+        assert_eq!((scale("small"), scale("0.25")), (Ok(0.5), Ok(0.25)));
+        assert!(scale("0").is_err() && scale("NaN").is_err() && scale("huge").is_err());
     }
 
     #[test]

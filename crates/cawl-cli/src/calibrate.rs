@@ -9,8 +9,7 @@ mod bench;
 mod check;
 mod device;
 mod memory;
-mod progress;
-mod scratch;
+pub mod progress;
 mod stream;
 mod writeback;
 
@@ -24,11 +23,12 @@ use cawld::limits::LoweredLimits;
 use cawld::place::{Backing, Place};
 use serde::Serialize;
 
+use crate::scratch::{Purpose, Scratch};
+
 pub use bench::Interrupted;
 use bench::{Bench, after};
 pub use check::{Compared, check};
 use progress::Progress;
-use scratch::Scratch;
 
 /// How thorough to be.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +146,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
 
 fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> {
     let place = Place::of(&options.path)?;
-    let scratch = Scratch::create(&place.folder)?;
+    let scratch = Scratch::create(&place.folder, Purpose::Calibrate)?;
     let available = scratch.require(LEAST)?;
     // Half of what is free, so that nobody else runs out of it.
     let space = (available.0 / 2).min(options.effort.bytes.0);

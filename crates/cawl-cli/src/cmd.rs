@@ -3,6 +3,7 @@
 pub mod calibrate;
 pub mod compare;
 pub mod doctor;
+pub mod experiment;
 pub mod fit;
 pub mod import;
 mod recordings;

@@ -5,7 +5,10 @@
 mod args;
 mod calibrate;
 mod cmd;
+mod experiment;
+mod interrupt;
 mod render;
+mod scratch;
 mod tracer;
 
 use std::process::ExitCode;
@@ -19,6 +22,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::replay(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
+        Command::Experiment(args) => cmd::experiment::experiment(&args),
         Command::Fit(args) => cmd::fit::fit(&args),
         Command::Compare(args) => cmd::compare::compare(&args),
         Command::Doctor(args) => cmd::doctor::doctor(&args),

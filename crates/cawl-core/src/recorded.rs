@@ -141,7 +141,8 @@ impl RunArgs {
         Ok(run)
     }
 
-    fn flags(&self) -> OpenFlags {
+    /// Flags that its file was open with.
+    pub fn flags(&self) -> OpenFlags {
         let text = [(self.direct, "O_DIRECT"), (self.sync, "O_SYNC")];
         let names: Vec<&str> = text.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
         names.join(",").parse().unwrap_or_default()

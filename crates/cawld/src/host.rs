@@ -24,6 +24,11 @@ pub fn sample() -> Option<Sample> {
     host_text::vmstat(&text, now())
 }
 
+/// How often the page cache has been dropped since boot.
+pub fn page_cache_drops() -> u64 {
+    host_text::counter(&read("/proc/vmstat"), "drop_pagecache").unwrap_or(0)
+}
+
 /// What the kernel has counted of a process, while it still knows it.
 pub fn wchar(pid: u32) -> Wchar {
     let figure = |path: String| host_text::wchar(&fs::read_to_string(path).ok()?);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use cawl_core::{Bytes, Nanos, Sample, Time, host_text};
+use cawl_core::{Bytes, Nanos, Sample, Time};
 use cawld::direct::AlignedBuffer;
 use cawld::host;
 use cawld::place::Place;
 
 use super::progress::Progress;
-use super::scratch::Scratch;
+use crate::scratch::Scratch;
 
 /// Largest single call.
 pub const LARGEST: usize = 4 << 20;
@@ -105,7 +105,7 @@ impl Bench {
 
     /// True if somebody has had the page cache dropped since `before`; says so once.
     pub fn cache_was_dropped(&mut self, before: u64) -> bool {
-        let dropped = page_cache_drops() != before;
+        let dropped = host::page_cache_drops() != before;
         if dropped {
             self.note(
                 "the page cache was dropped meanwhile (drop_caches); what that spoilt was measured again",
@@ -171,12 +171,6 @@ const PAGE: u64 = 4096;
 /// Dirty and under writeback, in bytes.
 pub fn dirty(sample: &Sample) -> u64 {
     (sample.dirty + sample.writeback) * PAGE
-}
-
-/// How often the page cache has been dropped since boot.
-pub fn page_cache_drops() -> u64 {
-    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    host_text::counter(&text, "drop_pagecache").unwrap_or(0)
 }
 
 /// What to say when a write fails.

@@ -8,8 +8,9 @@
 use std::fs::File;
 
 use cawl_core::{Estimate, Line, Modes, quantile};
+use cawld::host;
 
-use super::bench::{Bench, FROM_MEMORY, LARGEST, background, page_cache_drops};
+use super::bench::{Bench, FROM_MEMORY, LARGEST, background};
 
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
 /// More than the caches of most processors hold: the pages of a file that is written come from memory.
@@ -39,7 +40,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let mut rounds: Vec<Round> = Vec::new();
     let mut pages = Vec::new();
     bench.repeat(|bench, index| {
-        let drops = page_cache_drops();
+        let drops = host::page_cache_drops();
         let round = round(bench, index, most, &mut pages)?;
         // The first round also warms memory and code up.
         if index > 0 && !bench.cache_was_dropped(drops) {

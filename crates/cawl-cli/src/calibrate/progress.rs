@@ -1,5 +1,6 @@
 //! What is measured now and how long it will take, on the terminal and nowhere else.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
 use cawl_core::{Nanos, Time};
@@ -11,7 +12,7 @@ pub struct Progress {
     terminal: bool,
     started: Time,
     expected: Nanos,
-    what: &'static str,
+    what: Cow<'static, str>,
     shown: Time,
 }
 
@@ -20,12 +21,12 @@ impl Progress {
     pub fn new(expected: Nanos) -> Progress {
         let started = host::now();
         let terminal = std::io::stderr().is_terminal();
-        Progress { terminal, started, expected, what: "", shown: Time::default() }
+        Progress { terminal, started, expected, what: Cow::Borrowed(""), shown: Time::default() }
     }
 
     /// Begins with the next thing.
-    pub fn begin(&mut self, what: &'static str) {
-        self.what = what;
+    pub fn begin(&mut self, what: impl Into<Cow<'static, str>>) {
+        self.what = what.into();
         self.shown = Time::default();
         self.show();
     }

@@ -11,29 +11,15 @@ use anyhow::Context;
 use cawl_core::{Bytes, Nanos};
 use cawld::place::Place;
 use cawld::profiles;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::read_profile;
 use crate::args::CalibrateArgs;
-use crate::calibrate::{self, Effort, Interrupted, Options};
-use crate::{exit, render};
+use crate::calibrate::{self, Effort, Options};
+use crate::{exit, interrupt, render};
 
 /// Calibrates, or checks a profile.
 pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
-    // A signal only asks; what is under way puts everything back and then ends the process by it.
-    let signal = Arc::new(AtomicUsize::new(0));
-    for number in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
-    }
-    let result = if args.check { check(args, signal) } else { measure(args, signal) };
-    match result.as_ref().err().and_then(|error| error.downcast_ref::<Interrupted>()) {
-        Some(Interrupted(number)) => {
-            eprintln!("cawl-cli: interrupted; nothing was changed");
-            drop(signal_hook::low_level::emulate_default_handler(*number));
-            Ok(ExitCode::from(exit::FAILED))
-        }
-        None => result,
-    }
+    interrupt::guard(|signal| if args.check { check(args, signal) } else { measure(args, signal) })
 }
 
 fn options(args: &CalibrateArgs) -> Options {

@@ -1,4 +1,4 @@
-//! The folder that calibration writes in: its own, and gone afterwards.
+//! The folder that calibration and experiments write in: its own, and gone afterwards.
 //!
 //! The law: **no file that was there before is ever opened for writing or removed.** The folder is made new,
 //! its files are made with O_EXCL, and only folders with our name, our owner and nobody alive in them are
@@ -14,7 +14,26 @@ use cawl_core::Bytes;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::statvfs::statvfs;
 
-const PREFIX: &str = ".cawl-calibrate-";
+/// What the folder is for, which is the middle of its name: `.cawl-calibrate-PID`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To measure constants.
+    Calibrate,
+    /// To record runs.
+    Experiment,
+}
+
+impl Purpose {
+    const ALL: [Purpose; 2] = [Purpose::Calibrate, Purpose::Experiment];
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            Purpose::Calibrate => ".cawl-calibrate-",
+            Purpose::Experiment => ".cawl-experiment-",
+        }
+    }
+}
+
 /// File that the living hold locked.
 const ALIVE: &str = "alive";
 
@@ -26,10 +45,10 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the folder within `parent`, after removing what crashed calibrations left there.
-    pub fn create(parent: &Path) -> anyhow::Result<Scratch> {
+    /// Makes the folder within `parent`, after removing what killed processes left there.
+    pub fn create(parent: &Path, purpose: Purpose) -> anyhow::Result<Scratch> {
         remove_leftovers(parent);
-        let folder = parent.join(format!("{PREFIX}{}", std::process::id()));
+        let folder = parent.join(format!("{}{}", purpose.prefix(), std::process::id()));
         if let Err(error) = DirBuilder::new().mode(0o700).create(&folder) {
             let remedy = match error.kind() {
                 ErrorKind::ReadOnlyFilesystem => "it is read-only; name a folder that can be written to",
@@ -38,7 +57,7 @@ impl Scratch {
                 ErrorKind::NotADirectory => "it is not a folder; name one",
                 _ => "name another folder",
             };
-            return Err(error).with_context(|| format!("cannot calibrate in {}: {remedy}", parent.display()));
+            return Err(error).with_context(|| format!("cannot write in {}: {remedy}", parent.display()));
         }
         let alive = OpenOptions::new().write(true).create_new(true).open(folder.join(ALIVE));
         let locked = alive
@@ -51,6 +70,11 @@ impl Scratch {
                 Err(error.context(format!("cannot write in {}; is the disk full?", parent.display())))
             }
         }
+    }
+
+    /// The path of a file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     /// A new file, to be written and read through the page cache.
@@ -114,8 +138,8 @@ impl Scratch {
         let available = self.available()?;
         if available < need {
             bail!(
-                "only {available} are free in {}, calibration needs {need}; free some space or name a folder \
-                 on another disk",
+                "only {available} are free in {}, and {need} are needed; free some space or name a folder on \
+                 another disk",
                 self.folder.parent().unwrap_or(&self.folder).display()
             );
         }
@@ -135,7 +159,7 @@ fn remove_leftovers(parent: &Path) {
         let named = folder
             .file_name()
             .and_then(|name| name.to_str())
-            .is_some_and(|name| name.strip_prefix(PREFIX).is_some_and(|pid| pid.parse::<u32>().is_ok()));
+            .is_some_and(is_ours);
         let Ok(meta) = fs::symlink_metadata(&folder) else { continue };
         if !named || !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() {
             continue;
@@ -146,6 +170,12 @@ fn remove_leftovers(parent: &Path) {
             remove(&folder);
         }
     }
+}
+
+/// True for the name of a folder that [`Scratch`] makes.
+fn is_ours(name: &str) -> bool {
+    let mut pids = Purpose::ALL.iter().filter_map(|purpose| name.strip_prefix(purpose.prefix()));
+    pids.any(|pid| pid.parse::<u32>().is_ok())
 }
 
 /// Removes a folder of ours: its files, then itself. A folder within it is not ours and stays.
@@ -165,7 +195,7 @@ mod tests {
     #[test]
     fn made_and_gone() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::create(dir.path()).unwrap();
+        let scratch = Scratch::create(dir.path(), Purpose::Calibrate).unwrap();
         scratch.file("one").unwrap();
         assert!(scratch.file("one").is_err(), "an existing file was taken");
         assert!(scratch.require(Bytes(1)).is_ok());
@@ -177,14 +207,14 @@ mod tests {
     #[test]
     fn only_the_dead_are_leftovers() {
         let dir = tempfile::tempdir().unwrap();
-        let dead = dir.path().join(format!("{PREFIX}1"));
-        let foreign = dir.path().join(format!("{PREFIX}notes"));
-        for folder in [&dead, &foreign] {
+        let [dead, other] = Purpose::ALL.map(|purpose| dir.path().join(format!("{}1", purpose.prefix())));
+        let foreign = dir.path().join(".cawl-calibrate-notes");
+        for folder in [&dead, &other, &foreign] {
             fs::create_dir(folder).unwrap();
             fs::write(folder.join("data"), "x").unwrap();
         }
-        let living = Scratch::create(dir.path()).unwrap();
-        assert!(!dead.exists() && foreign.join("data").exists());
+        let living = Scratch::create(dir.path(), Purpose::Calibrate).unwrap();
+        assert!(!dead.exists() && !other.exists() && foreign.join("data").exists());
         remove_leftovers(dir.path());
         assert!(living.folder.exists());
     }
@@ -194,7 +224,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = format!("{:#}", Scratch::create(&file).unwrap_err());
+        let error = format!("{:#}", Scratch::create(&file, Purpose::Calibrate).unwrap_err());
         assert!(error.contains("name one"), "{error}");
     }
 }

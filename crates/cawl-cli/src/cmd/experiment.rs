@@ -1,0 +1,43 @@
+//! `experiment`: the paper's evaluation, here.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use cawl_core::Bytes;
+
+use super::read_profile;
+use crate::args::{Calibration, ExperimentArgs};
+use crate::calibrate::Effort;
+use crate::experiment::{self, Options};
+use crate::{interrupt, render};
+
+/// Dirty limits that an emulated disk gets, and --lower-limits brings.
+const LOW: (Bytes, Bytes) = (Bytes::mib(128), Bytes::mib(256));
+
+/// Records, judges, draws and tells.
+pub fn experiment(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {
+    interrupt::guard(|signal| measure(args, signal))
+}
+
+fn measure(args: &ExperimentArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
+    let profile = args.profile.as_deref().map(read_profile).transpose()?;
+    let lower = args.lower_limits || args.disk.is_some();
+    let options = Options {
+        experiments: args.names.clone(),
+        path: args.path.clone(),
+        disk: args.disk.clone(),
+        scale: args.scale,
+        out: args.out.clone(),
+        repeats: args.repeats.into(),
+        profile,
+        effort: match args.calibration {
+            Calibration::Quick => Effort::QUICK,
+            Calibration::Normal => Effort::NORMAL,
+            Calibration::Thorough => Effort::THOROUGH,
+        },
+        limits: args.limits.or(lower.then_some(LOW)),
+    };
+    let recorded = experiment::run(&options, signal)?;
+    render::print(&format!("{:?}\n", recorded.notes))
+}

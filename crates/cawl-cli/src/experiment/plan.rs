@@ -1,0 +1,472 @@
+//! What is recorded for which figure, in sizes that fit the machine.
+//!
+//! The law: **thresholds set the sizes.** What goes through the page cache is a multiple of the hard limit, so
+//! that a run begins free, meets the flusher, and ends throttled, on any machine; think times are a part of
+//! the time that the device needs for a call, so that at the shorter one the dirty level rises and at the
+//! longer one it does not.
+
+use cawl_core::{Bytes, HostProfile, Nanos};
+use serde::Serialize;
+
+use super::record::Scenario;
+
+/// One of the paper's figures, or the recordings that profiles are derived from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Experiment {
+    /// Synchronous and direct writes: one size, and a range of sizes
+    Fig4,
+    /// Synchronous writes through the page cache, also of sizes that do not fit its blocks
+    Fig5,
+    /// Sequential writes, without and with computation between them
+    Fig6,
+    /// A half or a quarter of each chunk rewritten, without and with computation
+    Fig7,
+    /// The C library's streams, with three delays
+    Fig8,
+    /// Small chunks through a stream's buffer
+    Fig9,
+    /// Runs to derive and judge profiles with, as `fit` and `compare` take them; no figure
+    Suite,
+    /// All figures
+    All,
+}
+
+impl Experiment {
+    /// The figures of `all`.
+    const FIGURES: [Experiment; 6] = [
+        Experiment::Fig4,
+        Experiment::Fig5,
+        Experiment::Fig6,
+        Experiment::Fig7,
+        Experiment::Fig8,
+        Experiment::Fig9,
+    ];
+
+    /// What was asked for, in the paper's order, everything once.
+    pub fn resolve(asked: &[Experiment]) -> Vec<Experiment> {
+        let all = asked.contains(&Experiment::All);
+        let mut wanted: Vec<Experiment> =
+            asked.iter().copied().filter(|one| *one != Experiment::All).collect();
+        wanted.extend(Experiment::FIGURES.into_iter().filter(|_| all));
+        wanted.sort();
+        wanted.dedup();
+        wanted
+    }
+
+    /// Its name, and that of its picture.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Experiment::Fig4 => "fig4",
+            Experiment::Fig5 => "fig5",
+            Experiment::Fig6 => "fig6",
+            Experiment::Fig7 => "fig7",
+            Experiment::Fig8 => "fig8",
+            Experiment::Fig9 => "fig9",
+            Experiment::Suite => "suite",
+            Experiment::All => "all",
+        }
+    }
+
+    /// What its picture shows.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Experiment::Fig4 => "Synchronous direct writes (O_DIRECT, O_SYNC)",
+            Experiment::Fig5 => "Synchronous writes through the page cache (O_SYNC)",
+            Experiment::Fig6 => "Sequential writes, without and with computation",
+            Experiment::Fig7 => "Random writes: part of each chunk rewritten",
+            Experiment::Fig8 => "Writes through the C library's streams",
+            Experiment::Fig9 => "The stream's buffer: small chunks",
+            Experiment::Suite => "Runs to derive and judge profiles with",
+            Experiment::All => "All figures",
+        }
+    }
+}
+
+/// What a panel's horizontal axis counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Axis {
+    /// Calls in their order.
+    Call,
+    /// Bytes per call.
+    Size,
+}
+
+/// A run and how it is shown.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// What it is, for people.
+    pub title: String,
+    /// The run.
+    pub scenario: Scenario,
+    /// How it is drawn.
+    pub axis: Axis,
+    /// Calls to draw, from the first; None for all.
+    pub first: Option<usize>,
+    /// True if the dirty level is drawn too.
+    pub dirty: bool,
+}
+
+/// An experiment and its runs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which one.
+    pub experiment: Experiment,
+    /// Its runs.
+    pub panels: Vec<Panel>,
+}
+
+impl Plan {
+    /// The runs of an experiment.
+    pub fn of(experiment: Experiment, sizes: &Sizes) -> Plan {
+        let panels = match experiment {
+            Experiment::Fig4 => fig4(sizes),
+            Experiment::Fig5 => fig5(sizes),
+            Experiment::Fig6 => fig6(sizes),
+            Experiment::Fig7 => fig7(sizes),
+            Experiment::Fig8 => fig8(sizes),
+            Experiment::Fig9 => fig9(sizes),
+            Experiment::Suite => suite(sizes),
+            Experiment::All => Vec::new(),
+        };
+        Plan { experiment, panels }
+    }
+}
+
+/// Sizes that fit a machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sizes {
+    /// The hard limit.
+    hard: u64,
+    /// Bytes of a run through the page cache, in hard limits.
+    limits: f64,
+    /// Times to multiply the numbers of calls by.
+    scale: f64,
+    /// Time that the device needs for a byte, in ns.
+    per_byte: f64,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+impl Sizes {
+    /// The sizes for a machine with this profile; `scale` multiplies how much is written.
+    pub fn new(profile: &HostProfile, scale: f64) -> Sizes {
+        Sizes {
+            // Chunks are parts of it, and whole pages.
+            hard: (profile.kernel.limits.hard.0 / MIB).max(16) * MIB,
+            limits: 4.0 * scale,
+            scale,
+            per_byte: 1e9 / profile.device.writeback.value.get(),
+        }
+    }
+
+    /// A chunk that is written in one call: a sixteenth of the hard limit, or another part of it.
+    fn chunk(&self, part: u64) -> u64 {
+        (self.hard / part / (64 * KIB)).max(1) * 64 * KIB
+    }
+
+    /// How many chunks make up a run.
+    fn total(&self, chunk: u64) -> u64 {
+        let count = (self.hard as f64 * self.limits / chunk as f64).round();
+        (count as u64).max(4) * chunk
+    }
+
+    fn count(&self, calls: u64) -> u64 {
+        ((calls as f64 * self.scale).round() as u64).max(8)
+    }
+
+    /// A part of the time that the device needs for a chunk, in whole milliseconds.
+    fn think(&self, chunk: u64, part: f64) -> Nanos {
+        Nanos::millis((self.per_byte * chunk as f64 * part / 1e6).round().clamp(1.0, 5000.0))
+    }
+}
+
+/// Parts of a chunk's time on the device that computing takes: the dirty level rises, and it does not.
+const SHORT: f64 = 0.6;
+const LONG: f64 = 1.4;
+
+/// Arguments of a run, put together.
+#[derive(Clone, Debug, Default)]
+struct Run {
+    name: String,
+    chunk: u64,
+    step: u64,
+    total: u64,
+    flags: &'static str,
+    back: f64,
+    think: Option<Nanos>,
+    stream: bool,
+    fsync: bool,
+    random: bool,
+    env: String,
+}
+
+impl Run {
+    fn scenario(&self) -> Scenario {
+        let mut args = format!("-c {} -t {}", self.chunk, self.total);
+        let mut add = |wanted: bool, text: &str| {
+            if wanted {
+                args += text;
+            }
+        };
+        add(!self.flags.is_empty(), &format!(" -f {}", self.flags));
+        add(self.back > 0.0, &format!(" -b {}", self.back));
+        add(self.think.is_some(), &format!(" -d {}", self.think.unwrap_or(Nanos::ZERO).as_seconds()));
+        add(self.stream, " -l");
+        add(self.fsync, " -s");
+        add(self.random, " -r");
+        let mut env = self.env.clone();
+        if self.step > 0 {
+            env = format!("STEP={}", self.step);
+        }
+        let length = Bytes((self.total as f64 * (1.0 - self.back)) as u64 + self.chunk);
+        Scenario { name: self.name.clone(), args, env, length }
+    }
+
+    /// A panel with calls in their order.
+    fn series(&self, title: String) -> Panel {
+        let dirty = self.flags.is_empty();
+        Panel { title, scenario: self.scenario(), axis: Axis::Call, first: None, dirty }
+    }
+
+    /// A panel with calls by their size.
+    fn range(&self, title: String) -> Panel {
+        Panel { axis: Axis::Size, ..self.series(title) }
+    }
+}
+
+/// Sizes from `from` on in equal steps: `count` of them.
+fn stepped(name: &str, flags: &'static str, from: u64, step: u64, count: u64) -> Run {
+    let total = from * count + step * count * (count - 1) / 2;
+    Run { name: name.to_owned(), chunk: from, step, total, flags, ..Run::default() }
+}
+
+fn fig4(sizes: &Sizes) -> Vec<Panel> {
+    let total = sizes.count(128) * 64 * KIB;
+    let one = Run { name: "fig4-direct-64K".into(), chunk: 64 * KIB, total, flags: "ds", ..Run::default() };
+    let range = stepped("fig4-direct-range", "ds", 64 * KIB, 64 * KIB, sizes.count(64));
+    vec![
+        one.series("(a) chunks of 64 KiB".into()),
+        range.range("(b) a range of sizes".into()),
+    ]
+}
+
+fn fig5(sizes: &Sizes) -> Vec<Panel> {
+    let total = sizes.count(128) * 64 * KIB;
+    let one = Run { name: "fig5-sync-64K".into(), chunk: 64 * KIB, total, flags: "s", ..Run::default() };
+    let range = stepped("fig5-sync-range", "s", 64 * KIB, 64 * KIB, sizes.count(64));
+    let odd = stepped("fig5-sync-odd", "s", 5000, 33_333, sizes.count(64));
+    vec![
+        one.series("(a) chunks of 64 KiB".into()),
+        range.range("(b) a range of sizes".into()),
+        odd.range("(c) sizes that do not fit a block".into()),
+    ]
+}
+
+fn fig6(sizes: &Sizes) -> Vec<Panel> {
+    let chunk = sizes.chunk(16);
+    let run = |name: &str, part: f64| {
+        let think = (part > 0.0).then(|| sizes.think(chunk, part));
+        Run { name: name.into(), chunk, total: sizes.total(chunk), think, env: spin(think), ..Run::default() }
+    };
+    let panel = |letter: char, part: f64| {
+        let run = run(&format!("fig6-{letter}"), part);
+        run.series(format!("({letter}) chunks of {}{}", Bytes(chunk), computing(run.think)))
+    };
+    vec![panel('A', 0.0), panel('B', SHORT), panel('C', LONG)]
+}
+
+fn fig7(sizes: &Sizes) -> Vec<Panel> {
+    let chunk = sizes.chunk(16);
+    let panel = |letter: char, back: f64, part: f64| {
+        let think = (part > 0.0).then(|| sizes.think(chunk, part));
+        let name = format!("fig7-{letter}");
+        // As much new data as elsewhere, so that the limits are reached.
+        let total = (sizes.total(chunk) as f64 / (1.0 - back) / chunk as f64).round() as u64 * chunk;
+        let run = Run { name, chunk, total, back, think, env: spin(think), ..Run::default() };
+        run.series(format!("({letter}) {:.0} % of each {} rewritten{}", back * 100.0, Bytes(chunk), computing(think)))
+    };
+    vec![panel('A', 0.5, 0.0), panel('B', 0.5, SHORT), panel('C', 0.25, 0.0), panel('D', 0.25, SHORT)]
+}
+
+fn fig8(sizes: &Sizes) -> Vec<Panel> {
+    let chunk = sizes.chunk(16);
+    let panel = |letter: char, part: f64| {
+        let think = (part > 0.0).then(|| sizes.think(chunk, part));
+        let name = format!("fig8-{letter}");
+        let total = sizes.total(chunk);
+        let run = Run { name, chunk, total, think, stream: true, ..Run::default() };
+        let delay = think.map_or("no delay".to_owned(), |think| format!("a delay of {think}"));
+        run.series(format!("({letter}) fwrite of {}, {delay}", Bytes(chunk)))
+    };
+    vec![panel('A', 0.0), panel('B', SHORT), panel('C', LONG)]
+}
+
+fn fig9(sizes: &Sizes) -> Vec<Panel> {
+    let run = Run {
+        name: "fig9-stream-1000B".into(),
+        chunk: 1000,
+        total: sizes.count(4096) * 1000,
+        stream: true,
+        ..Run::default()
+    };
+    vec![Panel { first: Some(64), dirty: false, ..run.series("fwrite of 1000 bytes, the first 64 calls".into()) }]
+}
+
+fn spin(think: Option<Nanos>) -> String {
+    think.map_or(String::new(), |_| "SPIN=1".to_owned())
+}
+
+fn computing(think: Option<Nanos>) -> String {
+    think.map_or(String::new(), |think| format!(", {think} of computing"))
+}
+
+/// Runs like those that the models were developed on: what a profile is derived from, and others to judge it.
+fn suite(sizes: &Sizes) -> Vec<Panel> {
+    let runs = [
+        direct(sizes, 64 * KIB, 512),
+        Run { name: "direct-sync-range-1M".into(), ..direct(sizes, MIB, 128) },
+        Run { name: "direct-sync-range-4M".into(), ..direct(sizes, 4 * MIB, 64) },
+        sync(sizes, 4096, 512),
+        sync(sizes, 1000, 500),
+        sync(sizes, MIB, 128),
+        sync(sizes, 16 * MIB, 32),
+        cached(sizes, sizes.chunk(64)),
+        cached(sizes, sizes.chunk(16)),
+        Run { total: sizes.total(64 * KIB) / 2, ..cached(sizes, 64 * KIB) },
+        Run { total: sizes.total(4096) / 4, ..cached(sizes, 4096) },
+        thinking(sizes, "seq", SHORT, ""),
+        thinking(sizes, "seq", LONG, ""),
+        thinking(sizes, "seq", SHORT, "SPIN=1"),
+        Run { back: 0.5, ..renamed(cached(sizes, sizes.chunk(32)), "rnd-A-back50") },
+        Run { back: 0.5, ..renamed(thinking(sizes, "seq", SHORT, ""), "rnd-B-back50") },
+        Run { back: 0.25, ..renamed(cached(sizes, sizes.chunk(32)), "rnd-C-back25") },
+        Run { back: 0.25, ..renamed(thinking(sizes, "seq", SHORT, ""), "rnd-D-back25") },
+        burst(sizes),
+        Run { stream: true, ..renamed(cached(sizes, MIB), "lib-1M") },
+        Run { stream: true, total: sizes.count(65536) * 1000, ..renamed(cached(sizes, 1000), "lib-1000B") },
+        Run { stream: true, ..thinking(sizes, "lib", SHORT, "") },
+        Run { fsync: true, total: sizes.count(64) * 4 * MIB, ..renamed(cached(sizes, 4 * MIB), "fsync-each-4M") },
+        Run {
+            fsync: true,
+            total: sizes.count(512) * MIB,
+            env: "FSYNC_EVERY=16".into(),
+            ..renamed(cached(sizes, MIB), "fsync-every16-1M")
+        },
+        rewrite(sizes),
+        idle(sizes),
+        Run {
+            random: true,
+            total: sizes.total(64 * KIB) / 2,
+            ..renamed(cached(sizes, 64 * KIB), "rnd-offset-64K")
+        },
+    ];
+    runs.iter().map(|run| run.series(run.name.clone())).collect()
+}
+
+fn direct(sizes: &Sizes, chunk: u64, calls: u64) -> Run {
+    let name = format!("direct-sync-{}", short(chunk));
+    Run { name, chunk, total: sizes.count(calls) * chunk, flags: "ds", ..Run::default() }
+}
+
+fn sync(sizes: &Sizes, chunk: u64, calls: u64) -> Run {
+    let name = format!("sync-{}", short(chunk));
+    Run { name, chunk, total: sizes.count(calls) * chunk, flags: "s", ..Run::default() }
+}
+
+fn cached(sizes: &Sizes, chunk: u64) -> Run {
+    Run { name: format!("seq-{}", short(chunk)), chunk, total: sizes.total(chunk), ..Run::default() }
+}
+
+fn thinking(sizes: &Sizes, kind: &str, part: f64, env: &str) -> Run {
+    let chunk = sizes.chunk(32);
+    let think = sizes.think(chunk, part);
+    let how = if env.is_empty() { "think" } else { "spin" };
+    let name = format!("{kind}-{}-{how}{:.0}ms", short(chunk), think.as_seconds() * 1e3);
+    Run { name, think: Some(think), env: env.into(), ..cached(sizes, chunk) }
+}
+
+fn renamed(run: Run, name: &str) -> Run {
+    Run { name: name.to_owned(), ..run }
+}
+
+fn burst(sizes: &Sizes) -> Run {
+    let chunk = sizes.chunk(8);
+    let think = sizes.think(chunk, LONG);
+    let name = format!("burst-{}-think{:.0}ms", short(chunk), think.as_seconds() * 1e3);
+    Run { name, think: Some(think), ..cached(sizes, chunk) }
+}
+
+fn rewrite(sizes: &Sizes) -> Run {
+    let chunk = sizes.chunk(64);
+    let total = sizes.total(chunk) / 2 / chunk * chunk;
+    Run { name: format!("rewrite-{}", short(chunk)), total, env: "REWRITE=1".into(), ..cached(sizes, chunk) }
+}
+
+fn idle(sizes: &Sizes) -> Run {
+    let chunk = sizes.chunk(32);
+    let name = format!("idle-expire-{}", short(chunk));
+    // Eight chunks are a quarter of the hard limit: mostly below the background limit.
+    Run { name, total: 20 * chunk, env: "IDLE_EVERY8=14".into(), ..cached(sizes, chunk) }
+}
+
+/// A size in a name.
+fn short(bytes: u64) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(MIB) => format!("{}M", bytes / MIB),
+        _ if bytes.is_multiple_of(KIB) => format!("{}K", bytes / KIB),
+        _ => format!("{bytes}B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use cawl_core::{Measured, Rate, RunArgs};
+
+    fn sizes(hard: u64, scale: f64) -> Sizes {
+        let mut profile = HostProfile::uncalibrated();
+        profile.kernel.limits.hard = Bytes(hard);
+        profile.device.writeback = Measured::assumed(Rate::mb_per_second(100.0));
+        Sizes::new(&profile, scale)
+    }
+
+    #[test]
+    fn every_run_is_one_of_its_own_and_can_be_read() {
+        for hard in [16 * MIB, 256 * MIB, 5_012_345_678] {
+            for scale in [0.25, 1.0] {
+                let mut names = HashSet::new();
+                for experiment in Experiment::resolve(&[Experiment::All, Experiment::Suite]) {
+                    for panel in Plan::of(experiment, &sizes(hard, scale)).panels {
+                        let Scenario { name, args, env, length } = panel.scenario;
+                        let read = RunArgs::parse(&args, &env).unwrap();
+                        assert!(read.total >= read.chunk && length.0 >= read.chunk, "{name}");
+                        assert!(!read.direct || read.chunk.is_multiple_of(4096), "{name} is not aligned");
+                        assert!(names.insert(name.clone()), "{name} twice");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn runs_through_the_cache_reach_the_hard_limit() {
+        let sizes = sizes(256 * MIB, 0.5);
+        for experiment in [Experiment::Fig6, Experiment::Fig7, Experiment::Fig8] {
+            for panel in Plan::of(experiment, &sizes).panels {
+                assert!(panel.scenario.length.0 > 2 * 256 * MIB, "{}", panel.title);
+            }
+        }
+    }
+
+    #[test]
+    fn all_means_the_figures_each_once() {
+        let wanted = Experiment::resolve(&[Experiment::Fig9, Experiment::All, Experiment::Fig4]);
+        assert_eq!(wanted, Experiment::FIGURES);
+        assert_eq!(Experiment::resolve(&[Experiment::Suite]), [Experiment::Suite]);
+    }
+}

@@ -1,0 +1,325 @@
+//! Records a run: a program of our own writes, the kernel's counters are sampled beside it, and all of it
+//! goes into files that `fit`, `compare` and `replay` read.
+//!
+//! The law: **what is judged is what was saved.** A recording is made into texts first, and the run that comes
+//! back is read from those texts, as anybody else would read them.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use cawl_core::{
+    Bytes, CsvImporter, CsvOptions, HostProfile, Importer, Record, RecordedRun, RunArgs, Sample, Time,
+};
+use cawld::host;
+use cawld::trace::TraceFile;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde::Serialize;
+
+use super::kernel_trace::KernelTrace;
+use crate::calibrate::Interrupted;
+use crate::scratch::Scratch;
+
+/// The program that writes, as built by build.rs.
+const PROGRAM: &[u8] = include_bytes!(env!("CAWL_WORKLOAD"));
+/// What it says before its first call.
+const READY: &[u8] = b"ready\n";
+/// Time between two samples of the kernel's counters.
+const PERIOD: Duration = Duration::from_millis(5);
+/// Name of the file that is written.
+const FILE: &str = "data";
+
+/// A run to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Scenario {
+    /// Its name, and that of its files.
+    #[serde(skip)]
+    pub name: String,
+    /// Arguments of the program that writes, as `suite.json` has them.
+    pub args: String,
+    /// Its environment.
+    pub env: String,
+    /// Longest that its file gets.
+    #[serde(skip)]
+    pub length: Bytes,
+}
+
+/// A run that was made.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The run, as read back.
+    pub run: RecordedRun,
+    /// What its reader must know.
+    pub notes: Vec<String>,
+}
+
+/// Makes runs.
+pub struct Recorder<'a> {
+    /// Where their files are written, and removed after each run.
+    pub scratch: &'a Scratch,
+    /// The profile that goes into the traces.
+    pub profile: &'a HostProfile,
+    /// An error once a signal has asked to stop.
+    pub go_on: &'a dyn Fn() -> Result<(), Interrupted>,
+}
+
+impl Recorder<'_> {
+    /// Makes a run, and saves it in `folder`.
+    pub fn record(&self, scenario: &Scenario, folder: &Path) -> anyhow::Result<Recording> {
+        let args = RunArgs::parse(&scenario.args, &scenario.env)
+            .map_err(|argument| anyhow::anyhow!("the run {} has a wrong argument {argument}", scenario.name))?;
+        let mut notes = Vec::new();
+        let texts = loop {
+            self.settle(&mut notes)?;
+            let drops = host::page_cache_drops();
+            let texts = self.run(scenario);
+            // Dirty pages of the file go with it, unwritten.
+            self.scratch.remove(FILE);
+            let texts = texts.with_context(|| format!("the run {} failed", scenario.name))?;
+            if drops == host::page_cache_drops() || !notes.is_empty() {
+                break texts;
+            }
+            notes.push(format!("{}: the page cache was dropped meanwhile; it was run again", scenario.name));
+        };
+        let run = RecordedRun::parse(&scenario.name, args.clone(), &texts.csv, &texts.dirty)?;
+        self.save(scenario, &args, &run.samples, &texts, folder)
+            .with_context(|| format!("cannot write the recordings into {}", folder.display()))?;
+        Ok(Recording { run, notes })
+    }
+
+    /// Lets the flusher write what is dirty, so that a run does not wait for older data.
+    fn settle(&self, notes: &mut Vec<String>) -> anyhow::Result<()> {
+        const LITTLE: Bytes = Bytes::mib(8);
+        for _ in 0..5 {
+            (self.go_on)()?;
+            let file = self.scratch.file(FILE)?;
+            nix::unistd::syncfs(&file)?;
+            self.scratch.remove(FILE);
+            let dirty = host::sample().map_or(Bytes::ZERO, |sample| sample.dirty_bytes(self.profile.kernel.page));
+            if dirty < LITTLE {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let note = "other programs kept data dirty; the dirty level holds theirs too";
+        notes.extend((!notes.iter().any(|known| known == note)).then(|| note.to_owned()));
+        Ok(())
+    }
+
+    fn run(&self, scenario: &Scenario) -> anyhow::Result<Texts> {
+        let trace = KernelTrace::begin()?;
+        let mut out = File::from(memfd_create(c"cawl-calls", MFdFlags::MFD_CLOEXEC)?);
+        let mut child = self.start(scenario, &out)?;
+        let mut samples = Vec::new();
+        let mut zero = None;
+        let status = loop {
+            if zero.is_none() && out.metadata()?.len() >= READY.len() as u64 {
+                zero = Some(host::now());
+            }
+            if zero.is_some() {
+                samples.extend(host::sample());
+            }
+            if let Some(status) = child.0.try_wait()? {
+                break status;
+            }
+            (self.go_on)()?;
+            std::thread::sleep(PERIOD);
+        };
+        check(&mut child, status)?;
+        let zero = zero.context("the program that writes said nothing")?;
+        let mut said = String::new();
+        out.rewind()?;
+        out.read_to_string(&mut said)?;
+        let text = said.strip_prefix("ready\n").context("the program that writes said something else")?;
+        Ok(Texts {
+            csv: calls(text, zero)?,
+            dirty: samples.iter().map(|sample| sampled(sample, zero)).collect(),
+            kernel: trace.map(KernelTrace::end).transpose()?,
+            zero,
+        })
+    }
+
+    fn start(&self, scenario: &Scenario, out: &File) -> anyhow::Result<Writer> {
+        let mut program = File::from(memfd_create(c"cawl-workload", MFdFlags::MFD_CLOEXEC)?);
+        program.write_all(PROGRAM)?;
+        let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+        command.args(scenario.args.split_whitespace()).arg(self.scratch.path(FILE)).env_clear();
+        command.envs(scenario.env.split_whitespace().filter_map(|setting| setting.split_once('=')));
+        // In a virtual machine, memory that was not used for a while can be slow to touch.
+        command.env("WARM", self.warm(scenario.length).0.to_string());
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(Stdio::piped());
+        Ok(Writer(command.spawn().context("the program that writes cannot be run")?))
+    }
+
+    /// Memory to touch before a run: as much as its file takes, and never more than half of what is there.
+    fn warm(&self, length: Bytes) -> Bytes {
+        Bytes(length.0.min(host::facts().available.0 / 2))
+    }
+
+    fn save(
+        &self,
+        scenario: &Scenario,
+        args: &RunArgs,
+        samples: &[Sample],
+        texts: &Texts,
+        folder: &Path,
+    ) -> anyhow::Result<()> {
+        let file = |ending: &str| folder.join(format!("{}.{ending}", scenario.name));
+        pack(&file("csv.gz"), &texts.csv)?;
+        pack(&file("dirty.gz"), &texts.dirty)?;
+        if let Some(kernel) = &texts.kernel {
+            pack(&file("trace.gz"), kernel)?;
+        }
+        let mut trace = TraceFile::create(&file("cawl"))?;
+        for record in records(scenario, args, self.profile, samples, texts)? {
+            trace.push(&record);
+        }
+        match trace.finish() {
+            Some(failure) => bail!(failure),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A recording as text.
+struct Texts {
+    csv: String,
+    dirty: String,
+    kernel: Option<String>,
+    /// Time 0 of both tables.
+    zero: Time,
+}
+
+/// The program that writes; it ends when nobody waits for it any more.
+struct Writer(Child);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Both fail if it has ended and was waited for, which is what is wanted.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn check(child: &mut Writer, status: ExitStatus) -> anyhow::Result<()> {
+    if status.success() {
+        return Ok(());
+    }
+    let mut said = String::new();
+    if let Some(mut errors) = child.0.stderr.take() {
+        errors.read_to_string(&mut said)?;
+    }
+    bail!("the program that writes ended with {status}: {}", said.trim())
+}
+
+/// The calls as a table, seconds from `zero`.
+fn calls(text: &str, zero: Time) -> anyhow::Result<String> {
+    let mut csv = String::from("start_s,op,offset,size,duration_s\n");
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        let op = words.next().unwrap_or("");
+        let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
+        let &[offset, size, start, duration] = numbers.as_slice() else { bail!("not a call: {line:?}") };
+        let start = seconds(start.saturating_sub(zero.0));
+        csv += &format!("{start},{op},{offset},{size},{}\n", seconds(duration));
+    }
+    Ok(csv)
+}
+
+fn sampled(sample: &Sample, zero: Time) -> String {
+    let Sample { time, dirty, writeback, background, hard, written, dirtied } = sample;
+    let time = seconds(time.0.saturating_sub(zero.0));
+    format!("{time} {dirty} {writeback} {background} {hard} {written} {dirtied}\n")
+}
+
+/// Nanoseconds as seconds, exactly.
+fn seconds(ns: u64) -> String {
+    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+/// The records of a trace: the machine, its profile, then calls and samples by time.
+fn records(
+    scenario: &Scenario,
+    args: &RunArgs,
+    profile: &HostProfile,
+    samples: &[Sample],
+    texts: &Texts,
+) -> anyhow::Result<Vec<Record>> {
+    let flags = args.flags();
+    let options = CsvOptions { flags, program: scenario.name.clone(), path: FILE.to_owned(), ..CsvOptions::default() };
+    let mut importer = CsvImporter::new(options);
+    let mut calls = Vec::new();
+    for line in texts.csv.lines() {
+        importer.line(line.as_bytes(), &mut calls)?;
+    }
+    importer.finish(&mut calls)?;
+    let mut facts = host::facts();
+    facts.started = Time::default();
+    let mut records = vec![Record::Host(Box::new(facts)), Record::Profile(Box::new(profile.clone()))];
+    let mut samples = samples.iter().copied().peekable();
+    for record in calls {
+        if let Record::Event(event) = &record {
+            while let Some(sample) = samples.next_if(|sample| sample.time.0 < event.start) {
+                records.push(Record::Sample(sample));
+            }
+        }
+        records.push(record);
+    }
+    records.extend(samples.map(Record::Sample));
+    Ok(records)
+}
+
+fn pack(path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut packed = GzEncoder::new(File::create(path)?, Compression::default());
+    packed.write_all(text.as_bytes())?;
+    packed.finish()?;
+    Ok(())
+}
+
+/// A folder of recordings of one machine: what `suite.json` says.
+#[derive(Debug, Serialize)]
+pub struct SuiteFile {
+    #[serde(skip)]
+    folder: PathBuf,
+    device: String,
+    kernel: String,
+    dirty_background_bytes: Bytes,
+    dirty_bytes: Bytes,
+    /// Clock of the kernel's events: that of the calls and samples, but not from zero.
+    trace_clock: &'static str,
+    scenarios: std::collections::BTreeMap<String, Scenario>,
+}
+
+impl SuiteFile {
+    /// A new folder.
+    pub fn create(folder: &Path, device: &str, profile: &HostProfile) -> anyhow::Result<SuiteFile> {
+        fs::create_dir_all(folder).with_context(|| {
+            format!("cannot make the folder {}; name one that can be written to with --out", folder.display())
+        })?;
+        Ok(SuiteFile {
+            folder: folder.to_owned(),
+            device: device.to_owned(),
+            kernel: host::facts().kernel,
+            dirty_background_bytes: profile.kernel.limits.background,
+            dirty_bytes: profile.kernel.limits.hard,
+            trace_clock: "mono",
+            scenarios: std::collections::BTreeMap::new(),
+        })
+    }
+
+    /// Makes a run and adds it.
+    pub fn add(&mut self, recorder: &Recorder<'_>, scenario: &Scenario) -> anyhow::Result<Recording> {
+        let recording = recorder.record(scenario, &self.folder)?;
+        self.scenarios.insert(scenario.name.clone(), scenario.clone());
+        let file = self.folder.join("suite.json");
+        fs::write(&file, serde_json::to_string_pretty(self)? + "\n")
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        Ok(recording)
+    }
+}

@@ -1,0 +1,205 @@
+/* Writes a file as its arguments say, times each call itself, and tells the times at the end.
+ *
+ * Arguments: FILE -c bytes per call, -t bytes in all, -f d/s O_DIRECT/O_SYNC, -b part of a call to seek back before
+ * each one, -d seconds to wait before each one, -l through a stream, -s fsync after calls, -r random offsets.
+ * Environment: SPIN=1 computes instead of sleeping; FSYNC_EVERY=n; REWRITE=1 writes, syncs and thereby caches
+ * the file before; IDLE_EVERY8=s waits after every eighth call; STEP=n makes each call n bytes larger than the
+ * one before; WARM=n touches n bytes of memory before.
+ *
+ * Prints `ready`, waits a little, and prints `OP OFFSET SIZE START DURATION` for each call, in ns of
+ * CLOCK_MONOTONIC, when all is done. It goes with its parent. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, ALIGNMENT = 64 << 10, LARGE = 256 << 10, SOURCE = 64 << 20, LEAD_NS = 100000000 };
+
+struct call {
+    uint64_t offset, size, start, duration;
+    const char *op;
+};
+
+static struct call *calls;
+static size_t made;
+/* Where what was computed goes, so that it is computed. */
+volatile uint64_t made_up;
+
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void fail(const char *what) {
+    fprintf(stderr, "%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static double number(const char *name) {
+    const char *value = getenv(name);
+    return value ? atof(value) : 0;
+}
+
+static void pass(double seconds, int computing) {
+    if (seconds <= 0)
+        return;
+    if (!computing) {
+        struct timespec t = {(time_t)seconds, (long)((seconds - (time_t)seconds) * 1e9)};
+        while (nanosleep(&t, &t) && errno == EINTR)
+            ;
+        return;
+    }
+    /* Hashing, as the paper's program does. */
+    uint64_t hash = 1469598103934665603u, end = now() + (uint64_t)(seconds * 1e9);
+    while (now() < end)
+        for (int i = 0; i < 1000; i++)
+            hash = (hash ^ (hash >> 29 ^ i)) * 1099511628211u;
+    made_up = hash;
+}
+
+static void note(const char *op, uint64_t offset, uint64_t size, uint64_t start) {
+    struct call *call = &calls[made++];
+    call->duration = now() - start;
+    call->op = op, call->offset = offset, call->size = size, call->start = start;
+}
+
+static void put(int fd, const char *data, uint64_t size) {
+    while (size) {
+        ssize_t wrote = write(fd, data, size);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            fail("a write failed");
+        data += wrote, size -= wrote;
+    }
+}
+
+/* In each page all bytes are equal and not zero, and differ from the next page's. */
+static char *content(size_t length) {
+    char *data = aligned_alloc(ALIGNMENT, (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (!data)
+        fail("no memory");
+    for (size_t at = 0; at < length; at++)
+        data[at] = at / PAGE % 255 + 1;
+    return data;
+}
+
+int main(int argc, char **argv) {
+    uint64_t chunk = 0, total = 0;
+    double back = 0, wait = 0;
+    int flags = 0, stream = 0, sync = 0, shuffled = 0, option;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while ((option = getopt(argc, argv, "c:t:f:b:d:lsr")) != -1) {
+        switch (option) {
+        case 'c': chunk = strtoull(optarg, 0, 10); break;
+        case 't': total = strtoull(optarg, 0, 10); break;
+        case 'f': flags = (strchr(optarg, 'd') ? O_DIRECT : 0) | (strchr(optarg, 's') ? O_SYNC : 0); break;
+        case 'b': back = atof(optarg); break;
+        case 'd': wait = atof(optarg); break;
+        case 'l': stream = 1; break;
+        case 's': sync = 1; break;
+        case 'r': shuffled = 1; break;
+        default: return 2;
+        }
+    }
+    if (optind + 1 != argc || !chunk || total < chunk) {
+        fprintf(stderr, "wrong arguments\n");
+        return 2;
+    }
+    uint64_t step = number("STEP"), every = number("FSYNC_EVERY");
+    int computing = number("SPIN") > 0;
+    double idle = number("IDLE_EVERY8");
+
+    /* How many calls, and how large the largest. */
+    size_t count = 0;
+    uint64_t largest = chunk, size = chunk;
+    for (uint64_t sum = 0; sum + size <= total; sum += size, size += step)
+        largest = size, count++;
+    calls = calloc(2 * count + 1, sizeof *calls);
+    size_t source = largest > SOURCE ? largest : SOURCE;
+    char *data = content(source);
+    if (!calls)
+        fail("no memory");
+    /* The pages are there before anything is timed. */
+    for (size_t at = 0; at < 2 * count + 1; at += 16)
+        *(volatile uint64_t *)&calls[at].size = 0;
+    size_t warm = number("WARM");
+    if (warm) {
+        void *memory = mmap(0, warm, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (memory != MAP_FAILED)
+            munmap(memory, warm);
+    }
+
+    const char *path = argv[optind];
+    if (number("REWRITE") > 0) {
+        int before = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (before < 0)
+            fail("cannot make the file");
+        for (uint64_t at = 0; at < total; at += chunk)
+            put(before, data, chunk);
+        if (fsync(before))
+            fail("fsync failed");
+        close(before);
+    }
+    int make = number("REWRITE") > 0 ? 0 : O_CREAT | O_EXCL;
+    int fd = open(path, O_WRONLY | O_CLOEXEC | make | flags, 0600);
+    if (fd < 0)
+        fail(errno == EINVAL ? "this filesystem has no O_DIRECT" : "cannot open the file");
+    FILE *file = stream ? fdopen(fd, "w") : 0;
+    if (stream && !file)
+        fail("no stream");
+
+    put(1, "ready\n", 6);
+    pass(LEAD_NS / 1e9, 0);
+
+    uint64_t at = 0, seed = 88172645463325252u;
+    size = chunk;
+    for (size_t i = 0; i < count; i++, size += step) {
+        uint64_t offset = at;
+        pass(wait, computing);
+        if (shuffled) {
+            seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+            offset = seed % count * chunk;
+        } else if (back > 0 && i) {
+            offset = at - (uint64_t)(back * size);
+        }
+        if (offset != at && (stream ? fseeko(file, offset, SEEK_SET) != 0 : lseek(fd, offset, SEEK_SET) < 0))
+            fail("a seek failed");
+        /* Large calls take other data each time, which come from memory; small ones the same, which come from
+         * the processor's cache, as in programs that have just made them. */
+        const char *from = data;
+        if (size >= LARGE)
+            from += i * size % (source - size + 1) / PAGE * PAGE;
+        uint64_t start = now();
+        if (!stream)
+            put(fd, from, size);
+        else if (fwrite(from, 1, size, file) != size)
+            fail("fwrite failed");
+        note(stream ? "fwrite" : "write", offset, size, start);
+        at = offset + size;
+        if (sync && (i + 1) % (every ? every : 1) == 0) {
+            start = now();
+            if (stream ? fflush(file) || fsync(fd) : fsync(fd))
+                fail("fsync failed");
+            note("fsync", at, 0, start);
+        }
+        if (idle > 0 && i % 8 == 7)
+            pass(idle, 0);
+    }
+
+    FILE *out = fdopen(1, "w");
+    for (size_t i = 0; i < made; i++)
+        fprintf(out, "%s %llu %llu %llu %llu\n", calls[i].op, (unsigned long long)calls[i].offset,
+                (unsigned long long)calls[i].size, (unsigned long long)calls[i].start,
+                (unsigned long long)calls[i].duration);
+    return fflush(out) ? 1 : 0;
+}

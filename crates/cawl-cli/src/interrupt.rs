@@ -1,0 +1,30 @@
+//! Commands that change something for a while: a signal only asks, what is under way puts everything back, and
+//! then the process ends by the signal.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::calibrate::Interrupted;
+use crate::{exit, render};
+
+/// Runs `command` with a flag that holds the number of a signal that asked to stop, or zero.
+pub fn guard(
+    command: impl FnOnce(Arc<AtomicUsize>) -> anyhow::Result<ExitCode>,
+) -> anyhow::Result<ExitCode> {
+    let signal = Arc::new(AtomicUsize::new(0));
+    for number in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
+    }
+    let result = command(signal);
+    match result.as_ref().err().and_then(|error| error.downcast_ref::<Interrupted>()) {
+        Some(Interrupted(number)) => {
+            render::tell("cawl-cli: interrupted; nothing was changed");
+            drop(signal_hook::low_level::emulate_default_handler(*number));
+            Ok(ExitCode::from(exit::FAILED))
+        }
+        None => result,
+    }
+}
