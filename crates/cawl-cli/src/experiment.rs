@@ -6,8 +6,11 @@
 //! all. docs/EXPERIMENTS.md has what each figure shows.
 
 mod disk;
+mod judge;
 mod kernel_trace;
+mod page;
 mod plan;
+mod plot;
 mod record;
 
 use std::fs;
@@ -16,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, bail};
-use cawl_core::{Bytes, HostProfile, Nanos, RecordedRun};
+use cawl_core::{Bytes, DirtyLimits, HostProfile, Nanos, RecordedRun};
 use cawld::limits::LoweredLimits;
 use cawld::place::{Backing, Place};
 use cawld::{host, profiles};
@@ -25,9 +28,11 @@ use crate::calibrate::progress::Progress;
 use crate::calibrate::{self, Effort, Interrupted};
 use crate::scratch::{Purpose, Scratch};
 use disk::Disk;
+pub use judge::{Errors, Judged, ModelErrors};
 pub use plan::Experiment;
 use plan::{Panel, Plan, Sizes};
 use record::{Recorder, SuiteFile};
+use serde::Serialize;
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -61,25 +66,39 @@ pub struct Repeated {
     pub runs: Vec<RecordedRun>,
 }
 
-/// What was recorded.
-#[derive(Debug)]
-pub struct Recorded {
-    /// Where.
-    pub place: Place,
-    /// The emulated disk, if it was one.
-    pub disk: Option<String>,
-    /// The profile that the models get.
-    pub profile: HostProfile,
+/// What was found.
+#[derive(Debug, Serialize)]
+pub struct Evaluation {
+    /// The emulated disk, or the device.
+    pub device: String,
+    /// Type of the filesystem.
+    pub filesystem: String,
+    /// Kernel release.
+    pub kernel: String,
+    /// The dirty limits.
+    pub limits: DirtyLimits,
+    /// Name of the profile that the models got.
+    pub profile: String,
+    /// How often each run was made.
+    pub repeats: usize,
+    /// Times by which the numbers of calls were multiplied.
+    pub scale: f64,
     /// The runs of each experiment.
-    pub figures: Vec<(Experiment, Vec<Repeated>)>,
+    pub figures: Vec<Judged>,
+    /// Medians over all runs.
+    pub median: Vec<ModelErrors>,
+    /// Median noise floor; None without repeats.
+    pub floor: Option<Errors>,
     /// What the user must know.
     pub notes: Vec<String>,
     /// How long it took.
     pub seconds: f64,
+    /// Where results are.
+    pub out: PathBuf,
 }
 
-/// Records the experiments; `signal` holds the number of a signal that asks to stop, or zero.
-pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Recorded> {
+/// Makes the experiments; `signal` holds the number of a signal that asks to stop, or zero.
+pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evaluation> {
     let started = host::now();
     let out = OutFolder::create(&options.out)?;
     let disk = options.disk.as_deref().map(Disk::bring_up).transpose()?;
@@ -95,9 +114,8 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Record
             place.folder.display()
         );
     }
-    let lowered = options.limits.map(|(background, hard)| {
-        LoweredLimits::lower(background, hard, || go_on().is_ok())
-    });
+    let lowered =
+        options.limits.map(|(background, hard)| LoweredLimits::lower(background, hard, || go_on().is_ok()));
     let _lowered = match lowered {
         // A signal ends the waiting for others who have the limits lowered.
         Some(result) => Some(result.or_else(|error| go_on().map_err(anyhow::Error::from).and(Err(error)))?),
@@ -130,13 +148,46 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Record
             progress.begin(format!("repeat {repeat} of {}: {name}", options.repeats));
             let recording = suite.add(&recorder, &repeated.panel.scenario)?;
             repeated.runs.push(recording.run);
-            notes.extend(recording.notes.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
+            notes
+                .extend(recording.notes.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
         }
     }
+    progress.begin("models and pictures");
+    let (filesystem, device) =
+        (place.filesystem.clone(), options.disk.clone().unwrap_or(place.device.clone()));
+    let mut judged = Vec::new();
+    for (experiment, runs) in &figures {
+        go_on()?;
+        let figure = judge::judge(&profile, *experiment, runs)?;
+        if *experiment != Experiment::Suite {
+            let panels: Vec<Panel> = runs.iter().map(|repeated| repeated.panel.clone()).collect();
+            plot::draw(&figure, &panels, &out.path)?;
+        }
+        judged.push(figure);
+    }
     drop(progress);
+    let (median, floor) = judge::medians(&judged);
+    let evaluation = Evaluation {
+        device,
+        filesystem,
+        kernel: host::facts().kernel,
+        limits: profile.kernel.limits,
+        profile: profile.name.clone(),
+        repeats: options.repeats,
+        scale: options.scale,
+        figures: judged,
+        median,
+        floor,
+        notes,
+        seconds: host::now().since(started).as_seconds(),
+        out: options.out.clone(),
+    };
+    page::write(&evaluation, &out.path)?;
+    let results = out.path.join("results.json");
+    fs::write(&results, serde_json::to_string_pretty(&evaluation)? + "\n")
+        .with_context(|| format!("cannot write {}", results.display()))?;
     out.keep();
-    let seconds = host::now().since(started).as_seconds();
-    Ok(Recorded { place, disk: options.disk.clone(), profile, figures, notes, seconds })
+    Ok(evaluation)
 }
 
 /// The profile that the models get, with the kernel's settings of now.

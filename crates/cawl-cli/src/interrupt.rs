@@ -11,9 +11,7 @@ use crate::calibrate::Interrupted;
 use crate::{exit, render};
 
 /// Runs `command` with a flag that holds the number of a signal that asked to stop, or zero.
-pub fn guard(
-    command: impl FnOnce(Arc<AtomicUsize>) -> anyhow::Result<ExitCode>,
-) -> anyhow::Result<ExitCode> {
+pub fn guard(command: impl FnOnce(Arc<AtomicUsize>) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     let signal = Arc::new(AtomicUsize::new(0));
     for number in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;

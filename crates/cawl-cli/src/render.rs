@@ -2,6 +2,7 @@
 
 pub mod calibrate;
 pub mod calls;
+pub mod experiment;
 pub mod progress;
 pub mod report;
 pub mod status;
@@ -51,7 +52,7 @@ fn lines(table: &Table) -> String {
 }
 
 /// A fraction as a percentage.
-fn percent(fraction: Option<f64>) -> String {
+pub fn percent(fraction: Option<f64>) -> String {
     match fraction {
         None => "-".to_owned(),
         Some(f) if f >= 10.0 => format!("{:.0} %", f * 100.0),

@@ -156,10 +156,7 @@ impl Drop for Scratch {
 fn remove_leftovers(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for folder in entries.flatten().map(|entry| entry.path()) {
-        let named = folder
-            .file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(is_ours);
+        let named = folder.file_name().and_then(|name| name.to_str()).is_some_and(is_ours);
         let Ok(meta) = fs::symlink_metadata(&folder) else { continue };
         if !named || !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() {
             continue;

@@ -1,5 +1,6 @@
 //! `experiment`: the paper's evaluation, here.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -38,6 +39,12 @@ fn measure(args: &ExperimentArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Ex
         },
         limits: args.limits.or(lower.then_some(LOW)),
     };
-    let recorded = experiment::run(&options, signal)?;
-    render::print(&format!("{:?}\n", recorded.notes))
+    let evaluation = experiment::run(&options, signal)?;
+    let code = if args.json {
+        render::print(&(serde_json::to_string_pretty(&evaluation)? + "\n"))?
+    } else {
+        render::print(&render::experiment::text(&evaluation, std::io::stdout().is_terminal()))?
+    };
+    render::tell(format_args!("pictures and tables are in {}", options.out.join("index.html").display()));
+    Ok(code)
 }

@@ -39,7 +39,8 @@ impl KernelTrace {
 
     /// Ends it; what the kernel has said, as it says it.
     pub fn end(self) -> anyhow::Result<String> {
-        let text = fs::read_to_string(self.instance.join("trace")).context("cannot read the kernel's trace")?;
+        let text =
+            fs::read_to_string(self.instance.join("trace")).context("cannot read the kernel's trace")?;
         Ok(text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect())
     }
 }

@@ -106,6 +106,8 @@ pub struct Panel {
     pub first: Option<usize>,
     /// True if the dirty level is drawn too.
     pub dirty: bool,
+    /// True if the points are marked at which flushing and throttling begin.
+    pub starts: bool,
 }
 
 /// An experiment and its runs.
@@ -228,7 +230,7 @@ impl Run {
     /// A panel with calls in their order.
     fn series(&self, title: String) -> Panel {
         let dirty = self.flags.is_empty();
-        Panel { title, scenario: self.scenario(), axis: Axis::Call, first: None, dirty }
+        Panel { title, scenario: self.scenario(), axis: Axis::Call, first: None, dirty, starts: false }
     }
 
     /// A panel with calls by their size.
@@ -247,10 +249,7 @@ fn fig4(sizes: &Sizes) -> Vec<Panel> {
     let total = sizes.count(128) * 64 * KIB;
     let one = Run { name: "fig4-direct-64K".into(), chunk: 64 * KIB, total, flags: "ds", ..Run::default() };
     let range = stepped("fig4-direct-range", "ds", 64 * KIB, 64 * KIB, sizes.count(64));
-    vec![
-        one.series("(a) chunks of 64 KiB".into()),
-        range.range("(b) a range of sizes".into()),
-    ]
+    vec![one.series("(a) chunks of 64 KiB".into()), range.range("(b) a range of sizes".into())]
 }
 
 fn fig5(sizes: &Sizes) -> Vec<Panel> {
@@ -273,7 +272,8 @@ fn fig6(sizes: &Sizes) -> Vec<Panel> {
     };
     let panel = |letter: char, part: f64| {
         let run = run(&format!("fig6-{letter}"), part);
-        run.series(format!("({letter}) chunks of {}{}", Bytes(chunk), computing(run.think)))
+        let title = format!("({letter}) chunks of {}{}", Bytes(chunk), computing(run.think));
+        Panel { starts: true, ..run.series(title) }
     };
     vec![panel('A', 0.0), panel('B', SHORT), panel('C', LONG)]
 }
@@ -286,7 +286,12 @@ fn fig7(sizes: &Sizes) -> Vec<Panel> {
         // As much new data as elsewhere, so that the limits are reached.
         let total = (sizes.total(chunk) as f64 / (1.0 - back) / chunk as f64).round() as u64 * chunk;
         let run = Run { name, chunk, total, back, think, env: spin(think), ..Run::default() };
-        run.series(format!("({letter}) {:.0} % of each {} rewritten{}", back * 100.0, Bytes(chunk), computing(think)))
+        run.series(format!(
+            "({letter}) {:.0} % of each {} rewritten{}",
+            back * 100.0,
+            Bytes(chunk),
+            computing(think)
+        ))
     };
     vec![panel('A', 0.5, 0.0), panel('B', 0.5, SHORT), panel('C', 0.25, 0.0), panel('D', 0.25, SHORT)]
 }
@@ -312,7 +317,11 @@ fn fig9(sizes: &Sizes) -> Vec<Panel> {
         stream: true,
         ..Run::default()
     };
-    vec![Panel { first: Some(64), dirty: false, ..run.series("fwrite of 1000 bytes, the first 64 calls".into()) }]
+    vec![Panel {
+        first: Some(64),
+        dirty: false,
+        ..run.series("fwrite of 1000 bytes, the first 64 calls".into())
+    }]
 }
 
 fn spin(think: Option<Nanos>) -> String {
@@ -348,7 +357,11 @@ fn suite(sizes: &Sizes) -> Vec<Panel> {
         Run { stream: true, ..renamed(cached(sizes, MIB), "lib-1M") },
         Run { stream: true, total: sizes.count(65536) * 1000, ..renamed(cached(sizes, 1000), "lib-1000B") },
         Run { stream: true, ..thinking(sizes, "lib", SHORT, "") },
-        Run { fsync: true, total: sizes.count(64) * 4 * MIB, ..renamed(cached(sizes, 4 * MIB), "fsync-each-4M") },
+        Run {
+            fsync: true,
+            total: sizes.count(64) * 4 * MIB,
+            ..renamed(cached(sizes, 4 * MIB), "fsync-each-4M")
+        },
         Run {
             fsync: true,
             total: sizes.count(512) * MIB,

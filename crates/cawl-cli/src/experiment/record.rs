@@ -72,8 +72,9 @@ pub struct Recorder<'a> {
 impl Recorder<'_> {
     /// Makes a run, and saves it in `folder`.
     pub fn record(&self, scenario: &Scenario, folder: &Path) -> anyhow::Result<Recording> {
-        let args = RunArgs::parse(&scenario.args, &scenario.env)
-            .map_err(|argument| anyhow::anyhow!("the run {} has a wrong argument {argument}", scenario.name))?;
+        let args = RunArgs::parse(&scenario.args, &scenario.env).map_err(|argument| {
+            anyhow::anyhow!("the run {} has a wrong argument {argument}", scenario.name)
+        })?;
         let mut notes = Vec::new();
         let texts = loop {
             self.settle(&mut notes)?;
@@ -101,7 +102,8 @@ impl Recorder<'_> {
             let file = self.scratch.file(FILE)?;
             nix::unistd::syncfs(&file)?;
             self.scratch.remove(FILE);
-            let dirty = host::sample().map_or(Bytes::ZERO, |sample| sample.dirty_bytes(self.profile.kernel.page));
+            let dirty =
+                host::sample().map_or(Bytes::ZERO, |sample| sample.dirty_bytes(self.profile.kernel.page));
             if dirty < LITTLE {
                 return Ok(());
             }
@@ -141,7 +143,6 @@ impl Recorder<'_> {
             csv: calls(text, zero)?,
             dirty: samples.iter().map(|sample| sampled(sample, zero)).collect(),
             kernel: trace.map(KernelTrace::end).transpose()?,
-            zero,
         })
     }
 
@@ -187,13 +188,11 @@ impl Recorder<'_> {
     }
 }
 
-/// A recording as text.
+/// A recording as text; time 0 is the first sample.
 struct Texts {
     csv: String,
     dirty: String,
     kernel: Option<String>,
-    /// Time 0 of both tables.
-    zero: Time,
 }
 
 /// The program that writes; it ends when nobody waits for it any more.
@@ -252,7 +251,8 @@ fn records(
     texts: &Texts,
 ) -> anyhow::Result<Vec<Record>> {
     let flags = args.flags();
-    let options = CsvOptions { flags, program: scenario.name.clone(), path: FILE.to_owned(), ..CsvOptions::default() };
+    let options =
+        CsvOptions { flags, program: scenario.name.clone(), path: FILE.to_owned(), ..CsvOptions::default() };
     let mut importer = CsvImporter::new(options);
     let mut calls = Vec::new();
     for line in texts.csv.lines() {

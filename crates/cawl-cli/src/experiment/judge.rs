@@ -1,0 +1,230 @@
+//! What the models say of recorded runs: call by call for the pictures, in sums for the table.
+
+use anyhow::Context;
+use cawl_core::{
+    Analysis, Bytes, CallState, Class, DirtyLimits, HostProfile, MODELS, Mode, Nanos, Record, RecordedRun,
+    Sample, Time, classify, quantile,
+};
+use serde::Serialize;
+
+use super::{Experiment, Repeated};
+
+/// What the models say of a figure's runs.
+#[derive(Debug, Serialize)]
+pub struct Judged {
+    /// Which figure.
+    pub experiment: Experiment,
+    /// Its runs.
+    pub runs: Vec<JudgedRun>,
+}
+
+/// A run, its errors and what is drawn of it.
+#[derive(Debug, Serialize)]
+pub struct JudgedRun {
+    /// Name of the run.
+    pub name: String,
+    /// What it is, for people.
+    pub title: String,
+    /// How it was made, as in suite.json.
+    pub args: String,
+    /// How it was made, as in suite.json.
+    pub env: String,
+    /// Calls of a run.
+    pub calls: u64,
+    /// Bytes of a run.
+    pub bytes: Bytes,
+    /// Sum of the costs in seconds, median of the repeats.
+    pub observed_s: f64,
+    /// Errors of each model, in the order of reports; medians of the repeats.
+    pub models: Vec<ModelErrors>,
+    /// What each repeat would score in the place of a model for another; None without repeats.
+    pub floor: Option<Errors>,
+    /// For the picture.
+    #[serde(skip)]
+    pub series: Series,
+}
+
+/// Errors of one model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelErrors {
+    /// Its name.
+    pub model: String,
+    /// Sum of the predicted costs in seconds, median of the repeats.
+    pub predicted_s: f64,
+    /// Its errors.
+    #[serde(flatten)]
+    pub errors: Errors,
+    /// How much smaller its total error is than that of `naive`, as a difference of fractions.
+    pub improvement: Option<f64>,
+}
+
+/// The metrics of docs/MODEL.md, as fractions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Errors {
+    /// |predicted − observed| / observed of the sums.
+    pub total: Option<f64>,
+    /// The same, mean over windows of equal observed time.
+    pub windowed: Option<f64>,
+    /// Root mean square of modelled − sampled dirty bytes over the hard limit.
+    pub dirty: Option<f64>,
+}
+
+/// What is drawn of a run.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Calls of the first repeat.
+    pub calls: Vec<Call>,
+    /// Costs in the other repeats.
+    pub again: Vec<Vec<Nanos>>,
+    /// The limits in force.
+    pub limits: DirtyLimits,
+}
+
+/// A call as observed and as predicted.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Its size.
+    pub size: Bytes,
+    /// What it cost.
+    pub observed: Nanos,
+    /// Dirty level at its end, sampled.
+    pub dirty: Option<Bytes>,
+    /// Highest dirty level until its end, sampled.
+    pub peak: Bytes,
+    /// What the models said, in the order of reports.
+    pub predicted: Vec<Predicted>,
+}
+
+/// What a model said of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Predicted {
+    /// Cost.
+    pub cost: Nanos,
+    /// Dirty level afterwards.
+    pub dirty: Bytes,
+    /// What determined the cost.
+    pub state: CallState,
+}
+
+/// Shows a figure's runs to all models, in open loop.
+pub fn judge(profile: &HostProfile, experiment: Experiment, runs: &[Repeated]) -> anyhow::Result<Judged> {
+    let runs = runs.iter().map(|repeated| judge_run(profile, repeated)).collect::<anyhow::Result<_>>()?;
+    Ok(Judged { experiment, runs })
+}
+
+fn judge_run(profile: &HostProfile, repeated: &Repeated) -> anyhow::Result<JudgedRun> {
+    let Repeated { panel, runs } = repeated;
+    let mut rows = Vec::new();
+    for (index, run) in runs.iter().enumerate() {
+        let other = &runs[(index + 1) % runs.len()];
+        let again = if runs.len() > 1 { std::slice::from_ref(other) } else { &[] };
+        rows.extend(cawl_core::compare(profile, &[], Mode::OpenLoop, std::slice::from_ref(run), again)?.rows);
+    }
+    let errors = |model: &str| {
+        let of = |pick: fn(&cawl_core::ComparedRun) -> Option<f64>| {
+            median(&rows.iter().filter(|row| row.model == model).filter_map(pick).collect::<Vec<_>>())
+        };
+        Errors {
+            total: of(|row| row.total_error),
+            windowed: of(|row| row.windowed_error),
+            dirty: of(|row| row.dirty_error),
+        }
+    };
+    let sums = |model: &str, pick: fn(&cawl_core::ComparedRun) -> f64| {
+        median(&rows.iter().filter(|row| row.model == model).map(pick).collect::<Vec<_>>())
+            .unwrap_or_default()
+    };
+    let naive = errors("naive").total;
+    let models = MODELS.iter().map(|model| {
+        let errors = errors(model);
+        let improvement = naive.zip(errors.total).map(|(naive, own)| naive - own);
+        ModelErrors {
+            model: (*model).to_owned(),
+            predicted_s: sums(model, |row| row.predicted_s),
+            errors,
+            improvement,
+        }
+    });
+    let series = series(profile, runs)?;
+    Ok(JudgedRun {
+        name: panel.scenario.name.clone(),
+        title: panel.title.clone(),
+        args: panel.scenario.args.clone(),
+        env: panel.scenario.env.clone(),
+        calls: series.calls.len() as u64,
+        bytes: Bytes(series.calls.iter().map(|call| call.size.0).sum()),
+        observed_s: sums(MODELS[0], |row| row.observed_s),
+        models: models.collect(),
+        floor: (runs.len() > 1).then(|| errors("floor")),
+        series,
+    })
+}
+
+fn series(profile: &HostProfile, runs: &[RecordedRun]) -> anyhow::Result<Series> {
+    let (first, others) = runs.split_first().context("no run was recorded")?;
+    let mut analysis = Analysis::new(profile, &[], Mode::OpenLoop)?;
+    let page = profile.kernel.page;
+    let mut calls = Vec::new();
+    let mut samples = first.samples.iter().peekable();
+    let mut peak = Bytes::ZERO;
+    for record in first.records() {
+        let predicted = analysis.take(&record);
+        let Record::Event(event) = record else { continue };
+        if classify(&event) != Class::Cost {
+            continue;
+        }
+        let predicted: Option<Vec<Predicted>> = predicted
+            .iter()
+            .map(|p| p.map(|p| Predicted { cost: p.cost, dirty: p.dirty, state: p.state }))
+            .collect();
+        let end = Time(event.end());
+        while let Some(sample) = samples.next_if(|sample| sample.time <= end) {
+            peak = peak.max(sample.dirty_bytes(page));
+        }
+        if let Some(predicted) = predicted {
+            let observed = Nanos::new(event.duration as f64);
+            let dirty = level(&first.samples, end, page);
+            calls.push(Call { size: Bytes(event.requested), observed, dirty, peak, predicted });
+        }
+    }
+    let costs = |run: &RecordedRun| {
+        let counted = run.events.iter().filter(|event| classify(event) == Class::Cost);
+        counted.map(|event| Nanos::new(event.duration as f64)).collect()
+    };
+    Ok(Series { calls, again: others.iter().map(costs).collect(), limits: profile.kernel.limits })
+}
+
+/// The dirty level at a moment, between the samples before and after it.
+fn level(samples: &[Sample], at: Time, page: Bytes) -> Option<Bytes> {
+    let after = samples.partition_point(|sample| sample.time < at);
+    let (before, after) = (samples.get(after.checked_sub(1)?)?, samples.get(after).or(samples.last())?);
+    let span = after.time.since(before.time);
+    let fraction = if span == Nanos::ZERO { 0.0 } else { (at.since(before.time) / span).min(1.0) };
+    let (low, high) = (before.dirty_bytes(page).as_f64(), after.dirty_bytes(page).as_f64());
+    Some(Bytes::from_f64(low + (high - low) * fraction))
+}
+
+/// Median errors over all runs, by model in the order of reports, and of the noise floor.
+pub fn medians(figures: &[Judged]) -> (Vec<ModelErrors>, Option<Errors>) {
+    let runs = || figures.iter().flat_map(|figure| &figure.runs);
+    let over = |errors: Vec<Errors>| {
+        let of =
+            |pick: fn(&Errors) -> Option<f64>| median(&errors.iter().filter_map(pick).collect::<Vec<_>>());
+        Errors { total: of(|e| e.total), windowed: of(|e| e.windowed), dirty: of(|e| e.dirty) }
+    };
+    let models = MODELS.iter().enumerate().map(|(index, model)| {
+        let own = || runs().map(|run| &run.models[index]);
+        ModelErrors {
+            model: (*model).to_owned(),
+            predicted_s: own().map(|errors| errors.predicted_s).sum(),
+            errors: over(own().map(|errors| errors.errors).collect()),
+            improvement: median(&own().filter_map(|errors| errors.improvement).collect::<Vec<_>>()),
+        }
+    });
+    let floors: Vec<Errors> = runs().filter_map(|run| run.floor).collect();
+    (models.collect(), (!floors.is_empty()).then(|| over(floors)))
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}

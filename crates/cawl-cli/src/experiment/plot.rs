@@ -1,0 +1,168 @@
+//! Pictures of the figures, as SVG and as PNG by the same strokes.
+//!
+//! Colours are those of Okabe and Ito, which the colour-blind can tell apart; lines differ by their dashes too.
+//! The font travels inside this program, so that a machine without fonts draws the same.
+
+mod axis;
+mod panel;
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::{FontStyle, register_font};
+
+use super::judge::Judged;
+use super::plan::Panel;
+
+const FONT: &[u8] = include_bytes!("../../fonts/Roboto.ttf");
+
+/// Of what was observed, and of each model in the order of reports.
+const OBSERVED: RGBColor = RGBColor(0, 0, 0);
+const AGAIN: RGBColor = RGBColor(150, 150, 150);
+const MODEL: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
+/// Length of dashes and of the gaps between them, by model; a gap of zero is a whole line.
+const DASHES: [(i32, i32); 3] = [(1, 0), (9, 4), (2, 4)];
+/// The dirty level: sampled, and by the two models that have one.
+const SAMPLED: RGBColor = RGBColor(204, 121, 167);
+const LEVEL: [RGBColor; 2] = [RGBColor(86, 180, 233), RGBColor(230, 159, 0)];
+
+const MARGIN: i32 = 12;
+const HEADER: u32 = 92;
+const TEXT: i32 = 17;
+
+type Area<'a, B> = DrawingArea<B, Shift>;
+
+/// Draws a figure into NAME.svg and NAME.png of a folder.
+pub fn draw(judged: &Judged, panels: &[Panel], folder: &Path) -> anyhow::Result<()> {
+    register_font("sans-serif", FontStyle::Normal, FONT)
+        .map_err(|_| anyhow!("the embedded font cannot be used"))?;
+    let size = size(panels.len());
+    let file = |ending: &str| folder.join(format!("{}.{ending}", judged.experiment.name()));
+
+    let mut svg = String::new();
+    paint(&SVGBackend::with_string(&mut svg, size).into_drawing_area(), judged, panels)?;
+    std::fs::write(file("svg"), svg).with_context(|| format!("cannot write {}", file("svg").display()))?;
+
+    let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
+    paint(&BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area(), judged, panels)?;
+    encode(&file("png"), size, &pixels).with_context(|| format!("cannot write {}", file("png").display()))
+}
+
+fn encode(path: &Path, (width, height): (u32, u32), pixels: &[u8]) -> anyhow::Result<()> {
+    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(pixels)?;
+    Ok(writer.finish()?)
+}
+
+/// Columns and rows of panels.
+fn grid(panels: usize) -> (usize, usize) {
+    let columns = if panels == 1 || panels == 3 { 1 } else { 2 };
+    (columns, panels.div_ceil(columns))
+}
+
+fn size(panels: usize) -> (u32, u32) {
+    let (columns, rows) = grid(panels);
+    let (width, height) = if columns == 1 { (1100, 360) } else { (800, 420) };
+    (width * columns as u32, HEADER + height * rows as u32)
+}
+
+fn paint<B: DrawingBackend>(area: &Area<'_, B>, judged: &Judged, panels: &[Panel]) -> anyhow::Result<()> {
+    area.fill(&WHITE).map_err(failed)?;
+    let (header, rest) = area.split_vertically(HEADER);
+    let title = ("sans-serif", 24).into_font().color(&BLACK);
+    let text = format!("{}: {}", judged.experiment.name(), judged.experiment.title());
+    header.draw(&Text::new(text, (MARGIN, 10), title)).map_err(failed)?;
+    legend(&header, judged, panels)?;
+    let (columns, rows) = grid(panels.len());
+    for ((area, panel), run) in rest.split_evenly((rows, columns)).iter().zip(panels).zip(&judged.runs) {
+        panel::draw(area, panel, run)?;
+    }
+    area.present().map_err(failed)
+}
+
+/// Two rows above the panels, so that nothing lies over the data.
+fn legend<B: DrawingBackend>(header: &Area<'_, B>, judged: &Judged, panels: &[Panel]) -> anyhow::Result<()> {
+    let mut x = MARGIN;
+    let mut y = 50;
+    let model = |index: usize| judged.runs.first().map_or("", |run| run.models[index].model.as_str());
+    let entry = |x: &mut i32, y: i32, text: &str, draw: &mut dyn FnMut(i32, i32) -> anyhow::Result<()>| {
+        draw(*x, y)?;
+        let style = ("sans-serif", TEXT).into_font().color(&BLACK);
+        let width = header.estimate_text_size(text, &style).map_err(failed)?.0 as i32;
+        header.draw(&Text::new(text.to_owned(), (*x + 36, y - 8), style)).map_err(failed)?;
+        *x += 36 + width + 26;
+        anyhow::Ok(())
+    };
+    let dot = |x: i32, y: i32, colour: RGBColor| {
+        header.draw(&Circle::new((x + 14, y), 3, colour.filled())).map_err(failed)
+    };
+    entry(&mut x, y, "cost, observed", &mut |x, y| dot(x, y, OBSERVED))?;
+    if judged.runs.iter().any(|run| !run.series.again.is_empty()) {
+        entry(&mut x, y, "observed again", &mut |x, y| dot(x, y, AGAIN))?;
+    }
+    for index in 0..MODEL.len() {
+        entry(&mut x, y, &format!("{} (cost)", model(index)), &mut |x, y| {
+            dashed(header, &[(x, y), (x + 30, y)], MODEL[index].stroke_width(2), DASHES[index])
+        })?;
+    }
+    if panels.iter().any(|panel| panel.dirty) {
+        (x, y) = (MARGIN, 76);
+        entry(&mut x, y, "dirty level, sampled (right axis)", &mut |x, y| {
+            header
+                .draw(&Rectangle::new([(x, y - 6), (x + 30, y + 6)], SAMPLED.mix(0.35).filled()))
+                .map_err(failed)
+        })?;
+        for (index, colour) in LEVEL.iter().enumerate() {
+            entry(&mut x, y, &format!("{} (dirty)", model(index)), &mut |x, y| {
+                dashed(header, &[(x, y), (x + 30, y)], colour.stroke_width(2), DASHES[index])
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// A line of dashes, in pixels. Drawn by hand: the dashes of the library begin anew at each point.
+fn dashed<B: DrawingBackend>(
+    area: &Area<'_, B>,
+    points: &[(i32, i32)],
+    style: ShapeStyle,
+    (dash, gap): (i32, i32),
+) -> anyhow::Result<()> {
+    if gap == 0 {
+        return area.draw(&PathElement::new(points.to_vec(), style)).map_err(failed);
+    }
+    let period = f64::from(dash + gap);
+    let mut along = 0.0;
+    for pair in points.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let (dx, dy) = (f64::from(to.0 - from.0), f64::from(to.1 - from.1));
+        let length = dx.hypot(dy);
+        let at = |d: f64| {
+            let part = if length > 0.0 { (d - along) / length } else { 0.0 };
+            (from.0 + (dx * part).round() as i32, from.1 + (dy * part).round() as i32)
+        };
+        let end = along + length;
+        let mut start = (along / period).floor() * period;
+        while start < end {
+            let (a, b) = (start.max(along), (start + f64::from(dash)).min(end));
+            if a < b {
+                area.draw(&PathElement::new(vec![at(a), at(b)], style)).map_err(failed)?;
+            }
+            start += period;
+        }
+        along = end;
+    }
+    Ok(())
+}
+
+/// Errors of drawing are not errors of the standard library.
+fn failed(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("cannot draw: {error}")
+}
