@@ -160,7 +160,8 @@ impl Recorder<'_> {
 
     /// Memory to touch before a run: as much as its file takes, and never more than half of what is there.
     fn warm(&self, length: Bytes) -> Bytes {
-        Bytes(length.0.min(host::facts().available.0 / 2))
+        let some = length.0 + (64 << 20);
+        Bytes(some.min(host::facts().available.0 / 2))
     }
 
     fn save(

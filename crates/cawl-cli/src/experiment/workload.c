@@ -4,9 +4,10 @@
  * each one, -d seconds to wait before each one, -l through a stream, -s fsync after calls, -r random offsets.
  * Environment: SPIN=1 computes instead of sleeping; FSYNC_EVERY=n; REWRITE=1 writes, syncs and thereby caches
  * the file before; IDLE_EVERY8=s waits after every eighth call; STEP=n makes each call n bytes larger than the
- * one before; WARM=n touches n bytes of memory before.
+ * one before; WARM=n touches n bytes of memory before, and gives them back piece by piece as the page cache needs
+ * them, so that a virtual machine's host has not taken them by then.
  *
- * Prints `ready`, waits a little, and prints `OP OFFSET SIZE START DURATION` for each call, in ns of
+ * Durations are without the clock's own time. Prints `ready`, waits a little, and prints `OP OFFSET SIZE START DURATION` for each call, in ns of
  * CLOCK_MONOTONIC, when all is done. It goes with its parent. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, ALIGNMENT = 64 << 10, LARGE = 256 << 10, SOURCE = 64 << 20, LEAD_NS = 100000000 };
+enum { PAGE = 4096, ALIGNMENT = 64 << 10, LARGE = 256 << 10, HUGE = 2 << 20, SOURCE = 64 << 20, LEAD_NS = 100000000 };
 
 struct call {
     uint64_t offset, size, start, duration;
@@ -37,6 +38,35 @@ static uint64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* What of a duration is the clock's own. */
+static uint64_t clocks_own(void) {
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < 1000; i++) {
+        uint64_t start = now(), span = now() - start;
+        least = span < least ? span : least;
+    }
+    return least;
+}
+
+static uint64_t own;
+
+/* Memory that was touched and is not yet given back. */
+static char *warm;
+static size_t warm_left;
+
+/* Gives back as much as is asked for, in huge pages: they are what the kernel hands out next, while smaller ones would
+ * first lie around, and memory that the host has taken be handed out instead. */
+static void give_back(uint64_t size) {
+    static uint64_t owed;
+    owed += size;
+    size_t length = owed / HUGE * HUGE;
+    if (length > warm_left)
+        length = warm_left;
+    if (length)
+        munmap(warm, length);
+    warm += length, warm_left -= length, owed -= length;
 }
 
 static void fail(const char *what) {
@@ -68,7 +98,8 @@ static void pass(double seconds, int computing) {
 
 static void note(const char *op, uint64_t offset, uint64_t size, uint64_t start) {
     struct call *call = &calls[made++];
-    call->duration = now() - start;
+    uint64_t duration = now() - start;
+    call->duration = duration > own ? duration - own : 0;
     call->op = op, call->offset = offset, call->size = size, call->start = start;
 }
 
@@ -132,12 +163,17 @@ int main(int argc, char **argv) {
     /* The pages are there before anything is timed. */
     for (size_t at = 0; at < 2 * count + 1; at += 16)
         *(volatile uint64_t *)&calls[at].size = 0;
-    size_t warm = number("WARM");
-    if (warm) {
-        void *memory = mmap(0, warm, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-        if (memory != MAP_FAILED)
-            munmap(memory, warm);
-    }
+    own = clocks_own();
+    warm_left = (size_t)number("WARM") / HUGE * HUGE;
+    warm = aligned_alloc(HUGE, warm_left + HUGE);
+    if (!warm)
+        warm_left = 0;
+    /* Without huge pages it helps less. */
+    madvise(warm, warm_left, MADV_HUGEPAGE);
+    for (size_t at = 0; at < warm_left; at += PAGE)
+        warm[at] = 1;
+    /* What is owed before the first piece is given back. */
+    give_back(4 * HUGE);
 
     const char *path = argv[optind];
     if (number("REWRITE") > 0) {
@@ -176,6 +212,7 @@ int main(int argc, char **argv) {
             fail("a seek failed");
         /* Large calls take other data each time, which come from memory; small ones the same, which come from
          * the processor's cache, as in programs that have just made them. */
+        give_back(size);
         const char *from = data;
         if (size >= LARGE)
             from += i * size % (source - size + 1) / PAGE * PAGE;
