@@ -20,30 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
-use util::{LAB, alone, close, eventually, possible, sysctl};
-
-/// The built `cawl-cli`, where every user can run it. Cargo builds no programs of other packages for a
-/// test, so that is done here, once.
-fn cli() -> &'static Path {
-    static CLI: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = CLI.get_or_init(|| {
-        let folder = Path::new(LAB).parent().unwrap();
-        let profile = match folder.file_name().and_then(|name| name.to_str()).unwrap() {
-            "debug" => "dev",
-            other => other,
-        };
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "cawl-cli", "--profile", profile, "--target-dir"]);
-        cargo.arg(folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(cargo.status().unwrap().success(), "cawl-cli did not build");
-        let public = tempfile::tempdir().unwrap();
-        fs::set_permissions(public.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let path = public.path().join("cawl-cli");
-        fs::copy(folder.join("cawl-cli"), &path).unwrap();
-        (public, path)
-    });
-    path
-}
+use util::{LAB, alone, cli, close, content, eventually, json, limits, possible, refused, stop};
 
 /// A calibration in `folder`, its data in `home`.
 fn calibrate(folder: &Path, home: &Path, arguments: &[&str]) -> Command {
@@ -55,24 +32,6 @@ fn calibrate(folder: &Path, home: &Path, arguments: &[&str]) -> Command {
 
 /// Hardly more than one repeat of everything.
 const BRIEF: [&str; 4] = ["--quick", "--max-seconds=4", "--max-bytes=256M", "--json"];
-
-fn json(output: &Output) -> Value {
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {errors}", output.status);
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn refused(output: &Output, word: &str) {
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains(word), "no {word:?} in {errors}");
-}
-
-/// Names in a folder, without what mkfs put there.
-fn content(folder: &Path) -> Vec<String> {
-    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name != "lost+found").collect()
-}
 
 fn profiles(home: &Path) -> Vec<PathBuf> {
     let folder = fs::read_dir(home.join("cawl/profiles"));
@@ -278,16 +237,6 @@ fn ordinary_users_are_served_too() {
     let limits: Vec<&str> = BRIEF.into_iter().chain(["--lower-limits"]).collect();
     refused(&as_nobody(&own, &limits), "root");
     assert_eq!(content(&own), ["cawl"]);
-}
-
-fn limits() -> [u64; 4] {
-    ["dirty_background_bytes", "dirty_background_ratio", "dirty_bytes", "dirty_ratio"].map(sysctl)
-}
-
-fn stop(child: &mut Child, signal: Signal) {
-    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
-    let status = child.wait().unwrap();
-    assert_eq!(status.signal(), Some(signal as i32), "{status}");
 }
 
 #[test]

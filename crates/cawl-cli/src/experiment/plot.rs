@@ -166,3 +166,118 @@ fn dashed<B: DrawingBackend>(
 fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use cawl_core::{Bytes, CallState, DirtyLimits, HostProfile, MODELS, Nanos};
+
+    use super::super::judge::{Call, Errors, JudgedRun, ModelErrors, Predicted, Series};
+    use super::super::plan::{Experiment, Plan, Sizes};
+    use super::*;
+
+    /// A run of forty calls that become dear in the middle.
+    fn run(title: &str) -> JudgedRun {
+        let call = |index: u64| {
+            let cost = Nanos::millis(if index < 20 { 2.0 } else { 50.0 });
+            let state = if index < 20 { CallState::Free } else { CallState::Throttle };
+            let dirty = Bytes::mib(index.min(20));
+            let predicted =
+                (1..=3).map(|model| Predicted { cost: cost * (1.0 + 0.3 * f64::from(model)), dirty, state });
+            Call {
+                size: Bytes::mib(index + 1),
+                observed: cost,
+                dirty: Some(dirty),
+                peak: dirty,
+                predicted: predicted.collect(),
+            }
+        };
+        let model = |name: &&str| ModelErrors {
+            model: (*name).to_owned(),
+            predicted_s: 1.0,
+            errors: Errors::default(),
+            improvement: None,
+        };
+        JudgedRun {
+            name: "run".to_owned(),
+            title: title.to_owned(),
+            args: String::new(),
+            env: String::new(),
+            calls: 40,
+            bytes: Bytes::mib(40),
+            observed_s: 1.0,
+            models: MODELS.iter().map(model).collect(),
+            floor: None,
+            series: Series {
+                calls: (0..40).map(call).collect(),
+                again: vec![vec![Nanos::millis(9.0); 40]],
+                limits: DirtyLimits { background: Bytes::mib(12), hard: Bytes::mib(24) },
+            },
+        }
+    }
+
+    fn drawn(experiment: Experiment, run: impl Fn(&str) -> JudgedRun) -> (String, Vec<u8>, (u32, u32)) {
+        let panels = Plan::of(experiment, &Sizes::new(&HostProfile::uncalibrated(), 1.0)).panels;
+        let runs = panels.iter().map(|panel| run(&panel.title)).collect();
+        let folder = tempfile::tempdir().unwrap();
+        draw(&Judged { experiment, runs }, &panels, folder.path()).unwrap();
+        let file = |ending: &str| folder.path().join(format!("{}.{ending}", experiment.name()));
+        let decoder = png::Decoder::new(std::io::BufReader::new(File::open(file("png")).unwrap()));
+        let mut reader = decoder.read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let frame = reader.next_frame(&mut pixels).unwrap();
+        (std::fs::read_to_string(file("svg")).unwrap(), pixels, (frame.width, frame.height))
+    }
+
+    #[test]
+    fn pictures_are_whole_and_contain_their_series() {
+        for experiment in Experiment::resolve(&[Experiment::All]) {
+            let panels = Plan::of(experiment, &Sizes::new(&HostProfile::uncalibrated(), 1.0)).panels.len();
+            let (svg, pixels, (width, height)) = drawn(experiment, run);
+            let document = roxmltree::Document::parse(&svg).unwrap();
+            let texts: Vec<&str> =
+                document.descendants().filter_map(|node| node.text()).map(str::trim).collect();
+            for text in ["cost, observed", "observed again", "kernel (cost)", "cawl (cost)", "naive (cost)"] {
+                assert!(texts.contains(&text), "{}: no {text}", experiment.name());
+            }
+            let dots = document.descendants().filter(|node| node.has_tag_name("circle")).count();
+            // Each call twice, as it was recorded twice; two more in the legend.
+            assert_eq!(dots, panels * 40 * 2 + 2);
+
+            assert_eq!(pixels.len(), (width * height * 3) as usize);
+            let colours: HashSet<RGBColor> =
+                pixels.chunks(3).map(|pixel| RGBColor(pixel[0], pixel[1], pixel[2])).collect();
+            for colour in MODEL.iter().chain(&[OBSERVED, AGAIN]) {
+                assert!(colours.contains(colour), "{}: no {colour:?}", experiment.name());
+            }
+        }
+    }
+
+    #[test]
+    fn flush_and_throttle_points_are_marked() {
+        let (svg, ..) = drawn(Experiment::Fig6, run);
+        assert_eq!(svg.matches("flushing begins").count(), 3);
+        assert!(svg.matches("<polygon").count() >= 3 * 6, "a triangle is missing");
+        assert!(svg.contains("freerun 18 MiB") && svg.contains("hard 24 MiB"));
+    }
+
+    #[test]
+    fn a_run_without_calls_or_costs_is_drawn_all_the_same() {
+        let empty = |title: &str| {
+            let mut run = run(title);
+            run.series.calls.clear();
+            run
+        };
+        drawn(Experiment::Fig7, empty);
+        let free = |title: &str| {
+            let mut run = run(title);
+            for call in &mut run.series.calls {
+                call.observed = Nanos::ZERO;
+                call.predicted.iter_mut().for_each(|predicted| predicted.cost = Nanos::ZERO);
+            }
+            run
+        };
+        drawn(Experiment::Fig9, free);
+    }
+}

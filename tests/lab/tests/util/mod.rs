@@ -4,11 +4,18 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
 
 /// The built `cawl-lab`.
 pub const LAB: &str = env!("CARGO_BIN_EXE_cawl-lab");
@@ -68,4 +75,59 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
         std::thread::yield_now();
     }
+}
+
+/// The built `cawl-cli`, where every user can run it. Cargo builds no programs of other packages for a
+/// test, so that is done here, once.
+pub fn cli() -> &'static Path {
+    static CLI: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = CLI.get_or_init(|| {
+        let folder = Path::new(LAB).parent().unwrap();
+        let profile = match folder.file_name().and_then(|name| name.to_str()).unwrap() {
+            "debug" => "dev",
+            other => other,
+        };
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "cawl-cli", "--profile", profile, "--target-dir"]);
+        cargo.arg(folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(cargo.status().unwrap().success(), "cawl-cli did not build");
+        let public = tempfile::tempdir().unwrap();
+        fs::set_permissions(public.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = public.path().join("cawl-cli");
+        fs::copy(folder.join("cawl-cli"), &path).unwrap();
+        (public, path)
+    });
+    path
+}
+
+/// What a successful command printed as JSON.
+pub fn json(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Checks that a command failed, and that its message has a word in it.
+pub fn refused(output: &Output, word: &str) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains(word), "no {word:?} in {errors}");
+}
+
+/// Names in a folder, without what mkfs put there.
+pub fn content(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name != "lost+found").collect()
+}
+
+/// The settings of the dirty limits.
+pub fn limits() -> [u64; 4] {
+    ["dirty_background_bytes", "dirty_background_ratio", "dirty_bytes", "dirty_ratio"].map(sysctl)
+}
+
+/// Sends a signal, and checks that the process ends by it.
+pub fn stop(child: &mut Child, signal: Signal) {
+    kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(signal as i32), "{status}");
 }

@@ -1,0 +1,197 @@
+//! `cawl-cli experiment` on emulated disks.
+//!
+//! - pictures, page and tables come out, and recordings that `replay`, `fit` and `compare` read
+//! - it refuses with a remedy where it cannot work
+//! - interrupted, it leaves nothing behind: no file, no disk, no lowered limit
+#![forbid(unsafe_code)]
+
+mod util;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use cawl_core::HostProfile;
+use cawl_lab::{EmulatedDisk, Filesystem};
+use cawld::host;
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+use util::{LAB, alone, cli, content, eventually, json, limits, possible, refused, stop};
+
+/// An experiment whose results go to `out` and whose other data to `home`; `cawl-lab` is in its PATH.
+fn experiment(home: &Path, out: &Path, arguments: &[&str]) -> Command {
+    let folder = Path::new(LAB).parent().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(cli());
+    command.arg("experiment").args(arguments).arg("--out").arg(out);
+    command.env("XDG_DATA_HOME", home).env("HOME", home).env("PATH", format!("{}:{path}", folder.display()));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Another command on the results.
+fn command(arguments: &[&str]) -> Output {
+    Command::new(cli()).args(arguments).output().unwrap()
+}
+
+/// A profile of nothing in particular, so that nobody has to calibrate.
+fn profile(home: &TempDir) -> String {
+    let file = home.path().join("profile.toml");
+    fs::write(&file, HostProfile::uncalibrated().to_toml()).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn disk(spec: &str) -> EmulatedDisk {
+    EmulatedDisk::bring_up(Path::new(LAB), spec.parse().unwrap(), Filesystem::Ext4, None).unwrap()
+}
+
+#[test]
+fn one_command_calibrates_records_judges_and_draws() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let home = tempfile::tempdir().unwrap();
+    let out = home.path().join("results");
+    let before = limits();
+    let small = ["fig6", "--disk", "ssd", "--scale", "small", "--limits", "48M,96M", "--json"];
+    let found = json(&experiment(home.path(), &out, &small).output().unwrap());
+    assert_eq!(limits(), before);
+
+    let runs = found["figures"][0]["runs"].as_array().unwrap();
+    let names: Vec<&str> = runs.iter().map(|run| run["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["fig6-A", "fig6-B", "fig6-C"]);
+    for run in runs {
+        assert!(run["observed_s"].as_f64() > Some(0.0) && run["floor"]["total"].is_f64(), "{run}");
+        assert_eq!(run["models"].as_array().unwrap().len(), 3);
+    }
+    // The limits were those that were asked for, and the first run went beyond them.
+    assert_eq!(found["limits"]["hard"], 96 << 20);
+    assert!(runs[0]["bytes"].as_u64().unwrap() > 96 << 20);
+
+    let text = |name: &str| fs::read_to_string(out.join(name)).unwrap();
+    assert!(fs::read(out.join("fig6.png")).unwrap().starts_with(b"\x89PNG"));
+    let picture = text("fig6.svg");
+    assert!(picture.contains("throttling begins") && text("index.html").contains(picture.trim()));
+
+    // The recordings are good for the other commands.
+    let path = |name: &str| out.join(name).to_str().unwrap().to_owned();
+    let report = json(&command(&["replay", "--json", &path("run1/fig6-A.cawl")]));
+    assert_eq!(report["models"][0]["summary"]["calls"], runs[0]["calls"]);
+    let fitted = path("fitted.toml");
+    assert!(command(&["fit", &path("run1"), "-o", &fitted]).status.success());
+    let profile = path("profile.toml");
+    for profile in [&profile, &fitted] {
+        let arguments = ["compare", &path("run1"), "--floor", &path("run2"), "--profile", profile, "--json"];
+        let table = json(&command(&arguments));
+        // Three models and the noise floor.
+        assert_eq!(table["rows"].as_array().unwrap().len(), 3 * 4);
+    }
+}
+
+#[test]
+fn every_experiment_can_be_recorded() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let home = tempfile::tempdir().unwrap();
+    let disk = disk("nvme,size=4");
+    let out = home.path().join("results");
+    let arguments = [
+        "all",
+        "--path",
+        disk.mount_point().to_str().unwrap(),
+        "--profile",
+        &profile(&home),
+        "--scale",
+        "0.1",
+    ];
+    let output = experiment(home.path(), &out, &arguments).args(["--limits", "16M,32M", "--repeats", "1"]);
+    let output = output.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for figure in ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9"] {
+        assert!(said.contains(&format!("{figure}-")), "no {figure} in {said}");
+        assert!(out.join(format!("{figure}.svg")).is_file() && out.join(format!("{figure}.png")).is_file());
+    }
+    assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+}
+
+#[test]
+fn places_that_cannot_be_used_are_refused_with_a_remedy() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let home = tempfile::tempdir().unwrap();
+    let profile = profile(&home);
+    let disk = disk("ssd,size=0.5");
+    let at = disk.mount_point().to_str().unwrap();
+    let out = home.path().join("results");
+    let run = |path: &str| {
+        let arguments = ["fig6", "--path", path, "--limits", "64M,128M", "--profile", &profile];
+        experiment(home.path(), &out, &arguments).output().unwrap()
+    };
+    // Four hard limits are 512 MiB: more than half of what is free.
+    refused(&run(at), "--scale");
+    refused(&run("/dev/shm"), "in memory");
+    refused(&run("/missing"), "existing folder");
+    assert!(!out.exists(), "results of nothing were left");
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(at).status().unwrap();
+    assert!(remount.success());
+    refused(&run(at), "read-only");
+    refused(&experiment(home.path(), &out, &["fig9", "--disk", "tape"]).output().unwrap(), "did not come up");
+    let mut lost = experiment(home.path(), &out, &["fig9", "--disk", "ssd"]);
+    refused(&lost.env("PATH", "").output().unwrap(), "cargo build --release -p cawl-lab");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("mine"), "").unwrap();
+    refused(&run(at), "not empty");
+    assert_eq!(content(&out), ["mine"]);
+}
+
+#[test]
+fn nothing_is_left_when_it_is_interrupted() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let home = tempfile::tempdir().unwrap();
+    let profile = profile(&home);
+    let before = limits();
+    let out = home.path().join("results");
+
+    // While a run is being made.
+    let disk = disk("ssd,size=4");
+    let at = disk.mount_point();
+    let arguments = ["fig6", "--path", at.to_str().unwrap(), "--limits", "64M,128M", "--profile", &profile];
+    let mut child = experiment(home.path(), &out, &arguments).spawn().unwrap();
+    eventually("a run is made", || written(at).is_some());
+    assert!(limits() != before);
+    stop(&mut child, Signal::SIGINT);
+    assert_eq!((limits(), out.exists()), (before, false));
+    assert_eq!(content(at), Vec::<String>::new());
+
+    // With a disk of its own.
+    let arguments = ["fig6", "--disk", "hdd", "--profile", &profile];
+    let mut child = experiment(home.path(), &out, &arguments).spawn().unwrap();
+    eventually("the first run is saved", || out.join("run1/suite.json").exists());
+    let served = children(child.id());
+    assert!(!served.is_empty());
+    stop(&mut child, Signal::SIGTERM);
+    assert_eq!((limits(), out.exists()), (before, false));
+    assert!(!served.into_iter().any(host::is_running), "something still runs");
+}
+
+/// The file of a run, if it has one by now with something in it.
+fn written(folder: &Path) -> Option<PathBuf> {
+    let scratch = content(folder).pop()?;
+    let file = folder.join(scratch).join("data");
+    fs::metadata(&file).is_ok_and(|meta| meta.len() > 0).then_some(file)
+}
+
+/// Processes that a process started and that still run.
+fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    list.split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
