@@ -107,8 +107,8 @@ fn every_experiment_can_be_recorded() {
         "--scale",
         "0.1",
     ];
-    let output = experiment(home.path(), &out, &arguments).args(["--limits", "16M,32M", "--repeats", "1"]);
-    let output = output.output().unwrap();
+    let mut command = experiment(home.path(), &out, &arguments);
+    let output = command.args(["--limits", "16M,32M", "--repeats", "1"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for figure in ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9"] {
