@@ -8,18 +8,13 @@
 mod util;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::{Command, Stdio};
 
 use cawl_core::{HostProfile, Origin};
 use cawl_lab::{DiskSpec, EmulatedDisk, Filesystem};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
 use util::{LAB, alone, cli, close, content, eventually, json, limits, possible, refused, stop};
 
 /// A calibration in `folder`, its data in `home`.
