@@ -57,7 +57,7 @@ fn facts(html: &mut String, evaluation: &Evaluation) -> std::fmt::Result {
     Ok(())
 }
 
-/// Errors of the total cost, with those in windows and of the dirty level in brackets' stead below.
+/// Errors of the total cost first, then those in windows and of the dirty level.
 fn table(html: &mut String, evaluation: &Evaluation) -> std::fmt::Result {
     let models: Vec<&str> = evaluation.median.iter().map(|model| model.model.as_str()).collect();
     let heads =
