@@ -313,16 +313,18 @@ impl Machine {
 
     /// Something is due on a device: a commit begins or ends, the flusher wakes up, or its queue has room.
     fn happen(&mut self, at: usize) {
-        let now = self.now;
+        let (now, commit) = (self.now, self.commit);
         if self.devices[at].held_until.is_some_and(|until| until <= now) {
             self.devices[at].held_until = None;
         }
         self.drain(at);
-        if self.devices[at].commit_at.is_some_and(|commit| commit <= now) {
+        if self.devices[at].commit_at.is_some_and(|due| due <= now) {
             let device = &mut self.devices[at];
             device.commit_at = None;
             if device.in_flight > 0 && !device.held(now) {
                 device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.rate);
+                // What is written back meanwhile belongs to the next transaction already.
+                device.commit_at = Some(now + commit);
             }
             device.plan();
         }
