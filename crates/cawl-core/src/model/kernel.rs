@@ -60,6 +60,8 @@ struct Call {
     file: u32,
     device: usize,
     spent: Spent,
+    /// What of the copying allocated pages, in seconds.
+    allocating: f64,
     /// The flusher was at work.
     flushing: bool,
 }
@@ -90,6 +92,8 @@ struct Spreads {
     copy: (f64, f64),
     throttle: (f64, f64),
     device: (f64, f64),
+    /// From the cost of fresh pages to that of cold ones, where the machine has been seen to have some.
+    cold: f64,
     known: bool,
 }
 
@@ -208,7 +212,7 @@ impl Kernel {
         }
         let device = self.device(event.dev);
         let file = self.machine.cache.open((event.dev, event.ino), device);
-        Call { at, file, device, spent: Spent::default(), flushing: false }
+        Call { at, file, device, spent: Spent::default(), allocating: 0.0, flushing: false }
     }
 
     fn end_of_file(&self, file: u32) -> u64 {
@@ -326,7 +330,13 @@ impl Kernel {
         };
         self.machine.advance(call.at);
         let dirty = Bytes(self.machine.level_now() * self.constants.page);
-        Prediction { cost: parts.total(), state, parts, dirty, interval: self.intervals.around(&parts) }
+        Prediction {
+            cost: parts.total(),
+            state,
+            parts,
+            dirty,
+            interval: self.intervals.around(&parts, nanos(call.allocating)),
+        }
     }
 }
 
@@ -375,17 +385,21 @@ impl Spreads {
             let (lo, hi): (f64, f64) = found[at].unwrap_or((1.0, 1.0));
             (lo.min(1.0), hi.max(1.0))
         };
+        let cold = memory.cold.map_or(1.0, |cold| memory.fresh.value / cold.p10.unwrap_or(cold.value));
         Spreads {
+            cold,
             call: factor(0),
             stream: factor(1),
             copy: factor(2),
             throttle: factor(3),
             device: factor(4),
-            known: found.iter().any(Option::is_some),
+            known: found.iter().any(Option::is_some) || memory.cold.is_some(),
         }
     }
 
-    fn around(&self, parts: &CostParts) -> Option<(Nanos, Nanos)> {
+    /// The interval around these parts, of which `allocating` was copying into fresh pages: those may turn out
+    /// cold.
+    fn around(&self, parts: &CostParts, allocating: Nanos) -> Option<(Nanos, Nanos)> {
         if !self.known {
             return None;
         }
@@ -396,7 +410,8 @@ impl Spreads {
                 + parts.throttle * pick(self.throttle)
                 + parts.device * pick(self.device)
         };
-        Some((sum(|f| f.0), sum(|f| f.1)))
+        let cold = allocating * (self.cold - self.copy.1).max(0.0);
+        Some((sum(|f| f.0), sum(|f| f.1) + cold))
     }
 }
 

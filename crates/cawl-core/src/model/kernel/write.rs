@@ -82,6 +82,9 @@ impl Kernel {
         let from = call.at;
         call.at += cost;
         call.spent.copy += cost;
+        if found.fresh > 0 {
+            call.allocating += cost;
+        }
         if self.tasks.several {
             self.history.raise(from, found.dirtied as f64);
         }
