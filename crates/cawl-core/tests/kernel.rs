@@ -313,7 +313,7 @@ fn a_commit_keeps_waiting_who_needs_new_blocks() {
     let mut model = Kernel::new(&profile);
     let (mut at, mut calls) = (0, 0);
     while at < 1_900_000_000 {
-        let prediction = model.step(&write(at, calls % 12 << 20, 1 << 20)).expect("a write has a cost");
+        let prediction = model.step(&write(at, (calls % 12) << 20, 1 << 20)).expect("a write has a cost");
         assert_eq!(prediction.parts.device, Nanos::ZERO);
         at = (Time(at) + prediction.cost).0 + 1_000_000;
         calls += 1;

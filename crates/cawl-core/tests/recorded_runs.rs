@@ -110,7 +110,10 @@ fn recorded_runs_are_predicted_down_to_pauses_and_base_rate() {
         let floor = (observed(twin) / real - 1.0).abs();
         assert!(error <= f64::max(0.15, 1.5 * floor), "{name}: off by {error:.3}, floor {floor:.3}");
         assert!((rate / base - 1.0).abs() < 0.15, "{name}: base rate {rate}, traced {base}");
-        (errors.push(error), floors.push(floor), seen.push(slept), told.push(paused));
+        errors.push(error);
+        floors.push(floor);
+        seen.push(slept);
+        told.push(paused);
     }
     let median = |values: &mut Vec<f64>| {
         values.sort_by(f64::total_cmp);
