@@ -8,8 +8,9 @@
 //! dirtied more than `expire` ago, and one chunk of those a background pass left behind.
 //!
 //! On a journalling filesystem the metadata of new blocks goes through a transaction that is committed
-//! every `commit` seconds. While it is, completions are withheld until what was in flight is on the device
-//! (ext4 converts extents only then), and counted all at once: the level stands still, then drops.
+//! every `commit` seconds. The log is written behind what is in flight, and until it is on the device, completions
+//! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then drops.
+//! What is written meanwhile belongs to the next transaction.
 
 mod device;
 
