@@ -2,6 +2,7 @@
 //!
 //! `sequential`: appends to one file while another has that many extents. `random`: 4 KiB blocks, some new
 //! and some dirty already. `flushing`: the same above the background limit, so that each call also cleans.
+//! `fork`: an independent copy of the whole model.
 
 use std::hint::black_box;
 
@@ -69,6 +70,9 @@ fn models(criterion: &mut Criterion) {
                     let offset = load.random(extents * 2);
                     load.call(1, offset);
                 });
+            });
+            group.bench_function(BenchmarkId::new("fork", extents), |bencher| {
+                bencher.iter(|| black_box(load.model.fork()));
             });
             let mut load = Load::new(name, extents, extents * BLOCK);
             group.bench_function(BenchmarkId::new("flushing", extents), |bencher| {

@@ -143,47 +143,56 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
     Ok(())
 }
 
-/// `writeback` and `queue`: the counters while the level is above freerun, in windows of a second that
-/// begin and end where pages were completed. Of the windows' rates nearly the highest counts, because what
-/// disturbs a device slows it down and nothing speeds it up.
+/// `writeback` and `queue`: the counters while the level is above freerun, in windows of a second that begin
+/// and end where pages were completed; above the background limit, where the flusher never rests either, if
+/// nobody was throttled for as long. Of the windows' rates nearly the highest counts, because what disturbs a
+/// device slows it down and nothing speeds it up.
 fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
     let page = profile.kernel.page;
     let freerun = profile.kernel.limits.freerun();
-    let (mut rates, mut queued) = (Vec::new(), Vec::new());
-    for run in runs.iter().filter(|run| cached_run(run)) {
-        let mut began: Option<(u64, u64)> = None;
-        for pair in run.samples.windows(2) {
-            let (before, sample) = (&pair[0], &pair[1]);
-            if sample.dirty_bytes(page) < freerun {
-                began = None;
-                continue;
-            }
-            if !run.args.rewrite {
-                queued.push((sample.writeback * page.0) as f64);
-            }
-            if sample.written == before.written {
-                continue;
-            }
-            let (at, written) = *began.get_or_insert((sample.time.0, sample.written));
-            if sample.time.0 >= at + WINDOW {
-                let span = (sample.time.0 - at) as f64 * 1e-9;
-                rates.push((sample.written - written) as f64 * page.as_f64() / span);
-                began = Some((sample.time.0, sample.written));
-            }
-        }
-    }
-    if !rates.is_empty() {
+    let written: Vec<_> = runs.iter().filter(|run| cached_run(run)).collect();
+    let over = |level| written.iter().flat_map(|run| rates(run, page, level)).collect::<Vec<f64>>();
+    let found =
+        [freerun, profile.kernel.limits.background].into_iter().map(over).find(|rates| !rates.is_empty());
+    if let Some(rates) = found {
         profile.device.writeback = rate(&rates, UNDISTURBED);
     }
+    let plain = written.iter().filter(|run| !run.args.rewrite);
+    let throttled = plain.flat_map(|run| &run.samples).filter(|sample| sample.dirty_bytes(page) >= freerun);
+    let mut queued: Vec<f64> = throttled.map(|sample| (sample.writeback * page.0) as f64).collect();
     if !queued.is_empty() {
         profile.device.queue = Bytes::from_f64(quantile(&mut queued, 0.5)).max(Bytes::mib(1));
     }
 }
 
+/// Rates of completion over windows while the dirty bytes are at this level or above.
+fn rates(run: &RecordedRun, page: Bytes, level: Bytes) -> Vec<f64> {
+    let mut rates = Vec::new();
+    let mut began: Option<(u64, u64)> = None;
+    for pair in run.samples.windows(2) {
+        let (before, sample) = (&pair[0], &pair[1]);
+        if sample.dirty_bytes(page) < level {
+            began = None;
+            continue;
+        }
+        if sample.written == before.written {
+            continue;
+        }
+        let (at, written) = *began.get_or_insert((sample.time.0, sample.written));
+        if sample.time.0 >= at + WINDOW {
+            let span = (sample.time.0 - at) as f64 * 1e-9;
+            rates.push((sample.written - written) as f64 * page.as_f64() / span);
+            began = Some((sample.time.0, sample.written));
+        }
+    }
+    rates
+}
+
 /// `base_rate`: where the model's own control settles when a device that writes back at this rate is kept
 /// busy. Pauses are whole ticks, so a whole band of base rates lets writers go at the device's rate, and
-/// the control has no reason to move within it. It comes from below: the kernel's estimate of a device's
-/// bandwidth counts the time before it was busy, and the base rate is never above that estimate.
+/// the control has no reason to move within it. The lower end counts: what disturbs a device slows it down,
+/// raises the level over the setpoint and lowers the estimate of its bandwidth, so that the base rate is
+/// stepped down; nothing steps it up within the band, since it is never above that estimate.
 fn base_rate(profile: &mut HostProfile) {
     let rate = profile.device.writeback.value;
     let (below, above) = (settled(profile, rate * 0.5), settled(profile, rate * 2.0));

@@ -10,6 +10,7 @@ pub mod cawl;
 mod extents;
 pub mod kernel;
 pub mod naive;
+mod recent;
 mod share;
 mod stdio;
 mod throttle;

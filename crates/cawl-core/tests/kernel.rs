@@ -1,6 +1,8 @@
 //! Invariants of the kernel model, whatever a program does.
 
-use cawl_core::{Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Nanos, Rate, Time};
+use cawl_core::{
+    Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, Prediction, Rate, Time,
+};
 use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
 
@@ -287,4 +289,45 @@ fn fsync_waits_for_the_file_and_leaves_nothing() {
     assert_eq!(model.state().dirty, Bytes::ZERO);
     let again = Event { start: at + prediction.cost.get() as u64 + 1, ..fsync };
     assert!(model.step(&again).expect("fsync has a cost").cost < Nanos::new(10_000.0));
+}
+
+#[test]
+fn a_commit_keeps_waiting_who_needs_new_blocks() {
+    let mut profile = profile();
+    profile.device.commit = Nanos::seconds(1.0);
+    let mut model = Kernel::new(&profile);
+    // The first second ends in the middle of throttled writing; then everything in flight, 8 MiB at 120 MB/s,
+    // has to be on the device first.
+    let (mut at, mut offset, mut waits) = (0, 0, Vec::new());
+    while at < 1_900_000_000 {
+        let prediction = model.step(&write(at, offset, 1 << 20)).expect("a write has a cost");
+        if prediction.parts.device > Nanos::ZERO {
+            waits.push((at as f64 * 1e-9, prediction.parts.device.as_seconds()));
+        }
+        at = (Time(at) + prediction.cost).0;
+        offset += 1 << 20;
+    }
+    let [(when, wait)] = waits[..] else { panic!("one commit, one wait: {waits:?}") };
+    assert!((0.9..1.1).contains(&when) && (0.03..0.08).contains(&wait), "{waits:?}");
+    // Who writes over pages that are dirty already needs no block.
+    let mut model = Kernel::new(&profile);
+    let (mut at, mut calls) = (0, 0);
+    while at < 1_900_000_000 {
+        let prediction = model.step(&write(at, (calls % 12) << 20, 1 << 20)).expect("a write has a cost");
+        assert_eq!(prediction.parts.device, Nanos::ZERO);
+        at = (Time(at) + prediction.cost).0 + 1_000_000;
+        calls += 1;
+    }
+}
+
+#[test]
+fn memory_that_may_be_cold_widens_the_interval_of_fresh_pages() {
+    let mut profile = profile();
+    profile.memory.cold = Some(Measured::assumed(profile.memory.fresh.value * 0.1));
+    let mut model = Kernel::new(&profile);
+    let fresh = model.step(&write(0, 0, 1 << 20)).expect("a write has a cost");
+    let again = model.step(&write(1_000_000_000, 0, 1 << 20)).expect("a write has a cost");
+    let above = |p: &Prediction| p.interval.expect("an interval").1 / p.parts.copy;
+    assert!(above(&fresh) > 9.9, "{fresh:?}");
+    assert!(above(&again) < 2.0, "{again:?}");
 }

@@ -89,6 +89,8 @@ pub struct Cache {
     free: Vec<u32>,
     touches: u64,
     clean_blocks: usize,
+    /// Number of files at which those long untouched are next looked for.
+    sweep_at: usize,
     last: Option<((u64, u64), u32)>,
 }
 
@@ -109,8 +111,10 @@ impl Cache {
     }
 
     fn add(&mut self, key: (u64, u64), device: usize) -> u32 {
-        if self.index.len() >= 2 * CLEAN_FILES {
+        if self.index.len() >= self.sweep_at.max(2 * CLEAN_FILES) {
             self.sweep();
+            // Dirty files stay: however many there are, a sweep is paid for by as many files added.
+            self.sweep_at = 2 * self.index.len();
         }
         let at = match self.free.pop() {
             Some(at) => at,
@@ -127,17 +131,14 @@ impl Cache {
         at
     }
 
-    /// Forgets files that are clean, closed and long untouched.
+    /// Forgets files that are clean and long untouched. That somebody has them open does not count: a
+    /// program that ends closes its files without a call.
     fn sweep(&mut self) {
         let old = self.touches.saturating_sub(CLEAN_FILES as u64);
         for at in 0..self.files.len() as u32 {
             let file = &mut self.files[at as usize];
             let key = self.keys[at as usize];
-            if file.dirty.pages() == 0
-                && file.opens == 0
-                && file.touched < old
-                && self.index.get(&key) == Some(&at)
-            {
+            if file.dirty.pages() == 0 && file.touched < old && self.index.get(&key) == Some(&at) {
                 self.clean_blocks -= file.clean.blocks();
                 file.clean.clear();
                 file.listed = false;
@@ -268,11 +269,29 @@ mod tests {
     }
 
     #[test]
-    fn clean_files_are_forgotten() {
+    fn clean_files_are_forgotten_even_if_nobody_closed_them() {
         let mut cache = Cache::default();
         for ino in 0..5 * CLEAN_FILES as u64 {
-            cache.open((1, ino), 0);
+            let at = cache.open((1, ino), 0);
+            cache.file_mut(at).opens = 1;
         }
-        assert!(cache.index.len() <= 2 * CLEAN_FILES);
+        assert!(cache.index.len() <= 2 * CLEAN_FILES && cache.files.len() <= 2 * CLEAN_FILES);
+    }
+
+    #[test]
+    fn dirty_files_are_kept() {
+        let mut cache = Cache::default();
+        for ino in 0..3 * CLEAN_FILES as u64 {
+            let at = cache.open((1, ino), 0);
+            cache.dirty(at, 0, 1);
+        }
+        assert_eq!(cache.index.len(), 3 * CLEAN_FILES);
+        for at in 0..cache.files.len() as u32 {
+            cache.clean(at, 1);
+        }
+        for ino in 0..4 * CLEAN_FILES as u64 {
+            cache.open((2, ino), 0);
+        }
+        assert!(cache.index.len() <= 4 * CLEAN_FILES, "{}", cache.index.len());
     }
 }

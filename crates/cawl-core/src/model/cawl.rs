@@ -58,6 +58,7 @@ use self::flusher::Flusher;
 use self::stream::{Buffer, Run};
 use self::sync::{SyncChunk, cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
+use super::recent::Recent;
 use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction};
 use crate::call::{Class, classify, is_synchronous, kernel_bytes};
 use crate::profile::HostProfile;
@@ -80,13 +81,13 @@ pub struct Cawl {
     now: Nanos,
     cache: Extents,
     flusher: Flusher,
-    /// Average rate of each process that wrote.
-    averages: BTreeMap<u32, Average>,
+    /// Average rate of each process that wrote lately.
+    averages: Recent<u32, Average>,
     last_writer: u32,
     /// Streams that hold something, by process and descriptor.
-    streams: BTreeMap<(u32, i32), Buffer>,
+    streams: Recent<u32, BTreeMap<i32, Buffer>>,
     /// Where the last synchronous access to each device ended.
-    heads: BTreeMap<u64, (u64, u64)>,
+    heads: Recent<u64, (u64, u64)>,
     /// Cost of the last call, and how much of it counts as its process's time in write calls.
     last: (Nanos, Nanos),
     ledger: Ledger,
@@ -136,10 +137,10 @@ impl Cawl {
             now: Nanos::ZERO,
             cache: Extents::new(grain),
             flusher: Flusher::new(profile.device.write.value, kernel.limits, expire),
-            averages: BTreeMap::new(),
+            averages: Recent::default(),
             last_writer: 0,
-            streams: BTreeMap::new(),
-            heads: BTreeMap::new(),
+            streams: Recent::default(),
+            heads: Recent::default(),
             last: (Nanos::ZERO, Nanos::ZERO),
             ledger: Ledger::default(),
             profile: profile.clone(),
@@ -153,7 +154,7 @@ impl Cawl {
         let ram = self.profile.memory.fresh.value;
         let flushing = ram * self.profile.memory.flush_factor.value;
         let (span, copy, state) = if self.throttling() {
-            let average = self.averages.get(&pid).and_then(Average::rate).unwrap_or(flushing);
+            let average = self.averages.peek(&pid).and_then(Average::rate).unwrap_or(flushing);
             (self.throttled(average, size, flushing), size / flushing, CallState::Throttle)
         } else if self.flusher.works(&self.cache, self.now) {
             (size / flushing, size / flushing, CallState::Flush)
@@ -167,7 +168,9 @@ impl Cawl {
         let finish = self.now.max(at + cost);
         self.ledger.dirtied +=
             self.cache.insert(file, run.offset, run.offset.saturating_add(run.size), finish);
-        self.averages.entry(pid).or_default().add(size, cost);
+        let mut average = self.averages.take(&pid).unwrap_or_default();
+        average.add(size, cost);
+        self.averages.put(pid, average);
         self.last_writer = pid;
         self.last.1 += cost;
         self.pass_to(finish);
@@ -182,7 +185,8 @@ impl Cawl {
             return self.syscall_cost(at, event.pid, file, run);
         }
         let end = run.offset.saturating_add(run.size);
-        let head = self.heads.insert(event.dev, (event.ino, end));
+        let head = self.heads.take(&event.dev);
+        self.heads.put(event.dev, (event.ino, end));
         let random = head.is_some_and(|head| head != (event.ino, run.offset));
         let chunks = [SyncChunk { size: Bytes(run.size), random }];
         let device = &self.profile.device;
@@ -341,10 +345,11 @@ impl CostModel for Cawl {
     fn settle(&mut self, event: &Event) {
         let (cost, counted) = self.last;
         if counted > Nanos::ZERO
-            && let Some(average) = self.averages.get_mut(&self.last_writer)
+            && let Some(mut average) = self.averages.take(&self.last_writer)
         {
             let elsewhere = cost.saturating_sub(counted);
             average.correct(counted, Nanos::new(event.duration as f64).saturating_sub(elsewhere));
+            self.averages.put(self.last_writer, average);
             self.last.1 = Nanos::ZERO;
         }
     }
@@ -356,7 +361,7 @@ impl CostModel for Cawl {
     fn state(&self) -> ModelState {
         let works = self.flusher.works(&self.cache, self.now);
         let flushing = self.profile.memory.fresh.value * self.profile.memory.flush_factor.value;
-        let average = self.averages.get(&self.last_writer).and_then(Average::rate).unwrap_or(flushing);
+        let average = self.averages.peek(&self.last_writer).and_then(Average::rate).unwrap_or(flushing);
         let throttling = self.throttling();
         ModelState {
             time: self.origin.unwrap_or_default() + self.now,

@@ -12,31 +12,20 @@
 mod balance;
 mod history;
 mod sync;
+mod tasks;
 mod write;
 
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
-use super::cache::Map;
 use super::share::Bounds;
 use super::stdio::Streams;
-use super::throttle::FIRST_CHECK;
 use super::writeback::{Device, Machine, Thresholds};
 use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction};
 use crate::call::{Class, classify};
 use crate::profile::{DeviceConstants, HostProfile};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use history::History;
-
-/// A thread as the throttling sees it (`task_struct`). Pages and jiffies.
-#[derive(Clone, Copy, Debug)]
-struct Task {
-    /// Pages dirtied since the last check.
-    nr_dirtied: u64,
-    /// Pages between checks.
-    nr_dirtied_pause: u64,
-    /// When its last pause ended; None before the first check.
-    paused_when: Option<f64>,
-}
+use tasks::Tasks;
 
 /// Constants of the machine in the model's own units: pages and seconds.
 #[derive(Clone, Debug)]
@@ -70,8 +59,9 @@ struct Call {
     at: f64,
     file: u32,
     device: usize,
-    task: usize,
     spent: Spent,
+    /// What of the copying allocated pages, in seconds.
+    allocating: f64,
     /// The flusher was at work.
     flushing: bool,
 }
@@ -83,9 +73,7 @@ pub struct Kernel {
     constants: Constants,
     profile: Box<HostProfile>,
     streams: Streams,
-    tasks: Vec<Task>,
-    task_index: Map<(u32, u32), usize>,
-    last_task: Option<((u32, u32), usize)>,
+    tasks: Tasks,
     history: History,
     limits: DirtyLimits,
     origin: Option<u64>,
@@ -104,6 +92,8 @@ struct Spreads {
     copy: (f64, f64),
     throttle: (f64, f64),
     device: (f64, f64),
+    /// From the cost of fresh pages to that of cold ones, where the machine has been seen to have some.
+    cold: f64,
     known: bool,
 }
 
@@ -156,9 +146,7 @@ impl Kernel {
                 flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
             },
             streams: Streams::new(kernel.stream_buffer.0),
-            tasks: Vec::new(),
-            task_index: Map::default(),
-            last_task: None,
+            tasks: Tasks::default(),
             history: History::default(),
             limits: kernel.limits,
             origin: None,
@@ -214,33 +202,17 @@ impl Kernel {
         self.machine.devices.len() - 1
     }
 
-    fn task(&mut self, event: &Event) -> usize {
-        let key = (event.pid, event.tid);
-        if let Some((last, at)) = self.last_task
-            && last == key
-        {
-            return at;
-        }
-        let tasks = &mut self.tasks;
-        let at = *self.task_index.entry(key).or_insert_with(|| {
-            tasks.push(Task { nr_dirtied: 0, nr_dirtied_pause: FIRST_CHECK, paused_when: None });
-            tasks.len() - 1
-        });
-        self.last_task = Some((key, at));
-        at
-    }
-
     /// The call of this event, about to begin.
     fn begin(&mut self, event: &Event) -> Call {
         let at = self.seconds(event.start);
         self.machine.advance(at);
-        if self.tasks.len() > 1 {
+        self.tasks.switch((event.pid, event.tid));
+        if self.tasks.several {
             self.history.prune(at);
         }
         let device = self.device(event.dev);
         let file = self.machine.cache.open((event.dev, event.ino), device);
-        let task = self.task(event);
-        Call { at, file, device, task, spent: Spent::default(), flushing: false }
+        Call { at, file, device, spent: Spent::default(), allocating: 0.0, flushing: false }
     }
 
     fn end_of_file(&self, file: u32) -> u64 {
@@ -358,7 +330,13 @@ impl Kernel {
         };
         self.machine.advance(call.at);
         let dirty = Bytes(self.machine.level_now() * self.constants.page);
-        Prediction { cost: parts.total(), state, parts, dirty, interval: self.intervals.around(&parts) }
+        Prediction {
+            cost: parts.total(),
+            state,
+            parts,
+            dirty,
+            interval: self.intervals.around(&parts, nanos(call.allocating)),
+        }
     }
 }
 
@@ -407,17 +385,21 @@ impl Spreads {
             let (lo, hi): (f64, f64) = found[at].unwrap_or((1.0, 1.0));
             (lo.min(1.0), hi.max(1.0))
         };
+        let cold = memory.cold.map_or(1.0, |cold| memory.fresh.value / cold.p10.unwrap_or(cold.value));
         Spreads {
+            cold,
             call: factor(0),
             stream: factor(1),
             copy: factor(2),
             throttle: factor(3),
             device: factor(4),
-            known: found.iter().any(Option::is_some),
+            known: found.iter().any(Option::is_some) || memory.cold.is_some(),
         }
     }
 
-    fn around(&self, parts: &CostParts) -> Option<(Nanos, Nanos)> {
+    /// The interval around these parts, of which `allocating` was copying into fresh pages: those may turn out
+    /// cold.
+    fn around(&self, parts: &CostParts, allocating: Nanos) -> Option<(Nanos, Nanos)> {
         if !self.known {
             return None;
         }
@@ -428,7 +410,8 @@ impl Spreads {
                 + parts.throttle * pick(self.throttle)
                 + parts.device * pick(self.device)
         };
-        Some((sum(|f| f.0), sum(|f| f.1)))
+        let cold = allocating * (self.cold - self.copy.1).max(0.0);
+        Some((sum(|f| f.0), sum(|f| f.1) + cold))
     }
 }
 

@@ -7,7 +7,7 @@
 
 use cawl_wire::{Event, Op, flag};
 
-use super::cache::Map;
+use super::recent::Recent;
 
 /// Which stream: process, descriptor, and the file where no descriptor is known.
 type Key = (u32, i32, u64);
@@ -33,24 +33,24 @@ pub struct Plan {
     pub second: u64,
 }
 
-/// All streams seen.
+/// The streams in use.
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
-    streams: Map<Key, Stream>,
+    streams: Recent<Key, Stream>,
     default: u64,
 }
 
 impl Streams {
     /// Streams whose buffers have `default` bytes unless an event says otherwise.
     pub fn new(default: u64) -> Streams {
-        Streams { streams: Map::default(), default: default.max(1) }
+        Streams { streams: Recent::default(), default: default.max(1) }
     }
 
     /// What this call on a stream hands to the kernel; `end` is where the file ends as far as known, for
     /// events that do not tell where they write.
     pub fn plan(&mut self, event: &Event, end: u64) -> Plan {
         let key = (event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 });
-        let stream = self.streams.entry(key).or_default();
+        let mut stream = self.streams.take(&key).unwrap_or_default();
         if event.buffer > 0 {
             stream.buffer = u64::from(event.buffer);
         } else if stream.buffer == 0 {
@@ -81,15 +81,15 @@ impl Streams {
         if event.has(flag::STREAM_KNOWN) {
             stream.pending = u64::from(event.pending_after);
         }
-        if matches!(event.op, Op::StreamClose | Op::StreamExit) {
-            self.streams.remove(&key);
+        if !matches!(event.op, Op::StreamClose | Op::StreamExit) {
+            self.streams.put(key, stream);
         }
         plan
     }
 
     /// A stream was opened: nothing is pending, whatever had the descriptor before.
     pub fn open(&mut self, event: &Event) {
-        self.streams.remove(&(event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 }));
+        self.streams.take(&(event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 }));
     }
 }
 
@@ -119,6 +119,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use super::super::recent::MOST;
     use super::*;
 
     fn fwrite(offset: u64, bytes: i64) -> Event {
@@ -173,5 +174,16 @@ mod tests {
         assert_eq!(streams.plan(&event, 0).second, 10);
         event.flags = flag::LINE_BUFFERED;
         assert_eq!(streams.plan(&event, 0).first, 10);
+    }
+
+    #[test]
+    fn streams_that_nobody_closed_are_forgotten() {
+        let mut streams = Streams::new(4096);
+        for pid in 0..100_000 {
+            let mut event = fwrite(0, 10);
+            event.pid = pid;
+            streams.plan(&event, 0);
+        }
+        assert!(streams.streams.len() <= 2 * MOST);
     }
 }

@@ -8,8 +8,9 @@
 //! dirtied more than `expire` ago, and one chunk of those a background pass left behind.
 //!
 //! On a journalling filesystem the metadata of new blocks goes through a transaction that is committed
-//! every `commit` seconds. While it is, completions are withheld until what was in flight is on the device
-//! (ext4 converts extents only then), and counted all at once: the level stands still, then drops.
+//! every `commit` seconds. The log is written behind what is in flight, and until it is on the device, completions
+//! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then drops.
+//! What is written meanwhile belongs to the next transaction.
 
 mod device;
 
@@ -313,16 +314,18 @@ impl Machine {
 
     /// Something is due on a device: a commit begins or ends, the flusher wakes up, or its queue has room.
     fn happen(&mut self, at: usize) {
-        let now = self.now;
+        let (now, commit) = (self.now, self.commit);
         if self.devices[at].held_until.is_some_and(|until| until <= now) {
             self.devices[at].held_until = None;
         }
         self.drain(at);
-        if self.devices[at].commit_at.is_some_and(|commit| commit <= now) {
+        if self.devices[at].commit_at.is_some_and(|due| due <= now) {
             let device = &mut self.devices[at];
             device.commit_at = None;
             if device.in_flight > 0 && !device.held(now) {
                 device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.rate);
+                // What is written back meanwhile belongs to the next transaction already.
+                device.commit_at = Some(now + commit);
             }
             device.plan();
         }

@@ -4,7 +4,6 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::Cawl;
 use super::extents::FileId;
-use super::stream::Buffer;
 use crate::call::{is_synchronous, kernel_bytes};
 
 /// Modes of fallocate after which the range reads as zeros (`FALLOC_FL_PUNCH_HOLE`, `_ZERO_RANGE`).
@@ -27,23 +26,21 @@ impl Cawl {
                 if event.has(flag::TRUNC) {
                     self.cancel(file, 0, u64::MAX);
                 }
-                if event.op == Op::StreamOpen {
-                    self.streams.remove(&(event.pid, event.fd));
+                if event.op == Op::StreamOpen
+                    && let Some(mut streams) = self.streams.take(&event.pid)
+                {
+                    streams.remove(&event.fd);
+                    self.streams.put(event.pid, streams);
                 }
             }
             // The child has a copy of every buffer; an exec takes them away.
             Op::Fork => {
-                let child = event.returned as u32;
-                let copies: Vec<_> =
-                    self.streams_of(event.pid).map(|(key, buffer)| (key.1, *buffer)).collect();
-                self.streams.extend(copies.into_iter().map(|(fd, buffer)| ((child, fd), buffer)));
-            }
-            Op::Exec => {
-                let gone: Vec<_> = self.streams_of(event.pid).map(|(key, _)| *key).collect();
-                for key in gone {
-                    self.streams.remove(&key);
+                if let Some(streams) = self.streams.peek(&event.pid) {
+                    let copy = streams.clone();
+                    self.streams.put(event.returned as u32, copy);
                 }
             }
+            Op::Exec => drop(self.streams.take(&event.pid)),
             Op::CopyRange if event.aux == 1 => {}
             Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite | Op::MmapWrite
                 if !event.has(flag::DIRECT) && !is_synchronous(event) =>
@@ -54,10 +51,6 @@ impl Cawl {
             }
             _ => {}
         }
-    }
-
-    fn streams_of(&self, pid: u32) -> impl Iterator<Item = (&(u32, i32), &Buffer)> {
-        self.streams.range((pid, i32::MIN)..=(pid, i32::MAX))
     }
 
     fn cancel(&mut self, file: FileId, start: u64, end: u64) {

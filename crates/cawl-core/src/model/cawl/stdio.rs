@@ -23,8 +23,12 @@ impl Cawl {
 
     /// What a stream call leads to. None: it is no stream call.
     pub(super) fn stream_plan(&mut self, event: &Event) -> Option<Plan> {
-        let key = (event.pid, event.fd);
-        let mut buffer = self.streams.get(&key).copied().unwrap_or_default();
+        let mut buffer = self
+            .streams
+            .peek(&event.pid)
+            .and_then(|streams| streams.get(&event.fd))
+            .copied()
+            .unwrap_or_default();
         let known = event
             .has(flag::STREAM_KNOWN)
             .then(|| Known { before: event.pending_before.into(), after: event.pending_after.into() });
@@ -67,10 +71,14 @@ impl Cawl {
             }
             _ => return None,
         };
+        let mut streams = self.streams.take(&event.pid).unwrap_or_default();
         if buffer.pending > 0 {
-            self.streams.insert(key, buffer);
+            streams.insert(event.fd, buffer);
         } else {
-            self.streams.remove(&key);
+            streams.remove(&event.fd);
+        }
+        if !streams.is_empty() {
+            self.streams.put(event.pid, streams);
         }
         Some(plan)
     }

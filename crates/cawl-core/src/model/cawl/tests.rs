@@ -4,6 +4,7 @@ use cawl_wire::FileKind;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::recent::MOST;
 use crate::profile::Measured;
 
 /// Round numbers: memory 1000 B/s, 500 beside the flusher, stream copies 10000 B/s, device 100 B/s written
@@ -217,9 +218,22 @@ fn buffers_follow_fork_and_die_with_exec() {
     let mut model = model();
     model.step(&event(Op::StreamWrite, 0.0, 0, 70));
     model.step(&event(Op::Fork, 1.0, 0, 77));
-    assert_eq!(model.streams.len(), 2);
+    assert_eq!((model.streams.len(), model.streams.peek(&3).is_some()), (2, true));
     model.step(&event(Op::Exec, 2.0, 0, 0));
-    assert_eq!(model.streams.keys().collect::<Vec<_>>(), [&(77, 4)]);
+    assert!(model.streams.peek(&3).is_none() && model.streams.peek(&77).is_some_and(|s| s.contains_key(&4)));
+}
+
+#[test]
+fn processes_that_ended_are_forgotten() {
+    let mut model = model();
+    for pid in 0..100_000 {
+        let mut event = event(Op::StreamWrite, f64::from(pid), 0, 70);
+        event.pid = pid;
+        model.step(&event);
+        (event.op, event.offset, event.returned) = (Op::Write, 0, 1);
+        model.step(&event);
+    }
+    assert!(model.streams.len() <= 2 * MOST && model.averages.len() <= 2 * MOST);
 }
 
 #[test]
@@ -241,7 +255,7 @@ fn observed_costs_correct_the_average_in_lockstep() {
     event.duration = 5_000_000_000;
     model.step(&event);
     model.settle(&event);
-    assert_eq!(model.averages[&3].rate(), Some(Rate::per_second(100.0)));
+    assert_eq!(model.averages.peek(&3).and_then(Average::rate), Some(Rate::per_second(100.0)));
 }
 
 #[test]

@@ -33,7 +33,7 @@ impl Kernel {
                 }
             });
             if calm {
-                self.run_free(call, &domains, jiffy);
+                self.run_free(&domains, jiffy);
                 return;
             }
             if !self.machine.devices[call.device].busy() {
@@ -53,7 +53,7 @@ impl Kernel {
     fn levels(&mut self, call: &Call) -> (f64, f64) {
         let level = self.machine.level() as f64;
         let of_device = self.machine.devices[call.device].level() as f64;
-        let then = if self.tasks.len() > 1 { self.history.level(call.at) } else { None };
+        let then = if self.tasks.several { self.history.level(call.at) } else { None };
         match then {
             Some(then) => (then.max(0.0), (of_device + then - level).max(0.0)),
             None => (level, of_device),
@@ -80,9 +80,9 @@ impl Kernel {
         }
     }
 
-    fn run_free(&mut self, call: &Call, domains: &[Option<Domain>; 2], jiffy: f64) {
+    fn run_free(&mut self, domains: &[Option<Domain>; 2], jiffy: f64) {
         let quota = domains.iter().flatten().map(|domain| poll_interval(domain.dirty, domain.thresh)).min();
-        let task = &mut self.tasks[call.task];
+        let task = &mut self.tasks.current;
         task.paused_when = Some(jiffy);
         task.nr_dirtied = 0;
         task.nr_dirtied_pause = quota.unwrap_or(1);
@@ -95,7 +95,7 @@ impl Kernel {
         let rate = (base * ratio).floor();
         let longest = max_pause(line.dirty, line.bandwidth, hz);
         let pacing = min_pause(line.bandwidth, longest, rate, base, hz);
-        let task = &mut self.tasks[call.task];
+        let task = &mut self.tasks.current;
         let mut now = jiffy;
         let mut pause = longest;
         if rate > 0.0 {
@@ -124,17 +124,10 @@ impl Kernel {
         // A timer never fires early: the sleep ends on the tick after.
         let wake = (jiffy + pause + 1.0) / hz;
         let slept = (wake - call.at).max(0.0);
-        // While a commit withholds completions, the machine makes writers wait for it, one way or another:
-        // they get no handle on the transaction (`jbd2__journal_start`). The model lets the control do the
-        // waiting, which takes as long, and books it where it belongs.
-        if self.machine.devices[call.device].held(call.at) {
-            call.spent.device += slept;
-        } else {
-            call.spent.throttle += slept;
-        }
+        call.spent.throttle += slept;
         call.at += slept;
         self.machine.advance(call.at);
-        if self.tasks.len() > 1 {
+        if self.tasks.several {
             let level = self.machine.level_now() as f64;
             self.history.note(self.machine.now, level);
         }

@@ -25,10 +25,16 @@ impl History {
         }
     }
 
-    /// `pages` were dirtied at `at`: later levels are higher by that.
+    /// `pages` were dirtied at `at`: from then on the level is higher by that.
     pub fn raise(&mut self, at: f64, pages: f64) {
-        for point in self.points.iter_mut().rev().take_while(|point| point.0 > at) {
-            point.1 += pages;
+        let Some(level) = self.level(at) else { return };
+        let after = self.points.partition_point(|point| point.0 <= at);
+        self.points.range_mut(after..).for_each(|point| point.1 += pages);
+        let last = after.checked_sub(1).filter(|last| self.points[*last].0 >= at);
+        if let Some(last) = last {
+            self.points[last].1 += pages;
+        } else if self.points.len() < POINTS {
+            self.points.insert(after, (at, level + pages));
         }
     }
 
@@ -61,7 +67,9 @@ mod tests {
         history.note(2.0, 200.0);
         assert_eq!(history.level(1.5), Some(150.0));
         history.raise(1.5, 50.0);
-        assert_eq!(history.level(1.5), Some(175.0));
+        assert_eq!((history.level(1.5), history.level(1.75)), (Some(200.0), Some(225.0)));
+        history.raise(1.5, 8.0);
+        assert_eq!(history.level(1.5), Some(208.0));
         assert_eq!(history.level(2.0), None);
         history.prune(2.5);
         assert_eq!(history.points.len(), 1);

@@ -29,17 +29,20 @@ impl Kernel {
         let folio = (1u64 << (end - first).max(1).ilog2()).min(self.constants.folio);
         let mut at = first;
         while at < end {
-            let task = &self.tasks[call.task];
+            let task = &self.tasks.current;
             let exceeded = self.machine.devices[call.device].exceeded;
             let quota =
                 if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause };
             let until = quota.saturating_sub(task.nr_dirtied).max(1).div_ceil(folio) * folio;
             let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
             let found = self.machine.cache.dirty(call.file, at, at + until);
+            if found.fresh > 0 {
+                self.wait_for_commit(call);
+            }
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
             self.spend_copy(call, until, found, per_page);
             at += until;
-            let task = &mut self.tasks[call.task];
+            let task = &mut self.tasks.current;
             task.nr_dirtied += found.dirtied;
             if task.nr_dirtied >= quota {
                 self.balance(call);
@@ -57,6 +60,18 @@ impl Kernel {
         calm && !machine.devices[call.device].busy() && !machine.devices[call.device].bounds.strict
     }
 
+    /// New blocks of a file need its map of extents (`i_data_sem`), which the conversion of what was written
+    /// back holds while a commit keeps it waiting.
+    fn wait_for_commit(&mut self, call: &mut Call) {
+        let device = &self.machine.devices[call.device];
+        let Some(until) = device.held_beyond(call.at) else { return };
+        if device.written < self.machine.cache.file(call.file).submitted {
+            call.spent.device += until - call.at;
+            call.at = until;
+            self.machine.advance(until);
+        }
+    }
+
     fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, per_page: f64) {
         let device = &self.machine.devices[call.device];
         let mut cost = pages as f64 * per_page + found.fresh as f64 * self.constants.fresh_page;
@@ -67,11 +82,14 @@ impl Kernel {
         let from = call.at;
         call.at += cost;
         call.spent.copy += cost;
-        if self.tasks.len() > 1 {
+        if found.fresh > 0 {
+            call.allocating += cost;
+        }
+        if self.tasks.several {
             self.history.raise(from, found.dirtied as f64);
         }
         self.machine.advance(call.at);
-        if self.tasks.len() > 1 {
+        if self.tasks.several {
             let level = self.machine.level_now() as f64;
             self.history.note(self.machine.now, level);
         }

@@ -1,0 +1,87 @@
+//! Threads as the throttling sees them (`task_struct`).
+//!
+//! The law: the thread that calls is at hand, the others wait in a map that forgets those long silent; a
+//! thread that comes back after that is like a new one.
+
+use super::super::recent::Recent;
+use super::super::throttle::FIRST_CHECK;
+
+/// Process and thread.
+pub(super) type Key = (u32, u32);
+
+/// A thread's counters. Pages and jiffies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task {
+    /// Pages dirtied since the last check.
+    pub(super) nr_dirtied: u64,
+    /// Pages between checks.
+    pub(super) nr_dirtied_pause: u64,
+    /// When its last pause ended; None before the first check.
+    pub(super) paused_when: Option<f64>,
+}
+
+const NEW: Task = Task { nr_dirtied: 0, nr_dirtied_pause: FIRST_CHECK, paused_when: None };
+
+/// All threads.
+#[derive(Clone, Debug)]
+pub(super) struct Tasks {
+    /// The one that calls.
+    pub(super) current: Task,
+    key: Option<Key>,
+    others: Recent<Key, Task>,
+    /// More than one was seen.
+    pub(super) several: bool,
+}
+
+impl Default for Tasks {
+    fn default() -> Tasks {
+        Tasks { current: NEW, key: None, others: Recent::default(), several: false }
+    }
+}
+
+impl Tasks {
+    /// Makes this thread the one that calls.
+    pub(super) fn switch(&mut self, key: Key) {
+        if self.key == Some(key) {
+            return;
+        }
+        let next = self.others.take(&key).unwrap_or(NEW);
+        let last = std::mem::replace(&mut self.current, next);
+        if let Some(last_key) = self.key.replace(key) {
+            self.others.put(last_key, last);
+            self.several = true;
+        }
+    }
+
+    /// How many are remembered.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.others.len() + usize::from(self.key.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::recent::MOST;
+    use super::*;
+
+    #[test]
+    fn counters_follow_their_thread() {
+        let mut tasks = Tasks::default();
+        tasks.switch((1, 1));
+        tasks.current.nr_dirtied = 7;
+        tasks.switch((1, 2));
+        assert_eq!((tasks.current.nr_dirtied, tasks.several), (0, true));
+        tasks.switch((1, 1));
+        assert_eq!(tasks.current.nr_dirtied, 7);
+    }
+
+    #[test]
+    fn threads_that_ended_are_forgotten() {
+        let mut tasks = Tasks::default();
+        for tid in 0..10 * MOST as u32 {
+            tasks.switch((1, tid));
+            assert!(tasks.remembered() <= 2 * MOST + 1);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A map that remembers what was lately used and forgets the rest: threads, processes and streams come and
+//! go for months, and few of them say goodbye.
+//!
+//! The law: entries live in two generations. What is put is young; when the young are [`MOST`], they become
+//! the old ones, and what was left of those is forgotten. So the latest [`MOST`] keys put are always
+//! remembered, never more than twice as many, at constant cost and alike in every replay.
+
+use std::hash::Hash;
+
+use super::cache::Map;
+
+/// Keys that are surely remembered.
+pub const MOST: usize = 1 << 14;
+
+/// A map of the keys lately used.
+#[derive(Clone, Debug)]
+pub struct Recent<K, V> {
+    young: Map<K, V>,
+    old: Map<K, V>,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Recent<K, V> {
+        Recent { young: Map::default(), old: Map::default() }
+    }
+}
+
+impl<K: Hash + Eq, V> Recent<K, V> {
+    /// The value of a key, if it is remembered.
+    pub fn peek(&self, key: &K) -> Option<&V> {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+
+    /// Takes the value of a key out.
+    pub fn take(&mut self, key: &K) -> Option<V> {
+        // A key is in one generation only, see `put`.
+        self.young.remove(key).or_else(|| self.old.remove(key))
+    }
+
+    /// Puts a value in; what the key had before is gone.
+    pub fn put(&mut self, key: K, value: V) {
+        self.old.remove(&key);
+        if self.young.len() >= MOST && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+
+    /// How many keys are remembered.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_are_remembered_and_all_are_bounded() {
+        let mut recent = Recent::default();
+        for key in 0..10 * MOST {
+            recent.put(key, key + 1);
+            assert!(recent.len() <= 2 * MOST);
+        }
+        let last = 10 * MOST;
+        assert!((last - MOST..last).all(|key| recent.peek(&key) == Some(&(key + 1))));
+        assert_eq!(recent.peek(&0), None);
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        let mut recent = Recent::default();
+        recent.put(usize::MAX, 0);
+        for key in 0..5 * MOST {
+            let uses = recent.take(&usize::MAX).expect("used all the time");
+            recent.put(usize::MAX, uses + 1);
+            recent.put(key, 0);
+        }
+        assert_eq!(recent.take(&usize::MAX), Some(5 * MOST));
+        assert_eq!(recent.take(&usize::MAX), None);
+    }
+
+    #[test]
+    fn a_key_has_one_value() {
+        let mut recent = Recent::default();
+        recent.put(1, 'a');
+        (2..2 + MOST).for_each(|key| recent.put(key, 'x'));
+        recent.put(1, 'b');
+        assert_eq!((recent.take(&1), recent.take(&1)), (Some('b'), None));
+    }
+}
