@@ -19,13 +19,14 @@ use crate::report::Report;
 use crate::units::{Bytes, Nanos, Time};
 
 /// Whose clock the models live by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// The models see only the calls, their think times and the profile, and advance by their own
     /// predictions (MODEL.md §5; the paper's way).
     OpenLoop,
     /// Model time follows the observed clock.
+    #[default]
     Lockstep,
 }
 

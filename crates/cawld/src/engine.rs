@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use cawl_core::{
-    EndKind, FileFacts, HostProfile, Nanos, Outcome, Record, Report, Sample, Session, SessionEnd, Time, Wchar,
+    EndKind, FileFacts, HostProfile, Nanos, Outcome, Record, Report, Sample, Session, SessionEnd, Tally,
+    Time, Wchar, host_text,
 };
 use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::host;
-use crate::lane::Lane;
+use crate::lane::{Lane, ProcessTally};
 use crate::merge::Source;
-use crate::query::{DeviceStatus, ProcessStatus, STATUS_SCHEMA, Status};
+use crate::protocol::{DeviceStatus, PROTOCOL, ProcessStatus, Status};
 use crate::trace::TraceFile;
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
@@ -23,7 +24,7 @@ const HOLD: Nanos = Nanos::millis(150.0);
 const OWNERS_EVERY: Nanos = Nanos::millis(1000.0);
 
 /// What a `cawl-cli run` wants done with its program's calls.
-#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RunSpec {
     /// Models to run; all, if empty.
     pub models: Vec<String>,
@@ -279,7 +280,7 @@ impl Engine {
         let sampled = self.last_sample.map(|sample| sample.dirty_bytes(page).0);
         let limits = self.last_sample.map_or(self.profile.kernel.limits, |sample| sample.limits(page));
         Status {
-            schema: STATUS_SCHEMA,
+            schema: PROTOCOL,
             model: lane.map(Lane::model).unwrap_or_default().to_owned(),
             profile: self.profile.name.clone(),
             modelled_dirty_bytes: state.map_or(0, |state| state.dirty.0),
@@ -292,10 +293,26 @@ impl Engine {
             clients,
             drops: self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>(),
             uptime_s: now.since(self.started).as_seconds(),
-            processes: lane.into_iter().flat_map(Lane::processes).map(ProcessStatus::new).collect(),
-            devices: lane.into_iter().flat_map(|lane| DeviceStatus::list(lane.devices())).collect(),
+            processes: lane.into_iter().flat_map(Lane::processes).map(process).collect(),
+            devices: lane.into_iter().flat_map(|lane| devices(lane.devices())).collect(),
+            ..Status::default()
         }
     }
+}
+
+fn process(process: &ProcessTally) -> ProcessStatus {
+    let Tally { calls, bytes } = process.tally;
+    let program = process.program.clone();
+    ProcessStatus { pid: process.pid, program, calls, bytes, ..ProcessStatus::default() }
+}
+
+fn devices(devices: &BTreeMap<u64, Tally>) -> Vec<DeviceStatus> {
+    let status = |(dev, tally): (&u64, &Tally)| {
+        let (major, minor) = host_text::device_parts(*dev);
+        let device = format!("{major}:{minor}");
+        DeviceStatus { device, calls: tally.calls, bytes: tally.bytes, ..DeviceStatus::default() }
+    };
+    devices.iter().map(status).collect()
 }
 
 fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {

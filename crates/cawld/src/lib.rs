@@ -17,6 +17,7 @@ mod merge;
 mod messages;
 pub mod place;
 pub mod profiles;
+pub mod protocol;
 pub mod query;
 mod ring;
 mod server;

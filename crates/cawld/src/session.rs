@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Input;
 use crate::messages::{Broken, Messages};
-use crate::query::{Failure, Request, RunStarted};
+use crate::protocol::{Failure, Request, RunStarted};
 use crate::ring::Ring;
 use crate::server::Shared;
 use crate::ticks::Ticks;
@@ -321,7 +321,7 @@ async fn answer(
 ) -> anyhow::Result<String> {
     let request: Request = serde_json::from_str(line).context("not a request this daemon knows")?;
     Ok(match request {
-        Request::Status => {
+        Request::Status(_) => {
             let (reply, answer) = oneshot::channel();
             engine.send(Input::Status { clients: shared.clients(), reply }).await?;
             serde_json::to_string(&answer.await?)?
@@ -339,6 +339,7 @@ async fn answer(
             let report = answer.await?.with_context(|| format!("there is no run {run}"))?;
             serde_json::to_string(&report)?
         }
+        other => anyhow::bail!("{other:?} is not answered yet"),
     })
 }
 
