@@ -27,6 +27,7 @@ mod started;
 mod ticks;
 pub mod trace;
 mod uring;
+pub mod web;
 
 use std::future::Future;
 
