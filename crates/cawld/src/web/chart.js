@@ -225,8 +225,8 @@ class TimeChart extends Chart {
     }
     context.stroke();
     const range = this.end - this.begin;
-    const most = Math.max(2, Math.floor((right - left) / 90));
-    const step = TIME_STEPS.find((step) => range / step <= most) ?? 86400;
+    const fits = (step) => (range / step) * (step < 60 ? 84 : 58) <= right - left;
+    const step = TIME_STEPS.find(fits) ?? 86400;
     const zone = -new Date(view.now * 1000).getTimezoneOffset() * 60;
     context.textAlign = "center";
     context.textBaseline = "alphabetic";

@@ -45,7 +45,8 @@ function duration(value) {
 
 /** Seconds lost per second: 0.25 → "250 ms/s"; above 1 there are several writers. */
 function lostRate(value) {
-  return value == null || !Number.isFinite(value) ? NOTHING : `${duration(value)}/s`;
+  if (value == null || !Number.isFinite(value)) return NOTHING;
+  return value === 0 ? "0" : `${duration(value)}/s`;
 }
 
 /** 0.042 → "4.2 %". */

@@ -30,7 +30,7 @@ function outlook(status) {
   if (status.state === "throttle" || forecast.throttle_s === 0) return ["now", `throttled; ${clean}`];
   if (forecast.throttle_s == null) {
     if (forecast.background_s > 0) return ["never", `background flush in ${duration(forecast.background_s)}; ${clean}`];
-    return ["never", `not at ${rate(forecast.rate)}; ${clean}`];
+    return ["never", `${forecast.rate > 0 ? `not at ${rate(forecast.rate)}` : "nothing makes pages dirty"}; ${clean}`];
   }
   const background = forecast.background_s > 0 ? `background flush in ${duration(forecast.background_s)}; ` : "";
   return [duration(forecast.throttle_s), background + clean];
@@ -47,10 +47,10 @@ function showTiles(status, lost) {
   put("dirty-sub", `sampled ${bytes(status.sampled_dirty_bytes)}; ${percent(status.modelled_dirty_bytes / status.hard_bytes)} of the hard limit`);
   const gauge = byId("gauge").style;
   const part = (value) => (Math.min(1, Math.max(0, value / status.hard_bytes)) || 0).toFixed(4);
-  gauge.setProperty("--modelled", part(status.modelled_dirty_bytes));
-  gauge.setProperty("--sampled", part(status.sampled_dirty_bytes ?? 0));
-  gauge.setProperty("--background", part(status.background_bytes));
-  gauge.setProperty("--freerun", part(freerunOf(status)));
+  gauge.setProperty("--at-modelled", part(status.modelled_dirty_bytes));
+  gauge.setProperty("--at-sampled", part(status.sampled_dirty_bytes ?? 0));
+  gauge.setProperty("--at-background", part(status.background_bytes));
+  gauge.setProperty("--at-freerun", part(freerunOf(status)));
 
   const [soon, more] = outlook(status);
   put("forecast-value", soon);

@@ -54,9 +54,12 @@ class Series {
       return;
     }
     let point = this.points.at(-1);
+    // What the daemon's history already tells is not counted again.
+    let news = 1;
     if (!point || !point.live || status.time_s >= point.time + this.step) {
       const end = point ? point.time + point.span : -Infinity;
       const begin = before && elapsed < 2 * this.step ? before.time : status.time_s - Math.min(this.step, 1);
+      if (before && end > before.time) news = Math.max(0, (status.time_s - end) / elapsed);
       point = {
         time: Math.min(Math.max(begin, end), status.time_s),
         span: 0, modelled: 0, modelledMax: 0, sampled: null, sampledMax: null, background: 0, hard: 0,
@@ -78,7 +81,7 @@ class Series {
     point.hard = status.hard_bytes;
     if (PHASES.indexOf(status.state) > PHASES.indexOf(point.state)) point.state = status.state;
     if (before && elapsed < Math.max(5, 2 * this.step)) {
-      for (const name of Object.keys(sums)) point[name] += Math.max(0, sums[name] - before.sums[name]);
+      for (const name of Object.keys(sums)) point[name] += news * Math.max(0, sums[name] - before.sums[name]);
     }
     this.trim();
   }

@@ -20,7 +20,7 @@ const COSTS = [
 const WRITTEN = [FIGURE("Rate", "rate", rate, "rate"), FIGURE("Written", "bytes", bytes, "bytes"), FIGURE("Calls", "calls", count, "calls")];
 const COLUMNS = {
   processes: [TEXT("Program", (row) => row.program), { ...FIGURE("PID", "pid", String), kind: "id" }, ...COSTS, ...WRITTEN],
-  files: [TEXT("File", (row) => row.path || `inode ${row.inode}`), { ...TEXT("Device", (row) => row.device), kind: "id" }, ...COSTS, ...WRITTEN],
+  files: [{ ...TEXT("File", (row) => row.path || `inode ${row.inode}`), path: true }, { ...TEXT("Device", (row) => row.device), kind: "id" }, ...COSTS, ...WRITTEN],
   devices: [
     TEXT("Device", (row) => (row.name ? `${row.name} (${row.device})` : row.device)),
     ...COSTS,
@@ -111,6 +111,10 @@ class SortTable {
         cell.className = column.kind;
         const text = document.createElement("span");
         if (column.share) text.className = "share";
+        if (column.path) {
+          text.className = "path";
+          text.append(document.createElement("span"), document.createElement("span"));
+        }
         cell.append(text);
         row.append(cell);
       });
@@ -121,7 +125,11 @@ class SortTable {
         const text = column.text(row);
         const holder = cells[at].firstChild;
         if (holder.textContent !== text) {
-          holder.textContent = text;
+          if (column.path) {
+            const name = text.lastIndexOf("/") + 1;
+            holder.firstChild.textContent = text.slice(0, name);
+            holder.lastChild.textContent = text.slice(name);
+          } else holder.textContent = text;
           if (at === 0) cells[at].title = text;
         }
         if (column.share) holder.style.setProperty("--share", (column.value(row) / most).toFixed(3));

@@ -66,6 +66,7 @@ class DirtyChart extends TimeChart {
     if (this.ahead) {
       const x = Math.round(this.x(view.now)) + 0.5;
       context.strokeStyle = palette.muted;
+      context.lineWidth = 1;
       context.beginPath();
       context.moveTo(x, top);
       context.lineTo(x, bottom + this.foot);
@@ -139,7 +140,7 @@ class DirtyChart extends TimeChart {
       if (!piece.length) piece.push([this.x(point.time), y(point.sampled)]);
       piece.push([this.x(point.time + point.span / 2), y(point.sampled)]);
     }
-    const fresh = this.status && view.now - end < 3 * this.data().step;
+    const fresh = this.status && this.data().step <= 10 && view.now - end < 3 * this.data().step;
     if (piece.length && fresh && this.status.sampled_dirty_bytes != null) piece.push([now, y(this.status.sampled_dirty_bytes)]);
     close();
     // What was modelled: a line, and a thin one for the highest within each point where that differs.
@@ -195,14 +196,14 @@ class DirtyChart extends TimeChart {
 
   /** Names of the limits on their lines, apart from each other. */
   limits(context, status, y) {
-    const { left, top, bottom } = this.area;
+    const { right, top, bottom } = this.area;
     const narrow = this.width < 480;
     const names = [
       ["hard", `hard ${bytes(status.hard_bytes)}`, status.hard_bytes],
       ["freerun", `${narrow ? "" : "throttling from "}${bytes(freerunOf(status))}`, freerunOf(status)],
       ["background", `background ${bytes(status.background_bytes)}`, status.background_bytes],
     ];
-    context.textAlign = "left";
+    context.textAlign = "right";
     context.textBaseline = "alphabetic";
     let above = -Infinity;
     for (const [name, text, value] of names) {
@@ -212,9 +213,9 @@ class DirtyChart extends TimeChart {
       if (at > bottom) continue;
       context.lineWidth = 3;
       context.strokeStyle = palette.card;
-      context.strokeText(text, left + 6, at);
+      context.strokeText(text, right - 4, at);
       context.fillStyle = palette[name];
-      context.fillText(text, left + 6, at);
+      context.fillText(text, right - 4, at);
       above = at;
     }
   }
@@ -254,19 +255,19 @@ class DirtyChart extends TimeChart {
     const status = this.status;
     if (!status) return;
     const points = this.points;
-    let all = 0;
     let most = 0;
     const shares = { free: 0, flush: 0, throttle: 0 };
     for (const point of points) {
-      all += point.span;
-      shares[point.state] += point.span;
+      shares[point.state] += 1 / points.length;
       most = Math.max(most, point.modelledMax);
     }
-    const part = (state) => percent(all ? shares[state] / all : 0);
+    const worst =
+      shares.flush + shares.throttle > 0
+        ? `the worst state was flush in ${percent(shares.flush)} and throttle in ${percent(shares.throttle)} of its ${points.length} parts`
+        : "free throughout";
     this.summarize(
       `Now ${bytes(status.modelled_dirty_bytes)} modelled, ${bytes(status.sampled_dirty_bytes)} sampled, ` +
-        `hard limit ${bytes(status.hard_bytes)}. In this span: highest ${bytes(most)}, flush ${part("flush")} ` +
-        `and throttle ${part("throttle")} of the time.`,
+        `hard limit ${bytes(status.hard_bytes)}. In this span: highest ${bytes(most)}; ${worst}.`,
     );
   }
 }
@@ -416,11 +417,15 @@ function decades(low, high) {
   return [10 ** from, 10 ** until];
 }
 
-/** The powers of ten between, thinned out where there is no room. */
+/** The powers of ten between, with 2 and 5 where there is room, thinned out where there is none. */
 function decadeTicks(low, high, most) {
   const [from, until] = [Math.round(Math.log10(low)), Math.round(Math.log10(high))];
   const step = Math.max(1, Math.ceil((until - from) / Math.max(1, most)));
   const ticks = [];
+  if ((until - from) * 3 <= most) {
+    for (let power = from; power < until; power += 1) ticks.push(10 ** power, 2 * 10 ** power, 5 * 10 ** power);
+    return [...ticks, high];
+  }
   for (let power = from; power <= until; power += step) ticks.push(10 ** power);
   return ticks;
 }
