@@ -77,7 +77,7 @@ function rememberLost(status) {
   lostNow = { throttled: Math.max(0, last.throttled - first.throttled) / span, sync: Math.max(0, last.sync - first.sync) / span };
 }
 
-/** Figures change four times a second at most; sentences and tables once a second or two. */
+/** Figures change twice a second at most; sentences and tables once a second or two. */
 let shown = -Infinity;
 let told = -Infinity;
 let showTimer = null;
@@ -86,7 +86,7 @@ function showSoon() {
   showTimer = setTimeout(() => {
     showTimer = null;
     show();
-  }, Math.max(0, shown + 250 - performance.now()));
+  }, Math.max(0, shown + 500 - performance.now()));
 }
 
 function show() {
@@ -181,7 +181,8 @@ function setSpan(span) {
   view.span = span;
   view.ahead = span <= 300 ? 60 : span <= 3600 ? 300 : 0;
   view.cursor = null;
-  const interval = Math.min(2000, Math.max(200, series.step * 500));
+  // About a pixel's worth of time, within what is worth the processor and what feels alive.
+  const interval = Math.min(4000, Math.max(500, series.step * 1000));
   for (const chart of timeCharts) {
     chart.interval = interval;
     chart.invalidate(true);

@@ -17,27 +17,39 @@ const palette = {
 /** What all charts look at together: the end of the axis, and the moment pointed at. */
 const view = { now: 0, ahead: 0, span: 300, cursor: null, charts: new Set() };
 
-/** Draws what was invalidated: at most once a frame, and each chart no oftener than it says. */
+/**
+ * Draws what was invalidated, each chart no oftener than it says, and those that are nearly due with those
+ * that are: a frame costs more than what is drawn in it.
+ */
 const painter = {
-  wanted: false,
+  framed: false,
+  timer: null,
+  wait(time) {
+    let wait = Infinity;
+    for (const chart of view.charts) {
+      if (chart.stale && chart.visible) wait = Math.min(wait, chart.hurried ? 0 : chart.drawn + chart.interval - time);
+    }
+    return wait;
+  },
   request() {
-    if (this.wanted) return;
-    this.wanted = true;
+    if (this.framed || document.hidden) return;
+    const wait = this.wait(performance.now());
+    if (wait === Infinity) return;
+    if (wait > 4) {
+      this.timer ??= setTimeout(() => {
+        this.timer = null;
+        this.request();
+      }, wait);
+      return;
+    }
+    this.framed = true;
     requestAnimationFrame((time) => {
-      this.wanted = false;
-      let later = Infinity;
+      this.framed = false;
       for (const chart of view.charts) {
         if (!chart.stale || !chart.visible) continue;
-        const due = chart.hurried ? 0 : chart.drawn + chart.interval - time;
-        if (due <= 4) chart.paint(time);
-        else later = Math.min(later, due);
+        if (chart.hurried || chart.drawn + chart.interval * 0.7 <= time) chart.paint(time);
       }
-      if (later < Infinity && !this.timer) {
-        this.timer = setTimeout(() => {
-          this.timer = null;
-          this.request();
-        }, later);
-      }
+      this.request();
     });
   },
 };
@@ -94,7 +106,7 @@ class Chart {
   invalidate(now = false) {
     this.stale = true;
     this.hurried ||= now;
-    if (!document.hidden) painter.request();
+    painter.request();
   }
 
   paint(time) {
@@ -143,7 +155,7 @@ class Chart {
     }
     tip.hidden = false;
     const room = tip.offsetWidth + 14;
-    const left = x + room > this.width ? Math.max(0, x - room) : x + 14;
+    const left = x > this.width / 2 || x + room > this.width ? Math.max(0, x - room) : x + 14;
     tip.style.transform = `translate(${Math.round(left)}px, 6px)`;
   }
 

@@ -35,7 +35,7 @@ class ScatterChart extends Chart {
     super(plot);
     this.ring = ring;
     this.hidden = new Set();
-    this.interval = 500;
+    this.interval = 1000;
     this.order = null;
     this.chosen = null;
   }
@@ -140,7 +140,8 @@ class ScatterChart extends Chart {
     context.beginPath();
     context.arc(x, this.toY(call.predicted_s), 7, 0, 7);
     context.stroke();
-    this.showTip(x, `${printable(call.op)}, ${bytes(call.bytes)}`, [
+    // Above the diagonal and away from it, where hardly ever anything lies.
+    this.showTip(56, `${printable(call.op)}, ${bytes(call.bytes)}`, [
       [null, "observed", duration(call.observed_s)],
       [null, "predicted", duration(call.predicted_s)],
       [call.state, "state", STATES[call.state]?.name ?? printable(call.state)],
