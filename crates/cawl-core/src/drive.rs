@@ -123,6 +123,12 @@ impl Analysis {
         model.state()
     }
 
+    /// Where the first model stood after the latest record: without a copy, so that it costs nothing to ask
+    /// often.
+    pub fn state(&self) -> ModelState {
+        self.tracks[0].model.state()
+    }
+
     /// The report so far.
     pub fn report(&self) -> Report {
         let tracks = self.tracks.iter().map(|track| (track.model.name(), track.accuracy.summary()));

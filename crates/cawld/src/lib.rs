@@ -7,23 +7,33 @@
 //! end drops and counts rather than waits.
 #![forbid(unsafe_code)]
 
+mod answers;
+mod asker;
+mod books;
+mod clock;
 pub mod direct;
 mod engine;
+mod history;
 pub mod host;
 pub mod inspect;
 mod lane;
+mod latest;
 pub mod limits;
+mod live;
 mod merge;
 mod messages;
 pub mod place;
 pub mod profiles;
 pub mod protocol;
 pub mod query;
+mod questions;
 mod ring;
 mod server;
 mod session;
+mod shared;
 pub mod socket;
 mod started;
+mod subscribe;
 mod ticks;
 pub mod trace;
 mod uring;
@@ -32,6 +42,7 @@ use std::future::Future;
 
 use tokio::net::UnixListener;
 
+pub use asker::{Asker, Node};
 pub use engine::{EngineOptions, RunSpec};
 pub use server::Daemon;
 
