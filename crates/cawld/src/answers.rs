@@ -86,6 +86,7 @@ impl Engine {
             clients: self.clients(),
             calls: total.calls,
             bytes: total.bytes,
+            cost: total.cost(now),
             drops: self.drops(),
             uptime_s: now.since(self.started).as_seconds(),
             processes: self.process_rows(Sort::Lost, STATUS_ROWS).0,

@@ -67,7 +67,8 @@ impl Account {
         self.late.rate(now)
     }
 
-    fn cost(&self, now: Time) -> Cost {
+    /// All of it, for an answer.
+    pub fn cost(&self, now: Time) -> Cost {
         Cost {
             observed_s: self.observed.as_seconds(),
             predicted_s: self.predicted.as_seconds(),

@@ -15,6 +15,7 @@ pub mod direct;
 mod engine;
 mod history;
 pub mod host;
+pub mod http;
 pub mod inspect;
 mod lane;
 mod latest;
@@ -22,6 +23,7 @@ pub mod limits;
 mod live;
 mod merge;
 mod messages;
+pub mod metrics;
 pub mod place;
 pub mod profiles;
 pub mod protocol;
@@ -37,23 +39,8 @@ mod subscribe;
 mod ticks;
 pub mod trace;
 mod uring;
+pub mod web;
 
-use std::future::Future;
-
-use tokio::net::UnixListener;
-
-pub use asker::{Asker, Node};
+pub use asker::{AskError, Asker, Node};
 pub use engine::{EngineOptions, RunSpec};
 pub use server::Daemon;
-
-/// Serves `listener` until `shutdown` is ready, then drains connections and closes traces.
-pub async fn run(
-    listener: UnixListener,
-    options: EngineOptions,
-    shutdown: impl Future<Output = ()>,
-) -> anyhow::Result<()> {
-    let daemon = Daemon::start(listener, options)?;
-    shutdown.await;
-    daemon.stop().await;
-    Ok(())
-}

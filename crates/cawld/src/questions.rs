@@ -54,7 +54,7 @@ impl Questions {
                 match serde_json::from_slice(&line).context("not a request this daemon knows") {
                     Ok(Request::Subscribe(subscription)) => match self.asker.subscribe() {
                         Ok(_place) => return self.push(&subscription, stream, writer).await,
-                        Err(error) => Err(error),
+                        Err(error) => Err(error.into()),
                     },
                     Ok(request) => self.request(request, peer).await,
                     Err(error) => Err(error),

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::MissedTickBehavior;
 
-use crate::asker::Asker;
+use crate::asker::{AskError, Asker};
 use crate::protocol::{Listing, Push, Subscription, Topic, View};
 
 /// Shortest, longest and usual interval between pushes, in seconds.
@@ -26,9 +26,8 @@ const TOPICS: [Topic; 4] = [Topic::Status, Topic::Processes, Topic::Files, Topic
 
 impl Asker {
     /// A place for one more subscriber, until it is dropped. An error if there are too many.
-    pub fn subscribe(&self) -> anyhow::Result<OwnedSemaphorePermit> {
-        let place = std::sync::Arc::clone(&self.subscribers).try_acquire_owned();
-        place.ok().context("there are too many subscribers; try again when one has hung up")
+    pub fn subscribe(&self) -> Result<OwnedSemaphorePermit, AskError> {
+        std::sync::Arc::clone(&self.subscribers).try_acquire_owned().map_err(|_| AskError::Busy)
     }
 }
 
