@@ -15,12 +15,13 @@ pub const HOSTILE_PATH: &str = "/srv/<script>document.title='owned'</script>/a&a
 pub fn status(busy: bool, time: f64, state: Phase) -> Status {
     let elapsed = time - NOW;
     let throttled = elapsed.max(0.0) * 0.5;
+    let spent = cost(6.0, 5.0, 2.0 + throttled, 1.0);
     let device = DeviceStatus {
         device: "254:0".into(),
         name: "vda".into(),
         calls: 4000,
         bytes: 4000 * MIB,
-        cost: cost(6.0, 5.0, 2.0 + throttled, 1.0),
+        cost: spent,
         write_rate: Some(2e8),
         busy: Some(0.97),
     };
@@ -60,6 +61,7 @@ pub fn status(busy: bool, time: f64, state: Phase) -> Status {
         },
         clients: if busy { 3 } else { 0 },
         calls: if busy { 4000 } else { 0 },
+        cost: if busy { spent } else { Cost::default() },
         drops: if busy { 17 } else { 0 },
         uptime_s: 3600.0 + elapsed,
         devices: if busy { vec![device] } else { Vec::new() },

@@ -111,13 +111,18 @@ class Series {
   }
 }
 
-/** What a status counts from the daemon's start; sums of devices include programs that ended. */
+/** What a status counts from the daemon's start, programs that ended included. */
 function totals(status) {
-  const sums = { calls: status.calls ?? 0, bytes: status.bytes ?? 0, drops: status.drops ?? 0 };
-  for (const [name, field] of [["observed", "observed_s"], ["predicted", "predicted_s"], ["throttled", "throttled_s"], ["sync", "sync_s"]]) {
-    sums[name] = (status.devices ?? []).reduce((sum, device) => sum + (device[field] ?? 0), 0);
-  }
-  return sums;
+  const cost = status.cost ?? {};
+  return {
+    calls: status.calls ?? 0,
+    bytes: status.bytes ?? 0,
+    drops: status.drops ?? 0,
+    observed: cost.observed_s ?? 0,
+    predicted: cost.predicted_s ?? 0,
+    throttled: cost.throttled_s ?? 0,
+    sync: cost.sync_s ?? 0,
+  };
 }
 
 /** The latest calls, in a ring. */
