@@ -30,7 +30,7 @@ function outlook(status) {
   if (status.state === "throttle" || forecast.throttle_s === 0) return ["now", `throttled; ${clean}`];
   if (forecast.throttle_s == null) {
     if (forecast.background_s > 0) return ["never", `background flush in ${duration(forecast.background_s)}; ${clean}`];
-    return ["never", `${forecast.rate > 0 ? `not at ${rate(forecast.rate)}` : "nothing makes pages dirty"}; ${clean}`];
+    return ["never", `${forecast.rate >= 4096 ? `not at ${rate(forecast.rate)}` : "nothing makes pages dirty"}; ${clean}`];
   }
   const background = forecast.background_s > 0 ? `background flush in ${duration(forecast.background_s)}; ` : "";
   return [duration(forecast.throttle_s), background + clean];

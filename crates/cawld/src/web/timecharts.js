@@ -34,10 +34,10 @@ class DirtyChart extends TimeChart {
     const points = this.points;
     const status = this.status;
     let most = 0;
-    for (const point of points) {
-      most = Math.max(most, point.modelledMax, point.sampledMax ?? 0, this.fitData ? 0 : point.hard * 1.06);
-    }
-    if (status && !this.fitData) most = Math.max(most, status.hard_bytes * 1.06);
+    for (const point of points) most = Math.max(most, point.modelledMax, point.sampledMax ?? 0);
+    // Only the present limit must be in sight: one that was far higher for a moment would flatten all else.
+    const limit = status?.hard_bytes ?? points.at(-1)?.hard ?? 0;
+    if (!this.fitData) most = Math.max(most, limit * 1.06);
     most = Math.max(most * (this.fitData ? 1.1 : 1), 1 << 20);
     const y = (value) => bottom - (value / most) * (bottom - top);
     const step = niceStep(most, Math.max(2, Math.floor((bottom - top) / 38)), true);
