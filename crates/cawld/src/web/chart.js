@@ -74,7 +74,7 @@ class Chart {
     }).observe(plot);
     plot.addEventListener("pointermove", (event) => {
       const box = this.canvas.getBoundingClientRect();
-      this.point(event.clientX - box.left, event.clientY - box.top);
+      this.point((event.clientX - box.left) / this.zoom, (event.clientY - box.top) / this.zoom);
     });
     plot.addEventListener("pointerleave", () => this.leave());
     plot.addEventListener("blur", () => this.leave());
@@ -91,10 +91,11 @@ class Chart {
   }
 
   resize() {
-    const scale = devicePixelRatio || 1;
-    const box = this.plot.getBoundingClientRect();
-    const width = Math.max(1, Math.floor(this.plot.clientWidth));
-    const height = Math.max(1, Math.floor(box.height - (this.plot.offsetHeight - this.plot.clientHeight)));
+    // A chart grows with the page's letters, as on a very large screen.
+    this.zoom = parseFloat(getComputedStyle(document.documentElement).fontSize) / 14;
+    const scale = (devicePixelRatio || 1) * this.zoom;
+    const width = Math.max(1, this.plot.clientWidth / this.zoom);
+    const height = Math.max(1, this.plot.clientHeight / this.zoom);
     if (width === this.width && height === this.height && scale === this.scale) return;
     [this.width, this.height, this.scale] = [width, height, scale];
     this.canvas.width = Math.round(width * scale);
@@ -111,10 +112,10 @@ class Chart {
 
   paint(time) {
     if (!this.width) return;
+    this.drawn = time;
+    this.resize();
     this.stale = false;
     this.hurried = false;
-    this.drawn = time;
-    if (this.scale !== (devicePixelRatio || 1)) this.resize();
     const context = this.context;
     context.setTransform(this.scale, 0, 0, this.scale, 0, 0);
     context.clearRect(0, 0, this.width, this.height);
@@ -154,9 +155,9 @@ class Chart {
       tip.append(row);
     }
     tip.hidden = false;
-    const room = tip.offsetWidth + 14;
+    const room = tip.offsetWidth / this.zoom + 14;
     const left = x > this.width / 2 || x + room > this.width ? Math.max(0, x - room) : x + 14;
-    tip.style.transform = `translate(${Math.round(left)}px, 6px)`;
+    tip.style.transform = `translate(${Math.round(left * this.zoom)}px, 6px)`;
   }
 
   hideTip() {
