@@ -10,6 +10,7 @@
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `install`: where the tracer is put on disk
+//! - `web`: the daemon's web page in headless Chromium
 //!
 //! A test that needs something this machine lacks prints a line that begins with `SKIPPED:` to stderr
 //! (past the test harness, so it is seen without `--nocapture`) and passes:
@@ -30,3 +31,4 @@ mod matrix_rough;
 mod replay;
 mod transparency;
 mod util;
+mod web;

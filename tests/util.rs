@@ -16,7 +16,7 @@ use tempfile::TempDir;
 mod process;
 mod report;
 
-pub use process::{Finished, Running};
+pub use process::{Finished, LIMIT, Running};
 pub use report::{Report, calls};
 
 /// The built programs `cawl-cli` and `cawld`, of the profile this test was built with.

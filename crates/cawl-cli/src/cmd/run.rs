@@ -7,7 +7,8 @@ use std::process::{Child, Command, ExitCode};
 
 use anyhow::Context;
 use cawl_core::{HostProfile, Outcome, Report};
-use cawld::query::{self, Request, RunStarted};
+use cawld::protocol::{Request, RunStarted};
+use cawld::query;
 use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, profiles, socket};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};

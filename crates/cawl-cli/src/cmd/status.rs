@@ -3,7 +3,8 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use cawld::query::{self, Request, Status};
+use cawld::protocol::{Request, Status, View};
+use cawld::query;
 use cawld::socket;
 
 use crate::args::StatusArgs;
@@ -12,7 +13,7 @@ use crate::render;
 /// Asks and prints.
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let path = args.socket.clone().map_or_else(socket::default_path, Ok)?;
-    let status: Status = query::ask(&path, &Request::Status)?;
+    let status: Status = query::ask(&path, &Request::Status(View::default()))?;
     if args.json {
         render::print(&(serde_json::to_string_pretty(&status)? + "\n"))
     } else {

@@ -1,7 +1,7 @@
 //! The status, as text.
 
 use cawl_core::{Bytes, Nanos, Phase, Rate};
-use cawld::query::Status;
+use cawld::protocol::Status;
 
 use super::{bold, lines, table};
 

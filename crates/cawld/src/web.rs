@@ -1,0 +1,26 @@
+//! The web page, as three texts to serve: everything it needs is in them (docs/WEB.md).
+//!
+//! They ask for nothing but themselves and `/api/v1/…` of the same daemon, so they work under
+//! [`POLICY`]. No secret is in them: they may be served without a token, and ask for it.
+
+/// `/`, as text/html.
+pub const PAGE: &str = include_str!("web/index.html");
+
+/// `/app.css`, as text/css.
+pub const STYLE: &str = include_str!("web/app.css");
+
+/// `/app.js`, as text/javascript: one module, of parts that only use those before them.
+pub const SCRIPT: &str = concat!(
+    include_str!("web/format.js"),
+    include_str!("web/series.js"),
+    include_str!("web/link.js"),
+    include_str!("web/chart.js"),
+    include_str!("web/timecharts.js"),
+    include_str!("web/scatter.js"),
+    include_str!("web/tables.js"),
+    include_str!("web/panels.js"),
+    include_str!("web/app.js"),
+);
+
+/// The header Content-Security-Policy that belongs to the page: nothing from elsewhere, nothing inline.
+pub const POLICY: &str = "default-src 'self'; img-src 'self' data:";

@@ -1,0 +1,146 @@
+// Tables sorted by buttons, with rows that stay in place in the document and change only where they must.
+
+const TEXT = (name, value) => ({ name, value, text: (row) => printable(value(row)), kind: "text", sort: null });
+const FIGURE = (name, key, text, sort = null) => ({ name, value: (row) => row[key] ?? -Infinity, text: (row) => text(row[key]), kind: "figure", sort });
+const LOST = {
+  name: "Lost",
+  value: (row) => row.throttled_s + row.sync_s,
+  text: (row) => duration(row.throttled_s + row.sync_s),
+  kind: "figure",
+  sort: "lost",
+  share: true,
+};
+const COSTS = [
+  LOST,
+  FIGURE("Throttled", "throttled_s", duration, "throttled"),
+  FIGURE("Sync", "sync_s", duration, "sync"),
+  FIGURE("Observed", "observed_s", duration, "observed"),
+  FIGURE("Predicted", "predicted_s", duration),
+];
+const WRITTEN = [FIGURE("Rate", "rate", rate, "rate"), FIGURE("Written", "bytes", bytes, "bytes"), FIGURE("Calls", "calls", count, "calls")];
+const COLUMNS = {
+  processes: [TEXT("Program", (row) => row.program), { ...FIGURE("PID", "pid", String), kind: "id" }, ...COSTS, ...WRITTEN],
+  files: [{ ...TEXT("File", (row) => row.path || `inode ${row.inode}`), path: true }, { ...TEXT("Device", (row) => row.device), kind: "id" }, ...COSTS, ...WRITTEN],
+  devices: [
+    TEXT("Device", (row) => (row.name ? `${row.name} (${row.device})` : row.device)),
+    ...COSTS,
+    ...WRITTEN,
+    FIGURE("Device writes", "write_rate", rate),
+    FIGURE("Busy", "busy", percent),
+  ],
+};
+
+class SortTable {
+  /** `changed` is called when other rows might be asked for. */
+  constructor(section, columns, changed) {
+    this.section = section;
+    this.columns = columns;
+    this.changed = changed;
+    this.by = columns.indexOf(LOST);
+    this.descending = true;
+    this.rows = [];
+    this.omitted = 0;
+    this.table = section.querySelector("table");
+    this.note = section.querySelector(".note");
+    this.filter = section.querySelector("input[type=search]");
+    this.filter?.addEventListener("input", () => this.render());
+    const head = this.table.tHead.insertRow();
+    this.heads = columns.map((column, at) => {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.className = column.kind;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = column.name;
+      const arrow = document.createElement("span");
+      arrow.setAttribute("aria-hidden", "true");
+      arrow.className = "arrow";
+      button.append(arrow);
+      button.addEventListener("click", () => this.sort(at));
+      cell.append(button);
+      head.append(cell);
+      return cell;
+    });
+    this.body = this.table.tBodies[0];
+    this.mark();
+  }
+
+  /** What the daemon should choose rows by. */
+  get order() {
+    return this.columns[this.by].sort ?? "lost";
+  }
+
+  sort(at) {
+    this.descending = this.by === at ? !this.descending : this.columns[at].kind === "figure";
+    this.by = at;
+    this.mark();
+    this.render();
+    this.changed();
+  }
+
+  mark() {
+    this.heads.forEach((cell, at) => {
+      if (at === this.by) cell.setAttribute("aria-sort", this.descending ? "descending" : "ascending");
+      else cell.removeAttribute("aria-sort");
+    });
+  }
+
+  show(rows, omitted = 0) {
+    this.rows = rows;
+    this.omitted = omitted;
+    this.render();
+  }
+
+  render() {
+    const column = this.columns[this.by];
+    const sign = this.descending ? -1 : 1;
+    const wanted = (this.filter?.value ?? "").trim().toLowerCase();
+    const rows = this.rows
+      .filter((row) => !wanted || this.columns[0].text(row).toLowerCase().includes(wanted))
+      .sort((a, b) => {
+        const [left, right] = [column.value(a), column.value(b)];
+        return sign * (left < right ? -1 : left > right ? 1 : 0);
+      });
+    const most = Math.max(1e-12, ...rows.map(LOST.value));
+    while (this.body.rows.length > rows.length) this.body.deleteRow(-1);
+    while (this.body.rows.length < rows.length) {
+      const row = this.body.insertRow();
+      this.columns.forEach((column, at) => {
+        const cell = document.createElement(at === 0 ? "th" : "td");
+        if (at === 0) cell.scope = "row";
+        cell.className = column.kind;
+        const text = document.createElement("span");
+        if (column.share) text.className = "share";
+        if (column.path) {
+          text.className = "path";
+          text.append(document.createElement("span"), document.createElement("span"));
+        }
+        cell.append(text);
+        row.append(cell);
+      });
+    }
+    rows.forEach((row, line) => {
+      const cells = this.body.rows[line].cells;
+      this.columns.forEach((column, at) => {
+        const text = column.text(row);
+        const holder = cells[at].firstChild;
+        if (holder.textContent !== text) {
+          if (column.path) {
+            const name = text.lastIndexOf("/") + 1;
+            holder.firstChild.textContent = text.slice(0, name);
+            holder.lastChild.textContent = text.slice(name);
+          } else holder.textContent = text;
+          if (at === 0) cells[at].title = text;
+        }
+        if (column.share) holder.style.setProperty("--share", (column.value(row) / most).toFixed(3));
+      });
+    });
+    this.table.hidden = !this.rows.length;
+    this.section.querySelector(".empty").hidden = this.rows.length > 0;
+    const notes = [];
+    if (this.rows.length && rows.length < this.rows.length) notes.push(`${count(rows.length)} of ${count(this.rows.length)} rows match`);
+    if (this.omitted) notes.push(`${count(this.omitted)} more not shown`);
+    this.note.textContent = notes.join("; ");
+  }
+}
+

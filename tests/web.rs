@@ -1,0 +1,152 @@
+//! The web page in a real browser: `web/stand_in.rs` serves it with canned answers, `web/driver.js` uses it
+//! there as a person would and tells what it found.
+
+use std::sync::mpsc::RecvTimeoutError;
+
+use serde_json::Value;
+
+use crate::util::{self, Dir, LIMIT, Running};
+
+mod canned;
+mod stand_in;
+
+use stand_in::StandIn;
+
+/// Opens the page in headless Chromium; what the driver found, or None without a browser.
+fn browse(server: &StandIn, query: &str, scenario: &str, window: &str) -> Option<Value> {
+    let chromium = util::find("chromium")?;
+    let dir = Dir::new();
+    let mut command = dir.command(chromium);
+    command
+        .args([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+        ])
+        .arg(format!("--window-size={window}"))
+        .arg(format!("--user-data-dir={}", dir.path().join("home/chromium").display()))
+        .arg(format!("http://{}/{query}#{scenario}", server.address));
+    let browser = Running::start(command);
+    let told = server.told.recv_timeout(LIMIT);
+    drop(browser);
+    match told {
+        Ok(found) => {
+            assert_eq!(found["broken"], Value::Null, "{found:#}");
+            assert_eq!(found["fault"], "", "{found:#}");
+            Some(found)
+        }
+        Err(RecvTimeoutError::Timeout) => panic!("the page never came to what `{scenario}` waits for"),
+        Err(RecvTimeoutError::Disconnected) => unreachable!("the server lives as long as the test"),
+    }
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().expect("a list").iter().map(|text| text.as_str().expect("a text")).collect()
+}
+
+fn has(value: &Value, part: &str) {
+    assert!(value.as_str().is_some_and(|text| text.contains(part)), "`{part}` is not in {value}");
+}
+
+#[test]
+fn a_busy_machine_is_shown_and_can_be_explored() {
+    let server = StandIn::start(true, None);
+    let Some(found) = browse(&server, "", "busy", "1280,900") else { return };
+
+    assert_eq!(found["state"], "Throttle");
+    assert_eq!(found["dirty"], "320 MiB");
+    has(&found["sampled"], "sampled 310 MiB; 80 % of the hard limit");
+    assert_eq!(found["forecast"], "now", "who is throttled is not told that it comes");
+    has(&found["lost"], "500 ms/s throttled");
+    assert_eq!(found["error"], "4.2 %");
+    assert_eq!(found["drops"], "17 events lost");
+    assert_eq!(found["node"], "node-7");
+    has(&found["sampler"], "0.4 % of a processor");
+    has(&found["note"], "5 more not shown");
+    // Words for who does not see the charts.
+    has(&found["announced"], "State: Throttle");
+    has(&found["dirtySummary"], "Now 320 MiB modelled, 310 MiB sampled, hard limit 400 MiB");
+    has(&found["lostSummary"], "throttling");
+    has(&found["costSummary"], "1 ms each as observed and 800 µs as predicted");
+    has(&found["scatterSummary"], "80 % predicted within a factor of two");
+
+    // Hostile names are text, whole and without tricks.
+    let reads_backwards = canned::HOSTILE[1].replace('\u{202e}', "\\u{202e}");
+    assert_eq!(texts(&found["programs"]), ["dd", canned::HOSTILE[0], &reads_backwards]);
+    assert_eq!(texts(&found["files"]), [canned::HOSTILE_PATH]);
+    assert_eq!(found["markup"], 0);
+    has(&found["title"], "node-7");
+    assert_eq!(texts(&found["devices"]), ["vda (254:0)"]);
+
+    // Tables are sorted by buttons, and say by what.
+    assert_eq!(texts(&found["byBytes"]), ["12", "11", "13"]);
+    assert_eq!(texts(&found["sorts"]), ["Written descending"]);
+    assert_eq!(texts(&found["byName"]), ["12", "11", "13"]);
+    assert_eq!(texts(&found["filtered"]), ["dd"]);
+
+    // Charts are read by keys, and drawn.
+    let keys = texts(&found["keys"]);
+    assert!(keys[0].contains("modelled 0 B") && keys[0].contains("state Free"), "{keys:?}");
+    assert_ne!(keys[0], keys[1]);
+    assert!(keys[2].contains("modelled 320 MiB") && keys[2].contains("state Throttle"), "{keys:?}");
+    has(&found["call"], "write of 1 MiB by process 11: observed 200 ms, predicted 190 ms, Throttle");
+    for colours in found["colours"].as_array().expect("a list") {
+        assert!(colours.as_u64() > Some(20), "a chart is blank: {found:#}");
+    }
+
+    has(&found["plan"], "20 s");
+    has(&found["plan"], "for 2 GiB in 2\u{202f}048 calls, between 16 s and 25 s");
+    has(&found["plan"], "15 s (75 %)");
+    has(&found["refused"], "A size");
+    assert_eq!(texts(&found["constants"]), ["220 MiB/s"]);
+    assert_eq!(found["spans"], serde_json::json!([300, 3600, 21600, 86400]));
+
+    assert_eq!(texts(&found["themes"]), ["light", "dark"]);
+    assert_eq!(texts(&found["faint"]), [""; 0], "text of too little contrast");
+    assert_eq!(texts(&found["nameless"]), [""; 0], "controls without a name");
+}
+
+#[test]
+fn a_machine_at_rest_says_so_on_a_small_screen() {
+    let server = StandIn::start(false, None);
+    let Some(found) = browse(&server, "", "empty", "500,800") else { return };
+    for table in ["programs", "files", "devices"] {
+        assert_eq!(found[table], true, "{found:#}");
+    }
+    has(&found["sampled"], "sampled –");
+    assert_eq!(found["forecast"], "never");
+    assert_eq!(found["error"], "–");
+    has(&found["lostSummary"], "lost no time");
+    has(&found["costSummary"], "no call was made");
+    assert!(found["width"].as_u64().is_some_and(|width| (300..=320).contains(&width)), "{found:#}");
+    assert_eq!(found["overflow"], 0, "nothing is wider than the window: {found:#}");
+}
+
+#[test]
+fn a_lost_connection_is_told_and_taken_up_again() {
+    let server = StandIn::start(true, None);
+    let Some(found) = browse(&server, "", "cut", "1280,900") else { return };
+    assert_eq!(found["banner"]["shown"], true);
+    assert_eq!(found["banner"]["role"], "alert");
+    has(&found["banner"]["text"], "Connection lost, retrying");
+    assert_eq!(found["gone"], true);
+}
+
+#[test]
+fn a_token_is_asked_for_and_never_stays_in_the_address() {
+    let server = StandIn::start(true, Some("sesame"));
+    let Some(found) = browse(&server, "?token=wrong&every=1", "token", "1280,900") else { return };
+    has(&found["address"], "/?every=1#token");
+    assert!(!found["address"].to_string().contains("wrong"), "{found:#}");
+    assert_eq!(found["refused"]["shown"], true);
+    assert_eq!(found["refused"]["dashboard"], false);
+    has(&found["refused"]["why"], "a token is needed");
+    assert_eq!(found["form"], false);
+    assert_eq!(found["kept"], "sesame");
+}

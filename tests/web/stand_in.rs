@@ -1,0 +1,173 @@
+//! A stand-in for the daemon's HTTP side: the page itself, canned answers, a stream that can be cut.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cawl_core::Phase;
+use cawld::web;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::canned;
+
+/// What is asked in the browser, and told to `/told`.
+const DRIVER: &str = include_str!("driver.js");
+
+struct State {
+    busy: bool,
+    token: Option<String>,
+    cut: Mutex<bool>,
+    streams: Mutex<Vec<TcpStream>>,
+    told: Sender<Value>,
+}
+
+/// The server, until the test's process ends.
+pub struct StandIn {
+    pub address: SocketAddr,
+    /// What the page's driver found.
+    pub told: Receiver<Value>,
+}
+
+impl StandIn {
+    pub fn start(busy: bool, token: Option<&str>) -> StandIn {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port of the loopback");
+        let address = listener.local_addr().expect("it is bound");
+        let (send, told) = channel();
+        let state = Arc::new(State {
+            busy,
+            token: token.map(str::to_owned),
+            cut: Mutex::default(),
+            streams: Mutex::default(),
+            told: send,
+        });
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let state = Arc::clone(&state);
+                // A browser may hang up at any time.
+                std::thread::spawn(move || drop(state.serve(stream)));
+            }
+        });
+        StandIn { address, told }
+    }
+}
+
+fn answer(stream: &mut TcpStream, status: &str, kind: &str, body: &str) -> std::io::Result<()> {
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\n\
+         Content-Security-Policy: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len(),
+        web::POLICY,
+    )
+}
+
+fn json_of(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("an answer is JSON")
+}
+
+impl State {
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let target = line.split(' ').nth(1).unwrap_or("/").to_owned();
+        let (mut length, mut bearer) = (0, None);
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header)?;
+            let Some((name, value)) = header.trim_end().split_once(": ") else { break };
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = value.parse().unwrap_or(0),
+                "authorization" => bearer = value.strip_prefix("Bearer ").map(str::to_owned),
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
+
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        let asked = |name: &str| {
+            query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+        };
+        match path {
+            "/" => {
+                let page = web::PAGE
+                    .replace("</head>", "<script type=\"module\" src=\"/driver.js\"></script></head>");
+                return answer(&mut stream, "200 OK", "text/html", &page);
+            }
+            "/app.css" => return answer(&mut stream, "200 OK", "text/css", web::STYLE),
+            "/app.js" => return answer(&mut stream, "200 OK", "text/javascript", web::SCRIPT),
+            "/driver.js" => return answer(&mut stream, "200 OK", "text/javascript", DRIVER),
+            "/cut" | "/mend" => {
+                *self.cut.lock().unwrap_or_else(PoisonError::into_inner) = path == "/cut";
+                for cut in self.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                    cut.shutdown(Shutdown::Both)?;
+                }
+                return answer(&mut stream, "200 OK", "text/plain", "");
+            }
+            "/told" => {
+                let told =
+                    serde_json::from_slice(&body).unwrap_or_else(|error| json!({"fault": error.to_string()}));
+                // Nobody listens any more if the test has failed.
+                drop(self.told.send(told));
+                return answer(&mut stream, "200 OK", "text/plain", "");
+            }
+            _ => {}
+        }
+        if *self.cut.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(());
+        }
+        if self.token.is_some() && bearer.or_else(|| asked("token")) != self.token {
+            return answer(
+                &mut stream,
+                "401 Unauthorized",
+                "application/json",
+                r#"{"error":"a token is needed"}"#,
+            );
+        }
+        let number = |name: &str| asked(name).and_then(|text| text.parse::<f64>().ok());
+        let free = || canned::status(self.busy, canned::NOW, Phase::Free);
+        let body = match path.strip_prefix("/api/v1/").unwrap_or_default() {
+            "subscribe" => return self.push(stream),
+            "status" => json_of(&free()),
+            "processes" => json_of(&canned::processes(self.busy)),
+            "files" => json_of(&canned::files(self.busy)),
+            "profile" => json_of(&canned::profile()),
+            "history" => json_of(&canned::history(
+                self.busy,
+                number("last_s").unwrap_or(600.0),
+                number("points").unwrap_or(600.0) as usize,
+            )),
+            "predict" => json_of(&canned::predicted(
+                number("bytes").unwrap_or_default() as u64,
+                number("chunk").unwrap_or(1.0) as u64,
+            )),
+            _ => {
+                return answer(
+                    &mut stream,
+                    "404 Not Found",
+                    "application/json",
+                    r#"{"error":"no such thing"}"#,
+                );
+            }
+        };
+        answer(&mut stream, "200 OK", "application/json", &body)
+    }
+
+    /// Some seconds of a machine that comes to throttle, at once; then silence on an open stream.
+    fn push(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")?;
+        let state = if self.busy { Phase::Throttle } else { Phase::Free };
+        for second in 1..=4 {
+            let status = canned::status(self.busy, canned::NOW + f64::from(second), state);
+            write!(stream, "event: status\ndata: {}\n\n", json_of(&status))?;
+        }
+        if self.busy {
+            write!(stream, "event: calls\ndata: {}\n\n", json_of(&canned::calls()))?;
+        }
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+        Ok(())
+    }
+}
