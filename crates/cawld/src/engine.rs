@@ -180,8 +180,11 @@ impl Engine {
                     for thread in std::mem::take(&mut self.finishing) {
                         drop(thread.join());
                     }
-                    for lane in std::mem::take(&mut self.lanes).into_values() {
-                        lane.finish(None, Vec::new());
+                    for (run, lane) in std::mem::take(&mut self.lanes) {
+                        // Nobody reads these reports any more, but that a trace is not whole must be said.
+                        for note in lane.finish(None, Vec::new()).notes {
+                            tracing::warn!(run, "{note}");
+                        }
                     }
                     let _ = reply.send(());
                     return;
