@@ -4,6 +4,7 @@
 //! duration, its prediction is fixed, and only then is the observed cost used, for judging and (in
 //! lockstep) for the clock.
 
+mod assimilate;
 mod track;
 
 use cawl_wire::Event;
@@ -12,12 +13,14 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Class, classify};
 use crate::collect::Collector;
 use crate::forecast::{self, Forecast, Plan, PlanCost, PlanError};
+use crate::learn::{Constant, Learner};
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
 use crate::recent::{Recent, RecentError};
 use crate::record::{Record, Sample};
 use crate::report::Report;
 use crate::units::{Bytes, Nanos, Rate, Time};
+use assimilate::Untraced;
 use track::Track;
 
 /// Whose clock the models live by, and how far they follow the kernel's counters.
@@ -78,7 +81,13 @@ pub struct AnalysisOptions {
     pub mode: Mode,
     /// Further modes of models, kept for questions only; each costs as much as a model.
     pub besides: Vec<(String, Mode)>,
+    /// Learn constants from what is observed. Only the kernel model says what a call had to do; without it,
+    /// only the writeback rate is learned.
+    pub learn: bool,
 }
+
+/// The model that constants are learned by.
+const TEACHER: &str = "kernel";
 
 /// Judges models on a stream of records.
 pub struct Analysis {
@@ -90,7 +99,11 @@ pub struct Analysis {
     predictions: Vec<Option<Prediction>>,
     collector: Collector,
     recent: Recent,
-    profile: HostProfile,
+    learner: Learner,
+    learn: bool,
+    /// The track that constants are learned by.
+    teacher: Option<usize>,
+    untraced: Untraced,
     /// Device of the latest call that a model had an opinion on.
     device: u64,
 }
@@ -107,7 +120,9 @@ impl Analysis {
         let all = MODELS.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let chosen = if options.models.is_empty() { &all } else { &options.models };
         let track = |name: &String, mode| {
-            build(name, profile).map(|m| Track::new(m, mode)).ok_or_else(|| UnknownModel(name.clone()))
+            build(name, profile)
+                .map(|m| Track::new(m, mode, &profile.kernel))
+                .ok_or_else(|| UnknownModel(name.clone()))
         };
         let tracks = chosen.iter().map(|name| track(name, options.mode)).collect::<Result<Vec<_>, _>>()?;
         let besides = options.besides.iter().map(|(name, mode)| track(name, *mode));
@@ -117,11 +132,14 @@ impl Analysis {
             mode: options.mode,
             page: profile.kernel.page,
             predictions: Vec::with_capacity(tracks.len()),
+            teacher: tracks.iter().position(|track| track.name() == TEACHER),
             tracks,
             besides,
             collector: Collector::new(profile, names),
             recent: Recent::default(),
-            profile: profile.clone(),
+            learner: Learner::new(profile),
+            learn: options.learn,
+            untraced: Untraced::default(),
             device: 0,
         })
     }
@@ -158,6 +176,9 @@ impl Analysis {
             self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), first.cost);
         }
         self.collector.event(event, class, &self.predictions);
+        if self.learn && class == Class::Cost {
+            self.learn_from(event);
+        }
         &self.predictions
     }
 
@@ -175,7 +196,26 @@ impl Analysis {
                 self.recent.dirty(modelled, sampled, limits.hard);
             }
         }
+        self.untraced.sample(sample.time, sample.dirtied, self.page, self.tracks[0].dirtied());
         self.collector.sample(sample);
+        if self.learn && self.learner.sample(sample) {
+            self.recalibrate();
+        }
+    }
+
+    /// What was predicted is judged; now it may be learned from.
+    fn learn_from(&mut self, event: &Event) {
+        let Some(Some(prediction)) = self.teacher.and_then(|at| self.predictions.get(at)) else { return };
+        if self.learner.call(event, prediction) {
+            self.recalibrate();
+        }
+    }
+
+    fn recalibrate(&mut self) {
+        let profile = self.learner.profile();
+        for track in self.tracks.iter_mut().chain(&mut self.besides) {
+            track.recalibrate(profile);
+        }
     }
 
     /// Where the first model says the machine stands at `now`. Looks ahead on a copy, so asking changes
@@ -222,7 +262,7 @@ impl Analysis {
     /// Rate at which writers that nobody traces make pages dirty, as the kernel's counters tell;
     /// [`Rate::MIN`] for none.
     pub fn untraced_rate(&self) -> Rate {
-        Rate::MIN
+        Rate::per_second(self.untraced.rate())
     }
 
     /// How wrong the first model was over the latest minute of writing.
@@ -232,7 +272,7 @@ impl Analysis {
 
     /// The profile with what was learned, and each constant that is learned.
     pub fn learned(&self) -> (HostProfile, Vec<Constant>) {
-        (self.profile.clone(), Vec::new())
+        (self.learner.profile().clone(), self.learner.constants())
     }
 
     fn track(&self, model: Option<&str>, mode: Option<Mode>) -> Result<&Track, NotKept> {
@@ -257,21 +297,4 @@ impl Analysis {
         let tracks = self.tracks.iter().map(|track| (track.name(), track.summary()));
         self.collector.report(self.mode, tracks.collect())
     }
-}
-
-/// A constant of the profile that is learned from observed calls.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Constant {
-    /// Its name in the profile: `device.writeback`.
-    pub name: &'static str,
-    /// Unit of the values: B/s, ns, 1.
-    pub unit: &'static str,
-    /// Value in the profile that the analysis began with.
-    pub configured: f64,
-    /// Value in use now.
-    pub learned: f64,
-    /// 10th and 90th percentile of what was learned.
-    pub interval: Option<(f64, f64)>,
-    /// Observations behind it; 0: nothing was learned.
-    pub samples: u64,
 }

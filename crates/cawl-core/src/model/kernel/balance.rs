@@ -19,7 +19,7 @@ impl Kernel {
         for _ in 0..PATIENCE {
             let jiffy = (call.at * hz).floor();
             let (level, device_level) = self.levels(call);
-            let foreign = self.machine.foreign.pages(call.at);
+            let foreign = self.machine.foreign_at(call.at);
             let domains = self.domains(level, foreign);
             let device_level =
                 if self.is_busiest(call.device) { device_level + foreign } else { device_level };
