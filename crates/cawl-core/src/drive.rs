@@ -7,6 +7,8 @@
 mod assimilate;
 mod track;
 
+use std::str::FromStr;
+
 use cawl_wire::Event;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,20 @@ impl Mode {
     }
 }
 
+/// A mode that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no mode `{0}`; the modes are open-loop, lockstep, assimilated")]
+pub struct UnknownMode(String);
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Mode, UnknownMode> {
+        let all = [Mode::OpenLoop, Mode::Lockstep, Mode::Assimilated];
+        all.into_iter().find(|mode| mode.name() == text).ok_or_else(|| UnknownMode(text.to_owned()))
+    }
+}
+
 /// A model that was asked for does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no model `{0}`; the models are {list}", list = MODELS.join(", "))]
@@ -81,13 +97,20 @@ pub struct AnalysisOptions {
     pub mode: Mode,
     /// Further modes of models, kept for questions only; each costs as much as a model.
     pub besides: Vec<(String, Mode)>,
-    /// Learn constants from what is observed. Only the kernel model says what a call had to do; without it,
-    /// only the writeback rate is learned.
+    /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which knows
+    /// best what the machine is doing; it is kept besides, if it is not among the others.
     pub learn: bool,
 }
 
 /// The model that constants are learned by.
 const TEACHER: &str = "kernel";
+
+/// What tracks of a special part said of a call.
+#[derive(Default)]
+struct Told {
+    speaker: Option<Prediction>,
+    teacher: Option<Prediction>,
+}
 
 /// Judges models on a stream of records.
 pub struct Analysis {
@@ -101,8 +124,11 @@ pub struct Analysis {
     recent: Recent,
     learner: Learner,
     learn: bool,
-    /// The track that constants are learned by.
+    /// The track that constants are learned by, the one whose errors are told, and how many are reported on,
+    /// counted over `tracks` and `besides`.
     teacher: Option<usize>,
+    speaker: usize,
+    tracks_kept: usize,
     untraced: Untraced,
     /// Device of the latest call that a model had an opinion on.
     device: u64,
@@ -120,19 +146,29 @@ impl Analysis {
         let all = MODELS.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let chosen = if options.models.is_empty() { &all } else { &options.models };
         let track = |name: &String, mode| {
-            build(name, profile)
-                .map(|m| Track::new(m, mode, &profile.kernel))
-                .ok_or_else(|| UnknownModel(name.clone()))
+            build(name, profile).map(|m| Track::new(m, mode)).ok_or_else(|| UnknownModel(name.clone()))
         };
         let tracks = chosen.iter().map(|name| track(name, options.mode)).collect::<Result<Vec<_>, _>>()?;
-        let besides = options.besides.iter().map(|(name, mode)| track(name, *mode));
+        let mut wanted = options.besides.clone();
+        let teacher = (TEACHER.to_owned(), Mode::Assimilated);
+        let taught = options.mode == Mode::Assimilated && chosen.contains(&teacher.0);
+        if options.learn && !taught && !wanted.contains(&teacher) {
+            wanted.push(teacher);
+        }
+        let besides = wanted.iter().map(|(name, mode)| track(name, *mode));
         let besides = besides.collect::<Result<Vec<_>, _>>()?;
         let names = tracks.iter().map(Track::name).collect();
+        let best = |name: &str| {
+            let of = tracks.iter().chain(&besides).enumerate().filter(|(_, track)| track.name() == name);
+            of.min_by_key(|(_, track)| track.mode() != Mode::Assimilated).map(|(at, _)| at)
+        };
         Ok(Analysis {
             mode: options.mode,
+            teacher: best(TEACHER),
+            speaker: tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
+            tracks_kept: tracks.len(),
             page: profile.kernel.page,
             predictions: Vec::with_capacity(tracks.len()),
-            teacher: tracks.iter().position(|track| track.name() == TEACHER),
             tracks,
             besides,
             collector: Collector::new(profile, names),
@@ -163,21 +199,33 @@ impl Analysis {
     pub fn event(&mut self, event: &Event) -> &[Option<Prediction>] {
         let class = classify(event);
         self.predictions.clear();
+        let mut told = Told::default();
         if class == Class::Elsewhere {
             self.predictions.resize(self.tracks.len(), None);
         } else {
-            self.predictions.extend(self.tracks.iter_mut().map(|track| track.event(event, class)));
-            for track in &mut self.besides {
-                track.event(event, class);
+            for (at, track) in self.tracks.iter_mut().chain(&mut self.besides).enumerate() {
+                let prediction = track.event(event, class);
+                if at == self.speaker {
+                    told.speaker = prediction;
+                }
+                if Some(at) == self.teacher {
+                    told.teacher = prediction;
+                }
+                if at < self.tracks_kept {
+                    self.predictions.push(prediction);
+                }
             }
         }
-        if let (Class::Cost, Some(Some(first))) = (class, self.predictions.first()) {
+        if let (Class::Cost, Some(spoken)) = (class, &told.speaker) {
             self.device = event.dev;
-            self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), first.cost);
+            self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), spoken.cost);
         }
         self.collector.event(event, class, &self.predictions);
-        if self.learn && class == Class::Cost {
-            self.learn_from(event);
+        // What was predicted is judged; now it may be learned from.
+        if let (true, Class::Cost, Some(prediction)) = (self.learn, class, &told.teacher)
+            && self.learner.call(event, prediction)
+        {
+            self.recalibrate();
         }
         &self.predictions
     }
@@ -192,21 +240,13 @@ impl Analysis {
         let sampled = sample.dirty_bytes(self.page);
         for (at, track) in self.tracks.iter_mut().chain(&mut self.besides).enumerate() {
             let modelled = track.sample(sample.time, sampled, limits);
-            if let (0, Some(modelled)) = (at, modelled) {
+            if let (true, Some(modelled)) = (at == self.speaker, modelled) {
                 self.recent.dirty(modelled, sampled, limits.hard);
             }
         }
         self.untraced.sample(sample.time, sample.dirtied, self.page, self.tracks[0].dirtied());
         self.collector.sample(sample);
         if self.learn && self.learner.sample(sample) {
-            self.recalibrate();
-        }
-    }
-
-    /// What was predicted is judged; now it may be learned from.
-    fn learn_from(&mut self, event: &Event) {
-        let Some(Some(prediction)) = self.teacher.and_then(|at| self.predictions.get(at)) else { return };
-        if self.learner.call(event, prediction) {
             self.recalibrate();
         }
     }
@@ -265,7 +305,7 @@ impl Analysis {
         Rate::per_second(self.untraced.rate())
     }
 
-    /// How wrong the first model was over the latest minute of writing.
+    /// How wrong the first model was over the latest minute of writing, in the mode that [`Analysis::view`] chooses.
     pub fn recent_error(&self) -> RecentError {
         self.recent.error()
     }

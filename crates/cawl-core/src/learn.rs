@@ -23,7 +23,7 @@ use cawl_wire::Event;
 
 use crate::call::kernel_bytes;
 use crate::model::{CallState, Prediction, Work};
-use crate::profile::{HostProfile, Origin};
+use crate::profile::HostProfile;
 use crate::record::Sample;
 use crate::units::{Bytes, Nanos};
 use bank::{Bank, Memories};

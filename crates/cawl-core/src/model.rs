@@ -93,7 +93,7 @@ pub struct Disturbance {
 
 impl Disturbance {
     /// For how long a drift is believed without being confirmed.
-    pub const LASTS: Nanos = Nanos::seconds(1.0);
+    pub const LASTS: Nanos = Nanos::millis(200.0);
 
     /// The offset at a moment, in bytes.
     pub fn offset_at(&self, moment: Time) -> f64 {

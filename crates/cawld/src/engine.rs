@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use cawl_core::{
-    EndKind, FileFacts, HostProfile, Nanos, Outcome, Record, Report, Sample, Session, SessionEnd, Tally,
-    Time, Wchar, host_text,
+    AnalysisOptions, EndKind, FileFacts, HostProfile, Mode, Nanos, Outcome, Record, Report, Sample, Session,
+    SessionEnd, Tally, Time, Wchar, host_text,
 };
 use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
 use tokio::sync::{mpsc, oneshot};
@@ -14,6 +14,7 @@ use crate::host;
 use crate::lane::{Lane, ProcessTally};
 use crate::merge::Source;
 use crate::protocol::{DeviceStatus, PROTOCOL, ProcessStatus, Status};
+use crate::sampler::Observed;
 use crate::trace::TraceFile;
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
@@ -49,6 +50,8 @@ pub enum Input {
     Note { run: u64, note: String },
     /// The kernel's counters.
     Sample(Sample),
+    /// What sampling found besides.
+    Observed(Box<Observed>),
     /// Time to release what was held back.
     Tick,
     /// A run wants a lane of its own. `owner`: the process that will ask for its report, where known.
@@ -69,6 +72,10 @@ pub struct EngineOptions {
     pub host_models: Option<Vec<String>>,
     /// Trace of the daemon's own lane.
     pub host_trace: Option<PathBuf>,
+    /// Modes of models that the daemon's own lane keeps for questions, besides all models in lockstep.
+    pub modes: Vec<(String, Mode)>,
+    /// The daemon's own lane learns constants from what it observes.
+    pub learn: bool,
 }
 
 /// Key of the daemon's own lane; runs count from 1.
@@ -86,6 +93,9 @@ pub struct Engine {
     orphans: Vec<u64>,
     next_run: u64,
     last_sample: Option<Sample>,
+    observed: Observed,
+    learn: bool,
+    modes: Vec<(String, Mode)>,
     started: Time,
     /// Of sessions that ended.
     drops: u64,
@@ -113,15 +123,25 @@ impl Engine {
             orphans: Vec::new(),
             next_run: HOST_LANE + 1,
             last_sample: host::sample(),
+            observed: Observed::default(),
+            learn: options.learn,
+            modes: options.modes,
             started: host::now(),
             drops: 0,
         };
         if let Some(models) = options.host_models {
             let trace =
                 options.host_trace.as_deref().map(create_trace).transpose().map_err(anyhow::Error::msg)?;
-            engine.lanes.insert(HOST_LANE, Lane::new(&engine.profile, &models, trace)?);
+            let analysis = engine.analysis_options(models);
+            engine.lanes.insert(HOST_LANE, Lane::new(&engine.profile, &analysis, trace)?);
         }
         Ok(engine)
+    }
+
+    /// What the daemon's own lane keeps: all models in lockstep, and the modes asked for besides.
+    fn analysis_options(&self, models: Vec<String>) -> AnalysisOptions {
+        let (besides, learn) = (self.modes.clone(), self.learn);
+        AnalysisOptions { models, mode: Mode::Lockstep, besides, learn }
     }
 
     /// Works until told to stop, or until nobody can tell it anything any more.
@@ -141,6 +161,7 @@ impl Engine {
                         lane.push(Source::Samples, sample.time, Record::Sample(sample));
                     }
                 }
+                Input::Observed(observed) => self.observed = *observed,
                 Input::Tick => self.tick(),
                 Input::BeginRun { spec, owner, reply } => drop(reply.send(self.begin_run(&spec, owner))),
                 Input::EndRun { run, outcome, notes, reply } => {
@@ -263,7 +284,8 @@ impl Engine {
             None => self.profile.clone(),
         };
         let trace = spec.trace.as_deref().map(create_trace).transpose()?;
-        let lane = Lane::new(&profile, &spec.models, trace).map_err(|error| error.to_string())?;
+        let options = AnalysisOptions { models: spec.models.clone(), ..AnalysisOptions::default() };
+        let lane = Lane::new(&profile, &options, trace).map_err(|error| error.to_string())?;
         let run = self.next_run;
         self.next_run += 1;
         self.lanes.insert(run, lane);
@@ -279,7 +301,7 @@ impl Engine {
         let state = lane.map(|lane| lane.state_at(now));
         let sampled = self.last_sample.map(|sample| sample.dirty_bytes(page).0);
         let limits = self.last_sample.map_or(self.profile.kernel.limits, |sample| sample.limits(page));
-        Status {
+        let mut status = Status {
             schema: PROTOCOL,
             model: lane.map(Lane::model).unwrap_or_default().to_owned(),
             profile: self.profile.name.clone(),
@@ -296,7 +318,9 @@ impl Engine {
             processes: lane.into_iter().flat_map(Lane::processes).map(process).collect(),
             devices: lane.into_iter().flat_map(|lane| devices(lane.devices())).collect(),
             ..Status::default()
-        }
+        };
+        self.observed.fill(&mut status);
+        status
     }
 }
 
@@ -327,7 +351,13 @@ mod tests {
     /// A daemon's engine with one session, outside any run.
     fn engine() -> Engine {
         let profile = HostProfile::uncalibrated();
-        let options = EngineOptions { profile, host_models: Some(Vec::new()), host_trace: None };
+        let options = EngineOptions {
+            profile,
+            host_models: Some(Vec::new()),
+            host_trace: None,
+            modes: Vec::new(),
+            learn: false,
+        };
         let mut engine = Engine::new(options).unwrap();
         engine.begin(Session { id: 1, pid: u32::MAX, ..Session::default() }, HOST_LANE);
         engine

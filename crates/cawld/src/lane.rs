@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use cawl_core::{
-    Analysis, EndKind, HostProfile, Mode, ModelState, Outcome, Record, Report, Session, SessionEnd, Tally,
-    Time, kernel_bytes,
+    Analysis, AnalysisOptions, EndKind, HostProfile, ModelState, Outcome, Record, Report, Session,
+    SessionEnd, Tally, Time, kernel_bytes,
 };
 use cawl_wire::{Event, FileKind};
 
@@ -48,10 +48,10 @@ impl Lane {
     /// A lane by these models, with the facts of this machine first.
     pub fn new(
         profile: &HostProfile,
-        models: &[String],
+        options: &AnalysisOptions,
         trace: Option<TraceFile>,
     ) -> Result<Lane, cawl_core::UnknownModel> {
-        let analysis = Analysis::new(profile, models, Mode::Lockstep)?;
+        let analysis = Analysis::with(profile, options)?;
         let mut lane = Lane {
             analysis,
             trace,

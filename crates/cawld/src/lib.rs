@@ -20,6 +20,7 @@ pub mod profiles;
 pub mod protocol;
 pub mod query;
 mod ring;
+mod sampler;
 mod server;
 mod session;
 pub mod socket;

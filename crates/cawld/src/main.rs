@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawl_core::{HostProfile, MODELS};
+use cawl_core::{HostProfile, MODELS, Mode};
 use cawld::{EngineOptions, profiles, socket};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,6 +30,32 @@ struct Args {
     /// Models to run; the first one answers
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     models: Vec<String>,
+    /// Modes kept for questions besides lockstep, of the first model or of the one named [default: assimilated]
+    #[arg(long = "mode", value_name = "[MODEL:]MODE,…", value_delimiter = ',')]
+    modes: Vec<String>,
+    /// Learn constants from observed calls and the kernel's counters
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
+    learn: String,
+}
+
+/// The modes of models to keep besides lockstep.
+fn modes(named: &[String], models: &[String]) -> anyhow::Result<Vec<(String, Mode)>> {
+    let first = models.first().map_or(MODELS[0], String::as_str);
+    if named.is_empty() {
+        return Ok(vec![(first.to_owned(), Mode::Assimilated)]);
+    }
+    let mode = |text: &String| {
+        let (model, mode) = text.split_once(':').unwrap_or((first, text));
+        anyhow::ensure!(
+            MODELS.contains(&model),
+            "there is no model `{model}`; the models are {}",
+            MODELS.join(", ")
+        );
+        Ok((model.to_owned(), mode.parse::<Mode>()?))
+    };
+    let mut modes = named.iter().map(mode).collect::<anyhow::Result<Vec<_>>>()?;
+    modes.retain(|(_, mode)| *mode != Mode::Lockstep);
+    Ok(modes)
 }
 
 #[tokio::main]
@@ -74,7 +100,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listener = socket::listen(&path)?;
     tracing::info!("listening at {}", path.display());
-    let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace };
+    let modes = modes(&args.modes, &models)?;
+    let learn = args.learn == "on";
+    let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn };
     let served = cawld::run(listener, options, async {
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
         tracing::info!("draining");

@@ -6,20 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cawl_core::{Nanos, Outcome, Report, Time};
+use cawl_core::{Bytes, Nanos, Outcome, Report, Time};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::engine::{Engine, EngineOptions, Input, RunSpec};
+use crate::sampler::Sampler;
 use crate::{host, session, socket};
-
-/// How often the kernel's counters are read while programs write.
-const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
 /// How often held-back calls are released.
 const TICK_EVERY: Duration = Duration::from_millis(25);
+
+/// Looks farther apart than this are brought forward when programs begin to write.
+const SEEN_SOON: Duration = Duration::from_millis(100);
 
 /// Programs count as writing this long after their latest batch.
 const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
@@ -129,6 +130,11 @@ impl Shared {
             as u64
     }
 
+    /// True while programs write.
+    fn is_active(&self) -> bool {
+        host::now().since(Time(self.active.load(Ordering::Relaxed))) < ACTIVE_FOR
+    }
+
     /// True at most every 100 ms for a connection: time to read its process's `wchar`.
     pub fn is_sampling_due(&self, id: u32) -> bool {
         let now = host::now();
@@ -207,13 +213,14 @@ impl Daemon {
     pub fn start(listener: UnixListener, options: EngineOptions) -> anyhow::Result<Daemon> {
         let path = listener.local_addr()?.as_pathname().map(PathBuf::from);
         let (engine, inputs) = mpsc::channel(QUEUE);
+        let page = options.profile.kernel.page;
         let work = Engine::new(options)?;
         let thread =
             std::thread::Builder::new().name("cawl-engine".to_owned()).spawn(move || work.work(inputs))?;
         let shared = Arc::new(Shared::new());
         let tasks = vec![
             tokio::spawn(accept(listener, Arc::clone(&shared), engine.clone())),
-            tokio::spawn(watch(Arc::clone(&shared), engine.clone())),
+            tokio::spawn(watch(Arc::clone(&shared), engine.clone(), page)),
         ];
         Ok(Daemon { path, engine, shared, tasks, thread })
     }
@@ -295,24 +302,37 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sende
     }
 }
 
-/// Samples the kernel's counters while programs write, and keeps the engine's time moving.
-async fn watch(shared: Arc<Shared>, engine: mpsc::Sender<Input>) {
-    let mut sample = tokio::time::interval(SAMPLE_EVERY);
-    sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let mut ticked = Time(0);
+/// Samples the kernel's counters, and keeps the engine's time moving.
+async fn watch(shared: Arc<Shared>, engine: mpsc::Sender<Input>, page: Bytes) {
+    let mut sampler = Sampler::new(page);
+    let mut tick = tokio::time::interval(TICK_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut due = tokio::time::Instant::now();
     loop {
-        sample.tick().await;
-        let now = host::now();
-        if now.since(Time(shared.active.load(Ordering::Relaxed))) < ACTIVE_FOR
-            && let Some(sample) = host::sample()
-            && engine.send(Input::Sample(sample)).await.is_err()
-        {
-            return;
-        }
-        if now.since(ticked) >= Nanos::new(TICK_EVERY.as_nanos() as f64) {
-            ticked = now;
-            if engine.send(Input::Tick).await.is_err() {
-                return;
+        tokio::select! {
+            _ = tick.tick() => {
+                if engine.send(Input::Tick).await.is_err() {
+                    return;
+                }
+                // Programs have begun to write: no waiting for the next look.
+                let soon = tokio::time::Instant::now() + Duration::from_millis(10);
+                if shared.is_active() && sampler.interval() > SEEN_SOON {
+                    due = due.min(soon);
+                }
+            }
+            () = tokio::time::sleep_until(due) => {
+                let (sample, observed) = sampler.look(shared.is_active());
+                due = tokio::time::Instant::now() + sampler.interval();
+                if let Some(observed) = observed
+                    && engine.send(Input::Observed(Box::new(observed))).await.is_err()
+                {
+                    return;
+                }
+                if let Some(sample) = sample
+                    && engine.send(Input::Sample(sample)).await.is_err()
+                {
+                    return;
+                }
             }
         }
     }

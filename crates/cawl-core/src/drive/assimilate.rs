@@ -1,98 +1,61 @@
 //! Corrects a model's dirty level towards the kernel's counters (docs/LIVE.md).
 //!
 //! The law: the kernel's level is the model's plus an offset `x` that drifts at a rate `v`: what untraced
-//! writers have dirty, and what the model is wrong about. A two-state Kalman filter follows both:
+//! writers have dirty, and what the model is wrong about. Both are followed by a fading-memory observer of
+//! second order (Morrison, Introduction to Sequential Smoothing and Prediction, 1969, ch. 13; a Luenberger
+//! observer with both poles at θ):
 //!
 //! ```text
-//! x' = x + v·dt, v' = v + w,   E[w²] = q·dt      (white-noise acceleration)
-//! z  = sampled − modelled = x + n,   E[n²] = r
+//! x ← x + v·dt + (1 − θ²)·e,   v ← v + (1 − θ)²/dt·e,   e = sampled − (modelled + x),   θ = exp(−dt/T)
 //! ```
 //!
-//! (Bar-Shalom, Li, Kirubarajan, Estimation with Applications to Tracking and Navigation, 2001, §6.2.) Neither
-//! noise is set by hand: `r` is what the kernel's counters cannot tell (per-processor batches) and what is
-//! unsure of a call under way, `q` is such that innovations are as large as the filter expects (§5.4, §11.6).
+//! It is stable for every `dt`. Its memory `T` is the 200 ms over which the kernel itself takes rates
+//! (`BANDWIDTH_INTERVAL`). The counters are nearly exact, so there is no measurement noise to be weighed.
 
 use crate::model::{DirtyLimits, Disturbance, Prediction};
 use crate::units::{Bytes, Nanos, Time};
 
-/// Pages that a processor may keep back before it adds them to a counter (`vm_stat_threshold` is at most 125).
-const BATCH_PAGES: f64 = 125.0;
-/// Part by which the process noise follows an innovation that is larger or smaller than expected.
-const ADAPTATION: f64 = 0.1;
-/// Most that one innovation says about the noise, as a multiple of its expectation.
-const SURPRISE: f64 = 10.0;
-/// After this long without a sample the drift means nothing any more.
-const STALE: Nanos = Nanos::seconds(2.0);
-
 /// The filter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Filter {
-    at: Time,
+    at: Option<Time>,
     offset: f64,
     drift: f64,
-    covariance: [[f64; 2]; 2],
-    /// Process noise, in bytes² per s³.
-    noise: f64,
-    /// Variance of what the counters cannot tell, in bytes².
-    resolution: f64,
-    started: bool,
 }
 
 impl Filter {
-    /// A filter that knows nothing, on a machine with pages of this size and this many processors.
-    pub(super) fn new(page: Bytes, cpus: u32) -> Filter {
-        // Each processor keeps back any number of pages up to the batch, in either direction.
-        let deviation = BATCH_PAGES * page.as_f64() / 3f64.sqrt();
-        Filter {
-            at: Time(0),
-            offset: 0.0,
-            drift: 0.0,
-            covariance: [[0.0; 2]; 2],
-            noise: 0.0,
-            resolution: deviation * deviation * f64::from(cpus.max(1)),
-            started: false,
+    /// The observer's memory: the kernel's `BANDWIDTH_INTERVAL`.
+    const MEMORY: Nanos = Nanos::millis(200.0);
+
+    /// The kernel counts `innovation` bytes more than the corrected model at `at`.
+    pub(super) fn correct(&mut self, at: Time, innovation: f64) -> Disturbance {
+        match self.at {
+            Some(before) => {
+                let dt = at.since(before);
+                let pole = (-(dt / Filter::MEMORY)).exp();
+                let drifted = dt.min(Disturbance::LASTS).as_seconds();
+                self.offset += self.drift * drifted + (1.0 - pole * pole) * innovation;
+                self.drift += (1.0 - pole).powi(2) / dt.as_seconds().max(1e-6) * innovation;
+                if dt > Filter::MEMORY * 5.0 {
+                    // Too long ago to say how it moves now.
+                    self.drift = 0.0;
+                }
+            }
+            // One level is known, nothing of how it moves.
+            None => self.offset += innovation,
         }
+        self.at = Some(at);
+        self.disturbance()
     }
 
-    /// The kernel counts `innovation` bytes more than the corrected model at `at`; `unsure`: by how much the
-    /// model's own level may be off at just this moment, because a call is under way.
-    pub(super) fn correct(&mut self, at: Time, innovation: f64, unsure: Bytes) -> Disturbance {
-        let spread = unsure.as_f64() / 12f64.sqrt();
-        let measured = self.resolution + spread * spread;
-        let dt = at.since(self.at);
-        if !self.started || dt > STALE {
-            *self = Filter { at, offset: self.offset + innovation, drift: 0.0, started: true, ..*self };
-            // One level is known, nothing of how it moves.
-            self.covariance = [[measured, 0.0], [0.0, 0.0]];
-            return self.disturbance();
-        }
-        let dt = dt.as_seconds();
-        self.at = at;
-        self.offset += self.drift * dt;
-        let [[xx, xv], [_, vv]] = self.covariance;
-        let grown = |q: f64| {
-            [
-                [xx + 2.0 * dt * xv + dt * dt * vv + q * dt.powi(3) / 3.0, xv + dt * vv + q * dt * dt / 2.0],
-                [xv + dt * vv + q * dt * dt / 2.0, vv + q * dt],
-            ]
-        };
-        let expected = grown(self.noise)[0][0] + measured;
-        let surprise = (innovation * innovation / expected).min(SURPRISE) - 1.0;
-        // The part of the expectation that is process noise takes the blame.
-        let share = expected / (dt.powi(3) / 3.0).max(1e-12);
-        self.noise = (self.noise + ADAPTATION * surprise * share).max(0.0);
-        let [[xx, xv], [_, vv]] = grown(self.noise);
-        let variance = xx + measured;
-        let (gain, gain_v) = (xx / variance, xv / variance);
-        self.offset += gain * innovation;
-        self.drift += gain_v * innovation;
-        self.covariance =
-            [[(1.0 - gain) * xx, (1.0 - gain) * xv], [(1.0 - gain) * xv, (vv - gain_v * xv).max(0.0)]];
+    /// The model's own books are less than before by `missing` bytes, for a reason that is known.
+    pub(super) fn shift(&mut self, missing: f64) -> Disturbance {
+        self.offset += missing;
         self.disturbance()
     }
 
     fn disturbance(&self) -> Disturbance {
-        Disturbance { at: self.at, offset: self.offset, drift: self.drift }
+        Disturbance { at: self.at.unwrap_or_default(), offset: self.offset, drift: self.drift }
     }
 }
 
@@ -183,7 +146,7 @@ mod tests {
 
     /// Samples a disturbance every `step` seconds; the error of each correction one step later.
     fn follow(truth: impl Fn(f64) -> f64, step: f64, steps: u64) -> Vec<f64> {
-        let mut filter = Filter::new(PAGE, 2);
+        let mut filter = Filter::default();
         let mut errors = Vec::new();
         let mut now = Disturbance::default();
         for n in 1..=steps {
@@ -191,7 +154,7 @@ mod tests {
             let real = truth(n as f64 * step);
             let innovation = real - now.offset_at(at);
             errors.push(innovation.abs());
-            now = filter.correct(at, innovation, Bytes::ZERO);
+            now = filter.correct(at, innovation);
         }
         errors
     }
@@ -206,18 +169,20 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_taken_over_within_samples() {
-        let errors = follow(|t| if t < 1.0 { 0.0 } else { 1e8 }, 0.01, 200);
-        assert!(errors[130..].iter().all(|error| *error < 5e6), "{:?}", &errors[98..140]);
+    fn a_step_is_taken_over_within_a_second() {
+        // Five memories later hardly anything is left of it.
+        let errors = follow(|t| if t < 1.0 { 0.0 } else { 1e8 }, 0.01, 300);
+        assert!(errors[99] > 9e7, "the test shows nothing");
+        assert!(errors[200..].iter().all(|error| *error < 5e6), "{:?}", &errors[98..]);
     }
 
     #[test]
     fn silence_forgets_the_drift() {
-        let mut filter = Filter::new(PAGE, 1);
+        let mut filter = Filter::default();
         for n in 1..20 {
-            filter.correct(Time(n * 100_000_000), 1e7, Bytes::ZERO);
+            filter.correct(Time(n * 100_000_000), 1e7);
         }
-        let after = filter.correct(Time(10_000_000_000), 0.0, Bytes::ZERO);
+        let after = filter.correct(Time(10_000_000_000), 0.0);
         assert_eq!(after.drift, 0.0);
     }
 
@@ -234,11 +199,11 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_makes_it_diverge(steps in proptest::collection::vec((1u64..400, -1e9f64..1e9), 1..200)) {
-            let mut filter = Filter::new(PAGE, 4);
+            let mut filter = Filter::default();
             let (mut at, mut now) = (Time(0), Disturbance::default());
             for (wait, real) in steps {
                 at = Time(at.0 + wait * 1_000_000);
-                now = filter.correct(at, real - now.offset_at(at), Bytes::ZERO);
+                now = filter.correct(at, real - now.offset_at(at));
                 prop_assert!(now.offset.is_finite() && now.drift.is_finite());
                 prop_assert!(now.offset.abs() < 1e12, "{now:?}");
             }

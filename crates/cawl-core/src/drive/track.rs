@@ -10,7 +10,7 @@ use crate::accuracy::{Accuracy, AccuracySummary};
 use crate::call::Class;
 use crate::forecast::Scene;
 use crate::model::{CostModel, DirtyLimits, ModelState, Prediction};
-use crate::profile::{HostProfile, KernelSettings};
+use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Time};
 
 /// One model with its clock and its record of errors.
@@ -45,7 +45,7 @@ struct Span {
 }
 
 impl Track {
-    pub(super) fn new(model: Box<dyn CostModel>, mode: Mode, kernel: &KernelSettings) -> Track {
+    pub(super) fn new(model: Box<dyn CostModel>, mode: Mode) -> Track {
         Track {
             model,
             mode,
@@ -53,7 +53,7 @@ impl Track {
             threads: HashMap::new(),
             last: Span::default(),
             limits: None,
-            filter: (mode == Mode::Assimilated).then(|| Filter::new(kernel.page, kernel.cpus)),
+            filter: (mode == Mode::Assimilated).then(Filter::default),
             pace: (mode == Mode::Assimilated).then(Pace::default),
         }
     }
@@ -101,15 +101,23 @@ impl Track {
         if self.mode != Mode::OpenLoop {
             self.model.settle(event);
         }
-        let after = prediction.map_or_else(|| self.model.state().dirty, |p| p.dirty);
+        let mut after = prediction.map_or_else(|| self.model.state().dirty, |p| p.dirty);
         let observed = Nanos::new(event.duration as f64);
         // What the model has no opinion on takes, in its time, as long as it took.
         let cost = prediction.filter(|_| class == Class::Cost).map_or(observed, |p| p.cost);
         if let (Some(p), Class::Cost) = (&prediction, class) {
             self.accuracy.call(observed, p.cost);
         }
-        if self.mode == Mode::Assimilated {
+        if let Some(filter) = &mut self.filter
+            && observed < cost
+        {
+            // What the model took for written in the rest of the time was not: the level is what it was then.
+            let part = observed / cost;
+            let level = before.as_f64() + (after.as_f64() - before.as_f64()) * part;
             self.model.rewind(Time(event.end()));
+            let missing = level - self.model.state().dirty.as_f64();
+            self.model.disturb(filter.shift(missing));
+            after = Bytes::from_f64(level);
         }
         if let (Some(pace), Some(p), Class::Cost) = (&mut self.pace, &prediction, class)
             && let Some(factor) = pace.call(observed, p, self.limits)
@@ -177,9 +185,8 @@ impl Track {
             self.model.state().dirty
         };
         if let Some(filter) = &mut self.filter {
-            let unsure = if at < end { Bytes(after.0.abs_diff(before.0)) } else { Bytes::ZERO };
             let innovation = sampled.as_f64() - modelled.as_f64();
-            self.model.disturb(filter.correct(at, innovation, unsure));
+            self.model.disturb(filter.correct(at, innovation));
         }
         (end != Time(0)).then(|| {
             self.accuracy.dirty(modelled, sampled, limits.hard);

@@ -29,6 +29,8 @@ pub struct Recursive<const N: usize> {
 /// What the noise's variance is taken to be before anything is known, as a part of the observation: a fifth
 /// of it more or less.
 const GUESS: f64 = 0.04;
+/// An expectation below this part of what is observed says nothing about the noise.
+const LEAST: f64 = 1e-3;
 /// Part by which the estimate of the noise follows an update, at least.
 const NOISE_GAIN: f64 = 1.0 / 32.0;
 
@@ -61,10 +63,11 @@ impl<const N: usize> Recursive<N> {
     /// `y` was observed where `h·θ` was to be expected; `weight` says how much it makes what is older fade.
     pub fn update(&mut self, h: &[f64; N], y: f64, weight: f64) {
         let expected = self.expect(h);
-        let scale = expected.max(y).max(f64::MIN_POSITIVE);
+        // By what is expected, not by what is observed: weights that know the noise make the mean wrong.
+        let scale = expected.max(LEAST * y).max(f64::MIN_POSITIVE);
         let error = y - expected;
         if self.updates == 0 {
-            self.guessed = GUESS * scale;
+            self.guessed = GUESS * scale.max(y);
             self.noise = self.guessed;
             self.scale(1.0 / self.guessed);
         }
