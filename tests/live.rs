@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::Value;
 
-use crate::util::{Daemon, Dir, Running, built, find, skipped};
+use crate::util::{Daemon, Dir, Report, Running, built, find, skipped};
 
 /// Every example of docs/PROTOCOL.md, asked of a real daemon.
 #[test]
@@ -26,11 +26,7 @@ fn the_documented_questions_are_answered_as_documented() {
     let mut asked = 0;
     while let Some(question) = lines.find_map(|line| line.strip_prefix("> ")) {
         let keys = lines.next().and_then(|line| line.strip_prefix("< ")).expect("keys follow");
-        let mut socket = UnixStream::connect(dir.socket()).expect("the daemon listens");
-        writeln!(socket, "{question}").expect("it reads");
-        let mut answer = String::new();
-        BufReader::new(socket).read_line(&mut answer).expect("it answers");
-        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        let answer = ask(&dir, question);
         let there: BTreeSet<&str> =
             answer.as_object().expect("an object").keys().map(String::as_str).collect();
         let promised: BTreeSet<&str> = keys.split(' ').collect();
@@ -61,13 +57,7 @@ fn books_and_past_agree_with_what_was_written() {
     let status = daemon.status_when(|status| status["bytes"] == written && status["clients"] == 0);
     assert!(status["calls"].as_u64() >= Some(4000), "{status:#}");
     assert!(status["cost"]["observed_s"].as_f64() > Some(0.0), "{status:#}");
-    let ask = |question: &str| -> Value {
-        let mut socket = UnixStream::connect(dir.socket()).expect("the daemon listens");
-        writeln!(socket, "{question}").expect("it reads");
-        let mut answer = String::new();
-        BufReader::new(socket).read_line(&mut answer).expect("it answers");
-        serde_json::from_str(&answer).expect("JSON")
-    };
+    let ask = |question: &str| ask(&dir, question);
     let files = ask("{\"request\":\"files\",\"sort\":\"bytes\",\"limit\":1}");
     assert_eq!(files["files"][0]["bytes"], written, "{files:#}");
     assert!(files["files"][0]["path"].as_str().is_some_and(|path| path.ends_with("work/file")), "{files:#}");
@@ -182,12 +172,42 @@ fn limits_that_change_are_followed() {
 #[test]
 fn a_full_disk_ends_the_trace_and_nothing_else() {
     let dir = Dir::new();
-    let daemon = Daemon::start(&dir, &["--trace", "/dev/full"]);
+    let small = dir.path().join("small");
+    fs::create_dir(&small).expect("a new folder");
+    // A mount of the test's own, in a namespace that goes away with its process.
+    let mount = |then: &str| {
+        let mut command = dir.command("unshare");
+        let script = format!("mount -t tmpfs -o size=64k none {} && {then}", small.display());
+        command.args(["--map-root-user", "--mount", "sh", "-c", &script]);
+        Running::start(command)
+    };
+    if !mount("true").finish().status.success() {
+        return skipped("no tmpfs can be mounted here (needs root or user namespaces)");
+    }
+    let program = dir.app("paced_writer");
+    let trace = small.join("all.trace");
+    let mut daemon = mount(&format!("exec {} --trace {}", built("cawld").display(), trace.display()));
+    daemon.stderr_until("listening at");
     let mut command = dir.cawl(&["run", "--report"]);
-    command.arg(dir.path().join("r.json")).arg("--socket").arg(dir.socket());
-    command.args(["--", "sh", "-c", "echo data > file"]);
-    Running::start(command).finish().success();
-    let status = daemon.status_when(|status| status["bytes"] == 5);
-    assert_eq!(status["drops"], 0);
-    daemon.end(Signal::SIGTERM).success().says("the trace");
+    command.arg(dir.path().join("r.json")).arg("--socket").arg(dir.socket()).arg("--");
+    command.arg(program).args(["file", "50000", "100"]);
+    let mut running = Running::start(command);
+    running.stdout_until("half ");
+    running.say("\n");
+    let finished = running.finish().success();
+    let report = Report::read(&dir.path().join("r.json"), &finished);
+    assert_eq!((report.calls_of("write"), &report["drops"]), (100_000, &0.into()));
+    let answer = ask(&dir, "{\"request\":\"status\"}");
+    assert_eq!((&answer["schema"], &answer["drops"]), (&1.into(), &0.into()));
+    daemon.signal(Signal::SIGTERM);
+    daemon.finish().success().says("ends early");
+}
+
+/// Asks a question over the socket.
+fn ask(dir: &Dir, question: &str) -> Value {
+    let mut socket = UnixStream::connect(dir.socket()).expect("the daemon listens");
+    writeln!(socket, "{question}").expect("it reads");
+    let mut answer = String::new();
+    BufReader::new(socket).read_line(&mut answer).expect("it answers");
+    serde_json::from_str(&answer).expect("JSON")
 }

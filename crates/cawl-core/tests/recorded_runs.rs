@@ -6,7 +6,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use cawl_core::{CostModel, HostProfile, Kernel, Mode, RecordedRun, Suite, Time, compare, fit};
+use cawl_core::{
+    Analysis, AnalysisOptions, CostModel, HostProfile, Kernel, Mode, RecordedRun, Suite, Time, compare, fit,
+};
 use cawl_wire::Event;
 
 const CALIBRATION: [&str; 9] = [
@@ -148,4 +150,39 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
     let products: f64 = a.iter().zip(b).map(|(x, y)| (x - ma) * (y - mb)).sum();
     let spread = |v: &[f64], m: f64| v.iter().map(|x| (x - m).powi(2)).sum::<f64>().sqrt();
     products / (spread(a, ma) * spread(b, mb))
+}
+
+/// Recordings one after another, from defaults: what was learned from one is where the next begins.
+#[test]
+fn learning_from_defaults_finds_the_machine() {
+    let Some(golden) = golden() else { return };
+    for suite in ["ssd-512-1024-run1", "hdd-256-512-run1"] {
+        let mut profile = HostProfile::uncalibrated();
+        let (mut observed, mut predicted, mut errors) = (0.0, 0.0, Vec::new());
+        for run in runs(&golden.join(suite), |_| true) {
+            let models = vec!["kernel".to_owned()];
+            let options =
+                AnalysisOptions { models, mode: Mode::Assimilated, learn: true, besides: Vec::new() };
+            let mut analysis = Analysis::with(&profile, &options).expect("known models");
+            for record in run.records() {
+                analysis.take(&record);
+            }
+            profile = analysis.learned().0;
+            let summary = &analysis.report().models[0].summary;
+            observed += summary.observed.as_seconds();
+            predicted += summary.predicted.as_seconds();
+            errors.push(summary.total_error.expect("time was observed"));
+            eprintln!(
+                "{suite} {:26} {:8.3} s, predicted {:8.3} s, windowed {:.1} %",
+                run.name,
+                summary.observed.as_seconds(),
+                summary.predicted.as_seconds(),
+                summary.windowed_error.expect("time was observed") * 100.0
+            );
+        }
+        errors.sort_by(f64::total_cmp);
+        let (sum, median) = (predicted / observed, errors[errors.len() / 2]);
+        eprintln!("{suite}: {predicted:.1} s of {observed:.1} s, median error {:.1} %", median * 100.0);
+        assert!((sum - 1.0).abs() < 0.15 && median < 0.15, "{suite}: {sum} of the time, median {median}");
+    }
 }

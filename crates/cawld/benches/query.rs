@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cawl_core::Mode;
 use cawl_wire::{EVENT_LEN, Event, FileKind, Header, Hello, Kind, Op, Wchar};
 use cawld::protocol::{HistorySpan, Listing, Plan, Request, Sort, Status, View};
 use cawld::{Daemon, EngineOptions, host, query, socket};
@@ -82,8 +83,13 @@ fn main() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("s.sock");
     let models = Some(cawl_core::MODELS.iter().map(|model| (*model).to_owned()).collect());
-    let options =
-        EngineOptions { profile: host::uncalibrated_profile(), host_models: models, host_trace: None };
+    let options = EngineOptions {
+        profile: host::uncalibrated_profile(),
+        host_models: models,
+        host_trace: None,
+        modes: vec![("kernel".to_owned(), Mode::Assimilated)],
+        learn: true,
+    };
     let daemon = {
         let _entered = runtime.enter();
         Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon")

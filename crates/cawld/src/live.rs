@@ -92,7 +92,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_core::{EndKind, HostProfile, SessionEnd, Wchar};
+    use cawl_core::{AnalysisOptions, EndKind, HostProfile, Mode, SessionEnd, Wchar};
     use cawl_wire::{Event, FileKind, Op};
 
     use crate::lane::Lane;
@@ -106,7 +106,9 @@ mod tests {
     #[test]
     fn a_day_takes_bounded_room_and_every_sum_is_right() {
         let profile = HostProfile::uncalibrated();
-        let mut lane = Lane::new(&profile, &["naive".to_owned()], None).unwrap().with_books(&profile);
+        let options =
+            AnalysisOptions { models: vec!["naive".to_owned()], mode: Mode::Lockstep, ..Default::default() };
+        let mut lane = Lane::new(&profile, &options, None).unwrap().with_books(&profile);
         let start = 1_000_000;
         let (mut slept, mut calls, mut bytes) = (0, 0, 0);
         let clocks = |second: u64, slept: u64| Clocks {

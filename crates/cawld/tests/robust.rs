@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use cawl_core::Mode;
 use cawl_wire::{EVENT_LEN, Event, FileKind, Header, Hello, Kind, Op, Wchar};
 use cawld::protocol::{Request, Status, View};
 use cawld::{Daemon, EngineOptions, RunSpec, host, query, socket};
@@ -33,8 +34,13 @@ impl Served {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let models = Some(vec!["cawl".to_owned()]);
-        let options =
-            EngineOptions { profile: host::uncalibrated_profile(), host_models: models, host_trace: None };
+        let options = EngineOptions {
+            profile: host::uncalibrated_profile(),
+            host_models: models,
+            host_trace: None,
+            modes: vec![("cawl".to_owned(), Mode::Assimilated)],
+            learn: true,
+        };
         let daemon = {
             let _entered = runtime.enter();
             Daemon::start(socket::listen(&path).unwrap(), options).unwrap()
