@@ -6,6 +6,8 @@
 //! - `ending`: exit status, death by signal, Ctrl-C, stdin, programs that cannot be started
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
+//! - `live`: the documented questions, books against what was written, the service manager, changed limits
+//! - `http`: the same over HTTP: who may read, metrics, alert rules, dashboard
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
@@ -23,9 +25,11 @@
 mod crash;
 mod daemon;
 mod ending;
+mod http;
 mod import;
 mod install;
 mod languages;
+mod live;
 mod matrix;
 mod matrix_rough;
 mod replay;

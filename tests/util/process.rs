@@ -122,6 +122,11 @@ impl Running {
         }
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Writes to the process's standard input.
     pub fn say(&mut self, text: &str) {
         let stdin = self.stdin.as_mut().expect("its standard input is open");

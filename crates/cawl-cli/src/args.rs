@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cawl_core::{Bytes, OpenFlags};
+use cawl_core::{Bytes, Mode, OpenFlags};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
@@ -75,11 +75,17 @@ pub struct ReplayArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     /// The models see only calls and think times, and advance by their own predictions (default)
-    #[arg(long, conflicts_with = "lockstep")]
+    #[arg(long, conflicts_with_all = ["lockstep", "mode"])]
     pub open_loop: bool,
     /// Model time follows the observed clock, as live
-    #[arg(long)]
+    #[arg(long, conflicts_with = "mode")]
     pub lockstep: bool,
+    /// open-loop, lockstep, or assimilated: lockstep, with the dirty level corrected towards the samples
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<Mode>,
+    /// Learn constants from the observed calls as they go by, as cawld does; not in open loop
+    #[arg(long)]
+    pub learn: bool,
     /// Print every call
     #[arg(long)]
     pub calls: bool,

@@ -4,7 +4,10 @@
 //! duration, its prediction is fixed, and only then is the observed cost used, for judging and (in
 //! lockstep) for the clock.
 
+mod assimilate;
 mod track;
+
+use std::str::FromStr;
 
 use cawl_wire::Event;
 use serde::{Deserialize, Serialize};
@@ -12,12 +15,14 @@ use serde::{Deserialize, Serialize};
 use crate::call::{Class, classify};
 use crate::collect::Collector;
 use crate::forecast::{self, Forecast, Plan, PlanCost, PlanError, Scene};
+use crate::learn::{Constant, Learner};
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
 use crate::recent::{Recent, RecentError};
 use crate::record::{Record, Sample};
 use crate::report::Report;
 use crate::units::{Bytes, Nanos, Rate, Time};
+use assimilate::Untraced;
 use track::Track;
 
 /// Whose clock the models live by, and how far they follow the kernel's counters.
@@ -42,6 +47,20 @@ impl Mode {
             Mode::Lockstep => "lockstep",
             Mode::Assimilated => "assimilated",
         }
+    }
+}
+
+/// A mode that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no mode `{0}`; the modes are open-loop, lockstep, assimilated")]
+pub struct UnknownMode(String);
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Mode, UnknownMode> {
+        let all = [Mode::OpenLoop, Mode::Lockstep, Mode::Assimilated];
+        all.into_iter().find(|mode| mode.name() == text).ok_or_else(|| UnknownMode(text.to_owned()))
     }
 }
 
@@ -78,6 +97,19 @@ pub struct AnalysisOptions {
     pub mode: Mode,
     /// Further modes of models, kept for questions only; each costs as much as a model.
     pub besides: Vec<(String, Mode)>,
+    /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which knows
+    /// best what the machine is doing; it is kept besides, if it is not among the others.
+    pub learn: bool,
+}
+
+/// The model that constants are learned by.
+const TEACHER: &str = "kernel";
+
+/// What tracks of a special part said of a call.
+#[derive(Default)]
+struct Told {
+    speaker: Option<Prediction>,
+    teacher: Option<Prediction>,
 }
 
 /// Judges models on a stream of records.
@@ -90,7 +122,14 @@ pub struct Analysis {
     predictions: Vec<Option<Prediction>>,
     collector: Collector,
     recent: Recent,
-    profile: HostProfile,
+    learner: Learner,
+    learn: bool,
+    /// The track that constants are learned by, the one whose errors are told, and how many are reported on,
+    /// counted over `tracks` and `besides`.
+    teacher: Option<usize>,
+    speaker: usize,
+    tracks_kept: usize,
+    untraced: Untraced,
     /// Device of the latest call that a model had an opinion on.
     device: u64,
 }
@@ -110,18 +149,33 @@ impl Analysis {
             build(name, profile).map(|m| Track::new(m, mode)).ok_or_else(|| UnknownModel(name.clone()))
         };
         let tracks = chosen.iter().map(|name| track(name, options.mode)).collect::<Result<Vec<_>, _>>()?;
-        let besides = options.besides.iter().map(|(name, mode)| track(name, *mode));
+        let mut wanted = options.besides.clone();
+        let teacher = (TEACHER.to_owned(), Mode::Assimilated);
+        let taught = options.mode == Mode::Assimilated && chosen.contains(&teacher.0);
+        if options.learn && !taught && !wanted.contains(&teacher) {
+            wanted.push(teacher);
+        }
+        let besides = wanted.iter().map(|(name, mode)| track(name, *mode));
         let besides = besides.collect::<Result<Vec<_>, _>>()?;
         let names = tracks.iter().map(Track::name).collect();
+        let best = |name: &str| {
+            let of = tracks.iter().chain(&besides).enumerate().filter(|(_, track)| track.name() == name);
+            of.min_by_key(|(_, track)| track.mode() != Mode::Assimilated).map(|(at, _)| at)
+        };
         Ok(Analysis {
             mode: options.mode,
+            teacher: best(TEACHER),
+            speaker: tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
+            tracks_kept: tracks.len(),
             page: profile.kernel.page,
             predictions: Vec::with_capacity(tracks.len()),
             tracks,
             besides,
             collector: Collector::new(profile, names),
             recent: Recent::default(),
-            profile: profile.clone(),
+            learner: Learner::new(profile),
+            learn: options.learn,
+            untraced: Untraced::default(),
             device: 0,
         })
     }
@@ -145,19 +199,34 @@ impl Analysis {
     pub fn event(&mut self, event: &Event) -> &[Option<Prediction>] {
         let class = classify(event);
         self.predictions.clear();
+        let mut told = Told::default();
         if class == Class::Elsewhere {
             self.predictions.resize(self.tracks.len(), None);
         } else {
-            self.predictions.extend(self.tracks.iter_mut().map(|track| track.event(event, class)));
-            for track in &mut self.besides {
-                track.event(event, class);
+            for (at, track) in self.tracks.iter_mut().chain(&mut self.besides).enumerate() {
+                let prediction = track.event(event, class);
+                if at == self.speaker {
+                    told.speaker = prediction;
+                }
+                if Some(at) == self.teacher {
+                    told.teacher = prediction;
+                }
+                if at < self.tracks_kept {
+                    self.predictions.push(prediction);
+                }
             }
         }
-        if let (Class::Cost, Some(Some(first))) = (class, self.predictions.first()) {
+        if let (Class::Cost, Some(spoken)) = (class, &told.speaker) {
             self.device = event.dev;
-            self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), first.cost);
+            self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), spoken.cost);
         }
         self.collector.event(event, class, &self.predictions);
+        // What was predicted is judged; now it may be learned from.
+        if let (true, Class::Cost, Some(prediction)) = (self.learn, class, &told.teacher)
+            && self.learner.call(event, prediction)
+        {
+            self.recalibrate();
+        }
         &self.predictions
     }
 
@@ -171,11 +240,22 @@ impl Analysis {
         let sampled = sample.dirty_bytes(self.page);
         for (at, track) in self.tracks.iter_mut().chain(&mut self.besides).enumerate() {
             let modelled = track.sample(sample.time, sampled, limits);
-            if let (0, Some(modelled)) = (at, modelled) {
+            if let (true, Some(modelled)) = (at == self.speaker, modelled) {
                 self.recent.dirty(modelled, sampled, limits.hard);
             }
         }
+        self.untraced.sample(sample.time, sample.dirtied, self.page, self.tracks[0].dirtied());
         self.collector.sample(sample);
+        if self.learn && self.learner.sample(sample) {
+            self.recalibrate();
+        }
+    }
+
+    fn recalibrate(&mut self) {
+        let profile = self.learner.profile();
+        for track in self.tracks.iter_mut().chain(&mut self.besides) {
+            track.recalibrate(profile);
+        }
     }
 
     /// Where the first model says the machine stands at `now`. Looks ahead on a copy, so asking changes
@@ -228,17 +308,17 @@ impl Analysis {
     /// Rate at which writers that nobody traces make pages dirty, as the kernel's counters tell;
     /// [`Rate::MIN`] for none.
     pub fn untraced_rate(&self) -> Rate {
-        Rate::MIN
+        Rate::per_second(self.untraced.rate())
     }
 
-    /// How wrong the first model was over the latest minute of writing.
+    /// How wrong the first model was over the latest minute of writing, in the mode that [`Analysis::view`] chooses.
     pub fn recent_error(&self) -> RecentError {
         self.recent.error()
     }
 
     /// The profile with what was learned, and each constant that is learned.
     pub fn learned(&self) -> (HostProfile, Vec<Constant>) {
-        (self.profile.clone(), Vec::new())
+        (self.learner.profile().clone(), self.learner.constants())
     }
 
     fn track(&self, model: Option<&str>, mode: Option<Mode>) -> Result<&Track, NotKept> {
@@ -258,10 +338,10 @@ impl Analysis {
         })
     }
 
-    /// Where the first model stood after the latest record: without a copy, so that it costs nothing to ask
-    /// often.
+    /// Where the model that [`Analysis::view`] asks unless told otherwise stood after the latest record: without
+    /// a copy, so that it costs nothing to ask often.
     pub fn state(&self) -> ModelState {
-        self.tracks[0].state()
+        self.track(None, None).map_or_else(|_| self.tracks[0].state(), Track::state)
     }
 
     /// The report so far.
@@ -269,21 +349,4 @@ impl Analysis {
         let tracks = self.tracks.iter().map(|track| (track.name(), track.summary()));
         self.collector.report(self.mode, tracks.collect())
     }
-}
-
-/// A constant of the profile that is learned from observed calls.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Constant {
-    /// Its name in the profile: `device.writeback`.
-    pub name: &'static str,
-    /// Unit of the values: B/s, ns, 1.
-    pub unit: &'static str,
-    /// Value in the profile that the analysis began with.
-    pub configured: f64,
-    /// Value in use now.
-    pub learned: f64,
-    /// 10th and 90th percentile of what was learned.
-    pub interval: Option<(f64, f64)>,
-    /// Observations behind it; 0: nothing was learned.
-    pub samples: u64,
 }

@@ -1,7 +1,7 @@
 //! Reads the *text* of files under /proc and /sys; fetching the text is the daemon's business.
 
 use crate::record::{Filesystem, Sample};
-use crate::units::{Bytes, Time};
+use crate::units::{Bytes, Nanos, Time};
 
 /// The counters of /proc/vmstat that matter here; None if the text has no dirty limits.
 pub fn vmstat(text: &str, time: Time) -> Option<Sample> {
@@ -32,6 +32,45 @@ pub fn counter(text: &str, name: &str) -> Option<u64> {
 /// Bytes written to a block device since boot, from its `stat` file in sysfs (sectors are of 512 bytes).
 pub fn device_written(stat: &str) -> Option<Bytes> {
     Some(Bytes(stat.split_ascii_whitespace().nth(6)?.parse::<u64>().ok()?.saturating_mul(512)))
+}
+
+/// What a block device has done since boot.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DiskCounters {
+    /// Its number, as `st_dev` of files on it.
+    pub dev: u64,
+    /// As the kernel names it.
+    pub name: String,
+    /// Bytes written.
+    pub written: Bytes,
+    /// Time in which it had something to do.
+    pub busy: Nanos,
+}
+
+/// The devices of /proc/diskstats (Documentation/admin-guide/iostats.rst), those that never wrote left out.
+pub fn diskstats(text: &str) -> Vec<DiskCounters> {
+    let disk = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (major, minor) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let name = words.next()?.to_owned();
+        let counts: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        let (sectors, busy) = (*counts.get(6)?, *counts.get(9)?);
+        let written = Bytes(sectors.saturating_mul(512));
+        Some(DiskCounters {
+            dev: device_number(major, minor),
+            name,
+            written,
+            busy: Nanos::millis(busy as f64),
+        })
+    };
+    text.lines().filter_map(disk).filter(|disk| !disk.written.is_zero()).collect()
+}
+
+/// Part of the latest 10 s in which some task was held up: `some avg10` of a file in /proc/pressure.
+pub fn pressure(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let percent: f64 = line.split(' ').find_map(|word| word.strip_prefix("avg10="))?.parse().ok()?;
+    (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
 }
 
 /// A figure of /proc/meminfo, such as `MemTotal`.
@@ -148,6 +187,21 @@ mod tests {
         assert_eq!(counter("drop_pagecachex 12\n", "drop_pagecache"), None);
         assert_eq!(device_written("  10 0 80 5  7 0 2048 9 0 1 2\n"), Some(Bytes::mib(1)));
         assert_eq!(device_written("1 2"), None);
+    }
+
+    #[test]
+    fn disks_and_pressure() {
+        let text =
+            " 254 0 vda 10 0 80 5 7 1 2048 9 0 12 14 0 0 0 0\n   7 0 loop0 5 0 8 1 0 0 0 0 0 1 1\n 8 x\n";
+        let disks = diskstats(text);
+        assert_eq!(disks.len(), 1);
+        assert_eq!((disks[0].dev, disks[0].name.as_str()), (device_number(254, 0), "vda"));
+        assert_eq!((disks[0].written, disks[0].busy), (Bytes::mib(1), Nanos::millis(12.0)));
+        let text =
+            "some avg10=12.50 avg60=1.00 avg300=0.00 total=5\nfull avg10=3.00 avg60=0 avg300=0 total=1\n";
+        assert_eq!(pressure(text), Some(0.125));
+        assert_eq!(pressure("some avg10=many\n"), None);
+        assert_eq!(pressure("full avg10=1.00\n"), None);
     }
 
     #[test]

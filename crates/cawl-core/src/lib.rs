@@ -14,6 +14,7 @@ mod fit;
 mod forecast;
 pub mod host_text;
 mod import;
+mod learn;
 mod model;
 mod profile;
 mod recent;
@@ -28,13 +29,14 @@ pub use accuracy::{
 };
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
-pub use drive::{Analysis, AnalysisOptions, CannotPredict, Constant, Mode, NotKept, UnknownModel};
+pub use drive::{Analysis, AnalysisOptions, CannotPredict, Mode, NotKept, UnknownMode, UnknownModel};
 pub use fit::{FitError, fit};
 pub use forecast::{Forecast, Plan, PlanCost, PlanError, Scene, forecast, predict};
 pub use import::{
     CsvImporter, CsvOptions, Fault, ImportError, ImportSummary, Importer, OpenFlags, SkipReason, Skipped,
     StraceImporter, StraceOptions, UnknownFlag,
 };
+pub use learn::Constant;
 pub use model::{
     CallState, CostModel, CostParts, DirtyLimits, Disturbance, MODELS, ModelState, Phase, Prediction, build,
     cawl::Cawl,

@@ -44,8 +44,16 @@ pub trait CostModel: Send {
     /// Lockstep only: the call just stepped is over and `event.duration` tells how long it really took.
     fn settle(&mut self, _event: &Event) {}
 
+    /// Writers to this device are let through `factor` times as fast as the model thinks while they are throttled:
+    /// the kernel's base rate is not what the model has in its place.
+    fn correct_throttle(&mut self, _device: u64, _factor: f64) {}
+
     /// The dirty limits of the machine are now these.
     fn set_limits(&mut self, limits: DirtyLimits);
+
+    /// The call just stepped was over at `to`: a model whose clock is beyond goes back there. What it took for
+    /// written meanwhile stays written; its level is to be corrected by [`CostModel::disturb`].
+    fn rewind(&mut self, _to: Time) {}
 
     /// The kernel counts other dirty pages than this model does: writers that nobody traces, and what the
     /// model is wrong about. They count towards the limits and in [`ModelState::dirty`] from now on, until
@@ -55,6 +63,15 @@ pub trait CostModel: Send {
     /// The disturbance as of `at`.
     fn disturbance(&self, at: Time) -> Disturbance {
         Disturbance { at, ..Disturbance::default() }
+    }
+
+    /// The constants of memory, devices and calls are now those of this profile; what the model knows of the
+    /// machine's state stays.
+    fn recalibrate(&mut self, profile: &HostProfile);
+
+    /// Bytes made dirty since the beginning by the calls it was shown; zero for a model that does not count.
+    fn dirtied(&self) -> Bytes {
+        Bytes::ZERO
     }
 
     /// Where the modelled machine stands, at the time it was last stepped or advanced to.
@@ -77,7 +94,7 @@ pub struct Disturbance {
 
 impl Disturbance {
     /// For how long a drift is believed without being confirmed.
-    pub const LASTS: Nanos = Nanos::seconds(1.0);
+    pub const LASTS: Nanos = Nanos::millis(200.0);
 
     /// The offset at a moment, in bytes.
     pub fn offset_at(&self, moment: Time) -> f64 {
@@ -116,6 +133,33 @@ pub struct Prediction {
     pub dirty: Bytes,
     /// 10th and 90th percentile of the cost, where the profile's uncertainties allow to tell.
     pub interval: Option<(Nanos, Nanos)>,
+    /// What the call had to do, for learning constants from it; nothing where a model does not say.
+    #[serde(skip)]
+    pub work: Work,
+}
+
+/// What a call has to do: how often each constant counts in its cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Entries into the kernel.
+    pub calls: f64,
+    /// Bytes copied into the page cache, while the flusher is idle and while it works; bytes that come from the
+    /// processor's cache count in part.
+    pub copied: [f64; 2],
+    /// Bytes of pages allocated, while the flusher is idle and while it works.
+    pub fresh: [f64; 2],
+    /// Calls into the C library's streams.
+    pub stream_calls: f64,
+    /// Bytes copied into a stream's buffer.
+    pub stream_bytes: f64,
+    /// Bytes written to the device while the call waits.
+    pub transferred: f64,
+    /// Synchronous writes waited for.
+    pub syncs: f64,
+    /// Commits and cache flushes waited for.
+    pub fsyncs: f64,
+    /// Accesses away from the previous one.
+    pub seeks: f64,
 }
 
 /// The regime a call ran in.

@@ -7,7 +7,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use cawl_core::{Kernel, Mode, RecordedRun, Suite, compare};
+use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, Suite, compare};
 use support::{
     CALIBRATION, base_rate, correlation, lately_lowered, modelled, profile, runs, traced, unpacked,
 };
@@ -124,4 +124,39 @@ fn recorded_runs_are_predicted_down_to_pauses_and_base_rate() {
     // Its sum is another matter: this machine's host took memory back, so that 2 MiB took 2 to 4 ms to copy
     // where the model knows half a millisecond; what copying takes longer, pauses are shorter.
     assert!(correlation(&seen, &told) > 0.9, "{seen:?} {told:?}");
+}
+
+/// Recordings one after another, from defaults: what was learned from one is where the next begins.
+#[test]
+fn learning_from_defaults_finds_the_machine() {
+    let Some(golden) = golden() else { return };
+    for suite in ["ssd-512-1024-run1", "hdd-256-512-run1"] {
+        let mut profile = HostProfile::uncalibrated();
+        let (mut observed, mut predicted, mut errors) = (0.0, 0.0, Vec::new());
+        for run in runs(&golden.join(suite), |_| true) {
+            let models = vec!["kernel".to_owned()];
+            let options =
+                AnalysisOptions { models, mode: Mode::Assimilated, learn: true, besides: Vec::new() };
+            let mut analysis = Analysis::with(&profile, &options).expect("known models");
+            for record in run.records() {
+                analysis.take(&record);
+            }
+            profile = analysis.learned().0;
+            let summary = &analysis.report().models[0].summary;
+            observed += summary.observed.as_seconds();
+            predicted += summary.predicted.as_seconds();
+            errors.push(summary.total_error.expect("time was observed"));
+            eprintln!(
+                "{suite} {:26} {:8.3} s, predicted {:8.3} s, windowed {:.1} %",
+                run.name,
+                summary.observed.as_seconds(),
+                summary.predicted.as_seconds(),
+                summary.windowed_error.expect("time was observed") * 100.0
+            );
+        }
+        errors.sort_by(f64::total_cmp);
+        let (sum, median) = (predicted / observed, errors[errors.len() / 2]);
+        eprintln!("{suite}: {predicted:.1} s of {observed:.1} s, median error {:.1} %", median * 100.0);
+        assert!((sum - 1.0).abs() < 0.15 && median < 0.15, "{suite}: {sum} of the time, median {median}");
+    }
 }

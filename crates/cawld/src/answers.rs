@@ -79,7 +79,7 @@ impl Engine {
         let (model, mode) = analysis.map_or(Ok(("", Mode::default())), speaks)?;
         let error = analysis.map(Analysis::recent_error).unwrap_or_default();
         let total = self.live().map(|live| live.books.total).unwrap_or_default();
-        Ok(Status {
+        let mut status = Status {
             schema: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             model: model.to_owned(),
@@ -110,7 +110,9 @@ impl Engine {
             processes: self.process_rows(Sort::Lost, STATUS_ROWS).0,
             devices: self.devices(),
             ..Status::default()
-        })
+        };
+        self.observed.fill(&mut status);
+        Ok(status)
     }
 
     fn dirtying_rate(&self, now: Time) -> f64 {
@@ -161,7 +163,14 @@ impl Engine {
     /// The devices.
     pub(crate) fn devices(&self) -> Vec<DeviceStatus> {
         let devices = self.live().map(|live| live.books.devices(host::now())).unwrap_or_default();
-        devices.into_iter().map(|(_, device)| device).collect()
+        let load = |(dev, mut device): (u64, DeviceStatus)| {
+            if let Some(load) = self.observed.devices.get(&dev) {
+                device.name.clone_from(&load.name);
+                (device.write_rate, device.busy) = (Some(load.write_rate), Some(load.busy));
+            }
+            device
+        };
+        devices.into_iter().map(load).collect()
     }
 
     /// The past.

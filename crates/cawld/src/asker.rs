@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos};
+use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos, Rate};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::answers::Ahead;
@@ -157,7 +157,8 @@ impl Asker {
         let foreseen = tokio::task::spawn_blocking(foresee).await.map_err(|_| AskError::Ending)?;
         Ok(Forecast {
             schema: PROTOCOL,
-            rate: foreseen.rate.get(),
+            // The slowest rate there is stands for none.
+            rate: if foreseen.rate == Rate::MIN { 0.0 } else { foreseen.rate.get() },
             background_s: seconds(foreseen.background),
             throttle_s: seconds(foreseen.throttle),
             clean_s: seconds(foreseen.clean),

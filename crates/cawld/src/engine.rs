@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use cawl_core::{
-    EndKind, FileFacts, HostProfile, Nanos, Outcome, Record, Report, Sample, Session, SessionEnd, Time, Wchar,
+    AnalysisOptions, EndKind, FileFacts, HostProfile, Mode, Nanos, Outcome, Record, Report, Sample, Session,
+    SessionEnd, Time, Wchar,
 };
 use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
 use tokio::sync::{mpsc, oneshot};
@@ -15,6 +16,7 @@ use crate::clock::Clocks;
 use crate::host;
 use crate::lane::Lane;
 use crate::merge::Source;
+use crate::sampler::Observed;
 use crate::trace::TraceFile;
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
@@ -60,6 +62,8 @@ pub enum Input {
     Note { run: u64, note: String },
     /// The kernel's counters.
     Sample(Sample),
+    /// What sampling found besides.
+    Observed(Box<Observed>),
     /// Time to release what was held back.
     Tick,
     /// A run wants a lane of its own. `owner`: the process that will ask for its report, where known.
@@ -78,6 +82,10 @@ pub struct EngineOptions {
     pub host_models: Option<Vec<String>>,
     /// Trace of the daemon's own lane.
     pub host_trace: Option<PathBuf>,
+    /// Modes of models that the daemon's own lane keeps for questions, besides all models in lockstep.
+    pub modes: Vec<(String, Mode)>,
+    /// The daemon's own lane learns constants from what it observes.
+    pub learn: bool,
 }
 
 /// Key of the daemon's own lane; runs count from 1.
@@ -100,6 +108,9 @@ pub struct Engine {
     orphans: Vec<u64>,
     next_run: u64,
     pub(crate) last_sample: Option<Sample>,
+    pub(crate) observed: Observed,
+    learn: bool,
+    modes: Vec<(String, Mode)>,
     pub(crate) started: Time,
     pub(crate) states: States,
     /// Of sessions that ended.
@@ -130,6 +141,9 @@ impl Engine {
             orphans: Vec::new(),
             next_run: HOST_LANE + 1,
             last_sample: host::sample(),
+            observed: Observed::default(),
+            learn: options.learn,
+            modes: options.modes,
             started: host::now(),
             states: States::default(),
             drops: 0,
@@ -137,10 +151,17 @@ impl Engine {
         if let Some(models) = options.host_models {
             let trace =
                 options.host_trace.as_deref().map(create_trace).transpose().map_err(anyhow::Error::msg)?;
-            let lane = Lane::new(&engine.profile, &models, trace)?.with_books(&engine.profile);
+            let analysis = engine.analysis_options(models);
+            let lane = Lane::new(&engine.profile, &analysis, trace)?.with_books(&engine.profile);
             engine.lanes.insert(HOST_LANE, lane);
         }
         Ok(engine)
+    }
+
+    /// What the daemon's own lane keeps: all models in lockstep, and the modes asked for besides.
+    fn analysis_options(&self, models: Vec<String>) -> AnalysisOptions {
+        let (besides, learn) = (self.modes.clone(), self.learn);
+        AnalysisOptions { models, mode: Mode::Lockstep, besides, learn }
     }
 
     /// Works until told to stop, or until nobody can tell it anything any more.
@@ -169,6 +190,7 @@ impl Engine {
                         lane.push(Source::Samples, sample.time, Record::Sample(sample));
                     }
                 }
+                Input::Observed(observed) => self.observed = *observed,
                 Input::Tick => self.tick(&mut questions),
                 Input::BeginRun { spec, owner, reply } => drop(reply.send(self.begin_run(&spec, owner))),
                 Input::EndRun { run, outcome, notes, reply } => {
@@ -180,8 +202,11 @@ impl Engine {
                     for thread in std::mem::take(&mut self.finishing) {
                         drop(thread.join());
                     }
-                    for lane in std::mem::take(&mut self.lanes).into_values() {
-                        lane.finish(None, Vec::new());
+                    for (run, lane) in std::mem::take(&mut self.lanes) {
+                        // Nobody reads these reports any more, but that a trace is not whole must be said.
+                        for note in lane.finish(None, Vec::new()).notes {
+                            tracing::warn!(run, "{note}");
+                        }
                     }
                     let _ = reply.send(());
                     return;
@@ -339,7 +364,8 @@ impl Engine {
             None => self.profile.clone(),
         };
         let trace = spec.trace.as_deref().map(create_trace).transpose()?;
-        let lane = Lane::new(&profile, &spec.models, trace).map_err(|error| error.to_string())?;
+        let options = AnalysisOptions { models: spec.models.clone(), ..AnalysisOptions::default() };
+        let lane = Lane::new(&profile, &options, trace).map_err(|error| error.to_string())?;
         let run = self.next_run;
         self.next_run += 1;
         self.lanes.insert(run, lane);
@@ -360,7 +386,13 @@ mod tests {
     /// A daemon's engine with one session, outside any run.
     fn engine() -> Engine {
         let profile = HostProfile::uncalibrated();
-        let options = EngineOptions { profile, host_models: Some(Vec::new()), host_trace: None };
+        let options = EngineOptions {
+            profile,
+            host_models: Some(Vec::new()),
+            host_trace: None,
+            modes: Vec::new(),
+            learn: false,
+        };
         let mut engine = Engine::new(options).unwrap();
         engine.begin(Session { id: 1, pid: u32::MAX, ..Session::default() }, HOST_LANE);
         engine

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use cawl_core::{
-    Analysis, EndKind, HostProfile, Mode, ModelState, Nanos, Outcome, Record, Report, Session, SessionEnd,
-    Tally, Time, kernel_bytes,
+    Analysis, AnalysisOptions, EndKind, HostProfile, ModelState, Nanos, Outcome, Record, Report, Session,
+    SessionEnd, Tally, Time, kernel_bytes,
 };
 use cawl_wire::Event;
 
@@ -45,10 +45,10 @@ impl Lane {
     /// A lane by these models, with the facts of this machine first.
     pub fn new(
         profile: &HostProfile,
-        models: &[String],
+        options: &AnalysisOptions,
         trace: Option<TraceFile>,
     ) -> Result<Lane, cawl_core::UnknownModel> {
-        let analysis = Analysis::new(profile, models, Mode::Lockstep)?;
+        let analysis = Analysis::with(profile, options)?;
         let mut lane = Lane {
             analysis,
             trace,
@@ -160,7 +160,7 @@ impl Lane {
         // While nobody writes and nobody samples, nothing moves the model on: look ahead now and then.
         if now.since(state.time) >= STALE {
             if now.since(self.ahead.map_or(Time(0), |ahead| ahead.time)) >= STALE {
-                self.ahead = Some(self.analysis.state_at(now));
+                self.ahead = self.analysis.view(None, None, now).ok();
             }
             state = self.ahead.unwrap_or(state);
         }

@@ -30,6 +30,7 @@ pub mod protocol;
 pub mod query;
 mod questions;
 mod ring;
+mod sampler;
 mod server;
 mod session;
 mod shared;

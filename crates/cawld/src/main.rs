@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
-use cawl_core::{HostProfile, MODELS};
+use cawl_core::{HostProfile, MODELS, Mode};
 use cawld::http::{Http, HttpOptions, Reload};
 use cawld::{Asker, Daemon, EngineOptions, Node, metrics, profiles, socket};
 use clap::{Parser, ValueEnum};
@@ -60,6 +60,32 @@ struct Args {
     /// How to write the log
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
+    /// Modes kept for questions besides lockstep, of the first model or of the one named [default: assimilated]
+    #[arg(long = "mode", value_name = "[MODEL:]MODE,…", value_delimiter = ',')]
+    modes: Vec<String>,
+    /// Learn constants from observed calls and the kernel's counters
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
+    learn: String,
+}
+
+/// The modes of models to keep besides lockstep.
+fn modes(named: &[String], models: &[String]) -> anyhow::Result<Vec<(String, Mode)>> {
+    let first = models.first().map_or(MODELS[0], String::as_str);
+    if named.is_empty() {
+        return Ok(vec![(first.to_owned(), Mode::Assimilated)]);
+    }
+    let mode = |text: &String| {
+        let (model, mode) = text.split_once(':').unwrap_or((first, text));
+        anyhow::ensure!(
+            MODELS.contains(&model),
+            "there is no model `{model}`; the models are {}",
+            MODELS.join(", ")
+        );
+        Ok((model.to_owned(), mode.parse::<Mode>()?))
+    };
+    let mut modes = named.iter().map(mode).collect::<anyhow::Result<Vec<_>>>()?;
+    modes.retain(|(_, mode)| *mode != Mode::Lockstep);
+    Ok(modes)
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -99,7 +125,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         None => None,
     };
     let (listener, path) = listen(args.socket)?;
-    let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace };
+    let (modes, learn) = (modes(&args.modes, &models)?, args.learn == "on");
+    let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn };
     let daemon = Daemon::start_as(listener, options, node)?;
     let asker = daemon.asker();
     let token = http.as_ref().map(Http::reload);

@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_told() {
         let text = text(&Status::default(), Format::OpenMetrics);
-        for absent in ["sampled", "cawl_forecast", "cawl_model_error", "cawl_device", "cawl_throttled"] {
+        for absent in ["\"sampled\"", "cawl_forecast", "cawl_model_error", "cawl_device", "cawl_throttled"] {
             assert!(!text.contains(absent), "{absent}: {text}");
         }
     }

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cawl_core::{Nanos, Outcome, Report, Time};
+use cawl_core::{Bytes, Outcome, Report};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
@@ -14,17 +13,15 @@ use tokio::task::JoinHandle;
 
 use crate::asker::{Asker, Node, QUESTIONS};
 use crate::engine::{Engine, EngineOptions, Input, RunSpec};
+use crate::sampler::Sampler;
 use crate::shared::{SETTLE, Shared};
-use crate::{host, session, socket};
-
-/// How often the kernel's counters are read while programs write.
-const SAMPLE_EVERY: Duration = Duration::from_millis(10);
+use crate::{session, socket};
 
 /// How often held-back calls are released.
 const TICK_EVERY: Duration = Duration::from_millis(25);
 
-/// Programs count as writing this long after their latest batch.
-const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
+/// Looks farther apart than this are brought forward when programs begin to write.
+const SEEN_SOON: Duration = Duration::from_millis(100);
 
 /// Batches that may wait for the models; beyond it, tracers wait in their sockets and then drop.
 const QUEUE: usize = 512;
@@ -50,6 +47,7 @@ impl Daemon {
         let path = listener.local_addr()?.as_pathname().map(PathBuf::from);
         let (engine, inputs) = mpsc::channel(QUEUE);
         let (asker, questions) = mpsc::channel(QUESTIONS);
+        let page = options.profile.kernel.page;
         let work = Engine::new(options)?;
         let runtime = Handle::current();
         let thread = std::thread::Builder::new()
@@ -59,7 +57,7 @@ impl Daemon {
         let asker = Asker::new(asker, node);
         let tasks = vec![
             tokio::spawn(accept(listener, Arc::clone(&shared), engine.clone(), asker.clone())),
-            tokio::spawn(watch(Arc::clone(&shared), engine.clone())),
+            tokio::spawn(watch(Arc::clone(&shared), engine.clone(), page)),
         ];
         Ok(Daemon { path, engine, asker, shared, tasks, thread })
     }
@@ -97,7 +95,7 @@ impl Daemon {
         {
             let mut stream = BufReader::new(stream);
             let mut line = String::new();
-            if stream.write_all(b"{\"request\":\"status\"}\n").await.is_ok() {
+            if stream.write_all(b"{\"request\":\"devices\"}\n").await.is_ok() {
                 drop(tokio::time::timeout(SETTLE, stream.read_line(&mut line)).await);
             }
         }
@@ -156,24 +154,37 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sende
     }
 }
 
-/// Samples the kernel's counters while programs write, and keeps the engine's time moving.
-async fn watch(shared: Arc<Shared>, engine: mpsc::Sender<Input>) {
-    let mut sample = tokio::time::interval(SAMPLE_EVERY);
-    sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let mut ticked = Time(0);
+/// Samples the kernel's counters, and keeps the engine's time moving.
+async fn watch(shared: Arc<Shared>, engine: mpsc::Sender<Input>, page: Bytes) {
+    let mut sampler = Sampler::new(page);
+    let mut tick = tokio::time::interval(TICK_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut due = tokio::time::Instant::now();
     loop {
-        sample.tick().await;
-        let now = host::now();
-        if now.since(Time(shared.active.load(Ordering::Relaxed))) < ACTIVE_FOR
-            && let Some(sample) = host::sample()
-            && engine.send(Input::Sample(sample)).await.is_err()
-        {
-            return;
-        }
-        if now.since(ticked) >= Nanos::new(TICK_EVERY.as_nanos() as f64) {
-            ticked = now;
-            if engine.send(Input::Tick).await.is_err() {
-                return;
+        tokio::select! {
+            _ = tick.tick() => {
+                if engine.send(Input::Tick).await.is_err() {
+                    return;
+                }
+                // Programs have begun to write: no waiting for the next look.
+                let soon = tokio::time::Instant::now() + Duration::from_millis(10);
+                if shared.is_active() && sampler.interval() > SEEN_SOON {
+                    due = due.min(soon);
+                }
+            }
+            () = tokio::time::sleep_until(due) => {
+                let (sample, observed) = sampler.look(shared.is_active());
+                due = tokio::time::Instant::now() + sampler.interval();
+                if let Some(observed) = observed
+                    && engine.send(Input::Observed(Box::new(observed))).await.is_err()
+                {
+                    return;
+                }
+                if let Some(sample) = sample
+                    && engine.send(Input::Sample(sample)).await.is_err()
+                {
+                    return;
+                }
             }
         }
     }

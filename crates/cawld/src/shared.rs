@@ -11,6 +11,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::host;
 
+/// Programs count as writing this long after their latest batch.
+const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
+
 /// How often a process's `wchar` is read, for the case that it is killed.
 const WCHAR_EVERY: Nanos = Nanos::millis(100.0);
 
@@ -163,6 +166,11 @@ impl Shared {
     fn clients(&self) -> u64 {
         self.connections().values().filter(|connection| matches!(connection.role, Role::Tracer(_))).count()
             as u64
+    }
+
+    /// True while programs write.
+    pub fn is_active(&self) -> bool {
+        host::now().since(Time(self.active.load(Ordering::Relaxed))) < ACTIVE_FOR
     }
 
     /// True at most every 100 ms for a connection: time to read its process's `wchar`.

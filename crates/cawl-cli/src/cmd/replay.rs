@@ -5,8 +5,8 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use cawl_core::{Analysis, Mode, Record};
+use anyhow::{Context, bail};
+use cawl_core::{Analysis, AnalysisOptions, Mode, Record};
 use cawld::profiles;
 use cawld::trace::TraceReader;
 
@@ -37,8 +37,13 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         // A foreign trace without one is judged by this machine.
         None => recorded.unwrap_or_else(|| profiles::choose(Path::new(".")).profile),
     };
-    let mode = if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop };
-    let mut analysis = Analysis::new(&profile, &args.model.names, mode)?;
+    let mode = args.mode.unwrap_or(if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop });
+    if args.learn && mode == Mode::OpenLoop {
+        bail!("open loop does not look at observed costs, so nothing can be learned; add --mode lockstep");
+    }
+    let (models, learn) = (args.model.names.clone(), args.learn);
+    let options = AnalysisOptions { models, mode, learn, ..AnalysisOptions::default() };
+    let mut analysis = Analysis::with(&profile, &options)?;
     let mut out = BufWriter::with_capacity(1 << 18, std::io::stdout().lock());
     let mut printer = args.calls.then(|| CallPrinter::new(&analysis.models(), args.json));
     let mut paths = HashMap::new();

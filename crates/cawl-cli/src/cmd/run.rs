@@ -118,7 +118,8 @@ impl Backend {
             .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?
             .join(format!("cawl-run-{}.sock", std::process::id()));
         let listener = socket::listen(&path)?;
-        let options = EngineOptions { profile, host_models: None, host_trace: None };
+        let options =
+            EngineOptions { profile, host_models: None, host_trace: None, modes: Vec::new(), learn: false };
         let daemon = Daemon::start(listener, options)?;
         match daemon.begin_run(spec).await {
             Ok(run) => Ok(Backend::Inside { daemon, path, run }),

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use cawl_wire::Event;
 
 use super::Mode;
+use super::assimilate::{Filter, Pace};
 use crate::accuracy::{Accuracy, AccuracySummary};
 use crate::call::Class;
 use crate::forecast::Scene;
 use crate::model::{CostModel, DirtyLimits, ModelState, Prediction};
+use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Time};
 
 /// One model with its clock and its record of errors.
@@ -21,6 +23,10 @@ pub(super) struct Track {
     /// The latest call, for relating moments of the observed clock to the model's.
     last: Span,
     limits: Option<DirtyLimits>,
+    /// Corrects the level, if the mode says so.
+    filter: Option<Filter>,
+    /// Corrects the rate at which throttled writers go on, if the mode says so.
+    pace: Option<Pace>,
 }
 
 /// The end of a thread's latest call, on both clocks.
@@ -47,6 +53,8 @@ impl Track {
             threads: HashMap::new(),
             last: Span::default(),
             limits: None,
+            filter: (mode == Mode::Assimilated).then(Filter::default),
+            pace: (mode == Mode::Assimilated).then(Pace::default),
         }
     }
 
@@ -56,6 +64,16 @@ impl Track {
 
     pub(super) fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The model goes on with these constants.
+    pub(super) fn recalibrate(&mut self, profile: &HostProfile) {
+        self.model.recalibrate(profile);
+    }
+
+    /// Bytes that the traced calls made dirty, as far as the model counts them.
+    pub(super) fn dirtied(&self) -> Bytes {
+        self.model.dirtied()
     }
 
     pub(super) fn summary(&self) -> AccuracySummary {
@@ -88,17 +106,34 @@ impl Track {
         if self.mode != Mode::OpenLoop {
             self.model.settle(event);
         }
+        let mut after = prediction.map_or_else(|| self.model.state().dirty, |p| p.dirty);
         let observed = Nanos::new(event.duration as f64);
         // What the model has no opinion on takes, in its time, as long as it took.
         let cost = prediction.filter(|_| class == Class::Cost).map_or(observed, |p| p.cost);
         if let (Some(p), Class::Cost) = (&prediction, class) {
             self.accuracy.call(observed, p.cost);
         }
+        if let Some(filter) = &mut self.filter
+            && observed < cost
+        {
+            // What the model took for written in the rest of the time was not: the level is what it was then.
+            let part = observed / cost;
+            let level = before.as_f64() + (after.as_f64() - before.as_f64()) * part;
+            self.model.rewind(Time(event.end()));
+            let missing = level - self.model.state().dirty.as_f64();
+            self.model.disturb(filter.shift(missing));
+            after = Bytes::from_f64(level);
+        }
+        if let (Some(pace), Some(p), Class::Cost) = (&mut self.pace, &prediction, class)
+            && let Some(factor) = pace.call(observed, p, self.limits)
+        {
+            self.model.correct_throttle(event.dev, factor);
+        }
         let ends = Clock { observed: Time(event.end()), model: start + cost };
         self.last = Span {
             observed: (Time(event.start), ends.observed),
             model: (start, ends.model),
-            dirty: (before, prediction.map_or_else(|| self.model.state().dirty, |p| p.dirty)),
+            dirty: (before, after),
         };
         if self.mode == Mode::OpenLoop {
             self.threads.insert((event.pid, event.tid), ends);
@@ -154,6 +189,10 @@ impl Track {
             self.model.advance(self.model_time(at));
             self.model.state().dirty
         };
+        if let Some(filter) = &mut self.filter {
+            let innovation = sampled.as_f64() - modelled.as_f64();
+            self.model.disturb(filter.correct(at, innovation));
+        }
         (end != Time(0)).then(|| {
             self.accuracy.dirty(modelled, sampled, limits.hard);
             modelled

@@ -59,7 +59,7 @@ use self::stream::{Buffer, Run};
 use self::sync::{SyncChunk, cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::recent::Recent;
-use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction};
+use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction, Work};
 use crate::call::{Class, classify, is_synchronous, kernel_bytes};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -334,6 +334,7 @@ impl CostModel for Cawl {
             parts: bill.parts,
             dirty: self.cache.dirty(),
             interval: None,
+            work: Work::default(),
         })
     }
 
@@ -356,6 +357,14 @@ impl CostModel for Cawl {
 
     fn set_limits(&mut self, limits: DirtyLimits) {
         self.flusher.limits = limits;
+    }
+
+    fn recalibrate(&mut self, profile: &HostProfile) {
+        self.profile.memory.clone_from(&profile.memory);
+        self.profile.device.clone_from(&profile.device);
+        self.profile.calls.clone_from(&profile.calls);
+        self.profile.others.clone_from(&profile.others);
+        self.flusher.rate = profile.device.write.value;
     }
 
     fn state(&self) -> ModelState {

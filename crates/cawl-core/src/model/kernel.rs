@@ -20,12 +20,15 @@ use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use super::share::Bounds;
 use super::stdio::Streams;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
-use super::{CallState, CostModel, CostParts, DirtyLimits, Disturbance, ModelState, Phase, Prediction};
+use super::{CallState, CostModel, CostParts, DirtyLimits, Disturbance, ModelState, Phase, Prediction, Work};
 use crate::call::{Class, classify};
 use crate::profile::{DeviceConstants, HostProfile};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use history::History;
 use tasks::Tasks;
+
+/// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
+const WRITERS: f64 = 64.0;
 
 /// Constants of the machine in the model's own units: pages and seconds.
 #[derive(Clone, Debug)]
@@ -62,6 +65,7 @@ struct Call {
     spent: Spent,
     /// What of the copying allocated pages, in seconds.
     allocating: f64,
+    work: Work,
     /// The flusher was at work.
     flushing: bool,
 }
@@ -114,9 +118,7 @@ impl Kernel {
     /// A machine with these constants, an empty cache and nothing dirty.
     pub fn new(profile: &HostProfile) -> Kernel {
         let kernel = &profile.kernel;
-        let memory = &profile.memory;
         let page = kernel.page.0.max(1);
-        let copy_byte = 1.0 / memory.cached.value.get();
         let hz = f64::from(kernel.hz.max(1));
         let thresholds = |limits: DirtyLimits| Thresholds {
             background: (limits.background.0 / page) as f64,
@@ -133,18 +135,7 @@ impl Kernel {
         machine.commit = profile.device.commit.as_seconds();
         Kernel {
             machine,
-            constants: Constants {
-                page,
-                folio: (kernel.folio.0 / page).max(1),
-                call: profile.calls.write.value.as_seconds(),
-                stream_call: profile.calls.stream.value.as_seconds(),
-                stream_byte: 1.0 / memory.stream.value.get(),
-                copy_byte,
-                hot_byte: copy_byte * write::HOT_COPY,
-                hot_most: memory.hot_size.0,
-                fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
-                flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
-            },
+            constants: Constants::of(profile),
             streams: Streams::new(kernel.stream_buffer.0),
             tasks: Tasks::default(),
             history: History::default(),
@@ -168,6 +159,11 @@ impl Kernel {
             totals.cancelled += Bytes(device.cancelled * page);
         }
         totals
+    }
+
+    /// Bytes under writeback as of the last step.
+    pub fn in_flight(&self) -> Bytes {
+        Bytes(self.machine.devices.iter().map(|device| device.in_flight).sum::<u64>() * self.constants.page)
     }
 
     /// The base rate at which writers to a device are let through (`dirty_ratelimit`).
@@ -212,7 +208,15 @@ impl Kernel {
         }
         let device = self.device(event.dev);
         let file = self.machine.cache.open((event.dev, event.ino), device);
-        Call { at, file, device, spent: Spent::default(), allocating: 0.0, flushing: false }
+        Call {
+            at,
+            file,
+            device,
+            spent: Spent::default(),
+            allocating: 0.0,
+            work: Work::default(),
+            flushing: false,
+        }
     }
 
     fn end_of_file(&self, file: u32) -> u64 {
@@ -248,6 +252,8 @@ impl Kernel {
         let buffered = plan.buffered as f64 * self.constants.stream_byte;
         call.at += self.constants.stream_call + buffered;
         call.spent.stream += self.constants.stream_call + buffered;
+        call.work.stream_calls += 1.0;
+        call.work.stream_bytes += plan.buffered as f64;
         let mut offset = plan.offset;
         for bytes in [plan.first, plan.second] {
             if bytes == 0 {
@@ -320,7 +326,7 @@ impl Kernel {
 
     /// Dirty bytes now, those of untraced writers included.
     fn dirty(&self) -> Bytes {
-        let pages = self.machine.level_now() as f64 + self.machine.foreign.pages(self.machine.now);
+        let pages = self.machine.level_now() as f64 + self.machine.foreign_at(self.machine.now);
         Bytes::from_f64(pages * self.constants.page as f64)
     }
 
@@ -342,6 +348,27 @@ impl Kernel {
             parts,
             dirty,
             interval: self.intervals.around(&parts, nanos(call.allocating)),
+            work: call.work,
+        }
+    }
+}
+
+impl Constants {
+    fn of(profile: &HostProfile) -> Constants {
+        let (kernel, memory) = (&profile.kernel, &profile.memory);
+        let page = kernel.page.0.max(1);
+        let copy_byte = 1.0 / memory.cached.value.get();
+        Constants {
+            page,
+            folio: (kernel.folio.0 / page).max(1),
+            call: profile.calls.write.value.as_seconds(),
+            stream_call: profile.calls.stream.value.as_seconds(),
+            stream_byte: 1.0 / memory.stream.value.get(),
+            copy_byte,
+            hot_byte: copy_byte * write::HOT_COPY,
+            hot_most: memory.hot_size.0,
+            fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
+            flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
         }
     }
 }
@@ -350,6 +377,7 @@ impl Call {
     fn spend_call(&mut self, seconds: f64) {
         self.at += seconds;
         self.spent.call += seconds;
+        self.work.calls += 1.0;
     }
 
     fn state(&self) -> CallState {
@@ -470,6 +498,50 @@ impl CostModel for Kernel {
         self.machine.global.limit = self.machine.global.limit.max(self.machine.global.hard).max(dirty);
     }
 
+    fn correct_throttle(&mut self, device: u64, factor: f64) {
+        if let Some(device) = self.machine.devices.iter_mut().find(|of| of.id == device) {
+            // The kernel shares the device's bandwidth out among writers, and seldom among more than these.
+            let (least, most) = (device.rate / WRITERS, device.rate * WRITERS.sqrt());
+            device.limit.base = (device.limit.base * factor).clamp(least, most);
+            device.limit.balanced = (device.limit.balanced * factor).clamp(least, most);
+        }
+    }
+
+    fn rewind(&mut self, to: Time) {
+        let to = self.seconds(to.0);
+        if self.machine.now <= to {
+            return;
+        }
+        self.machine.rewind(to);
+        let jiffy = (to * self.machine.hz).floor();
+        for task in self.tasks.all() {
+            task.paused_when = task.paused_when.map(|when| when.min(jiffy));
+        }
+        for occupied in &mut self.occupied {
+            *occupied = occupied.min(to);
+        }
+        self.history.cut(to);
+    }
+
+    fn recalibrate(&mut self, profile: &HostProfile) {
+        self.profile.memory.clone_from(&profile.memory);
+        self.profile.calls.clone_from(&profile.calls);
+        self.profile.device.clone_from(&profile.device);
+        self.profile.others.clone_from(&profile.others);
+        self.constants = Constants::of(&self.profile);
+        self.intervals = Spreads::of(&self.profile);
+        let page = self.constants.page as f64;
+        for at in 0..self.machine.devices.len() {
+            let of = self.profile.device_of(self.machine.devices[at].id);
+            let queue = (of.queue.0 as f64 / page) as u64;
+            self.machine.set_rate(at, of.writeback.value.get() / page, queue);
+        }
+    }
+
+    fn dirtied(&self) -> Bytes {
+        self.conservation().dirtied
+    }
+
     fn disturb(&mut self, disturbance: Disturbance) {
         let page = self.constants.page as f64;
         let at = self.seconds(disturbance.at.0);
@@ -478,9 +550,10 @@ impl CostModel for Kernel {
     }
 
     fn disturbance(&self, at: Time) -> Disturbance {
-        let (page, foreign) = (self.constants.page as f64, &self.machine.foreign);
+        let page = self.constants.page as f64;
         let seconds = at.since(Time(self.origin.unwrap_or(at.0))).as_seconds();
-        Disturbance { at, offset: foreign.pages(seconds) * page, drift: foreign.drift * page }
+        let offset = self.machine.foreign_at(seconds) * page;
+        Disturbance { at, offset, drift: self.machine.foreign.drift * page }
     }
 
     fn state(&self) -> ModelState {

@@ -4,7 +4,7 @@
 
 use cawl_wire::Event;
 
-use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction};
+use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction, Work};
 use crate::call::{Class, classify, kernel_bytes};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Rate, Time};
@@ -48,6 +48,7 @@ impl CostModel for Naive {
             parts: CostParts { device: cost, ..CostParts::default() },
             dirty: Bytes::ZERO,
             interval: None,
+            work: Work::default(),
         })
     }
 
@@ -57,6 +58,10 @@ impl CostModel for Naive {
 
     fn set_limits(&mut self, limits: DirtyLimits) {
         self.limits = limits;
+    }
+
+    fn recalibrate(&mut self, profile: &HostProfile) {
+        self.device = profile.device.write.value;
     }
 
     fn state(&self) -> ModelState {

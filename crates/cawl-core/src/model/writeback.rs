@@ -91,10 +91,13 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Pages at a moment, in seconds.
-    pub fn pages(&self, now: f64) -> f64 {
-        let span = (now - self.at).clamp(0.0, Disturbance::LASTS.as_seconds());
-        self.pages + self.drift * span
+    /// Pages at a moment, in seconds. They are written back like any other: what nobody confirms for longer than
+    /// the drift is believed goes at the rate of the device, in pages per second.
+    pub fn pages(&self, now: f64, rate: f64) -> f64 {
+        let (span, lasts) = ((now - self.at).max(0.0), Disturbance::LASTS.as_seconds());
+        let pages = self.pages + self.drift * span.min(lasts);
+        let gone = (span - lasts).max(0.0) * rate;
+        if pages > 0.0 { (pages - gone).max(0.0) } else { (pages + gone).min(0.0) }
     }
 }
 
@@ -152,6 +155,28 @@ impl Machine {
         self.complete_pages(at, done);
     }
 
+    /// The clock goes back to `to` (seconds); what was done stays done.
+    pub fn rewind(&mut self, to: f64) {
+        self.now = self.now.min(to);
+        for device in &mut self.devices {
+            device.rewind(to);
+        }
+        self.plan();
+    }
+
+    /// A device completes `rate` pages a second from now on, and holds `queue` pages in flight.
+    pub fn set_rate(&mut self, at: usize, rate: f64, queue: u64) {
+        let queue = queue.max(1);
+        if self.devices[at].rate == rate && self.devices[at].queue == queue {
+            return;
+        }
+        self.drain(at);
+        let device = &mut self.devices[at];
+        (device.rate, device.queue) = (rate, queue);
+        device.plan();
+        self.plan();
+    }
+
     fn complete_pages(&mut self, at: usize, pages: u64) {
         if pages > 0 {
             let device = &mut self.devices[at];
@@ -172,6 +197,12 @@ impl Machine {
         self.devices[at].held_until = None;
         self.devices[at].plan();
         self.plan();
+    }
+
+    /// Dirty pages that are in nobody's books, at a moment (seconds).
+    pub fn foreign_at(&self, at: f64) -> f64 {
+        let rate = self.devices.iter().map(|device| device.rate).sum();
+        self.foreign.pages(at, rate)
     }
 
     /// Dirty pages of all devices, those in flight included, now.
@@ -323,7 +354,7 @@ impl Machine {
             let share = threshold(thresholds.background, dirty, self.fraction(at), device.bounds, reserved);
             device.dirty as f64 > share
         };
-        let all = (own as f64 + self.foreign.pages(self.now)).max(0.0);
+        let all = (own as f64 + self.foreign_at(self.now)).max(0.0);
         over(&self.global, all) || self.group.as_ref().is_some_and(|group| over(group, own as f64))
     }
 

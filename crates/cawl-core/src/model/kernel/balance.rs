@@ -9,6 +9,8 @@ use super::super::throttle::{Domain, Line, max_pause, min_pause, poll_interval, 
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
 
+/// Part of the way from the setpoint to the limit up to which untraced pages are believed to fill it.
+const BELIEVED: f64 = 0.9;
 /// Sleeps at the limit after which the task is let through, lest a model without hope of room never end.
 const PATIENCE: u32 = 100_000;
 
@@ -19,7 +21,7 @@ impl Kernel {
         for _ in 0..PATIENCE {
             let jiffy = (call.at * hz).floor();
             let (level, device_level) = self.levels(call);
-            let foreign = self.machine.foreign.pages(call.at);
+            let foreign = self.machine.foreign_at(call.at);
             let domains = self.domains(level, foreign);
             let device_level =
                 if self.is_busiest(call.device) { device_level + foreign } else { device_level };
@@ -64,6 +66,18 @@ impl Kernel {
         }
     }
 
+    /// The machine's domain with the pages of untraced writers. The kernel keeps the level below its limit, so that
+    /// an estimate of these pages that says otherwise is wrong: it counts for most of the way to the limit only.
+    fn disturbed(&self, level: f64, foreign: f64) -> Domain {
+        let mut domain = Machine::domain(&self.machine.global, (level + foreign).max(0.0));
+        let setpoint = domain.setpoint();
+        let highest = setpoint + BELIEVED * (domain.limit - setpoint);
+        if foreign > 0.0 && domain.dirty > highest {
+            domain.dirty = highest.max(level);
+        }
+        domain
+    }
+
     /// Untraced writers are taken to write to the device that has most to do.
     fn is_busiest(&self, device: usize) -> bool {
         let devices = &self.machine.devices;
@@ -72,7 +86,7 @@ impl Kernel {
 
     fn domains(&self, level: f64, foreign: f64) -> [Option<Domain>; 2] {
         [
-            Some(Machine::domain(&self.machine.global, (level + foreign).max(0.0))),
+            Some(self.disturbed(level, foreign)),
             self.machine.group.as_ref().map(|group| Machine::domain(group, level)),
         ]
     }

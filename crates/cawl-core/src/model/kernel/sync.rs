@@ -30,7 +30,10 @@ impl Kernel {
             if event.has(flag::SYNC | flag::DSYNC) { of.sync_call.value.as_seconds() } else { 0.0 };
         if self.heads[call.device] != (call.file, offset) && self.heads[call.device].0 != u32::MAX {
             fixed += of.seek.value.as_seconds();
+            call.work.seeks += 1.0;
         }
+        call.work.syncs += f64::from(u8::from(event.has(flag::SYNC | flag::DSYNC)));
+        call.work.transferred += bytes as f64;
         let transfer = bytes as f64 / of.write.value.get();
         self.heads[call.device] = (call.file, offset + bytes);
         self.occupy(call, transfer, fixed);
@@ -47,7 +50,9 @@ impl Kernel {
         let mut fixed = of.sync_call.value.as_seconds();
         if self.heads[call.device] != (call.file, offset) && self.heads[call.device].0 != u32::MAX {
             fixed += of.seek.value.as_seconds();
+            call.work.seeks += 1.0;
         }
+        call.work.syncs += 1.0;
         self.heads[call.device] = (call.file, offset + bytes);
         self.wait_for_file(call);
         self.occupy(call, 0.0, fixed);
@@ -63,6 +68,7 @@ impl Kernel {
             return;
         }
         self.wait_for_file(call);
+        call.work.fsyncs += 1.0;
         let fixed = self.constants_of(self.machine.devices[call.device].id).fsync.value.as_seconds();
         self.occupy(call, 0.0, fixed);
     }
@@ -121,6 +127,7 @@ impl Kernel {
         if pages > 0 {
             let of = self.constants_of(self.machine.devices[call.device].id);
             let transfer = (pages * self.constants.page) as f64 / of.write.value.get();
+            call.work.transferred += (pages * self.constants.page) as f64;
             let until = self.machine.now.max(call.at) + transfer;
             let waited = until - call.at;
             call.at += waited;

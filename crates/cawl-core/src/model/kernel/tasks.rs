@@ -53,6 +53,11 @@ impl Tasks {
         }
     }
 
+    /// All that are remembered.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Task> {
+        std::iter::once(&mut self.current).chain(self.others.values())
+    }
+
     /// How many are remembered.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> usize {

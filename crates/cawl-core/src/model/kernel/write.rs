@@ -55,7 +55,7 @@ impl Kernel {
         let machine = &self.machine;
         let limits = &machine.global;
         let level: u64 = machine.devices.iter().map(|d| d.level()).sum();
-        let foreign = machine.foreign.pages(call.at);
+        let foreign = machine.foreign_at(call.at);
         let calm = (level + pages) as f64 + foreign <= limits.background
             && machine.group.is_none_or(|group| (level + pages) as f64 <= group.background);
         calm && !machine.devices[call.device].busy() && !machine.devices[call.device].bounds.strict
@@ -76,6 +76,9 @@ impl Kernel {
     fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, per_page: f64) {
         let device = &self.machine.devices[call.device];
         let mut cost = pages as f64 * per_page + found.fresh as f64 * self.constants.fresh_page;
+        let flushing = usize::from(device.busy());
+        call.work.copied[flushing] += pages as f64 * per_page / self.constants.copy_byte;
+        call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
         if device.busy() {
             cost *= self.constants.flush_slowdown;
             call.flushing = true;
@@ -113,6 +116,7 @@ impl Kernel {
                 let cost = of.seek.value.as_seconds() + page as f64 / of.read.value.get();
                 call.at += cost;
                 call.spent.device += cost;
+                call.work.seeks += 1.0;
                 self.machine.advance(call.at);
             }
         }

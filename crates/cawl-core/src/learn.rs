@@ -1,0 +1,177 @@
+//! Learns the constants of a profile from calls as they are observed (docs/LIVE.md).
+//!
+//! The law: **predict first, learn afterwards.** An observation is shown to the [`Learner`] after every model
+//! has predicted it, and changes constants only for the calls that follow. Each constant is learned where it
+//! determines the cost, by what the model says the call had to do ([`Work`]); which regime the machine is in
+//! is told by the model and by the kernel's counters, and where they disagree nothing is learned.
+//!
+//! | constants | learned from |
+//! |---|---|
+//! | `calls.write`, `memory.cached`, `memory.fresh` | writes into the cache while the flusher is idle |
+//! | `memory.flush_factor` | the same while it works |
+//! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
+//! | `device.write`, `sync_call`, `fsync`, `seek` | calls that wait for the device |
+//! | `device.writeback` | Δ`nr_written` while the flusher is busy |
+
+mod bank;
+mod constants;
+mod recursive;
+#[cfg(test)]
+mod tests;
+
+use cawl_wire::Event;
+
+use crate::call::kernel_bytes;
+use crate::model::{CallState, Prediction, Work};
+use crate::profile::HostProfile;
+use crate::record::Sample;
+use crate::units::{Bytes, Nanos};
+use bank::{Bank, Memories};
+pub use constants::Constant;
+
+/// A write into the page cache: seconds of calls.
+const COPYING: Memories = Memories { members: [0.03, 0.3, 3.0, 30.0], block: 0.1, batch: 50e-6 };
+/// A call that waits for the device: seconds of calls.
+const WAITING: Memories = Memories { members: [0.1, 1.0, 10.0, 100.0], block: 0.3, batch: 0.0 };
+/// Writeback: seconds in which the flusher is busy.
+const WRITEBACK: Memories = Memories { members: [0.5, 2.0, 8.0, 32.0], block: 1.0, batch: 0.0 };
+/// Pages under writeback that keep a device busy: what the flusher hands over at a time.
+const BUSY: u64 = 2048;
+/// Least span of the counters from which a writeback rate is taken, in ns.
+const SPAN: u64 = 200_000_000;
+/// No call counts as more than this many times the part of its memory that it takes up.
+const WEIGHTIEST: f64 = 0.25;
+/// Relative change from which on the models are told.
+const NOTEWORTHY: f64 = 0.005;
+
+/// Learns constants.
+#[derive(Clone, Debug)]
+pub struct Learner {
+    configured: HostProfile,
+    profile: HostProfile,
+    copying: Bank<3>,
+    slowdown: Bank<1>,
+    stream: Bank<2>,
+    waiting: Bank<4>,
+    writeback: Bank<1>,
+    /// The kernel's dirty level and what was written since, in bytes.
+    level: Option<Bytes>,
+    since: Bytes,
+    /// Where a span of busy writeback began.
+    busy: Option<Sample>,
+    before: Option<Sample>,
+}
+
+impl Learner {
+    /// Begins with what this profile knows.
+    pub fn new(profile: &HostProfile) -> Learner {
+        Learner {
+            configured: profile.clone(),
+            profile: profile.clone(),
+            copying: constants::copying(profile, COPYING),
+            slowdown: constants::slowdown(profile, COPYING),
+            stream: constants::stream(profile, COPYING),
+            waiting: constants::waiting(profile, WAITING),
+            writeback: constants::writeback(profile, WRITEBACK),
+            level: None,
+            since: Bytes::ZERO,
+            busy: None,
+            before: None,
+        }
+    }
+
+    /// The profile with what was learned.
+    pub fn profile(&self) -> &HostProfile {
+        &self.profile
+    }
+
+    /// A call was predicted and took as long as the event says. True if constants changed.
+    pub fn call(&mut self, event: &Event, prediction: &Prediction) -> bool {
+        self.since += Bytes(kernel_bytes(event));
+        let Prediction { parts, work, .. } = prediction;
+        let observed = event.duration as f64 * 1e-9;
+        let copies = work.copied[0] + work.copied[1] > 0.0;
+        if parts.device > Nanos::ZERO {
+            let settled = parts.throttle == Nanos::ZERO && (work.fsyncs > 0.0 || !self.pressed());
+            settled && self.waited(observed, prediction)
+        } else if prediction.state == CallState::Throttle || copies && self.pressed() {
+            false
+        } else if copies {
+            self.copied(observed, prediction)
+        } else {
+            work.stream_calls > 0.0 && work.calls == 0.0 && self.buffered(observed, work)
+        }
+    }
+
+    /// Writers may be held back by now, whatever the model says.
+    fn pressed(&self) -> bool {
+        let freerun = self.profile.kernel.limits.freerun();
+        self.level.is_some_and(|level| level + self.since > freerun)
+    }
+
+    fn copied(&mut self, observed: f64, prediction: &Prediction) -> bool {
+        let Prediction { parts, work, .. } = prediction;
+        let observed = cut(observed, prediction.cost.as_seconds(), &COPYING);
+        // What the stream's buffer cost is believed.
+        let rest = observed - parts.stream.as_seconds();
+        let &[call, byte, page] = self.copying.theta();
+        let while_flushing = work.copied[1] * byte + work.fresh[1] * page;
+        if while_flushing > 0.0 {
+            let plain = work.calls * call + work.copied[0] * byte + work.fresh[0] * page;
+            if self.slowdown.observe(&[while_flushing], rest - plain, observed) {
+                return self.adopt_copying();
+            }
+            return false;
+        }
+        let h = [work.calls, work.copied[0], work.fresh[0]];
+        self.copying.observe(&h, rest, observed) && self.adopt_copying()
+    }
+
+    fn buffered(&mut self, observed: f64, work: &Work) -> bool {
+        let h = [work.stream_calls, work.stream_bytes];
+        let observed = cut(observed, self.stream.expect(&h), &COPYING);
+        self.stream.observe(&h, observed, observed) && self.adopt_stream()
+    }
+
+    fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
+        let work = &prediction.work;
+        let h = [work.transferred, work.syncs, work.fsyncs, work.seeks];
+        let expected = self.waiting.expect(&h);
+        // Everything but what these constants explain is believed: copying, waiting for others.
+        let rest =
+            cut(observed, prediction.cost.as_seconds(), &WAITING) - (prediction.cost.as_seconds() - expected);
+        self.waiting.observe(&h, rest, observed) && self.adopt_waiting()
+    }
+
+    /// The kernel's counters. True if constants changed.
+    pub fn sample(&mut self, sample: &Sample) -> bool {
+        let page = self.profile.kernel.page;
+        self.profile.kernel.limits = sample.limits(page);
+        (self.level, self.since) = (Some(sample.dirty_bytes(page)), Bytes::ZERO);
+        let busy = sample.writeback >= BUSY;
+        let moved = self.before.is_none_or(|before| before.written != sample.written);
+        self.before = Some(*sample);
+        if !busy {
+            self.busy = None;
+            return false;
+        }
+        let Some(began) = self.busy else {
+            // Spans begin and end where pages were completed: a journal's commit completes many at once.
+            self.busy = moved.then_some(*sample);
+            return false;
+        };
+        let span = sample.time.0.saturating_sub(began.time.0);
+        if span < SPAN || !moved {
+            return false;
+        }
+        self.busy = Some(*sample);
+        let seconds = span as f64 * 1e-9;
+        let written = sample.written.saturating_sub(began.written) as f64 * page.as_f64();
+        self.writeback.observe(&[seconds], written, seconds) && self.adopt_writeback()
+    }
+}
+
+/// An observation, cut down to what its memory can bear.
+fn cut(observed: f64, expected: f64, memories: &Memories) -> f64 {
+    observed.min(expected * 4.0 + WEIGHTIEST * memories.members[0])
+}

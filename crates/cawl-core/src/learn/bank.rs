@@ -1,0 +1,126 @@
+//! The same constants with several memories; the one that has predicted best of late speaks.
+//!
+//! The law: how fast a machine changes is not known beforehand, so nobody sets it. A long memory is right on
+//! a quiet machine, a short one where memory turns cold or another guest takes the disk. Each member predicts
+//! every observation before it is told of it; errors are summed over blocks of observed time, in which noise
+//! cancels out, and the member with the least sum of their absolute values is used (the "follow the leader"
+//! rule of prediction with expert advice: Cesa-Bianchi and Lugosi, 2006, with fading scores).
+
+use super::recursive::Recursive;
+
+/// Memories in use.
+const MEMBERS: usize = 4;
+/// What is left of a score after a block.
+const FADING: f64 = 0.9;
+/// Calls taken together before the members are told.
+const BATCH: u32 = 64;
+
+/// How a [`Bank`] forgets.
+#[derive(Clone, Copy, Debug)]
+pub struct Memories {
+    /// Time constants, from short to long, in the unit of the weights.
+    pub members: [f64; MEMBERS],
+    /// Length of a block, in the unit of the weights.
+    pub block: f64,
+    /// Weight of observations taken together before the members are told.
+    pub batch: f64,
+}
+
+/// Constants learned with several memories.
+#[derive(Clone, Debug)]
+pub struct Bank<const N: usize> {
+    members: [Recursive<N>; MEMBERS],
+    memories: Memories,
+    used: usize,
+    scores: [f64; MEMBERS],
+    errors: [f64; MEMBERS],
+    block: f64,
+    batch: Batch<N>,
+    samples: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Batch<const N: usize> {
+    h: [f64; N],
+    y: f64,
+    weight: f64,
+    count: u32,
+}
+
+impl<const N: usize> Default for Batch<N> {
+    fn default() -> Batch<N> {
+        Batch { h: [0.0; N], y: 0.0, weight: 0.0, count: 0 }
+    }
+}
+
+impl<const N: usize> Bank<N> {
+    /// Constants known to be about `theta`, give or take `spread`.
+    pub fn new(theta: [f64; N], spread: [f64; N], bounds: [(f64, f64); N], memories: Memories) -> Bank<N> {
+        Bank {
+            members: memories.members.map(|memory| Recursive::new(theta, spread, bounds, memory)),
+            memories,
+            used: MEMBERS / 2,
+            scores: [0.0; MEMBERS],
+            errors: [0.0; MEMBERS],
+            block: 0.0,
+            batch: Batch::default(),
+            samples: 0,
+        }
+    }
+
+    /// The constants in use.
+    pub fn theta(&self) -> &[f64; N] {
+        self.members[self.used].theta()
+    }
+
+    /// What an observation should be by the constants in use.
+    pub fn expect(&self, h: &[f64; N]) -> f64 {
+        self.members[self.used].expect(h)
+    }
+
+    /// Standard deviation of a constant in use.
+    pub fn deviation(&self, at: usize) -> f64 {
+        self.members[self.used].deviation(at)
+    }
+
+    /// How many observations there were.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// `y` was observed where `h·θ` was to be expected; `weight` says how much it makes what is older fade. True
+    /// if the constants may have changed.
+    pub fn observe(&mut self, h: &[f64; N], y: f64, weight: f64) -> bool {
+        self.samples += 1;
+        let batch = &mut self.batch;
+        for (sum, more) in batch.h.iter_mut().zip(h) {
+            *sum += more;
+        }
+        batch.y += y;
+        batch.weight += weight;
+        batch.count += 1;
+        if batch.weight < self.memories.batch && batch.count < BATCH {
+            return false;
+        }
+        let Batch { h, y, weight, .. } = std::mem::take(batch);
+        self.tell(&h, y, weight);
+        true
+    }
+
+    fn tell(&mut self, h: &[f64; N], y: f64, weight: f64) {
+        for (member, error) in self.members.iter_mut().zip(&mut self.errors) {
+            *error += y - member.expect(h);
+            member.update(h, y, weight);
+        }
+        self.block += weight;
+        if self.block >= self.memories.block {
+            for (score, error) in self.scores.iter_mut().zip(&mut self.errors) {
+                *score = FADING * *score + error.abs();
+                *error = 0.0;
+            }
+            self.block = 0.0;
+            let best = (0..MEMBERS).min_by(|a, b| self.scores[*a].total_cmp(&self.scores[*b]));
+            self.used = best.unwrap_or(self.used);
+        }
+    }
+}

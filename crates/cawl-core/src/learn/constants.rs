@@ -1,0 +1,225 @@
+//! Between the constants of a profile, each with a unit of its own, and what is estimated: times, so that
+//! costs are sums.
+
+use super::bank::{Bank, Memories};
+use super::{Learner, NOTEWORTHY};
+use crate::profile::{HostProfile, Measured};
+use crate::units::{Nanos, Rate};
+
+/// Standard normal deviate of the 90th percentile.
+const P90: f64 = 1.2816;
+/// A default may be off by this many times its value.
+const ASSUMED: f64 = 2.0;
+/// A measurement without percentiles may be off by this part of its value.
+const MEASURED: f64 = 0.2;
+/// No constant is known better than to this part of its value beforehand: machines change.
+const KNOWN: f64 = 0.05;
+
+/// Seconds of a call.
+const CALLS: (f64, f64) = (5e-9, 1.0);
+/// Seconds per byte of memory and of devices.
+const BYTES: (f64, f64) = (1e-12, 1e-4);
+/// Seconds of waiting.
+const WAITS: (f64, f64) = (0.0, 100.0);
+
+/// A constant of the profile that is learned from observed calls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constant {
+    /// Its name in the profile: `device.writeback`.
+    pub name: &'static str,
+    /// Unit of the values: B/s, ns, 1.
+    pub unit: &'static str,
+    /// Value in the profile that the analysis began with.
+    pub configured: f64,
+    /// Value in use now.
+    pub learned: f64,
+    /// 10th and 90th percentile of what was learned; None if nothing was.
+    pub interval: Option<(f64, f64)>,
+    /// Observations behind it; 0: nothing was learned.
+    pub samples: u64,
+}
+
+/// Value and standard deviation, in seconds.
+fn of_time(measured: &Measured<Nanos>) -> (f64, f64) {
+    spread(measured, Nanos::as_seconds, Nanos::millis(0.001).as_seconds())
+}
+
+/// Value and standard deviation, in seconds per byte.
+fn of_rate(measured: &Measured<Rate>) -> (f64, f64) {
+    spread(measured, |rate| 1.0 / rate.get(), 0.0)
+}
+
+fn spread<T: Copy>(measured: &Measured<T>, unit: impl Fn(T) -> f64, least: f64) -> (f64, f64) {
+    let value = unit(measured.value);
+    let spread = match (measured.p10, measured.p90) {
+        (Some(low), Some(high)) => ((unit(high) - unit(low)).abs() / (2.0 * P90)).max(KNOWN * value),
+        _ if measured.samples > 0 => MEASURED * value,
+        _ => ASSUMED * value,
+    };
+    (value, spread.max(least))
+}
+
+pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<3> {
+    let (call, byte, fresh) =
+        (of_time(&profile.calls.write), of_rate(&profile.memory.cached), of_rate(&profile.memory.fresh));
+    let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
+    Bank::new([call.0, byte.0, page.0], [call.1, byte.1, page.1], [CALLS, BYTES, BYTES], memories)
+}
+
+pub(super) fn slowdown(profile: &HostProfile, memories: Memories) -> Bank<1> {
+    let (value, deviation) = spread(&profile.memory.flush_factor, |factor| 1.0 / factor, 0.0);
+    Bank::new([value], [deviation], [(1.0, 100.0)], memories)
+}
+
+pub(super) fn stream(profile: &HostProfile, memories: Memories) -> Bank<2> {
+    let (call, byte) = (of_time(&profile.calls.stream), of_rate(&profile.memory.stream));
+    Bank::new([call.0, byte.0], [call.1, byte.1], [CALLS, BYTES], memories)
+}
+
+pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<4> {
+    let device = &profile.device;
+    let (byte, sync) = (of_rate(&device.write), of_time(&device.sync_call));
+    let (fsync, seek) = (of_time(&device.fsync), of_time(&device.seek));
+    Bank::new(
+        [byte.0, sync.0, fsync.0, seek.0],
+        [byte.1, sync.1, fsync.1, seek.1],
+        [BYTES, WAITS, WAITS, WAITS],
+        memories,
+    )
+}
+
+pub(super) fn writeback(profile: &HostProfile, memories: Memories) -> Bank<1> {
+    let measured = &profile.device.writeback;
+    let (value, deviation) = spread(measured, Rate::get, 0.0);
+    Bank::new([value], [deviation], [(1.0 / BYTES.1, 1.0 / BYTES.0)], memories)
+}
+
+impl Learner {
+    pub(super) fn adopt_copying(&mut self) -> bool {
+        let &[call, byte, page] = self.copying.theta();
+        let &[slowdown] = self.slowdown.theta();
+        let memory = &mut self.profile.memory;
+        let (calls, slowed) = (self.copying.samples(), self.slowdown.samples());
+        let sums = self.copying.deviation(1).hypot(self.copying.deviation(2));
+        let slow = (slowdown, self.slowdown.deviation(0));
+        let times = time(&mut self.profile.calls.write, call, self.copying.deviation(0), calls);
+        let cached = rate(&mut memory.cached, byte, self.copying.deviation(1), calls);
+        let fresh = rate(&mut memory.fresh, byte + page, sums, calls);
+        let factor = inverse(&mut memory.flush_factor, slow, slowed, |factor| factor.clamp(0.01, 1.0), |f| f);
+        times | cached | fresh | factor
+    }
+
+    pub(super) fn adopt_stream(&mut self) -> bool {
+        let &[call, byte] = self.stream.theta();
+        let samples = self.stream.samples();
+        time(&mut self.profile.calls.stream, call, self.stream.deviation(0), samples)
+            | rate(&mut self.profile.memory.stream, byte, self.stream.deviation(1), samples)
+    }
+
+    pub(super) fn adopt_waiting(&mut self) -> bool {
+        let &[byte, sync, fsync, seek] = self.waiting.theta();
+        let (bank, device) = (&self.waiting, &mut self.profile.device);
+        let samples = bank.samples();
+        rate(&mut device.write, byte, bank.deviation(0), samples)
+            | time(&mut device.sync_call, sync, bank.deviation(1), samples)
+            | time(&mut device.fsync, fsync, bank.deviation(2), samples)
+            | time(&mut device.seek, seek, bank.deviation(3), samples)
+    }
+
+    pub(super) fn adopt_writeback(&mut self) -> bool {
+        let &[value] = self.writeback.theta();
+        let off = P90 * self.writeback.deviation(0);
+        let samples = u32::try_from(self.writeback.samples()).unwrap_or(u32::MAX);
+        let bound = |value: f64| Some(Rate::per_second(value));
+        let (p10, p90) = (bound(value - off), bound(value + off));
+        let learned = Measured { value: Rate::per_second(value), p10, p90, samples };
+        let known = &mut self.profile.device.writeback;
+        let changed = is_noteworthy(known.value.get(), value);
+        *known = Measured { value: if changed { learned.value } else { known.value }, ..learned };
+        changed
+    }
+
+    /// The constants that are learned, as configured and as learned.
+    pub fn constants(&self) -> Vec<Constant> {
+        let (was, now) = (&self.configured, &self.profile);
+        let samples = [&self.copying.samples(), &self.slowdown.samples(), &self.stream.samples()];
+        let [copied, slowed, streamed] = samples.map(|samples| *samples);
+        let (waited, written) = (self.waiting.samples(), self.writeback.samples());
+        let rates = [
+            ("memory.fresh", &was.memory.fresh, &now.memory.fresh, copied),
+            ("memory.cached", &was.memory.cached, &now.memory.cached, copied),
+            ("memory.stream", &was.memory.stream, &now.memory.stream, streamed),
+            ("device.write", &was.device.write, &now.device.write, waited),
+            ("device.writeback", &was.device.writeback, &now.device.writeback, written),
+        ];
+        let times = [
+            ("calls.write", &was.calls.write, &now.calls.write, copied),
+            ("calls.stream", &was.calls.stream, &now.calls.stream, streamed),
+            ("device.sync_call", &was.device.sync_call, &now.device.sync_call, waited),
+            ("device.fsync", &was.device.fsync, &now.device.fsync, waited),
+            ("device.seek", &was.device.seek, &now.device.seek, waited),
+        ];
+        let rates = rates.map(|(name, was, now, n)| constant(name, "B/s", was, now, n, Rate::get));
+        let times = times.map(|(name, was, now, n)| constant(name, "ns", was, now, n, Nanos::get));
+        let (was, now) = (&was.memory.flush_factor, &now.memory.flush_factor);
+        let factor = constant("memory.flush_factor", "1", was, now, slowed, |factor| factor);
+        rates.into_iter().chain(times).chain([factor]).collect()
+    }
+}
+
+fn constant<T: Copy>(
+    name: &'static str,
+    unit: &'static str,
+    was: &Measured<T>,
+    now: &Measured<T>,
+    samples: u64,
+    get: impl Fn(T) -> f64,
+) -> Constant {
+    let interval = now.p10.zip(now.p90).filter(|_| samples > 0);
+    Constant {
+        name,
+        unit,
+        configured: get(was.value),
+        learned: get(now.value),
+        interval: interval.map(|(low, high)| (get(low), get(high))),
+        samples,
+    }
+}
+
+fn is_noteworthy(known: f64, learned: f64) -> bool {
+    (learned - known).abs() > NOTEWORTHY * known.abs().max(1e-12)
+}
+
+/// Takes a time over, in seconds; true if the models must be told.
+fn time(known: &mut Measured<Nanos>, seconds: f64, deviation: f64, samples: u64) -> bool {
+    let bound = |seconds: f64| Some(Nanos::seconds(seconds));
+    let (p10, p90) = (bound(seconds - P90 * deviation), bound(seconds + P90 * deviation));
+    let changed = is_noteworthy(known.value.as_seconds(), seconds);
+    let value = if changed { Nanos::seconds(seconds) } else { known.value };
+    *known = Measured { value, p10, p90, samples: u32::try_from(samples).unwrap_or(u32::MAX) };
+    changed
+}
+
+/// Takes a rate over from seconds per byte; true if the models must be told.
+fn rate(known: &mut Measured<Rate>, seconds: f64, deviation: f64, samples: u64) -> bool {
+    inverse(known, (seconds, deviation), samples, Rate::per_second, Rate::get)
+}
+
+fn inverse<T: Copy>(
+    known: &mut Measured<T>,
+    (value, deviation): (f64, f64),
+    samples: u64,
+    make: impl Fn(f64) -> T,
+    get: impl Fn(T) -> f64,
+) -> bool {
+    // Most of an inverse's distribution lies where the deviation is small against the value.
+    let (most, least) = (value + P90 * deviation, (value - P90 * deviation).max(value * 0.1));
+    let changed = is_noteworthy(1.0 / get(known.value), value);
+    *known = Measured {
+        value: if changed { make(1.0 / value) } else { known.value },
+        p10: Some(make(1.0 / most)),
+        p90: Some(make(1.0 / least)),
+        samples: u32::try_from(samples).unwrap_or(u32::MAX),
+    };
+    changed
+}

@@ -1,0 +1,127 @@
+//! Recursive least squares with forgetting: constants from sums that they make up.
+//!
+//! The law: an observation `y` is `h·θ` plus noise whose variance is proportional to `h·θ`, because what
+//! disturbs a call (an interrupt, another task, a host that takes the processor away) comes at random in
+//! time, so more of it comes in a longer call. With a single constant the estimate is therefore Σy/Σh, the
+//! quotient that makes the *total* right. Observations fade with a memory of `memory` seconds of work: the
+//! information matrix decays, but no constant gets less certain than it was at first (Söderström and Stoica,
+//! System Identification, 1989, ch. 9).
+
+/// Constants `θ` with their covariance.
+#[derive(Clone, Copy, Debug)]
+pub struct Recursive<const N: usize> {
+    theta: [f64; N],
+    /// Over the variance of the noise, so that how fast constants follow depends on how much was observed and
+    /// not on how noisy it looks. Before the first observation: not over anything.
+    covariance: [[f64; N]; N],
+    /// Variances beyond which forgetting does not go.
+    widest: [f64; N],
+    /// Bounds of each constant.
+    bounds: [(f64, f64); N],
+    /// Variance of the noise over `h·θ`: as expected at first, and as found.
+    guessed: f64,
+    noise: f64,
+    /// Time constant of forgetting, in the unit of the weights.
+    memory: f64,
+    updates: u64,
+}
+
+/// What the noise's variance is taken to be before anything is known, as a part of the observation: a fifth
+/// of it more or less.
+const GUESS: f64 = 0.04;
+/// An expectation below this part of what is observed says nothing about the noise.
+const LEAST: f64 = 1e-3;
+/// Part by which the estimate of the noise follows an update, at least.
+const NOISE_GAIN: f64 = 1.0 / 32.0;
+
+impl<const N: usize> Recursive<N> {
+    /// Constants known to be about `theta`, give or take a standard deviation of `spread`.
+    pub fn new(theta: [f64; N], spread: [f64; N], bounds: [(f64, f64); N], memory: f64) -> Recursive<N> {
+        let mut covariance = [[0.0; N]; N];
+        for at in 0..N {
+            covariance[at][at] = spread[at] * spread[at];
+        }
+        let widest = spread.map(|spread| spread * spread);
+        Recursive { theta, covariance, widest, bounds, guessed: 1.0, noise: 1.0, memory, updates: 0 }
+    }
+
+    /// The constants.
+    pub fn theta(&self) -> &[f64; N] {
+        &self.theta
+    }
+
+    /// Standard deviation of a constant.
+    pub fn deviation(&self, at: usize) -> f64 {
+        (self.covariance[at][at] * self.noise).max(0.0).sqrt()
+    }
+
+    /// What an observation should be.
+    pub fn expect(&self, h: &[f64; N]) -> f64 {
+        dot(h, &self.theta)
+    }
+
+    /// `y` was observed where `h·θ` was to be expected; `weight` says how much it makes what is older fade.
+    pub fn update(&mut self, h: &[f64; N], y: f64, weight: f64) {
+        let expected = self.expect(h);
+        // By what is expected, not by what is observed: weights that know the noise make the mean wrong.
+        let scale = expected.max(LEAST * y).max(f64::MIN_POSITIVE);
+        let error = y - expected;
+        if self.updates == 0 {
+            self.guessed = GUESS * scale.max(y);
+            self.noise = self.guessed;
+            self.scale(1.0 / self.guessed);
+        }
+        self.forget(weight);
+        let mut ph = [0.0; N];
+        for (row, sum) in self.covariance.iter().zip(&mut ph) {
+            *sum = dot(row, h);
+        }
+        let uncertainty = dot(h, &ph);
+        let variance = uncertainty + scale;
+        for at in 0..N {
+            let (low, high) = self.bounds[at];
+            self.theta[at] = (self.theta[at] + ph[at] / variance * error).clamp(low, high);
+        }
+        for row in 0..N {
+            for column in 0..N {
+                self.covariance[row][column] -= ph[row] * ph[column] / variance;
+            }
+        }
+        self.updates += 1;
+        // The error before times the error after the update has the noise's variance as its mean; the first
+        // ones are met by the constants, whatever the noise.
+        if self.updates > N as u64 {
+            let after = error * scale / variance;
+            let gain = NOISE_GAIN.max(1.0 / (self.updates - N as u64 + 1) as f64);
+            self.noise += gain * (error * after / scale - self.noise);
+        }
+    }
+
+    fn scale(&mut self, factor: f64) {
+        for row in &mut self.covariance {
+            for cell in row {
+                *cell *= factor;
+            }
+        }
+    }
+
+    fn forget(&mut self, weight: f64) {
+        self.scale((weight / self.memory).min(4.0).exp());
+        for at in 0..N {
+            // A constant that grew beyond what was thought possible may be off by as much as it is.
+            let widest = self.widest[at].max(self.theta[at] * self.theta[at]) / self.guessed;
+            let variance = self.covariance[at][at];
+            if variance > widest {
+                let shrink = (widest / variance).sqrt();
+                for other in 0..N {
+                    self.covariance[at][other] *= shrink;
+                    self.covariance[other][at] *= shrink;
+                }
+            }
+        }
+    }
+}
+
+fn dot<const N: usize>(a: &[f64; N], b: &[f64; N]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}

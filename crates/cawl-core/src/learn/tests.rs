@@ -1,0 +1,253 @@
+use cawl_wire::{FileKind, Op};
+use proptest::prelude::*;
+
+use super::*;
+use crate::drive::{Analysis, AnalysisOptions, Mode};
+use crate::model::kernel::Kernel;
+use crate::model::{CostModel, DirtyLimits};
+use crate::profile::Measured;
+use crate::units::{Rate, Time};
+
+/// A small generator of noise, the same in every run.
+struct Noise(u64);
+
+impl Noise {
+    /// Evenly between 0 and 1.
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// The machine as it is, unlike what an uncalibrated profile says.
+fn truth() -> HostProfile {
+    let mut truth = HostProfile::uncalibrated();
+    truth.kernel.limits = DirtyLimits { background: Bytes::mib(64), hard: Bytes::mib(128) };
+    truth.memory.fresh = Measured::assumed(Rate::mb_per_second(900.0));
+    truth.memory.cached = Measured::assumed(Rate::mb_per_second(6000.0));
+    truth.calls.write = Measured::assumed(Nanos::new(1500.0));
+    truth.device.writeback = Measured::assumed(Rate::mb_per_second(150.0));
+    truth.device.write = Measured::assumed(Rate::mb_per_second(180.0));
+    truth.device.fsync = Measured::assumed(Nanos::millis(8.0));
+    truth.device.commit = Nanos::ZERO;
+    truth
+}
+
+/// A real machine (a model with true constants and noise) and an analysis that learns from it.
+struct World {
+    real: Kernel,
+    analysis: Analysis,
+    noise: Noise,
+    now: u64,
+    offset: u64,
+    sampled: u64,
+    written: u64,
+}
+
+impl World {
+    fn new(truth: &HostProfile, assumed: &HostProfile) -> World {
+        let mut assumed = assumed.clone();
+        assumed.kernel = truth.kernel.clone();
+        assumed.device.commit = truth.device.commit;
+        let options = AnalysisOptions {
+            models: vec!["kernel".to_owned()],
+            mode: Mode::Assimilated,
+            learn: true,
+            ..AnalysisOptions::default()
+        };
+        World {
+            real: Kernel::new(truth),
+            analysis: Analysis::with(&assumed, &options).expect("known models"),
+            noise: Noise(7),
+            now: 1_000_000_000,
+            offset: 0,
+            sampled: 0,
+            written: 0,
+        }
+    }
+
+    /// Samples as the daemon would, every 10 ms.
+    fn sample(&mut self) {
+        while self.sampled + 10_000_000 <= self.now {
+            self.sampled = (self.sampled + 10_000_000).max(self.now - 20_000_000);
+            let at = Time(self.sampled);
+            let mut look = self.real.clone();
+            look.advance(at);
+            let (state, totals) = (look.state(), look.conservation());
+            let writeback = look.in_flight().0 / 4096;
+            self.written = totals.written.0 / 4096;
+            self.analysis.sample(&Sample {
+                time: at,
+                dirty: (state.dirty.0 / 4096).saturating_sub(writeback),
+                writeback,
+                background: state.limits.background.0 / 4096,
+                hard: state.limits.hard.0 / 4096,
+                written: self.written,
+                dirtied: totals.dirtied.0 / 4096,
+            });
+        }
+    }
+
+    /// A call of the real machine, seen by the analysis; `disturbed` makes of its cost what is observed.
+    fn call(&mut self, op: Op, bytes: u64, disturbed: impl Fn(&mut Noise, f64) -> f64) -> (f64, f64) {
+        let mut event = Event::new(op);
+        (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 2, 3, 3);
+        (event.start, event.offset) = (self.now, self.offset);
+        (event.requested, event.returned) = (bytes, bytes as i64);
+        self.offset += bytes;
+        let cost = self.real.step(&event).expect("a cost").cost.get();
+        let observed = disturbed(&mut self.noise, cost);
+        event.duration = observed as u64;
+        let predicted = self.analysis.event(&event)[0].expect("a prediction").cost.get();
+        // The next call waits for the real machine's clock, where the noise has put it behind.
+        self.now += event.duration.max(cost as u64) + 1000;
+        self.sample();
+        (observed, predicted)
+    }
+
+    fn learned(&self, name: &str) -> Constant {
+        let found = self.analysis.learned().1.into_iter().find(|constant| constant.name == name);
+        found.expect("a constant of this name")
+    }
+}
+
+/// Up to a fifth more or less.
+fn mild(noise: &mut Noise, cost: f64) -> f64 {
+    cost * (0.8 + 0.4 * noise.next())
+}
+
+fn near(constant: &Constant, value: f64, part: f64) {
+    let off = (constant.learned / value - 1.0).abs();
+    assert!(off < part, "{} is {}, not {value}", constant.name, constant.learned);
+}
+
+#[test]
+fn constants_of_memory_and_device_are_found_from_defaults() {
+    let truth = truth();
+    let mut world = World::new(&truth, &HostProfile::uncalibrated());
+    for round in 0..40 {
+        for _ in 0..200 {
+            world.call(Op::Write, 4096, mild);
+        }
+        for _ in 0..8 {
+            world.call(Op::Write, 2 << 20, mild);
+        }
+        if round % 2 == 0 {
+            world.call(Op::Fsync, 0, mild);
+        }
+        world.call(Op::Write, 4096, mild);
+        world.call(Op::Fsync, 0, mild);
+    }
+    near(&world.learned("memory.fresh"), 900e6, 0.1);
+    near(&world.learned("device.fsync"), 8e6, 0.35);
+    near(&world.learned("device.write"), 180e6, 0.15);
+    let error = world.analysis.recent_error();
+    assert!(error.total.is_some_and(|total| total < 0.1), "{error:?}");
+}
+
+/// Writes for some seconds; the one-step error of the last half.
+fn throttled(world: &mut World, seconds: f64) -> f64 {
+    let (until, half) = (world.now + (seconds * 1e9) as u64, world.now + (seconds * 0.5e9) as u64);
+    let (mut sum, mut off) = (0.0, 0.0);
+    while world.now < until {
+        let (observed, predicted) = world.call(Op::Write, 1 << 20, mild);
+        if world.now > half {
+            sum += observed;
+            off += predicted - observed;
+        }
+    }
+    (off / sum).abs()
+}
+
+#[test]
+fn a_disk_whose_speed_halves_is_followed() {
+    let truth = truth();
+    let mut world = World::new(&truth, &HostProfile::uncalibrated());
+    let before = throttled(&mut world, 10.0);
+    near(&world.learned("device.writeback"), 150e6, 0.1);
+    assert!(before < 0.1, "{before}");
+    let mut slower = truth;
+    slower.device.writeback = Measured::assumed(Rate::mb_per_second(75.0));
+    world.real.recalibrate(&slower);
+    let after = throttled(&mut world, 10.0);
+    near(&world.learned("device.writeback"), 75e6, 0.1);
+    assert!(after < 0.1, "{after}");
+}
+
+#[test]
+fn outliers_do_not_wreck_it() {
+    let truth = truth();
+    let mut world = World::new(&truth, &truth);
+    let rare = |noise: &mut Noise, cost: f64| {
+        let factor = if noise.next() < 0.0005 { 100.0 } else { 1.0 };
+        mild(noise, cost) * factor
+    };
+    let (mut observed, mut predicted) = (0.0, 0.0);
+    for round in 0..20 {
+        for _ in 0..500 {
+            let (o, p) = world.call(Op::Write, 4096, rare);
+            (observed, predicted) = (observed + o, predicted + p);
+        }
+        // A stall of two seconds says nothing of what the next call costs.
+        if round == 10 {
+            world.call(Op::Write, 4096, |_, _| 2e9);
+        }
+        world.call(Op::Fsync, 0, mild);
+    }
+    // A call in two thousand costs a hundredfold: the mean is 5 % higher.
+    assert!((predicted / observed - 1.0).abs() < 0.15, "{predicted} of {observed}");
+}
+
+#[test]
+fn memory_that_turns_cold_and_warm_is_followed() {
+    let truth = truth();
+    let mut world = World::new(&truth, &truth);
+    let (mut observed, mut predicted) = (0.0, 0.0);
+    for phase in 0..8 {
+        let factor = if phase % 2 == 1 { 10.0 } else { 1.0 };
+        for _ in 0..10 {
+            for _ in 0..40 {
+                let (o, p) = world.call(Op::Write, 1 << 20, |noise, cost| mild(noise, cost) * factor);
+                (observed, predicted) = (observed + o, predicted + p);
+            }
+            world.call(Op::Fsync, 0, mild);
+        }
+    }
+    assert!((predicted / observed - 1.0).abs() < 0.15, "{predicted} of {observed}");
+}
+
+#[test]
+fn nothing_is_learned_from_what_says_nothing() {
+    let mut learner = Learner::new(&HostProfile::uncalibrated());
+    let before = learner.profile().clone();
+    assert!(!learner.call(&Event::new(Op::Write), &Prediction::default()));
+    assert_eq!(*learner.profile(), before);
+    assert!(learner.constants().iter().all(|constant| constant.samples == 0 && constant.interval.is_none()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// The interval of a constant covers the truth about as often as it says: in 8 of 10 cases.
+    #[test]
+    fn intervals_cover_the_truth(seed in any::<u64>(), rate in 100.0f64..2000.0, fixed in 0.1f64..5.0) {
+        let mut noise = Noise(seed);
+        let mut covered = 0;
+        for _ in 0..100 {
+            let memories = Memories { members: [1e9; 4], block: 1e9, batch: 0.0 };
+            let mut bank = Bank::new([2e-9, 1e-3], [4e-9, 2e-3], [(1e-12, 1.0), (0.0, 10.0)], memories);
+            let truth = [1e-6 / rate, fixed * 1e-3];
+            for _ in 0..200 {
+                let bytes = 1e6 * (0.1 + 8.0 * noise.next());
+                let cost = bytes * truth[0] + truth[1];
+                let gauss: f64 = (0..12).map(|_| noise.next()).sum::<f64>() - 6.0;
+                bank.observe(&[bytes, 1.0], cost + (cost * 1e-3).sqrt() * gauss, cost);
+            }
+            for (at, real) in truth.iter().enumerate() {
+                let off = (bank.theta()[at] - real).abs();
+                covered += u32::from(off <= 1.2816 * bank.deviation(at));
+            }
+        }
+        prop_assert!((130..=185).contains(&covered), "{covered} of 200, not about 160");
+    }
+}

@@ -1,0 +1,319 @@
+//! Looks at the kernel's counters again and again, as seldom as is enough.
+//!
+//! The law: **at most a hundredth of a core.** Files stay open and are read again from their beginning; what a
+//! look costs is measured by the processor time of the thread, and looks are never closer together than a
+//! hundred times that. Between 10 and 100 ms (1 s while nothing happens) the interval follows what moves: it is
+//! halved when the dirty level moves by more than a 64th of the hard limit between looks, and grows by a
+//! quarter while it hardly moves. A source that is missing is left out by name.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use cawl_core::{Bytes, Nanos, Rate, Sample, Time, host_text};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::host;
+use crate::protocol::Status;
+
+/// Shortest and longest interval while programs write or the dirty level moves.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_millis(100);
+/// The interval while nothing happens.
+const IDLE: Duration = Duration::from_secs(1);
+/// Most of a processor that looking may take.
+const SHARE: u32 = 100;
+/// Parts of the hard limit by which the level moves between looks.
+const MOVES: u64 = 64;
+/// How often the slower sources are read: rates are over this long.
+const DETAILS_EVERY: Nanos = Nanos::seconds(1.0);
+/// How long back the cost of looking is told.
+const COSTS: Nanos = Nanos::seconds(60.0);
+
+/// A file of /proc that stays open.
+struct Source {
+    name: &'static str,
+    file: File,
+    text: Vec<u8>,
+}
+
+impl Source {
+    fn open(name: &'static str, path: &str) -> Option<Source> {
+        let mut source = Source { name, file: File::open(path).ok()?, text: vec![0; 16 << 10] };
+        // Some files can be opened but not read: pressure, where the kernel was told not to account it.
+        source.read().is_some().then_some(source)
+    }
+
+    /// The text as it is now.
+    fn read(&mut self) -> Option<&str> {
+        let mut length = 0;
+        loop {
+            match self.file.read_at(&mut self.text[length..], length as u64).ok()? {
+                0 => break,
+                more => length += more,
+            }
+            if length == self.text.len() {
+                self.text.resize(2 * length, 0);
+            }
+        }
+        std::str::from_utf8(&self.text[..length]).ok()
+    }
+}
+
+/// What a device does, whoever asked for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceLoad {
+    /// As the kernel names it.
+    pub name: String,
+    /// Bytes written a second.
+    pub write_rate: f64,
+    /// Part of the time it was busy.
+    pub busy: f64,
+}
+
+/// What sampling found besides the samples.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    /// Rate at which the machine writes dirty pages back.
+    pub writeback: Option<Rate>,
+    /// The devices by number (`st_dev`).
+    pub devices: BTreeMap<u64, DeviceLoad>,
+    /// Part of the latest 10 s in which some task waited for I/O.
+    pub pressure: Option<f64>,
+    /// Memory that programs can still have.
+    pub available: Option<Bytes>,
+    /// Present interval between looks.
+    pub interval: Duration,
+    /// Part of one processor that looking took over the latest minute.
+    pub cpu: f64,
+    /// What is read.
+    pub sources: Vec<&'static str>,
+}
+
+impl Observed {
+    /// Adds this to the answer to how things stand.
+    pub fn fill(&self, status: &mut Status) {
+        status.sampled_writeback_rate = self.writeback.map(Rate::get);
+        status.sampler.interval_s = self.interval.as_secs_f64();
+        status.sampler.cpu_fraction = self.cpu;
+        status.sampler.sources = self.sources.iter().map(|name| (*name).to_owned()).collect();
+        status.sampler.pressure = self.pressure;
+        for device in &mut status.devices {
+            let load = self.devices.iter().find(|(dev, _)| {
+                let (major, minor) = host_text::device_parts(**dev);
+                device.device == format!("{major}:{minor}")
+            });
+            if let Some((_, load)) = load {
+                device.name.clone_from(&load.name);
+                (device.write_rate, device.busy) = (Some(load.write_rate), Some(load.busy));
+            }
+        }
+    }
+}
+
+/// Counters at an earlier look, for rates.
+#[derive(Default)]
+struct Before {
+    at: Time,
+    written: u64,
+    devices: Vec<host_text::DiskCounters>,
+}
+
+/// Looks at the machine.
+pub struct Sampler {
+    vmstat: Option<Source>,
+    diskstats: Option<Source>,
+    pressure: Option<Source>,
+    meminfo: Option<Source>,
+    page: Bytes,
+    interval: Duration,
+    last: Option<Sample>,
+    before: Before,
+    observed: Observed,
+    /// Processor time of each of the latest looks, and when.
+    costs: VecDeque<(Time, Nanos)>,
+    began: Time,
+}
+
+impl Sampler {
+    /// Opens what there is on this machine, whose pages have this size.
+    pub fn new(page: Bytes) -> Sampler {
+        let mut sampler = Sampler {
+            vmstat: Source::open("vmstat", "/proc/vmstat"),
+            diskstats: Source::open("diskstats", "/proc/diskstats"),
+            pressure: Source::open("pressure", "/proc/pressure/io"),
+            meminfo: Source::open("meminfo", "/proc/meminfo"),
+            page,
+            interval: SHORTEST,
+            last: None,
+            before: Before::default(),
+            observed: Observed::default(),
+            costs: VecDeque::new(),
+            began: host::now(),
+        };
+        let sources = [&sampler.vmstat, &sampler.diskstats, &sampler.pressure, &sampler.meminfo];
+        let names = sources.into_iter().flatten().map(|source| source.name).collect();
+        sampler.observed.sources = names;
+        sampler
+    }
+
+    /// How long to wait until the next look.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Looks; `active`: traced programs write. The second answer comes once a second.
+    pub fn look(&mut self, active: bool) -> (Option<Sample>, Option<Observed>) {
+        let began = thread_time();
+        let now = host::now();
+        let sample =
+            self.vmstat.as_mut().and_then(Source::read).and_then(|text| host_text::vmstat(text, now));
+        let due = now.since(self.before.at) >= DETAILS_EVERY;
+        if due {
+            self.details(now, sample.as_ref());
+        }
+        let cost = thread_time().saturating_sub(began);
+        self.account(now, cost);
+        self.adapt(active, sample.as_ref(), cost);
+        self.last = sample.or(self.last);
+        (sample, due.then(|| self.observed.clone()))
+    }
+
+    fn details(&mut self, now: Time, sample: Option<&Sample>) {
+        let span = now.since(self.before.at).as_seconds();
+        let written = sample.map_or(self.before.written, |sample| sample.written);
+        let text = self.diskstats.as_mut().and_then(Source::read);
+        let devices = text.map(host_text::diskstats).unwrap_or_default();
+        // The first look has nothing to compare with.
+        if self.before.at != Time(0) {
+            let pages = written.saturating_sub(self.before.written);
+            let rate = pages as f64 * self.page.as_f64() / span;
+            self.observed.writeback = sample.map(|_| Rate::per_second(rate));
+            self.observed.devices = loads(&self.before.devices, &devices, span);
+        }
+        let text = self.pressure.as_mut().and_then(Source::read);
+        self.observed.pressure = text.and_then(host_text::pressure);
+        let text = self.meminfo.as_mut().and_then(Source::read);
+        self.observed.available = text.and_then(|text| host_text::meminfo(text, "MemAvailable"));
+        self.before = Before { at: now, written, devices };
+    }
+
+    fn account(&mut self, now: Time, cost: Nanos) {
+        self.costs.push_back((now, cost));
+        while self.costs.front().is_some_and(|(at, _)| now.since(*at) > COSTS) {
+            self.costs.pop_front();
+        }
+        let spent: Nanos = self.costs.iter().map(|(_, cost)| *cost).sum();
+        let span = now.since(self.began).min(COSTS).max(Nanos::millis(1.0));
+        self.observed.cpu = spent / span;
+        self.observed.interval = self.interval;
+    }
+
+    fn adapt(&mut self, active: bool, sample: Option<&Sample>, cost: Nanos) {
+        let moved = match (self.last, sample) {
+            (Some(last), Some(now)) => {
+                let level = |sample: &Sample| sample.dirty + sample.writeback;
+                level(&last).abs_diff(level(now)).saturating_mul(MOVES) > now.hard
+            }
+            _ => false,
+        };
+        let busy = sample.is_some_and(|sample| sample.writeback > 0);
+        self.interval = next(self.interval, moved, active || busy)
+            .max(Duration::from_nanos(cost.get() as u64) * SHARE)
+            .min(IDLE);
+    }
+}
+
+/// The interval after this one.
+fn next(interval: Duration, moved: bool, active: bool) -> Duration {
+    if moved {
+        (interval / 2).clamp(SHORTEST, LONGEST / 2)
+    } else if active {
+        (interval + interval / 4).clamp(SHORTEST, LONGEST)
+    } else {
+        (interval + interval / 4).min(IDLE)
+    }
+}
+
+/// What devices did between two readings, `span` seconds apart.
+fn loads(
+    before: &[host_text::DiskCounters],
+    now: &[host_text::DiskCounters],
+    span: f64,
+) -> BTreeMap<u64, DeviceLoad> {
+    let load = |disk: &host_text::DiskCounters| {
+        let then = before.iter().find(|then| then.dev == disk.dev)?;
+        let load = DeviceLoad {
+            name: disk.name.clone(),
+            write_rate: disk.written.saturating_sub(then.written).as_f64() / span,
+            busy: (disk.busy.saturating_sub(then.busy).as_seconds() / span).min(1.0),
+        };
+        Some((disk.dev, load))
+    };
+    now.iter().filter_map(load).collect()
+}
+
+/// Processor time that this thread has taken so far.
+fn thread_time() -> Nanos {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(Nanos::ZERO, |time| Nanos::new(time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_follows_what_moves() {
+        let mut interval = IDLE;
+        for _ in 0..4 {
+            interval = next(interval, true, true);
+        }
+        assert_eq!(interval, SHORTEST);
+        for _ in 0..20 {
+            interval = next(interval, false, true);
+        }
+        assert_eq!(interval, LONGEST);
+        for _ in 0..20 {
+            interval = next(interval, false, false);
+        }
+        assert_eq!(interval, IDLE);
+    }
+
+    #[test]
+    fn a_look_at_this_machine() {
+        let mut sampler = Sampler::new(Bytes(4096));
+        let (sample, observed) = sampler.look(true);
+        assert!(sample.is_some_and(|sample| sample.hard > 0));
+        let observed = observed.expect("the first look is a whole one");
+        assert!(observed.sources.contains(&"vmstat") && observed.writeback.is_none());
+        for _ in 0..100 {
+            sampler.look(true);
+            let cost = sampler.costs.back().expect("a cost").1;
+            assert!(sampler.interval().as_nanos() as f64 * 1.001 >= (cost * 100.0).get().min(1e9));
+        }
+    }
+
+    #[test]
+    fn sources_that_are_missing_are_not_named() {
+        assert!(Source::open("nothing", "/proc/no-such-file").is_none());
+        let mut sampler = Sampler::new(Bytes(4096));
+        sampler.pressure = None;
+        sampler.diskstats = None;
+        let (sample, observed) = sampler.look(false);
+        assert!(sample.is_some() && observed.expect("a whole look").pressure.is_none());
+    }
+
+    #[test]
+    fn rates_of_devices() {
+        let disk = |written, busy| host_text::DiskCounters {
+            dev: 5,
+            name: "vda".to_owned(),
+            written: Bytes(written),
+            busy: Nanos::millis(busy),
+        };
+        let loads = loads(&[disk(1000, 100.0)], &[disk(5000, 600.0)], 2.0);
+        assert_eq!((loads[&5].write_rate, loads[&5].busy), (2000.0, 0.25));
+    }
+}

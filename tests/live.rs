@@ -1,0 +1,213 @@
+//! `cawld` while it runs: the documented questions, the service manager, limits that change, a full disk.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use cawl_core::Bytes;
+use cawld::limits::LoweredLimits;
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
+use serde_json::Value;
+
+use crate::util::{Daemon, Dir, Report, Running, built, find, skipped};
+
+/// Every example of docs/PROTOCOL.md, asked of a real daemon.
+#[test]
+fn the_documented_questions_are_answered_as_documented() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/PROTOCOL.md");
+    let page = fs::read_to_string(page).expect("it is there");
+    let mut lines = page.lines();
+    let dir = Dir::new();
+    let daemon = Daemon::start(&dir, &[]);
+    let mut asked = 0;
+    while let Some(question) = lines.find_map(|line| line.strip_prefix("> ")) {
+        let keys = lines.next().and_then(|line| line.strip_prefix("< ")).expect("keys follow");
+        let answer = ask(&dir, question);
+        let there: BTreeSet<&str> =
+            answer.as_object().expect("an object").keys().map(String::as_str).collect();
+        let promised: BTreeSet<&str> = keys.split(' ').collect();
+        assert!(promised.is_subset(&there), "{question}: {promised:?} of {there:?}");
+        // Of whole answers, nothing goes undocumented.
+        if !question.contains("\"model\"") {
+            assert_eq!(promised, there, "{question}");
+        }
+        asked += 1;
+    }
+    assert!(asked >= 12, "{asked}");
+    daemon.end(Signal::SIGTERM).success();
+}
+
+#[test]
+fn books_and_past_agree_with_what_was_written() {
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let daemon = Daemon::start(&dir, &[]);
+    let mut command = dir.cawl(&["run", "--report"]);
+    command.arg(dir.path().join("r.json")).arg("--socket").arg(dir.socket()).arg("--");
+    command.arg(program).args(["file", "2000", "4096"]);
+    let mut running = Running::start(command);
+    running.stdout_until("half ");
+    running.say("\n");
+    running.finish().success();
+    let written = 2 * 2000 * 4096;
+    let status = daemon.status_when(|status| status["bytes"] == written && status["clients"] == 0);
+    assert!(status["calls"].as_u64() >= Some(4000), "{status:#}");
+    assert!(status["cost"]["observed_s"].as_f64() > Some(0.0), "{status:#}");
+    let ask = |question: &str| ask(&dir, question);
+    let files = ask("{\"request\":\"files\",\"sort\":\"bytes\",\"limit\":1}");
+    assert_eq!(files["files"][0]["bytes"], written, "{files:#}");
+    assert!(files["files"][0]["path"].as_str().is_some_and(|path| path.ends_with("work/file")), "{files:#}");
+    let devices = ask("{\"request\":\"devices\"}");
+    assert_eq!(devices["devices"][0]["bytes"], written, "{devices:#}");
+    // A second is told when it is over.
+    daemon.status_when(|_| {
+        let past = ask("{\"request\":\"history\"}");
+        let points = past["points"].as_array().expect("points");
+        points.iter().map(|point| point["bytes"].as_u64().unwrap_or(0)).sum::<u64>() == written
+    });
+    daemon.end(Signal::SIGTERM).success();
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let dir = Dir::new();
+    let manager = UnixDatagram::bind(dir.path().join("notify")).expect("a new socket");
+    manager.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+    let told = |wanted: &str| loop {
+        let mut bytes = [0; 256];
+        let length = manager.recv(&mut bytes).unwrap_or_else(|error| panic!("never told {wanted}: {error}"));
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        if text.lines().any(|line| line == wanted) {
+            return;
+        }
+    };
+    let mut command = dir.command(built("cawld"));
+    command.env("NOTIFY_SOCKET", dir.path().join("notify")).env("WATCHDOG_USEC", "100000");
+    command.args(["--log-format", "json"]);
+    let mut running = Running::start(command);
+    told("READY=1");
+    told("WATCHDOG=1");
+    told("WATCHDOG=1");
+    running.signal(Signal::SIGHUP);
+    told("RELOADING=1");
+    told("READY=1");
+    let said = running.stderr_until("read again");
+    running.signal(Signal::SIGTERM);
+    told("STOPPING=1");
+    running.finish().success();
+    for line in said.lines() {
+        let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(object["message"].is_string() && object["level"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn a_socket_that_was_passed_is_used_and_left() {
+    let Some(activate) = find("systemd-socket-activate") else { return };
+    let dir = Dir::new();
+    let mut command = dir.command(activate);
+    command.arg("-l").arg(dir.socket()).arg(built("cawld"));
+    let mut running = Running::start(command);
+    running.stderr_until("Listening on");
+    let mut socket = UnixStream::connect(dir.socket()).expect("it listens");
+    writeln!(socket, "{{\"request\":\"devices\"}}").expect("it reads");
+    let mut answer = String::new();
+    BufReader::new(socket).read_line(&mut answer).expect("it answers");
+    assert!(answer.starts_with("{\"schema\":1"), "{answer}");
+    running.signal(Signal::SIGTERM);
+    running.finish().success().says("listening at the socket that was passed");
+    assert!(dir.socket().exists(), "it is not ours to remove");
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_the_units() {
+    let Some(analyze) = find("systemd-analyze") else { return };
+    let dir = Dir::new();
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/systemd");
+    for name in ["cawld.service", "cawld.socket"] {
+        let text = fs::read_to_string(units.join(name)).expect("it is there");
+        let here = built("cawld");
+        let text = text.replace("/usr/bin/cawld", here.to_str().expect("a readable path"));
+        fs::write(dir.path().join(name), text).expect("a new file");
+    }
+    let mut command = dir.command(analyze);
+    command
+        .args(["verify", "--man=no"])
+        .args(["cawld.service", "cawld.socket"].map(|name| dir.path().join(name)));
+    let said = Running::start(command).finish();
+    // It also tells what is wrong with other units of this machine.
+    let ours = said.stderr.lines().filter(|line| line.contains("cawld"));
+    assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn limits_that_change_are_followed() {
+    if !geteuid().is_root() {
+        return skipped("changing the dirty limits needs root");
+    }
+    let dir = Dir::new();
+    let daemon = Daemon::start(&dir, &[]);
+    let before = daemon.status();
+    let of = |status: &Value, field: &str| status[field].as_u64().expect("a number");
+    let (background, hard) = (of(&before, "background_bytes"), of(&before, "hard_bytes"));
+    // By a little, for others work here too.
+    let less = |limit: u64| Bytes((limit - limit / 16) & !0xfff);
+    let lowered = match LoweredLimits::lower(less(background), less(hard), || true) {
+        Ok(lowered) => lowered,
+        Err(error) => return skipped(&format!("the dirty limits cannot be changed here: {error:#}")),
+    };
+    daemon.status_when(|status| {
+        (of(status, "background_bytes"), of(status, "hard_bytes")) == (less(background).0, less(hard).0)
+            && of(status, "freerun_bytes") == (less(background).0 + less(hard).0) / 2
+    });
+    drop(lowered);
+    daemon.status_when(|status| of(status, "hard_bytes") > less(hard).0);
+    daemon.end(Signal::SIGTERM).success();
+}
+
+#[test]
+fn a_full_disk_ends_the_trace_and_nothing_else() {
+    let dir = Dir::new();
+    let small = dir.path().join("small");
+    fs::create_dir(&small).expect("a new folder");
+    // A mount of the test's own, in a namespace that goes away with its process.
+    let mount = |then: &str| {
+        let mut command = dir.command("unshare");
+        let script = format!("mount -t tmpfs -o size=64k none {} && {then}", small.display());
+        command.args(["--map-root-user", "--mount", "sh", "-c", &script]);
+        Running::start(command)
+    };
+    if !mount("true").finish().status.success() {
+        return skipped("no tmpfs can be mounted here (needs root or user namespaces)");
+    }
+    let program = dir.app("paced_writer");
+    let trace = small.join("all.trace");
+    let mut daemon = mount(&format!("exec {} --trace {}", built("cawld").display(), trace.display()));
+    daemon.stderr_until("listening at");
+    let mut command = dir.cawl(&["run", "--report"]);
+    command.arg(dir.path().join("r.json")).arg("--socket").arg(dir.socket()).arg("--");
+    command.arg(program).args(["file", "50000", "100"]);
+    let mut running = Running::start(command);
+    running.stdout_until("half ");
+    running.say("\n");
+    let finished = running.finish().success();
+    let report = Report::read(&dir.path().join("r.json"), &finished);
+    assert_eq!((report.calls_of("write"), &report["drops"]), (100_000, &0.into()));
+    let answer = ask(&dir, "{\"request\":\"status\"}");
+    assert_eq!((&answer["schema"], &answer["drops"]), (&1.into(), &0.into()));
+    daemon.signal(Signal::SIGTERM);
+    daemon.finish().success().says("ends early");
+}
+
+/// Asks a question over the socket.
+fn ask(dir: &Dir, question: &str) -> Value {
+    let mut socket = UnixStream::connect(dir.socket()).expect("the daemon listens");
+    writeln!(socket, "{question}").expect("it reads");
+    let mut answer = String::new();
+    BufReader::new(socket).read_line(&mut answer).expect("it answers");
+    serde_json::from_str(&answer).expect("JSON")
+}
