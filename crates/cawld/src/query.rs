@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::marker::PhantomData;
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -40,10 +41,7 @@ pub fn ask_within<T: DeserializeOwned>(path: &Path, request: &Request, limit: Du
 
 /// Asks the daemon at `path` to push. `T` is [`crate::protocol::Push`], or `serde_json::Value` for all that
 /// the daemon says, fields unknown to this version included.
-pub fn subscribe<T: DeserializeOwned>(
-    path: &Path,
-    subscription: Subscription,
-) -> anyhow::Result<Pushes<T>> {
+pub fn subscribe<T: DeserializeOwned>(path: &Path, subscription: Subscription) -> anyhow::Result<Pushes<T>> {
     let every = Duration::try_from_secs_f64(subscription.every_s.unwrap_or(1.0)).unwrap_or(Duration::MAX);
     let silence = PATIENCE.saturating_add(every.saturating_mul(3));
     let connection = Connection::ask(path, &Request::Subscribe(subscription), PATIENCE)?;
@@ -59,6 +57,24 @@ pub struct Pushes<T> {
     silence: Duration,
     has_ended: bool,
     pushed: PhantomData<fn() -> T>,
+}
+
+impl<T> Pushes<T> {
+    /// A means to end this from another thread, which may be waiting for a push.
+    pub fn hang_up(&self) -> io::Result<HangUp> {
+        self.connection.stream.try_clone().map(HangUp)
+    }
+}
+
+/// Ends [`Pushes`] from outside.
+pub struct HangUp(UnixStream);
+
+impl HangUp {
+    /// Ends them.
+    pub fn hang_up(self) {
+        // If the daemon hung up before, so much the better.
+        drop(self.0.shutdown(Shutdown::Both));
+    }
 }
 
 impl<T: DeserializeOwned> Iterator for Pushes<T> {
@@ -216,9 +232,7 @@ mod tests {
 
     fn asked(text: &'static str) -> Result<u64, String> {
         let (_dir, path) = answering(text);
-        ask::<RunStarted>(&path, &Request::Profile)
-            .map(|run| run.run)
-            .map_err(|error| format!("{error:#}"))
+        ask::<RunStarted>(&path, &Request::Profile).map(|run| run.run).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
