@@ -6,6 +6,7 @@
 //! - `ending`: exit status, death by signal, Ctrl-C, stdin, programs that cannot be started
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
+//! - `clients`: the commands that ask a daemon, in front of a false one; `top`: the live screen, in tmux
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
@@ -19,6 +20,7 @@
 //! process has a time limit, after which it is killed and the test fails.
 #![forbid(unsafe_code)]
 
+mod clients;
 mod crash;
 mod daemon;
 mod ending;
@@ -28,5 +30,6 @@ mod languages;
 mod matrix;
 mod matrix_rough;
 mod replay;
+mod top;
 mod transparency;
 mod util;

@@ -13,10 +13,12 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod fake;
 mod process;
 mod report;
 
-pub use process::{Finished, Running};
+pub use fake::{Answer, FakeDaemon};
+pub use process::{Finished, LIMIT, Running};
 pub use report::{Report, calls};
 
 /// The built programs `cawl-cli` and `cawld`, of the profile this test was built with.

@@ -62,7 +62,7 @@ pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
     let theme = Theme::of_environment(|name| std::env::var(name).ok());
     // That there is a daemon is seen before the screen is touched.
     let status: Status = query::ask(path, &Request::Status(View::default()))?;
-    let mut app = App::new(status, sort, &path.display().to_string());
+    let mut app = App::new(status, sort);
     let span = HistorySpan { last_s: Some(every * app::KEPT as f64), points: Some(app::KEPT) };
     // A daemon that keeps no history is no less worth watching: the graph then begins empty.
     if let Ok(history) = query::ask::<History>(path, &Request::History(span)) {

@@ -80,8 +80,6 @@ pub struct App {
     live: Snapshot,
     /// What is shown while paused.
     frozen: Option<Box<Snapshot>>,
-    /// Where the daemon listens.
-    pub socket: String,
     /// The table that is shown.
     pub tab: Tab,
     /// Its order.
@@ -101,7 +99,7 @@ pub struct App {
 
 impl App {
     /// A screen that begins with this status.
-    pub fn new(status: Status, sort: Sort, socket: &str) -> App {
+    pub fn new(status: Status, sort: Sort) -> App {
         let totals = Lost::of(&status);
         let live = Snapshot {
             status,
@@ -113,7 +111,6 @@ impl App {
         App {
             live,
             frozen: None,
-            socket: socket.to_owned(),
             tab: Tab::Programs,
             sort,
             filter: String::new(),

@@ -62,7 +62,7 @@ fn file(path: &str, throttled_s: f64, bytes: u64) -> FileStatus {
 
 /// A screen after some pushes.
 fn app() -> App {
-    let mut app = App::new(status(10.0, Phase::Free, 10), Sort::Lost, "/run/cawld.sock");
+    let mut app = App::new(status(10.0, Phase::Free, 10), Sort::Lost);
     for (n, (state, level)) in
         [(Phase::Free, 20), (Phase::Flush, 50), (Phase::Throttle, 96)].into_iter().enumerate()
     {
@@ -305,7 +305,7 @@ fn the_past_is_bounded_and_shown() {
 
 #[test]
 fn a_daemon_that_knows_little_is_shown() {
-    let app = App::new(Status::default(), Sort::Lost, "s");
+    let app = App::new(Status::default(), Sort::Lost);
     for theme in [ALL, PLAIN] {
         let text = screen(&app, theme, 80, 24).0.join("\n");
         assert!(text.contains("unknown sampled") && !text.contains("NaN"), "{text}");
