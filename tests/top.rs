@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 use cawld::protocol::{Push, Sort};
@@ -30,12 +31,16 @@ impl<'a> Tmux<'a> {
         Some(tmux)
     }
 
-    fn ask(&self, args: &[&str]) -> String {
+    /// tmux with a server of its own, whose socket goes with the folder, and none of the user's settings.
+    fn command(&self, args: &[&str]) -> Command {
         let mut command = self.dir.command(&self.tmux);
-        // Its own server, whose socket goes with the folder; none of the user's settings.
         command.env("LC_ALL", "C.UTF-8").args(["-u", "-f", "/dev/null", "-S"]);
         command.arg(self.dir.path().join("run/tmux")).args(args);
-        Running::start(command).finish().success().stdout
+        command
+    }
+
+    fn ask(&self, args: &[&str]) -> String {
+        Running::start(self.command(args)).finish().success().stdout
     }
 
     /// The screen, once it has this text.
@@ -78,7 +83,8 @@ impl<'a> Tmux<'a> {
 
 impl Drop for Tmux<'_> {
     fn drop(&mut self) {
-        self.ask(&["kill-server"]);
+        // The test may have failed because there is no server.
+        drop(self.command(&["kill-server"]).output());
     }
 }
 
@@ -158,9 +164,9 @@ fn a_daemon_that_is_restarted_is_found_again() {
 
 #[test]
 fn signals_leave_the_terminal_as_it_was() {
-    let dir = Dir::new();
-    let daemon = FakeDaemon::start(&dir.socket(), canned);
     for (signal, status) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let dir = Dir::new();
+        let daemon = FakeDaemon::start(&dir.socket(), canned);
         let Some(tmux) = Tmux::start(&dir, "LC_ALL=C.UTF-8") else { return };
         daemon.subscription();
         tmux.until("q quit");

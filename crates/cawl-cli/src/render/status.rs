@@ -35,7 +35,11 @@ pub fn text(status: &Status, terminal: bool) -> String {
     if let Some(rate) = status.throttled_rate {
         line("let through", &warn_if(&Rate::per_second(rate).to_string(), true, terminal));
     }
-    line("forecast", &status.forecast.as_ref().map_or("none".to_owned(), forecast));
+    if let Some(next) = &status.forecast {
+        line("forecast", &forecast(next));
+        let clean = next.clean_s.map_or("not within 1 h".to_owned(), |_| within(next.clean_s));
+        line("clean", &format!("{clean} if writing stops"));
+    }
     line("error", &error(status));
     line("sampler", &short_end(&sampler(status), WIDTH - 12));
     let programs = match status.clients {
@@ -117,14 +121,10 @@ fn rate(rate: f64) -> String {
 
 fn forecast(forecast: &Forecast) -> String {
     format!(
-        "at {}: flush {}, throttle {}; if writing stops, clean {}",
+        "at {}: flush {}, throttle {}",
         compact_rate(forecast.rate),
         within(forecast.background_s),
-        within(forecast.throttle_s),
-        match forecast.clean_s {
-            None => "not within 1 h".to_owned(),
-            some => within(some),
-        }
+        within(forecast.throttle_s)
     )
 }
 
@@ -294,12 +294,13 @@ mod tests {
         let text = text(&busy(), false);
         for told in [
             "throttle on vm1, by model kernel",
-            "[########|############|####........] 96 MiB, 75.0 % of hard",
+            "[#########|###########|####........] 96 MiB, 75.0 % of hard",
             "flush above 32 MiB, throttle above 80 MiB, hard 128 MiB",
             "123.5 MB/s by traced programs, 1.5 MB/s by others",
             "98.7 MB/s modelled, 97.65 MB/s by the kernel's count",
             "let through 98 MB/s",
-            "at 125 MB/s: flush now, throttle in 12.3 s; if writing stops, clean in 1.23 s",
+            "at 125 MB/s: flush now, throttle in 12.3 s",
+            "clean       in 1.23 s if writing stops",
             "4.2 % total, 8.1 % windowed, over 12.3 M calls; 0.5 % dirty",
             "every 12.5 ms, 0.34 % of a processor; I/O pressure 12.0 %",
             "3 programs; 12345678 calls, 1 TiB in 200 s",
@@ -325,9 +326,9 @@ mod tests {
     #[test]
     fn a_bar_ends_at_the_hard_limit() {
         let mut status = busy();
-        status.modelled_dirty_bytes = u64::MAX;
+        status.modelled_dirty_bytes = 1 << 40;
         assert!(
-            text(&status, false).contains("[########|############|############]"),
+            text(&status, false).contains("[#########|###########|############]"),
             "{}",
             text(&status, false)
         );

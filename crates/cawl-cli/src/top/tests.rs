@@ -126,15 +126,15 @@ fn eighty_by_twenty_four() {
         "dirtying  123 MB/s + 1.5 MB/s untraced",
         "writeback 98.7 MB/s, kernel's 97.6 MB/s",
         "let thru  98 MB/s",
-        "lost      0.50 s/s throttled, 0.25 s/s sync",
+        "lost      0.50 s/s throttled, 0.25 sync",
         "clients   2, 0 drops",
         "flush     now",
         "throttle  in 2.5 s",
         "clean     in 1.23 s, if writing stops",
         "error     4.2 % total, 8.1 % windowed",
         " Programs 7   Files 2   by time lost (throttled + sync)",
-        "THROTTLED     SYNC OBSERVED PREDICTED    BYTES     RATE     PID PROGRAM",
-        "     2 s      5 s     20 s      19 s    1 MiB   5 MB/s 4194304 …r/bin/postgres",
+        "THROTTLED     SYNC OBSERVED PREDICTED    BYTES      RATE     PID PROGRAM",
+        "     2 s      5 s     20 s      19 s    1 MiB    5 MB/s 4194304 …r/bin/postgres",
     ] {
         line(&lines, told);
     }
@@ -156,7 +156,7 @@ fn a_larger_screen_shows_more() {
 #[test]
 fn without_colours_and_signs() {
     let (lines, colours) = screen(&app(), PLAIN, 80, 24);
-    assert!(lines.iter().all(|line| line.is_ascii() || line.contains("…r/bin")), "{lines:#?}");
+    assert!(lines.iter().all(|line| line.is_ascii()), "{lines:#?}");
     assert!(colours.iter().all(|colour| *colour == Color::Reset), "colours were used");
     line(&lines, "< throttle 80 MiB");
     assert!(screen(&app(), ALL, 80, 24).1.contains(&Color::Red), "the test sees colours");
@@ -178,7 +178,10 @@ fn tab_and_sort() {
     press(&mut app, KeyCode::Tab);
     assert_eq!(app.tab, Tab::Files);
     let text = shown(&app);
-    assert!(text.contains("000000010001") && text.contains("PREDICTED    BYTES     RATE FILE"), "{text}");
+    assert!(
+        text.contains("…0000010000000000000001") && text.contains("PREDICTED    BYTES      RATE FILE"),
+        "{text}"
+    );
     for (_, expected) in (0..4).zip([Sort::Throttled, Sort::Sync, Sort::Observed, Sort::Bytes]) {
         assert_eq!(press(&mut app, KeyCode::Char('s')), Effect::Subscribe(expected));
     }

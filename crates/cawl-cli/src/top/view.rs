@@ -51,7 +51,7 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     let rows = app.rows();
     let visible =
         rows.iter().skip(app.first.min(rows.len().saturating_sub(1))).take(usize::from(table.height));
-    let lines: Vec<Line<'_>> = visible.map(|row| Line::raw(columns.row(row))).collect();
+    let lines: Vec<Line<'_>> = visible.map(|row| Line::raw(columns.row(row, theme))).collect();
     let text = if lines.is_empty() { Text::raw(nothing(app)) } else { Text::from(lines) };
     frame.render_widget(Paragraph::new(text), table);
     frame.render_widget(bottom(app, theme), foot);
@@ -148,9 +148,9 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
         }
         (modelled, None) => modelled.map_or("none".to_owned(), rate),
     };
-    let lost = shown.lost.map_or("-".to_owned(), |(throttled, sync)| {
-        format!("{throttled:.2} s/s throttled, {sync:.2} s/s sync")
-    });
+    let lost = shown
+        .lost
+        .map_or("-".to_owned(), |(throttled, sync)| format!("{throttled:.2} s/s throttled, {sync:.2} sync"));
     let sampler = format!(
         "{:.2} % CPU, I/O pressure {}",
         status.sampler.cpu_fraction * 100.0,
@@ -272,7 +272,10 @@ impl Columns {
     }
 
     fn width(figure: usize) -> usize {
-        COLUMNS[figure].len().max(8)
+        match COLUMNS[figure] {
+            "RATE" => 9,
+            name => name.len().max(8),
+        }
     }
 
     fn header(&self, app: &App, theme: Theme) -> Line<'static> {
@@ -307,7 +310,7 @@ impl Columns {
         Line::from(spans)
     }
 
-    fn row(&self, row: &Row) -> String {
+    fn row(&self, row: &Row, theme: Theme) -> String {
         let mut text = String::new();
         for (at, cell) in cells(row).iter().enumerate().take(self.figures) {
             text += &format!("{cell:>width$} ", width = Self::width(at));
@@ -315,7 +318,9 @@ impl Columns {
         if let Some(width) = self.of {
             text += &format!("{:>width$} ", short(&row.of, width));
         }
-        text + &short(&row.name, self.name)
+        text += &short(&row.name, self.name);
+        // Names are what they are, but what is ours need not be more than ASCII.
+        if theme.unicode { text } else { text.replace('µ', "u").replace('…', "~") }
     }
 }
 
