@@ -167,7 +167,10 @@ impl Screen {
         disable_raw_mode()?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
-        self.terminal.clear()?;
+        // As after a change of size everything is drawn again. `Terminal::clear` would ask the terminal where its
+        // cursor is, and the answer would go to the thread that waits for keys.
+        let size = self.terminal.size()?;
+        self.terminal.resize(size.into())?;
         Ok(())
     }
 
