@@ -4,21 +4,23 @@
 //! duration, its prediction is fixed, and only then is the observed cost used, for judging and (in
 //! lockstep) for the clock.
 
-use std::collections::HashMap;
+mod track;
 
 use cawl_wire::Event;
 use serde::{Deserialize, Serialize};
 
-use crate::accuracy::Accuracy;
 use crate::call::{Class, classify};
 use crate::collect::Collector;
-use crate::model::{CostModel, DirtyLimits, MODELS, ModelState, Prediction, build};
+use crate::forecast::{self, Forecast, Plan, PlanCost, PlanError};
+use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
+use crate::recent::{Recent, RecentError};
 use crate::record::{Record, Sample};
 use crate::report::Report;
-use crate::units::{Bytes, Nanos, Time};
+use crate::units::{Bytes, Nanos, Rate, Time};
+use track::Track;
 
-/// Whose clock the models live by.
+/// Whose clock the models live by, and how far they follow the kernel's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -28,6 +30,8 @@ pub enum Mode {
     /// Model time follows the observed clock.
     #[default]
     Lockstep,
+    /// The same, and the dirty level is corrected towards the kernel's counters.
+    Assimilated,
 }
 
 impl Mode {
@@ -36,6 +40,7 @@ impl Mode {
         match self {
             Mode::OpenLoop => "open-loop",
             Mode::Lockstep => "lockstep",
+            Mode::Assimilated => "assimilated",
         }
     }
 }
@@ -45,37 +50,85 @@ impl Mode {
 #[error("there is no model `{0}`; the models are {list}", list = MODELS.join(", "))]
 pub struct UnknownModel(String);
 
+/// A model, or a mode of it, that is not kept here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{wanted} is not kept here; there are {kept}")]
+pub struct NotKept {
+    wanted: String,
+    kept: String,
+}
+
+/// Why a plan's cost could not be told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotPredict {
+    /// Nobody keeps the model asked for.
+    #[error(transparent)]
+    NotKept(#[from] NotKept),
+    /// The plan makes no sense.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// What an [`Analysis`] is to keep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnalysisOptions {
+    /// Models to report on; all, if empty.
+    pub models: Vec<String>,
+    /// Their mode.
+    pub mode: Mode,
+    /// Further modes of models, kept for questions only; each costs as much as a model.
+    pub besides: Vec<(String, Mode)>,
+}
+
 /// Judges models on a stream of records.
 pub struct Analysis {
     mode: Mode,
     page: Bytes,
     tracks: Vec<Track>,
+    /// Tracks that no report speaks of.
+    besides: Vec<Track>,
     predictions: Vec<Option<Prediction>>,
     collector: Collector,
+    recent: Recent,
+    profile: HostProfile,
+    /// Device of the latest call that a model had an opinion on.
+    device: u64,
 }
 
 impl Analysis {
     /// An analysis by these models (all, if the list is empty) on a machine with this profile.
     pub fn new(profile: &HostProfile, models: &[String], mode: Mode) -> Result<Analysis, UnknownModel> {
+        let models = models.to_vec();
+        Analysis::with(profile, &AnalysisOptions { models, mode, ..AnalysisOptions::default() })
+    }
+
+    /// An analysis with these options on a machine with this profile.
+    pub fn with(profile: &HostProfile, options: &AnalysisOptions) -> Result<Analysis, UnknownModel> {
         let all = MODELS.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let chosen = if models.is_empty() { &all } else { models };
-        let tracks = chosen
-            .iter()
-            .map(|name| build(name, profile).map(|m| Track::new(m, mode)).ok_or(UnknownModel(name.clone())))
-            .collect::<Result<Vec<_>, _>>()?;
-        let names = tracks.iter().map(|track| track.model.name()).collect();
+        let chosen = if options.models.is_empty() { &all } else { &options.models };
+        let track = |name: &String, mode| {
+            build(name, profile).map(|m| Track::new(m, mode)).ok_or_else(|| UnknownModel(name.clone()))
+        };
+        let tracks = chosen.iter().map(|name| track(name, options.mode)).collect::<Result<Vec<_>, _>>()?;
+        let besides = options.besides.iter().map(|(name, mode)| track(name, *mode));
+        let besides = besides.collect::<Result<Vec<_>, _>>()?;
+        let names = tracks.iter().map(Track::name).collect();
         Ok(Analysis {
-            mode,
+            mode: options.mode,
             page: profile.kernel.page,
             predictions: Vec::with_capacity(tracks.len()),
             tracks,
+            besides,
             collector: Collector::new(profile, names),
+            recent: Recent::default(),
+            profile: profile.clone(),
+            device: 0,
         })
     }
 
     /// Names of the models, in the order of [`Analysis::event`]'s predictions.
     pub fn models(&self) -> Vec<&'static str> {
-        self.tracks.iter().map(|track| track.model.name()).collect()
+        self.tracks.iter().map(Track::name).collect()
     }
 
     /// Takes the next record. For a call, the predictions made for it are returned.
@@ -96,6 +149,13 @@ impl Analysis {
             self.predictions.resize(self.tracks.len(), None);
         } else {
             self.predictions.extend(self.tracks.iter_mut().map(|track| track.event(event, class)));
+            for track in &mut self.besides {
+                track.event(event, class);
+            }
+        }
+        if let (Class::Cost, Some(Some(first))) = (class, self.predictions.first()) {
+            self.device = event.dev;
+            self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), first.cost);
         }
         self.collector.event(event, class, &self.predictions);
         &self.predictions
@@ -108,8 +168,12 @@ impl Analysis {
         if limits.background >= limits.hard {
             return;
         }
-        for track in &mut self.tracks {
-            track.sample(sample.time, sample.dirty_bytes(self.page), limits);
+        let sampled = sample.dirty_bytes(self.page);
+        for (at, track) in self.tracks.iter_mut().chain(&mut self.besides).enumerate() {
+            let modelled = track.sample(sample.time, sampled, limits);
+            if let (0, Some(modelled)) = (at, modelled) {
+                self.recent.dirty(modelled, sampled, limits.hard);
+            }
         }
         self.collector.sample(sample);
     }
@@ -117,134 +181,103 @@ impl Analysis {
     /// Where the first model says the machine stands at `now`. Looks ahead on a copy, so asking changes
     /// nothing.
     pub fn state_at(&self, now: Time) -> ModelState {
-        let track = &self.tracks[0];
-        let mut model = track.model.fork();
-        model.advance(track.model_time(now));
-        model.state()
+        self.tracks[0].state_at(now)
+    }
+
+    /// Where a model says the machine stands at `now`: the first one that fits what is asked for, those that
+    /// follow the kernel's counters before others.
+    pub fn view(&self, model: Option<&str>, mode: Option<Mode>, now: Time) -> Result<ModelState, NotKept> {
+        Ok(self.track(model, mode)?.state_at(now))
+    }
+
+    /// The model and mode that [`Analysis::view`] speaks by.
+    pub fn viewed(&self, model: Option<&str>, mode: Option<Mode>) -> Result<(&'static str, Mode), NotKept> {
+        let track = self.track(model, mode)?;
+        Ok((track.name(), track.mode()))
+    }
+
+    /// What happens next if everybody together goes on making pages dirty at `rate`.
+    pub fn forecast(
+        &self,
+        model: Option<&str>,
+        mode: Option<Mode>,
+        now: Time,
+        rate: Rate,
+    ) -> Result<Forecast, NotKept> {
+        Ok(forecast::forecast(self.track(model, mode)?.scene(now, self.device), rate))
+    }
+
+    /// What a job of writing would cost.
+    pub fn predict(
+        &self,
+        model: Option<&str>,
+        mode: Option<Mode>,
+        now: Time,
+        plan: &Plan,
+    ) -> Result<PlanCost, CannotPredict> {
+        let scene = self.track(model, mode)?.scene(now, self.device);
+        Ok(forecast::predict(scene, plan)?)
+    }
+
+    /// Rate at which writers that nobody traces make pages dirty, as the kernel's counters tell;
+    /// [`Rate::MIN`] for none.
+    pub fn untraced_rate(&self) -> Rate {
+        Rate::MIN
+    }
+
+    /// How wrong the first model was over the latest minute of writing.
+    pub fn recent_error(&self) -> RecentError {
+        self.recent.error()
+    }
+
+    /// The profile with what was learned, and each constant that is learned.
+    pub fn learned(&self) -> (HostProfile, Vec<Constant>) {
+        (self.profile.clone(), Vec::new())
+    }
+
+    fn track(&self, model: Option<&str>, mode: Option<Mode>) -> Result<&Track, NotKept> {
+        let model = model.unwrap_or(self.tracks[0].name());
+        let kept = || self.tracks.iter().chain(&self.besides);
+        let fits = |track: &&Track| track.name() == model && mode.is_none_or(|mode| track.mode() == mode);
+        let best = kept().filter(fits).min_by_key(|track| track.mode() != Mode::Assimilated);
+        best.ok_or_else(|| NotKept {
+            wanted: match mode {
+                Some(mode) => format!("model `{model}` in mode {}", mode.name()),
+                None => format!("model `{model}`"),
+            },
+            kept: kept()
+                .map(|t| format!("{} ({})", t.name(), t.mode().name()))
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+    }
+
+    /// Where the first model stood after the latest record: without a copy, so that it costs nothing to ask
+    /// often.
+    pub fn state(&self) -> ModelState {
+        self.tracks[0].model.state()
     }
 
     /// The report so far.
     pub fn report(&self) -> Report {
-        let tracks = self.tracks.iter().map(|track| (track.model.name(), track.accuracy.summary()));
+        let tracks = self.tracks.iter().map(|track| (track.name(), track.summary()));
         self.collector.report(self.mode, tracks.collect())
     }
 }
 
-/// One model with its clock and its record of errors.
-struct Track {
-    model: Box<dyn CostModel>,
-    mode: Mode,
-    accuracy: Accuracy,
-    /// Where each thread stands; needed only in open loop, where every model has a time of its own.
-    threads: HashMap<(u32, u32), Clock>,
-    /// The latest call, for relating moments of the observed clock to the model's.
-    last: Span,
-    limits: Option<DirtyLimits>,
-}
-
-/// The end of a thread's latest call, on both clocks.
-#[derive(Clone, Copy)]
-struct Clock {
-    observed: Time,
-    model: Time,
-}
-
-/// A call on both clocks, and the dirty level at its two ends.
-#[derive(Clone, Copy, Default)]
-struct Span {
-    observed: (Time, Time),
-    model: (Time, Time),
-    dirty: (Bytes, Bytes),
-}
-
-impl Track {
-    fn new(model: Box<dyn CostModel>, mode: Mode) -> Track {
-        Track {
-            model,
-            mode,
-            accuracy: Accuracy::new(),
-            threads: HashMap::new(),
-            last: Span::default(),
-            limits: None,
-        }
-    }
-
-    fn event(&mut self, event: &Event, class: Class) -> Option<Prediction> {
-        let start = self.start(event);
-        // A model cannot peek at what it is not given.
-        let shown = Event { start: start.0, duration: 0, ..*event };
-        let before = self.model.state().dirty;
-        let prediction = self.model.step(&shown);
-        if self.mode == Mode::Lockstep {
-            self.model.settle(event);
-        }
-        let observed = Nanos::new(event.duration as f64);
-        // What the model has no opinion on takes, in its time, as long as it took.
-        let cost = prediction.filter(|_| class == Class::Cost).map_or(observed, |p| p.cost);
-        if let (Some(p), Class::Cost) = (&prediction, class) {
-            self.accuracy.call(observed, p.cost);
-        }
-        let ends = Clock { observed: Time(event.end()), model: start + cost };
-        self.last = Span {
-            observed: (Time(event.start), ends.observed),
-            model: (start, ends.model),
-            dirty: (before, prediction.map_or_else(|| self.model.state().dirty, |p| p.dirty)),
-        };
-        if self.mode == Mode::OpenLoop {
-            self.threads.insert((event.pid, event.tid), ends);
-        }
-        prediction
-    }
-
-    /// When the call begins on the model's clock.
-    fn start(&self, event: &Event) -> Time {
-        let observed = Time(event.start);
-        match self.mode {
-            Mode::Lockstep => observed,
-            Mode::OpenLoop => match self.threads.get(&(event.pid, event.tid)) {
-                Some(clock) => clock.model + observed.since(clock.observed),
-                None => self.model_time(observed),
-            },
-        }
-    }
-
-    /// The moment of the model's clock that corresponds to a moment of the observed one: as far into the
-    /// latest call, or as long after its end.
-    fn model_time(&self, observed: Time) -> Time {
-        if self.mode == Mode::Lockstep {
-            return observed;
-        }
-        let Span { observed: (begin, end), model: (model_begin, model_end), .. } = self.last;
-        if end == Time(0) {
-            observed
-        } else if observed >= end {
-            model_end + observed.since(end)
-        } else {
-            model_begin + model_end.since(model_begin) * self.fraction(observed, begin, end)
-        }
-    }
-
-    fn fraction(&self, moment: Time, begin: Time, end: Time) -> f64 {
-        let whole = end.since(begin);
-        if whole == Nanos::ZERO { 1.0 } else { (moment.since(begin) / whole).min(1.0) }
-    }
-
-    fn sample(&mut self, at: Time, sampled: Bytes, limits: DirtyLimits) {
-        if self.limits != Some(limits) {
-            self.limits = Some(limits);
-            self.model.set_limits(limits);
-        }
-        let Span { observed: (begin, end), dirty: (before, after), .. } = self.last;
-        let modelled = if at < end {
-            // The model has taken the whole call at once; in between, dirty bytes grow evenly.
-            let fraction = self.fraction(at, begin, end);
-            Bytes::from_f64(before.as_f64() + (after.as_f64() - before.as_f64()) * fraction)
-        } else {
-            self.model.advance(self.model_time(at));
-            self.model.state().dirty
-        };
-        if end != Time(0) {
-            self.accuracy.dirty(modelled, sampled, limits.hard);
-        }
-    }
+/// A constant of the profile that is learned from observed calls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constant {
+    /// Its name in the profile: `device.writeback`.
+    pub name: &'static str,
+    /// Unit of the values: B/s, ns, 1.
+    pub unit: &'static str,
+    /// Value in the profile that the analysis began with.
+    pub configured: f64,
+    /// Value in use now.
+    pub learned: f64,
+    /// 10th and 90th percentile of what was learned.
+    pub interval: Option<(f64, f64)>,
+    /// Observations behind it; 0: nothing was learned.
+    pub samples: u64,
 }

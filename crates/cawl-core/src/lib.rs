@@ -11,10 +11,12 @@ mod collect;
 mod compare;
 mod drive;
 mod fit;
+mod forecast;
 pub mod host_text;
 mod import;
 mod model;
 mod profile;
+mod recent;
 mod record;
 mod recorded;
 mod report;
@@ -26,14 +28,15 @@ pub use accuracy::{
 };
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
-pub use drive::{Analysis, Mode, UnknownModel};
+pub use drive::{Analysis, AnalysisOptions, CannotPredict, Constant, Mode, NotKept, UnknownModel};
 pub use fit::{FitError, fit};
+pub use forecast::{Forecast, Plan, PlanCost, PlanError, Scene, forecast, predict};
 pub use import::{
     CsvImporter, CsvOptions, Fault, ImportError, ImportSummary, Importer, OpenFlags, SkipReason, Skipped,
     StraceImporter, StraceOptions, UnknownFlag,
 };
 pub use model::{
-    CallState, CostModel, CostParts, DirtyLimits, MODELS, ModelState, Phase, Prediction, build,
+    CallState, CostModel, CostParts, DirtyLimits, Disturbance, MODELS, ModelState, Phase, Prediction, build,
     cawl::Cawl,
     kernel::{Conservation, Kernel},
     naive::Naive,
@@ -42,6 +45,7 @@ pub use profile::{
     CallConstants, DeviceConstants, HostProfile, KernelSettings, Measured, MemoryConstants, Origin,
     OtherDevice, PROFILE_SCHEMA, ProfileError,
 };
+pub use recent::RecentError;
 pub use record::{
     EndKind, FileFacts, Filesystem, HostFacts, Outcome, Record, Sample, Session, SessionEnd, Wchar,
 };

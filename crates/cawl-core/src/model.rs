@@ -46,11 +46,42 @@ pub trait CostModel: Send {
     /// The dirty limits of the machine are now these.
     fn set_limits(&mut self, limits: DirtyLimits);
 
+    /// The kernel counts other dirty pages than this model does: writers that nobody traces, and what the
+    /// model is wrong about. They count towards the limits and in [`ModelState::dirty`] from now on, until
+    /// told otherwise; the model's own books of files stay as they are. A model without limits ignores it.
+    fn disturb(&mut self, _disturbance: Disturbance) {}
+
+    /// The disturbance as of `at`.
+    fn disturbance(&self, at: Time) -> Disturbance {
+        Disturbance { at, ..Disturbance::default() }
+    }
+
     /// Where the modelled machine stands, at the time it was last stepped or advanced to.
     fn state(&self) -> ModelState;
 
     /// An independent copy, for looking ahead without touching this one.
     fn fork(&self) -> Box<dyn CostModel>;
+}
+
+/// Dirty bytes that a model's own books do not explain.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Disturbance {
+    /// The moment this is true of.
+    pub at: Time,
+    /// Dirty bytes in the kernel less those in the model's books; negative where the model has too many.
+    pub offset: f64,
+    /// How fast the offset grows, in bytes per second; taken to do so for [`Disturbance::LASTS`] at most.
+    pub drift: f64,
+}
+
+impl Disturbance {
+    /// For how long a drift is believed without being confirmed.
+    pub const LASTS: Nanos = Nanos::seconds(1.0);
+
+    /// The offset at a moment, in bytes.
+    pub fn offset_at(&self, moment: Time) -> f64 {
+        self.offset + self.drift * moment.since(self.at).min(Disturbance::LASTS).as_seconds()
+    }
 }
 
 /// The kernel's two dirty limits.

@@ -1,19 +1,20 @@
-//! The one thread that runs the models: everything reaches it as [`Input`], in order.
+//! The one thread that runs the models: everything reaches it as [`Input`], in order. Only questions overtake:
+//! the engine looks at them between small pieces of work, so an answer never waits for a backlog of calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use cawl_core::{
-    EndKind, FileFacts, HostProfile, Nanos, Outcome, Record, Report, Sample, Session, SessionEnd, Tally,
-    Time, Wchar, host_text,
+    EndKind, FileFacts, HostProfile, Nanos, Outcome, Record, Report, Sample, Session, SessionEnd, Time, Wchar,
 };
 use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::answers::States;
+use crate::clock::Clocks;
 use crate::host;
-use crate::lane::{Lane, ProcessTally};
+use crate::lane::Lane;
 use crate::merge::Source;
-use crate::protocol::{DeviceStatus, PROTOCOL, ProcessStatus, Status};
 use crate::trace::TraceFile;
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
@@ -22,6 +23,16 @@ const HOLD: Nanos = Nanos::millis(150.0);
 
 /// How often it is looked whether those who began runs are still there.
 const OWNERS_EVERY: Nanos = Nanos::millis(1000.0);
+
+/// Records taken between two looks at the questions: well under a millisecond.
+const PIECE: usize = 256;
+
+/// Questions answered then, so that asking cannot stop the work.
+const QUESTIONS_A_PIECE: usize = 4;
+
+/// A question: something to look up in the engine. It must be quick, because the models wait meanwhile; what
+/// is left to do with what was found is done by who asked.
+pub type Question = Box<dyn FnOnce(&mut Engine) + Send>;
 
 /// What a `cawl-cli run` wants done with its program's calls.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -55,8 +66,6 @@ pub enum Input {
     BeginRun { spec: RunSpec, owner: Option<u32>, reply: oneshot::Sender<Result<u64, String>> },
     /// A run wants its report.
     EndRun { run: u64, outcome: Option<Outcome>, notes: Vec<String>, reply: oneshot::Sender<Option<Report>> },
-    /// Someone asks how things stand.
-    Status { clients: u64, reply: oneshot::Sender<Status> },
     /// Finish every trace; the last thing an engine does.
     Stop { reply: oneshot::Sender<()> },
 }
@@ -76,17 +85,20 @@ const HOST_LANE: u64 = 0;
 
 /// The models, their books and their traces.
 pub struct Engine {
-    profile: HostProfile,
+    pub(crate) profile: HostProfile,
     lanes: BTreeMap<u64, Lane>,
     sessions: BTreeMap<u32, Open>,
+    /// Lanes whose reports are being made.
+    finishing: Vec<std::thread::JoinHandle<()>>,
     /// Who asked for a run and will ask for its report: without them, nobody ever ends it.
     owners: BTreeMap<u64, u32>,
     owners_seen: Time,
     /// Runs whose owner was gone and whose programs were not there at the latest look.
     orphans: Vec<u64>,
     next_run: u64,
-    last_sample: Option<Sample>,
-    started: Time,
+    pub(crate) last_sample: Option<Sample>,
+    pub(crate) started: Time,
+    pub(crate) states: States,
     /// Of sessions that ended.
     drops: u64,
 }
@@ -108,25 +120,37 @@ impl Engine {
             profile: options.profile,
             lanes: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            finishing: Vec::new(),
             owners: BTreeMap::new(),
             owners_seen: Time(0),
             orphans: Vec::new(),
             next_run: HOST_LANE + 1,
             last_sample: host::sample(),
             started: host::now(),
+            states: States::default(),
             drops: 0,
         };
         if let Some(models) = options.host_models {
             let trace =
                 options.host_trace.as_deref().map(create_trace).transpose().map_err(anyhow::Error::msg)?;
-            engine.lanes.insert(HOST_LANE, Lane::new(&engine.profile, &models, trace)?);
+            let lane = Lane::new(&engine.profile, &models, trace)?.with_books(&engine.profile);
+            engine.lanes.insert(HOST_LANE, lane);
         }
         Ok(engine)
     }
 
     /// Works until told to stop, or until nobody can tell it anything any more.
-    pub fn work(mut self, mut inputs: mpsc::Receiver<Input>) {
-        while let Some(input) = inputs.blocking_recv() {
+    pub async fn work(mut self, mut inputs: mpsc::Receiver<Input>, mut questions: mpsc::Receiver<Question>) {
+        loop {
+            // In no order: neither calls nor questions can keep the engine from the other.
+            let input = tokio::select! {
+                Some(question) = questions.recv() => {
+                    question(&mut self);
+                    continue;
+                }
+                input = inputs.recv() => input,
+            };
+            let Some(input) = input else { return };
             match input {
                 Input::Begin { session, run } => self.begin(session, run),
                 Input::Events { session, batch, dropped } => self.events(session, &batch, dropped),
@@ -141,15 +165,17 @@ impl Engine {
                         lane.push(Source::Samples, sample.time, Record::Sample(sample));
                     }
                 }
-                Input::Tick => self.tick(),
+                Input::Tick => self.tick(&mut questions),
                 Input::BeginRun { spec, owner, reply } => drop(reply.send(self.begin_run(&spec, owner))),
                 Input::EndRun { run, outcome, notes, reply } => {
                     let lane = (run != HOST_LANE).then(|| self.lanes.remove(&run)).flatten();
                     self.owners.remove(&run);
-                    drop(reply.send(lane.map(|lane| lane.finish(outcome, notes))));
+                    self.finish(lane, outcome, notes, reply);
                 }
-                Input::Status { clients, reply } => drop(reply.send(self.status(clients))),
                 Input::Stop { reply } => {
+                    for thread in std::mem::take(&mut self.finishing) {
+                        drop(thread.join());
+                    }
                     for lane in std::mem::take(&mut self.lanes).into_values() {
                         lane.finish(None, Vec::new());
                     }
@@ -157,6 +183,39 @@ impl Engine {
                     return;
                 }
             }
+        }
+    }
+
+    /// The lane that is asked: the daemon's own, else that of the one run it serves.
+    pub(crate) fn lane(&self) -> Option<&Lane> {
+        self.lanes.values().next()
+    }
+
+    /// Programs connected.
+    pub(crate) fn clients(&self) -> u64 {
+        self.sessions.len() as u64
+    }
+
+    /// Events lost since the start.
+    pub(crate) fn drops(&self) -> u64 {
+        self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>()
+    }
+
+    /// Ends a run. What waits is taken and the report made by a thread of its own, so that a run with a backlog
+    /// and a hundred thousand files holds up nobody.
+    fn finish(
+        &mut self,
+        lane: Option<Lane>,
+        outcome: Option<Outcome>,
+        notes: Vec<String>,
+        reply: oneshot::Sender<Option<Report>>,
+    ) {
+        self.finishing.retain(|thread| !thread.is_finished());
+        let finish = move || drop(reply.send(lane.map(|lane| lane.finish(outcome, notes))));
+        match std::thread::Builder::new().name("cawl-report".to_owned()).spawn(finish) {
+            Ok(thread) => self.finishing.push(thread),
+            // The asker sees that there is no answer.
+            Err(error) => tracing::error!("a report could not be made: {error}"),
         }
     }
 
@@ -221,10 +280,21 @@ impl Engine {
         }
     }
 
-    fn tick(&mut self) {
-        let until = Time((host::now().0).saturating_sub(HOLD.get() as u64));
+    fn tick(&mut self, questions: &mut mpsc::Receiver<Question>) {
+        let clocks = Clocks::now();
+        let until = Time(clocks.monotonic.0.saturating_sub(HOLD.get() as u64));
+        let keys: Vec<u64> = self.lanes.keys().copied().collect();
+        for key in keys {
+            while self.lanes.get_mut(&key).is_some_and(|lane| !lane.release(until, PIECE)) {
+                for _ in 0..QUESTIONS_A_PIECE {
+                    let Ok(question) = questions.try_recv() else { break };
+                    question(self);
+                }
+            }
+        }
+        let drops = self.drops();
         for lane in self.lanes.values_mut() {
-            lane.release(until);
+            lane.pass(&clocks, drops);
             lane.flush();
         }
         if until.since(self.owners_seen) >= OWNERS_EVERY {
@@ -243,7 +313,9 @@ impl Engine {
             self.owners.remove(&run);
             if let Some(lane) = self.lanes.remove(&run) {
                 tracing::info!(run, "a run was given up by its cawl-cli; its trace is closed");
-                lane.finish(None, vec!["cawl-cli was killed before it could end this run".to_owned()]);
+                let notes = vec!["cawl-cli was killed before it could end this run".to_owned()];
+                // Nobody is left to read the report.
+                self.finish(Some(lane), None, notes, oneshot::channel().0);
             }
         }
     }
@@ -270,49 +342,6 @@ impl Engine {
         self.owners.extend(owner.map(|pid| (run, pid)));
         Ok(run)
     }
-
-    fn status(&mut self, clients: u64) -> Status {
-        let now = host::now();
-        self.last_sample = host::sample().or(self.last_sample);
-        let page = self.profile.kernel.page;
-        let lane = self.lanes.values().next();
-        let state = lane.map(|lane| lane.state_at(now));
-        let sampled = self.last_sample.map(|sample| sample.dirty_bytes(page).0);
-        let limits = self.last_sample.map_or(self.profile.kernel.limits, |sample| sample.limits(page));
-        Status {
-            schema: PROTOCOL,
-            model: lane.map(Lane::model).unwrap_or_default().to_owned(),
-            profile: self.profile.name.clone(),
-            modelled_dirty_bytes: state.map_or(0, |state| state.dirty.0),
-            sampled_dirty_bytes: sampled,
-            background_bytes: limits.background.0,
-            hard_bytes: limits.hard.0,
-            state: state.map(|state| state.phase).unwrap_or_default(),
-            writeback_rate: state.and_then(|state| state.writeback).map(cawl_core::Rate::get),
-            throttled_rate: state.and_then(|state| state.throttled).map(cawl_core::Rate::get),
-            clients,
-            drops: self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>(),
-            uptime_s: now.since(self.started).as_seconds(),
-            processes: lane.into_iter().flat_map(Lane::processes).map(process).collect(),
-            devices: lane.into_iter().flat_map(|lane| devices(lane.devices())).collect(),
-            ..Status::default()
-        }
-    }
-}
-
-fn process(process: &ProcessTally) -> ProcessStatus {
-    let Tally { calls, bytes } = process.tally;
-    let program = process.program.clone();
-    ProcessStatus { pid: process.pid, program, calls, bytes, ..ProcessStatus::default() }
-}
-
-fn devices(devices: &BTreeMap<u64, Tally>) -> Vec<DeviceStatus> {
-    let status = |(dev, tally): (&u64, &Tally)| {
-        let (major, minor) = host_text::device_parts(*dev);
-        let device = format!("{major}:{minor}");
-        DeviceStatus { device, calls: tally.calls, bytes: tally.bytes, ..DeviceStatus::default() }
-    };
-    devices.iter().map(status).collect()
 }
 
 fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
@@ -344,7 +373,7 @@ mod tests {
         let mut damaged = good;
         damaged[88] = 255;
         engine.events(1, &[good, damaged].concat(), 5);
-        assert_eq!(engine.status(1).drops, 6);
+        assert_eq!(engine.drops(), 6);
         let report = report(&mut engine);
         assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 6, EndKind::Running));
     }
@@ -354,7 +383,7 @@ mod tests {
         let mut engine = engine();
         engine.events(1, &[255; EVENT_LEN], 5);
         engine.end(1, None, Wchar::default(), 7);
-        assert_eq!(engine.status(0).drops, 8);
+        assert_eq!(engine.drops(), 8);
         assert_eq!(report(&mut engine).drops, 8);
     }
 

@@ -7,13 +7,16 @@
 use std::collections::BTreeMap;
 
 use cawl_core::{
-    Analysis, EndKind, HostProfile, Mode, ModelState, Outcome, Record, Report, Session, SessionEnd, Tally,
-    Time, kernel_bytes,
+    Analysis, EndKind, HostProfile, Mode, ModelState, Nanos, Outcome, Record, Report, Session, SessionEnd,
+    Tally, Time, kernel_bytes,
 };
-use cawl_wire::{Event, FileKind};
+use cawl_wire::Event;
 
+use crate::clock::Clocks;
 use crate::host;
+use crate::live::Live;
 use crate::merge::{Merge, Source};
+use crate::protocol::View;
 use crate::started::Started;
 use crate::trace::TraceFile;
 
@@ -23,25 +26,20 @@ pub struct Lane {
     trace: Option<TraceFile>,
     merge: Merge,
     open: BTreeMap<u32, Open>,
-    processes: BTreeMap<u32, ProcessTally>,
-    devices: BTreeMap<u64, Tally>,
     started: Started,
+    /// For those who ask; only the daemon's own lane is asked.
+    live: Option<Box<Live>>,
+    /// The latest look ahead.
+    ahead: Option<ModelState>,
 }
+
+/// The past takes a model's state as that of now unless it is older.
+const STALE: Nanos = Nanos::millis(1000.0);
 
 /// A session that has not ended.
 struct Open {
     pid: u32,
     dropped: u64,
-}
-
-/// What a live process has written so far.
-pub struct ProcessTally {
-    /// Process id.
-    pub pid: u32,
-    /// Name the program was started by.
-    pub program: String,
-    /// Its calls and bytes.
-    pub tally: Tally,
 }
 
 impl Lane {
@@ -57,9 +55,9 @@ impl Lane {
             trace,
             merge: Merge::default(),
             open: BTreeMap::new(),
-            processes: BTreeMap::new(),
-            devices: BTreeMap::new(),
             started: Started::default(),
+            live: None,
+            ahead: None,
         };
         lane.take(Record::Host(Box::new(host::facts())));
         lane.take(Record::Profile(Box::new(profile.clone())));
@@ -69,13 +67,18 @@ impl Lane {
         Ok(lane)
     }
 
+    /// From now on with books for those who ask.
+    pub fn with_books(mut self, profile: &HostProfile) -> Lane {
+        self.live = Some(Box::new(Live::new(profile.kernel.page.0)));
+        self
+    }
+
     /// A process image begins.
     pub fn begin(&mut self, session: Session) {
         self.started.begin(session.pid, session.started);
-        self.processes.insert(
-            session.id,
-            ProcessTally { pid: session.pid, program: session.program.clone(), tally: Tally::default() },
-        );
+        if let Some(live) = &mut self.live {
+            live.begin(&session);
+        }
         self.open.insert(session.id, Open { pid: session.pid, dropped: 0 });
         self.take(Record::Session(session));
     }
@@ -96,11 +99,12 @@ impl Lane {
         self.merge.push(Source::Ends, end.at, Record::End(end));
     }
 
-    /// Takes all that happened before `until`, in order.
-    pub fn release(&mut self, until: Time) {
+    /// Takes what happened before `until`, in order, at most so many records; true if that was all.
+    pub fn release(&mut self, until: Time, most: usize) -> bool {
         let mut merge = std::mem::take(&mut self.merge);
-        merge.release(until, |record| self.take(record));
+        let all = merge.release(until, most, |record| self.take(record));
         self.merge = merge;
+        all
     }
 
     /// Takes a record now.
@@ -108,18 +112,13 @@ impl Lane {
         if let Some(trace) = &mut self.trace {
             trace.push(&record);
         }
-        match &record {
-            Record::Event(event) if event.kind == FileKind::Regular => {
-                let bytes = kernel_bytes(event);
-                if bytes > 0 {
-                    self.devices.entry(event.dev).or_default().add(bytes);
-                }
-            }
-            Record::File(file) => self.started.file(file),
-            Record::End(end) => drop(self.processes.remove(&end.id)),
-            _ => {}
+        if let Record::File(file) = &record {
+            self.started.file(file);
         }
-        self.analysis.take(&record);
+        let predictions = self.analysis.take(&record);
+        if let Some(live) = &mut self.live {
+            live.take(&record, predictions);
+        }
     }
 
     /// Calls of a process, in the order in which their threads made them, wait for their turn.
@@ -130,9 +129,8 @@ impl Lane {
             self.started.event(call);
         });
         self.merge.push_calls(session, calls);
-        if let Some(process) = self.processes.get_mut(&session) {
-            process.tally.calls += tally.calls;
-            process.tally.bytes += tally.bytes;
+        if let Some(live) = &mut self.live {
+            live.arrived(session, tally);
         }
     }
 
@@ -155,19 +153,32 @@ impl Lane {
         }
     }
 
-    /// The processes being traced.
-    pub fn processes(&self) -> impl Iterator<Item = &ProcessTally> {
-        self.processes.values()
+    /// Keeps the past: time has passed, and so many events were lost in all.
+    pub fn pass(&mut self, clocks: &Clocks, drops: u64) {
+        let Some(live) = &mut self.live else { return };
+        let mut state = self.analysis.state();
+        let now = clocks.monotonic;
+        // While nobody writes and nobody samples, nothing moves the model on: look ahead now and then.
+        if now.since(state.time) >= STALE {
+            if now.since(self.ahead.map_or(Time(0), |ahead| ahead.time)) >= STALE {
+                self.ahead = Some(self.analysis.state_at(now));
+            }
+            state = self.ahead.unwrap_or(state);
+        }
+        live.pass(clocks, &state, drops);
     }
 
-    /// What was written to each device (`st_dev`).
-    pub fn devices(&self) -> &BTreeMap<u64, Tally> {
-        &self.devices
+    /// What those who ask want to know; None in a run's lane.
+    pub fn live(&self) -> Option<&Live> {
+        self.live.as_deref()
     }
 
-    /// The modelled machine at `now`.
-    pub fn state_at(&self, now: Time) -> ModelState {
-        self.analysis.state_at(now)
+    /// Where a model stands at `now`. An error says what there is to ask for.
+    pub fn view(&self, view: &View, now: Time) -> Result<ModelState, String> {
+        match &view.model {
+            Some(name) if name != self.model() => Err(format!("only the model {} is asked", self.model())),
+            _ => Ok(self.analysis.state_at(now)),
+        }
     }
 
     /// Name of the model that states come from.
@@ -177,7 +188,7 @@ impl Lane {
 
     /// Ends the lane: takes all that waits, closes the trace, and reports.
     pub fn finish(mut self, outcome: Option<Outcome>, notes: Vec<String>) -> Report {
-        self.release(Time(u64::MAX));
+        self.release(Time(u64::MAX), usize::MAX);
         let now = host::now();
         for (id, open) in std::mem::take(&mut self.open) {
             let end = SessionEnd {

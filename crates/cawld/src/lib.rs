@@ -7,42 +7,40 @@
 //! end drops and counts rather than waits.
 #![forbid(unsafe_code)]
 
+mod answers;
+mod asker;
+mod books;
+mod clock;
 pub mod direct;
 mod engine;
+mod history;
 pub mod host;
+pub mod http;
 pub mod inspect;
 mod lane;
+mod latest;
 pub mod limits;
+mod live;
 mod merge;
 mod messages;
+pub mod metrics;
 pub mod place;
 pub mod profiles;
 pub mod protocol;
 pub mod query;
+mod questions;
 mod ring;
 mod server;
 mod session;
+mod shared;
 pub mod socket;
 mod started;
+mod subscribe;
 mod ticks;
 pub mod trace;
 mod uring;
+pub mod web;
 
-use std::future::Future;
-
-use tokio::net::UnixListener;
-
+pub use asker::{AskError, Asker, Node};
 pub use engine::{EngineOptions, RunSpec};
 pub use server::Daemon;
-
-/// Serves `listener` until `shutdown` is ready, then drains connections and closes traces.
-pub async fn run(
-    listener: UnixListener,
-    options: EngineOptions,
-    shutdown: impl Future<Output = ()>,
-) -> anyhow::Result<()> {
-    let daemon = Daemon::start(listener, options)?;
-    shutdown.await;
-    daemon.stop().await;
-    Ok(())
-}

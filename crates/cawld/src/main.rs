@@ -1,20 +1,31 @@
 //! `cawld`: the daemon as a server of its own, many programs at once.
 #![forbid(unsafe_code)]
 
+mod service;
+
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use cawl_core::{HostProfile, MODELS};
-use cawld::{EngineOptions, profiles, socket};
-use clap::Parser;
+use cawld::http::{Http, HttpOptions, Reload};
+use cawld::{Asker, Daemon, EngineOptions, Node, metrics, profiles, socket};
+use clap::{Parser, ValueEnum};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Takes the events of traced programs, models the page cache in lockstep, and answers `cawl-cli status`.
+/// Most labels of a node.
+const LABELS: usize = 16;
+
+/// Takes the events of traced programs, models the page cache in lockstep, and answers questions: over its
+/// socket (`cawl-cli status`), and over HTTP with --http.
 ///
-/// SIGTERM and SIGINT take what has arrived, close the trace and end with status 0. Exit codes: 1 when it
-/// cannot start, 2 for wrong usage. Log level: CAWLD_LOG (error, warn, info, debug).
+/// SIGTERM and SIGINT take what has arrived, close the trace and end with status 0. SIGHUP reads the profile
+/// (for runs that begin from then on) and the token again. Exit codes: 1 when it cannot start, 2 for wrong
+/// usage. Log level: CAWLD_LOG (error, warn, info, debug); format: CAWLD_LOG_FORMAT (text, json).
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -30,6 +41,33 @@ struct Args {
     /// Models to run; the first one answers
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     models: Vec<String>,
+    /// Answer over HTTP too, reading only: web page, JSON and /metrics. Without a token, only this user and
+    /// root are answered, and only at a loopback address
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
+    http: Option<SocketAddr>,
+    /// File with a token that everybody must show over HTTP; readable by its owner only
+    #[arg(long, value_name = "FILE", requires = "http")]
+    http_token_file: Option<PathBuf>,
+    /// Without a token, answer every user of this machine over HTTP
+    #[arg(long, requires = "http", conflicts_with = "http_token_file")]
+    http_open: bool,
+    /// Name of this node in answers and metrics [default: the host's]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Label of this node in answers and metrics; may be given several times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// How to write the log
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// Lines to read.
+    Text,
+    /// An object a line.
+    Json,
 }
 
 #[tokio::main]
@@ -45,42 +83,137 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
+    log(args.log_format)?;
+    let profile = profile(args.profile.as_deref())?;
+    let node = node(args.node, args.labels)?;
+    let models =
+        if args.models.is_empty() { MODELS.iter().map(|m| (*m).to_owned()).collect() } else { args.models };
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hup = signal(SignalKind::hangup())?;
+    service::raise_descriptor_limit();
+    let http = match args.http {
+        Some(address) => {
+            let (token_file, open) = (args.http_token_file, args.http_open);
+            Some(Http::listen(&HttpOptions { address, token_file, open }).await?)
+        }
+        None => None,
+    };
+    let (listener, path) = listen(args.socket)?;
+    let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace };
+    let daemon = Daemon::start_as(listener, options, node)?;
+    let asker = daemon.asker();
+    let token = http.as_ref().map(Http::reload);
+    if let Some(http) = http {
+        tracing::info!("answering at http://{}/", http.address());
+        tokio::spawn(http.serve(asker.clone()));
+    }
+    tokio::spawn(service::watchdog(asker.clone()));
+    service::ready();
+    loop {
+        tokio::select! {
+            _ = term.recv() => break,
+            _ = int.recv() => break,
+            _ = hup.recv() => {
+                service::reloading();
+                match reload(args.profile.as_deref(), token.as_ref(), &asker).await {
+                    Ok(()) => tracing::info!("read again what can be changed"),
+                    Err(error) => tracing::error!("what was stays in use: {error:#}"),
+                }
+                service::ready();
+            }
+        }
+    }
+    tracing::info!("draining");
+    service::stopping();
+    daemon.stop().await;
+    // Leave no stale socket behind; if someone else removed it, so much the better.
+    if let Some(path) = path {
+        drop(std::fs::remove_file(path));
+    }
+    Ok(())
+}
+
+/// The socket that systemd passed, else one of our own and where it lies.
+fn listen(path: Option<PathBuf>) -> anyhow::Result<(UnixListener, Option<PathBuf>)> {
+    let mut passed = listenfd::ListenFd::from_env();
+    if passed.len() > 0 {
+        let listener = passed.take_unix_listener(0).context("the socket that was passed is of no use")?;
+        let listener = listener.context("the socket that was passed is of no use")?;
+        listener.set_nonblocking(true)?;
+        tracing::info!("listening at the socket that was passed");
+        return Ok((UnixListener::from_std(listener)?, None));
+    }
+    let path = path.map_or_else(socket::default_path, Ok)?;
+    let listener = socket::listen(&path)?;
+    tracing::info!("listening at {}", path.display());
+    Ok((listener, Some(path)))
+}
+
+fn profile(file: Option<&Path>) -> anyhow::Result<HostProfile> {
+    if let Some(file) = file {
+        return std::fs::read_to_string(file)
+            .map_err(anyhow::Error::from)
+            .and_then(|text| Ok(HostProfile::from_toml(&text)?))
+            .with_context(|| format!("cannot use the profile {}", file.display()));
+    }
+    let chosen = profiles::choose(Path::new("."));
+    match &chosen.file {
+        Some(file) => tracing::info!("profile {}", file.display()),
+        None => tracing::info!("no profile of this machine; defaults are used"),
+    }
+    if let Some(note) = chosen.note {
+        tracing::warn!("{note}");
+    }
+    Ok(chosen.profile)
+}
+
+/// SIGHUP. An error leaves all as it was.
+async fn reload(file: Option<&Path>, token: Option<&Reload>, asker: &Asker) -> anyhow::Result<()> {
+    let profile = profile(file)?;
+    token.map_or(Ok(()), Reload::reload)?;
+    Ok(asker.set_profile(profile).await?)
+}
+
+fn node(name: Option<String>, labels: Vec<(String, String)>) -> anyhow::Result<Node> {
+    let host = || nix::sys::utsname::uname().map(|name| name.nodename().to_string_lossy().into_owned());
+    let name = name.map_or_else(host, Ok).context("this machine has no name; give one with --node")?;
+    ensure!(labels.len() <= LABELS, "a node has at most {LABELS} labels");
+    let mut kept = BTreeMap::new();
+    for (key, value) in labels {
+        ensure!(kept.insert(key.clone(), value).is_none(), "the label {key} is given twice");
+    }
+    Ok(Node { name, labels: kept })
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("a label is KEY=VALUE")?;
+    if !metrics::is_label(key) {
+        return Err(format!(
+            "`{key}` cannot be a label: letters, digits and _, no digit first, and none of {}",
+            metrics::LABELS.join(", ")
+        ));
+    }
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let numbers = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let why = || "give an address and a port, like 127.0.0.1:9420 or [::1]:9420".to_owned();
+    numbers.as_deref().unwrap_or(text).parse().map_err(|_| why())
+}
+
+fn log(format: Option<LogFormat>) -> anyhow::Result<()> {
+    let named = std::env::var("CAWLD_LOG_FORMAT").ok().filter(|name| !name.is_empty());
+    let named = named.map(|name| LogFormat::from_str(&name, true)).transpose();
+    let named = named.map_err(|_| anyhow::anyhow!("CAWLD_LOG_FORMAT must be text or json"))?;
     let filter = tracing_subscriber::EnvFilter::try_from_env("CAWLD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // Without internal errors: it would report them with eprintln, which panics where stderr is gone.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    log.with_target(false).log_internal_errors(false).init();
-
-    let path = args.socket.map_or_else(socket::default_path, Ok)?;
-    let profile = match &args.profile {
-        Some(file) => std::fs::read_to_string(file)
-            .map_err(anyhow::Error::from)
-            .and_then(|text| Ok(HostProfile::from_toml(&text)?))
-            .with_context(|| format!("cannot use the profile {}", file.display()))?,
-        None => {
-            let chosen = profiles::choose(Path::new("."));
-            match &chosen.file {
-                Some(file) => tracing::info!("profile {}", file.display()),
-                None => tracing::info!("no profile of this machine; defaults are used"),
-            }
-            if let Some(note) = chosen.note {
-                tracing::warn!("{note}");
-            }
-            chosen.profile
-        }
-    };
-    let models =
-        if args.models.is_empty() { MODELS.iter().map(|m| (*m).to_owned()).collect() } else { args.models };
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let listener = socket::listen(&path)?;
-    tracing::info!("listening at {}", path.display());
-    let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace };
-    let served = cawld::run(listener, options, async {
-        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-        tracing::info!("draining");
-    });
-    let result = served.await;
-    // Leave no stale socket behind; if someone else removed it, so much the better.
-    drop(std::fs::remove_file(&path));
-    result
+    let log = log.with_target(false).log_internal_errors(false);
+    match format.or(named).unwrap_or(LogFormat::Text) {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    Ok(())
 }

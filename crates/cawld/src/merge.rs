@@ -45,9 +45,11 @@ impl Merge {
         }
     }
 
-    /// Hands out, in order of time, all that happened before `until`.
-    pub fn release(&mut self, until: Time, mut take: impl FnMut(Record)) {
-        loop {
+    /// Hands out, in order of time, what happened before `until`, at most `most` records; true if
+    /// that was all.
+    pub fn release(&mut self, until: Time, most: usize, mut take: impl FnMut(Record)) -> bool {
+        let mut left = most;
+        while left > 0 {
             // The source whose turn it is, and the moment the next one's comes.
             let mut first: Option<(Time, Source)> = None;
             let mut second = until;
@@ -66,12 +68,18 @@ impl Merge {
             let Some((earliest, source)) = first.filter(|(time, _)| *time < until) else { break };
             let Some(queue) = self.queues.get_mut(&source) else { break };
             let mut limit = second.max(earliest);
-            while let Some((_, record)) = queue.pop_front_if(|(time, _)| *time <= limit && *time < until) {
+            while left > 0
+                && let Some((_, record)) = queue.pop_front_if(|(time, _)| *time <= limit && *time < until)
+            {
                 take(record);
                 limit = second;
+                left -= 1;
             }
         }
-        self.queues.retain(|_, queue| !queue.is_empty());
+        if left > 0 {
+            self.queues.retain(|_, queue| !queue.is_empty());
+        }
+        left > 0
     }
 }
 
@@ -85,7 +93,7 @@ mod tests {
 
     fn released(merge: &mut Merge, until: u64) -> String {
         let mut out = String::new();
-        merge.release(Time(until), |record| {
+        merge.release(Time(until), usize::MAX, |record| {
             if let Record::Note(text) = record {
                 out.push_str(&text);
             }
@@ -103,6 +111,26 @@ mod tests {
         merge.push(Source::Samples, Time(45), note("s"));
         assert_eq!(released(&mut merge, 1000), "dse");
         assert_eq!(released(&mut merge, u64::MAX), "");
+    }
+
+    #[test]
+    fn pieces_come_in_the_same_order() {
+        let mut merge = Merge::default();
+        for (thread, time, name) in [(1, 10, "a"), (1, 30, "c"), (1, 31, "d"), (2, 20, "b"), (2, 40, "e")] {
+            merge.push(Source::Thread(1, thread), Time(time), note(name));
+        }
+        let mut out = String::new();
+        let mut pieces = 0;
+        let mut more = true;
+        while more {
+            more = !merge.release(Time(40), 2, |record| {
+                if let Record::Note(text) = record {
+                    out.push_str(&text);
+                }
+            });
+            pieces += 1;
+        }
+        assert_eq!((out.as_str(), pieces), ("abcd", 3));
     }
 
     #[test]

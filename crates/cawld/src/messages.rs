@@ -7,7 +7,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
 use cawl_wire::{HEADER_LEN, Header, WireError};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 
@@ -51,6 +52,13 @@ impl Messages {
         bytes.truncate(length);
         (self.bytes, self.descriptor) = (bytes, descriptor);
         Ok(())
+    }
+
+    /// True if the other side has said nothing so far, and not hung up.
+    pub fn is_silent(&self) -> bool {
+        let mut byte = [0; 1];
+        let found = recv(&self.stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(found, Err(Errno::WOULDBLOCK))
     }
 
     /// The next message, its payload in `payload`; None at the end of the stream, also when it ends in the
@@ -100,7 +108,7 @@ fn receive(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize, Option<O
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let parts = &mut [IoSliceMut::new(bytes)];
     let received = match recvmsg(stream, parts, &mut control, RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT) {
-        Err(rustix::io::Errno::CONNRESET) => return Ok((0, None)),
+        Err(Errno::CONNRESET) => return Ok((0, None)),
         other => other?,
     };
     let mut descriptor = None;

@@ -259,11 +259,14 @@ pub struct Status {
     /// Bytes written to files by traced programs since the daemon started.
     #[serde(default)]
     pub bytes: u64,
+    /// What these calls cost and should have cost.
+    #[serde(default)]
+    pub cost: Cost,
     /// Events lost on the way since the daemon started.
     pub drops: u64,
     /// Seconds since the daemon started.
     pub uptime_s: f64,
-    /// The programs connected.
+    /// The programs connected, those that lost most time first; at most 256.
     pub processes: Vec<ProcessStatus>,
     /// The devices written to.
     pub devices: Vec<DeviceStatus>,

@@ -1,18 +1,20 @@
-//! The accept loop, the sampler, and what connections share.
+//! The accept loop and the sampler.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_core::{Nanos, Outcome, Report, Time};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::asker::{Asker, Node, QUESTIONS};
 use crate::engine::{Engine, EngineOptions, Input, RunSpec};
+use crate::shared::{SETTLE, Shared};
 use crate::{host, session, socket};
 
 /// How often the kernel's counters are read while programs write.
@@ -24,179 +26,14 @@ const TICK_EVERY: Duration = Duration::from_millis(25);
 /// Programs count as writing this long after their latest batch.
 const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
 
-/// How often a process's `wchar` is read, for the case that it is killed.
-const WCHAR_EVERY: Nanos = Nanos::millis(100.0);
-
-/// Longest wait at the end of a run for connections of processes that are gone.
-const SETTLE: Duration = Duration::from_secs(5);
-
 /// Batches that may wait for the models; beyond it, tracers wait in their sockets and then drop.
 const QUEUE: usize = 512;
-
-/// What connections share.
-pub struct Shared {
-    /// When the latest batch came, in ns of CLOCK_MONOTONIC.
-    pub active: AtomicU64,
-    next: AtomicU32,
-    connections: Mutex<BTreeMap<u32, Connection>>,
-    changed: Notify,
-    /// Raised when every session is to take what there is now.
-    looks: watch::Sender<u64>,
-    draining: AtomicBool,
-    drain: Notify,
-}
-
-/// A connection that is open.
-struct Connection {
-    role: Role,
-    /// The latest of `Shared::looks` that it has followed.
-    looked: u64,
-    wchar_read: Time,
-}
-
-/// What a connection turned out to be.
-#[derive(Clone, Copy)]
-enum Role {
-    /// It has said nothing yet.
-    Unknown,
-    /// It asks questions.
-    Client,
-    /// It traces this process.
-    Tracer(u32),
-}
-
-impl Shared {
-    fn new() -> Shared {
-        Shared {
-            active: AtomicU64::new(0),
-            next: AtomicU32::new(1),
-            connections: Mutex::new(BTreeMap::new()),
-            changed: Notify::new(),
-            looks: watch::Sender::new(0),
-            draining: AtomicBool::new(false),
-            drain: Notify::new(),
-        }
-    }
-
-    fn connections(&self) -> MutexGuard<'_, BTreeMap<u32, Connection>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn connect(&self) -> u32 {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.connections().insert(id, Connection { role: Role::Unknown, looked: 0, wchar_read: Time(0) });
-        id
-    }
-
-    fn disconnect(&self, id: u32) {
-        self.connections().remove(&id);
-        self.changed.notify_waiters();
-    }
-
-    /// A connection turned out to be a tracer's.
-    pub fn is_tracer(&self, id: u32, pid: u32) {
-        self.settle_role(id, Role::Tracer(pid));
-    }
-
-    /// A connection turned out to ask questions.
-    pub fn is_client(&self, id: u32) {
-        self.settle_role(id, Role::Client);
-    }
-
-    fn settle_role(&self, id: u32, role: Role) {
-        if let Some(connection) = self.connections().get_mut(&id) {
-            connection.role = role;
-        }
-        self.changed.notify_waiters();
-    }
-
-    /// Tells when a session is to take what there is.
-    pub fn looks(&self) -> watch::Receiver<u64> {
-        self.looks.subscribe()
-    }
-
-    /// A session has taken what there was at this look.
-    pub fn has_looked(&self, id: u32, look: u64) {
-        if let Some(connection) = self.connections().get_mut(&id) {
-            connection.looked = look;
-        }
-        self.changed.notify_waiters();
-    }
-
-    /// Programs connected.
-    pub fn clients(&self) -> u64 {
-        self.connections().values().filter(|connection| matches!(connection.role, Role::Tracer(_))).count()
-            as u64
-    }
-
-    /// True at most every 100 ms for a connection: time to read its process's `wchar`.
-    pub fn is_sampling_due(&self, id: u32) -> bool {
-        let now = host::now();
-        let mut connections = self.connections();
-        let Some(connection) = connections.get_mut(&id) else { return false };
-        let due = now.since(connection.wchar_read) >= WCHAR_EVERY;
-        if due {
-            connection.wchar_read = now;
-        }
-        due
-    }
-
-    /// Returns once the daemon is about to end: sessions then take what has arrived and stop.
-    pub async fn draining(&self) {
-        let mut told = std::pin::pin!(self.drain.notified());
-        told.as_mut().enable();
-        if !self.draining.load(Ordering::SeqCst) {
-            told.await;
-        }
-    }
-
-    /// Lets sessions take what has arrived, and waits for that.
-    async fn drain_sessions(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-        self.drain.notify_waiters();
-        let drained = async {
-            while self.clients() > 0 {
-                drop(tokio::time::timeout(Duration::from_millis(20), self.changed.notified()).await);
-            }
-        };
-        drop(tokio::time::timeout(SETTLE, drained).await);
-    }
-
-    /// Waits until every connection still open belongs to a process that still runs and whose calls so far
-    /// have been taken, or to someone who asks questions.
-    ///
-    /// Processes that ended have closed their sockets, but what they sent may still be on its way.
-    pub async fn settle(&self) {
-        self.looks.send_modify(|look| *look += 1);
-        let look = *self.looks.borrow();
-        let is_settled = |(role, looked)| match role {
-            Role::Unknown => false,
-            Role::Client => true,
-            Role::Tracer(pid) => looked >= look && host::is_running(pid),
-        };
-        let settled = async {
-            loop {
-                let changed = self.changed.notified();
-                let roles: Vec<(Role, u64)> = self
-                    .connections()
-                    .values()
-                    .map(|connection| (connection.role, connection.looked))
-                    .collect();
-                if roles.into_iter().all(is_settled) {
-                    return;
-                }
-                // A process can end without its connection changing, so look again now and then.
-                drop(tokio::time::timeout(Duration::from_millis(20), changed).await);
-            }
-        };
-        drop(tokio::time::timeout(SETTLE, settled).await);
-    }
-}
 
 /// A running daemon inside this process.
 pub struct Daemon {
     path: Option<PathBuf>,
     engine: mpsc::Sender<Input>,
+    asker: Asker,
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
     thread: std::thread::JoinHandle<()>,
@@ -205,17 +42,31 @@ pub struct Daemon {
 impl Daemon {
     /// Starts the engine, the sampler and the accept loop. Needs a tokio runtime.
     pub fn start(listener: UnixListener, options: EngineOptions) -> anyhow::Result<Daemon> {
+        Daemon::start_as(listener, options, Node::default())
+    }
+
+    /// The same, with a name and labels.
+    pub fn start_as(listener: UnixListener, options: EngineOptions, node: Node) -> anyhow::Result<Daemon> {
         let path = listener.local_addr()?.as_pathname().map(PathBuf::from);
         let (engine, inputs) = mpsc::channel(QUEUE);
+        let (asker, questions) = mpsc::channel(QUESTIONS);
         let work = Engine::new(options)?;
-        let thread =
-            std::thread::Builder::new().name("cawl-engine".to_owned()).spawn(move || work.work(inputs))?;
+        let runtime = Handle::current();
+        let thread = std::thread::Builder::new()
+            .name("cawl-engine".to_owned())
+            .spawn(move || runtime.block_on(work.work(inputs, questions)))?;
         let shared = Arc::new(Shared::new());
+        let asker = Asker::new(asker, node);
         let tasks = vec![
-            tokio::spawn(accept(listener, Arc::clone(&shared), engine.clone())),
+            tokio::spawn(accept(listener, Arc::clone(&shared), engine.clone(), asker.clone())),
             tokio::spawn(watch(Arc::clone(&shared), engine.clone())),
         ];
-        Ok(Daemon { path, engine, shared, tasks, thread })
+        Ok(Daemon { path, engine, asker, shared, tasks, thread })
+    }
+
+    /// Answers questions.
+    pub fn asker(&self) -> Asker {
+        self.asker.clone()
     }
 
     /// Opens a lane for a run; its number goes into CAWL_RUN.
@@ -269,14 +120,14 @@ impl Daemon {
 }
 
 /// Serves connections until aborted.
-async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sender<Input>) {
+async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sender<Input>, asker: Asker) {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Out of descriptors, most likely: wait for a connection to end, or a moment.
                 tracing::warn!("cannot accept a connection: {error}");
-                drop(tokio::time::timeout(Duration::from_millis(100), shared.changed.notified()).await);
+                shared.changed_within(Duration::from_millis(100)).await;
                 continue;
             }
         };
@@ -284,10 +135,20 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sende
             tracing::warn!("refused a connection from another user");
             continue;
         }
-        let id = shared.connect();
-        let (shared, engine) = (Arc::clone(&shared), engine.clone());
+        let Some((id, closed)) = shared.connect() else {
+            tracing::warn!("refused a connection: there are too many, and none of them is silent");
+            continue;
+        };
+        let (shared, engine, asker) = (Arc::clone(&shared), engine.clone(), asker.clone());
         tokio::spawn(async move {
-            if let Err(error) = session::serve(stream, Arc::clone(&shared), engine, id).await {
+            let served = tokio::select! {
+                served = session::serve(stream, Arc::clone(&shared), engine, asker, id) => served,
+                () = closed.notified() => {
+                    tracing::debug!(session = id, "closed a silent connection to make room");
+                    Ok(())
+                }
+            };
+            if let Err(error) = served {
                 tracing::warn!(session = id, "a connection ended badly: {error:#}");
             }
             shared.disconnect(id);

@@ -7,24 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::Context;
 use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
 use cawl_wire::{Ended, FileRecord, Goodbye, Header, Hello, Kind, WireError};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
+use crate::asker::Asker;
 use crate::engine::Input;
 use crate::messages::{Broken, Messages};
-use crate::protocol::{Failure, Request, RunStarted};
+use crate::questions::Questions;
 use crate::ring::Ring;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
 use crate::{host, inspect};
-
-/// Longest question, in bytes: a profile fits.
-const QUESTION_MAX: u64 = 1 << 20;
 
 /// Longest pause, in ms, between two looks at a ring nobody writes to.
 const IDLE: u64 = 50;
@@ -39,16 +36,30 @@ pub async fn serve(
     stream: UnixStream,
     shared: Arc<Shared>,
     engine: mpsc::Sender<Input>,
+    asker: Asker,
     id: u32,
 ) -> anyhow::Result<()> {
     let mut messages = Messages::new(stream);
-    messages.receive_first().await?;
+    let mut looks = shared.looks();
+    looks.mark_changed();
+    loop {
+        tokio::select! {
+            biased;
+            first = messages.receive_first() => {
+                first?;
+                break;
+            }
+            // Somebody waits for all that has been said: there is nothing here.
+            _ = looks.changed() => {
+                if messages.is_silent() {
+                    shared.has_looked(id, *looks.borrow());
+                }
+            }
+        }
+    }
     match messages.bytes.first() {
         None => Ok(()),
-        Some(b'{') => {
-            shared.is_client(id);
-            questions(messages, shared, engine).await
-        }
+        Some(b'{') => Questions { shared, engine, asker, id }.answer(messages).await,
         Some(_) => tracer(messages, &shared, &engine, id).await,
     }
 }
@@ -285,62 +296,6 @@ impl Tracer<'_> {
 /// The newer figures, where there are any. Of a process that ended, the kernel may tell zero or nothing.
 fn later(new: Wchar, old: Wchar) -> Wchar {
     Wchar { process: new.process.max(old.process), thread: new.thread.max(old.thread) }
-}
-
-/// Answers questions, a line each, until the other side hangs up.
-async fn questions(
-    messages: Messages,
-    shared: Arc<Shared>,
-    engine: mpsc::Sender<Input>,
-) -> anyhow::Result<()> {
-    // A process of another pid namespace has no number here.
-    let peer = messages.stream.peer_cred().ok().and_then(|peer| peer.pid());
-    let peer = peer.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
-    let (reader, mut writer) = messages.stream.into_split();
-    let mut stream = BufReader::new(std::io::Cursor::new(messages.bytes).chain(reader));
-    loop {
-        let mut line = String::new();
-        (&mut stream).take(QUESTION_MAX).read_line(&mut line).await?;
-        if line.is_empty() {
-            return Ok(());
-        }
-        let mut answer = match answer(&line, peer, &shared, &engine).await {
-            Ok(answer) => answer,
-            Err(error) => serde_json::to_string(&Failure { error: format!("{error:#}") })?,
-        };
-        answer.push('\n');
-        writer.write_all(answer.as_bytes()).await?;
-    }
-}
-
-async fn answer(
-    line: &str,
-    peer: Option<u32>,
-    shared: &Shared,
-    engine: &mpsc::Sender<Input>,
-) -> anyhow::Result<String> {
-    let request: Request = serde_json::from_str(line).context("not a request this daemon knows")?;
-    Ok(match request {
-        Request::Status(_) => {
-            let (reply, answer) = oneshot::channel();
-            engine.send(Input::Status { clients: shared.clients(), reply }).await?;
-            serde_json::to_string(&answer.await?)?
-        }
-        Request::BeginRun(spec) => {
-            let (reply, answer) = oneshot::channel();
-            engine.send(Input::BeginRun { spec, owner: peer, reply }).await?;
-            let run = answer.await?.map_err(anyhow::Error::msg)?;
-            serde_json::to_string(&RunStarted { run })?
-        }
-        Request::EndRun { run, outcome, notes } => {
-            shared.settle().await;
-            let (reply, answer) = oneshot::channel();
-            engine.send(Input::EndRun { run, outcome, notes, reply }).await?;
-            let report = answer.await?.with_context(|| format!("there is no run {run}"))?;
-            serde_json::to_string(&report)?
-        }
-        other => anyhow::bail!("{other:?} is not answered yet"),
-    })
 }
 
 fn facts(file: &FileRecord<'_>) -> FileFacts {

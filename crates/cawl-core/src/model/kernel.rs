@@ -20,8 +20,8 @@ use super::cache::Map;
 use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::FIRST_CHECK;
-use super::writeback::{Device, Machine, Thresholds};
-use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction};
+use super::writeback::{Device, Foreign, Machine, Thresholds};
+use super::{CallState, CostModel, CostParts, DirtyLimits, Disturbance, ModelState, Phase, Prediction};
 use crate::call::{Class, classify};
 use crate::profile::{DeviceConstants, HostProfile};
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -346,6 +346,12 @@ impl Kernel {
         }
     }
 
+    /// Dirty bytes now, those of untraced writers included.
+    fn dirty(&self) -> Bytes {
+        let pages = self.machine.level_now() as f64 + self.machine.foreign.pages(self.machine.now);
+        Bytes::from_f64(pages * self.constants.page as f64)
+    }
+
     fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
         let spent = &call.spent;
         let nanos = |s: f64| Nanos::seconds(s);
@@ -357,7 +363,7 @@ impl Kernel {
             device: nanos(spent.device),
         };
         self.machine.advance(call.at);
-        let dirty = Bytes(self.machine.level_now() * self.constants.page);
+        let dirty = self.dirty();
         Prediction { cost: parts.total(), state, parts, dirty, interval: self.intervals.around(&parts) }
     }
 }
@@ -481,10 +487,23 @@ impl CostModel for Kernel {
         self.machine.global.limit = self.machine.global.limit.max(self.machine.global.hard).max(dirty);
     }
 
+    fn disturb(&mut self, disturbance: Disturbance) {
+        let page = self.constants.page as f64;
+        let at = self.seconds(disturbance.at.0);
+        self.machine.foreign =
+            Foreign { at, pages: disturbance.offset / page, drift: disturbance.drift / page };
+    }
+
+    fn disturbance(&self, at: Time) -> Disturbance {
+        let (page, foreign) = (self.constants.page as f64, &self.machine.foreign);
+        let seconds = at.since(Time(self.origin.unwrap_or(at.0))).as_seconds();
+        Disturbance { at, offset: foreign.pages(seconds) * page, drift: foreign.drift * page }
+    }
+
     fn state(&self) -> ModelState {
         let machine = &self.machine;
         let page = self.constants.page;
-        let dirty = Bytes(machine.level_now() * page);
+        let dirty = self.dirty();
         let flushing = machine.devices.iter().any(|d| d.busy() || d.in_flight > 0);
         let throttled = dirty > self.limits.freerun();
         let rate = |pages: f64| Rate::per_second(pages * page as f64);

@@ -16,6 +16,7 @@ mod device;
 pub use device::Device;
 use device::{Why, Work};
 
+use super::Disturbance;
 use super::cache::Cache;
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
@@ -71,8 +72,29 @@ pub struct Machine {
     pub hz: f64,
     /// Interval of the journal's commits, in seconds; 0 for no journal.
     pub commit: f64,
+    /// Dirty pages besides those of the cache, of untraced writers.
+    pub foreign: Foreign,
     completions: Completions,
     next: f64,
+}
+
+/// Dirty pages that are in nobody's books: pages at a moment (seconds), and pages per second from then on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Foreign {
+    /// The moment.
+    pub at: f64,
+    /// Pages; negative where the books have too many.
+    pub pages: f64,
+    /// Pages per second.
+    pub drift: f64,
+}
+
+impl Foreign {
+    /// Pages at a moment, in seconds.
+    pub fn pages(&self, now: f64) -> f64 {
+        let span = (now - self.at).clamp(0.0, Disturbance::LASTS.as_seconds());
+        self.pages + self.drift * span
+    }
 }
 
 impl Machine {
@@ -88,6 +110,7 @@ impl Machine {
             expire,
             hz,
             commit: 0.0,
+            foreign: Foreign::default(),
             completions: Completions::default(),
             next: f64::INFINITY,
         }
@@ -286,21 +309,21 @@ impl Machine {
     /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages
     /// besides those of files: a flusher that wakes up finds at least one of the inodes it is to write.
     pub fn over_background(&self, at: usize, metadata: u64) -> bool {
-        let dirty: u64 = self.devices.iter().map(|d| d.dirty).sum();
+        let own: u64 = self.devices.iter().map(|d| d.dirty).sum();
         let device = &self.devices[at];
-        let over = |thresholds: &Thresholds| {
-            if dirty > 0 && (dirty + metadata) as f64 > thresholds.background {
+        let over = |thresholds: &Thresholds, dirty: f64| {
+            if own > 0 && dirty + metadata as f64 > thresholds.background {
                 return true;
             }
             if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
                 return false;
             }
             let reserved = self.devices.iter().map(|d| d.bounds.min).sum();
-            let share =
-                threshold(thresholds.background, dirty as f64, self.fraction(at), device.bounds, reserved);
+            let share = threshold(thresholds.background, dirty, self.fraction(at), device.bounds, reserved);
             device.dirty as f64 > share
         };
-        over(&self.global) || self.group.as_ref().is_some_and(over)
+        let all = (own as f64 + self.foreign.pages(self.now)).max(0.0);
+        over(&self.global, all) || self.group.as_ref().is_some_and(|group| over(group, own as f64))
     }
 
     /// `wb_start_background_writeback`, unless the flusher is at work.

@@ -19,7 +19,11 @@ impl Kernel {
         for _ in 0..PATIENCE {
             let jiffy = (call.at * hz).floor();
             let (level, device_level) = self.levels(call);
-            let domains = self.domains(level);
+            let foreign = self.machine.foreign.pages(call.at);
+            let domains = self.domains(level, foreign);
+            let device_level =
+                if self.is_busiest(call.device) { device_level + foreign } else { device_level };
+            let device_level = device_level.max(0.0);
             if self.machine.over_background(call.device, 0) {
                 self.machine.start_background(call.device);
             }
@@ -60,9 +64,15 @@ impl Kernel {
         }
     }
 
-    fn domains(&self, level: f64) -> [Option<Domain>; 2] {
+    /// Untraced writers are taken to write to the device that has most to do.
+    fn is_busiest(&self, device: usize) -> bool {
+        let devices = &self.machine.devices;
+        devices.len() == 1 || devices.iter().all(|other| other.level() <= devices[device].level())
+    }
+
+    fn domains(&self, level: f64, foreign: f64) -> [Option<Domain>; 2] {
         [
-            Some(Machine::domain(&self.machine.global, level)),
+            Some(Machine::domain(&self.machine.global, (level + foreign).max(0.0))),
             self.machine.group.as_ref().map(|group| Machine::domain(group, level)),
         ]
     }

@@ -52,7 +52,8 @@ impl Kernel {
         let machine = &self.machine;
         let limits = &machine.global;
         let level: u64 = machine.devices.iter().map(|d| d.level()).sum();
-        let calm = (level + pages) as f64 <= limits.background
+        let foreign = machine.foreign.pages(call.at);
+        let calm = (level + pages) as f64 + foreign <= limits.background
             && machine.group.is_none_or(|group| (level + pages) as f64 <= group.background);
         calm && !machine.devices[call.device].busy() && !machine.devices[call.device].bounds.strict
     }

@@ -1,0 +1,157 @@
+//! A model with its clock and its record of errors.
+
+use std::collections::HashMap;
+
+use cawl_wire::Event;
+
+use super::Mode;
+use crate::accuracy::{Accuracy, AccuracySummary};
+use crate::call::Class;
+use crate::forecast::Scene;
+use crate::model::{CostModel, DirtyLimits, ModelState, Prediction};
+use crate::units::{Bytes, Nanos, Time};
+
+/// One model with its clock and its record of errors.
+pub(super) struct Track {
+    model: Box<dyn CostModel>,
+    mode: Mode,
+    accuracy: Accuracy,
+    /// Where each thread stands; needed only in open loop, where every model has a time of its own.
+    threads: HashMap<(u32, u32), Clock>,
+    /// The latest call, for relating moments of the observed clock to the model's.
+    last: Span,
+    limits: Option<DirtyLimits>,
+}
+
+/// The end of a thread's latest call, on both clocks.
+#[derive(Clone, Copy)]
+struct Clock {
+    observed: Time,
+    model: Time,
+}
+
+/// A call on both clocks, and the dirty level at its two ends.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    observed: (Time, Time),
+    model: (Time, Time),
+    dirty: (Bytes, Bytes),
+}
+
+impl Track {
+    pub(super) fn new(model: Box<dyn CostModel>, mode: Mode) -> Track {
+        Track {
+            model,
+            mode,
+            accuracy: Accuracy::new(),
+            threads: HashMap::new(),
+            last: Span::default(),
+            limits: None,
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.model.name()
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub(super) fn summary(&self) -> AccuracySummary {
+        self.accuracy.summary()
+    }
+
+    /// The modelled machine at `now`, looked ahead to on a copy.
+    pub(super) fn state_at(&self, now: Time) -> ModelState {
+        let mut model = self.model.fork();
+        model.advance(self.model_time(now));
+        model.state()
+    }
+
+    /// A copy to look further ahead with.
+    pub(super) fn scene(&self, now: Time, device: u64) -> Scene {
+        Scene::new(self.model.as_ref(), self.model_time(now), device)
+    }
+
+    pub(super) fn event(&mut self, event: &Event, class: Class) -> Option<Prediction> {
+        let start = self.start(event);
+        // A model cannot peek at what it is not given.
+        let shown = Event { start: start.0, duration: 0, ..*event };
+        let before = self.model.state().dirty;
+        let prediction = self.model.step(&shown);
+        if self.mode != Mode::OpenLoop {
+            self.model.settle(event);
+        }
+        let observed = Nanos::new(event.duration as f64);
+        // What the model has no opinion on takes, in its time, as long as it took.
+        let cost = prediction.filter(|_| class == Class::Cost).map_or(observed, |p| p.cost);
+        if let (Some(p), Class::Cost) = (&prediction, class) {
+            self.accuracy.call(observed, p.cost);
+        }
+        let ends = Clock { observed: Time(event.end()), model: start + cost };
+        self.last = Span {
+            observed: (Time(event.start), ends.observed),
+            model: (start, ends.model),
+            dirty: (before, prediction.map_or_else(|| self.model.state().dirty, |p| p.dirty)),
+        };
+        if self.mode == Mode::OpenLoop {
+            self.threads.insert((event.pid, event.tid), ends);
+        }
+        prediction
+    }
+
+    /// When the call begins on the model's clock.
+    fn start(&self, event: &Event) -> Time {
+        let observed = Time(event.start);
+        match self.mode {
+            Mode::Lockstep | Mode::Assimilated => observed,
+            Mode::OpenLoop => match self.threads.get(&(event.pid, event.tid)) {
+                Some(clock) => clock.model + observed.since(clock.observed),
+                None => self.model_time(observed),
+            },
+        }
+    }
+
+    /// The moment of the model's clock that corresponds to a moment of the observed one: as far into the
+    /// latest call, or as long after its end.
+    fn model_time(&self, observed: Time) -> Time {
+        if self.mode != Mode::OpenLoop {
+            return observed;
+        }
+        let Span { observed: (begin, end), model: (model_begin, model_end), .. } = self.last;
+        if end == Time(0) {
+            observed
+        } else if observed >= end {
+            model_end + observed.since(end)
+        } else {
+            model_begin + model_end.since(model_begin) * self.fraction(observed, begin, end)
+        }
+    }
+
+    fn fraction(&self, moment: Time, begin: Time, end: Time) -> f64 {
+        let whole = end.since(begin);
+        if whole == Nanos::ZERO { 1.0 } else { (moment.since(begin) / whole).min(1.0) }
+    }
+
+    /// Compares with a sample; returns the modelled dirty level once there were calls.
+    pub(super) fn sample(&mut self, at: Time, sampled: Bytes, limits: DirtyLimits) -> Option<Bytes> {
+        if self.limits != Some(limits) {
+            self.limits = Some(limits);
+            self.model.set_limits(limits);
+        }
+        let Span { observed: (begin, end), dirty: (before, after), .. } = self.last;
+        let modelled = if at < end {
+            // The model has taken the whole call at once; in between, dirty bytes grow evenly.
+            let fraction = self.fraction(at, begin, end);
+            Bytes::from_f64(before.as_f64() + (after.as_f64() - before.as_f64()) * fraction)
+        } else {
+            self.model.advance(self.model_time(at));
+            self.model.state().dirty
+        };
+        (end != Time(0)).then(|| {
+            self.accuracy.dirty(modelled, sampled, limits.hard);
+            modelled
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! The cost of a job of writing.
+
+use cawl_wire::flag;
+
+use super::STEPS;
+use super::scene::{Scene, Writer};
+use crate::model::{CallState, Prediction};
+use crate::units::{Bytes, Nanos, Rate, Time};
+
+/// Longest wait before a job, so that nobody asks about next year.
+const LATEST: Nanos = Nanos::seconds(24.0 * 3600.0);
+/// Parts of the hard limit in which a job is written.
+const PIECES: u64 = 64;
+/// Longest single pause of a writer (`MAX_PAUSE` in mm/page-writeback.c).
+const LONGEST_PAUSE: Nanos = Nanos::millis(200.0);
+
+/// A job of writing fresh data to one file, from one thread, without thinking.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// Bytes in all.
+    pub bytes: Bytes,
+    /// Bytes a call.
+    pub chunk: Bytes,
+    /// With O_SYNC.
+    pub sync: bool,
+    /// With an fsync at the end, which then counts.
+    pub fsync: bool,
+    /// How long from now it begins.
+    pub after: Nanos,
+    /// `st_dev` of what it writes to; None: the device written to last.
+    pub device: Option<u64>,
+    /// The rate at which others write, until it begins and meanwhile; [`Rate::MIN`] for nobody.
+    pub others: Rate,
+}
+
+/// What a job of writing would cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PlanCost {
+    /// Calls it takes, the fsync included if it has one.
+    pub calls: u64,
+    /// The time in calls.
+    pub cost: Nanos,
+    /// 10th and 90th percentile of the cost, where the constants' uncertainties allow to tell. Constants that
+    /// are wrong are wrong for all calls, so the calls' percentiles are added.
+    pub interval: Option<(Nanos, Nanos)>,
+    /// The cost of the costliest write; where many were taken together, what it may be at most.
+    pub worst: Nanos,
+    /// The time in calls by state, in the order of [`CallState::ALL`].
+    pub states: [Nanos; CallState::ALL.len()],
+    /// Highest dirty level on the way.
+    pub peak: Bytes,
+    /// Dirty level at the end, before the fsync.
+    pub last: Bytes,
+    /// Cost of an fsync at the end.
+    pub fsync: Nanos,
+}
+
+/// A job that nobody can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// No bytes.
+    #[error("nothing to write: give a number of bytes above 0")]
+    NoBytes,
+    /// Calls without bytes.
+    #[error("calls of 0 bytes write nothing: give a chunk above 0")]
+    NoChunk,
+    /// Begins too late.
+    #[error("cannot look further ahead than 24 h")]
+    TooLate,
+}
+
+/// What the plan would cost, begun `plan.after` from now.
+pub fn predict(scene: Scene, plan: &Plan) -> Result<PlanCost, PlanError> {
+    match plan {
+        Plan { bytes: Bytes(0), .. } => Err(PlanError::NoBytes),
+        Plan { chunk: Bytes(0), .. } => Err(PlanError::NoChunk),
+        plan if plan.after > LATEST => Err(PlanError::TooLate),
+        plan => Ok(Job::new(scene, plan).run()),
+    }
+}
+
+/// A plan being carried out on a copy of the model.
+struct Job<'a> {
+    plan: &'a Plan,
+    scene: Scene,
+    /// Bytes written at a time.
+    piece: u64,
+    /// Calls in a piece; less than one where a call takes several pieces.
+    calls: f64,
+    /// When the job and the others go on.
+    next: [Time; 2],
+    steps: usize,
+    cost: PlanCost,
+    /// Costs of the pieces of the call under way, where a call takes several.
+    call: Nanos,
+    in_call: u64,
+}
+
+impl Job<'_> {
+    fn new(scene: Scene, plan: &Plan) -> Job<'_> {
+        let scene = scene.on_device(plan.device);
+        let share = (scene.state().limits.hard.0 / PIECES).max(64 << 10);
+        let chunk = plan.chunk.0.min(plan.bytes.0);
+        let piece = if chunk >= share {
+            share
+        } else if plan.sync {
+            chunk
+        } else {
+            let enough = plan.bytes.0.div_ceil(STEPS as u64 / 4).min(share);
+            chunk * (enough / chunk).max(1)
+        };
+        let now = scene.now();
+        Job {
+            plan,
+            piece,
+            calls: piece as f64 / chunk as f64,
+            next: [now + plan.after, now],
+            scene,
+            steps: 0,
+            cost: PlanCost::default(),
+            call: Nanos::ZERO,
+            in_call: 0,
+        }
+    }
+
+    fn run(mut self) -> PlanCost {
+        self.wait();
+        let (bytes, chunk) = (self.plan.bytes.0, self.plan.chunk.0.min(self.plan.bytes.0));
+        let sample = self.typical_call(chunk);
+        let (mut written, mut half) = (0, None);
+        while written < bytes && self.steps < STEPS {
+            self.others();
+            let piece = self.piece.min(bytes - written);
+            self.write(piece, sample);
+            written += piece;
+            if self.steps >= STEPS / 2 && half.is_none() {
+                half = Some((written, self.cost));
+            }
+        }
+        if written < bytes {
+            let from = half.unwrap_or_default();
+            let rest = (bytes - written) as f64 / (written - from.0).max(1) as f64;
+            self.cost.extrapolate(&from.1, rest);
+            if self.in_call > 0 && self.calls < 1.0 {
+                let whole = self.call * (chunk as f64 / self.in_call as f64);
+                self.cost.worst = self.cost.worst.max(whole);
+            }
+        }
+        self.cost.calls = bytes.div_ceil(chunk);
+        self.cost.last = self.scene.state().dirty;
+        if let Some(fsync) = self.scene.fsync(self.next[0]) {
+            self.cost.fsync = fsync.cost;
+            if self.plan.fsync {
+                self.cost.calls += 1;
+                self.cost.add(&fsync, fsync.cost, fsync.interval);
+            }
+        }
+        self.cost
+    }
+
+    /// Lets the others write until the job begins; where that is more than anyone remembers, the last part.
+    fn wait(&mut self) {
+        let begin = self.next[0];
+        let remembered = Bytes(self.scene.state().limits.hard.0.saturating_mul(8)) / self.plan.others;
+        if self.plan.after > remembered {
+            self.scene.pass(self.plan.after.saturating_sub(remembered));
+            self.next[1] = self.scene.now();
+        }
+        while self.next[1] < begin && self.steps < STEPS {
+            self.other_write();
+        }
+        self.steps = 0;
+        self.scene.pass(begin.since(self.scene.now()));
+    }
+
+    /// Lets the others write what they write before the job's next call.
+    fn others(&mut self) {
+        while self.next[1] <= self.next[0] && self.steps < STEPS {
+            self.other_write();
+        }
+    }
+
+    fn other_write(&mut self) {
+        self.steps += 1;
+        // Small enough that the pieces come ten times a second, large enough to be few.
+        let share = (self.scene.state().limits.hard.0 / PIECES).max(64 << 10);
+        let piece = (self.plan.others * Nanos::millis(100.0)).max(Bytes(4096)).min(Bytes(share));
+        let start = self.next[1];
+        let cost = self.scene.write(Writer::Others, piece, start, 0).map_or(Nanos::ZERO, |p| p.cost);
+        self.next[1] = start + cost.max(piece / self.plan.others);
+    }
+
+    /// What a call of the real size costs by itself, to put in the place of pieces that are larger or smaller:
+    /// the fixed cost, and the copying in relation to that of a piece.
+    fn typical_call(&mut self, chunk: u64) -> Typical {
+        let mut aside = self.scene.fork();
+        let cost = |scene: &mut Scene, bytes| {
+            let parts = scene.write(Writer::Job, Bytes(bytes), self.next[0], 0).map(|p| p.parts);
+            parts.unwrap_or_default()
+        };
+        let real = cost(&mut aside, chunk.min(self.piece));
+        let piece = cost(&mut aside, self.piece);
+        let per_byte = real.copy.get() / chunk.min(self.piece) as f64;
+        let of_piece = piece.copy.get() / self.piece as f64;
+        Typical { call: real.call, copy: if of_piece > 0.0 { per_byte / of_piece } else { 1.0 } }
+    }
+
+    /// Writes a piece.
+    fn write(&mut self, bytes: u64, typical: Typical) {
+        self.steps += 1;
+        let flags = if self.plan.sync { flag::SYNC } else { 0 };
+        let start = self.next[0];
+        let Some(prediction) = self.scene.write(Writer::Job, Bytes(bytes), start, flags) else { return };
+        let parts = &prediction.parts;
+        let calls = self.calls * bytes as f64 / self.piece as f64;
+        let plain = typical.call * calls + parts.copy * typical.copy;
+        let cost = plain + parts.stream + parts.throttle + parts.device;
+        let scale = if prediction.cost > Nanos::ZERO { cost / prediction.cost } else { 1.0 };
+        let interval = prediction.interval.map(|(low, high)| (low * scale, high * scale));
+        self.cost.add(&prediction, cost, interval);
+        self.next[0] = start + cost;
+        self.note_worst(bytes, plain, cost);
+    }
+
+    fn note_worst(&mut self, bytes: u64, plain: Nanos, cost: Nanos) {
+        if self.calls > 1.0 {
+            // Any one of them may have taken the pauses, but no more than one.
+            let waited = cost.saturating_sub(plain).min(LONGEST_PAUSE);
+            self.cost.worst = self.cost.worst.max(plain * (1.0 / self.calls) + waited);
+            return;
+        }
+        self.call += cost;
+        self.in_call += bytes;
+        self.cost.worst = self.cost.worst.max(self.call);
+        if self.in_call >= self.plan.chunk.0 {
+            (self.call, self.in_call) = (Nanos::ZERO, 0);
+        }
+    }
+}
+
+/// A call of the real size.
+#[derive(Clone, Copy)]
+struct Typical {
+    call: Nanos,
+    /// Copying a byte in it over copying a byte in a piece.
+    copy: f64,
+}
+
+impl PlanCost {
+    fn add(&mut self, prediction: &Prediction, cost: Nanos, interval: Option<(Nanos, Nanos)>) {
+        let before = self.interval.or((self.cost == Nanos::ZERO).then_some((Nanos::ZERO, Nanos::ZERO)));
+        self.interval = before.zip(interval).map(|(sum, more)| (sum.0 + more.0, sum.1 + more.1));
+        self.cost += cost;
+        self.states[prediction.state as usize] += cost;
+        self.peak = self.peak.max(prediction.dirty);
+    }
+
+    /// What follows costs `times` what has been since `from`.
+    fn extrapolate(&mut self, from: &PlanCost, times: f64) {
+        let more = |now: Nanos, then: Nanos| now + now.saturating_sub(then) * times;
+        self.cost = more(self.cost, from.cost);
+        let zero = (Nanos::ZERO, Nanos::ZERO);
+        let then = from.interval.unwrap_or(zero);
+        self.interval = self.interval.map(|now| (more(now.0, then.0), more(now.1, then.1)));
+        for (state, then) in self.states.iter_mut().zip(from.states) {
+            *state = more(*state, then);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+use super::*;
+use crate::model::CostModel;
+use crate::model::kernel::Kernel;
+use crate::model::{DirtyLimits, Disturbance};
+use crate::profile::{HostProfile, Measured};
+use crate::units::Time;
+
+/// 100 MB/s to the device, 2 GB/s to memory, limits of 100 and 200 MB.
+fn profile() -> HostProfile {
+    let mut profile = HostProfile::uncalibrated();
+    let limits = DirtyLimits { background: Bytes(100_000_000), hard: Bytes(200_000_000) };
+    profile.kernel.limits = limits;
+    profile.device.writeback = Measured::assumed(Rate::mb_per_second(100.0));
+    profile.device.write = Measured::assumed(Rate::mb_per_second(100.0));
+    profile.device.commit = Nanos::ZERO;
+    profile
+}
+
+fn scene(model: &Kernel) -> Scene {
+    Scene::new(model, Time(1_000_000_000), 5)
+}
+
+fn near(found: Option<Nanos>, seconds: f64) {
+    let found = found.expect("happens").as_seconds();
+    assert!((found - seconds).abs() <= 0.05 * seconds + 0.02, "{found} s, not {seconds} s");
+}
+
+#[test]
+fn a_clean_machine_at_twice_the_devices_rate() {
+    let model = Kernel::new(&profile());
+    let found = forecast(scene(&model), Rate::mb_per_second(200.0));
+    assert_eq!(found.clean, Some(Nanos::ZERO));
+    near(found.background, 0.5);
+    // From there on half of what is written leaves again: 50 MB at 100 MB/s.
+    near(found.throttle, 1.0);
+}
+
+#[test]
+fn slow_writers_are_never_throttled() {
+    let model = Kernel::new(&profile());
+    let found = forecast(scene(&model), Rate::mb_per_second(50.0));
+    near(found.background, 2.0);
+    assert_eq!(found.throttle, None);
+    let idle = forecast(scene(&model), Rate::MIN);
+    assert_eq!((idle.background, idle.throttle), (None, None));
+    // At 1 MB/s pages expire long before they are many.
+    assert_eq!(forecast(scene(&model), Rate::mb_per_second(1.0)).background, None);
+}
+
+#[test]
+fn untraced_pages_count_and_are_written_back() {
+    let mut model = Kernel::new(&profile());
+    let at = Time(1_000_000_000);
+    model.disturb(Disturbance { at: Time(0), ..Disturbance::default() });
+    model.disturb(Disturbance { at, offset: 120e6, drift: 0.0 });
+    let found = forecast(scene(&model), Rate::mb_per_second(300.0));
+    assert_eq!(found.background, Some(Nanos::ZERO));
+    near(found.throttle, 0.15);
+    // 20 MB go in the background at once, the rest when they are old.
+    assert!(found.clean.is_some_and(|clean| clean.as_seconds() > 1.0 && clean.as_seconds() < 60.0));
+}
+
+fn plan(bytes: u64, chunk: u64) -> Plan {
+    Plan {
+        bytes: Bytes(bytes),
+        chunk: Bytes(chunk),
+        sync: false,
+        fsync: false,
+        after: Nanos::ZERO,
+        device: None,
+        others: Rate::MIN,
+    }
+}
+
+/// The plan as real calls, one after another.
+fn by_hand(plan: &Plan) -> f64 {
+    let mut model = Kernel::new(&profile());
+    let mut write = cawl_wire::Event::new(cawl_wire::Op::Write);
+    (write.kind, write.returned, write.offset) = (cawl_wire::FileKind::Regular, plan.chunk.0 as i64, 0);
+    write.start = 1_000_000_000;
+    if plan.sync {
+        write.flags = cawl_wire::flag::SYNC;
+    }
+    let mut sum = 0.0;
+    for _ in 0..plan.bytes.0 / plan.chunk.0 {
+        let cost = model.step(&write).expect("a cost").cost;
+        sum += cost.as_seconds();
+        write.start = (Time(write.start) + cost).0;
+        write.offset += plan.chunk.0;
+    }
+    sum
+}
+
+#[test]
+fn a_plan_costs_what_its_calls_cost() {
+    let model = Kernel::new(&profile());
+    for (bytes, chunk, sync) in [
+        (64 << 20, 4096, false),
+        (1 << 30, 4096, false),
+        (1 << 30, 1 << 20, false),
+        (1 << 30, 64 << 20, false),
+        (1 << 30, 1 << 30, false),
+        (8 << 30, 1 << 20, false),
+        (16 << 20, 4096, true),
+        (1 << 30, 4 << 20, true),
+    ] {
+        let plan = Plan { sync, ..plan(bytes, chunk) };
+        let found = predict(scene(&model), &plan).expect("a plan");
+        let real = by_hand(&plan);
+        let off = (found.cost.as_seconds() - real).abs() / real;
+        assert!(off < 0.05, "{bytes} by {chunk}, sync {sync}: {} against {real}", found.cost.as_seconds());
+        assert_eq!(found.calls, bytes / chunk);
+        let states: f64 = found.states.iter().map(|s| s.as_seconds()).sum();
+        assert!((states - found.cost.as_seconds()).abs() < 1e-6 * states);
+        assert!(found.worst <= found.cost * 1.000_001 && found.worst > Nanos::ZERO);
+        assert!(found.peak >= found.last || sync);
+    }
+}
+
+#[test]
+fn others_make_it_dearer_and_so_does_waiting_for_them() {
+    let model = Kernel::new(&profile());
+    let alone = predict(scene(&model), &plan(500 << 20, 1 << 20)).expect("a plan").cost;
+    let beside = Plan { others: Rate::mb_per_second(90.0), ..plan(500 << 20, 1 << 20) };
+    let shared = predict(scene(&model), &beside).expect("a plan").cost;
+    assert!(shared > alone * 1.3, "{shared} against {alone}");
+    let small = Plan { others: Rate::mb_per_second(300.0), ..plan(50 << 20, 1 << 20) };
+    let now = predict(scene(&model), &small).expect("a plan").cost;
+    let later = predict(scene(&model), &Plan { after: Nanos::seconds(10.0), ..small }).expect("a plan").cost;
+    assert!(later > now * 2.0, "{later} against {now}");
+}
+
+#[test]
+fn an_fsync_counts_only_if_it_is_planned() {
+    let model = Kernel::new(&profile());
+    let without = predict(scene(&model), &plan(50 << 20, 1 << 20)).expect("a plan");
+    let with = predict(scene(&model), &Plan { fsync: true, ..plan(50 << 20, 1 << 20) }).expect("a plan");
+    assert!(without.fsync.as_seconds() > 0.4 && without.cost.as_seconds() < 0.2, "{without:?}");
+    assert_eq!(with.cost, without.cost + without.fsync);
+    assert_eq!((with.calls, without.calls), (51, 50));
+}
+
+#[test]
+fn enormous_plans_are_answered_and_nonsense_is_refused() {
+    let model = Kernel::new(&profile());
+    let huge = predict(scene(&model), &plan(4 << 40, 4096)).expect("a plan");
+    // 4 TiB at 100 MB/s.
+    assert!((huge.cost.as_seconds() / 43_980.0 - 1.0).abs() < 0.1, "{}", huge.cost);
+    assert_eq!(huge.calls, 1 << 30);
+    let one = predict(scene(&model), &plan(u64::MAX, u64::MAX)).expect("a plan");
+    assert!(one.worst > one.cost * 0.9);
+    assert_eq!(predict(scene(&model), &plan(0, 1)), Err(PlanError::NoBytes));
+    assert_eq!(predict(scene(&model), &plan(1, 0)), Err(PlanError::NoChunk));
+    let late = Plan { after: Nanos::MAX, ..plan(1, 1) };
+    assert_eq!(predict(scene(&model), &late), Err(PlanError::TooLate));
+}

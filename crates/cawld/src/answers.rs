@@ -1,0 +1,135 @@
+//! What the engine's thread does for an answer: looking up and copying rows, nothing else. Sorting more than
+//! rows, running models ahead and serialising are left to whoever asked ([`crate::asker`]).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use cawl_core::{ModelState, Rate, Sample, Time};
+
+use crate::clock::Clocks;
+use crate::engine::Engine;
+use crate::host;
+use crate::live::Live;
+use crate::protocol::{
+    Calls, DeviceStatus, Files, History, HistorySpan, Listing, PROTOCOL, ProcessStatus, Processes, Sort,
+    Status, View,
+};
+
+/// Rows answered unless the question says otherwise, and at most.
+const ROWS: usize = 100;
+const MOST_ROWS: usize = 5000;
+
+/// Programs listed in a status; more can be had as [`Processes`].
+const STATUS_ROWS: usize = 256;
+
+/// A model's state is looked up again after this time, or after so many times what looking it up took: a model
+/// with a million extents takes its time to be copied, and that time is taken from the events.
+const FRESH: Duration = Duration::from_millis(10);
+const SHARE: u32 = 20;
+
+/// States of models that were looked up a moment ago.
+#[derive(Default)]
+pub struct States {
+    known: BTreeMap<(String, &'static str), Known>,
+}
+
+struct Known {
+    at: Instant,
+    took: Duration,
+    state: ModelState,
+}
+
+impl Engine {
+    fn live(&self) -> Option<&Live> {
+        self.lane().and_then(|lane| lane.live())
+    }
+
+    /// Where a model stands. An error names the models there are.
+    fn state(&mut self, view: &View, now: Time) -> Result<Option<ModelState>, String> {
+        let Some(lane) = self.lane() else { return Ok(None) };
+        let key = (view.model.clone().unwrap_or_default(), view.mode.unwrap_or_default().name());
+        if let Some(known) = self.states.known.get(&key)
+            && known.at.elapsed() < FRESH.max(known.took * SHARE)
+        {
+            return Ok(Some(known.state));
+        }
+        let at = Instant::now();
+        let state = lane.view(view, now)?;
+        self.states.known.insert(key, Known { at, took: at.elapsed(), state });
+        Ok(Some(state))
+    }
+
+    /// How things stand, as far as the engine knows.
+    pub(crate) fn status(&mut self, view: &View, sample: Option<Sample>) -> Result<Status, String> {
+        let now = host::now();
+        let state = self.state(view, now)?;
+        self.last_sample = sample.or(self.last_sample);
+        let page = self.profile.kernel.page;
+        let limits = self.last_sample.map_or(self.profile.kernel.limits, |sample| sample.limits(page));
+        let model = self.lane().map(|lane| lane.model()).unwrap_or_default();
+        let total = self.live().map(|live| live.books.total).unwrap_or_default();
+        Ok(Status {
+            schema: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            model: view.model.clone().unwrap_or_else(|| model.to_owned()),
+            mode: view.mode.unwrap_or_default(),
+            profile: self.profile.name.clone(),
+            modelled_dirty_bytes: state.map_or(0, |state| state.dirty.0),
+            sampled_dirty_bytes: self.last_sample.map(|sample| sample.dirty_bytes(page).0),
+            background_bytes: limits.background.0,
+            freerun_bytes: limits.freerun().0,
+            hard_bytes: limits.hard.0,
+            state: state.map(|state| state.phase).unwrap_or_default(),
+            writeback_rate: state.and_then(|state| state.writeback).map(Rate::get),
+            throttled_rate: state.and_then(|state| state.throttled).map(Rate::get),
+            dirtying_rate: self.live().map_or(0.0, |live| live.rate(now)),
+            clients: self.clients(),
+            calls: total.calls,
+            bytes: total.bytes,
+            cost: total.cost(now),
+            drops: self.drops(),
+            uptime_s: now.since(self.started).as_seconds(),
+            processes: self.process_rows(Sort::Lost, STATUS_ROWS).0,
+            devices: self.devices(),
+            ..Status::default()
+        })
+    }
+
+    fn process_rows(&self, sort: Sort, most: usize) -> (Vec<ProcessStatus>, u64) {
+        self.live().map(|live| live.books.processes(sort, most, host::now())).unwrap_or_default()
+    }
+
+    /// The programs.
+    pub(crate) fn processes(&self, listing: Listing) -> Processes {
+        let (processes, omitted) = self.process_rows(listing.sort, rows(listing));
+        Processes { schema: PROTOCOL, omitted, processes }
+    }
+
+    /// The files.
+    pub(crate) fn files(&self, listing: Listing) -> Files {
+        let files = |live: &Live| live.books.files(listing.sort, rows(listing), host::now());
+        let (files, omitted) = self.live().map(files).unwrap_or_default();
+        Files { schema: PROTOCOL, omitted, files }
+    }
+
+    /// The devices.
+    pub(crate) fn devices(&self) -> Vec<DeviceStatus> {
+        let devices = self.live().map(|live| live.books.devices(host::now())).unwrap_or_default();
+        devices.into_iter().map(|(_, device)| device).collect()
+    }
+
+    /// The past.
+    pub(crate) fn history(&self, span: &HistorySpan) -> History {
+        let history = |live: &Live| live.history.answer(span, &Clocks::now());
+        self.live().map(history).unwrap_or(History { schema: PROTOCOL, points: Vec::new() })
+    }
+
+    /// Some of the latest calls after number `seen` (None: none yet), and the number to ask with next time.
+    pub(crate) fn calls(&self, seen: Option<u64>) -> (Calls, u64) {
+        self.live().map(|live| live.latest.answer(seen, &Clocks::now())).unwrap_or_default()
+    }
+}
+
+fn rows(listing: Listing) -> usize {
+    listing.limit.unwrap_or(ROWS).min(MOST_ROWS)
+}

@@ -1,0 +1,389 @@
+//! Who wrote what, and what it cost: by process, file and device, as far as calls have been taken.
+//!
+//! The law of this module: **bounded, whatever is traced.** Files that nobody wrote to of late and that cost
+//! little make room for others, and stay in a count; a row is found without looking at any other.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cawl_core::{CallState, FileFacts, Nanos, Prediction, Session, Tally, Time, host_text, kernel_bytes};
+use cawl_wire::{Event, FileKind};
+
+use crate::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
+
+/// Files told apart; twice as many for a moment. Then half of these stay because they were written to last,
+/// and half because they cost most.
+const FILES: usize = 8192;
+
+/// Devices told apart.
+const DEVICES: usize = 256;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What calls cost and should have cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Account {
+    /// Calls.
+    pub calls: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// In calls that the model has an opinion on.
+    pub observed: Nanos,
+    /// What the model predicted for them.
+    pub predicted: Nanos,
+    /// Observed, in throttled calls.
+    pub throttled: Nanos,
+    /// Observed, in calls that waited for the device.
+    pub sync: Nanos,
+    late: Late,
+}
+
+impl Account {
+    /// A call, and what the first model said of it.
+    fn add(&mut self, event: &Event, bytes: u64, prediction: Option<&Prediction>) {
+        self.calls += 1;
+        self.bytes += bytes;
+        if bytes > 0 {
+            self.late.add(Time(event.start), bytes);
+        }
+        if let Some(prediction) = prediction {
+            let observed = Nanos::new(event.duration as f64);
+            self.observed += observed;
+            self.predicted += prediction.cost;
+            match prediction.state {
+                CallState::Throttle => self.throttled += observed,
+                CallState::Sync => self.sync += observed,
+                CallState::Free | CallState::Flush | CallState::Buffered => {}
+            }
+        }
+    }
+
+    /// Time lost to throttling and synchronous waiting.
+    fn lost(&self) -> Nanos {
+        self.throttled + self.sync
+    }
+
+    /// Bytes per second over the latest seconds.
+    pub fn rate(&self, now: Time) -> f64 {
+        self.late.rate(now)
+    }
+
+    /// All of it, for an answer.
+    pub fn cost(&self, now: Time) -> Cost {
+        Cost {
+            observed_s: self.observed.as_seconds(),
+            predicted_s: self.predicted.as_seconds(),
+            throttled_s: self.throttled.as_seconds(),
+            sync_s: self.sync.as_seconds(),
+            rate: self.rate(now),
+        }
+    }
+
+    fn key(&self, sort: Sort, now: Time) -> f64 {
+        match sort {
+            Sort::Lost => self.lost().get(),
+            Sort::Throttled => self.throttled.get(),
+            Sort::Sync => self.sync.get(),
+            Sort::Observed => self.observed.get(),
+            Sort::Bytes => self.bytes as f64,
+            Sort::Calls => self.calls as f64,
+            Sort::Rate => self.rate(now),
+        }
+    }
+}
+
+/// Bytes in each of the latest seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Late {
+    second: u64,
+    bytes: [u64; Late::SECONDS as usize],
+}
+
+impl Late {
+    const SECONDS: u64 = 4;
+
+    fn add(&mut self, at: Time, bytes: u64) {
+        let second = at.0 / SECOND;
+        if second > self.second {
+            for passed in 1..=(second - self.second).min(Late::SECONDS) {
+                self.bytes[((self.second + passed) % Late::SECONDS) as usize] = 0;
+            }
+            self.second = second;
+        }
+        if second + Late::SECONDS > self.second {
+            self.bytes[(second % Late::SECONDS) as usize] += bytes;
+        }
+    }
+
+    /// Over the two latest whole seconds and the one going on.
+    fn rate(&self, now: Time) -> f64 {
+        let second = now.0 / SECOND;
+        let of = |second: u64| {
+            let known = second <= self.second && second + Late::SECONDS > self.second;
+            if known { self.bytes[(second % Late::SECONDS) as usize] } else { 0 }
+        };
+        let bytes: u64 = (second.saturating_sub(2)..=second).map(of).sum();
+        bytes as f64 / (2.0 + (now.0 % SECOND) as f64 / SECOND as f64)
+    }
+}
+
+/// A process image that is being traced.
+struct Process {
+    pid: u32,
+    program: String,
+    /// As they arrive, before they are in order.
+    arrived: Tally,
+    account: Account,
+}
+
+struct File {
+    identity: (u64, u64),
+    path: String,
+    /// The number of the latest call that concerned it.
+    touched: u64,
+    account: Account,
+}
+
+/// The books.
+#[derive(Default)]
+pub struct Books {
+    /// Everything.
+    pub total: Account,
+    processes: BTreeMap<u32, Process>,
+    /// The latest session of each pid.
+    by_pid: HashMap<u32, u32>,
+    files: Vec<File>,
+    by_identity: HashMap<(u64, u64), usize>,
+    last_file: Option<((u64, u64), usize)>,
+    /// Files that made room for others.
+    files_omitted: u64,
+    devices: BTreeMap<u64, Account>,
+}
+
+impl Books {
+    /// A process image begins.
+    pub fn begin(&mut self, session: &Session) {
+        self.by_pid.insert(session.pid, session.id);
+        let process = Process {
+            pid: session.pid,
+            program: session.program.clone(),
+            arrived: Tally::default(),
+            account: Account::default(),
+        };
+        self.processes.insert(session.id, process);
+    }
+
+    /// Calls of a process have arrived.
+    pub fn arrived(&mut self, session: u32, tally: Tally) {
+        if let Some(process) = self.processes.get_mut(&session) {
+            process.arrived.calls += tally.calls;
+            process.arrived.bytes += tally.bytes;
+        }
+    }
+
+    /// A process image ended.
+    pub fn end(&mut self, session: u32) {
+        if let Some(process) = self.processes.remove(&session)
+            && self.by_pid.get(&process.pid) == Some(&session)
+        {
+            self.by_pid.remove(&process.pid);
+        }
+    }
+
+    /// Which file an identity means.
+    pub fn name(&mut self, file: &FileFacts) {
+        let at = self.file((file.dev, file.ino));
+        let row = &mut self.files[at];
+        row.touched = self.total.calls;
+        row.path.clone_from(&file.path);
+    }
+
+    /// A call, in order of time, and what the first model said of it.
+    pub fn call(&mut self, event: &Event, prediction: Option<&Prediction>) {
+        let bytes = kernel_bytes(event);
+        let in_file = if event.kind == FileKind::Regular { bytes } else { 0 };
+        self.total.add(event, in_file, prediction);
+        if let Some(process) = self.by_pid.get(&event.pid).and_then(|session| self.processes.get_mut(session))
+        {
+            process.account.add(event, bytes, prediction);
+        }
+        if event.kind != FileKind::Regular || (bytes == 0 && prediction.is_none()) {
+            return;
+        }
+        let at = self.file((event.dev, event.ino));
+        let row = &mut self.files[at];
+        row.touched = self.total.calls;
+        row.account.add(event, bytes, prediction);
+        if self.devices.len() < DEVICES || self.devices.contains_key(&event.dev) {
+            self.devices.entry(event.dev).or_default().add(event, bytes, prediction);
+        }
+    }
+
+    fn file(&mut self, identity: (u64, u64)) -> usize {
+        if let Some((last, at)) = self.last_file
+            && last == identity
+        {
+            return at;
+        }
+        let at = match self.by_identity.get(&identity) {
+            Some(at) => *at,
+            None => {
+                if self.files.len() >= 2 * FILES {
+                    self.make_room();
+                }
+                let touched = self.total.calls;
+                self.files.push(File { identity, path: String::new(), touched, account: Account::default() });
+                self.by_identity.insert(identity, self.files.len() - 1);
+                self.files.len() - 1
+            }
+        };
+        self.last_file = Some((identity, at));
+        at
+    }
+
+    /// Keeps the files that cost most and those written to last.
+    fn make_room(&mut self) {
+        self.files.sort_unstable_by_key(|file| std::cmp::Reverse(file.touched));
+        let costly = |file: &File| file.account.observed.get();
+        self.files[FILES / 2..].sort_unstable_by(|a, b| costly(b).total_cmp(&costly(a)));
+        self.files_omitted += self.files[FILES..].iter().filter(|file| file.account.calls > 0).count() as u64;
+        self.files.truncate(FILES);
+        self.by_identity = self.files.iter().enumerate().map(|(at, file)| (file.identity, at)).collect();
+        self.last_file = None;
+    }
+
+    /// The first `most` processes in this order, unsorted, and how many are left out.
+    pub fn processes(&self, sort: Sort, most: usize, now: Time) -> (Vec<ProcessStatus>, u64) {
+        let rows = first(self.processes.values(), |process| process.account.key(sort, now), most);
+        let omitted = (self.processes.len() - rows.len()) as u64;
+        let status = |process: &Process| ProcessStatus {
+            pid: process.pid,
+            program: process.program.clone(),
+            calls: process.arrived.calls,
+            bytes: process.arrived.bytes,
+            cost: process.account.cost(now),
+        };
+        (rows.into_iter().map(status).collect(), omitted)
+    }
+
+    /// The first `most` files in this order, and how many are left out.
+    pub fn files(&self, sort: Sort, most: usize, now: Time) -> (Vec<FileStatus>, u64) {
+        let written = || self.files.iter().filter(|file| file.account.calls > 0);
+        let rows = first(written(), |file| file.account.key(sort, now), most);
+        let omitted = self.files_omitted + (written().count() - rows.len()) as u64;
+        let status = |file: &File| {
+            let (dev, inode) = file.identity;
+            FileStatus {
+                path: file.path.clone(),
+                device: device(dev),
+                inode,
+                calls: file.account.calls,
+                bytes: file.account.bytes,
+                cost: file.account.cost(now),
+            }
+        };
+        (rows.into_iter().map(status).collect(), omitted)
+    }
+
+    /// The devices, most written to first, with their numbers.
+    pub fn devices(&self, now: Time) -> Vec<(u64, DeviceStatus)> {
+        let status = |(dev, account): (&u64, &Account)| {
+            let (calls, bytes, cost) = (account.calls, account.bytes, account.cost(now));
+            (*dev, DeviceStatus { device: device(*dev), calls, bytes, cost, ..DeviceStatus::default() })
+        };
+        let mut devices: Vec<_> = self.devices.iter().map(status).collect();
+        devices.sort_by_key(|(_, device)| std::cmp::Reverse(device.bytes));
+        devices
+    }
+}
+
+/// "major:minor".
+fn device(dev: u64) -> String {
+    let (major, minor) = host_text::device_parts(dev);
+    format!("{major}:{minor}")
+}
+
+/// The `most` rows with the largest keys, largest first. Linear in the number of rows but for those answered.
+fn first<'a, T>(rows: impl Iterator<Item = &'a T>, key: impl Fn(&T) -> f64, most: usize) -> Vec<&'a T> {
+    let mut keyed: Vec<(f64, &T)> = rows.map(|row| (key(row), row)).collect();
+    let largest = |a: &(f64, &T), b: &(f64, &T)| b.0.total_cmp(&a.0);
+    if most < keyed.len() {
+        if most > 0 {
+            keyed.select_nth_unstable_by(most - 1, largest);
+        }
+        keyed.truncate(most);
+    }
+    keyed.sort_by(largest);
+    keyed.into_iter().map(|(_, row)| row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_wire::Op;
+
+    fn write(ino: u64, second: u64, bytes: i64, ms: u64) -> Event {
+        let mut event = Event::new(Op::Write);
+        (event.kind, event.dev, event.ino, event.pid) = (FileKind::Regular, 5, ino, 1);
+        (event.start, event.returned, event.duration) = (second * SECOND, bytes, ms * 1_000_000);
+        event
+    }
+
+    fn throttled() -> Prediction {
+        Prediction { state: CallState::Throttle, cost: Nanos::millis(1.0), ..Prediction::default() }
+    }
+
+    #[test]
+    fn sums_by_process_file_and_device() {
+        let mut books = Books::default();
+        books.begin(&Session { id: 9, pid: 1, program: "p".to_owned(), ..Session::default() });
+        books.call(&write(7, 10, 4096, 3), Some(&throttled()));
+        let sync = Prediction { state: CallState::Sync, ..throttled() };
+        books.call(&write(8, 10, 100, 5), Some(&sync));
+        books.call(&write(8, 10, 100, 5), None);
+        let now = Time(11 * SECOND);
+        let (processes, omitted) = books.processes(Sort::Lost, 10, now);
+        let cost = processes[0].cost;
+        assert_eq!((processes.len(), omitted), (1, 0));
+        assert_eq!((cost.observed_s, cost.predicted_s), (0.008, 0.002));
+        assert_eq!((cost.throttled_s, cost.sync_s, cost.rate), (0.003, 0.005, 4296.0 / 2.0));
+        let (files, omitted) = books.files(Sort::Bytes, 1, now);
+        assert_eq!((files[0].inode, files[0].bytes, files.len(), omitted), (7, 4096, 1, 1));
+        assert_eq!(books.files(Sort::Lost, 9, now).0[0].inode, 8);
+        assert_eq!(books.devices(now)[0].1.bytes, 4296);
+        assert_eq!((books.total.calls, books.total.bytes), (3, 4296));
+        books.end(9);
+        assert!(books.processes(Sort::Lost, 10, now).0.is_empty() && books.by_pid.is_empty());
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_latest_seconds() {
+        let mut late = Late::default();
+        for second in 100..110 {
+            late.add(Time(second * SECOND), 1000);
+        }
+        assert_eq!(late.rate(Time(110 * SECOND)), 1000.0);
+        // What comes late counts where it belongs, as long as that is known.
+        late.add(Time(108 * SECOND), 500);
+        assert_eq!(late.rate(Time(110 * SECOND)), 1250.0);
+        late.add(Time(50 * SECOND), 1 << 40);
+        assert_eq!(late.rate(Time(110 * SECOND)), 1250.0);
+        assert_eq!(late.rate(Time(113 * SECOND)), 0.0);
+    }
+
+    #[test]
+    fn files_are_bounded_and_the_important_ones_stay() {
+        let mut books = Books::default();
+        books.call(&write(0, 1, 1, 1000), Some(&throttled()));
+        let files = 50_000;
+        for ino in 1..files {
+            books.call(&write(ino, 1, 1, 1), Some(&throttled()));
+        }
+        assert!(books.files.len() <= 2 * FILES && books.by_identity.len() == books.files.len());
+        let now = Time(SECOND);
+        let (rows, omitted) = books.files(Sort::Observed, 3, now);
+        assert_eq!(rows[0].inode, 0, "it cost most");
+        assert_eq!(omitted + 3, files);
+        assert!(books.by_identity.contains_key(&(5, files - 1)), "it was the last");
+        assert_eq!(books.total.calls, files);
+    }
+}

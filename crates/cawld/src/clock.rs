@@ -1,0 +1,51 @@
+//! Moments that survive clock steps and suspends.
+//!
+//! Events carry CLOCK_MONOTONIC, which stands still while the machine is suspended; people read
+//! CLOCK_REALTIME, which may be set to anything at any time. What is kept for a day is kept by CLOCK_BOOTTIME,
+//! which never jumps and counts suspends, and turned into the time of day only when somebody asks: a step of
+//! the clock then moves the whole past with it and changes no span.
+
+use cawl_core::Time;
+use nix::time::{ClockId, clock_gettime};
+
+/// One moment on three clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clocks {
+    /// CLOCK_MONOTONIC, which events carry.
+    pub monotonic: Time,
+    /// CLOCK_BOOTTIME: since the machine started, suspends included.
+    pub boot: Time,
+    /// CLOCK_REALTIME: since 1970-01-01 UTC.
+    pub real: Time,
+}
+
+impl Clocks {
+    /// Now.
+    pub fn now() -> Clocks {
+        let read = |id| {
+            clock_gettime(id)
+                .map(|t| Time(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64))
+                .unwrap_or_default()
+        };
+        Clocks {
+            monotonic: read(ClockId::CLOCK_MONOTONIC),
+            boot: read(ClockId::CLOCK_BOOTTIME),
+            real: read(ClockId::CLOCK_REALTIME),
+        }
+    }
+
+    /// Time of day, in seconds since 1970-01-01 UTC.
+    pub fn unix(&self) -> f64 {
+        self.real.0 as f64 / 1e9
+    }
+
+    /// Time of day of a moment of CLOCK_BOOTTIME, by the clock as it is set now.
+    pub fn unix_of_boot(&self, boot: Time) -> f64 {
+        (self.real.0 as f64 - self.boot.0 as f64 + boot.0 as f64) / 1e9
+    }
+
+    /// Time of day of a recent moment of CLOCK_MONOTONIC, since which the machine was not suspended.
+    pub fn unix_of_monotonic(&self, monotonic: Time) -> f64 {
+        (self.real.0 as f64 - self.monotonic.0 as f64 + monotonic.0 as f64) / 1e9
+    }
+}

@@ -1,0 +1,352 @@
+//! The past day, in bounded memory: seconds of the latest 10 minutes, 10 s of the latest 3 hours, minutes of
+//! the latest 24 hours.
+//!
+//! The law of this module: **every sum is exact at every resolution.** A coarser point is the sum of finer
+//! ones, never a sample of them.
+
+use std::collections::VecDeque;
+
+use cawl_core::{Bytes, DirtyLimits, Nanos, Phase, Time};
+
+use crate::clock::Clocks;
+use crate::protocol::{self, HistoryPoint, PROTOCOL};
+
+/// Length of a point in seconds, and how many are kept.
+const TIERS: [(u64, usize); 3] = [(1, 600), (10, 1080), (60, 1440)];
+
+/// Points answered unless the question says otherwise, and how far back.
+const POINTS: usize = 600;
+const SPAN: f64 = 600.0;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What happened between two moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sums {
+    /// Calls.
+    pub calls: u64,
+    /// Bytes written to files.
+    pub bytes: u64,
+    /// Observed time in calls that the model has an opinion on.
+    pub observed: Nanos,
+    /// What the model predicted for them.
+    pub predicted: Nanos,
+    /// Observed time of throttled calls.
+    pub throttled: Nanos,
+    /// Observed time of calls that waited for the device.
+    pub sync: Nanos,
+    /// Bytes that the kernel wrote back.
+    pub written: u64,
+    /// Events lost.
+    pub drops: u64,
+}
+
+impl Sums {
+    /// What was added since it was `before`.
+    pub fn since(&self, before: &Sums) -> Sums {
+        Sums {
+            calls: self.calls.saturating_sub(before.calls),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            observed: self.observed.saturating_sub(before.observed),
+            predicted: self.predicted.saturating_sub(before.predicted),
+            throttled: self.throttled.saturating_sub(before.throttled),
+            sync: self.sync.saturating_sub(before.sync),
+            written: self.written.saturating_sub(before.written),
+            drops: self.drops.saturating_sub(before.drops),
+        }
+    }
+
+    fn add(&mut self, other: &Sums) {
+        self.calls += other.calls;
+        self.bytes += other.bytes;
+        self.observed += other.observed;
+        self.predicted += other.predicted;
+        self.throttled += other.throttled;
+        self.sync += other.sync;
+        self.written += other.written;
+        self.drops += other.drops;
+    }
+}
+
+/// A level over a span: its mean, over the looks taken at it, and its highest.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Level {
+    sum: f64,
+    looks: u32,
+    highest: Bytes,
+}
+
+impl Level {
+    fn look(&mut self, level: Bytes) {
+        self.sum += level.as_f64();
+        self.looks += 1;
+        self.highest = self.highest.max(level);
+    }
+
+    fn add(&mut self, other: &Level) {
+        self.sum += other.sum;
+        self.looks += other.looks;
+        self.highest = self.highest.max(other.highest);
+    }
+
+    fn mean(&self) -> Option<Bytes> {
+        (self.looks > 0).then(|| Bytes::from_f64(self.sum / f64::from(self.looks)))
+    }
+}
+
+/// A span of the past.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Point {
+    /// CLOCK_BOOTTIME at its begin and end, in whole seconds.
+    begin: u64,
+    end: u64,
+    /// Seconds in between, but for those the machine was suspended.
+    span: u64,
+    sums: Sums,
+    modelled: Level,
+    sampled: Level,
+    limits: Option<DirtyLimits>,
+    phase: Phase,
+}
+
+impl Point {
+    /// Takes the point that follows.
+    fn add(&mut self, next: &Point) {
+        self.end = next.end;
+        self.span += next.span;
+        self.sums.add(&next.sums);
+        self.modelled.add(&next.modelled);
+        self.sampled.add(&next.sampled);
+        self.limits = next.limits.or(self.limits);
+        self.phase = worse(self.phase, next.phase);
+    }
+
+    fn answer(&self, clocks: &Clocks) -> HistoryPoint {
+        let Point { sums, modelled, sampled, .. } = self;
+        HistoryPoint {
+            time_s: clocks.unix_of_boot(Time(self.begin * SECOND)),
+            span_s: self.span as f64,
+            modelled_dirty_bytes: modelled.mean().unwrap_or_default().0,
+            modelled_dirty_max_bytes: modelled.highest.0,
+            sampled_dirty_bytes: sampled.mean().map(|mean| mean.0),
+            sampled_dirty_max_bytes: sampled.mean().map(|_| sampled.highest.0),
+            background_bytes: self.limits.map_or(0, |limits| limits.background.0),
+            hard_bytes: self.limits.map_or(0, |limits| limits.hard.0),
+            state: self.phase,
+            calls: sums.calls,
+            bytes: sums.bytes,
+            observed_s: sums.observed.as_seconds(),
+            predicted_s: sums.predicted.as_seconds(),
+            throttled_s: sums.throttled.as_seconds(),
+            sync_s: sums.sync.as_seconds(),
+            written_bytes: sums.written,
+            drops: sums.drops,
+        }
+    }
+}
+
+fn worse(one: Phase, other: Phase) -> Phase {
+    match (one, other) {
+        (Phase::Throttle, _) | (_, Phase::Throttle) => Phase::Throttle,
+        (Phase::Flush, _) | (_, Phase::Flush) => Phase::Flush,
+        (Phase::Free, Phase::Free) => Phase::Free,
+    }
+}
+
+/// The past.
+#[derive(Debug, Default)]
+pub struct History {
+    /// The second that is going on, and CLOCK_MONOTONIC at its begin.
+    current: Point,
+    began: Time,
+    tiers: [Tier; TIERS.len()],
+}
+
+/// Points of one length; the last one may still be growing.
+#[derive(Debug, Default)]
+struct Tier {
+    points: VecDeque<Point>,
+}
+
+impl History {
+    /// Calls were made, or bytes written back.
+    pub fn add(&mut self, sums: &Sums) {
+        self.current.sums.add(sums);
+    }
+
+    /// The model and its limits, now.
+    pub fn modelled(&mut self, dirty: Bytes, limits: DirtyLimits, phase: Phase) {
+        self.current.modelled.look(dirty);
+        self.current.limits = Some(limits);
+        self.current.phase = worse(self.current.phase, phase);
+    }
+
+    /// The kernel's count of dirty bytes, now.
+    pub fn sampled(&mut self, dirty: Bytes) {
+        self.current.sampled.look(dirty);
+    }
+
+    /// Time has passed.
+    pub fn pass(&mut self, clocks: &Clocks) {
+        let second = clocks.boot.0 / SECOND;
+        if self.current.end == 0 {
+            self.begin(second, clocks.monotonic);
+        }
+        if second < self.current.end {
+            return;
+        }
+        // A second may take longer if nobody comes by. What the machine was suspended does not count.
+        let awake = clocks.monotonic.since(self.began).as_seconds().round() as u64;
+        let span = awake.clamp(1, second - self.current.begin);
+        let ended = Point { end: self.current.begin + span, span, ..std::mem::take(&mut self.current) };
+        for ((length, most), tier) in TIERS.into_iter().zip(&mut self.tiers) {
+            tier.take(&ended, length, most);
+        }
+        self.begin(second, clocks.monotonic);
+    }
+
+    fn begin(&mut self, second: u64, monotonic: Time) {
+        (self.current.begin, self.current.end) = (second, second + 1);
+        self.began = monotonic;
+    }
+
+    /// The latest part of the past, in a bounded number of points.
+    pub fn answer(&self, span: &protocol::HistorySpan, clocks: &Clocks) -> protocol::History {
+        let last = span.last_s.filter(|s| s.is_finite() && *s > 0.0).unwrap_or(SPAN);
+        let most = span.points.unwrap_or(POINTS).clamp(1, TIERS.iter().map(|(_, most)| most).sum());
+        let covers = |(length, most): &(u64, usize)| (*length * *most as u64) as f64 >= last;
+        let tier = TIERS.iter().position(covers).unwrap_or(TIERS.len() - 1);
+        let now = clocks.boot.0 / SECOND;
+        let since = now.saturating_sub(last.ceil() as u64);
+        let points = &self.tiers[tier].points;
+        let first = points.partition_point(|point| point.end <= since);
+        let each = (points.len() - first).div_ceil(most).max(1);
+        let mut answer = Vec::with_capacity(most);
+        let mut rest = points.range(first..).copied().peekable();
+        while let Some(mut point) = rest.next() {
+            for _ in 1..each {
+                if let Some(next) = rest.next() {
+                    point.add(&next);
+                }
+            }
+            answer.push(point.answer(clocks));
+        }
+        protocol::History { schema: PROTOCOL, points: answer }
+    }
+}
+
+impl Tier {
+    fn take(&mut self, ended: &Point, length: u64, most: usize) {
+        match self.points.back_mut() {
+            Some(last) if last.begin / length == ended.begin / length => last.add(ended),
+            _ => {
+                if self.points.len() == most {
+                    self.points.pop_front();
+                }
+                self.points.push_back(*ended);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::HistorySpan;
+
+    fn clocks(second: u64) -> Clocks {
+        let boot = Time(second * SECOND);
+        Clocks { monotonic: boot, boot, real: Time(boot.0 + 1_000_000 * SECOND) }
+    }
+
+    /// Seconds 0 to `seconds`, with as many calls in each as its number.
+    fn of(seconds: u64) -> History {
+        let mut history = History::default();
+        for second in 0..=seconds {
+            history.pass(&clocks(second));
+            history.add(&Sums { calls: second, bytes: 2 * second, ..Sums::default() });
+            let limits = DirtyLimits { background: Bytes(10), hard: Bytes(20) };
+            let phase = if second == 100 { Phase::Throttle } else { Phase::Free };
+            history.modelled(Bytes(second), limits, phase);
+        }
+        history
+    }
+
+    fn asked(history: &History, now: u64, last: f64, points: usize) -> Vec<HistoryPoint> {
+        let span = HistorySpan { last_s: Some(last), points: Some(points) };
+        history.answer(&span, &clocks(now)).points
+    }
+
+    #[test]
+    fn sums_are_exact_at_every_resolution() {
+        let seconds = 86_400;
+        let history = of(seconds);
+        for (last, points) in
+            [(10.0, 100), (600.0, 600), (600.0, 7), (3600.0, 50), (10_800.0, 5000), (86_400.0, 600)]
+        {
+            let answer = asked(&history, seconds, last, points);
+            assert!(answer.len() <= points && !answer.is_empty());
+            // Whole points only: the first may begin before the span.
+            let first = (answer[0].time_s - 1_000_000.0) as u64;
+            assert!(first <= seconds - last as u64 && first + 70 > seconds - last as u64, "{first}");
+            let calls: u64 = answer.iter().map(|point| point.calls).sum();
+            assert_eq!(calls, (first..seconds).sum::<u64>(), "{last} s in {points} points");
+            assert_eq!(answer.iter().map(|point| point.bytes).sum::<u64>(), 2 * calls);
+            let spans: f64 = answer.iter().map(|point| point.span_s).sum();
+            assert_eq!(spans, (seconds - first) as f64);
+        }
+    }
+
+    #[test]
+    fn levels_are_means_and_the_worst_is_kept() {
+        let history = of(200);
+        let answer = asked(&history, 200, 200.0, 1);
+        assert_eq!(answer[0].modelled_dirty_bytes, 99);
+        assert_eq!(answer[0].modelled_dirty_max_bytes, 199);
+        assert_eq!((answer[0].state, answer[0].sampled_dirty_bytes), (Phase::Throttle, None));
+        assert_eq!((answer[0].background_bytes, answer[0].hard_bytes), (10, 20));
+    }
+
+    #[test]
+    fn months_take_no_more_room_than_a_day() {
+        let history = of(30 * 86_400);
+        let kept: Vec<usize> = history.tiers.iter().map(|tier| tier.points.len()).collect();
+        assert_eq!(kept, [600, 1080, 1440]);
+    }
+
+    #[test]
+    fn a_step_of_the_clock_moves_the_past_and_changes_no_span() {
+        let history = of(300);
+        let before = asked(&history, 300, 100.0, 100);
+        let mut stepped = clocks(300);
+        stepped.real = Time(5 * SECOND);
+        let span = HistorySpan { last_s: Some(100.0), points: Some(100) };
+        let after = history.answer(&span, &stepped).points;
+        assert_eq!(before.len(), after.len());
+        let moved = before[0].time_s - after[0].time_s;
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!(before.time_s - after.time_s, moved);
+            assert_eq!((before.calls, before.span_s), (after.calls, after.span_s));
+        }
+    }
+
+    #[test]
+    fn a_suspend_leaves_a_hole() {
+        let mut history = of(100);
+        let woken = |second: u64| Clocks { monotonic: Time((second - 9_900) * SECOND), ..clocks(second) };
+        history.pass(&woken(10_001));
+        history.add(&Sums { calls: 1, ..Sums::default() });
+        history.pass(&woken(10_002));
+        let answer = |last: f64, points: usize| {
+            let span = HistorySpan { last_s: Some(last), points: Some(points) };
+            history.answer(&span, &woken(10_002)).points
+        };
+        let late = answer(60.0, 60);
+        assert_eq!((late.len(), late[0].calls), (1, 1), "the past before it is long ago");
+        for points in [1, 10_000] {
+            let all = answer(86_400.0, points);
+            assert_eq!(all.iter().map(|point| point.calls).sum::<u64>(), (0..=100).sum::<u64>() + 1);
+            assert_eq!(all.iter().map(|point| point.span_s).sum::<f64>(), 102.0, "nobody slept in a point");
+        }
+    }
+}

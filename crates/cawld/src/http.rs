@@ -1,0 +1,141 @@
+//! The same answers over HTTP: read only, off unless asked for, and bounded in every direction.
+//!
+//! The law of this module: **nothing here changes anything, and nothing here waits for a reader.** Bodies of
+//! requests are not read; connections, headers and times are bounded; a subscriber that does not keep up
+//! loses its connection.
+
+mod guard;
+mod peer;
+mod routes;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::asker::Asker;
+use guard::Guard;
+use routes::Caller;
+
+/// Connections at a time; further ones wait to be accepted.
+const CONNECTIONS: usize = 128;
+
+/// Longest time for a request's header, the waiting for it included.
+const HEADER_TIME: Duration = Duration::from_secs(10);
+/// Most header fields, and bytes of them.
+const HEADERS: usize = 64;
+const HEADER_BYTES: usize = 16 << 10;
+
+/// What was sent and not taken for this time, in ms, ends a connection.
+const UNTAKEN: u32 = 30_000;
+
+/// Where and to whom to answer.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// File with the token that everybody must show.
+    pub token_file: Option<PathBuf>,
+    /// Answer every user of this machine.
+    pub open: bool,
+}
+
+/// A server that listens.
+pub struct Http {
+    listener: TcpListener,
+    address: SocketAddr,
+    guard: Arc<Guard>,
+}
+
+/// Reads the token again.
+#[derive(Clone)]
+pub struct Reload(Arc<Guard>);
+
+impl Reload {
+    /// Reads the token again; the old one stays if that fails.
+    pub fn reload(&self) -> anyhow::Result<()> {
+        self.0.reload()
+    }
+}
+
+impl Http {
+    /// Listens. An error says what to do.
+    pub async fn listen(options: &HttpOptions) -> anyhow::Result<Http> {
+        let wanted = options.address;
+        // Before anybody can connect.
+        Guard::new(wanted, options.token_file.as_deref(), options.open)?;
+        let listener = TcpListener::bind(wanted).await.with_context(|| {
+            format!("cannot listen at {wanted} for HTTP; name another address with --http")
+        })?;
+        let address = listener.local_addr()?;
+        let guard = Arc::new(Guard::new(address, options.token_file.as_deref(), options.open)?);
+        Ok(Http { listener, address, guard })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Reads the token again when told.
+    pub fn reload(&self) -> Reload {
+        Reload(Arc::clone(&self.guard))
+    }
+
+    /// Serves until dropped.
+    pub async fn serve(self, asker: Asker) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let (stream, peer) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!("cannot accept a connection for HTTP: {error}");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let (asker, guard) = (asker.clone(), Arc::clone(&self.guard));
+            tokio::spawn(async move {
+                if let Err(error) = connection(stream, peer, asker, guard).await {
+                    tracing::debug!("an HTTP connection ended badly: {error:#}");
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    asker: Asker,
+    guard: Arc<Guard>,
+) -> anyhow::Result<()> {
+    let own = stream.local_addr()?;
+    stream.set_nodelay(true)?;
+    rustix::net::sockopt::set_tcp_user_timeout(&stream, UNTAKEN)?;
+    let too_slow = Arc::new(Notify::new());
+    let caller = Arc::new(Caller { asker, guard, peer, own, too_slow: Arc::clone(&too_slow) });
+    let service = service_fn(move |request| {
+        let caller = Arc::clone(&caller);
+        async move { Ok::<_, std::convert::Infallible>(caller.answer(request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME)
+        .max_headers(HEADERS)
+        .max_buf_size(HEADER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        served = served => Ok(served?),
+        () = too_slow.notified() => Ok(()),
+    }
+}

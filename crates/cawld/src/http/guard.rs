@@ -1,0 +1,191 @@
+//! Who may read over HTTP.
+//!
+//! With a token: who shows it, wherever they are. Without one, on a loopback address only: the daemon's own user
+//! and root, as on its socket, by whom the kernel says the other end belongs to; with `--http-open`, every
+//! user of this machine. Then the Host header must be ours besides, or a page of some other site could read
+//! through the user's browser by letting its own name point here.
+
+use std::fs;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use anyhow::{Context, ensure};
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
+use nix::unistd::geteuid;
+use subtle::ConstantTimeEq;
+
+use super::peer;
+
+/// Fewest characters of a token.
+const SHORTEST: usize = 16;
+/// A token file is no longer than this, in bytes.
+const LONGEST: u64 = 4096;
+
+/// What is checked.
+pub struct Guard {
+    file: Option<PathBuf>,
+    token: RwLock<Option<String>>,
+    open: bool,
+    /// The address that is listened at.
+    bound: SocketAddr,
+}
+
+/// Why somebody may not read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No token, or a wrong one.
+    Token,
+    /// Another user of this machine.
+    User,
+    /// By a name that is not ours.
+    Host,
+}
+
+impl Guard {
+    /// Checks for a server at this address. An error says what to do.
+    pub fn new(bound: SocketAddr, file: Option<&Path>, open: bool) -> anyhow::Result<Guard> {
+        let token = file.map(read).transpose()?;
+        ensure!(
+            token.is_some() || bound.ip().is_loopback(),
+            "{bound} can be reached by others: give --http-token-file, or listen at 127.0.0.1"
+        );
+        Ok(Guard { file: file.map(Path::to_owned), token: RwLock::new(token), open, bound })
+    }
+
+    /// Reads the token again; the old one stays if that fails.
+    pub fn reload(&self) -> anyhow::Result<()> {
+        if let Some(file) = &self.file {
+            let token = read(file)?;
+            *self.token.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
+        }
+        Ok(())
+    }
+
+    /// May this be answered? `peer`: the other end; `own`: ours.
+    pub fn check(
+        &self,
+        headers: &HeaderMap,
+        query: &str,
+        peer: SocketAddr,
+        own: SocketAddr,
+    ) -> Result<(), Refusal> {
+        let token = self.token.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(token) = &*token {
+            let is_right = |shown: &str| bool::from(shown.as_bytes().ct_eq(token.as_bytes()));
+            let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+            let shown = header.and_then(|value| value.strip_prefix("Bearer "));
+            let pairs: Vec<(String, String)> = serde_urlencoded::from_str(query).unwrap_or_default();
+            let asked = pairs.iter().find(|(key, _)| key == "token").map(|(_, value)| value.as_str());
+            return if shown.or(asked).is_some_and(is_right) { Ok(()) } else { Err(Refusal::Token) };
+        }
+        drop(token);
+        let host = headers.get(HOST).and_then(|value| value.to_str().ok());
+        if !host.is_some_and(|host| self.is_ours(host)) {
+            return Err(Refusal::Host);
+        }
+        let may = |uid: u32| uid == geteuid().as_raw() || uid == 0;
+        if self.open || peer::owner(peer, own).is_some_and(may) { Ok(()) } else { Err(Refusal::User) }
+    }
+
+    /// True for a Host header that means this machine.
+    fn is_ours(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        name.eq_ignore_ascii_case("localhost")
+            || name == "127.0.0.1"
+            || name == "[::1]"
+            || address.parse() == Ok(self.bound.ip())
+    }
+}
+
+/// The token in a file that only its owner can read.
+fn read(file: &Path) -> anyhow::Result<String> {
+    let name = file.display();
+    let opened = fs::File::open(file).with_context(|| format!("cannot read the token in {name}"))?;
+    ensure!(
+        opened.metadata()?.mode() & 0o077 == 0,
+        "{name} is open to other users, so its token is no secret; chmod 600 it"
+    );
+    let mut text = String::new();
+    opened.take(LONGEST).read_to_string(&mut text).with_context(|| format!("cannot read {name}"))?;
+    let token = text.trim();
+    ensure!(
+        token.len() >= SHORTEST && token.bytes().all(|byte| byte.is_ascii_graphic()),
+        "the token in {name} must be one line of at least {SHORTEST} printable characters; make one with \
+         `head -c 24 /dev/urandom | base64`"
+    );
+    Ok(token.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const PEER: ([u8; 4], u16) = ([127, 0, 0, 1], 9);
+
+    fn headers(pairs: &[(hyper::header::HeaderName, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    }
+
+    fn token_file(text: &str, mode: u32) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_token_opens_and_nothing_else_does() {
+        let file = token_file("0123456789abcdef+/\n", 0o600);
+        let bound = "0.0.0.0:9420".parse().unwrap();
+        let guard = Guard::new(bound, Some(file.path()), false).unwrap();
+        let check = |pairs: &[_], query: &str| guard.check(&headers(pairs), query, PEER.into(), bound);
+        assert_eq!(check(&[(AUTHORIZATION, "Bearer 0123456789abcdef+/")], ""), Ok(()));
+        assert_eq!(check(&[], "a=b&token=0123456789abcdef%2B%2F"), Ok(()));
+        for wrong in ["Bearer 0123456789abcdef+", "Bearer ", "0123456789abcdef+/", "Basic 0123456789abcdef+/"]
+        {
+            assert_eq!(check(&[(AUTHORIZATION, wrong)], ""), Err(Refusal::Token), "{wrong}");
+        }
+        assert_eq!(check(&[(HOST, "localhost")], "token="), Err(Refusal::Token));
+        fs::write(file.path(), "another-token-of-16").unwrap();
+        guard.reload().unwrap();
+        assert_eq!(check(&[], "token=another-token-of-16"), Ok(()));
+        fs::write(file.path(), "short").unwrap();
+        assert!(guard.reload().unwrap_err().to_string().contains("urandom"));
+        assert_eq!(check(&[], "token=another-token-of-16"), Ok(()), "the old one stays");
+    }
+
+    #[test]
+    fn an_address_that_others_reach_needs_a_token() {
+        let refused = Guard::new("0.0.0.0:1".parse().unwrap(), None, true).err().unwrap();
+        assert!(refused.to_string().contains("--http-token-file"));
+        assert!(Guard::new("[::1]:1".parse().unwrap(), None, false).is_ok());
+        let readable = token_file("0123456789abcdef", 0o644);
+        let refused = Guard::new("127.0.0.1:1".parse().unwrap(), Some(readable.path()), false).err().unwrap();
+        assert!(refused.to_string().contains("chmod 600"));
+    }
+
+    #[test]
+    fn names_that_are_not_ours_are_refused() {
+        let bound: SocketAddr = "127.0.0.2:9420".parse().unwrap();
+        let guard = Guard::new(bound, None, true).unwrap();
+        let check = |host: &'static str| guard.check(&headers(&[(HOST, host)]), "", PEER.into(), bound);
+        for ours in ["localhost:9420", "LOCALHOST", "127.0.0.1:80", "[::1]:9420", "[::1]", "127.0.0.2"] {
+            assert_eq!(check(ours), Ok(()), "{ours}");
+        }
+        for theirs in ["evil.example", "127.0.0.1.evil.example:9420", "localhost.evil", "", "127.0.0.3"] {
+            assert_eq!(check(theirs), Err(Refusal::Host), "{theirs}");
+        }
+        assert_eq!(guard.check(&HeaderMap::new(), "", PEER.into(), bound), Err(Refusal::Host));
+        let closed = Guard::new(bound, None, false).unwrap();
+        let nobody = closed.check(&headers(&[(HOST, "localhost")]), "", PEER.into(), bound);
+        assert_eq!(nobody, Err(Refusal::User), "nobody is at the other end");
+    }
+}

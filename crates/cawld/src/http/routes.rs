@@ -1,0 +1,281 @@
+//! From a path to an answer.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http_body_util::{Either, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, mpsc};
+
+use super::guard::{Guard, Refusal};
+use crate::asker::{AskError, Asker};
+use crate::protocol::{Failure, Plan, Push, Sort, Subscription, Topic, View};
+use crate::{metrics, subscribe, web};
+
+/// Pushes that a subscriber may be behind, beyond what its socket holds.
+const BEHIND: usize = 8;
+
+const JSON: &str = "application/json";
+
+/// What an answer's body is.
+type Answer = Response<Either<Full<Bytes>, Events>>;
+
+/// One connection's requests.
+pub struct Caller {
+    pub asker: Asker,
+    pub guard: Arc<Guard>,
+    /// The other end, and ours.
+    pub peer: SocketAddr,
+    pub own: SocketAddr,
+    /// Told when a subscriber does not keep up: the connection must go.
+    pub too_slow: Arc<Notify>,
+}
+
+/// Why there is no answer.
+struct Fault {
+    status: StatusCode,
+    error: String,
+}
+
+impl Fault {
+    fn new(status: StatusCode, error: impl Into<String>) -> Fault {
+        Fault { status, error: error.into() }
+    }
+}
+
+impl From<AskError> for Fault {
+    fn from(error: AskError) -> Fault {
+        let status = match error {
+            AskError::Refused(_) => StatusCode::BAD_REQUEST,
+            AskError::Ending | AskError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Fault::new(status, error.to_string())
+    }
+}
+
+impl Caller {
+    /// The answer to a request, whatever it is.
+    pub async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let mut answer = match self.route(&request).await {
+            Ok(answer) => answer,
+            Err(Fault { status, error }) => {
+                let mut answer = full(JSON, json(&Failure { error }));
+                *answer.status_mut() = status;
+                if status == StatusCode::UNAUTHORIZED {
+                    let scheme = HeaderValue::from_static("Bearer");
+                    answer.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+                }
+                if status == StatusCode::METHOD_NOT_ALLOWED {
+                    let methods = HeaderValue::from_static("GET, HEAD");
+                    answer.headers_mut().insert(header::ALLOW, methods);
+                }
+                answer
+            }
+        };
+        secure(answer.headers_mut());
+        answer
+    }
+
+    async fn route(&self, request: &Request<Incoming>) -> Result<Answer, Fault> {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "only reading is possible here: use GET"));
+        }
+        let path = request.uri().path();
+        // These tell nothing about this machine.
+        match path {
+            "/" => return Ok(full("text/html; charset=utf-8", web::PAGE)),
+            "/app.css" => return Ok(full("text/css; charset=utf-8", web::STYLE)),
+            "/app.js" => return Ok(full("text/javascript; charset=utf-8", web::SCRIPT)),
+            "/healthz" if self.asker.is_alive().await => {
+                return Ok(full("text/plain; charset=utf-8", "ok\n"));
+            }
+            "/healthz" => return Err(AskError::Ending.into()),
+            _ => {}
+        }
+        let query = request.uri().query().unwrap_or("");
+        self.check(request.headers(), query).await?;
+        if path == "/metrics" {
+            return self.metrics(request.headers()).await;
+        }
+        let name = path.strip_prefix("/api/v1/").unwrap_or("");
+        let asker = &self.asker;
+        let text = match name {
+            "status" => json(&asker.status(parse(query)?).await?),
+            "processes" => json(&asker.processes(parse(query)?).await?),
+            "files" => json(&asker.files(parse(query)?).await?),
+            "devices" => json(&asker.devices().await?),
+            "history" => json(&asker.history(parse(query)?).await?),
+            "forecast" => json(&asker.forecast(parse(query)?).await?),
+            "predict" => json(&asker.predict(parse::<PlanQuery>(query)?.into()).await?),
+            "profile" => json(&asker.profile().await?),
+            "subscribe" => return self.subscribe(parse::<SubscribeQuery>(query)?.try_into()?),
+            _ => {
+                let error = format!("there is nothing at {path}; docs/PROTOCOL.md has the paths");
+                return Err(Fault::new(StatusCode::NOT_FOUND, error));
+            }
+        };
+        Ok(full(JSON, text))
+    }
+
+    async fn check(&self, headers: &HeaderMap, query: &str) -> Result<(), Fault> {
+        let (guard, peer, own) = (Arc::clone(&self.guard), self.peer, self.own);
+        let (headers, query) = (headers.clone(), query.to_owned());
+        // It may read a long table of the kernel's.
+        let checked = tokio::task::spawn_blocking(move || guard.check(&headers, &query, peer, own)).await;
+        match checked {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Refusal::Token)) => Err(Fault::new(
+                StatusCode::UNAUTHORIZED,
+                "show the token: a header `Authorization: Bearer TOKEN`, or ?token=TOKEN",
+            )),
+            Ok(Err(Refusal::User)) => Err(Fault::new(
+                StatusCode::FORBIDDEN,
+                "this daemon answers its own user and root; start it with --http-token-file or --http-open to \
+                 let others read",
+            )),
+            Ok(Err(Refusal::Host)) => Err(Fault::new(
+                StatusCode::FORBIDDEN,
+                "the Host header is not this machine's; use localhost, or --http-token-file",
+            )),
+            Err(_) => Err(AskError::Ending.into()),
+        }
+    }
+
+    async fn metrics(&self, headers: &HeaderMap) -> Result<Answer, Fault> {
+        let status = self.asker.status(View::default()).await?;
+        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+        let format = metrics::Format::accepted(accept);
+        Ok(full(format.content_type(), metrics::text(&status, format)))
+    }
+
+    fn subscribe(&self, subscription: Subscription) -> Result<Answer, Fault> {
+        let place = self.asker.subscribe()?;
+        let (events, waiting) = mpsc::channel(BEHIND);
+        let (asker, too_slow) = (self.asker.clone(), Arc::clone(&self.too_slow));
+        tokio::spawn(async move {
+            if let Err(error) = subscribe::feed(&asker, &subscription, event, events).await {
+                tracing::info!("{error:#}");
+                too_slow.notify_one();
+            }
+            drop(place);
+        });
+        let mut answer = Response::new(Either::Right(Events(waiting)));
+        let kind = HeaderValue::from_static("text/event-stream");
+        answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+        Ok(answer)
+    }
+}
+
+/// A push as a server-sent event: its topic, and the JSON of its data.
+fn event(push: &Push) -> anyhow::Result<Bytes> {
+    let (topic, data) = match push {
+        Push::Status(data) => ("status", serde_json::to_string(data)?),
+        Push::Processes(data) => ("processes", serde_json::to_string(data)?),
+        Push::Files(data) => ("files", serde_json::to_string(data)?),
+        Push::Devices(data) => ("devices", serde_json::to_string(data)?),
+        Push::Calls(data) => ("calls", serde_json::to_string(data)?),
+    };
+    Ok(Bytes::from(format!("event: {topic}\ndata: {data}\n\n")))
+}
+
+/// The body of a subscription.
+pub struct Events(mpsc::Receiver<Bytes>);
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
+    }
+}
+
+/// [`Plan`] as a query can have it.
+#[derive(Deserialize)]
+struct PlanQuery {
+    bytes: u64,
+    chunk: Option<u64>,
+    #[serde(default)]
+    sync: bool,
+    #[serde(default)]
+    fsync: bool,
+    #[serde(default)]
+    at_s: f64,
+    device: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
+    #[serde(default)]
+    mode: Option<cawl_core::Mode>,
+}
+
+impl From<PlanQuery> for Plan {
+    fn from(query: PlanQuery) -> Plan {
+        let PlanQuery { bytes, chunk, sync, fsync, at_s, device, model, mode } = query;
+        Plan { bytes, chunk, sync, fsync, at_s, device, view: View { model, mode } }
+    }
+}
+
+/// [`Subscription`] as a query can have it.
+#[derive(Deserialize)]
+struct SubscribeQuery {
+    #[serde(default)]
+    topics: String,
+    every_s: Option<f64>,
+    limit: Option<usize>,
+    #[serde(default)]
+    sort: Sort,
+}
+
+impl TryFrom<SubscribeQuery> for Subscription {
+    type Error = Fault;
+
+    fn try_from(query: SubscribeQuery) -> Result<Subscription, Fault> {
+        let names = query.topics.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let topic = |name: &str| {
+            serde_json::from_value::<Topic>(name.into())
+                .map_err(|error| Fault::new(StatusCode::BAD_REQUEST, format!("topics: {error}")))
+        };
+        let topics = names.map(topic).collect::<Result<Vec<_>, _>>()?;
+        Ok(Subscription { topics, every_s: query.every_s, limit: query.limit, sort: query.sort })
+    }
+}
+
+fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Fault> {
+    serde_urlencoded::from_str(query)
+        .map_err(|error| Fault::new(StatusCode::BAD_REQUEST, format!("the query cannot be read: {error}")))
+}
+
+fn json(answer: &impl Serialize) -> Vec<u8> {
+    // Every answer is made of numbers, texts and lists of them.
+    let mut text = serde_json::to_vec(answer).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+fn full(kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Either::Left(Full::new(body.into())));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+/// What every answer forbids a browser to do with it.
+fn secure(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, web::POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}

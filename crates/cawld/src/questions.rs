@@ -1,0 +1,135 @@
+//! Questions that come over the socket, one JSON line each, and their answers.
+
+use std::io::Cursor;
+use std::sync::Arc;
+
+use anyhow::Context;
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::asker::Asker;
+use crate::engine::Input;
+use crate::messages::Messages;
+use crate::protocol::{Failure, Push, Request, RunStarted, Subscription};
+use crate::shared::Shared;
+use crate::subscribe;
+
+/// Longest question, in bytes: a profile fits.
+const QUESTION_MAX: u64 = 1 << 20;
+
+/// Pushes that a subscriber may be behind, beyond what its socket holds.
+const BEHIND: usize = 8;
+
+/// A connection that asks.
+pub struct Questions {
+    /// What connections share.
+    pub shared: Arc<Shared>,
+    /// For what must keep its place among the events.
+    pub engine: mpsc::Sender<Input>,
+    /// For what may overtake them.
+    pub asker: Asker,
+    /// Number of the connection.
+    pub id: u32,
+}
+
+impl Questions {
+    /// Answers until the other side hangs up, or asks to be told from now on.
+    pub async fn answer(self, messages: Messages) -> anyhow::Result<()> {
+        // A process of another pid namespace has no number here.
+        let peer = messages.stream.peer_cred().ok().and_then(|peer| peer.pid());
+        let peer = peer.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
+        let (reader, mut writer) = messages.stream.into_split();
+        let mut stream = BufReader::new(Cursor::new(messages.bytes).chain(reader));
+        loop {
+            self.shared.is_client(self.id);
+            let mut line = Vec::new();
+            (&mut stream).take(QUESTION_MAX).read_until(b'\n', &mut line).await?;
+            if line.is_empty() {
+                return Ok(());
+            }
+            self.shared.is_asking(self.id);
+            let is_whole = line.len() < QUESTION_MAX as usize || line.ends_with(b"\n");
+            let answer = if is_whole {
+                match serde_json::from_slice(&line).context("not a request this daemon knows") {
+                    Ok(Request::Subscribe(subscription)) => match self.asker.subscribe() {
+                        Ok(_place) => return self.push(&subscription, stream, writer).await,
+                        Err(error) => Err(error.into()),
+                    },
+                    Ok(request) => self.request(request, peer).await,
+                    Err(error) => Err(error),
+                }
+            } else {
+                Err(anyhow::anyhow!("a question has at most {QUESTION_MAX} bytes"))
+            };
+            let mut answer = match answer {
+                Ok(answer) => answer,
+                Err(error) => serde_json::to_string(&Failure { error: format!("{error:#}") })?,
+            };
+            answer.push('\n');
+            writer.write_all(answer.as_bytes()).await?;
+            if !is_whole {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn request(&self, request: Request, peer: Option<u32>) -> anyhow::Result<String> {
+        let asker = &self.asker;
+        match request {
+            Request::Status(view) => line(&asker.status(view).await?),
+            Request::Processes(listing) => line(&asker.processes(listing).await?),
+            Request::Files(listing) => line(&asker.files(listing).await?),
+            Request::Devices => line(&asker.devices().await?),
+            Request::History(span) => line(&asker.history(span).await?),
+            Request::Forecast(view) => line(&asker.forecast(view).await?),
+            Request::Predict(plan) => line(&asker.predict(plan).await?),
+            Request::Profile => line(&asker.profile().await?),
+            Request::Subscribe(_) => anyhow::bail!("this connection cannot be subscribed with"),
+            Request::BeginRun(spec) => {
+                let (reply, answer) = oneshot::channel();
+                self.engine.send(Input::BeginRun { spec, owner: peer, reply }).await?;
+                let run = answer.await?.map_err(anyhow::Error::msg)?;
+                line(&RunStarted { run })
+            }
+            Request::EndRun { run, outcome, notes } => {
+                self.shared.settle().await;
+                let (reply, answer) = oneshot::channel();
+                self.engine.send(Input::EndRun { run, outcome, notes, reply }).await?;
+                line(&answer.await?.with_context(|| format!("there is no run {run}"))?)
+            }
+        }
+    }
+
+    /// Tells from now on, until the other side hangs up or does not keep up.
+    async fn push(
+        &self,
+        subscription: &Subscription,
+        mut reader: impl AsyncRead + Unpin,
+        mut writer: impl AsyncWrite + Unpin,
+    ) -> anyhow::Result<()> {
+        let (lines, mut waiting) = mpsc::channel::<String>(BEHIND);
+        let encode = |push: &Push| line(push).map(|line| line + "\n");
+        let write = async {
+            while let Some(line) = waiting.recv().await {
+                writer.write_all(line.as_bytes()).await?;
+            }
+            Ok::<(), std::io::Error>(())
+        };
+        let hang_up = async {
+            // Nothing it says now means anything, but that it is there.
+            let mut said = [0; 256];
+            while matches!(reader.read(&mut said).await, Ok(1..)) {}
+        };
+        tokio::select! {
+            ended = subscribe::feed(&self.asker, subscription, encode, lines) => ended?,
+            written = write => written?,
+            () = hang_up => {}
+        }
+        Ok(())
+    }
+}
+
+fn line(answer: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(answer)?)
+}

@@ -1,0 +1,264 @@
+//! What connections share: who is connected, and the waiting for each other.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cawl_core::{Nanos, Time};
+use nix::sys::resource::{Resource, getrlimit};
+use tokio::sync::{Notify, watch};
+
+use crate::host;
+
+/// How often a process's `wchar` is read, for the case that it is killed.
+const WCHAR_EVERY: Nanos = Nanos::millis(100.0);
+
+/// Longest wait at the end of a run for connections of processes that are gone.
+pub const SETTLE: Duration = Duration::from_secs(5);
+
+/// Connections that are no tracer's; when there are more, the one that has been silent longest is closed.
+const ASKERS: usize = 256;
+
+/// Descriptors kept for other things than connections, and those a connection takes: its socket and its ring.
+const OTHER_DESCRIPTORS: u64 = 64;
+const DESCRIPTORS: u64 = 2;
+
+/// What connections share.
+pub struct Shared {
+    /// When the latest batch came, in ns of CLOCK_MONOTONIC.
+    pub active: AtomicU64,
+    next: AtomicU32,
+    connections: Mutex<BTreeMap<u32, Connection>>,
+    changed: Notify,
+    /// Raised when every session is to take what there is now.
+    looks: watch::Sender<u64>,
+    draining: AtomicBool,
+    drain: Notify,
+    /// Connections for which there are descriptors.
+    most: usize,
+}
+
+/// A connection that is open.
+struct Connection {
+    role: Role,
+    /// When it got this role.
+    since: Time,
+    /// Told when it must go, to make room.
+    close: Arc<Notify>,
+    /// The latest of `Shared::looks` that it has followed.
+    looked: u64,
+    wchar_read: Time,
+}
+
+/// What a connection turned out to be.
+#[derive(Clone, Copy)]
+enum Role {
+    /// It has said nothing yet.
+    Unknown,
+    /// It asks questions, and has none at the moment.
+    Client,
+    /// It waits for an answer, or listens.
+    Asking,
+    /// It traces this process.
+    Tracer(u32),
+}
+
+impl Shared {
+    /// Nobody is connected.
+    pub fn new() -> Shared {
+        let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
+        let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;
+        Shared {
+            most: usize::try_from(most).unwrap_or(usize::MAX).max(ASKERS),
+            active: AtomicU64::new(0),
+            next: AtomicU32::new(1),
+            connections: Mutex::new(BTreeMap::new()),
+            changed: Notify::new(),
+            looks: watch::Sender::new(0),
+            draining: AtomicBool::new(false),
+            drain: Notify::new(),
+        }
+    }
+
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<u32, Connection>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new connection: its number, and what tells it to go. None if there is no room for it. Room is made by
+    /// closing the connection that has been silent longest.
+    pub fn connect(&self) -> Option<(u32, Arc<Notify>)> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let close = Arc::new(Notify::new());
+        let mut connections = self.connections();
+        let askers = connections.values().filter(|c| !matches!(c.role, Role::Tracer(_))).count();
+        if askers >= ASKERS || connections.len() >= self.most {
+            let silent = connections.iter().filter(|(_, c)| matches!(c.role, Role::Unknown | Role::Client));
+            let oldest = silent.min_by_key(|(id, c)| (c.since, **id)).map(|(id, _)| *id)?;
+            if let Some(oldest) = connections.remove(&oldest) {
+                oldest.close.notify_one();
+            }
+        }
+        connections.insert(
+            id,
+            Connection {
+                role: Role::Unknown,
+                since: host::now(),
+                close: Arc::clone(&close),
+                looked: 0,
+                wchar_read: Time(0),
+            },
+        );
+        Some((id, close))
+    }
+
+    /// A connection ended.
+    pub fn disconnect(&self, id: u32) {
+        self.connections().remove(&id);
+        self.changed.notify_waiters();
+    }
+
+    /// Returns when a connection changed, or after this time.
+    pub async fn changed_within(&self, time: Duration) {
+        drop(tokio::time::timeout(time, self.changed.notified()).await);
+    }
+
+    /// A connection turned out to be a tracer's.
+    pub fn is_tracer(&self, id: u32, pid: u32) {
+        self.settle_role(id, Role::Tracer(pid));
+    }
+
+    /// A connection turned out to ask questions; it has none at the moment.
+    pub fn is_client(&self, id: u32) {
+        self.settle_role(id, Role::Client);
+    }
+
+    /// A connection waits for an answer.
+    pub fn is_asking(&self, id: u32) {
+        self.settle_role(id, Role::Asking);
+    }
+
+    fn settle_role(&self, id: u32, role: Role) {
+        if let Some(connection) = self.connections().get_mut(&id) {
+            connection.role = role;
+            connection.since = host::now();
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Tells when a session is to take what there is.
+    pub fn looks(&self) -> watch::Receiver<u64> {
+        self.looks.subscribe()
+    }
+
+    /// A session has taken what there was at this look.
+    pub fn has_looked(&self, id: u32, look: u64) {
+        if let Some(connection) = self.connections().get_mut(&id) {
+            connection.looked = look;
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Tracers connected.
+    fn clients(&self) -> u64 {
+        self.connections().values().filter(|connection| matches!(connection.role, Role::Tracer(_))).count()
+            as u64
+    }
+
+    /// True at most every 100 ms for a connection: time to read its process's `wchar`.
+    pub fn is_sampling_due(&self, id: u32) -> bool {
+        let now = host::now();
+        let mut connections = self.connections();
+        let Some(connection) = connections.get_mut(&id) else { return false };
+        let due = now.since(connection.wchar_read) >= WCHAR_EVERY;
+        if due {
+            connection.wchar_read = now;
+        }
+        due
+    }
+
+    /// Returns once the daemon is about to end: sessions then take what has arrived and stop.
+    pub async fn draining(&self) {
+        let mut told = std::pin::pin!(self.drain.notified());
+        told.as_mut().enable();
+        if !self.draining.load(Ordering::SeqCst) {
+            told.await;
+        }
+    }
+
+    /// Lets sessions take what has arrived, and waits for that.
+    pub async fn drain_sessions(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.drain.notify_waiters();
+        let drained = async {
+            while self.clients() > 0 {
+                self.changed_within(Duration::from_millis(20)).await;
+            }
+        };
+        drop(tokio::time::timeout(SETTLE, drained).await);
+    }
+
+    /// Waits until every connection still open belongs to a process that still runs and whose calls so far
+    /// have been taken, or to someone who asks questions, or has nothing to say.
+    ///
+    /// Processes that ended have closed their sockets, but what they sent may still be on its way.
+    pub async fn settle(&self) {
+        self.looks.send_modify(|look| *look += 1);
+        let look = *self.looks.borrow();
+        let is_settled = |(role, looked)| match role {
+            Role::Unknown => looked >= look,
+            Role::Client | Role::Asking => true,
+            Role::Tracer(pid) => looked >= look && host::is_running(pid),
+        };
+        let settled = async {
+            loop {
+                let changed = self.changed.notified();
+                let roles: Vec<(Role, u64)> = self
+                    .connections()
+                    .values()
+                    .map(|connection| (connection.role, connection.looked))
+                    .collect();
+                if roles.into_iter().all(is_settled) {
+                    return;
+                }
+                // A process can end without its connection changing, so look again now and then.
+                drop(tokio::time::timeout(Duration::from_millis(20), changed).await);
+            }
+        };
+        drop(tokio::time::timeout(SETTLE, settled).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connection_silent_longest_makes_room() {
+        let shared = Shared::new();
+        let (asking, _) = shared.connect().unwrap();
+        shared.is_asking(asking);
+        let (tracer, _) = shared.connect().unwrap();
+        shared.is_tracer(tracer, 1);
+        let (oldest, closed) = shared.connect().unwrap();
+        for _ in 0..3 * ASKERS {
+            shared.connect().unwrap();
+        }
+        let connections = shared.connections();
+        assert_eq!(connections.len(), ASKERS + 1);
+        assert!(connections.contains_key(&asking) && connections.contains_key(&tracer));
+        assert!(!connections.contains_key(&oldest));
+        drop(connections);
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
+    }
+
+    #[test]
+    fn those_who_wait_for_an_answer_are_not_closed() {
+        let shared = Shared::new();
+        for _ in 0..ASKERS {
+            let (id, _) = shared.connect().unwrap();
+            shared.is_asking(id);
+        }
+        assert!(shared.connect().is_none());
+    }
+}

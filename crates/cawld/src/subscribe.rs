@@ -1,0 +1,79 @@
+//! Pushes to subscribers, whatever they are connected by.
+//!
+//! The law of this module: **nobody waits for a subscriber.** What it is told goes into a queue of its own; when
+//! that is full it is dropped, and may come again.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::MissedTickBehavior;
+
+use crate::asker::{AskError, Asker};
+use crate::protocol::{Listing, Push, Subscription, Topic, View};
+
+/// Shortest, longest and usual interval between pushes, in seconds.
+const SHORTEST: f64 = 0.05;
+const LONGEST: f64 = 3600.0;
+const USUAL: f64 = 1.0;
+
+/// Rows in tables: usual and most.
+const ROWS: usize = 20;
+const MOST_ROWS: usize = 500;
+
+/// Topics of those who name none.
+const TOPICS: [Topic; 4] = [Topic::Status, Topic::Processes, Topic::Files, Topic::Devices];
+
+impl Asker {
+    /// A place for one more subscriber, until it is dropped. An error if there are too many.
+    pub fn subscribe(&self) -> Result<OwnedSemaphorePermit, AskError> {
+        std::sync::Arc::clone(&self.subscribers).try_acquire_owned().map_err(|_| AskError::Busy)
+    }
+}
+
+/// Puts what the subscriber wants to be told into its queue, until it hangs up. An error if it does not keep
+/// up, or if the daemon ends.
+pub async fn feed<T>(
+    asker: &Asker,
+    subscription: &Subscription,
+    encode: impl Fn(&Push) -> anyhow::Result<T>,
+    queue: mpsc::Sender<T>,
+) -> anyhow::Result<()> {
+    let every = subscription.every_s.unwrap_or(USUAL);
+    let every = if every.is_finite() { every.clamp(SHORTEST, LONGEST) } else { USUAL };
+    let mut topics =
+        if subscription.topics.is_empty() { TOPICS.to_vec() } else { subscription.topics.clone() };
+    topics.sort_unstable();
+    topics.dedup();
+    let limit = Some(subscription.limit.unwrap_or(ROWS).min(MOST_ROWS));
+    let listing = Listing { sort: subscription.sort, limit };
+    let mut ticks = tokio::time::interval(Duration::from_secs_f64(every));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut seen = None;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = queue.closed() => return Ok(()),
+        }
+        for topic in &topics {
+            let push = match topic {
+                Topic::Status => Push::Status(Box::new(asker.status(View::default()).await?)),
+                Topic::Processes => Push::Processes(asker.processes(listing).await?),
+                Topic::Files => Push::Files(asker.files(listing).await?),
+                Topic::Devices => Push::Devices(asker.devices().await?),
+                Topic::Calls => {
+                    let (calls, number) = asker.calls(seen).await?;
+                    seen = Some(number);
+                    Push::Calls(calls)
+                }
+            };
+            match queue.try_send(encode(&push)?) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Closed(_)) => return Ok(()),
+                Err(mpsc::error::TrySendError::Full(_)) => {
+                    bail!("a subscriber did not keep up and was dropped; it may subscribe again")
+                }
+            }
+        }
+    }
+}
