@@ -61,6 +61,12 @@ pub fn shown(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// The name of a program that is too long for a table: without its folder, and if need be the end of that.
+pub fn short_program(name: &str, width: usize) -> String {
+    let base = name.rsplit('/').next().filter(|base| !base.is_empty()).unwrap_or(name);
+    if name.chars().count() <= width { name.to_owned() } else { short(base, width) }
+}
+
 /// In this order, largest first; rows that are equal in it by name.
 pub fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
     let key = |row: &Row| match sort {

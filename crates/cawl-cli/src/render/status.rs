@@ -4,7 +4,7 @@ use cawl_core::{Bytes, Nanos, Rate};
 use cawld::protocol::{DeviceStatus, Forecast, ProcessStatus, Status};
 
 use super::compact::{self, until};
-use super::rows::shown;
+use super::rows::{short_program, shown};
 use super::watch::phase;
 use super::{bold, lines, percent, short, table, warn_if};
 
@@ -189,7 +189,7 @@ fn processes(processes: &[ProcessStatus]) -> String {
     for process in processes {
         table.add_row([
             process.pid.to_string(),
-            short(&shown(&process.program), 22),
+            short_program(&shown(&process.program), 22),
             compact::count(process.calls),
             compact::bytes(process.bytes),
             compact::rate(process.cost.rate),

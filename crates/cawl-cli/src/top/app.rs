@@ -84,6 +84,8 @@ pub struct App {
     pub tab: Tab,
     /// Its order.
     pub sort: Sort,
+    /// The graph ends at the highest level in it, not at the hard limit.
+    pub zoom: bool,
     /// What names must contain.
     pub filter: String,
     /// What keys are about.
@@ -113,6 +115,7 @@ impl App {
             frozen: None,
             tab: Tab::Programs,
             sort,
+            zoom: false,
             filter: String::new(),
             keys: Keys::Commands,
             first: 0,
@@ -236,6 +239,7 @@ impl App {
             }
             KeyCode::Char('s') => return self.sort_by(1),
             KeyCode::Char('S') => return self.sort_by(SORTS.len() - 1),
+            KeyCode::Char('z') => self.zoom = !self.zoom,
             KeyCode::Char('/') => self.keys = Keys::Filter,
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.keys = Keys::Help,
             KeyCode::Char('p' | ' ') => {

@@ -29,22 +29,27 @@ pub struct Graph<'a> {
     background: u64,
     freerun: u64,
     hard: u64,
+    zoom: bool,
     theme: Theme,
 }
 
 impl Graph<'_> {
-    /// The graph of a past, with the limits of now.
-    pub fn new<'a>(history: &'a VecDeque<Point>, status: &Status, theme: Theme) -> Graph<'a> {
+    /// The graph of a past, with the limits of now; zoomed, up to the highest level in it.
+    pub fn new<'a>(history: &'a VecDeque<Point>, status: &Status, zoom: bool, theme: Theme) -> Graph<'a> {
         let Status { background_bytes: background, freerun_bytes: freerun, hard_bytes: hard, .. } = *status;
-        Graph { history, background, freerun, hard, theme }
+        Graph { history, background, freerun, hard, zoom, theme }
     }
 
     fn lines(&self, top: f64, height: u16) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
+        let limits = [("hard", self.hard), ("throttle", self.freerun), ("flush", self.background)];
+        // A graph that ends below the limits has to tell where.
+        let end = ("up to", top as u64);
+        let is_below = limits.iter().all(|(_, level)| *level as f64 > top);
         // Where two fall into one row, the graver one is named.
-        for (name, level) in [("hard", self.hard), ("throttle", self.freerun), ("flush", self.background)] {
+        for (name, level) in limits.into_iter().chain(is_below.then_some(end)) {
             let row = row_of(level, top, height);
-            if level > 0 && lines.iter().all(|line| line.row != row) {
+            if level > 0 && level as f64 <= top && lines.iter().all(|line| line.row != row) {
                 let tip = self.theme.sign("◂", "<");
                 lines.push(Line { row, label: format!("{tip} {name} {}", compact::bytes(level)) });
             }
@@ -104,7 +109,8 @@ impl Widget for Graph<'_> {
         let visible: Vec<&Point> = self.history.iter().skip(from).collect();
         let highest = visible.iter().map(|point| point.modelled.max(point.sampled.unwrap_or(0))).max();
         // A little above the hard limit, so that reaching it and passing it are not the same.
-        let top = (self.hard.max(highest.unwrap_or(0)) as f64 * 1.05).max(1.0);
+        let least = if self.zoom { 0 } else { self.hard };
+        let top = (least.max(highest.unwrap_or(0)) as f64 * 1.05).max(1.0);
         let lines = self.lines(top, area.height);
         let bottom = area.bottom() - 1;
         for column in 0..columns {

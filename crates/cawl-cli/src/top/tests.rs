@@ -60,6 +60,10 @@ fn file(path: &str, throttled_s: f64, bytes: u64) -> FileStatus {
     FileStatus { path: path.to_owned(), device: "254:1".to_owned(), bytes, cost, ..FileStatus::default() }
 }
 
+fn busy() -> Status {
+    status(1.0, Phase::Throttle, 96)
+}
+
 /// A screen after some pushes.
 fn app() -> App {
     let mut app = App::new(status(10.0, Phase::Free, 10), Sort::Lost);
@@ -134,13 +138,16 @@ fn eighty_by_twenty_four() {
         "error     4.2 % total, 8.1 % windowed",
         " Programs 7   Files 2   by time lost (throttled + sync)",
         "THROTTLED     SYNC OBSERVED PREDICTED    BYTES      RATE     PID PROGRAM",
-        "     2 s      5 s     20 s      19 s    1 MiB    5 MB/s 4194304 …r/bin/postgres",
+        "     2 s      5 s     20 s      19 s    1 MiB    5 MB/s 4194304 postgres",
     ] {
         line(&lines, told);
     }
     let at = |text: &str| lines.iter().position(|line| line.contains(text)).unwrap();
     assert!(at("postgres") < at(" dd") && at(" dd") < at(" tar"), "{lines:#?}");
-    assert!(lines[23].starts_with("Tab files   s sort   / filter   p pause   ? help   q quit"), "{lines:#?}");
+    assert!(
+        lines[23].starts_with("Tab files   s sort   / filter   p pause   z zoom   ? help   q quit"),
+        "{lines:#?}"
+    );
 }
 
 #[test]
@@ -224,6 +231,32 @@ fn pause() {
     assert!(shown(&app).contains("PAUSED") && shown(&app).contains("96 MiB modelled"), "{}", shown(&app));
     press(&mut app, KeyCode::Char(' '));
     assert!(!shown(&app).contains("PAUSED") && shown(&app).contains("1 MiB modelled"), "{}", shown(&app));
+}
+
+#[test]
+fn zoom() {
+    let low = |n: u64| Push::Status(Box::new(status(20.0 + n as f64, Phase::Free, n)));
+    let mut app = App::new(status(19.0, Phase::Free, 1), Sort::Lost);
+    for n in [4, 7, 10] {
+        app.push(low(n));
+    }
+    let levels = |app: &App| screen(app, PLAIN, 80, 24).0[2..8].to_vec();
+    let bars = |lines: &[String]| lines.iter().filter(|line| line.contains('#')).count();
+    let whole = levels(&app);
+    assert!(bars(&whole) <= 1 && whole[0].ends_with("hard 128 MiB"), "{whole:#?}");
+    press(&mut app, KeyCode::Char('z'));
+    let zoomed = levels(&app);
+    assert!(bars(&zoomed) >= 4 && zoomed[0].ends_with("up to 10.5 MiB"), "{zoomed:#?}");
+    press(&mut app, KeyCode::Char('z'));
+    assert_eq!(levels(&app), whole);
+}
+
+#[test]
+fn a_long_title_leaves_room_for_what_matters() {
+    let mut app = App::new(Status { node: "n".repeat(90), profile: "p".repeat(90), ..busy() }, Sort::Lost);
+    app.lost("gone".to_owned());
+    let title = screen(&app, ALL, 80, 24).0[0].clone();
+    assert!(title.ends_with(" NO DAEMON  22:13:21 UTC"), "{title}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use super::app::{App, Keys, Tab};
 use super::graph::Graph;
 use super::theme::Theme;
-use crate::render::rows::{COLUMNS, Row, cells, name_of, shown};
+use crate::render::rows::{COLUMNS, Row, cells, name_of, short_program, shown};
 use crate::render::watch::{phase, time_of_day};
 use crate::render::{compact, short};
 
@@ -41,9 +41,9 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
         Constraint::Length(1),
     ])
     .areas(area);
-    frame.render_widget(title(app, theme, head.width), head);
-    frame.render_widget(level(app, theme, state.width), state);
-    frame.render_widget(Graph::new(&app.shown().history, &app.shown().status, theme), levels);
+    two_ends(frame, head, title(app, theme));
+    two_ends(frame, state, level(app, theme, state.width));
+    frame.render_widget(Graph::new(&app.shown().history, &app.shown().status, app.zoom, theme), levels);
     two_columns(frame, middle, facts);
     frame.render_widget(tabs(app, theme), tab);
     let columns = Columns::of(app.tab, area.width);
@@ -68,17 +68,14 @@ fn too_small(frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
 }
 
-/// Left and right text with blanks between them; the left one gives way.
-fn spread<'a>(left: Vec<Span<'a>>, right: Vec<Span<'a>>, width: u16) -> Line<'a> {
-    let (left, right) = (Line::from(left), Line::from(right));
-    let gap = usize::from(width).saturating_sub(left.width() + right.width());
-    let mut spans = left.spans;
-    spans.push(Span::raw(" ".repeat(gap)));
-    spans.extend(right.spans);
-    Line::from(spans)
+/// Text from the left and from the right; where they meet, the left one gives way.
+fn two_ends(frame: &mut Frame<'_>, area: Rect, (left, right): (Line<'_>, Line<'_>)) {
+    let width = (right.width() as u16).min(area.width);
+    frame.render_widget(left, area);
+    frame.render_widget(right, Rect { x: area.right() - width, width, ..area });
 }
 
-fn title(app: &App, theme: Theme, width: u16) -> Line<'_> {
+fn title(app: &App, theme: Theme) -> (Line<'_>, Line<'_>) {
     let status = &app.shown().status;
     let node = if status.node.is_empty() { "cawld".to_owned() } else { short(&shown(&status.node), 20) };
     let bold = Style::new().add_modifier(Modifier::BOLD);
@@ -96,10 +93,10 @@ fn title(app: &App, theme: Theme, width: u16) -> Line<'_> {
         (None, false) => Span::raw(""),
     };
     let clock = Span::raw(format!(" {} UTC", time_of_day(status.time_s)));
-    spread(vec![Span::styled(node, bold), Span::raw(about)], vec![flag, clock], width)
+    (vec![Span::styled(node, bold), Span::raw(about)].into(), vec![flag, clock].into())
 }
 
-fn level(app: &App, theme: Theme, width: u16) -> Line<'_> {
+fn level(app: &App, theme: Theme, width: u16) -> (Line<'_>, Line<'_>) {
     let status = &app.shown().status;
     let style = theme.phase(status.state).add_modifier(Modifier::BOLD | Modifier::REVERSED);
     let state = Span::styled(format!(" {} ", phase(status.state).to_uppercase()), style);
@@ -119,7 +116,7 @@ fn level(app: &App, theme: Theme, width: u16) -> Line<'_> {
             Span::raw(" sampled "),
         ];
     }
-    spread(vec![state, Span::raw(text)], key, width)
+    (vec![state, Span::raw(text)].into(), key.into())
 }
 
 type Fact = (&'static str, String, Style);
@@ -318,7 +315,10 @@ impl Columns {
         if let Some(width) = self.of {
             text += &format!("{:>width$} ", short(&row.of, width));
         }
-        text += &short(&row.name, self.name);
+        text += &match self.tab {
+            Tab::Programs => short_program(&row.name, self.name),
+            Tab::Files => short(&row.name, self.name),
+        };
         // Names are what they are, but what is ours need not be more than ASCII.
         if theme.unicode { text } else { text.replace('µ', "u").replace('…', "~") }
     }
@@ -344,6 +344,7 @@ fn bottom(app: &App, theme: Theme) -> Line<'_> {
         ("s", "sort"),
         ("/", "filter"),
         ("p", if app.is_paused() { "go on" } else { "pause" }),
+        ("z", if app.zoom { "limits" } else { "zoom" }),
         ("?", "help"),
         ("q", "quit"),
     ];
@@ -357,6 +358,7 @@ const HELP: &str = "\
 Tab        programs or files          s, S   next or previous order
 /          only names that contain…   p, space   pause, go on
 Up, Down, PgUp, PgDn, Home, End       move through the table
+z          the graph up to its highest level, or to the hard limit
 Ctrl-L     draw again                 q, Esc, Ctrl-C   quit
 
 Bars: dirty bytes as modelled, the latest on the right. Dots: as the
