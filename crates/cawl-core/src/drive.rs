@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Class, classify};
 use crate::collect::Collector;
-use crate::forecast::{self, Forecast, Plan, PlanCost, PlanError};
+use crate::forecast::{self, Forecast, Plan, PlanCost, PlanError, Scene};
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
 use crate::recent::{Recent, RecentError};
@@ -207,6 +207,12 @@ impl Analysis {
         Ok(forecast::forecast(self.track(model, mode)?.scene(now, self.device), rate))
     }
 
+    /// A copy of a model at `now`, to be looked ahead with elsewhere: [`forecast`](crate::forecast()) and
+    /// [`predict`](crate::predict()) take more time than the copy.
+    pub fn scene(&self, model: Option<&str>, mode: Option<Mode>, now: Time) -> Result<Scene, NotKept> {
+        Ok(self.track(model, mode)?.scene(now, self.device))
+    }
+
     /// What a job of writing would cost.
     pub fn predict(
         &self,
@@ -255,7 +261,7 @@ impl Analysis {
     /// Where the first model stood after the latest record: without a copy, so that it costs nothing to ask
     /// often.
     pub fn state(&self) -> ModelState {
-        self.tracks[0].model.state()
+        self.tracks[0].state()
     }
 
     /// The report so far.

@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cawl_core::{ModelState, Rate, Sample, Time};
+use cawl_core::{Analysis, Constant, HostProfile, Mode, ModelState, NotKept, Rate, Sample, Scene, Time};
 
 use crate::clock::Clocks;
 use crate::engine::Engine;
 use crate::host;
+use crate::lane::Lane;
 use crate::live::Live;
 use crate::protocol::{
-    Calls, DeviceStatus, Files, History, HistorySpan, Listing, PROTOCOL, ProcessStatus, Processes, Sort,
-    Status, View,
+    Calls, DeviceStatus, ErrorStatus, Files, History, HistorySpan, Listing, PROTOCOL, ProcessStatus,
+    Processes, Sort, Status, View,
 };
 
 /// Rows answered unless the question says otherwise, and at most.
@@ -30,7 +31,14 @@ const SHARE: u32 = 20;
 /// States of models that were looked up a moment ago.
 #[derive(Default)]
 pub struct States {
-    known: BTreeMap<(String, &'static str), Known>,
+    known: BTreeMap<(Option<String>, Option<&'static str>), Known>,
+}
+
+/// A copy of a model, and the rate at which everybody writes now.
+pub struct Ahead {
+    pub scene: Scene,
+    pub model: &'static str,
+    pub rate: Rate,
 }
 
 struct Known {
@@ -45,35 +53,38 @@ impl Engine {
     }
 
     /// Where a model stands. An error names the models there are.
-    fn state(&mut self, view: &View, now: Time) -> Result<Option<ModelState>, String> {
+    fn state(&mut self, view: &View, now: Time) -> Result<Option<ModelState>, NotKept> {
         let Some(lane) = self.lane() else { return Ok(None) };
-        let key = (view.model.clone().unwrap_or_default(), view.mode.unwrap_or_default().name());
+        let key = (view.model.clone(), view.mode.map(Mode::name));
         if let Some(known) = self.states.known.get(&key)
             && known.at.elapsed() < FRESH.max(known.took * SHARE)
         {
             return Ok(Some(known.state));
         }
         let at = Instant::now();
-        let state = lane.view(view, now)?;
+        let state = lane.analysis().view(view.model.as_deref(), view.mode, now)?;
         self.states.known.insert(key, Known { at, took: at.elapsed(), state });
         Ok(Some(state))
     }
 
     /// How things stand, as far as the engine knows.
-    pub(crate) fn status(&mut self, view: &View, sample: Option<Sample>) -> Result<Status, String> {
+    pub(crate) fn status(&mut self, view: &View, sample: Option<Sample>) -> Result<Status, NotKept> {
         let now = host::now();
         let state = self.state(view, now)?;
         self.last_sample = sample.or(self.last_sample);
         let page = self.profile.kernel.page;
         let limits = self.last_sample.map_or(self.profile.kernel.limits, |sample| sample.limits(page));
-        let model = self.lane().map(|lane| lane.model()).unwrap_or_default();
+        let analysis = self.lane().map(Lane::analysis);
+        let speaks = |analysis: &Analysis| analysis.viewed(view.model.as_deref(), view.mode);
+        let (model, mode) = analysis.map_or(Ok(("", Mode::default())), speaks)?;
+        let error = analysis.map(Analysis::recent_error).unwrap_or_default();
         let total = self.live().map(|live| live.books.total).unwrap_or_default();
         Ok(Status {
             schema: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            model: view.model.clone().unwrap_or_else(|| model.to_owned()),
-            mode: view.mode.unwrap_or_default(),
-            profile: self.profile.name.clone(),
+            model: model.to_owned(),
+            mode,
+            profile: self.configured.name.clone(),
             modelled_dirty_bytes: state.map_or(0, |state| state.dirty.0),
             sampled_dirty_bytes: self.last_sample.map(|sample| sample.dirty_bytes(page).0),
             background_bytes: limits.background.0,
@@ -82,7 +93,14 @@ impl Engine {
             state: state.map(|state| state.phase).unwrap_or_default(),
             writeback_rate: state.and_then(|state| state.writeback).map(Rate::get),
             throttled_rate: state.and_then(|state| state.throttled).map(Rate::get),
-            dirtying_rate: self.live().map_or(0.0, |live| live.rate(now)),
+            dirtying_rate: self.dirtying_rate(now),
+            untraced_rate: self.untraced_rate(),
+            error: ErrorStatus {
+                total: error.total,
+                windowed: error.windowed,
+                dirty: error.dirty,
+                calls: error.calls,
+            },
             clients: self.clients(),
             calls: total.calls,
             bytes: total.bytes,
@@ -93,6 +111,34 @@ impl Engine {
             devices: self.devices(),
             ..Status::default()
         })
+    }
+
+    fn dirtying_rate(&self, now: Time) -> f64 {
+        self.live().map_or(0.0, |live| live.rate(now))
+    }
+
+    fn untraced_rate(&self) -> f64 {
+        let rate = self.lane().map_or(Rate::MIN, |lane| lane.analysis().untraced_rate());
+        if rate == Rate::MIN { 0.0 } else { rate.get() }
+    }
+
+    /// A copy of a model, to look ahead with.
+    pub(crate) fn ahead(&self, view: &View) -> Result<Option<Ahead>, NotKept> {
+        let Some(lane) = self.lane() else { return Ok(None) };
+        let now = host::now();
+        let (model, mode) = (view.model.as_deref(), view.mode);
+        let scene = lane.analysis().scene(model, mode, now)?;
+        let model = lane.analysis().viewed(model, mode)?.0;
+        let rate = self.dirtying_rate(now) + self.untraced_rate();
+        Ok(Some(Ahead { scene, model, rate: Rate::per_second(rate) }))
+    }
+
+    /// The constants in use, and what was learned: both profiles, and each constant.
+    pub(crate) fn profiles(&self) -> (HostProfile, HostProfile, Vec<Constant>) {
+        let configured = self.configured.clone();
+        let learned = self.lane().map(|lane| lane.analysis().learned());
+        let (learned, constants) = learned.unwrap_or_else(|| (configured.clone(), Vec::new()));
+        (configured, learned, constants)
     }
 
     fn process_rows(&self, sort: Sort, most: usize) -> (Vec<ProcessStatus>, u64) {

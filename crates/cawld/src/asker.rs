@@ -2,17 +2,19 @@
 //! on the asker's own task.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use cawl_core::HostProfile;
+use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::answers::Ahead;
 use crate::clock::Clocks;
 use crate::engine::{Engine, Question};
 use crate::host;
 use crate::protocol::{
-    Calls, Devices, Files, Forecast, History, HistorySpan, Listing, PROTOCOL, Plan, Predicted, Processes,
-    ProfileAnswer, Status, View,
+    Calls, ConstantStatus, Devices, Files, Forecast, History, HistorySpan, Listing, PROTOCOL, Plan,
+    Predicted, Processes, ProfileAnswer, Status, View,
 };
 
 /// Questions that may wait for the engine; whoever comes then waits to ask.
@@ -20,6 +22,13 @@ pub const QUESTIONS: usize = 64;
 
 /// Subscribers at a time.
 const SUBSCRIBERS: usize = 32;
+
+/// Bytes a call of a job that does not say.
+const CHUNK: Bytes = Bytes::mib(1);
+
+/// A status has a forecast that is made so often while anybody asks, and that is not told after so long.
+const FORECAST_EVERY: Duration = Duration::from_millis(250);
+const FORECAST_HOLDS: Duration = Duration::from_secs(2);
 
 /// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,12 +59,26 @@ pub struct Asker {
     questions: mpsc::Sender<Question>,
     node: Arc<Node>,
     pub(crate) subscribers: Arc<Semaphore>,
+    recent: Arc<Mutex<Recent>>,
+}
+
+/// The latest forecast made for a status.
+#[derive(Default)]
+struct Recent {
+    is_being_made: bool,
+    made: Option<Instant>,
+    forecast: Option<Forecast>,
 }
 
 impl Asker {
     /// Of the engine at the other end.
     pub fn new(questions: mpsc::Sender<Question>, node: Node) -> Asker {
-        Asker { questions, node: Arc::new(node), subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)) }
+        Asker {
+            questions,
+            node: Arc::new(node),
+            subscribers: Arc::new(Semaphore::new(SUBSCRIBERS)),
+            recent: Arc::default(),
+        }
     }
 
     /// What this node is called.
@@ -89,7 +112,8 @@ impl Asker {
         // The engine's latest sample may be old while nobody writes.
         let sample = host::sample();
         let status = self.look(move |engine| engine.status(&view, sample)).await?;
-        let mut status = status.map_err(AskError::Refused)?;
+        let mut status = status.map_err(|error| AskError::Refused(error.to_string()))?;
+        status.forecast = self.recent_forecast().await;
         status.node.clone_from(&self.node.name);
         status.labels.clone_from(&self.node.labels);
         status.time_s = Clocks::now().unix();
@@ -123,17 +147,135 @@ impl Asker {
     }
 
     /// What happens next at the present rate.
-    pub async fn forecast(&self, _view: View) -> Result<Forecast, AskError> {
-        Err(AskError::Refused("not answered yet".to_owned()))
+    pub async fn forecast(&self, view: View) -> Result<Forecast, AskError> {
+        let ahead = self.ahead(view).await?;
+        let foresee = move || {
+            let Ahead { scene, rate, .. } = ahead;
+            cawl_core::forecast(scene, rate)
+        };
+        let seconds = |span: Option<Nanos>| span.map(Nanos::as_seconds);
+        let foreseen = tokio::task::spawn_blocking(foresee).await.map_err(|_| AskError::Ending)?;
+        Ok(Forecast {
+            schema: PROTOCOL,
+            rate: foreseen.rate.get(),
+            background_s: seconds(foreseen.background),
+            throttle_s: seconds(foreseen.throttle),
+            clean_s: seconds(foreseen.clean),
+        })
     }
 
     /// What a job of writing would cost.
-    pub async fn predict(&self, _plan: Plan) -> Result<Predicted, AskError> {
-        Err(AskError::Refused("not answered yet".to_owned()))
+    pub async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
+        if !(plan.at_s >= 0.0 && plan.at_s.is_finite()) {
+            return Err(AskError::Refused("a job begins 0 or more seconds from now".to_owned()));
+        }
+        let device = plan.device.as_deref().map(device).transpose()?;
+        let Ahead { scene, model, rate } = self.ahead(plan.view).await?;
+        let job = cawl_core::Plan {
+            bytes: Bytes(plan.bytes),
+            chunk: plan.chunk.map_or(CHUNK, Bytes),
+            sync: plan.sync,
+            fsync: plan.fsync,
+            after: Nanos::seconds(plan.at_s),
+            device,
+            others: rate,
+        };
+        let cost = tokio::task::spawn_blocking(move || cawl_core::predict(scene, &job)).await;
+        let cost = cost.map_err(|_| AskError::Ending)?;
+        let cost = cost.map_err(|error| AskError::Refused(error.to_string()))?;
+        let states = CallState::ALL.into_iter().zip(cost.states).filter(|(_, time)| *time > Nanos::ZERO);
+        Ok(Predicted {
+            schema: PROTOCOL,
+            model: model.to_owned(),
+            calls: cost.calls,
+            cost_s: cost.cost.as_seconds(),
+            p10_s: cost.interval.map(|(low, _)| low.as_seconds()),
+            p90_s: cost.interval.map(|(_, high)| high.as_seconds()),
+            worst_call_s: cost.worst.as_seconds(),
+            states_s: states.map(|(state, time)| (state.name().to_owned(), time.as_seconds())).collect(),
+            peak_dirty_bytes: cost.peak.0,
+            final_dirty_bytes: cost.last.0,
+            fsync_s: cost.fsync.as_seconds(),
+        })
     }
 
     /// The constants in use, and what was learned.
     pub async fn profile(&self) -> Result<ProfileAnswer, AskError> {
-        Err(AskError::Refused("not answered yet".to_owned()))
+        let (configured, learned, constants) = self.look(|engine| engine.profiles()).await?;
+        let status = |constant: Constant| ConstantStatus {
+            name: constant.name.to_owned(),
+            unit: constant.unit.to_owned(),
+            configured: constant.configured,
+            learned: constant.learned,
+            p10: constant.interval.map(|(low, _)| low),
+            p90: constant.interval.map(|(_, high)| high),
+            samples: constant.samples,
+        };
+        Ok(ProfileAnswer {
+            schema: PROTOCOL,
+            configured: configured.to_toml(),
+            learned: learned.to_toml(),
+            constants: constants.into_iter().map(status).collect(),
+        })
+    }
+
+    async fn ahead(&self, view: View) -> Result<Ahead, AskError> {
+        let ahead = self.look(move |engine| engine.ahead(&view)).await?;
+        let nothing = || AskError::Refused("no model is running".to_owned());
+        ahead.map_err(|error| AskError::Refused(error.to_string()))?.ok_or_else(nothing)
+    }
+
+    /// The forecast for a status: a recent one at once, while the next is made.
+    async fn recent_forecast(&self) -> Option<Forecast> {
+        let known = {
+            let mut recent = self.recent();
+            let age = recent.made.map(|made| made.elapsed());
+            let known = recent.forecast.filter(|_| age.is_some_and(|age| age < FORECAST_HOLDS));
+            if known.is_some() && !recent.is_being_made && age.is_some_and(|age| age >= FORECAST_EVERY) {
+                recent.is_being_made = true;
+                let asker = self.clone();
+                tokio::spawn(async move { asker.make_forecast().await });
+            }
+            known
+        };
+        match known {
+            Some(known) => Some(known),
+            None => self.make_forecast().await,
+        }
+    }
+
+    async fn make_forecast(&self) -> Option<Forecast> {
+        let forecast = self.forecast(View::default()).await.ok();
+        *self.recent() = Recent { made: Some(Instant::now()), forecast, is_being_made: false };
+        forecast
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `st_dev` of "major:minor".
+fn device(text: &str) -> Result<u64, AskError> {
+    let parts =
+        text.split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let (major, minor): (u32, u32) = parts.ok_or_else(|| {
+        AskError::Refused(format!(
+            "`{text}` is not a device; name it as major:minor, like 254:1 in /proc/partitions"
+        ))
+    })?;
+    Ok(nix::sys::stat::makedev(major.into(), minor.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_named_as_answers_name_them() {
+        assert_eq!(cawl_core::host_text::device_parts(device("254:17").unwrap()), (254, 17));
+        for bad in ["vda", "254", "254:", "-1:2", "254:1:2", ""] {
+            assert!(device(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -85,7 +85,10 @@ const HOST_LANE: u64 = 0;
 
 /// The models, their books and their traces.
 pub struct Engine {
+    /// Of runs that name none.
     pub(crate) profile: HostProfile,
+    /// Of the daemon's own lane.
+    pub(crate) configured: HostProfile,
     lanes: BTreeMap<u64, Lane>,
     sessions: BTreeMap<u32, Open>,
     /// Lanes whose reports are being made.
@@ -117,6 +120,7 @@ impl Engine {
     /// An engine with the daemon's own lane, if it is to have one.
     pub fn new(options: EngineOptions) -> anyhow::Result<Engine> {
         let mut engine = Engine {
+            configured: options.profile.clone(),
             profile: options.profile,
             lanes: BTreeMap::new(),
             sessions: BTreeMap::new(),

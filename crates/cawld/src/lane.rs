@@ -16,7 +16,6 @@ use crate::clock::Clocks;
 use crate::host;
 use crate::live::Live;
 use crate::merge::{Merge, Source};
-use crate::protocol::View;
 use crate::started::Started;
 use crate::trace::TraceFile;
 
@@ -173,17 +172,9 @@ impl Lane {
         self.live.as_deref()
     }
 
-    /// Where a model stands at `now`. An error says what there is to ask for.
-    pub fn view(&self, view: &View, now: Time) -> Result<ModelState, String> {
-        match &view.model {
-            Some(name) if name != self.model() => Err(format!("only the model {} is asked", self.model())),
-            _ => Ok(self.analysis.state_at(now)),
-        }
-    }
-
-    /// Name of the model that states come from.
-    pub fn model(&self) -> &'static str {
-        self.analysis.models().first().copied().unwrap_or_default()
+    /// The models, for those who ask.
+    pub fn analysis(&self) -> &Analysis {
+        &self.analysis
     }
 
     /// Ends the lane: takes all that waits, closes the trace, and reports.

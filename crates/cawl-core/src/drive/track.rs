@@ -69,6 +69,11 @@ impl Track {
         model.state()
     }
 
+    /// Where the model stood when it was last told anything.
+    pub(super) fn state(&self) -> ModelState {
+        self.model.state()
+    }
+
     /// A copy to look further ahead with.
     pub(super) fn scene(&self, now: Time, device: u64) -> Scene {
         Scene::new(self.model.as_ref(), self.model_time(now), device)
