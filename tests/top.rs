@@ -22,12 +22,20 @@ struct Tmux<'a> {
 const AFTER: &str =
     "; echo \"ended $?\"; stty -a | tr ' ;' '\\n\\n' | grep -x -e '-*icanon' -e '-*echo'; exec cat";
 
+fn command_line() -> String {
+    format!("{} top --every 50ms", built("cawl-cli").display())
+}
+
 impl<'a> Tmux<'a> {
     /// A terminal of 80x24 with `top` in it; None where there is no tmux.
     fn start(dir: &'a Dir, environment: &str) -> Option<Tmux<'a>> {
+        Tmux::with(dir, &format!("env {environment} {}{AFTER}", command_line()))
+    }
+
+    /// A terminal of 80x24 with this line in a shell.
+    fn with(dir: &'a Dir, line: &str) -> Option<Tmux<'a>> {
         let tmux = Tmux { dir, tmux: find("tmux")? };
-        let top = format!("env {environment} {} top --every 50ms{AFTER}", built("cawl-cli").display());
-        tmux.ask(&["new-session", "-d", "-x", "80", "-y", "24", &top]);
+        tmux.ask(&["new-session", "-d", "-x", "80", "-y", "24", line]);
         Some(tmux)
     }
 
@@ -181,13 +189,16 @@ fn signals_leave_the_terminal_as_it_was() {
 fn a_stopped_screen_comes_back() {
     let dir = Dir::new();
     let daemon = FakeDaemon::start(&dir.socket(), canned);
-    let Some(tmux) = Tmux::start(&dir, "LC_ALL=C.UTF-8") else { return };
+    // A shell with job control, where Ctrl-Z means something.
+    let line = format!("set -m; {}; echo \"stopped $?\"; read go; fg{AFTER}", command_line());
+    let Some(tmux) = Tmux::with(&dir, &line) else { return };
     daemon.subscription();
-    tmux.until("q quit");
+    tmux.until(" THROTTLE ");
     tmux.press(&["C-z"]);
-    tmux.once("the screen given back", |screen| !screen.contains("q quit"));
-    kill(tmux.top(), Signal::SIGCONT).expect("top is stopped");
-    tmux.until("q quit");
+    let screen = tmux.until("stopped 148");
+    assert!(!screen.contains(" THROTTLE "), "{screen}");
+    tmux.press(&["Enter"]);
+    tmux.until(" THROTTLE ");
     tmux.press(&["C-l"]);
     tmux.press(&["?"]);
     tmux.until("Any key closes this");
