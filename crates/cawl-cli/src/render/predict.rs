@@ -43,7 +43,8 @@ pub fn text(plan: &Plan, answer: &Predicted, hard: Option<u64>, terminal: bool) 
 
 fn job(plan: &Plan, answer: &Predicted) -> String {
     let chunk = plan.chunk.unwrap_or(1 << 20).min(plan.bytes);
-    let mut text = format!("{} in {} calls of {}", Bytes(plan.bytes), answer.calls, Bytes(chunk));
+    let calls = if answer.calls == 1 { "1 call".to_owned() } else { format!("{} calls", answer.calls) };
+    let mut text = format!("{} in {calls} of {}", Bytes(plan.bytes), Bytes(chunk));
     if plan.sync {
         text += ", O_SYNC";
     }
