@@ -185,8 +185,11 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // The terminal may be gone; then nobody needs it.
-        drop(ratatui::try_restore());
+        // After a panic this was done before its message was printed, and done twice it would print over that.
+        if !std::thread::panicking() {
+            // The terminal may be gone; then nobody needs it.
+            drop(ratatui::try_restore());
+        }
         drop(self.terminal.show_cursor());
     }
 }
