@@ -8,6 +8,7 @@
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
 //! - `live`: the documented questions, books against what was written, the service manager, changed limits
 //! - `http`: the same over HTTP: who may read, metrics, alert rules, dashboard
+//! - `clients`: the commands that ask a daemon, in front of a false one; `top`: the live screen, in tmux
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
@@ -22,6 +23,7 @@
 //! process has a time limit, after which it is killed and the test fails.
 #![forbid(unsafe_code)]
 
+mod clients;
 mod crash;
 mod daemon;
 mod ending;
@@ -33,6 +35,7 @@ mod live;
 mod matrix;
 mod matrix_rough;
 mod replay;
+mod top;
 mod transparency;
 mod util;
 mod web;

@@ -13,9 +13,11 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+mod fake;
 mod process;
 mod report;
 
+pub use fake::{Answer, FakeDaemon};
 pub use process::{Finished, LIMIT, Running};
 pub use report::{Report, calls};
 

@@ -1,5 +1,8 @@
 //! The command line, and nothing else.
 
+mod live;
+mod quantity;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -8,6 +11,11 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 use crate::experiment::Experiment;
+pub use live::{
+    DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TableArgs,
+    TopArgs, WatchArgs,
+};
+use quantity::size;
 
 /// Put it in front of any program and see, call by call, what each write should cost on this machine, what
 /// it did cost, and why.
@@ -32,6 +40,22 @@ pub enum Command {
     Compare(CompareArgs),
     Doctor(DoctorArgs),
     Status(StatusArgs),
+    Top(TopArgs),
+    Watch(WatchArgs),
+    /// Ask a running cawld which files are written, and what that costs
+    ///
+    /// For each file: time in calls that were throttled, in calls that waited for the device, in all calls, and
+    /// what the model predicted for these; bytes, bytes per second of late, calls.
+    Files(TableArgs),
+    /// Ask a running cawld which programs write, and what that costs them
+    ///
+    /// For each program: time in calls that were throttled, in calls that waited for the device, in all calls,
+    /// and what the model predicted for these; bytes, bytes per second of late, calls.
+    Processes(TableArgs),
+    Predict(PredictArgs),
+    Profile(ProfileArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// Run a program and report predicted against observed cost
@@ -276,15 +300,22 @@ pub struct DoctorArgs {
     pub command: Vec<OsString>,
 }
 
-/// Ask a running cawld for the dirty level now
+/// Print a shell's completions of this command line
+///
+/// For bash: cawl-cli completions bash > ~/.local/share/bash-completion/completions/cawl-cli
 #[derive(clap::Args)]
-pub struct StatusArgs {
-    /// Where the daemon listens (default: where cawld listens by default)
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
-    /// Machine-readable output
-    #[arg(long)]
-    pub json: bool,
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Write the manual pages of all commands into a folder
+#[derive(clap::Args)]
+pub struct ManArgs {
+    /// The folder, such as /usr/local/share/man/man1
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -296,20 +327,6 @@ pub struct ModelArgs {
     /// Models to run, the first one for states and advice (default: all)
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     pub names: Vec<String>,
-}
-
-/// A number of bytes, as in `512M`.
-fn size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.trim_end_matches("iB").char_indices().next_back() {
-        Some((at, 'K' | 'k')) => (&text[..at], 10),
-        Some((at, 'M' | 'm')) => (&text[..at], 20),
-        Some((at, 'G' | 'g')) => (&text[..at], 30),
-        _ => (text, 0),
-    };
-    let number: Option<u64> = digits.parse().ok();
-    number
-        .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| "give a number of bytes, as in 512M".to_owned())
 }
 
 /// Background and hard limit, as in `128M,256M`.
@@ -350,12 +367,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn sizes() {
-        assert_eq!((size("512M"), size("4GiB"), size("7")), (Ok(512 << 20), Ok(4 << 30), Ok(7)));
-        assert!(size("M").is_err() && size("1.5G").is_err() && size("99999999999G").is_err());
     }
 
     #[test]

@@ -5,16 +5,35 @@ pub mod compare;
 pub mod doctor;
 pub mod experiment;
 pub mod fit;
+pub mod help;
 pub mod import;
+pub mod predict;
+pub mod profile;
 mod recordings;
 pub mod replay;
 pub mod run;
 pub mod status;
+pub mod tables;
+pub mod top;
+pub mod watch;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cawl_core::HostProfile;
+use cawld::socket;
+
+use crate::args::DaemonArgs;
+
+/// Where the daemon that is meant listens.
+fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
+    match &args.socket {
+        Some(path) => Ok(path.clone()),
+        None => {
+            socket::default_path().context("cannot tell where cawld listens; name its socket with --socket")
+        }
+    }
+}
 
 /// Reads a profile given on the command line.
 fn read_profile(path: &Path) -> anyhow::Result<HostProfile> {

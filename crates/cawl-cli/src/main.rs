@@ -9,6 +9,7 @@ mod experiment;
 mod interrupt;
 mod render;
 mod scratch;
+mod top;
 mod tracer;
 
 use std::process::ExitCode;
@@ -27,6 +28,14 @@ fn main() -> ExitCode {
         Command::Compare(args) => cmd::compare::compare(&args),
         Command::Doctor(args) => cmd::doctor::doctor(&args),
         Command::Status(args) => cmd::status::status(&args),
+        Command::Top(args) => cmd::top::top(&args),
+        Command::Watch(args) => cmd::watch::watch(&args),
+        Command::Files(args) => cmd::tables::files(&args),
+        Command::Processes(args) => cmd::tables::processes(&args),
+        Command::Predict(args) => cmd::predict::predict(&args),
+        Command::Profile(args) => cmd::profile::profile(&args),
+        Command::Completions(args) => cmd::help::completions(&args),
+        Command::Man(args) => cmd::help::man(&args),
     };
     result.unwrap_or_else(|error| {
         render::tell(format_args!("cawl-cli: {error:#}"));

@@ -2,13 +2,18 @@
 
 pub mod calibrate;
 pub mod calls;
+pub mod compact;
 pub mod experiment;
+pub mod predict;
+pub mod profile;
 pub mod progress;
 pub mod report;
+pub mod rows;
 pub mod status;
+pub mod watch;
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -24,6 +29,17 @@ pub fn tell(text: impl Display) {
 pub fn print(text: &str) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Writes an answer of the daemon to stdout as it came, fields of later versions included.
+pub fn json(answer: &serde_json::Value) -> anyhow::Result<ExitCode> {
+    print(&(serde_json::to_string_pretty(answer)? + "\n"))
+}
+
+/// Columns of the terminal that stdout is, if it is one.
+pub fn width() -> Option<usize> {
+    let (columns, _) = crossterm::terminal::size().ok().filter(|_| io::stdout().is_terminal())?;
+    Some(usize::from(columns)).filter(|columns| *columns > 0)
 }
 
 /// What writing to stdout comes to: whoever read it may have seen enough (`| head`).
@@ -76,7 +92,7 @@ pub fn warn_if(text: &str, condition: bool, terminal: bool) -> String {
 }
 
 /// The end of a path that is too long for a table.
-fn short(path: &str, width: usize) -> String {
+pub fn short(path: &str, width: usize) -> String {
     let length = path.chars().count();
     if length <= width {
         path.to_owned()

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
+use std::time::Duration;
 
 use anyhow::Context;
 use cawl_core::{HostProfile, Outcome, Report};
@@ -18,6 +19,9 @@ use tokio::signal::unix::{SignalKind, signal as listen_for};
 use super::read_profile;
 use crate::args::RunArgs;
 use crate::{exit, render, tracer};
+
+/// How long a daemon may take over a report: it first takes all that the program and its children sent.
+const REPORT_WITHIN: Duration = Duration::from_secs(120);
 
 /// Runs the program; returns its exit code, or dies as it died.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -151,7 +155,7 @@ impl Backend {
             }
             Backend::Outside { path, run } => {
                 let request = Request::EndRun { run, outcome: Some(outcome), notes };
-                tokio::task::spawn_blocking(move || query::ask(&path, &request)).await?
+                tokio::task::spawn_blocking(move || query::ask_within(&path, &request, REPORT_WITHIN)).await?
             }
         }
     }

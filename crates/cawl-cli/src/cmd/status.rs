@@ -3,20 +3,20 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use cawld::protocol::{Request, Status, View};
+use cawld::protocol::{Request, Status};
 use cawld::query;
-use cawld::socket;
 
+use super::socket_of;
 use crate::args::StatusArgs;
 use crate::render;
 
 /// Asks and prints.
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let path = args.socket.clone().map_or_else(socket::default_path, Ok)?;
-    let status: Status = query::ask(&path, &Request::Status(View::default()))?;
+    let path = socket_of(&args.daemon)?;
+    let request = Request::Status(args.view.view());
     if args.json {
-        render::print(&(serde_json::to_string_pretty(&status)? + "\n"))
-    } else {
-        render::print(&render::status::text(&status, std::io::stdout().is_terminal()))
+        return render::json(&query::ask(&path, &request)?);
     }
+    let status: Status = query::ask(&path, &request)?;
+    render::print(&render::status::text(&status, std::io::stdout().is_terminal()))
 }

@@ -1,66 +1,336 @@
-//! The status, as text.
+//! The status, as text of at most 80 columns.
 
-use cawl_core::{Bytes, Nanos, Phase, Rate};
-use cawld::protocol::Status;
+use cawl_core::{Bytes, Nanos, Rate};
+use cawld::protocol::{DeviceStatus, Forecast, ProcessStatus, Status};
 
-use super::{bold, lines, table};
+use super::compact::{self, until};
+use super::rows::{short_program, shown};
+use super::watch::phase;
+use super::{bold, lines, percent, short, table, warn_if};
+
+/// Widest line.
+const WIDTH: usize = 80;
+
+/// Columns of a bar, within its brackets.
+const BAR: usize = 34;
 
 /// The whole answer.
 pub fn text(status: &Status, terminal: bool) -> String {
-    let state = match status.state {
-        Phase::Free => "free",
-        Phase::Flush => "flush",
-        Phase::Throttle => "throttle",
-    };
-    let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| Rate::per_second(rate).to_string());
-    let sampled = status.sampled_dirty_bytes.map_or("unknown".to_owned(), |bytes| Bytes(bytes).to_string());
-    let mut out = format!(
-        "{} {} by model {}, profile {}\n",
-        bold("state", terminal),
-        bold(state, terminal),
-        status.model,
-        status.profile
-    );
-    let mut facts = table(&["", ""], 1);
-    let rows = [
-        ("dirty, modelled", Bytes(status.modelled_dirty_bytes).to_string()),
-        ("dirty, sampled", sampled),
-        ("background limit", Bytes(status.background_bytes).to_string()),
-        ("hard limit", Bytes(status.hard_bytes).to_string()),
-        ("writeback rate", rate(status.writeback_rate)),
-        ("throttled rate", rate(status.throttled_rate)),
-        ("clients", status.clients.to_string()),
-        ("drops", status.drops.to_string()),
-        ("up for", Nanos::seconds(status.uptime_s).to_string()),
-    ];
-    for (name, value) in rows {
-        facts.add_row([name.to_owned(), value]);
-    }
-    out.push_str(lines(&facts).trim_start_matches('\n'));
-    if !status.processes.is_empty() {
-        let mut processes = table(&["PID", "PROGRAM", "CALLS", "BYTES"], 2);
-        for process in &status.processes {
-            processes.add_row([
-                process.pid.to_string(),
-                process.program.clone(),
-                process.calls.to_string(),
-                Bytes(process.bytes).to_string(),
-            ]);
-        }
+    let mut out = String::new();
+    let mut line = |name: &str, text: &str| {
+        out.push_str(&bold(&format!("{name:<12}"), terminal));
+        out.push_str(text);
         out.push('\n');
-        out.push_str(&lines(&processes));
+    };
+    line("state", &headline(status, terminal));
+    line("profile", &profile(status, terminal));
+    let of_hard = |bytes: u64| (status.hard_bytes > 0).then(|| bytes as f64 / status.hard_bytes as f64);
+    let level =
+        |bytes: u64| format!("{} {}, {} of hard", bar(status, bytes), Bytes(bytes), percent(of_hard(bytes)));
+    line("modelled", &level(status.modelled_dirty_bytes));
+    line("sampled", &status.sampled_dirty_bytes.map_or("unknown".to_owned(), level));
+    line("limits", &limits(status));
+    line("dirtying", &dirtying(status));
+    line("writeback", &writeback(status));
+    if let Some(rate) = status.throttled_rate {
+        line("let through", &warn_if(&Rate::per_second(rate).to_string(), true, terminal));
+    }
+    if let Some(next) = &status.forecast {
+        line("forecast", &forecast(next));
+        let clean = next.clean_s.map_or("not within 1 h".to_owned(), |_| within(next.clean_s));
+        line("clean", &format!("{clean} if writing stops"));
+    }
+    line("error", &error(status));
+    line("sampler", &short_end(&sampler(status), WIDTH - 12));
+    let programs = match status.clients {
+        1 => "1 program".to_owned(),
+        n => format!("{n} programs"),
+    };
+    let written = Bytes(status.bytes);
+    line("clients", &format!("{programs}; {} calls, {written} in {}", status.calls, uptime(status.uptime_s)));
+    line("drops", &warn_if(&status.drops.to_string(), status.drops > 0, terminal));
+    if !status.processes.is_empty() {
+        out += &format!("\n{}", processes(&status.processes));
     }
     if !status.devices.is_empty() {
-        let mut devices = table(&["DEVICE", "CALLS", "BYTES"], 1);
-        for device in &status.devices {
-            devices.add_row([
-                device.device.clone(),
-                device.calls.to_string(),
-                Bytes(device.bytes).to_string(),
-            ]);
-        }
-        out.push('\n');
-        out.push_str(&lines(&devices));
+        out += &format!("\n{}", devices(&status.devices));
     }
     out
+}
+
+fn headline(status: &Status, terminal: bool) -> String {
+    let node = if status.node.is_empty() { String::new() } else { format!(" on {}", shown(&status.node)) };
+    let mut text = format!(
+        "{}{node}, by model {} ({})",
+        bold(phase(status.state), terminal),
+        status.model,
+        status.mode.name()
+    );
+    for (name, value) in &status.labels {
+        text += &format!(", {}={}", shown(name), shown(value));
+    }
+    text
+}
+
+fn profile(status: &Status, terminal: bool) -> String {
+    let is_default = status.profile == "uncalibrated";
+    let why = if is_default { ": speeds are defaults until they are learned" } else { "" };
+    warn_if(&format!("{}{why}", shown(&status.profile)), is_default, terminal)
+}
+
+/// A level between nothing and the hard limit, with the other limits marked: `[####|###|...]`.
+fn bar(status: &Status, level: u64) -> String {
+    let at = |bytes: u64| match status.hard_bytes {
+        0 => 0,
+        hard => ((bytes as f64 / hard as f64 * BAR as f64).round() as usize).min(BAR),
+    };
+    let (full, marks) = (at(level), [at(status.background_bytes), at(status.freerun_bytes)]);
+    let cell = |column: usize| match column {
+        c if c > 0 && marks.contains(&c) => '|',
+        c if c < full => '#',
+        _ => '.',
+    };
+    format!("[{}]", (0..BAR).map(cell).collect::<String>())
+}
+
+fn limits(status: &Status) -> String {
+    format!(
+        "flush above {}, throttle above {}, hard {}",
+        Bytes(status.background_bytes),
+        Bytes(status.freerun_bytes),
+        Bytes(status.hard_bytes)
+    )
+}
+
+fn dirtying(status: &Status) -> String {
+    format!("{} by traced programs, {} by others", rate(status.dirtying_rate), rate(status.untraced_rate))
+}
+
+fn writeback(status: &Status) -> String {
+    let modelled = status.writeback_rate.map_or("none".to_owned(), rate);
+    match status.sampled_writeback_rate {
+        Some(sampled) => format!("{modelled} modelled, {} by the kernel's count", rate(sampled)),
+        None => format!("{modelled} modelled"),
+    }
+}
+
+/// A rate; unlike [`Rate`], it can be zero.
+fn rate(rate: f64) -> String {
+    if rate < 1.0 { "0 B/s".to_owned() } else { Rate::per_second(rate).to_string() }
+}
+
+fn forecast(forecast: &Forecast) -> String {
+    format!(
+        "at {}: flush {}, throttle {}",
+        compact_rate(forecast.rate),
+        within(forecast.background_s),
+        within(forecast.throttle_s)
+    )
+}
+
+fn compact_rate(rate: f64) -> String {
+    if rate < 1.0 { "0 B/s".to_owned() } else { compact::rate(rate) }
+}
+
+fn within(seconds: Option<f64>) -> String {
+    match seconds {
+        Some(seconds) if seconds > 0.0 => format!("in {}", until(Some(seconds))),
+        other => until(other),
+    }
+}
+
+fn error(status: &Status) -> String {
+    let error = &status.error;
+    if error.calls == 0 && error.dirty.is_none() {
+        return "nothing was written of late".to_owned();
+    }
+    format!(
+        "{} total, {} windowed, over {} calls; {} dirty",
+        percent(error.total),
+        percent(error.windowed),
+        compact::count(error.calls),
+        percent(error.dirty)
+    )
+}
+
+fn sampler(status: &Status) -> String {
+    let sampler = &status.sampler;
+    let mut parts = Vec::new();
+    if sampler.interval_s > 0.0 {
+        parts.push(format!(
+            "every {}, {:.2} % of a processor",
+            Nanos::seconds(sampler.interval_s),
+            sampler.cpu_fraction * 100.0
+        ));
+    }
+    if let Some(pressure) = sampler.pressure {
+        parts.push(format!("I/O pressure {}", percent(Some(pressure))));
+    }
+    if !sampler.sources.is_empty() {
+        parts.push(sampler.sources.join(" "));
+    }
+    if parts.is_empty() { "off".to_owned() } else { parts.join("; ") }
+}
+
+/// The begin of a text that is too long.
+fn short_end(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width - 1).chain(['…']).collect()
+}
+
+fn uptime(seconds: f64) -> String {
+    compact::seconds(seconds)
+}
+
+fn processes(processes: &[ProcessStatus]) -> String {
+    let mut table = table(&["PID", "PROGRAM", "CALLS", "BYTES", "RATE", "THROTTLED", "SYNC"], 2);
+    for process in processes {
+        table.add_row([
+            process.pid.to_string(),
+            short_program(&shown(&process.program), 22),
+            compact::count(process.calls),
+            compact::bytes(process.bytes),
+            compact::rate(process.cost.rate),
+            compact::seconds(process.cost.throttled_s),
+            compact::seconds(process.cost.sync_s),
+        ]);
+    }
+    lines(&table)
+}
+
+fn devices(devices: &[DeviceStatus]) -> String {
+    let mut table = table(&["DEVICE", "NAME", "CALLS", "BYTES", "WRITES", "BUSY", "THROTTLED", "SYNC"], 2);
+    for device in devices {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.add_row([
+            device.device.clone(),
+            short(&shown(&device.name), 11),
+            compact::count(device.calls),
+            compact::bytes(device.bytes),
+            or_dash(device.write_rate.map(compact::rate)),
+            or_dash(device.busy.map(compact::percent)),
+            compact::seconds(device.cost.throttled_s),
+            compact::seconds(device.cost.sync_s),
+        ]);
+    }
+    lines(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_core::Phase;
+    use cawld::protocol::{Cost, ErrorStatus, SamplerStatus};
+
+    /// With every field as wide as it comes.
+    fn busy() -> Status {
+        let cost =
+            Cost { observed_s: 99.0, predicted_s: 98.0, throttled_s: 77.0, sync_s: 12.0, rate: 123.4e6 };
+        Status {
+            node: "vm1".to_owned(),
+            model: "kernel".to_owned(),
+            profile: "lab".to_owned(),
+            state: Phase::Throttle,
+            modelled_dirty_bytes: 96 << 20,
+            sampled_dirty_bytes: Some(95 << 20),
+            background_bytes: 32 << 20,
+            freerun_bytes: 80 << 20,
+            hard_bytes: 128 << 20,
+            dirtying_rate: 123.456e6,
+            untraced_rate: 1.5e6,
+            writeback_rate: Some(98.7e6),
+            sampled_writeback_rate: Some(97.65e6),
+            throttled_rate: Some(98e6),
+            forecast: Some(Forecast {
+                rate: 124.956e6,
+                background_s: Some(0.0),
+                throttle_s: Some(12.34),
+                clean_s: Some(1.234),
+                ..Forecast::default()
+            }),
+            error: ErrorStatus {
+                total: Some(0.042),
+                windowed: Some(0.081),
+                dirty: Some(0.005),
+                calls: 12_345_678,
+            },
+            sampler: SamplerStatus {
+                interval_s: 0.0125,
+                cpu_fraction: 0.0034,
+                sources: ["vmstat", "meminfo", "diskstats", "pressure", "bdi", "tracepoints"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                pressure: Some(0.12),
+            },
+            clients: 3,
+            calls: 12_345_678,
+            bytes: 1 << 40,
+            drops: 5,
+            uptime_s: 200.0,
+            processes: vec![ProcessStatus {
+                pid: 4_194_304,
+                program: format!("/usr/{}/writer", "x".repeat(50)),
+                calls: 12_345_678,
+                bytes: 1 << 40,
+                cost,
+            }],
+            devices: vec![DeviceStatus {
+                device: "254:1048575".to_owned(),
+                name: "nvme0n1p2".to_owned(),
+                calls: 12_345_678,
+                bytes: 1 << 40,
+                cost,
+                write_rate: Some(98.7e6),
+                busy: Some(0.99),
+            }],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn everything_is_told_in_eighty_columns() {
+        let text = text(&busy(), false);
+        for told in [
+            "throttle on vm1, by model kernel",
+            "[#########|###########|####........] 96 MiB, 75.0 % of hard",
+            "flush above 32 MiB, throttle above 80 MiB, hard 128 MiB",
+            "123.5 MB/s by traced programs, 1.5 MB/s by others",
+            "98.7 MB/s modelled, 97.65 MB/s by the kernel's count",
+            "let through 98 MB/s",
+            "at 125 MB/s: flush now, throttle in 12.3 s",
+            "clean       in 1.23 s if writing stops",
+            "4.2 % total, 8.1 % windowed, over 12.3 M calls; 0.5 % dirty",
+            "every 12.5 ms, 0.34 % of a processor; I/O pressure 12.0 %",
+            "3 programs; 12345678 calls, 1 TiB in 200 s",
+            "drops       5",
+            "writer",
+            "nvme0n1p2",
+        ] {
+            assert!(text.contains(told), "`{told}` is not in\n{text}");
+        }
+        let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > WIDTH).collect();
+        assert!(wide.is_empty(), "{wide:#?}");
+    }
+
+    #[test]
+    fn an_old_daemon_s_answer_is_told_too() {
+        let text = text(&Status { profile: "uncalibrated".to_owned(), ..Status::default() }, false);
+        assert!(
+            text.contains("unknown") && text.contains("defaults") && text.contains("nothing was written")
+        );
+        assert!(!text.contains("let through") && !text.contains("NaN"), "{text}");
+    }
+
+    #[test]
+    fn a_bar_ends_at_the_hard_limit() {
+        let mut status = busy();
+        status.modelled_dirty_bytes = 1 << 40;
+        assert!(
+            text(&status, false).contains("[#########|###########|############]"),
+            "{}",
+            text(&status, false)
+        );
+    }
 }

@@ -1,0 +1,237 @@
+//! The arguments of the commands that ask a running daemon.
+
+use std::path::PathBuf;
+
+use cawl_core::Mode;
+use cawld::protocol::{Sort, View};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+
+use super::quantity::{interval, size_above_zero, span};
+use crate::render::rows::SORTS;
+
+/// Which daemon to ask.
+#[derive(Args)]
+pub struct DaemonArgs {
+    /// Where the daemon listens (default: where cawld listens by default)
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+/// Ask a running cawld how things stand: the dirty level, what holds writers back, what happens next
+///
+/// Errors are those of one-step predictions over the latest 60 s of writing.
+#[derive(Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    #[command(flatten)]
+    pub view: ViewArgs,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// By which model.
+#[derive(Args)]
+pub struct ViewArgs {
+    /// The model that answers (default: the daemon's first)
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// By which clock it lives, and how far it follows the kernel's counters: open-loop, lockstep…
+    /// (default: the daemon's)
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<Mode>,
+}
+
+impl ViewArgs {
+    /// As the daemon is asked.
+    pub fn view(&self) -> View {
+        View { model: self.model.clone(), mode: self.mode }
+    }
+}
+
+/// Print a line per interval: dirty level, rates, time lost, forecast, error of the model
+///
+/// Columns: dirty MiB as modelled and as the kernel counts them, and the modelled part of the hard limit in
+/// %; MB/s made dirty (traced and others) and written back; seconds lost per second to throttling and to
+/// synchronous waiting, over all traced programs; seconds until writers are throttled at the present rate;
+/// error of the total predicted time in %. A dash: unknown, or never.
+#[derive(Args)]
+pub struct WatchArgs {
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    /// The interval: 1s, 250ms, 5m…
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = interval)]
+    pub every: f64,
+    /// End after this many lines (default: when interrupted)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// One JSON object a line, as `status --json` has it
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A live screen: dirty level against its limits, forecast, programs and files by time lost
+///
+/// Tab switches between programs and files, s changes the order, / filters, p or the space bar pauses, ?
+/// lists all keys, q quits. Needs a terminal of at least 80×24. NO_COLOR is respected.
+#[derive(Args)]
+pub struct TopArgs {
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    /// The interval: 1s, 250ms…
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = interval)]
+    pub every: f64,
+    /// By what the tables are sorted at first
+    #[arg(long, value_name = "KEY", default_value = "lost", value_parser = sort())]
+    pub sort: Sort,
+}
+
+/// A table of programs or files, sorted.
+#[derive(Args)]
+pub struct TableArgs {
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    /// By what to sort, largest first; lost is throttled and sync together
+    #[arg(long, value_name = "KEY", default_value = "lost", value_parser = sort())]
+    pub sort: Sort,
+    /// Most rows to print
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Predict what writing so much would cost, now or in a moment
+///
+/// The daemon tries it on a copy of its model; nothing is written. Sizes: 512M, 4GiB, 1.5G are 1024-fold,
+/// 100MB is 1000-fold.
+#[derive(Args)]
+pub struct PredictArgs {
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    /// Bytes in all
+    #[arg(long, value_name = "SIZE", value_parser = size_above_zero)]
+    pub bytes: u64,
+    /// Bytes a call
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = size_above_zero)]
+    pub chunk: u64,
+    /// With O_SYNC
+    #[arg(long)]
+    pub sync: bool,
+    /// With an fsync at the end
+    #[arg(long)]
+    pub fsync: bool,
+    /// When it begins, from now: +10s; until then everything goes on as at present
+    #[arg(long, value_name = "+SPAN", default_value = "0s", value_parser = span)]
+    pub at: f64,
+    /// Device to write to, "major:minor" (default: the one most written to)
+    #[arg(long, value_name = "M:N", value_parser = device, conflicts_with = "path")]
+    pub device: Option<String>,
+    /// A file or folder on the device to write to; the file need not exist
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// The model that answers (default: the daemon's first)
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Compare or export the constants that the daemon learned
+#[derive(Args)]
+pub struct ProfileArgs {
+    #[command(subcommand)]
+    pub command: ProfileCommand,
+}
+
+#[derive(Subcommand)]
+pub enum ProfileCommand {
+    Diff(DiffArgs),
+    Export(ExportArgs),
+}
+
+/// Compare the constants of two profiles
+///
+/// Without files: those that the daemon started with against what it learned since. With one: those of the
+/// file against what the daemon uses now. With two: no daemon is asked. Constants that are the same in both
+/// are left out.
+#[derive(Args)]
+pub struct DiffArgs {
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    /// A profile (TOML)
+    #[arg(value_name = "A")]
+    pub before: Option<PathBuf>,
+    /// Another profile (TOML)
+    #[arg(value_name = "B", requires = "before", conflicts_with = "socket")]
+    pub after: Option<PathBuf>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Write the daemon's profile as TOML, for `--profile` of `run`, `replay` and `cawld`
+#[derive(Args)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    /// The file to write (default: standard output)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// With what was learned (default)
+    #[arg(long, conflicts_with = "configured")]
+    pub learned: bool,
+    /// As the daemon started
+    #[arg(long)]
+    pub configured: bool,
+    /// Replace the file if there is one
+    #[arg(long, requires = "output")]
+    pub force: bool,
+}
+
+/// A name of [`SORTS`].
+fn sort() -> impl TypedValueParser<Value = Sort> {
+    PossibleValuesParser::new(SORTS.map(|(_, name)| name)).map(|text| {
+        SORTS.iter().find(|(_, name)| *name == text).map_or_else(Sort::default, |(sort, _)| *sort)
+    })
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    let from: serde::de::value::StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
+    Mode::deserialize(from).map_err(|error| error.to_string())
+}
+
+/// "major:minor".
+fn device(text: &str) -> Result<String, String> {
+    let numbers = text
+        .split_once(':')
+        .and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?)));
+    numbers
+        .map(|(major, minor)| format!("{major}:{minor}"))
+        .ok_or_else(|| "give major and minor number, as in 254:1 (see lsblk), or --path".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices() {
+        assert_eq!(device("254:01"), Ok("254:1".to_owned()));
+        for text in ["vda", "254", "254:", ":1", "254:-1", "1:2:3"] {
+            assert!(device(text).unwrap_err().contains("254:1"), "{text}");
+        }
+    }
+
+    #[test]
+    fn modes() {
+        assert_eq!(mode("open-loop"), Ok(Mode::OpenLoop));
+        assert!(mode("loop").unwrap_err().contains("lockstep"));
+    }
+}

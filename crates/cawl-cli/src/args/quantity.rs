@@ -1,0 +1,145 @@
+//! Sizes and times as people write them.
+
+/// A number of bytes: `512`, `4K`, `1.5G`, `64MiB` are 1024-fold, `100kB`, `2GB` 1000-fold.
+pub fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is no number of bytes; write it as 512M, 4GiB, 1.5G or 100MB");
+    let (number, unit) = split(text);
+    let (letter, ending) = unit.split_at(unit.chars().next().map_or(0, char::len_utf8));
+    let power = match letter {
+        "" | "B" if ending.is_empty() => 0,
+        "K" | "k" => 1,
+        "M" | "m" => 2,
+        "G" | "g" => 3,
+        "T" | "t" => 4,
+        "P" | "p" => 5,
+        _ => return Err(wrong()),
+    };
+    let base: u64 = match ending {
+        "" | "i" | "iB" => 1024,
+        "B" => 1000,
+        _ => return Err(wrong()),
+    };
+    let factor = base.pow(power);
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(factor).ok_or_else(wrong);
+    }
+    let bytes = decimal(number).ok_or_else(wrong)? * factor as f64;
+    // Beyond 2^53 a fraction does not tell the byte any more, and nobody writes one there.
+    if bytes <= (1_u64 << 53) as f64 { Ok(bytes.round() as u64) } else { Err(wrong()) }
+}
+
+/// As [`size`], but not zero.
+pub fn size_above_zero(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("give more than zero bytes".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A span of time in seconds: `10`, `10s`, `+10s`, `250ms`, `1.5m`, `2h`.
+pub fn span(text: &str) -> Result<f64, String> {
+    let wrong = || format!("`{text}` is no span of time; write it as 10s, 250ms, 5m or 1h");
+    let (number, unit) = split(text.strip_prefix('+').unwrap_or(text));
+    let factor = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(wrong()),
+    };
+    Ok(decimal(number).ok_or_else(wrong)? * factor)
+}
+
+/// An interval in seconds, as the daemon accepts it.
+pub fn interval(text: &str) -> Result<f64, String> {
+    let seconds = span(text)?;
+    if (0.05..=86_400.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("give an interval between 50ms and 1d".to_owned())
+    }
+}
+
+/// A number and what follows it, blanks between them left out.
+fn split(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (number, unit.trim_start())
+}
+
+/// Digits with at most one point among them; neither sign nor exponent.
+fn decimal(text: &str) -> Option<f64> {
+    let is_plain = text.starts_with(|c: char| c.is_ascii_digit()) && text.len() <= 24;
+    is_plain.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let good = [
+            ("0", 0),
+            ("7", 7),
+            ("7B", 7),
+            ("4K", 4 << 10),
+            ("4k", 4 << 10),
+            ("512M", 512 << 20),
+            ("512 MiB", 512 << 20),
+            ("4GiB", 4 << 30),
+            ("4Gi", 4 << 30),
+            ("2T", 2 << 40),
+            ("1P", 1 << 50),
+            ("1.5G", 3 << 29),
+            ("0.5K", 512),
+            ("100kB", 100_000),
+            ("2GB", 2_000_000_000),
+            ("18446744073709551615", u64::MAX),
+        ];
+        for (text, bytes) in good {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        let bad = [
+            "",
+            "M",
+            "G1",
+            "-1",
+            "+1",
+            "1e9",
+            ".5G",
+            "1.2.3G",
+            "4X",
+            "4KX",
+            "4iB",
+            "4BB",
+            "1,5G",
+            "４G",
+            "4µ",
+            "99999999999G",
+            "9000000.5T",
+            "NaN",
+            "inf",
+        ];
+        for text in bad {
+            assert!(size(text).unwrap_err().contains("512M"), "{text}");
+        }
+        assert!(size_above_zero("0K").is_err());
+        assert_eq!(size_above_zero("1K"), Ok(1024));
+    }
+
+    #[test]
+    fn spans() {
+        let good =
+            [("10", 10.0), ("+10s", 10.0), ("250ms", 0.25), ("1.5m", 90.0), ("2h", 7200.0), ("0", 0.0)];
+        for (text, seconds) in good {
+            assert_eq!(span(text), Ok(seconds), "{text}");
+        }
+        for text in ["", "s", "-1s", "++1", "1e3", "10 years", "1w", "NaN"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+        assert_eq!(interval("0.5"), Ok(0.5));
+        assert!(interval("0").is_err() && interval("10ms").is_err() && interval("2d").is_err());
+    }
+}

@@ -1,0 +1,25 @@
+//! `completions` and `man`: the command line told to shells and to man.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::CommandFactory;
+
+use crate::args::{Args, CompletionsArgs, ManArgs};
+use crate::render;
+
+/// Prints the completions.
+pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Args::command(), "cawl-cli", &mut text);
+    render::print(&String::from_utf8(text)?)
+}
+
+/// Writes the pages.
+pub fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
+    let folder = &args.folder;
+    std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(Args::command(), folder))
+        .with_context(|| format!("cannot write the pages into {}; name another folder", folder.display()))?;
+    Ok(ExitCode::SUCCESS)
+}

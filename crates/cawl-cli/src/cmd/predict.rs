@@ -1,0 +1,78 @@
+//! `predict`: what a job of writing would cost, before it is done.
+
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cawld::protocol::{Plan, Request, Status, View};
+use cawld::query;
+use nix::sys::stat::{major, minor};
+
+use super::socket_of;
+use crate::args::PredictArgs;
+use crate::render;
+
+/// Asks and prints.
+pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
+    let socket = socket_of(&args.daemon)?;
+    let device = match &args.path {
+        Some(path) => Some(device_of(path)?),
+        None => args.device.clone(),
+    };
+    let plan = Plan {
+        bytes: args.bytes,
+        chunk: Some(args.chunk),
+        sync: args.sync,
+        fsync: args.fsync,
+        at_s: args.at,
+        device,
+        view: View { model: args.model.clone(), mode: None },
+    };
+    let request = Request::Predict(plan.clone());
+    if args.json {
+        return render::json(&query::ask(&socket, &request)?);
+    }
+    let answer = query::ask(&socket, &request)?;
+    let status: Status = query::ask(&socket, &Request::Status(View::default()))?;
+    let terminal = std::io::stdout().is_terminal();
+    render::print(&render::predict::text(&plan, &answer, Some(status.hard_bytes), terminal))
+}
+
+/// The device that a file lies on, or would: that of the nearest folder above it that exists.
+fn device_of(path: &Path) -> anyhow::Result<String> {
+    let path = std::path::absolute(path)?;
+    let mut at: PathBuf = path.clone();
+    loop {
+        match std::fs::metadata(&at) {
+            Ok(meta) => return Ok(format!("{}:{}", major(meta.dev()), minor(meta.dev()))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && at.pop() => {}
+            Err(error) => {
+                return Err(error).with_context(|| {
+                    format!("cannot tell which device {} is on; name it with --device", path.display())
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_does_not_exist_yet_lies_where_its_folder_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = device_of(dir.path()).unwrap();
+        assert!(
+            own.split_once(':').is_some_and(|(major, minor)| {
+                major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok()
+            })
+        );
+        assert_eq!(device_of(&dir.path().join("new/folder/file")).unwrap(), own);
+        std::fs::write(dir.path().join("plain"), "").unwrap();
+        let error = device_of(&dir.path().join("plain/file")).unwrap_err();
+        assert!(format!("{error:#}").contains("--device"), "{error:#}");
+    }
+}

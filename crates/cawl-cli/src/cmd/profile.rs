@@ -1,0 +1,113 @@
+//! `profile`: what the daemon learned about the machine.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use cawl_core::HostProfile;
+use cawld::protocol::{ProfileAnswer, Request};
+use cawld::query;
+
+use super::{read_profile, socket_of};
+use crate::args::{DiffArgs, ExportArgs, ProfileArgs, ProfileCommand};
+use crate::render;
+use crate::render::profile::{Difference, changed, differences};
+
+/// Compares or exports.
+pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        ProfileCommand::Diff(args) => diff(args),
+        ProfileCommand::Export(args) => export(args),
+    }
+}
+
+fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let (names, rows) = match (&args.before, &args.after) {
+        (None, _) => {
+            let answer: ProfileAnswer = query::ask(&socket_of(&args.daemon)?, &Request::Profile)?;
+            let rows = answer.constants.iter().map(Difference::from).collect();
+            (["CONFIGURED", "LEARNED"], rows)
+        }
+        (Some(before), None) => {
+            let before = read_profile(before)?;
+            let answer: ProfileAnswer = query::ask(&socket_of(&args.daemon)?, &Request::Profile)?;
+            let in_use = HostProfile::from_toml(&answer.learned)
+                .context("the daemon's profile cannot be read; use a cawl-cli of its version")?;
+            (["FILE", "IN USE"], differences(&before, &in_use))
+        }
+        (Some(before), Some(after)) => {
+            (["A", "B"], differences(&read_profile(before)?, &read_profile(after)?))
+        }
+    };
+    let rows: Vec<Difference> = changed(rows);
+    if args.json {
+        return render::json(&serde_json::json!({ "schema": 1, "constants": rows }));
+    }
+    render::print(&render::profile::text(&rows, names))
+}
+
+fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    let answer: ProfileAnswer = query::ask(&socket_of(&args.daemon)?, &Request::Profile)?;
+    let text = if args.configured { answer.configured } else { answer.learned };
+    // What this version could not read again is no profile.
+    HostProfile::from_toml(&text)
+        .context("the daemon's profile cannot be read; use a cawl-cli of its version")?;
+    match &args.output {
+        None => render::print(&text),
+        Some(file) => {
+            save(file, &text, args.force)?;
+            render::tell(format_args!("profile written to {}", file.display()));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Written aside and moved into place, so that nobody ever reads half a profile; an existing file is kept
+/// unless it may be replaced.
+fn save(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let about = || format!("cannot write the profile {}; name another file with -o", file.display());
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    // What the user's umask makes of it, as for any new file.
+    let permissions = std::fs::Permissions::from_mode(0o666);
+    let mut aside = tempfile::Builder::new()
+        .prefix(".cawl-profile")
+        .permissions(permissions)
+        .tempfile_in(folder)
+        .with_context(about)?;
+    aside.write_all(text.as_bytes()).and_then(|()| aside.as_file().sync_all()).with_context(about)?;
+    if may_replace {
+        aside.persist(file).map_err(|error| error.error).with_context(about)?;
+        return Ok(());
+    }
+    match aside.persist_noclobber(file) {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {
+            anyhow::bail!("{} exists; name another file, or replace it with --force", file.display())
+        }
+        Err(error) => Err(error.error).with_context(about),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_only_when_told_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("p.toml");
+        save(&file, "one", false).unwrap();
+        assert!(save(&file, "two", false).unwrap_err().to_string().contains("--force"));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one");
+        save(&file, "three", true).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "three");
+        // Nothing is left beside it.
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert!(save(&dir.path().join("no/such/p.toml"), "x", false).is_err());
+    }
+}

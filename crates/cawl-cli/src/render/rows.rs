@@ -1,0 +1,205 @@
+//! Programs and files as rows of one kind, with what their calls cost.
+
+use std::cmp::Ordering;
+
+use cawld::protocol::{Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
+
+use super::{compact, lines, short, table};
+
+/// What rows can be sorted by, with the names on the command line.
+pub const SORTS: [(Sort, &str); 7] = [
+    (Sort::Lost, "lost"),
+    (Sort::Throttled, "throttled"),
+    (Sort::Sync, "sync"),
+    (Sort::Observed, "observed"),
+    (Sort::Bytes, "bytes"),
+    (Sort::Calls, "calls"),
+    (Sort::Rate, "rate"),
+];
+
+/// The name of an order.
+pub fn name_of(sort: Sort) -> &'static str {
+    SORTS.iter().find(|(other, _)| *other == sort).map_or("", |(_, name)| name)
+}
+
+/// A program or a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Process id, or device of the file.
+    pub of: String,
+    /// Name of the program, or path of the file.
+    pub name: String,
+    /// Calls recorded.
+    pub calls: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// What the calls cost.
+    pub cost: Cost,
+}
+
+impl From<&ProcessStatus> for Row {
+    fn from(process: &ProcessStatus) -> Row {
+        Row {
+            of: process.pid.to_string(),
+            name: shown(&process.program),
+            calls: process.calls,
+            bytes: process.bytes,
+            cost: process.cost,
+        }
+    }
+}
+
+impl From<&FileStatus> for Row {
+    fn from(file: &FileStatus) -> Row {
+        let name = if file.path.is_empty() { format!("inode {}", file.inode) } else { shown(&file.path) };
+        Row { of: file.device.clone(), name, calls: file.calls, bytes: file.bytes, cost: file.cost }
+    }
+}
+
+/// A name that cannot do anything to a terminal: programs and files may be called anything.
+pub fn shown(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The name of a program that is too long for a table: without its folder, and if need be the end of that.
+pub fn short_program(name: &str, width: usize) -> String {
+    let base = name.rsplit('/').next().filter(|base| !base.is_empty()).unwrap_or(name);
+    if name.chars().count() <= width { name.to_owned() } else { short(base, width) }
+}
+
+/// In this order, largest first; rows that are equal in it by name.
+pub fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
+    let key = |row: &Row| match sort {
+        Sort::Lost => row.cost.throttled_s + row.cost.sync_s,
+        Sort::Throttled => row.cost.throttled_s,
+        Sort::Sync => row.cost.sync_s,
+        Sort::Observed => row.cost.observed_s,
+        Sort::Bytes => row.bytes as f64,
+        Sort::Calls => row.calls as f64,
+        Sort::Rate => row.cost.rate,
+    };
+    key(b).total_cmp(&key(a)).then_with(|| (&a.name, &a.of).cmp(&(&b.name, &b.of)))
+}
+
+/// The columns that programs and files share, in [`cells`]'s order.
+pub const COLUMNS: [&str; 7] = ["THROTTLED", "SYNC", "OBSERVED", "PREDICTED", "BYTES", "RATE", "CALLS"];
+
+/// The figures of a row.
+pub fn cells(row: &Row) -> [String; 7] {
+    [
+        compact::seconds(row.cost.throttled_s),
+        compact::seconds(row.cost.sync_s),
+        compact::seconds(row.cost.observed_s),
+        compact::seconds(row.cost.predicted_s),
+        compact::bytes(row.bytes),
+        compact::rate(row.cost.rate),
+        compact::count(row.calls),
+    ]
+}
+
+/// The programs as a table; `width` is that of the terminal, if the output is one.
+pub fn processes(answer: &Processes, width: Option<usize>) -> String {
+    let rows: Vec<Row> = answer.processes.iter().map(Row::from).collect();
+    text(&rows, answer.omitted, &PROGRAMS, width)
+}
+
+/// The files as a table; `width` is that of the terminal, if the output is one.
+pub fn files(answer: &Files, width: Option<usize>) -> String {
+    let rows: Vec<Row> = answer.files.iter().map(Row::from).collect();
+    text(&rows, answer.omitted, &FILES, width)
+}
+
+/// What rows are of.
+struct Kind {
+    columns: [&'static str; 2],
+    one: &'static str,
+    many: &'static str,
+    none: &'static str,
+}
+
+const PROGRAMS: Kind = Kind {
+    columns: ["PID", "PROGRAM"],
+    one: "program",
+    many: "programs",
+    none: "no traced program is connected\n",
+};
+
+const FILES: Kind = Kind {
+    columns: ["DEVICE", "FILE"],
+    one: "file",
+    many: "files",
+    none: "no traced program has written to a file\n",
+};
+
+fn text(rows: &[Row], omitted: u64, kind: &Kind, width: Option<usize>) -> String {
+    if rows.is_empty() {
+        return kind.none.to_owned();
+    }
+    let draw = |rows: &[Row]| {
+        let header: Vec<&str> = COLUMNS.into_iter().chain(kind.columns).collect();
+        let mut drawn = table(&header, 0);
+        if let Some(column) = drawn.column_mut(header.len() - 1) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Left);
+        }
+        for row in rows {
+            drawn.add_row(cells(row).into_iter().chain([row.of.clone(), row.name.clone()]));
+        }
+        lines(&drawn)
+    };
+    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let mut out = draw(rows);
+    if let Some(width) = width {
+        // Names come last; they give way, but for what is needed to know them by.
+        let names = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+        let room = (width + names).saturating_sub(longest(&out)).max(24);
+        let fitting: Vec<Row> =
+            rows.iter().map(|row| Row { name: short(&row.name, room), ..row.clone() }).collect();
+        out = draw(&fitting);
+    }
+    if omitted > 0 {
+        let noun = if omitted == 1 { kind.one } else { kind.many };
+        out += &format!("… and {omitted} more {noun}; see --limit\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, throttled: f64, bytes: u64) -> FileStatus {
+        FileStatus {
+            path: path.to_owned(),
+            device: "254:1".to_owned(),
+            bytes,
+            cost: Cost { throttled_s: throttled, ..Cost::default() },
+            ..FileStatus::default()
+        }
+    }
+
+    #[test]
+    fn order() {
+        let mut rows = [file("b", 1.0, 5), file("a", 1.0, 7), file("c", 2.0, 1)].map(|file| Row::from(&file));
+        rows.sort_by(|a, b| compare(Sort::Lost, a, b));
+        assert_eq!(rows.each_ref().map(|row| row.name.as_str()), ["c", "a", "b"]);
+        rows.sort_by(|a, b| compare(Sort::Bytes, a, b));
+        assert_eq!(rows.each_ref().map(|row| row.name.as_str()), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn names_give_way_to_the_terminal_and_cannot_command_it() {
+        let path = format!("/{}/end\x1b[2J", "x".repeat(300));
+        let answer = Files { schema: 1, omitted: 2, files: vec![file(&path, 1.0, 5)] };
+        let whole = files(&answer, None);
+        assert!(whole.contains(&"x".repeat(300)) && !whole.contains('\x1b'), "{whole}");
+        let narrow = files(&answer, Some(110));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 110), "{narrow}");
+        assert!(narrow.contains("x/end") && narrow.contains("and 2 more files"), "{narrow}");
+    }
+
+    #[test]
+    fn an_empty_table_says_so() {
+        assert_eq!(files(&Files::default(), None), "no traced program has written to a file\n");
+        assert_eq!(processes(&Processes::default(), None), "no traced program is connected\n");
+    }
+}

@@ -1,0 +1,154 @@
+//! The status as one line, as vmstat has it.
+
+use cawl_core::Phase;
+use cawld::protocol::Status;
+
+/// Lines between two headers.
+const HEADER_EVERY: u64 = 20;
+
+const HEADER: &str = "\
+time              ---dirty MiB--- % of ------MB/s------ --lost s/s- s till err %
+UTC      state    modeled sampled hard dirtying written thrtl  sync  thrtl total
+";
+
+/// Makes lines of statuses that come one after another.
+#[derive(Default)]
+pub struct Lines {
+    printed: u64,
+    lost: Option<Lost>,
+}
+
+/// Time lost since the daemon started, in seconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Lost {
+    at: f64,
+    throttled: f64,
+    sync: f64,
+}
+
+impl Lost {
+    /// What was lost up to this status. Devices stay in the daemon's books when the programs that wrote to them have ended.
+    pub fn of(status: &Status) -> Lost {
+        let costs = || status.devices.iter().map(|device| device.cost);
+        Lost {
+            at: status.uptime_s,
+            throttled: costs().map(|cost| cost.throttled_s).sum(),
+            sync: costs().map(|cost| cost.sync_s).sum(),
+        }
+    }
+
+    /// Seconds lost per second since `before`; None if the daemon is not the same any more.
+    pub fn since(&self, before: &Lost) -> Option<(f64, f64)> {
+        let span = self.at - before.at;
+        (span > 0.0).then(|| {
+            let rate = |now: f64, then: f64| ((now - then) / span).max(0.0);
+            (rate(self.throttled, before.throttled), rate(self.sync, before.sync))
+        })
+    }
+}
+
+impl Lines {
+    /// The next line, with the header where one is due.
+    pub fn next(&mut self, status: &Status) -> String {
+        let lost = Lost::of(status);
+        let rates = self.lost.replace(lost).and_then(|before| lost.since(&before));
+        let mib = |bytes: u64| format!("{:.1}", bytes as f64 / (1 << 20) as f64);
+        let mb = |rate: f64| format!("{:.1}", rate / 1e6);
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let hard = (status.hard_bytes > 0)
+            .then(|| format!("{:.0}", status.modelled_dirty_bytes as f64 / status.hard_bytes as f64 * 100.0));
+        let throttle = status.forecast.and_then(|forecast| forecast.throttle_s);
+        let line = format!(
+            "{} {:<8} {:>7} {:>7} {:>4} {:>8} {:>7} {:>5} {:>5} {:>6} {:>5}\n",
+            time_of_day(status.time_s),
+            phase(status.state),
+            mib(status.modelled_dirty_bytes),
+            or_dash(status.sampled_dirty_bytes.map(mib)),
+            or_dash(hard),
+            mb(status.dirtying_rate + status.untraced_rate),
+            or_dash(status.sampled_writeback_rate.or(status.writeback_rate).map(mb)),
+            or_dash(rates.map(|(throttled, _)| format!("{throttled:.2}"))),
+            or_dash(rates.map(|(_, sync)| format!("{sync:.2}"))),
+            or_dash(throttle.map(|seconds| format!("{seconds:.1}"))),
+            or_dash(status.error.total.map(|error| format!("{:.1}", error * 100.0))),
+        );
+        let header = if self.printed.is_multiple_of(HEADER_EVERY) { HEADER } else { "" };
+        self.printed += 1;
+        format!("{header}{line}")
+    }
+}
+
+/// The name of a regime.
+pub fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Free => "free",
+        Phase::Flush => "flush",
+        Phase::Throttle => "throttle",
+    }
+}
+
+/// A moment, in seconds since 1970, as the time of its day, UTC.
+pub fn time_of_day(seconds: f64) -> String {
+    let of_day = seconds.max(0.0) as u64 % 86_400;
+    format!("{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawld::protocol::{Cost, DeviceStatus, ErrorStatus, Forecast};
+
+    fn status(uptime: f64, throttled: f64) -> Status {
+        Status {
+            time_s: 1_700_000_000.0,
+            uptime_s: uptime,
+            modelled_dirty_bytes: 96 << 20,
+            sampled_dirty_bytes: Some(95 << 20),
+            hard_bytes: 128 << 20,
+            state: Phase::Throttle,
+            dirtying_rate: 100e6,
+            untraced_rate: 20e6,
+            sampled_writeback_rate: Some(98.04e6),
+            forecast: Some(Forecast { throttle_s: Some(0.0), ..Forecast::default() }),
+            error: ErrorStatus { total: Some(0.042), ..ErrorStatus::default() },
+            devices: vec![DeviceStatus {
+                cost: Cost { throttled_s: throttled, sync_s: 1.0, ..Cost::default() },
+                ..DeviceStatus::default()
+            }],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn a_line() {
+        let mut lines = Lines::default();
+        let first = lines.next(&status(10.0, 1.0));
+        assert!(first.starts_with(HEADER), "{first}");
+        assert!(first.ends_with(" 96.0    95.0   75    120.0    98.0     -     -    0.0   4.2\n"), "{first}");
+        let second = lines.next(&status(12.0, 4.0));
+        let fields: Vec<&str> = second.split_whitespace().collect();
+        let expected =
+            ["22:13:20", "throttle", "96.0", "95.0", "75", "120.0", "98.0", "1.50", "0.00", "0.0", "4.2"];
+        assert_eq!(fields, expected);
+        // A daemon that was restarted begins to count again.
+        assert!(lines.next(&status(1.0, 0.0)).contains(" - "));
+    }
+
+    #[test]
+    fn eighty_columns_and_a_header_now_and_then() {
+        let mut lines = Lines::default();
+        let text: String = (0..=HEADER_EVERY).map(|n| lines.next(&status(n as f64, 0.0))).collect();
+        assert_eq!(text.matches("UTC").count(), 2);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let widths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
+        assert!(widths.iter().skip(2).take(10).all(|width| *width == 80), "{widths:?}");
+        assert!(HEADER.lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn what_is_unknown_is_a_dash() {
+        let line = Lines::default().next(&Status::default());
+        let last = line.lines().last().unwrap();
+        assert_eq!(last.split_whitespace().filter(|field| *field == "-").count(), 7, "{last}");
+    }
+}

@@ -1,0 +1,295 @@
+//! All that the screen shows, and what keys and pushes do to it.
+
+use std::collections::VecDeque;
+
+use cawl_core::Phase;
+use cawld::protocol::{History, Push, Sort, Status};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::render::rows::{Row, SORTS, compare};
+use crate::render::watch::{Lost, time_of_day};
+
+/// Points of the past that are kept: more than a terminal has columns.
+pub const KEPT: usize = 600;
+
+/// A level of the past.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Modelled dirty bytes.
+    pub modelled: u64,
+    /// Sampled dirty bytes.
+    pub sampled: Option<u64>,
+    /// The regime.
+    pub phase: Phase,
+}
+
+/// What the daemon said.
+#[derive(Clone)]
+pub struct Snapshot {
+    /// How things stand.
+    pub status: Status,
+    /// The programs and the files, sorted.
+    pub tables: [Vec<Row>; 2],
+    /// Rows that the daemon left out.
+    pub omitted: [u64; 2],
+    /// The past, oldest first.
+    pub history: VecDeque<Point>,
+    /// Seconds lost per second to throttling and to synchronous waiting.
+    pub lost: Option<(f64, f64)>,
+}
+
+/// Which table is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tab {
+    /// Programs.
+    Programs,
+    /// Files.
+    Files,
+}
+
+/// What keys are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Commands.
+    Commands,
+    /// The text to filter by.
+    Filter,
+    /// Leaving the help.
+    Help,
+}
+
+/// What is to be done outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing but drawing.
+    None,
+    /// Ask the daemon for tables in this order.
+    Subscribe(Sort),
+    /// Draw everything again.
+    Redraw,
+    /// Stop until continued.
+    Suspend,
+    /// End.
+    Quit,
+    /// End of this signal.
+    Die(i32),
+}
+
+/// The state of the screen.
+pub struct App {
+    live: Snapshot,
+    /// What is shown while paused.
+    frozen: Option<Box<Snapshot>>,
+    /// The table that is shown.
+    pub tab: Tab,
+    /// Its order.
+    pub sort: Sort,
+    /// The graph ends at the highest level in it, not at the hard limit.
+    pub zoom: bool,
+    /// What names must contain.
+    pub filter: String,
+    /// What keys are about.
+    pub keys: Keys,
+    /// First row that is shown.
+    pub first: usize,
+    /// Why the daemon cannot be heard.
+    pub trouble: Option<String>,
+    /// That it can be heard again.
+    pub note: Option<String>,
+    totals: Lost,
+}
+
+impl App {
+    /// A screen that begins with this status.
+    pub fn new(status: Status, sort: Sort) -> App {
+        let totals = Lost::of(&status);
+        let live = Snapshot {
+            status,
+            tables: [Vec::new(), Vec::new()],
+            omitted: [0; 2],
+            history: VecDeque::new(),
+            lost: None,
+        };
+        App {
+            live,
+            frozen: None,
+            tab: Tab::Programs,
+            sort,
+            zoom: false,
+            filter: String::new(),
+            keys: Keys::Commands,
+            first: 0,
+            trouble: None,
+            note: None,
+            totals,
+        }
+    }
+
+    /// What is to be shown.
+    pub fn shown(&self) -> &Snapshot {
+        self.frozen.as_deref().unwrap_or(&self.live)
+    }
+
+    /// True while new figures are held back.
+    pub fn is_paused(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// The rows of the table that is shown which pass the filter.
+    pub fn rows(&self) -> Vec<&Row> {
+        let wanted = self.filter.to_lowercase();
+        let passes = |row: &&Row| row.name.to_lowercase().contains(&wanted) || row.of == wanted;
+        self.shown().tables[self.tab as usize].iter().filter(passes).collect()
+    }
+
+    /// Takes over the past that the daemon kept.
+    pub fn remember(&mut self, history: &History) {
+        self.live.history = history
+            .points
+            .iter()
+            .map(|point| Point {
+                modelled: point.modelled_dirty_bytes,
+                sampled: point.sampled_dirty_bytes,
+                phase: point.state,
+            })
+            .collect();
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        let history = &mut self.live.history;
+        history.drain(..history.len().saturating_sub(KEPT));
+    }
+
+    /// The daemon told something.
+    pub fn push(&mut self, push: Push) -> Effect {
+        if self.trouble.take().is_some() {
+            self.note = Some("connected again".to_owned());
+        }
+        match push {
+            Push::Status(status) => self.status(*status),
+            Push::Processes(answer) => {
+                self.live.omitted[Tab::Programs as usize] = answer.omitted;
+                self.table(Tab::Programs, answer.processes.iter().map(Row::from).collect());
+            }
+            Push::Files(answer) => {
+                self.live.omitted[Tab::Files as usize] = answer.omitted;
+                self.table(Tab::Files, answer.files.iter().map(Row::from).collect());
+            }
+            Push::Devices(_) | Push::Calls(_) => {}
+        }
+        Effect::None
+    }
+
+    fn status(&mut self, status: Status) {
+        if let Some(note) = self.note.as_mut().filter(|note| !note.contains(" at ")) {
+            *note = format!("{note} at {} UTC", time_of_day(status.time_s));
+        }
+        let totals = Lost::of(&status);
+        self.live.lost = totals.since(&self.totals);
+        self.totals = totals;
+        self.live.history.push_back(Point {
+            modelled: status.modelled_dirty_bytes,
+            sampled: status.sampled_dirty_bytes,
+            phase: status.state,
+        });
+        self.live.status = status;
+        self.forget();
+    }
+
+    fn table(&mut self, tab: Tab, mut rows: Vec<Row>) {
+        rows.sort_by(|a, b| compare(self.sort, a, b));
+        self.live.tables[tab as usize] = rows;
+    }
+
+    /// The daemon cannot be heard.
+    pub fn lost(&mut self, why: String) -> Effect {
+        self.note = None;
+        self.trouble = Some(why);
+        Effect::None
+    }
+
+    /// A key was pressed.
+    pub fn key(&mut self, key: KeyEvent) -> Effect {
+        self.note = None;
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Effect::Quit,
+                KeyCode::Char('l') => Effect::Redraw,
+                KeyCode::Char('z') => Effect::Suspend,
+                _ => Effect::None,
+            };
+        }
+        match self.keys {
+            Keys::Commands => self.command(key.code),
+            Keys::Filter => self.edit(key.code),
+            Keys::Help => {
+                self.keys = Keys::Commands;
+                Effect::None
+            }
+        }
+    }
+
+    fn command(&mut self, key: KeyCode) -> Effect {
+        match key {
+            KeyCode::Char('q' | 'Q') | KeyCode::Esc => return Effect::Quit,
+            KeyCode::Tab | KeyCode::BackTab | KeyCode::Left | KeyCode::Right => {
+                self.tab = if self.tab == Tab::Programs { Tab::Files } else { Tab::Programs };
+                self.first = 0;
+            }
+            KeyCode::Char('s') => return self.sort_by(1),
+            KeyCode::Char('S') => return self.sort_by(SORTS.len() - 1),
+            KeyCode::Char('z') => self.zoom = !self.zoom,
+            KeyCode::Char('/') => self.keys = Keys::Filter,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.keys = Keys::Help,
+            KeyCode::Char('p' | ' ') => {
+                self.frozen = match self.frozen.take() {
+                    Some(_) => None,
+                    None => Some(Box::new(self.live.clone())),
+                };
+            }
+            KeyCode::Down | KeyCode::Char('j') => self.scroll(1),
+            KeyCode::Up | KeyCode::Char('k') => self.scroll(-1),
+            KeyCode::PageDown => self.scroll(10),
+            KeyCode::PageUp => self.scroll(-10),
+            KeyCode::Home | KeyCode::Char('g') => self.first = 0,
+            KeyCode::End | KeyCode::Char('G') => self.scroll(isize::MAX),
+            _ => {}
+        }
+        Effect::None
+    }
+
+    /// The order that is so many further on.
+    fn sort_by(&mut self, further: usize) -> Effect {
+        let at = SORTS.iter().position(|(sort, _)| *sort == self.sort).unwrap_or(0);
+        self.sort = SORTS[(at + further) % SORTS.len()].0;
+        self.first = 0;
+        // What is here is put in order at once; the daemon may have other rows to show.
+        for snapshot in [Some(&mut self.live), self.frozen.as_deref_mut()].into_iter().flatten() {
+            for rows in &mut snapshot.tables {
+                rows.sort_by(|a, b| compare(self.sort, a, b));
+            }
+        }
+        Effect::Subscribe(self.sort)
+    }
+
+    fn scroll(&mut self, by: isize) {
+        let last = self.rows().len().saturating_sub(1);
+        self.first = self.first.min(last).saturating_add_signed(by).min(last);
+    }
+
+    fn edit(&mut self, key: KeyCode) -> Effect {
+        match key {
+            KeyCode::Enter | KeyCode::Tab => self.keys = Keys::Commands,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.keys = Keys::Commands;
+            }
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(c) if !c.is_control() && self.filter.chars().count() < 40 => self.filter.push(c),
+            _ => {}
+        }
+        self.first = 0;
+        Effect::None
+    }
+}

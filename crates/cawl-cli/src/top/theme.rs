@@ -1,0 +1,85 @@
+//! What the terminal can show.
+
+use cawl_core::Phase;
+use ratatui::style::{Color, Modifier, Style};
+
+/// What may be drawn with. Only the eight colours that every terminal with colours has are used, and none
+/// carries anything that is not also said in letters or signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Theme {
+    /// Colours may be used.
+    pub colour: bool,
+    /// More than ASCII can be shown.
+    pub unicode: bool,
+}
+
+impl Theme {
+    /// By NO_COLOR (no-color.org), TERM and the locale.
+    pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Theme {
+        let filled = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(filled).unwrap_or_default();
+        let locale = locale.to_lowercase();
+        let term = variable("TERM").unwrap_or_default();
+        // The console's font lacks most of the signs whatever the locale.
+        let unicode = (locale.contains("utf-8") || locale.contains("utf8")) && term != "linux";
+        let colour = filled("NO_COLOR").is_none() && !term.starts_with("vt1") && !term.ends_with("-m");
+        Theme { colour, unicode }
+    }
+
+    /// The first if the terminal can show it, else the second.
+    pub fn sign(self, unicode: &'static str, ascii: &'static str) -> &'static str {
+        if self.unicode { unicode } else { ascii }
+    }
+
+    /// In this colour, if there are any.
+    pub fn fg(self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    /// The colour of a regime.
+    pub fn phase(self, phase: Phase) -> Style {
+        self.fg(match phase {
+            Phase::Free => Color::Green,
+            Phase::Flush => Color::Yellow,
+            Phase::Throttle => Color::Red,
+        })
+    }
+
+    /// Something to look at.
+    pub fn warning(self) -> Style {
+        self.fg(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    /// Names of things.
+    pub fn label(self) -> Style {
+        self.fg(Color::Cyan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Theme {
+        Theme::of_environment(|name| {
+            variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn terminals() {
+        let all = Theme { colour: true, unicode: true };
+        assert_eq!(of(&[("TERM", "xterm"), ("LANG", "en_US.UTF-8")]), all);
+        assert_eq!(of(&[("TERM", "screen"), ("LC_ALL", "C.utf8"), ("LANG", "C")]), all);
+        assert_eq!(
+            of(&[("TERM", "xterm"), ("LC_ALL", "C"), ("LANG", "C.UTF-8")]),
+            Theme { unicode: false, ..all }
+        );
+        assert_eq!(of(&[("TERM", "linux"), ("LANG", "C.UTF-8")]), Theme { unicode: false, ..all });
+        assert_eq!(
+            of(&[("TERM", "xterm"), ("LANG", "C.UTF-8"), ("NO_COLOR", "1")]),
+            Theme { colour: false, ..all }
+        );
+        assert_eq!(of(&[("TERM", "xterm"), ("LANG", "C.UTF-8"), ("NO_COLOR", "")]), all);
+    }
+}

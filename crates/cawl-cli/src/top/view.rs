@@ -1,0 +1,395 @@
+//! What the screen looks like.
+
+use cawld::protocol::Sort;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::border;
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+
+use super::app::{App, Keys, Tab};
+use super::graph::Graph;
+use super::theme::Theme;
+use crate::render::rows::{COLUMNS, Row, cells, name_of, short_program, shown};
+use crate::render::watch::{phase, time_of_day};
+use crate::render::{compact, short};
+
+/// Smallest screen that everything fits on.
+pub const SMALLEST: (u16, u16) = (80, 24);
+
+/// Width from which on tables have every column.
+const WIDE: u16 = 100;
+
+/// Draws everything.
+pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
+    let area = frame.area();
+    if (area.width, area.height) != (area.width.max(SMALLEST.0), area.height.max(SMALLEST.1)) {
+        return too_small(frame, area);
+    }
+    let facts = facts(app, theme);
+    // What a tall screen has to spare goes to both, the tables first.
+    let graph = (6 + (area.height - SMALLEST.1) * 2 / 5).min(18);
+    let [head, state, levels, middle, tab, header, table, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(graph),
+        Constraint::Length(facts.len() as u16),
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    two_ends(frame, head, title(app, theme));
+    two_ends(frame, state, level(app, theme, state.width));
+    frame.render_widget(Graph::new(&app.shown().history, &app.shown().status, app.zoom, theme), levels);
+    two_columns(frame, middle, facts);
+    frame.render_widget(tabs(app, theme), tab);
+    let columns = Columns::of(app.tab, area.width);
+    frame.render_widget(columns.header(app, theme), header);
+    let rows = app.rows();
+    let visible =
+        rows.iter().skip(app.first.min(rows.len().saturating_sub(1))).take(usize::from(table.height));
+    let lines: Vec<Line<'_>> = visible.map(|row| Line::raw(columns.row(row, theme))).collect();
+    let text = if lines.is_empty() { Text::raw(nothing(app)) } else { Text::from(lines) };
+    frame.render_widget(Paragraph::new(text), table);
+    frame.render_widget(bottom(app, theme), foot);
+    if app.keys == Keys::Help {
+        help(frame, area, theme);
+    }
+}
+
+fn too_small(frame: &mut Frame<'_>, area: Rect) {
+    let text = format!(
+        "This terminal is {}x{}; top needs {}x{}. Make it larger, or use `cawl-cli watch`. q quits.",
+        area.width, area.height, SMALLEST.0, SMALLEST.1
+    );
+    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
+}
+
+/// Text from the left and from the right; where they meet, the left one gives way.
+fn two_ends(frame: &mut Frame<'_>, area: Rect, (left, right): (Line<'_>, Line<'_>)) {
+    let width = (right.width() as u16).min(area.width);
+    frame.render_widget(left, area);
+    frame.render_widget(right, Rect { x: area.right() - width, width, ..area });
+}
+
+fn title(app: &App, theme: Theme) -> (Line<'_>, Line<'_>) {
+    let status = &app.shown().status;
+    let node = if status.node.is_empty() { "cawld".to_owned() } else { short(&shown(&status.node), 20) };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let about = format!(
+        " by model {} ({}), profile {}, up {}",
+        status.model,
+        status.mode.name(),
+        short(&shown(&status.profile), 14),
+        compact::seconds(status.uptime_s)
+    );
+    let flag = |text: &'static str| Span::styled(text, theme.warning().add_modifier(Modifier::REVERSED));
+    let flag = match (&app.trouble, app.is_paused()) {
+        (Some(_), _) => flag(" NO DAEMON "),
+        (None, true) => flag(" PAUSED "),
+        (None, false) => Span::raw(""),
+    };
+    let clock = Span::raw(format!(" {} UTC", time_of_day(status.time_s)));
+    (vec![Span::styled(node, bold), Span::raw(about)].into(), vec![flag, clock].into())
+}
+
+fn level(app: &App, theme: Theme, width: u16) -> (Line<'_>, Line<'_>) {
+    let status = &app.shown().status;
+    let style = theme.phase(status.state).add_modifier(Modifier::BOLD | Modifier::REVERSED);
+    let state = Span::styled(format!(" {} ", phase(status.state).to_uppercase()), style);
+    let dirty = |bytes: u64| if bytes == 0 { "0 B".to_owned() } else { compact::bytes(bytes) };
+    let sampled = status.sampled_dirty_bytes.map_or("unknown".to_owned(), dirty);
+    let mut text = format!(" dirty {} modelled, {sampled} sampled", dirty(status.modelled_dirty_bytes));
+    if status.hard_bytes > 0 {
+        let part = status.modelled_dirty_bytes as f64 / status.hard_bytes as f64;
+        text += &format!(", {} of hard", compact::percent(part));
+    }
+    let mut key = Vec::new();
+    if width >= WIDE {
+        key = vec![
+            Span::styled(theme.sign("█", "#"), theme.phase(status.state)),
+            Span::raw(" modelled  "),
+            Span::styled(theme.sign("•", "o"), theme.fg(Color::Cyan)),
+            Span::raw(" sampled "),
+        ];
+    }
+    (vec![state, Span::raw(text)].into(), key.into())
+}
+
+type Fact = (&'static str, String, Style);
+
+/// Pairs of facts, for two columns.
+fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
+    let shown = app.shown();
+    let status = &shown.status;
+    let plain = Style::new();
+    let rate = |rate: f64| if rate < 1.0 { "0 B/s".to_owned() } else { compact::rate(rate) };
+    let percent = |part: Option<f64>| part.map_or("-".to_owned(), compact::percent);
+    let within = |seconds: Option<f64>| match seconds {
+        Some(seconds) if seconds > 0.0 => format!("in {}", compact::seconds(seconds)),
+        other => compact::until(other),
+    };
+    let forecast = status.forecast.unwrap_or_default();
+    let known = status.forecast.is_some();
+    let or_unknown = |text: String| if known { text } else { "-".to_owned() };
+    let soon = |seconds: Option<f64>| match seconds {
+        Some(seconds) if seconds < 10.0 && known => theme.warning(),
+        _ => plain,
+    };
+    let writeback = match (status.writeback_rate, status.sampled_writeback_rate) {
+        (modelled, Some(sampled)) => {
+            format!("{}, kernel's {}", modelled.map_or("none".to_owned(), rate), rate(sampled))
+        }
+        (modelled, None) => modelled.map_or("none".to_owned(), rate),
+    };
+    let lost = shown
+        .lost
+        .map_or("-".to_owned(), |(throttled, sync)| format!("{throttled:.2} s/s throttled, {sync:.2} sync"));
+    let sampler = format!(
+        "{:.2} % CPU, I/O pressure {}",
+        status.sampler.cpu_fraction * 100.0,
+        percent(status.sampler.pressure)
+    );
+    let is_losing = shown.lost.is_some_and(|(throttled, sync)| throttled + sync > 0.005);
+    let clean = match forecast.clean_s {
+        None => "not within 1 h".to_owned(),
+        Some(seconds) => format!("{}, if writing stops", within(Some(seconds))),
+    };
+    vec![
+        [
+            (
+                "dirtying",
+                format!("{} + {} untraced", rate(status.dirtying_rate), rate(status.untraced_rate)),
+                plain,
+            ),
+            ("flush", or_unknown(within(forecast.background_s)), plain),
+        ],
+        [
+            ("writeback", writeback, plain),
+            ("throttle", or_unknown(within(forecast.throttle_s)), soon(forecast.throttle_s)),
+        ],
+        [
+            ("let thru", status.throttled_rate.map_or("everything".to_owned(), rate), plain),
+            ("clean", or_unknown(clean), plain),
+        ],
+        [
+            ("lost", lost, if is_losing { theme.warning() } else { plain }),
+            (
+                "error",
+                format!("{} total, {} windowed", percent(status.error.total), percent(status.error.windowed)),
+                plain,
+            ),
+        ],
+        [
+            (
+                "clients",
+                format!("{}, {} drops", status.clients, status.drops),
+                if status.drops > 0 { theme.warning() } else { plain },
+            ),
+            ("sampler", sampler, plain),
+        ],
+    ]
+}
+
+fn two_columns(frame: &mut Frame<'_>, area: Rect, facts: Vec<[Fact; 2]>) {
+    let halves: [Rect; 2] =
+        Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(1).areas(area);
+    let theme_label = Style::new().add_modifier(Modifier::BOLD);
+    for (y, pair) in (0..).zip(facts) {
+        for ((label, text, style), half) in pair.into_iter().zip(halves) {
+            let line = Line::from(vec![
+                Span::styled(format!("{label:<10}"), theme_label),
+                Span::styled(text, style),
+            ]);
+            frame.render_widget(line, Rect { y: half.y + y, height: 1, ..half });
+        }
+    }
+}
+
+fn tabs(app: &App, theme: Theme) -> Line<'_> {
+    let shown = app.shown();
+    let tab = |tab: Tab, name: &str| {
+        let count = shown.tables[tab as usize].len() as u64 + shown.omitted[tab as usize];
+        let style = match app.tab == tab {
+            true => Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
+            false => Style::new(),
+        };
+        Span::styled(format!(" {name} {count} "), style)
+    };
+    let mut spans = vec![tab(Tab::Programs, "Programs"), Span::raw(" "), tab(Tab::Files, "Files")];
+    spans.push(Span::raw(format!("  by {}", order(app.sort))));
+    if !app.filter.is_empty() {
+        let filter = format!("  only `{}`: {}", app.filter, app.rows().len());
+        spans.push(Span::styled(filter, theme.warning()));
+    }
+    if app.first > 0 {
+        spans.push(Span::raw(format!("  from row {}", app.first + 1)));
+    }
+    Line::from(spans)
+}
+
+fn order(sort: Sort) -> String {
+    match sort {
+        Sort::Lost => "time lost (throttled + sync)".to_owned(),
+        other => name_of(other).to_owned(),
+    }
+}
+
+fn nothing(app: &App) -> &'static str {
+    match (app.filter.is_empty(), app.tab) {
+        (false, _) => "nothing passes the filter; / and Esc clear it",
+        (true, Tab::Programs) => "no traced program is connected: start one with `cawl-cli run --socket`",
+        (true, Tab::Files) => "no traced program has written to a file",
+    }
+}
+
+/// How the table is laid out.
+struct Columns {
+    tab: Tab,
+    /// Figures that are shown, of [`COLUMNS`].
+    figures: usize,
+    /// Width of the pid or device; None: not shown.
+    of: Option<usize>,
+    name: usize,
+}
+
+impl Columns {
+    fn of(tab: Tab, width: u16) -> Columns {
+        let is_wide = width >= WIDE;
+        let figures = if is_wide { COLUMNS.len() } else { COLUMNS.len() - 1 };
+        let of = match tab {
+            Tab::Programs => Some(7),
+            Tab::Files => is_wide.then_some(9),
+        };
+        let taken = (0..figures).map(|at| Self::width(at) + 1).sum::<usize>() + of.map_or(0, |of| of + 1);
+        Columns { tab, figures, of, name: usize::from(width).saturating_sub(taken) }
+    }
+
+    fn width(figure: usize) -> usize {
+        match COLUMNS[figure] {
+            "RATE" => 9,
+            name => name.len().max(8),
+        }
+    }
+
+    fn header(&self, app: &App, theme: Theme) -> Line<'static> {
+        let sorted: &[&str] = match app.sort {
+            Sort::Lost => &["THROTTLED", "SYNC"],
+            Sort::Throttled => &["THROTTLED"],
+            Sort::Sync => &["SYNC"],
+            Sort::Observed => &["OBSERVED"],
+            Sort::Bytes => &["BYTES"],
+            Sort::Calls => &["CALLS"],
+            Sort::Rate => &["RATE"],
+        };
+        let mut spans = Vec::new();
+        for (at, name) in COLUMNS.iter().enumerate().take(self.figures) {
+            let modifier = match sorted.contains(name) {
+                true => Modifier::BOLD | Modifier::UNDERLINED,
+                false => Modifier::empty(),
+            };
+            let blanks = Self::width(at) - name.len();
+            spans.push(Span::raw(" ".repeat(blanks)));
+            spans.push(Span::styled(*name, theme.label().add_modifier(modifier)));
+            spans.push(Span::raw(" "));
+        }
+        let (of, name) = match self.tab {
+            Tab::Programs => ("PID", "PROGRAM"),
+            Tab::Files => ("DEVICE", "FILE"),
+        };
+        if let Some(width) = self.of {
+            spans.push(Span::styled(format!("{of:>width$} "), theme.label()));
+        }
+        spans.push(Span::styled(name, theme.label()));
+        Line::from(spans)
+    }
+
+    fn row(&self, row: &Row, theme: Theme) -> String {
+        let mut text = String::new();
+        for (at, cell) in cells(row).iter().enumerate().take(self.figures) {
+            text += &format!("{cell:>width$} ", width = Self::width(at));
+        }
+        if let Some(width) = self.of {
+            text += &format!("{:>width$} ", short(&row.of, width));
+        }
+        text += &match self.tab {
+            Tab::Programs => short_program(&row.name, self.name),
+            Tab::Files => short(&row.name, self.name),
+        };
+        // Names are what they are, but what is ours need not be more than ASCII.
+        if theme.unicode { text } else { text.replace('µ', "u").replace('…', "~") }
+    }
+}
+
+fn bottom(app: &App, theme: Theme) -> Line<'_> {
+    if app.keys == Keys::Filter {
+        return Line::from(vec![
+            Span::styled("filter: ", Style::new().add_modifier(Modifier::BOLD)),
+            Span::raw(app.filter.as_str()),
+            Span::styled(" ", Style::new().add_modifier(Modifier::REVERSED)),
+            Span::raw("  Enter keeps it, Esc clears it"),
+        ]);
+    }
+    if let Some(trouble) = &app.trouble {
+        return Line::styled(format!("trying again: {trouble}"), theme.warning());
+    }
+    if let Some(note) = &app.note {
+        return Line::styled(note.as_str(), theme.warning());
+    }
+    let keys = [
+        ("Tab", if app.tab == Tab::Programs { "files" } else { "programs" }),
+        ("s", "sort"),
+        ("/", "filter"),
+        ("p", if app.is_paused() { "go on" } else { "pause" }),
+        ("z", if app.zoom { "limits" } else { "zoom" }),
+        ("?", "help"),
+        ("q", "quit"),
+    ];
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let spans =
+        keys.into_iter().flat_map(|(key, does)| [Span::styled(key, bold), Span::raw(format!(" {does}   "))]);
+    Line::from(spans.collect::<Vec<_>>())
+}
+
+const HELP: &str = "\
+Tab        programs or files          s, S   next or previous order
+/          only names that contain…   p, space   pause, go on
+Up, Down, PgUp, PgDn, Home, End       move through the table
+z          the graph up to its highest level, or to the hard limit
+Ctrl-L     draw again                 q, Esc, Ctrl-C   quit
+
+Bars: dirty bytes as modelled, the latest on the right. Dots: as the
+kernel counts them. Lines: above `flush` the kernel writes back, above
+`throttle` it slows writers down, to stay below `hard`.
+flush, throttle: when, if everybody goes on writing at this rate.
+lost: seconds that traced programs lose each second.
+error: of predictions made before the call was seen, latest 60 s.
+THROTTLED, SYNC: time in calls held back by the kernel, or waiting for
+the device; PREDICTED: what the model says of all OBSERVED time.
+
+Any key closes this.";
+
+fn help(frame: &mut Frame<'_>, area: Rect, theme: Theme) {
+    let text = if theme.unicode { HELP.to_owned() } else { HELP.replace('…', "...") };
+    let width = 2 + HELP.lines().map(|line| line.chars().count()).max().unwrap_or(0) as u16 + 2;
+    let height = 2 + HELP.lines().count() as u16;
+    let (width, height) = (width.min(area.width), height.min(area.height));
+    let at = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
+    let ascii = border::Set {
+        top_left: "+",
+        top_right: "+",
+        bottom_left: "+",
+        bottom_right: "+",
+        vertical_left: "|",
+        vertical_right: "|",
+        horizontal_top: "-",
+        horizontal_bottom: "-",
+    };
+    let block =
+        Block::bordered().border_set(if theme.unicode { border::PLAIN } else { ascii }).title(" Help ");
+    frame.render_widget(Clear, at);
+    frame.render_widget(Paragraph::new(text).block(block), at);
+}

@@ -1,0 +1,301 @@
+//! The commands that ask a daemon, in front of one that says what the test wants.
+
+use std::fs;
+
+use cawl_core::{HostProfile, Phase, Rate};
+use cawld::protocol::{
+    ConstantStatus, Cost, DeviceStatus, FileStatus, Files, Forecast, History, Listing, Predicted,
+    ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
+};
+use serde_json::{Value, json};
+
+use crate::util::{Answer, Dir, FakeDaemon, Finished, Running};
+
+/// A machine that throttles.
+pub fn busy(uptime_s: f64) -> Status {
+    Status {
+        schema: 1,
+        node: "vm1".to_owned(),
+        time_s: 1_700_000_000.0 + uptime_s,
+        model: "kernel".to_owned(),
+        profile: "lab".to_owned(),
+        modelled_dirty_bytes: 96 << 20,
+        sampled_dirty_bytes: Some(95 << 20),
+        background_bytes: 32 << 20,
+        freerun_bytes: 80 << 20,
+        hard_bytes: 128 << 20,
+        state: Phase::Throttle,
+        dirtying_rate: 120e6,
+        forecast: Some(Forecast { throttle_s: Some(0.0), ..Forecast::default() }),
+        clients: 1,
+        uptime_s,
+        devices: vec![DeviceStatus {
+            device: "254:1".to_owned(),
+            cost: Cost { throttled_s: uptime_s / 2.0, ..Cost::default() },
+            ..DeviceStatus::default()
+        }],
+        ..Status::default()
+    }
+}
+
+pub fn files() -> Files {
+    let cost = Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, rate: 1e6 };
+    let file = |path: &str| FileStatus {
+        path: path.to_owned(),
+        device: "254:1".to_owned(),
+        inode: 7,
+        calls: 10,
+        bytes: 1 << 30,
+        cost,
+    };
+    Files { schema: 1, omitted: 3, files: vec![file("/data/first"), file("/data/second")] }
+}
+
+pub fn processes() -> Processes {
+    let cost = Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, rate: 1e6 };
+    let process = ProcessStatus { pid: 4242, program: "dd".to_owned(), calls: 10, bytes: 1 << 30, cost };
+    Processes { schema: 1, omitted: 0, processes: vec![process] }
+}
+
+fn profile() -> ProfileAnswer {
+    let configured = HostProfile::uncalibrated();
+    let mut learned = configured.clone();
+    learned.device.writeback.value = Rate::mb_per_second(100.0);
+    ProfileAnswer {
+        schema: 1,
+        configured: configured.to_toml(),
+        learned: learned.to_toml(),
+        constants: vec![ConstantStatus {
+            name: "device.writeback".to_owned(),
+            unit: "B/s".to_owned(),
+            configured: 400e6,
+            learned: 100e6,
+            p10: Some(90e6),
+            p90: Some(110e6),
+            samples: 17,
+        }],
+    }
+}
+
+fn predicted() -> Predicted {
+    Predicted {
+        schema: 1,
+        model: "kernel".to_owned(),
+        calls: 65536,
+        cost_s: 12.5,
+        states_s: [("throttle".to_owned(), 12.0)].into(),
+        peak_dirty_bytes: 96 << 20,
+        fsync_s: 0.9,
+        ..Predicted::default()
+    }
+}
+
+/// What a daemon would answer, with a field of a later version.
+pub fn canned(request: &Request) -> Answer {
+    let said = match request {
+        Request::Status(_) => json!(busy(10.0)),
+        Request::Files(_) => json!(files()),
+        Request::Processes(_) => json!(processes()),
+        Request::Predict(_) => json!(predicted()),
+        Request::Profile => json!(profile()),
+        Request::History(_) => json!(History { schema: 1, points: Vec::new() }),
+        Request::Subscribe(_) => return Answer::Subscribes,
+        _ => json!({ "error": "not in this test; ask something else" }),
+    };
+    let mut said = said;
+    said["of_a_later_version"] = json!(true);
+    Answer::Says(said)
+}
+
+fn asks(dir: &Dir, args: &[&str]) -> Finished {
+    Running::start(dir.cawl(args)).finish()
+}
+
+fn json_of(finished: Finished) -> Value {
+    serde_json::from_str(&finished.success().stdout).expect("JSON")
+}
+
+#[test]
+fn status_in_words_and_as_it_came() {
+    let dir = Dir::new();
+    let _daemon = FakeDaemon::start(&dir.socket(), canned);
+    let text = asks(&dir, &["status"]).success().stdout;
+    for told in ["throttle on vm1", "96 MiB, 75.0 % of hard", "95 MiB", "throttle above 80 MiB"] {
+        assert!(text.contains(told), "`{told}` is not in {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert_eq!(json_of(asks(&dir, &["status", "--json"]))["of_a_later_version"], true);
+}
+
+#[test]
+fn tables_are_asked_for_as_told() {
+    let dir = Dir::new();
+    let daemon = FakeDaemon::start(&dir.socket(), canned);
+    let text = asks(&dir, &["files"]).success().stdout;
+    assert!(text.contains("/data/first") && text.contains("… and 3 more files"), "{text}");
+    assert_eq!(daemon.question(), Request::Files(Listing { sort: Sort::Lost, limit: Some(20) }));
+    let text = asks(&dir, &["processes", "--sort", "rate", "--limit", "5"]).success().stdout;
+    assert!(text.contains("4242") && text.contains("dd") && text.contains("500 ms"), "{text}");
+    assert_eq!(daemon.question(), Request::Processes(Listing { sort: Sort::Rate, limit: Some(5) }));
+    assert_eq!(json_of(asks(&dir, &["files", "--json"]))["files"][1]["path"], "/data/second");
+    assert_eq!(json_of(asks(&dir, &["processes", "--json"]))["of_a_later_version"], true);
+    asks(&dir, &["files", "--sort", "size"]).code(2).says("throttled");
+    asks(&dir, &["files", "--limit", "0"]).code(2);
+}
+
+#[test]
+fn watch_prints_a_line_per_push() {
+    let dir = Dir::new();
+    let pushes = |_: &Request| {
+        let status = |uptime: f64| Push::Status(Box::new(busy(uptime)));
+        Answer::PushesAndEnds(vec![status(10.0), status(11.0), status(12.0)])
+    };
+    let daemon = FakeDaemon::start(&dir.socket(), pushes);
+    let text = asks(&dir, &["watch", "--count", "2", "--every", "50ms"]).success().stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    assert!(lines[2].starts_with("22:13:30 throttle    96.0    95.0   75    120.0"), "{text}");
+    assert!(lines[3].contains(" 0.50 "), "half of each second was lost: {text}");
+    let Request::Subscribe(subscription) = daemon.question() else { panic!("not a subscription") };
+    assert_eq!((subscription.topics, subscription.every_s), (vec![Topic::Status], Some(0.05)));
+
+    // The daemon's end is no good end.
+    let finished = asks(&dir, &["watch", "--json"]).code(1).says("hung up");
+    let states: Vec<Value> =
+        finished.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    assert_eq!(states.len(), 3);
+    assert_eq!((&states[2]["uptime_s"], &states[2]["state"]), (&json!(12.0), &json!("throttle")));
+    asks(&dir, &["watch", "--every", "1ms"]).code(2).says("between");
+    asks(&dir, &["watch", "--count", "0"]).code(2);
+}
+
+#[test]
+fn watch_ends_quietly_when_nobody_reads() {
+    let dir = Dir::new();
+    let daemon = FakeDaemon::start(&dir.socket(), canned);
+    let shell = format!("{} watch | head -n 3", crate::util::built("cawl-cli").display());
+    let mut command = dir.command("sh");
+    command.args(["-c", &shell]);
+    let running = Running::start(command);
+    daemon.subscription();
+    let (send, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(running.finish()));
+    // The reader has had enough after the first line, the writer notices at one of the next.
+    let mut uptime = 10.0;
+    let finished = loop {
+        daemon.push(&Push::Status(Box::new(busy(uptime))));
+        uptime += 1.0;
+        if let Ok(finished) = ended.recv_timeout(std::time::Duration::from_millis(10)) {
+            break finished;
+        }
+    };
+    assert_eq!((finished.stderr.as_str(), finished.stdout.lines().count()), ("", 3));
+}
+
+#[test]
+fn predict_asks_for_what_was_meant() {
+    let dir = Dir::new();
+    let daemon = FakeDaemon::start(&dir.socket(), canned);
+    let finished = asks(
+        &dir,
+        &["predict", "--bytes", "4G", "--chunk", "64K", "--fsync", "--at", "+10s", "--path", "new"],
+    );
+    let text = finished.success().stdout;
+    for told in
+        ["4 GiB in 65536 calls of 64 KiB, fsync at the end, beginning in 10 s", "12.5 s", "75 % of the hard"]
+    {
+        assert!(text.contains(told), "`{told}` is not in {text}");
+    }
+    let Request::Predict(plan) = daemon.question() else { panic!("not a plan") };
+    assert_eq!(
+        (plan.bytes, plan.chunk, plan.sync, plan.fsync, plan.at_s),
+        (4 << 30, Some(65536), false, true, 10.0)
+    );
+    assert!(plan.device.is_some_and(|device| device.contains(':')));
+    let json = asks(&dir, &["predict", "--bytes", "1.5MB", "--device", "254:1", "--model", "cawl", "--json"]);
+    assert_eq!(json_of(json)["cost_s"], 12.5);
+    // The limits, for people.
+    assert!(matches!(daemon.question(), Request::Status(_)));
+    let Request::Predict(plan) = daemon.question() else { panic!("not a plan") };
+    assert_eq!((plan.bytes, plan.device.as_deref()), (1_500_000, Some("254:1")));
+    assert_eq!(plan.view.model.as_deref(), Some("cawl"));
+
+    asks(&dir, &["predict"]).code(2).says("--bytes");
+    asks(&dir, &["predict", "--bytes", "4X"]).code(2).says("512M");
+    asks(&dir, &["predict", "--bytes", "0"]).code(2).says("more than zero");
+    asks(&dir, &["predict", "--bytes", "1M", "--device", "vda"]).code(2).says("254:1");
+}
+
+#[test]
+fn profiles_are_compared_and_exported() {
+    let dir = Dir::new();
+    let daemon = FakeDaemon::start(&dir.socket(), canned);
+    let text = asks(&dir, &["profile", "diff"]).success().stdout;
+    for told in ["device.writeback", "400 MB/s", "100 MB/s", "-75 %", "90 MB/s", "17"] {
+        assert!(text.contains(told), "`{told}` is not in {text}");
+    }
+    assert_eq!(json_of(asks(&dir, &["profile", "diff", "--json"]))["constants"][0]["samples"], 17);
+
+    let text = asks(&dir, &["profile", "export"]).success().stdout;
+    assert_eq!(text, profile().learned);
+    asks(&dir, &["profile", "export", "-o", "learned.toml"]).success();
+    assert_eq!(
+        fs::read_to_string(dir.work().join("learned.toml")).expect("it was written"),
+        profile().learned
+    );
+    asks(&dir, &["profile", "export", "--configured", "-o", "learned.toml"]).code(1).says("--force");
+    assert_eq!(fs::read_to_string(dir.work().join("learned.toml")).expect("it is there"), profile().learned);
+    asks(&dir, &["profile", "export", "--configured", "-o", "learned.toml", "--force"]).success();
+    assert_eq!(
+        fs::read_to_string(dir.work().join("learned.toml")).expect("it is there"),
+        profile().configured
+    );
+    asks(&dir, &["profile", "export", "--configured", "--learned"]).code(2);
+    asks(&dir, &["profile", "export", "-o", "no/such/folder"]).code(1).says("-o");
+
+    // A file against what is in use.
+    let text = asks(&dir, &["profile", "diff", "learned.toml"]).success().stdout;
+    assert!(text.contains("IN USE") && text.contains("-75 %"), "{text}");
+    // Two files need no daemon.
+    drop(daemon);
+    fs::write(dir.work().join("b.toml"), profile().learned).expect("a new file");
+    let text = asks(&dir, &["profile", "diff", "learned.toml", "b.toml"]).success().stdout;
+    assert!(text.contains("device.writeback") && text.lines().count() == 2, "{text}");
+    let text = asks(&dir, &["profile", "diff", "b.toml", "b.toml"]).success().stdout;
+    assert_eq!(text, "no constant differs\n");
+    asks(&dir, &["profile", "diff", "b.toml", "none.toml"]).code(1).says("none.toml");
+}
+
+#[test]
+fn what_goes_wrong_names_the_remedy() {
+    let dir = Dir::new();
+    let commands: [&[&str]; 7] = [
+        &["status"],
+        &["files"],
+        &["processes"],
+        &["watch"],
+        &["predict", "--bytes", "1M"],
+        &["profile", "diff"],
+        &["profile", "export"],
+    ];
+    for command in commands {
+        asks(&dir, command).code(1).says("start one with `cawld`");
+    }
+    let _daemon = FakeDaemon::start(&dir.socket(), |_| Answer::Says(json!({ "error": "no; do this" })));
+    for command in commands {
+        asks(&dir, command).code(1).says("answers: no; do this");
+    }
+    asks(&dir, &["top"]).code(1).says("cawl-cli watch");
+}
+
+#[test]
+fn completions_and_pages() {
+    let dir = Dir::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(asks(&dir, &["completions", shell]).success().stdout.contains("predict"), "{shell}");
+    }
+    asks(&dir, &["man", "pages"]).success();
+    let page =
+        fs::read_to_string(dir.work().join("pages/cawl-cli-watch.1")).expect("a page for each command");
+    assert!(page.contains("interval"), "{page}");
+}
