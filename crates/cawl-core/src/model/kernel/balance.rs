@@ -148,7 +148,15 @@ impl Kernel {
         // A timer never fires early: the sleep ends on the tick after.
         let wake = (jiffy + pause + 1.0) / hz;
         let slept = (wake - call.at).max(0.0);
-        call.spent.throttle += slept;
+        // While a commit withholds completions, the machine makes writers wait for it, one way or another: for a
+        // handle on the transaction (`jbd2__journal_start`), or for the inode's map of extents (`i_data_sem`),
+        // which the conversion of written extents holds meanwhile. The model lets the control do the waiting,
+        // which takes as long, and books it where it belongs.
+        if self.machine.devices[call.device].held(call.at) {
+            call.spent.device += slept;
+        } else {
+            call.spent.throttle += slept;
+        }
         call.at += slept;
         self.machine.advance(call.at);
         if self.tasks.several {

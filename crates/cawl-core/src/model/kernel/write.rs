@@ -36,9 +36,6 @@ impl Kernel {
             let until = quota.saturating_sub(task.nr_dirtied).max(1).div_ceil(folio) * folio;
             let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
             let found = self.machine.cache.dirty(call.file, at, at + until);
-            if found.fresh > 0 {
-                self.wait_for_commit(call);
-            }
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
             self.spend_copy(call, until, found, per_page);
             at += until;
@@ -59,18 +56,6 @@ impl Kernel {
         let calm = (level + pages) as f64 + foreign <= limits.background
             && machine.group.is_none_or(|group| (level + pages) as f64 <= group.background);
         calm && !machine.devices[call.device].busy() && !machine.devices[call.device].bounds.strict
-    }
-
-    /// New blocks of a file need its map of extents (`i_data_sem`), which the conversion of what was written
-    /// back holds while a commit keeps it waiting.
-    fn wait_for_commit(&mut self, call: &mut Call) {
-        let device = &self.machine.devices[call.device];
-        let Some(until) = device.held_beyond(call.at) else { return };
-        if device.written < self.machine.cache.file(call.file).submitted {
-            call.spent.device += until - call.at;
-            call.at = until;
-            self.machine.advance(until);
-        }
     }
 
     fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, per_page: f64) {

@@ -175,12 +175,7 @@ impl Device {
 
     /// Completions are withheld at this moment.
     pub fn held(&self, now: f64) -> bool {
-        self.held_beyond(now).is_some()
-    }
-
-    /// Until when completions are withheld, if they are at this moment.
-    pub fn held_beyond(&self, now: f64) -> Option<f64> {
-        self.held_until.filter(|until| now < *until)
+        self.held_until.is_some_and(|until| now < until)
     }
 
     /// Bandwidth without the base rate (`wb_update_bandwidth`), if it is time.
