@@ -97,10 +97,10 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     };
     let models =
         if args.models.is_empty() { MODELS.iter().map(|m| (*m).to_owned()).collect() } else { args.models };
+    let modes = modes(&args.modes, &models)?;
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let listener = socket::listen(&path)?;
     tracing::info!("listening at {}", path.display());
-    let modes = modes(&args.modes, &models)?;
     let learn = args.learn == "on";
     let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn };
     let served = cawld::run(listener, options, async {
