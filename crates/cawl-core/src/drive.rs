@@ -350,3 +350,28 @@ impl Analysis {
         self.collector.report(self.mode, tracks.collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_kept_is_refused_by_name() {
+        let profile = HostProfile::uncalibrated();
+        let options = AnalysisOptions {
+            models: vec!["cawl".to_owned()],
+            learn: true,
+            besides: vec![("cawl".to_owned(), Mode::OpenLoop)],
+            ..AnalysisOptions::default()
+        };
+        let analysis = Analysis::with(&profile, &options).expect("known models");
+        // The teacher is kept too.
+        assert_eq!(analysis.viewed(Some("kernel"), None), Ok(("kernel", Mode::Assimilated)));
+        assert_eq!(analysis.viewed(None, None), Ok(("cawl", Mode::Lockstep)));
+        assert_eq!(analysis.viewed(None, Some(Mode::OpenLoop)), Ok(("cawl", Mode::OpenLoop)));
+        let refused = analysis.view(Some("naive"), None, Time(0)).expect_err("no such track").to_string();
+        assert!(refused.contains("`naive`") && refused.contains("cawl (open-loop)"), "{refused}");
+        assert_eq!(analysis.report().models.len(), 1);
+        assert!("lockstep".parse::<Mode>() == Ok(Mode::Lockstep) && "x".parse::<Mode>().is_err());
+    }
+}

@@ -35,7 +35,7 @@ fn send(path: &Path, program: u64, rate: f64, stop: &AtomicBool, sent: &AtomicU6
     let mut event = Event::new(Op::Write);
     (event.kind, event.dev, event.fd) = (FileKind::Regular, 1, 3);
     (event.pid, event.tid) = (pid, pid);
-    (event.requested, event.returned, event.duration) = (4096, 4096, 700);
+    (event.requested, event.returned, event.duration) = (64, 64, 300);
     let mut message = Vec::new();
     let began = Instant::now();
     for batch in 0.. {
@@ -48,7 +48,7 @@ fn send(path: &Path, program: u64, rate: f64, stop: &AtomicBool, sent: &AtomicU6
         event.ino = 1 + (batch * PROGRAMS + program) % FILES;
         let now = host::now().0;
         for call in 0..BATCH {
-            (event.start, event.offset) = (now + call * 100, call * 4096);
+            (event.start, event.offset) = (now + call * 400, call * 64);
             message.extend_from_slice(&event.encode());
         }
         socket.write_all(&message).expect("events");

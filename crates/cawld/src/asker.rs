@@ -146,8 +146,17 @@ impl Asker {
         self.look(move |engine| engine.calls(seen)).await
     }
 
-    /// What happens next at the present rate.
+    /// What happens next at the present rate. By the default view it is at most 2 s old.
     pub async fn forecast(&self, view: View) -> Result<Forecast, AskError> {
+        if view == View::default()
+            && let Some(recent) = self.recent_forecast().await
+        {
+            return Ok(recent);
+        }
+        self.look_ahead(view).await
+    }
+
+    async fn look_ahead(&self, view: View) -> Result<Forecast, AskError> {
         let ahead = self.ahead(view).await?;
         let foresee = move || {
             let Ahead { scene, rate, .. } = ahead;
@@ -246,7 +255,7 @@ impl Asker {
     }
 
     async fn make_forecast(&self) -> Option<Forecast> {
-        let forecast = self.forecast(View::default()).await.ok();
+        let forecast = self.look_ahead(View::default()).await.ok();
         *self.recent() = Recent { made: Some(Instant::now()), forecast, is_being_made: false };
         forecast
     }

@@ -27,7 +27,7 @@ const HOLD: Nanos = Nanos::millis(150.0);
 const OWNERS_EVERY: Nanos = Nanos::millis(1000.0);
 
 /// Records taken between two looks at the questions: well under a millisecond.
-const PIECE: usize = 256;
+const PIECE: usize = 64;
 
 /// Questions answered then, so that asking cannot stop the work.
 const QUESTIONS_A_PIECE: usize = 4;

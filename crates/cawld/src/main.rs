@@ -114,6 +114,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let node = node(args.node, args.labels)?;
     let models =
         if args.models.is_empty() { MODELS.iter().map(|m| (*m).to_owned()).collect() } else { args.models };
+    let (modes, learn) = (modes(&args.modes, &models)?, args.learn == "on");
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hup = signal(SignalKind::hangup())?;
     service::raise_descriptor_limit();
@@ -125,7 +126,6 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         None => None,
     };
     let (listener, path) = listen(args.socket)?;
-    let (modes, learn) = (modes(&args.modes, &models)?, args.learn == "on");
     let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn };
     let daemon = Daemon::start_as(listener, options, node)?;
     let asker = daemon.asker();

@@ -54,6 +54,16 @@ impl Filter {
         self.disturbance()
     }
 
+    /// The offset as of the latest sample, in bytes.
+    pub(super) fn offset(&self) -> f64 {
+        self.offset
+    }
+
+    /// The offset to be expected at a moment, in bytes.
+    pub(super) fn offset_at(&self, at: Time) -> f64 {
+        self.disturbance().offset_at(at)
+    }
+
     fn disturbance(&self) -> Disturbance {
         Disturbance { at: self.at.unwrap_or_default(), offset: self.offset, drift: self.drift }
     }

@@ -25,6 +25,8 @@ pub(super) struct Track {
     limits: Option<DirtyLimits>,
     /// Corrects the level, if the mode says so.
     filter: Option<Filter>,
+    /// The filter's offset when the latest call was taken: what the call's two levels were told with.
+    settled: f64,
     /// Corrects the rate at which throttled writers go on, if the mode says so.
     pace: Option<Pace>,
 }
@@ -53,6 +55,7 @@ impl Track {
             threads: HashMap::new(),
             last: Span::default(),
             limits: None,
+            settled: 0.0,
             filter: (mode == Mode::Assimilated).then(Filter::default),
             pace: (mode == Mode::Assimilated).then(Pace::default),
         }
@@ -129,6 +132,7 @@ impl Track {
         {
             self.model.correct_throttle(event.dev, factor);
         }
+        self.settled = self.filter.as_ref().map_or(0.0, Filter::offset);
         let ends = Clock { observed: Time(event.end()), model: start + cost };
         self.last = Span {
             observed: (Time(event.start), ends.observed),
@@ -184,7 +188,9 @@ impl Track {
         let modelled = if at < end {
             // The model has taken the whole call at once; in between, dirty bytes grow evenly.
             let fraction = self.fraction(at, begin, end);
-            Bytes::from_f64(before.as_f64() + (after.as_f64() - before.as_f64()) * fraction)
+            // Samples since the call was taken have moved the level besides.
+            let moved = self.filter.as_ref().map_or(0.0, |filter| filter.offset_at(at) - self.settled);
+            Bytes::from_f64(before.as_f64() + (after.as_f64() - before.as_f64()) * fraction + moved)
         } else {
             self.model.advance(self.model_time(at));
             self.model.state().dirty

@@ -18,8 +18,7 @@ pub struct Recursive<const N: usize> {
     widest: [f64; N],
     /// Bounds of each constant.
     bounds: [(f64, f64); N],
-    /// Variance of the noise over `h·θ`: as expected at first, and as found.
-    guessed: f64,
+    /// Variance of the noise over `h·θ`.
     noise: f64,
     /// Time constant of forgetting, in the unit of the weights.
     memory: f64,
@@ -42,7 +41,7 @@ impl<const N: usize> Recursive<N> {
             covariance[at][at] = spread[at] * spread[at];
         }
         let widest = spread.map(|spread| spread * spread);
-        Recursive { theta, covariance, widest, bounds, guessed: 1.0, noise: 1.0, memory, updates: 0 }
+        Recursive { theta, covariance, widest, bounds, noise: 1.0, memory, updates: 0 }
     }
 
     /// The constants.
@@ -67,9 +66,8 @@ impl<const N: usize> Recursive<N> {
         let scale = expected.max(LEAST * y).max(f64::MIN_POSITIVE);
         let error = y - expected;
         if self.updates == 0 {
-            self.guessed = GUESS * scale.max(y);
-            self.noise = self.guessed;
-            self.scale(1.0 / self.guessed);
+            self.noise = GUESS * scale.max(y);
+            self.scale(1.0 / self.noise);
         }
         self.forget(weight);
         let mut ph = [0.0; N];
@@ -78,13 +76,12 @@ impl<const N: usize> Recursive<N> {
         }
         let uncertainty = dot(h, &ph);
         let variance = uncertainty + scale;
-        for at in 0..N {
-            let (low, high) = self.bounds[at];
-            self.theta[at] = (self.theta[at] + ph[at] / variance * error).clamp(low, high);
+        for ((theta, part), (low, high)) in self.theta.iter_mut().zip(&ph).zip(&self.bounds) {
+            *theta = (*theta + part / variance * error).clamp(*low, *high);
         }
-        for row in 0..N {
-            for column in 0..N {
-                self.covariance[row][column] -= ph[row] * ph[column] / variance;
+        for (row, left) in self.covariance.iter_mut().zip(&ph) {
+            for (cell, right) in row.iter_mut().zip(&ph) {
+                *cell -= left * right / variance;
             }
         }
         self.updates += 1;
@@ -93,7 +90,8 @@ impl<const N: usize> Recursive<N> {
         if self.updates > N as u64 {
             let after = error * scale / variance;
             let gain = NOISE_GAIN.max(1.0 / (self.updates - N as u64 + 1) as f64);
-            self.noise += gain * (error * after / scale - self.noise);
+            self.noise =
+                (self.noise + gain * (error * after / scale - self.noise)).max(LEAST * LEAST * scale);
         }
     }
 
@@ -109,7 +107,7 @@ impl<const N: usize> Recursive<N> {
         self.scale((weight / self.memory).min(4.0).exp());
         for at in 0..N {
             // A constant that grew beyond what was thought possible may be off by as much as it is.
-            let widest = self.widest[at].max(self.theta[at] * self.theta[at]) / self.guessed;
+            let widest = self.widest[at].max(self.theta[at] * self.theta[at]) / self.noise;
             let variance = self.covariance[at][at];
             if variance > widest {
                 let shrink = (widest / variance).sqrt();
