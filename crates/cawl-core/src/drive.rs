@@ -39,10 +39,16 @@ impl Mode {
     }
 }
 
-/// A model that was asked for does not exist.
+/// A list of models that makes no sense.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no model `{0}`; the models are {list}", list = MODELS.join(", "))]
-pub struct UnknownModel(String);
+pub enum ModelsError {
+    /// A model that was asked for does not exist.
+    #[error("there is no model `{0}`; the models are {list}", list = MODELS.join(", "))]
+    Unknown(String),
+    /// A model was asked for twice.
+    #[error("the model `{0}` is named twice; name each model once")]
+    Twice(String),
+}
 
 /// Judges models on a stream of records.
 pub struct Analysis {
@@ -55,12 +61,17 @@ pub struct Analysis {
 
 impl Analysis {
     /// An analysis by these models (all, if the list is empty) on a machine with this profile.
-    pub fn new(profile: &HostProfile, models: &[String], mode: Mode) -> Result<Analysis, UnknownModel> {
+    pub fn new(profile: &HostProfile, models: &[String], mode: Mode) -> Result<Analysis, ModelsError> {
         let all = MODELS.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let chosen = if models.is_empty() { &all } else { models };
+        let twice = chosen.iter().enumerate().find(|(at, name)| chosen[..*at].contains(name));
+        if let Some((_, name)) = twice {
+            return Err(ModelsError::Twice(name.clone()));
+        }
+        let unknown = |name: &String| ModelsError::Unknown(name.clone());
         let tracks = chosen
             .iter()
-            .map(|name| build(name, profile).map(|m| Track::new(m, mode)).ok_or(UnknownModel(name.clone())))
+            .map(|name| build(name, profile).map(|m| Track::new(m, mode)).ok_or_else(|| unknown(name)))
             .collect::<Result<Vec<_>, _>>()?;
         let names = tracks.iter().map(|track| track.model.name()).collect();
         Ok(Analysis {

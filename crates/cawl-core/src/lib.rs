@@ -26,7 +26,7 @@ pub use accuracy::{
 };
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
-pub use drive::{Analysis, Mode, UnknownModel};
+pub use drive::{Analysis, Mode, ModelsError};
 pub use fit::{FitError, fit};
 pub use import::{
     CsvImporter, CsvOptions, Fault, ImportError, ImportSummary, Importer, OpenFlags, SkipReason, Skipped,

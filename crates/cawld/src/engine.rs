@@ -13,7 +13,7 @@ use crate::host;
 use crate::lane::Lane;
 use crate::merge::Source;
 use crate::query::{DeviceStatus, ProcessStatus, STATUS_SCHEMA, Status};
-use crate::trace::TraceFile;
+use crate::trace::{TraceFile, WhenFull};
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
 /// what is older than 50 ms at their next call.
@@ -299,7 +299,8 @@ impl Engine {
 }
 
 fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
-    TraceFile::create(path).map_err(|error| format!("cannot write the trace {}: {error}", path.display()))
+    TraceFile::create(path, WhenFull::LeaveOut)
+        .map_err(|error| format!("cannot write the trace {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ impl Lane {
         profile: &HostProfile,
         models: &[String],
         trace: Option<TraceFile>,
-    ) -> Result<Lane, cawl_core::UnknownModel> {
+    ) -> Result<Lane, cawl_core::ModelsError> {
         let analysis = Analysis::new(profile, models, Mode::Lockstep)?;
         let mut lane = Lane {
             analysis,

@@ -1,9 +1,10 @@
 //! Questions and answers: one line of JSON each, on the same socket as the tracers.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use cawl_core::{Outcome, Phase, Tally, host_text};
@@ -36,6 +37,17 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// How long an answer may take. The end of a run has to wait for the models to take what was recorded, and
+    /// for the trace to be written.
+    fn patience(&self) -> Duration {
+        match self {
+            Request::Status | Request::BeginRun(_) => Duration::from_secs(20),
+            Request::EndRun { .. } => Duration::from_secs(600),
+        }
+    }
+}
+
 /// A run has a lane of its own now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStarted {
@@ -55,11 +67,24 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> anyhow::Resul
     let absent = || format!("no daemon answers at {}; start one with `cawld`", path.display());
     socket::check_owner(path).with_context(absent)?;
     let mut stream = UnixStream::connect(path).with_context(absent)?;
+    let patience = request.patience();
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
     let mut answer = String::new();
     let asked =
         stream.write_all(line.as_bytes()).and_then(|()| BufReader::new(stream).read_line(&mut answer));
+    if let Err(error) = &asked
+        && matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+    {
+        anyhow::bail!(
+            "the daemon at {} has not answered for {} s: it is stopped or overloaded; see whether it still runs, \
+             or start another with `cawld --socket`",
+            path.display(),
+            patience.as_secs()
+        );
+    }
     if !matches!(asked, Ok(1..)) {
         anyhow::bail!(
             "the daemon at {} hung up without an answer: it may have ended, or belong to another user",
