@@ -4,10 +4,10 @@
 //! a lane's analysis takes and what its trace keeps are the same records in the same order: that
 //! is why a replay in lockstep repeats the live predictions exactly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cawl_core::{
-    Analysis, EndKind, HostProfile, Mode, ModelState, Outcome, Record, Report, Session, SessionEnd, Tally,
+    Analysis, EndKind, FileFacts, HostProfile, Mode, ModelState, Outcome, Record, Report, Session, SessionEnd, Tally,
     Time, kernel_bytes,
 };
 use cawl_wire::{Event, FileKind};
@@ -26,6 +26,8 @@ pub struct Lane {
     processes: BTreeMap<u32, ProcessTally>,
     devices: BTreeMap<u64, Tally>,
     started: Started,
+    /// Devices (`st_dev`) that the host facts have been looked through for.
+    known_devices: BTreeSet<u64>,
 }
 
 /// A session that has not ended.
@@ -60,13 +62,21 @@ impl Lane {
             processes: BTreeMap::new(),
             devices: BTreeMap::new(),
             started: Started::default(),
+            known_devices: BTreeSet::new(),
         };
-        lane.take(Record::Host(Box::new(host::facts())));
+        lane.look_at_host();
         lane.take(Record::Profile(Box::new(profile.clone())));
         if let Some(sample) = host::sample() {
             lane.take(Record::Sample(sample));
         }
         Ok(lane)
+    }
+
+    /// Takes the facts of this machine as they are now.
+    fn look_at_host(&mut self) {
+        let facts = host::facts();
+        self.known_devices.extend(facts.filesystems.iter().map(|filesystem| filesystem.dev));
+        self.take(Record::Host(Box::new(facts)));
     }
 
     /// A process image begins.
@@ -101,6 +111,16 @@ impl Lane {
         let mut merge = std::mem::take(&mut self.merge);
         merge.release(until, |record| self.take(record));
         self.merge = merge;
+    }
+
+    /// A session's file is named.
+    pub fn file(&mut self, file: FileFacts) {
+        // One on a device that was not there before: a filesystem was mounted meanwhile.
+        let is_regular = FileKind::from_mode(file.mode) == FileKind::Regular;
+        if is_regular && self.known_devices.insert(file.dev) {
+            self.look_at_host();
+        }
+        self.take(Record::File(file));
     }
 
     /// Takes a record now.

@@ -30,6 +30,10 @@ const WCHAR_EVERY: Nanos = Nanos::millis(100.0);
 /// Longest wait at the end of a run for connections of processes that are gone.
 const SETTLE: Duration = Duration::from_secs(5);
 
+/// How long a connection of a running process may be silent before the end of a run no longer waits for it:
+/// a tracer says hello in the same breath.
+const SILENT: Nanos = Nanos::millis(250.0);
+
 /// Batches that may wait for the models; beyond it, tracers wait in their sockets and then drop.
 const QUEUE: usize = 512;
 
@@ -58,7 +62,12 @@ struct Connection {
 #[derive(Clone, Copy)]
 enum Role {
     /// It has said nothing yet.
-    Unknown,
+    Silent {
+        /// When it was accepted.
+        since: Time,
+        /// Who connected.
+        pid: Option<u32>,
+    },
     /// It asks questions.
     Client,
     /// It traces this process.
@@ -82,9 +91,10 @@ impl Shared {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn connect(&self) -> u32 {
+    fn connect(&self, pid: Option<u32>) -> u32 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.connections().insert(id, Connection { role: Role::Unknown, looked: 0, wchar_read: Time(0) });
+        let role = Role::Silent { since: host::now(), pid };
+        self.connections().insert(id, Connection { role, looked: 0, wchar_read: Time(0) });
         id
     }
 
@@ -163,14 +173,17 @@ impl Shared {
     }
 
     /// Waits until every connection still open belongs to a process that still runs and whose calls so far
-    /// have been taken, or to someone who asks questions.
+    /// have been taken, to someone who asks questions, or to someone who runs and says nothing.
     ///
     /// Processes that ended have closed their sockets, but what they sent may still be on its way.
     pub async fn settle(&self) {
         self.looks.send_modify(|look| *look += 1);
         let look = *self.looks.borrow();
         let is_settled = |(role, looked)| match role {
-            Role::Unknown => false,
+            // What a process that is gone had to say is already in the socket.
+            Role::Silent { since, pid } => {
+                host::now().since(since) >= SILENT && pid.is_none_or(host::is_running)
+            }
             Role::Client => true,
             Role::Tracer(pid) => looked >= look && host::is_running(pid),
         };
@@ -284,7 +297,8 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sende
             tracing::warn!("refused a connection from another user");
             continue;
         }
-        let id = shared.connect();
+        let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| pid.try_into().ok());
+        let id = shared.connect(pid);
         let (shared, engine) = (Arc::clone(&shared), engine.clone());
         tokio::spawn(async move {
             if let Err(error) = session::serve(stream, Arc::clone(&shared), engine, id).await {

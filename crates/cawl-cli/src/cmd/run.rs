@@ -61,6 +61,10 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         Err(error) => {
             let program = Path::new(&args.command[0]);
             backend.abandon().await;
+            // It would hold facts about the machine and nothing else.
+            if let Some(trace) = &args.trace {
+                drop(std::fs::remove_file(trace));
+            }
             return Ok(Ended::NotStarted(not_started(program, &error)));
         }
     };
