@@ -201,7 +201,7 @@ pub fn put_about(slot: &Slot, event: &Event, kind: u32) {
 }
 
 /// How far ahead of the cell being written memory is asked for, in bytes.
-const AHEAD: usize = 4 * EVENT_LEN;
+const AHEAD: usize = 12 * EVENT_LEN;
 
 /// Asks for a line of memory that will be written soon: the daemon, on another processor, has read it.
 #[inline(always)]

@@ -64,10 +64,19 @@ pub unsafe fn pending(stream: *mut FILE) -> u32 {
     unsafe {
         let fields = fields(stream);
         if fields.mode > 0 {
-            return real::__fpending(stream) as u32;
+            return pending_wide(stream);
         }
         (fields.write_next as usize).wrapping_sub(fields.write_base as usize) as u32
     }
+}
+
+/// # Safety
+/// `stream` must be open.
+#[cold]
+#[inline(never)]
+unsafe fn pending_wide(stream: *mut FILE) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { real::__fpending(stream) as u32 }
 }
 
 /// The stream's descriptor, or a negative number.
@@ -80,8 +89,17 @@ pub unsafe fn descriptor(stream: *mut FILE) -> c_int {
     unsafe {
         let fd = fields(stream).fd;
         // In a stream of the program's own making (fopencookie, open_memstream) it is negative.
-        if fd < 0 { guard::keeping_errno(|| real::fileno(stream)) } else { fd }
+        if fd < 0 { descriptor_of_other(stream) } else { fd }
     }
+}
+
+/// # Safety
+/// `stream` must be open.
+#[cold]
+#[inline(never)]
+unsafe fn descriptor_of_other(stream: *mut FILE) -> c_int {
+    // SAFETY: the caller's promise.
+    guard::keeping_errno(|| unsafe { real::fileno(stream) })
 }
 
 /// How the stream buffers.
@@ -93,11 +111,19 @@ pub unsafe fn buffering(stream: *mut FILE) -> Buffering {
     // SAFETY: the caller's promise.
     unsafe {
         let fields = fields(stream);
-        let size = if fields.mode > 0 {
-            real::__fbufsize(stream) as u32
-        } else {
-            (fields.buffer_end as usize).wrapping_sub(fields.buffer as usize) as u32
-        };
-        Buffering { size, by_line: fields.flags & LINE != 0 }
+        let by_line = fields.flags & LINE != 0;
+        if fields.mode > 0 {
+            return Buffering { size: size_wide(stream), by_line };
+        }
+        Buffering { size: (fields.buffer_end as usize).wrapping_sub(fields.buffer as usize) as u32, by_line }
     }
+}
+
+/// # Safety
+/// `stream` must be open.
+#[cold]
+#[inline(never)]
+unsafe fn size_wide(stream: *mut FILE) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { real::__fbufsize(stream) as u32 }
 }
