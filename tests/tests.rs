@@ -6,6 +6,7 @@
 //! - `ending`: exit status, death by signal, Ctrl-C, stdin, programs that cannot be started
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
+//! - `doctor`: what cannot be traced is named
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
@@ -21,6 +22,7 @@
 
 mod crash;
 mod daemon;
+mod doctor;
 mod ending;
 mod import;
 mod install;
