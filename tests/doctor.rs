@@ -30,9 +30,11 @@ fn doctor(dir: &Dir, program: &Path) -> Finished {
 
 #[test]
 fn another_libc_and_another_width() {
-    for (compiler, flags, words) in
-        [("musl-gcc", &[][..], "uses musl"), ("cc", &["-m32"], "a 32-bit program"), ("cc", &[], "will be traced")]
-    {
+    for (compiler, flags, words) in [
+        ("musl-gcc", &[][..], "uses musl"),
+        ("cc", &["-m32"], "a 32-bit program"),
+        ("cc", &[], "will be traced"),
+    ] {
         let dir = Dir::new();
         let Some(program) = compiled(&dir, compiler, flags) else { continue };
         let is_traced = words == "will be traced";

@@ -7,8 +7,8 @@
 use crate::hot::HOT;
 use crate::sys;
 use cawl_wire::Anchor;
-use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// The first moment on both clocks.
 static FIRST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];

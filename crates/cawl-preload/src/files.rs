@@ -382,7 +382,8 @@ impl File {
     fn ask(&self, fd: c_int, bytes: u64) -> u64 {
         let Some(at) = sys::position(fd) else { return UNKNOWN_OFFSET };
         let epoch = HOT.epoch.load(Relaxed);
-        if self.twin.load(Relaxed) == LEFT_ALONE && self.was.load(Relaxed) == epoch as u32 && !real::threads() {
+        if self.twin.load(Relaxed) == LEFT_ALONE && self.was.load(Relaxed) == epoch as u32 && !real::threads()
+        {
             self.twin.store(ALONE, Relaxed);
             self.offset.store(at, Relaxed);
             self.epoch.store(epoch, Relaxed);

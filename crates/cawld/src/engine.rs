@@ -129,9 +129,7 @@ impl Engine {
             match input {
                 Input::Begin { session, run } => self.begin(session, run),
                 Input::Events { session, batch, dropped } => self.events(session, &batch, dropped),
-                Input::File { session, file } => {
-                    self.each_lane(session, |lane| lane.file(file.clone()))
-                }
+                Input::File { session, file } => self.each_lane(session, |lane| lane.file(file.clone())),
                 Input::End { session, goodbye, wchar, dropped } => self.end(session, goodbye, wchar, dropped),
                 Input::Note { run, note } => self.note(run, &note),
                 Input::Sample(sample) => {

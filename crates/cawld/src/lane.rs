@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cawl_core::{
-    Analysis, EndKind, FileFacts, HostProfile, Mode, ModelState, Outcome, Record, Report, Session, SessionEnd, Tally,
-    Time, kernel_bytes,
+    Analysis, EndKind, FileFacts, HostProfile, Mode, ModelState, Outcome, Record, Report, Session,
+    SessionEnd, Tally, Time, kernel_bytes,
 };
 use cawl_wire::{Event, FileKind};
 

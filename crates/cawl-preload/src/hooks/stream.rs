@@ -50,9 +50,7 @@ fn flush_all(call: impl FnOnce() -> c_int) -> c_int {
 /// `stream` must be open.
 unsafe fn moved(stream: *mut FILE, before: Before, returned: i64) {
     // SAFETY: the caller's promise.
-    let (fd, writable) = unsafe {
-        (descriptor(stream), real::__fwritable(stream) != 0)
-    };
+    let (fd, writable) = unsafe { (descriptor(stream), real::__fwritable(stream) != 0) };
     if fd < 0 || !writable {
         return;
     }

@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 use cawl_core::Record;
 
 use super::{
-    BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_MAX, BLOCK_TARGET, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC, TRACE_VERSION, codec,
+    BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_MAX, BLOCK_TARGET, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC,
+    TRACE_VERSION, codec,
 };
 
 /// Encodes records into blocks on any writer.
