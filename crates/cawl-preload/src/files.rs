@@ -59,7 +59,8 @@ pub struct File {
     state: AtomicU8,
 }
 
-const _: () = assert!(size_of::<File>() == 64, "one line of the cache for each descriptor");
+/// One line of the cache for each descriptor.
+const _: [(); 64] = [(); size_of::<File>()];
 
 /// The first page, which most programs never leave.
 static FIRST: [File; PER_PAGE] = [const { File::UNKNOWN }; PER_PAGE];
