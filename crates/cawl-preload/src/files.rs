@@ -63,7 +63,7 @@ pub struct File {
 const _: [(); 64] = [(); size_of::<File>()];
 
 /// The first page, which most programs never leave.
-static FIRST: [File; PER_PAGE] = [const { File::UNKNOWN }; PER_PAGE];
+static FIRST: [File; PER_PAGE] = [const { File::unknown() }; PER_PAGE];
 
 static TABLE: [AtomicPtr<[File; PER_PAGE]>; PAGES] = [const { AtomicPtr::new(core::ptr::null_mut()) }; PAGES];
 
@@ -149,9 +149,8 @@ pub fn forget(fd: c_int) {
         && file.state.load(Relaxed) != UNKNOWN
     {
         file.enter(UNKNOWN);
-        match file.twin.swap(ALONE, Relaxed) {
-            other @ 1.. => leave_alone(fd, other - 1),
-            _ => {}
+        if let other @ 1.. = file.twin.swap(ALONE, Relaxed) {
+            leave_alone(fd, other - 1);
         }
     }
 }
@@ -305,20 +304,22 @@ pub fn moved_unseen(fd: c_int, bytes: i64) {
 }
 
 impl File {
-    const UNKNOWN: File = File {
-        dev: AtomicU64::new(0),
-        ino: AtomicU64::new(0),
-        offset: AtomicU64::new(0),
-        epoch: AtomicU64::new(0),
-        flags: AtomicU32::new(0),
-        session: AtomicU32::new(0),
-        ready: AtomicU32::new(0),
-        what: AtomicU32::new(0),
-        moves: AtomicU32::new(0),
-        state: AtomicU8::new(UNKNOWN),
-        twin: AtomicI32::new(ALONE),
-        was: AtomicU32::new(0),
-    };
+    const fn unknown() -> File {
+        File {
+            dev: AtomicU64::new(0),
+            ino: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            flags: AtomicU32::new(0),
+            session: AtomicU32::new(0),
+            ready: AtomicU32::new(0),
+            what: AtomicU32::new(0),
+            moves: AtomicU32::new(0),
+            state: AtomicU8::new(UNKNOWN),
+            twin: AtomicI32::new(ALONE),
+            was: AtomicU32::new(0),
+        }
+    }
 
     fn enter(&self, state: u8) {
         if state != KNOWN {
