@@ -34,7 +34,7 @@ if command -v lttng >/dev/null && command -v babeltrace2 >/dev/null &&
     lttng-sessiond --no-kernel >/dev/null 2>&1 &
     sessiond=$!
     trap 'kill $sessiond 2>/dev/null || true; wait $sessiond 2>/dev/null || true; rm -rf "$work"' EXIT
-    until lttng list >/dev/null 2>&1; do kill -0 $sessiond; done
+    until lttng --no-sessiond list >/dev/null 2>&1; do kill -0 $sessiond; done
     peers+=(lttng)
 else
     echo "lttng (lttng-tools, liblttng-ust-dev, babeltrace2)" >>skipped
