@@ -2,15 +2,18 @@
 # What tracing costs: the same work untraced, under the floor shim (floor.c), under cawl with each transport, and
 # under the peers that are installed, all in turn, ROUNDS times.
 # Usage: bench/overhead.sh [ROUNDS] [PEER_ROUNDS]    Tables go to stdout; medians of the rounds.
+# CAWL_CLI=FILE: measure this cawl-cli instead of building one. DFTRACER=DIR: a folder into which
+# `pip install --target DIR dftracer` was done. MICRO_ONLY=1: calls, no programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-7} peer_rounds=${2:-3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cargo build --release -q -p cawl-cli
+[ -n "${CAWL_CLI:-}" ] || cargo build --release -q -p cawl-cli
 cc -O2 -pthread -o "$work/overhead" bench/overhead.c
 cc -O2 -shared -fPIC -o "$work/floor.so" bench/floor.c -ldl
-cawl=$PWD/target/release/cawl-cli
+cawl=${CAWL_CLI:-$PWD/target/release/cawl-cli}
+bench=$PWD/bench
 cd "$work"
 : >results && : >skipped
 
@@ -23,7 +26,23 @@ else
     echo strace >>skipped
 fi
 if command -v perf >/dev/null && perf trace -o /dev/null true 2>/dev/null; then peers+=(perf-trace); else echo "perf trace" >>skipped; fi
-for absent in uftrace lttng dftracer darshan; do echo "$absent (no row for it in this script yet)" >>skipped; done
+if command -v uftrace >/dev/null; then peers+=(uftrace); else echo uftrace >>skipped; fi
+# LTTng traces no calls of its own accord: lttng.c calls a tracepoint.
+if command -v lttng >/dev/null && command -v babeltrace2 >/dev/null &&
+    cc -O2 -shared -fPIC -I"$bench" -o lttng.so "$bench/lttng.c" -llttng-ust -ldl 2>/dev/null; then
+    export LTTNG_HOME=$work
+    lttng-sessiond --no-kernel >/dev/null 2>&1 &
+    sessiond=$!
+    trap 'kill $sessiond 2>/dev/null || true; wait $sessiond 2>/dev/null || true; rm -rf "$work"' EXIT
+    until lttng --no-sessiond list >/dev/null 2>&1; do kill -0 $sessiond; done
+    peers+=(lttng)
+else
+    echo "lttng (lttng-tools, liblttng-ust-dev, babeltrace2)" >>skipped
+fi
+dftracer=${DFTRACER:-}/dftracer/lib64
+if [ -e "$dftracer/libdftracer_preload.so" ]; then peers+=(dftracer); else echo "dftracer (set DFTRACER)" >>skipped; fi
+# Its runtime is neither a Debian package nor in the package of that name at PyPI.
+echo "darshan (its runtime has to be built from source)" >>skipped
 
 # Runs a command under a tool; `drops` and `calls` are what the tool says of its record.
 under() {
@@ -37,14 +56,42 @@ under() {
             drops=$(sed -n 's/^  "drops": \([0-9]*\),$/\1/p' report.json)
             calls=$(sed -n 's/^  "calls": \([0-9]*\),$/\1/p' report.json)
             ;;
-        strace) strace -f -e trace=write,pwrite64,writev -o strace.out "$@"; calls=$(grep -c 'write' strace.out) ;;
-        strace-bpf) strace -f --seccomp-bpf -e trace=write,pwrite64,writev -o strace.out "$@"; calls=$(grep -c 'write' strace.out) ;;
+        strace) strace -f -e trace=write,pwrite64,writev -o strace.out "$@"; calls=$(grep -cE '(write|pwrite64|writev)\(' strace.out) ;;
+        strace-bpf) strace -f --seccomp-bpf -e trace=write,pwrite64,writev -o strace.out "$@"; calls=$(grep -cE '(write|pwrite64|writev)\(' strace.out) ;;
+        uftrace)
+            rm -rf uftrace.data
+            uftrace record --force -d uftrace.data "$@"
+            calls=$(uftrace report -d uftrace.data 2>/dev/null | awk '$NF ~ /^(write|fwrite|fputc)$/ { n += $5 } END { print n + 0 }')
+            ;;
+        lttng)
+            rm -rf lttng.data
+            {
+                lttng create bench --output="$work/lttng.data"
+                lttng enable-channel -u bench --subbuf-size=4M --num-subbuf=4
+                lttng enable-event -u -c bench 'cawl_bench:*'
+                lttng add-context -u -c bench -t vtid
+                lttng start
+            } >/dev/null
+            LD_PRELOAD=$work/lttng.so "$@"
+            lttng stop >/dev/null 2>&1
+            lttng destroy bench >/dev/null 2>&1
+            calls=$(babeltrace2 lttng.data 2>/dev/null | grep -c cawl_bench || true)
+            ;;
+        dftracer)
+            rm -rf dftracer.data && mkdir dftracer.data
+            DFTRACER_ENABLE=1 DFTRACER_INIT=PRELOAD DFTRACER_DATA_DIR=all DFTRACER_TRACE_COMPRESSION=0 \
+                DFTRACER_LOG_FILE=$work/dftracer.data/trace LD_LIBRARY_PATH=$dftracer \
+                LD_PRELOAD=$dftracer/libdftracer_preload.so "$@"
+            calls=$(cat dftracer.data/* 2>/dev/null | grep -c '"name":"\(write\|fwrite\|fputc\)"' || true)
+            ;;
         perf-trace) perf trace -e 'write,pwrite64,writev' -o perf.out "$@"; calls=$(grep -c 'write' perf.out) ;;
     esac
 }
 
 micro() { # CASE TOOL BATCHES
-    under "$2" ./overhead "$1" file "$3" >out
+    # Of what the tool itself says only the program's own line counts.
+    under "$2" ./overhead "$1" file "$3" >said
+    grep -E '^[0-9.]+ [0-9.]+ [0-9]+$' said >out
     read -r median mean made <out
     echo "micro $1 $2 $median $mean $made $calls $drops" >>results
 }
@@ -59,7 +106,7 @@ macro() { # CASE TOOL
         tar) command=(tar cf file tree) ;;
         start-up) command=(true) ;;
     esac
-    under "$2" ./overhead exec out "${command[@]}"
+    under "$2" ./overhead exec out "${command[@]}" >said
     read -r took memory <out
     echo "macro $1 $2 $took $memory 0 $calls $drops" >>results
 }
@@ -80,13 +127,18 @@ if command -v sqlite3 >/dev/null; then macros+=(sqlite-inserts sqlite-commits); 
 for round in $(seq "$rounds"); do
     for tool in "${tools[@]}"; do
         for name in "${micros[@]}"; do micro "$name" "$tool" 400; done
+        [ -z "${MICRO_ONLY:-}" ] || continue
         for name in "${macros[@]}"; do macro "$name" "$tool"; done
         for _ in 1 2 3 4; do macro start-up "$tool"; done
     done
     [ "$round" -le "$peer_rounds" ] || continue
     for tool in "${peers[@]}"; do
         micro write-1B-null "$tool" 20
+        # A file, because some peers leave /dev/null out; and library calls only where they are seen.
+        micro write-4K-file "$tool" 10
+        case $tool in uftrace | lttng | dftracer) micro fwrite-16B "$tool" 20 && micro fputc "$tool" 20 ;; esac
         micro write-1B-4-threads "$tool" 10
+        [ -z "${MICRO_ONLY:-}" ] || continue
         for name in dd-4k dd-64k; do macro "$name" "$tool"; done
     done
 done

@@ -60,6 +60,11 @@ fn a_program_that_was_not_started_leaves_nothing_behind() {
     let dir = Dir::new();
     Running::start(dir.cawl(&["run", "--", "no-such-program"])).finish().code(127);
     assert_eq!(fs::read_dir(dir.path().join("run")).expect("a folder").count(), 0, "a socket was left");
+    let trace = dir.path().join("trace");
+    let mut run = dir.cawl(&["run", "--trace"]);
+    run.arg(&trace).args(["--", "no-such-program"]);
+    Running::start(run).finish().code(127);
+    assert!(!trace.exists(), "a trace without a call was left");
 }
 
 #[test]

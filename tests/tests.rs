@@ -9,6 +9,7 @@
 //! - `live`: the documented questions, books against what was written, the service manager, changed limits
 //! - `http`: the same over HTTP: who may read, metrics, alert rules, dashboard
 //! - `clients`: the commands that ask a daemon, in front of a false one; `top`: the live screen, in tmux
+//! - `doctor`: what cannot be traced is named
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
@@ -26,6 +27,7 @@
 mod clients;
 mod crash;
 mod daemon;
+mod doctor;
 mod ending;
 mod http;
 mod import;

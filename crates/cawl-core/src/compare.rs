@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::accuracy::{AccuracySummary, noise_floor};
 use crate::call::{Class, classify};
-use crate::drive::{Analysis, Mode, UnknownModel};
+use crate::drive::{Analysis, Mode, ModelsError};
 use crate::profile::HostProfile;
 use crate::recorded::RecordedRun;
 use crate::units::Nanos;
@@ -64,7 +64,7 @@ pub fn compare(
     mode: Mode,
     runs: &[RecordedRun],
     again: &[RecordedRun],
-) -> Result<Comparison, UnknownModel> {
+) -> Result<Comparison, ModelsError> {
     let mut comparison = Comparison::default();
     for run in runs {
         let mut analysis = Analysis::new(profile, models, mode)?;

@@ -64,10 +64,16 @@ impl FromStr for Mode {
     }
 }
 
-/// A model that was asked for does not exist.
+/// A list of models that makes no sense.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no model `{0}`; the models are {list}", list = MODELS.join(", "))]
-pub struct UnknownModel(String);
+pub enum ModelsError {
+    /// A model that was asked for does not exist.
+    #[error("there is no model `{0}`; the models are {list}", list = MODELS.join(", "))]
+    Unknown(String),
+    /// A model was asked for twice.
+    #[error("the model `{0}` is named twice; name each model once")]
+    Twice(String),
+}
 
 /// A model, or a mode of it, that is not kept here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,17 +142,23 @@ pub struct Analysis {
 
 impl Analysis {
     /// An analysis by these models (all, if the list is empty) on a machine with this profile.
-    pub fn new(profile: &HostProfile, models: &[String], mode: Mode) -> Result<Analysis, UnknownModel> {
+    pub fn new(profile: &HostProfile, models: &[String], mode: Mode) -> Result<Analysis, ModelsError> {
         let models = models.to_vec();
         Analysis::with(profile, &AnalysisOptions { models, mode, ..AnalysisOptions::default() })
     }
 
     /// An analysis with these options on a machine with this profile.
-    pub fn with(profile: &HostProfile, options: &AnalysisOptions) -> Result<Analysis, UnknownModel> {
+    pub fn with(profile: &HostProfile, options: &AnalysisOptions) -> Result<Analysis, ModelsError> {
         let all = MODELS.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let chosen = if options.models.is_empty() { &all } else { &options.models };
+        let twice = chosen.iter().enumerate().find(|(at, name)| chosen[..*at].contains(name));
+        if let Some((_, name)) = twice {
+            return Err(ModelsError::Twice(name.clone()));
+        }
         let track = |name: &String, mode| {
-            build(name, profile).map(|m| Track::new(m, mode)).ok_or_else(|| UnknownModel(name.clone()))
+            build(name, profile)
+                .map(|m| Track::new(m, mode))
+                .ok_or_else(|| ModelsError::Unknown(name.clone()))
         };
         let tracks = chosen.iter().map(|name| track(name, options.mode)).collect::<Result<Vec<_>, _>>()?;
         let mut wanted = options.besides.clone();

@@ -29,7 +29,7 @@ pub use accuracy::{
 };
 pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
-pub use drive::{Analysis, AnalysisOptions, CannotPredict, Mode, NotKept, UnknownMode, UnknownModel};
+pub use drive::{Analysis, AnalysisOptions, CannotPredict, Mode, ModelsError, NotKept, UnknownMode};
 pub use fit::{FitError, fit};
 pub use forecast::{Forecast, Plan, PlanCost, PlanError, Scene, forecast, predict};
 pub use import::{

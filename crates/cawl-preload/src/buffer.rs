@@ -134,7 +134,8 @@ fn make_room(inside: &Inside) -> Option<&'static Slot> {
     if !uplink::is_ours() && !uplink::is_open() {
         return None;
     }
-    let room = find_room(inside.thread());
+    // Making room asks the C library for the time, and to remember the thread's slot.
+    let room = crate::guard::keeping_errno(|| find_room(inside.thread()));
     if room.is_none() {
         uplink::count_dropped(1);
     }
@@ -159,6 +160,12 @@ fn find_room(thread: &Thread) -> Option<&'static Slot> {
 /// Puts an event into a slot that [`ready`] gave.
 #[inline(always)]
 pub fn put(slot: &Slot, event: &Event) {
+    put_about(slot, event, (event.kind as u32) << 8);
+}
+
+/// The same, with the kind of the file as it stands in the record.
+#[inline(always)]
+pub fn put_about(slot: &Slot, event: &Event, kind: u32) {
     let cell = slot.next.load(Relaxed);
     // SAFETY: `next` is short of `limit`, so there is room for a cell, aligned to eight bytes, which only
     // this thread writes and nobody reads before it is published. The layout is that of `Event::encode`.
@@ -180,18 +187,21 @@ pub fn put(slot: &Slot, event: &Event) {
         halves.add(5).write(event.pending_after);
         halves.add(6).write(event.buffer);
         halves.add(7).write(event.aux);
-        let what = event.op as u32 | (event.kind as u32) << 8 | u32::from(event.errno) << 16;
+        let what = event.op as u32 | kind | u32::from(event.errno) << 16;
         halves.add(8).write(what);
     }
     slot.publish(cell);
+    // A cell is a line and a half: both lines that one may begin or end in.
     ask_for(cell.wrapping_add(AHEAD));
-    if event.end() >= slot.due.load(Relaxed) {
-        look_around(slot, event.end());
+    ask_for(cell.wrapping_add(AHEAD + 64));
+    let end = event.start.wrapping_add(event.duration);
+    if end >= slot.due.load(Relaxed) {
+        look_around(slot, end);
     }
 }
 
 /// How far ahead of the cell being written memory is asked for, in bytes.
-const AHEAD: usize = 4 * EVENT_LEN;
+const AHEAD: usize = 12 * EVENT_LEN;
 
 /// Asks for a line of memory that will be written soon: the daemon, on another processor, has read it.
 #[inline(always)]
@@ -221,14 +231,14 @@ fn look_around(slot: &Slot, now: u64) {
         return;
     }
     let ringed = slot.ringed.load(Relaxed);
-    let anchor = clock::anchor();
+    let anchor = crate::guard::keeping_errno(clock::anchor);
     let next = if anchor.is_none() && ringed { u64::MAX } else { now + clock::span(MARK_EVERY) };
     slot.due.store(next, Relaxed);
     if let Some(anchor) = anchor {
         mark(slot, &anchor);
     }
     if !ringed {
-        batches::send_if_old(slot);
+        crate::guard::keeping_errno(|| batches::send_if_old(slot));
     }
 }
 

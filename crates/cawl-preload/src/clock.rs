@@ -4,12 +4,12 @@
 //! kernel itself keeps time by it, for then the kernel has found it alike on every processor. The daemon
 //! turns ticks into ns by pairs of both ([`Anchor`]), so nothing is computed here.
 
+use crate::hot::HOT;
 use crate::sys;
 use cawl_wire::Anchor;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU64};
 
-static TICKING: AtomicBool = AtomicBool::new(false);
 /// The first moment on both clocks.
 static FIRST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -17,7 +17,7 @@ static FIRST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 #[inline(always)]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if TICKING.load(Relaxed) {
+    if HOT.ticking.load(Relaxed) {
         return ticks();
     }
     slowly()
@@ -40,7 +40,7 @@ fn ticks() -> u64 {
 /// A moment on both clocks; None where events carry ns.
 pub fn anchor() -> Option<Anchor> {
     #[cfg(target_arch = "x86_64")]
-    if TICKING.load(Relaxed) {
+    if HOT.ticking.load(Relaxed) {
         let mut best = Anchor::default();
         let mut width = u64::MAX;
         for _ in 0..3 {
@@ -79,7 +79,7 @@ pub fn span(nanos: u64) -> u64 {
 pub fn choose(wanted: bool) {
     #[cfg(target_arch = "x86_64")]
     if wanted && runs_evenly() && kernel_trusts_it() && allowed() {
-        TICKING.store(true, Relaxed);
+        HOT.ticking.store(true, Relaxed);
         if let Some(first) = anchor() {
             FIRST[0].store(first.ticks, Relaxed);
             FIRST[1].store(first.nanos, Relaxed);

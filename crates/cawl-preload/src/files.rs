@@ -2,15 +2,17 @@
 //!
 //! The law of this module: **correct beats fast.** An offset is only counted along while nobody else can
 //! move it: the description was opened here, write-only and not appending, was never duplicated, and no
-//! process was started since. In every other case the kernel is asked after the call. Entries are
-//! indexed by descriptor, never folded; all fields are atomics, so a race in the program stays one of
-//! wrong figures.
+//! process was started since. In every other case the kernel is asked after the call. A description whose
+//! duplicate was closed again (dd puts its output at descriptor 1 so) is alone again: one more question,
+//! and it is counted along. Entries are indexed by descriptor, never folded; all fields are atomics, so a
+//! race in the program stays one of wrong figures.
 
+use crate::hot::HOT;
 use crate::{announce, real, sys, uplink};
 use cawl_wire::{FileKind, UNKNOWN_OFFSET, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 const PER_PAGE: usize = 1024;
 const PAGES: usize = 1024;
@@ -22,13 +24,21 @@ const OPENED: u8 = 1;
 /// Everything is known.
 const KNOWN: u8 = 2;
 
+/// The description has no other descriptor.
+const ALONE: i32 = 0;
+/// It has, or had, more than one other.
+const CROWDED: i32 = -1;
+/// It had one other, which was closed.
+const LEFT_ALONE: i32 = -2;
+
 /// A descriptor. All zero bytes are an unknown one.
+#[repr(C, align(64))]
 pub struct File {
     /// Device.
     pub dev: AtomicU64,
     /// Inode number.
     pub ino: AtomicU64,
-    /// The next write's place, while `epoch` is the present one.
+    /// The next write's place, while `epoch` is the present one; unknown, where positions mean nothing.
     offset: AtomicU64,
     /// The sharing epoch in which the description was opened, 0 if its offset cannot be counted along.
     epoch: AtomicU64,
@@ -36,29 +46,49 @@ pub struct File {
     flags: AtomicU32,
     /// The session in which the file was last told about.
     session: AtomicU32,
-    kind: AtomicU8,
+    /// The same if the state is [`KNOWN`], else 0: what every call compares.
+    ready: AtomicU32,
+    /// What kind of object it is, where a record says it: in the second byte of a word.
+    what: AtomicU32,
+    /// What a write moves the offset by: all of its bytes, or, where positions mean nothing, none.
+    moves: AtomicU32,
+    /// What `epoch` was before there was another descriptor.
+    was: AtomicU32,
+    /// The other descriptor of the description, plus one; or one of the three constants.
+    twin: AtomicI32,
     state: AtomicU8,
 }
 
+/// One line of the cache for each descriptor.
+const _: [(); 64] = [(); size_of::<File>()];
+
+/// The first page, which most programs never leave.
+static FIRST: [File; PER_PAGE] = [const { File::unknown() }; PER_PAGE];
+
 static TABLE: [AtomicPtr<[File; PER_PAGE]>; PAGES] = [const { AtomicPtr::new(core::ptr::null_mut()) }; PAGES];
-/// Raised whenever open-file descriptions may have come to be shared.
-static EPOCH: AtomicU64 = AtomicU64::new(1);
-/// Raised in every fork child.
-static SESSION: AtomicU32 = AtomicU32::new(1);
 
 /// Descriptions may be shared with another process from now on: offsets must be asked for.
 pub fn share_all() {
-    EPOCH.fetch_add(1, Relaxed);
+    HOT.epoch.fetch_add(1, Relaxed);
 }
 
 /// In a fork child: files must be told about again.
 pub fn begin_session() {
-    SESSION.fetch_add(1, Relaxed);
+    HOT.session.fetch_add(1, Relaxed);
 }
 
 #[inline(always)]
 fn entry(fd: c_int) -> Option<&'static File> {
-    let index = usize::try_from(fd).ok()?;
+    let index = fd as u32 as usize;
+    if index < PER_PAGE {
+        return Some(&FIRST[index]);
+    }
+    further_entry(index)
+}
+
+#[cold]
+#[inline(never)]
+fn further_entry(index: usize) -> Option<&'static File> {
     let page = TABLE.get(index / PER_PAGE)?.load(Acquire);
     // SAFETY: null, or a zeroed mapping of a page of entries (a valid state), published once and never
     // unmapped.
@@ -69,7 +99,7 @@ fn entry(fd: c_int) -> Option<&'static File> {
 fn make_entry(fd: c_int) -> Option<&'static File> {
     let index = usize::try_from(fd).ok()?;
     let place = TABLE.get(index / PER_PAGE)?;
-    if place.load(Acquire).is_null() {
+    if index >= PER_PAGE && place.load(Acquire).is_null() {
         let length = size_of::<[File; PER_PAGE]>();
         let page = sys::map(length);
         if page.is_null() {
@@ -88,8 +118,7 @@ fn make_entry(fd: c_int) -> Option<&'static File> {
 #[inline(always)]
 pub fn known(fd: c_int) -> Option<&'static File> {
     if let Some(file) = entry(fd)
-        && file.state.load(Acquire) == KNOWN
-        && file.session.load(Relaxed) == SESSION.load(Relaxed)
+        && file.ready.load(Acquire) == HOT.session.load(Relaxed)
     {
         return Some(file);
     }
@@ -116,8 +145,21 @@ pub fn descriptor_of(fd: c_int, dev: u64, ino: u64) -> Option<c_int> {
 /// Nothing is known about this descriptor any more. To be called before the descriptor is closed: after
 /// it, another thread may have been given the number.
 pub fn forget(fd: c_int) {
-    if let Some(file) = entry(fd) {
-        file.state.store(UNKNOWN, Release);
+    if let Some(file) = entry(fd)
+        && file.state.load(Relaxed) != UNKNOWN
+    {
+        file.enter(UNKNOWN);
+        if let other @ 1.. = file.twin.swap(ALONE, Relaxed) {
+            leave_alone(fd, other - 1);
+        }
+    }
+}
+
+/// One of two descriptors of a description goes: `fd`.
+#[cold]
+fn leave_alone(fd: c_int, other: c_int) {
+    if let Some(other) = entry(other) {
+        let _ = other.twin.compare_exchange(fd + 1, LEFT_ALONE, Relaxed, Relaxed);
     }
 }
 
@@ -126,7 +168,7 @@ pub fn forget_range(first: u32, last: u32) {
     let last = last.min((PAGES * PER_PAGE) as u32 - 1);
     let mut fd = first;
     while fd <= last {
-        if TABLE[fd as usize / PER_PAGE].load(Acquire).is_null() {
+        if entry(fd as c_int).is_none() {
             fd = (fd / PER_PAGE as u32 + 1) * PER_PAGE as u32;
             continue;
         }
@@ -138,9 +180,10 @@ pub fn forget_range(first: u32, last: u32) {
 /// A descriptor was just opened by this process. Looked at now if `look`, else when first used.
 pub fn opened(fd: c_int, look: bool) -> Option<&'static File> {
     let file = make_entry(fd)?;
-    file.epoch.store(EPOCH.load(Relaxed), Relaxed);
-    file.session.store(SESSION.load(Relaxed), Relaxed);
-    file.state.store(OPENED, Release);
+    file.epoch.store(HOT.epoch.load(Relaxed), Relaxed);
+    file.session.store(HOT.session.load(Relaxed), Relaxed);
+    file.twin.store(ALONE, Relaxed);
+    file.enter(OPENED);
     if look { learn(fd, true) } else { None }
 }
 
@@ -151,7 +194,7 @@ fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
     }
     let stat = sys::fstat(fd)?;
     let file = make_entry(fd)?;
-    let session = SESSION.load(Relaxed);
+    let session = HOT.session.load(Relaxed);
     let fresh = file.session.load(Relaxed) == session;
     let state = file.state.load(Acquire);
     let open_flags = sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int;
@@ -173,14 +216,19 @@ fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
     file.dev.store(stat.st_dev, Relaxed);
     file.ino.store(stat.st_ino, Relaxed);
     file.flags.store(flags, Relaxed);
-    file.kind.store(kind as u8, Relaxed);
+    file.what.store((kind as u32) << 8, Relaxed);
+    let has_positions = matches!(kind, FileKind::Regular | FileKind::Block);
+    file.moves.store(if has_positions { u32::MAX } else { 0 }, Relaxed);
     file.session.store(session, Relaxed);
     match sys::position(fd) {
         Some(at) if alone => file.offset.store(at, Relaxed),
-        _ => file.epoch.store(0, Relaxed),
+        _ => {
+            file.epoch.store(0, Relaxed);
+            file.offset.store(UNKNOWN_OFFSET, Relaxed);
+        }
     }
     let told = announce::open_file(fd, &stat);
-    file.state.store(if told { KNOWN } else { state.max(OPENED) }, Release);
+    file.enter(if told { KNOWN } else { state.max(OPENED) });
     Some(file)
 }
 
@@ -212,15 +260,25 @@ pub fn duplicated(from: c_int, to: c_int) {
         forget(to);
         return;
     };
-    source.epoch.store(0, Relaxed);
-    let Some(copy) = make_entry(to) else { return };
+    let counted = source.epoch.swap(0, Relaxed);
+    let first = source.twin.load(Relaxed) == ALONE;
+    let Some(copy) = make_entry(to) else {
+        source.twin.store(CROWDED, Relaxed);
+        return;
+    };
+    source.was.store(counted as u32, Relaxed);
+    copy.was.store(counted as u32, Relaxed);
+    source.twin.store(if first { to + 1 } else { CROWDED }, Relaxed);
+    copy.twin.store(if first { from + 1 } else { CROWDED }, Relaxed);
     copy.dev.store(source.dev.load(Relaxed), Relaxed);
     copy.ino.store(source.ino.load(Relaxed), Relaxed);
     copy.flags.store(source.flags.load(Relaxed), Relaxed);
-    copy.kind.store(source.kind.load(Relaxed), Relaxed);
+    copy.what.store(source.what.load(Relaxed), Relaxed);
+    copy.moves.store(source.moves.load(Relaxed), Relaxed);
+    copy.offset.store(UNKNOWN_OFFSET, Relaxed);
     copy.session.store(source.session.load(Relaxed), Relaxed);
     copy.epoch.store(0, Relaxed);
-    copy.state.store(source.state.load(Relaxed), Release);
+    copy.enter(source.state.load(Relaxed));
 }
 
 /// fcntl(F_SETFL) may have changed appending, direct or synchronous writing.
@@ -230,6 +288,7 @@ pub fn flags_changed(fd: c_int) {
     let now = event_flags(sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int);
     file.flags.store(now | kept, Relaxed);
     file.epoch.store(0, Relaxed);
+    file.twin.store(CROWDED, Relaxed);
 }
 
 /// For a call that cannot be recorded: a position counted along must not be left behind.
@@ -238,12 +297,40 @@ pub fn flags_changed(fd: c_int) {
 pub fn moved_unseen(fd: c_int, bytes: i64) {
     if bytes > 0
         && let Some(file) = entry(fd)
+        && file.has_positions()
     {
         file.offset.fetch_add(bytes as u64, Relaxed);
     }
 }
 
 impl File {
+    const fn unknown() -> File {
+        File {
+            dev: AtomicU64::new(0),
+            ino: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            flags: AtomicU32::new(0),
+            session: AtomicU32::new(0),
+            ready: AtomicU32::new(0),
+            what: AtomicU32::new(0),
+            moves: AtomicU32::new(0),
+            state: AtomicU8::new(UNKNOWN),
+            twin: AtomicI32::new(ALONE),
+            was: AtomicU32::new(0),
+        }
+    }
+
+    fn enter(&self, state: u8) {
+        if state != KNOWN {
+            self.ready.store(0, Release);
+        }
+        self.state.store(state, Release);
+        if state == KNOWN {
+            self.ready.store(self.session.load(Relaxed), Release);
+        }
+    }
+
     /// Bits of [`flag`].
     #[inline(always)]
     pub fn flags(&self) -> u32 {
@@ -253,44 +340,57 @@ impl File {
     /// What kind of object it is.
     #[inline(always)]
     pub fn kind(&self) -> FileKind {
-        FileKind::from_code(self.kind.load(Relaxed))
+        FileKind::from_code((self.what.load(Relaxed) >> 8) as u8)
+    }
+
+    /// The same as a record says it.
+    #[inline(always)]
+    pub fn what(&self) -> u32 {
+        self.what.load(Relaxed)
     }
 
     /// True if positions mean something for it.
     #[inline(always)]
     fn has_positions(&self) -> bool {
-        matches!(self.kind(), FileKind::Regular | FileKind::Block)
+        self.moves.load(Relaxed) != 0
     }
 
     #[inline(always)]
     fn counted_along(&self) -> bool {
-        self.epoch.load(Relaxed) == EPOCH.load(Relaxed)
+        self.epoch.load(Relaxed) == HOT.epoch.load(Relaxed)
     }
 
     /// `bytes` were written at the descriptor's own position: where they begin.
     #[inline(always)]
     pub fn advance(&self, fd: c_int, bytes: i64) -> u64 {
         let bytes = bytes.max(0) as u64;
-        if self.counted_along() {
-            if real::threads() {
-                return self.offset.fetch_add(bytes, Relaxed);
-            }
-            // Nobody else can come between.
-            let at = self.offset.load(Relaxed);
-            self.offset.store(at.wrapping_add(bytes), Relaxed);
-            return at;
+        let moves = self.moves.load(Relaxed) as i32 as u64;
+        if (!self.counted_along() || real::threads()) && moves != 0 {
+            return self.advance_with_others(fd, bytes);
         }
-        self.ask(fd, bytes)
+        // Nobody else can come between. What has no positions stays at an unknown one.
+        let at = self.offset.load(Relaxed);
+        self.offset.store(at.wrapping_add(bytes & moves), Relaxed);
+        at
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn advance_with_others(&self, fd: c_int, bytes: u64) -> u64 {
+        if self.counted_along() { self.offset.fetch_add(bytes, Relaxed) } else { self.ask(fd, bytes) }
     }
 
     /// Asks the kernel where `bytes` that were just written begin.
-    #[cold]
-    #[inline(never)]
     fn ask(&self, fd: c_int, bytes: u64) -> u64 {
-        if !self.has_positions() {
-            return UNKNOWN_OFFSET;
+        let Some(at) = sys::position(fd) else { return UNKNOWN_OFFSET };
+        let epoch = HOT.epoch.load(Relaxed);
+        if self.twin.load(Relaxed) == LEFT_ALONE && self.was.load(Relaxed) == epoch as u32 && !real::threads()
+        {
+            self.twin.store(ALONE, Relaxed);
+            self.offset.store(at, Relaxed);
+            self.epoch.store(epoch, Relaxed);
         }
-        sys::position(fd).map_or(UNKNOWN_OFFSET, |at| at.saturating_sub(bytes))
+        at.saturating_sub(bytes)
     }
 
     /// The position, if it is counted along.
@@ -316,6 +416,8 @@ impl File {
     /// The descriptor was moved to this place.
     #[inline(always)]
     pub fn moved_to(&self, at: u64) {
-        self.offset.store(at, Relaxed);
+        if self.has_positions() {
+            self.offset.store(at, Relaxed);
+        }
     }
 }

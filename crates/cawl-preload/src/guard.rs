@@ -17,11 +17,11 @@ pub static UNSEEN: AtomicU64 = AtomicU64::new(0);
 #[repr(C)]
 pub struct Thread {
     busy: AtomicU32,
-    tid: AtomicU32,
+    _unused: u32,
+    /// Process id (lower half) and thread id, once asked.
+    ids: AtomicU64,
     /// The thread's event buffer, once it has one.
     pub slot: AtomicPtr<Slot>,
-    /// Where the C library keeps the thread's `errno`, once asked.
-    errno: AtomicPtr<c_int>,
 }
 
 unsafe extern "C" {
@@ -55,48 +55,40 @@ pub fn thread() -> &'static Thread {
 }
 
 impl Thread {
-    /// The thread's id, asked of the kernel once.
-    #[inline]
-    pub fn tid(&self) -> u32 {
-        match self.tid.load(Relaxed) {
-            0 => {
-                let tid = crate::sys::gettid();
-                // A vfork child has its parent's record, and another number.
-                if crate::sys::getpid() == crate::uplink::pid() {
-                    self.tid.store(tid, Relaxed);
-                }
-                tid
-            }
-            tid => tid,
-        }
-    }
-
-    /// Where `errno` is.
+    /// The session's process id (lower half) and the thread's id, asked of the kernel once.
     #[inline(always)]
-    fn errno(&self) -> *mut c_int {
-        let place = self.errno.load(Relaxed);
-        if place.is_null() { self.find_errno() } else { place }
+    pub fn ids(&self) -> u64 {
+        let ids = self.ids.load(Relaxed);
+        if ids == 0 { self.find_ids() } else { ids }
     }
 
     #[cold]
     #[inline(never)]
-    fn find_errno(&self) -> *mut c_int {
-        // SAFETY: the C library returns an address in the thread's own memory, always the same.
-        let place = unsafe { libc::__errno_location() };
-        self.errno.store(place, Relaxed);
-        place
+    fn find_ids(&self) -> u64 {
+        let pid = crate::uplink::pid();
+        let ids = u64::from(crate::sys::gettid()) << 32 | u64::from(pid);
+        // A vfork child has its parent's record, and another number.
+        if crate::sys::getpid() == pid {
+            self.ids.store(ids, Relaxed);
+        }
+        ids
+    }
+
+    /// The thread's id.
+    #[inline]
+    pub fn tid(&self) -> u32 {
+        (self.ids() >> 32) as u32
     }
 
     /// In a fork child: the thread has a new id, and whatever hook was at work is not.
     pub fn reset(&self) {
-        self.tid.store(0, Relaxed);
+        self.ids.store(0, Relaxed);
     }
 }
 
-/// Proof that this thread is inside the tracer. Ends by letting go and putting `errno` back.
+/// Proof that this thread is inside the tracer. Ends by letting go.
 pub struct Inside {
     thread: &'static Thread,
-    errno: c_int,
 }
 
 /// Enters the tracer, or returns None if this thread is in it already.
@@ -108,9 +100,7 @@ pub fn enter() -> Option<Inside> {
     }
     thread.busy.store(1, Relaxed);
     compiler_fence(SeqCst);
-    // SAFETY: a valid place in the thread's own memory.
-    let errno = unsafe { thread.errno().read() };
-    Some(Inside { thread, errno })
+    Some(Inside { thread })
 }
 
 /// Like [`enter`], for the end of a call: a call that cannot be recorded is counted.
@@ -121,6 +111,16 @@ pub fn enter_or_count() -> Option<Inside> {
         count_unseen();
     }
     inside
+}
+
+/// Does something that may change `errno`, and puts it back. The tracer's system calls do not touch it, so
+/// that this is only needed around functions of the C library.
+#[inline]
+pub fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+    let kept = errno();
+    let result = work();
+    set_errno(kept);
+    result
 }
 
 #[cold]
@@ -136,18 +136,16 @@ impl Inside {
         self.thread
     }
 
-    /// What `errno` was on entering, that is, as the program's call left it.
+    /// `errno` as the program's call left it.
     #[inline(always)]
     pub fn errno(&self) -> u16 {
-        self.errno as u16
+        errno() as u16
     }
 }
 
 impl Drop for Inside {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: as in `enter`.
-        unsafe { self.thread.errno().write(self.errno) };
         compiler_fence(SeqCst);
         self.thread.busy.store(0, Relaxed);
     }
@@ -172,15 +170,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_guard_is_not_entered_twice_and_keeps_errno() {
+    fn the_guard_is_not_entered_twice_and_errno_is_kept() {
         set_errno(17);
         let inside = enter();
         assert!(inside.is_some());
         let before = UNSEEN.load(Relaxed);
         assert!(enter_or_count().is_none());
         assert_eq!(UNSEEN.load(Relaxed), before + 1);
-        set_errno(5);
         drop(inside);
+        keeping_errno(|| set_errno(5));
         assert_eq!(errno(), 17);
         assert!(enter().is_some());
     }

@@ -24,10 +24,10 @@
 //! # Layout
 //!
 //! `hooks/` declares what is replaced and says what each call means; `real` holds what was replaced.
-//! `files` knows descriptors and offsets, `streams` what stdio holds back, `record` turns a finished call
+//! `files` knows descriptors and offsets, `streams` what stdio holds back (`stream` is one), `record` turns a finished call
 //! into an event, `buffer` is where a thread puts it: into memory shared with the daemon (`ring`), or into
 //! the process's own (`batches`) until `uplink`, which is the session, sends it. `announce` names files,
-//! `clock` tells when, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
+//! `clock` tells when, `hot` is what all of them read at every call, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
 //! `variadic.c` does what stable Rust cannot.
 #![warn(missing_docs)]
 
@@ -41,11 +41,13 @@ mod guard;
 // Names that only the built library has are unused in its own tests.
 #[cfg_attr(test, allow(dead_code))]
 mod hooks;
+mod hot;
 mod maps;
 #[cfg_attr(test, allow(dead_code))]
 mod real;
 mod record;
 mod ring;
+mod stream;
 mod streams;
 mod sys;
 mod uplink;

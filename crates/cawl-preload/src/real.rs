@@ -7,6 +7,7 @@
 #![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
 
 use crate::guard::set_errno;
+use crate::hot::HOT;
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};
@@ -94,13 +95,10 @@ pub fn ready() -> bool {
     !TABLE[Index::mmap as usize].load(Relaxed).is_null()
 }
 
-/// The C library's byte that is not zero as long as the process has had one thread only.
-static SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-
 /// True if there may be other threads.
 #[inline(always)]
 pub fn threads() -> bool {
-    let place = SINGLE_THREADED.load(Relaxed);
+    let place = HOT.single_threaded.load(Relaxed);
     // SAFETY: null, or the address of a variable of the C library, which outlives this one.
     place.is_null() || unsafe { place.read_volatile() } == 0
 }
@@ -112,7 +110,7 @@ pub fn look_up_all() {
     }
     // SAFETY: as in `look_up`.
     let single = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__libc_single_threaded".as_ptr()) };
-    SINGLE_THREADED.store(single.cast(), Relaxed);
+    HOT.single_threaded.store(single.cast(), Relaxed);
 }
 
 reals! {
@@ -272,7 +270,6 @@ reals! {
     fn fileno(stream: *mut FILE) -> c_int = -1;
     fn __fpending(stream: *mut FILE) -> size_t = 0;
     fn __fbufsize(stream: *mut FILE) -> size_t = 0;
-    fn __flbf(stream: *mut FILE) -> c_int = 0;
     fn __fwritable(stream: *mut FILE) -> c_int = 0;
 
     fn fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;

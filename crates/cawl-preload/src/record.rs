@@ -24,8 +24,9 @@ pub fn event(inside: &Inside, op: Op, start: u64, end: u64) -> Event {
     let mut event = Event::new(op);
     event.start = start;
     event.duration = end.saturating_sub(start);
-    event.pid = uplink::pid();
-    event.tid = inside.thread().tid();
+    let ids = inside.thread().ids();
+    event.pid = ids as u32;
+    event.tid = (ids >> 32) as u32;
     event
 }
 
@@ -69,7 +70,7 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
     if returned < 0 {
         event.errno = inside.errno();
     }
-    buffer::put(slot, &event);
+    buffer::put_about(slot, &event, file.what());
 }
 
 /// Records a call about a descriptor that moved no data, such as fsync.

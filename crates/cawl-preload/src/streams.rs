@@ -6,11 +6,12 @@
 
 use crate::files::{self, File};
 use crate::guard::{self, Inside, UNSEEN};
+use crate::stream::{buffering, descriptor};
 use crate::{buffer, real, record, sys, uplink};
 use cawl_wire::{Event, Op, flag};
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
 use libc::FILE;
 
 /// Streams that can be remembered.
@@ -87,15 +88,7 @@ pub fn all() -> impl Iterator<Item = *mut FILE> {
     TABLE.iter().map(|place| place.load(Relaxed)).filter(|stream| !stream.is_null())
 }
 
-/// Bytes waiting in a stream's buffer.
-///
-/// # Safety
-/// `stream` must be open.
-#[inline(always)]
-pub unsafe fn pending(stream: *mut FILE) -> u32 {
-    // SAFETY: the caller's promise; the function only subtracts two pointers of the stream.
-    unsafe { real::__fpending(stream) as u32 }
-}
+pub use crate::stream::pending;
 
 /// A stream before a call.
 #[derive(Clone, Copy)]
@@ -128,10 +121,13 @@ struct Shared {
 /// `stream` must be open.
 #[inline(always)]
 pub unsafe fn before(stream: *mut FILE) -> Before {
-    let shared = if real::threads() { enter_shared(stream) } else { None };
+    if real::threads() {
+        // SAFETY: the caller's promise.
+        return unsafe { before_shared(stream) };
+    }
     // SAFETY: the caller's promise.
     let pending = unsafe { pending(stream) };
-    Before { start: sys::now(), pending, shared }
+    Before { start: sys::now(), pending, shared: None }
 }
 
 /// The same, for a call after which [`after`] is not called.
@@ -150,10 +146,27 @@ fn leave(before: Before) {
     }
 }
 
-fn enter_shared(stream: *mut FILE) -> Option<Shared> {
-    let index = remember(stream)?;
-    let alone = UNDER_WAY[index].fetch_add(1, AcqRel) == 0;
-    Some(Shared { index, calls: (ACCOUNTS[index].load(Acquire) >> 32) as u32, alone })
+/// # Safety
+/// `stream` must be open.
+unsafe fn before_shared(stream: *mut FILE) -> Before {
+    let entered = remember(stream).map(|index| {
+        let alone = UNDER_WAY[index].fetch_add(1, AcqRel) == 0;
+        (index, alone, calls_ended(index))
+    });
+    // SAFETY: the caller's promise.
+    let pending = unsafe { pending(stream) };
+    let shared = entered.map(|(index, alone, calls)| {
+        // Another thread's call may have begun before the look and put its bytes there without having
+        // accounted for them: so alone is who was it before the look and after.
+        fence(SeqCst);
+        let alone = alone && UNDER_WAY[index].load(Acquire) == 1 && calls_ended(index) == calls;
+        Shared { index, calls, alone }
+    });
+    Before { start: sys::now(), pending, shared }
+}
+
+fn calls_ended(index: usize) -> u32 {
+    (ACCOUNTS[index].load(Acquire) >> 32) as u32
 }
 
 /// Brings a stream's account up to date, and corrects `before` by it: what two threads saw before their
@@ -197,7 +210,7 @@ pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, a
     let Some(inside) = guard::enter_or_count() else { return leave(before) };
     // SAFETY: the caller's promise.
     unsafe {
-        let fd = real::fileno(stream);
+        let fd = descriptor(stream);
         if fd < 0 {
             return leave(before);
         }
@@ -221,7 +234,7 @@ pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, a
             (event.pending_before, event.pending_after) = account(shared, stream, before.pending, counted);
         }
         settle(&mut event, fd, file, counted, failed);
-        buffer::put(slot, &event);
+        buffer::put_about(slot, &event, file.what());
     }
 }
 
@@ -231,16 +244,15 @@ pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, a
 /// `stream` must be open.
 #[inline(always)]
 unsafe fn describe(event: &mut Event, stream: *mut FILE) {
-    // SAFETY: the caller's promise; these functions only read fields of the stream.
-    unsafe {
-        event.pending_after = pending(stream);
-        event.buffer = real::__fbufsize(stream) as u32;
-        event.flags |= flag::STREAM_KNOWN;
-        if event.buffer <= 1 {
-            event.flags |= flag::UNBUFFERED;
-        } else if real::__flbf(stream) != 0 {
-            event.flags |= flag::LINE_BUFFERED;
-        }
+    // SAFETY: the caller's promise.
+    let (pending, buffering) = unsafe { (pending(stream), buffering(stream)) };
+    event.pending_after = pending;
+    event.buffer = buffering.size;
+    event.flags |= flag::STREAM_KNOWN;
+    if buffering.size <= 1 {
+        event.flags |= flag::UNBUFFERED;
+    } else if buffering.by_line {
+        event.flags |= flag::LINE_BUFFERED;
     }
 }
 
@@ -291,7 +303,7 @@ pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, flags: u32) {
     }
     // SAFETY: the caller's promise.
     unsafe {
-        let fd = real::fileno(stream);
+        let fd = descriptor(stream);
         let writable = real::__fwritable(stream) != 0;
         if fd < 0 {
             return;
@@ -323,7 +335,7 @@ pub unsafe fn closing(stream: *mut FILE) -> Option<Event> {
     let inside = guard::enter()?;
     // SAFETY: the caller's promise.
     unsafe {
-        let fd = real::fileno(stream);
+        let fd = descriptor(stream);
         if fd < 0 || !uplink::is_ours() {
             return None;
         }
@@ -366,7 +378,7 @@ pub fn last_look(inside: &Inside) -> u64 {
         // SAFETY: streams leave the table before they are freed.
         unsafe {
             let held = pending(stream);
-            let fd = real::fileno(stream);
+            let fd = descriptor(stream);
             if held == 0 || fd < 0 {
                 continue;
             }

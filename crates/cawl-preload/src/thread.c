@@ -2,13 +2,25 @@
  * ask for that model. */
 
 /* Layout: struct Thread in guard.rs. */
+#include <stddef.h>
+#include <stdio.h>
+
 struct cawl_thread {
-    unsigned busy;
-    unsigned tid;
+    unsigned busy, unused;
+    unsigned long long ids;
     void *slot;
-    int *error_number;
 };
 
-__thread struct cawl_thread cawl_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+__thread struct cawl_thread cawl_thread __attribute__((tls_model("initial-exec"), visibility("hidden"), aligned(32)));
 
 struct cawl_thread *cawl_thread_here(void) { return &cawl_thread; }
+
+/* Layout: struct Layout in stream.rs. */
+#define AT(field, place) _Static_assert(offsetof(FILE, field) == (place), "FILE is not laid out as expected: " #field)
+AT(_flags, 0);
+AT(_IO_write_base, 4 * sizeof(void *));
+AT(_IO_write_ptr, 5 * sizeof(void *));
+AT(_IO_buf_base, 7 * sizeof(void *));
+AT(_IO_buf_end, 8 * sizeof(void *));
+AT(_fileno, 14 * sizeof(void *));
+AT(_mode, 24 * sizeof(void *));

@@ -5,12 +5,13 @@
 //! session is over and the library inert; the program never learns of it.
 
 use crate::guard::{Inside, UNSEEN};
+use crate::hot::HOT;
 use crate::{announce, buffer, clock, env, files, ring, sys};
 use cawl_wire::{Ended, Goodbye, HEADER_LEN, Header, Hello, Kind, MAX_PAYLOAD, VERSION, Wchar, WireError};
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 /// Nothing is traced, now or later.
 const OFF: u8 = 0;
@@ -30,11 +31,9 @@ const BELL_EVERY: u64 = 500_000;
 /// Asked of the kernel for the socket's queue, in bytes; it grants what it allows.
 const QUEUE: c_int = 4 << 20;
 
-static STATE: AtomicU8 = AtomicU8::new(OFF);
 static FD: AtomicI32 = AtomicI32::new(-1);
 static SOCKET_DEV: AtomicU64 = AtomicU64::new(0);
 static SOCKET_INO: AtomicU64 = AtomicU64::new(0);
-static PID: AtomicU32 = AtomicU32::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static RANG_AT: AtomicU64 = AtomicU64::new(0);
 static SENT: AtomicU64 = AtomicU64::new(0);
@@ -60,18 +59,18 @@ pub enum Sent {
 /// True if calls are to be recorded.
 #[inline(always)]
 pub fn active() -> bool {
-    STATE.load(Relaxed) != OFF
+    HOT.state.load(Relaxed) != OFF
 }
 
 /// True if the session has begun and goes on.
 pub fn is_open() -> bool {
-    STATE.load(Acquire) == OPEN
+    HOT.state.load(Acquire) == OPEN
 }
 
 /// The session's process id.
 #[inline(always)]
 pub fn pid() -> u32 {
-    PID.load(Relaxed)
+    HOT.pid.load(Relaxed)
 }
 
 /// The tracer's own descriptor, or -1.
@@ -107,7 +106,7 @@ pub fn is_daemon_there() -> bool {
     let mut byte = 0u8;
     let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_PEEK) as usize;
     let fd = FD.load(Relaxed) as usize;
-    if STATE.load(Relaxed) != OPEN || !still_our_socket() {
+    if HOT.state.load(Relaxed) != OPEN || !still_our_socket() {
         return false;
     }
     // SAFETY: a valid place of the length given.
@@ -122,7 +121,7 @@ pub fn is_daemon_there() -> bool {
 /// Opens the session if it is not, before the first event needs a place.
 #[cold]
 pub fn prepare() {
-    if STATE.load(Acquire) == WANTED {
+    if HOT.state.load(Acquire) == WANTED {
         open();
     }
 }
@@ -130,7 +129,7 @@ pub fn prepare() {
 /// Opens the session of a new process image. Constructor only.
 pub fn begin() {
     let Some(settings) = env::settings() else { return };
-    PID.store(sys::getpid(), Relaxed);
+    HOT.pid.store(sys::getpid(), Relaxed);
     if settings.only_child_of != 0 && sys::getppid() != settings.only_child_of {
         return;
     }
@@ -151,7 +150,7 @@ pub fn begin() {
     let wchar = sys::wchar();
     STARTED_WCHAR[0].store(wchar.process.unwrap_or(UNKNOWN), Relaxed);
     STARTED_WCHAR[1].store(wchar.thread.unwrap_or(UNKNOWN), Relaxed);
-    STATE.store(WANTED, Release);
+    HOT.state.store(WANTED, Release);
     open();
 }
 
@@ -160,7 +159,7 @@ pub fn begin() {
 #[cold]
 pub fn is_ours() -> bool {
     let pid = sys::getpid();
-    if pid == PID.load(Relaxed) {
+    if pid == HOT.pid.load(Relaxed) {
         return true;
     }
     let witness = WITNESS.load(Acquire);
@@ -176,7 +175,7 @@ pub fn is_ours() -> bool {
 #[cold]
 pub fn forked() {
     let pid = sys::getpid();
-    if PID.swap(pid, AcqRel) == pid {
+    if HOT.pid.swap(pid, AcqRel) == pid {
         return;
     }
     // SAFETY: null, or the word set up by `begin`, which stays mapped.
@@ -200,8 +199,8 @@ pub fn forked() {
     STARTED.store(sys::nanoseconds(), Relaxed);
     STARTED_WCHAR.iter().for_each(|figure| figure.store(0, Relaxed));
     let children_too = env::settings().is_some_and(|settings| settings.only_child_of == 0);
-    if STATE.load(Relaxed) != OFF {
-        STATE.store(if children_too { WANTED } else { OFF }, Release);
+    if HOT.state.load(Relaxed) != OFF {
+        HOT.state.store(if children_too { WANTED } else { OFF }, Release);
     }
 }
 
@@ -215,7 +214,7 @@ fn still_our_socket() -> bool {
 }
 
 fn give_up() -> Sent {
-    STATE.store(OFF, Release);
+    HOT.state.store(OFF, Release);
     if still_our_socket() {
         sys::close(FD.swap(-1, AcqRel));
     }
@@ -224,13 +223,13 @@ fn give_up() -> Sent {
 
 #[cold]
 fn open() -> Sent {
-    if STATE.compare_exchange(WANTED, OPENING, AcqRel, Acquire).is_err() {
-        return if STATE.load(Acquire) == OFF { Sent::Broken } else { Sent::Later };
+    if HOT.state.compare_exchange(WANTED, OPENING, AcqRel, Acquire).is_err() {
+        return if HOT.state.load(Acquire) == OFF { Sent::Broken } else { Sent::Later };
     }
     match connect() {
         Ok(fd) => FD.store(fd, Release),
         Err(errno) if errno == -(libc::EAGAIN as isize) => {
-            STATE.store(WANTED, Release);
+            HOT.state.store(WANTED, Release);
             return Sent::Later;
         }
         Err(_) => return give_up(),
@@ -239,7 +238,7 @@ fn open() -> Sent {
     if introduce() != Sent::Whole {
         return give_up();
     }
-    STATE.store(OPEN, Release);
+    HOT.state.store(OPEN, Release);
     Sent::Whole
 }
 
@@ -333,7 +332,7 @@ fn peer_is_trusted(fd: c_int) -> bool {
 }
 
 struct Scratch(UnsafeCell<[u8; 4096]>);
-// SAFETY: touched only by the thread that moved STATE to OPENING.
+// SAFETY: touched only by the thread that moved the state to OPENING.
 unsafe impl Sync for Scratch {}
 /// Not on the stack, which may be the small one of a signal handler.
 static HELLO: Scratch = Scratch(UnsafeCell::new([0; 4096]));
@@ -365,7 +364,7 @@ fn hello(memory: Option<c_int>) -> Sent {
     // SAFETY: only the thread that opens the session comes here.
     let payload = unsafe { &mut *HELLO.0.get() };
     let hello = Hello {
-        pid: PID.load(Relaxed),
+        pid: HOT.pid.load(Relaxed),
         ppid: sys::getppid(),
         uid: sys::getuid(),
         run: settings.run,
@@ -384,7 +383,7 @@ fn hello(memory: Option<c_int>) -> Sent {
 
 /// Sends one message, or nothing.
 pub fn send(kind: Kind, payload: &[u8]) -> Sent {
-    match STATE.load(Acquire) {
+    match HOT.state.load(Acquire) {
         OPEN => {}
         WANTED => match open() {
             Sent::Whole => {}
@@ -501,7 +500,7 @@ fn refuse(theirs: u16) {
 
 /// Waits until the socket has room.
 pub fn wait_for_room(milliseconds: u64) {
-    if STATE.load(Relaxed) == OPEN {
+    if HOT.state.load(Relaxed) == OPEN {
         sys::poll(FD.load(Relaxed), libc::POLLOUT, milliseconds);
     } else {
         sys::poll(-1, 0, 1);
@@ -521,7 +520,7 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
     if ended != Ended::Exec
         && (SENT.load(Relaxed) > 0 || buffer::any())
         && !ANSWERED.load(Relaxed)
-        && STATE.load(Relaxed) == OPEN
+        && HOT.state.load(Relaxed) == OPEN
     {
         sys::poll(FD.load(Relaxed), libc::POLLIN, LAST_WAIT.saturating_sub(spent));
         if !answer() {
@@ -530,7 +529,7 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
         }
     }
     // A process that never had anything to say says nothing now either.
-    if STATE.load(Relaxed) != OPEN {
+    if HOT.state.load(Relaxed) != OPEN {
         return;
     }
     let words =
@@ -543,6 +542,6 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
         send(Kind::Goodbye, &payload[..length]);
     }
     if ended != Ended::Exec {
-        STATE.store(OFF, Release);
+        HOT.state.store(OFF, Release);
     }
 }

@@ -17,7 +17,7 @@ use crate::host;
 use crate::lane::Lane;
 use crate::merge::Source;
 use crate::sampler::Observed;
-use crate::trace::TraceFile;
+use crate::trace::{TraceFile, WhenFull};
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
 /// what is older than 50 ms at their next call.
@@ -179,9 +179,7 @@ impl Engine {
             match input {
                 Input::Begin { session, run } => self.begin(session, run),
                 Input::Events { session, batch, dropped } => self.events(session, &batch, dropped),
-                Input::File { session, file } => {
-                    self.each_lane(session, |lane| lane.take(Record::File(file.clone())))
-                }
+                Input::File { session, file } => self.each_lane(session, |lane| lane.file(file.clone())),
                 Input::End { session, goodbye, wchar, dropped } => self.end(session, goodbye, wchar, dropped),
                 Input::Note { run, note } => self.note(run, &note),
                 Input::Sample(sample) => {
@@ -375,7 +373,8 @@ impl Engine {
 }
 
 fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
-    TraceFile::create(path).map_err(|error| format!("cannot write the trace {}: {error}", path.display()))
+    TraceFile::create(path, WhenFull::LeaveOut)
+        .map_err(|error| format!("cannot write the trace {}: {error}", path.display()))
 }
 
 #[cfg(test)]

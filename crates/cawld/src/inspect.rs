@@ -23,6 +23,8 @@ pub struct Verdict {
     pub obstacles: Vec<String>,
     /// What else to know: parts that will not be seen.
     pub remarks: Vec<String>,
+    /// Its dynamic linker would choke on the tracer, or complain: it must not even be named to it.
+    pub must_not_preload: bool,
 }
 
 impl Verdict {
@@ -189,6 +191,7 @@ impl Elf {
         let name = path.display();
         if let Some(foreign) = &self.foreign {
             verdict.obstacles.push(format!("{name} is {foreign}: the tracer cannot be loaded into it"));
+            verdict.must_not_preload = true;
             return;
         }
         if self.is_go {
@@ -204,10 +207,11 @@ impl Elf {
             ));
             return;
         };
+        verdict.must_not_preload = !is_glibc(interpreter);
         let linker = Path::new(interpreter).file_name().unwrap_or_default().to_string_lossy();
         if linker.starts_with("ld-musl") {
             verdict.obstacles.push(format!("{name} uses musl ({interpreter}); the tracer is for glibc"));
-        } else if !linker.starts_with("ld-linux") {
+        } else if !is_glibc(interpreter) {
             verdict
                 .obstacles
                 .push(format!("{name} uses the dynamic linker {interpreter}, which is not glibc's"));
@@ -225,6 +229,11 @@ impl Elf {
                 .push(format!("{name} can use io_uring (liburing): what it writes that way is not seen"));
         }
     }
+}
+
+/// True for the dynamic linkers of glibc.
+fn is_glibc(interpreter: &str) -> bool {
+    Path::new(interpreter).file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
 }
 
 fn interpreter<H: ProgramHeader<Endian = Endianness>>(

@@ -4,13 +4,13 @@
 //! a lane's analysis takes and what its trace keeps are the same records in the same order: that
 //! is why a replay in lockstep repeats the live predictions exactly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cawl_core::{
-    Analysis, AnalysisOptions, EndKind, HostProfile, ModelState, Nanos, Outcome, Record, Report, Session,
-    SessionEnd, Tally, Time, kernel_bytes,
+    Analysis, AnalysisOptions, EndKind, FileFacts, HostProfile, ModelState, Nanos, Outcome, Record, Report,
+    Session, SessionEnd, Tally, Time, kernel_bytes,
 };
-use cawl_wire::Event;
+use cawl_wire::{Event, FileKind};
 
 use crate::clock::Clocks;
 use crate::host;
@@ -30,6 +30,8 @@ pub struct Lane {
     live: Option<Box<Live>>,
     /// The latest look ahead.
     ahead: Option<ModelState>,
+    /// Devices (`st_dev`) that the host facts have been looked through for.
+    known_devices: BTreeSet<u64>,
 }
 
 /// The past takes a model's state as that of now unless it is older.
@@ -47,7 +49,7 @@ impl Lane {
         profile: &HostProfile,
         options: &AnalysisOptions,
         trace: Option<TraceFile>,
-    ) -> Result<Lane, cawl_core::UnknownModel> {
+    ) -> Result<Lane, cawl_core::ModelsError> {
         let analysis = Analysis::with(profile, options)?;
         let mut lane = Lane {
             analysis,
@@ -57,8 +59,9 @@ impl Lane {
             started: Started::default(),
             live: None,
             ahead: None,
+            known_devices: BTreeSet::new(),
         };
-        lane.take(Record::Host(Box::new(host::facts())));
+        lane.look_at_host();
         lane.take(Record::Profile(Box::new(profile.clone())));
         if let Some(sample) = host::sample() {
             lane.take(Record::Sample(sample));
@@ -70,6 +73,13 @@ impl Lane {
     pub fn with_books(mut self, profile: &HostProfile) -> Lane {
         self.live = Some(Box::new(Live::new(profile.kernel.page.0)));
         self
+    }
+
+    /// Takes the facts of this machine as they are now.
+    fn look_at_host(&mut self) {
+        let facts = host::facts();
+        self.known_devices.extend(facts.filesystems.iter().map(|filesystem| filesystem.dev));
+        self.take(Record::Host(Box::new(facts)));
     }
 
     /// A process image begins.
@@ -104,6 +114,16 @@ impl Lane {
         let all = merge.release(until, most, |record| self.take(record));
         self.merge = merge;
         all
+    }
+
+    /// A session's file is named.
+    pub fn file(&mut self, file: FileFacts) {
+        // One on a device that was not there before: a filesystem was mounted meanwhile.
+        let is_regular = FileKind::from_mode(file.mode) == FileKind::Regular;
+        if is_regular && self.known_devices.insert(file.dev) {
+            self.look_at_host();
+        }
+        self.take(Record::File(file));
     }
 
     /// Takes a record now.

@@ -215,7 +215,7 @@ impl Tracer<'_> {
             Kind::Goodbye => {
                 // What was recorded before it is before it.
                 self.take_from_ring(usize::MAX).await?;
-                self.uring.look(self.engine).await?;
+                self.uring.look_once_more(self.engine).await?;
                 self.goodbye = Some(Goodbye::decode(payload)?);
             }
             Kind::Bell => {}

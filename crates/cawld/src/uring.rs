@@ -23,7 +23,12 @@ impl Uring {
     /// One look in sixteen: many open descriptors make it slow.
     pub async fn look(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
         self.looks += 1;
-        if !self.told && self.looks % 16 == 1 && inspect::uses_io_uring(self.pid) {
+        if self.looks % 16 == 1 { self.look_once_more(engine).await } else { Ok(()) }
+    }
+
+    /// A look at the end, whatever the latest one found.
+    pub async fn look_once_more(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+        if !self.told && inspect::uses_io_uring(self.pid) {
             self.found(engine).await?;
         }
         Ok(())

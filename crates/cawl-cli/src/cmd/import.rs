@@ -11,7 +11,7 @@ use cawl_core::{
     Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, SkipReason, StraceImporter,
     StraceOptions,
 };
-use cawld::trace::TraceFile;
+use cawld::trace::{TraceFile, WhenFull};
 use flate2::read::MultiGzDecoder;
 
 use crate::args::{Format, ImportArgs};
@@ -38,7 +38,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         })),
         Format::Strace => Box::new(StraceImporter::new(StraceOptions::default())),
     };
-    let mut trace = TraceFile::create(&args.output)
+    let mut trace = TraceFile::create(&args.output, WhenFull::Wait)
         .with_context(|| format!("cannot write the trace {}", args.output.display()))?;
 
     let summary = copy(&mut *input, &mut *importer, &mut trace);

@@ -66,6 +66,10 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         Err(error) => {
             let program = Path::new(&args.command[0]);
             backend.abandon().await;
+            // It would hold facts about the machine and nothing else.
+            if let Some(trace) = &args.trace {
+                drop(std::fs::remove_file(trace));
+            }
             return Ok(Ended::NotStarted(not_started(program, &error)));
         }
     };
@@ -180,9 +184,13 @@ fn command(args: &RunArgs, library: &Path, backend: &Backend) -> Command {
     let mut command = Command::new(&args.command[0]);
     command
         .args(&args.command[1..])
-        .env("LD_PRELOAD", preload(library, std::env::var_os("LD_PRELOAD").as_deref()))
         .env("CAWL_SOCKET", backend.socket())
         .env("CAWL_RUN", backend.run().to_string());
+    // musl's linker ends a program for which it cannot load a library; glibc's 32-bit one complains.
+    let path = args.command.first().and_then(|name| inspect::find(name));
+    if !path.is_some_and(|path| inspect::program(&path).must_not_preload) {
+        command.env("LD_PRELOAD", preload(library, std::env::var_os("LD_PRELOAD").as_deref()));
+    }
     if args.reads {
         command.env("CAWL_READS", "1");
     }

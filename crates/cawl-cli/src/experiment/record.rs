@@ -16,7 +16,7 @@ use cawl_core::{
     Bytes, CsvImporter, CsvOptions, HostProfile, Importer, Record, RecordedRun, RunArgs, Sample, Time,
 };
 use cawld::host;
-use cawld::trace::TraceFile;
+use cawld::trace::{TraceFile, WhenFull};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -178,7 +178,7 @@ impl Recorder<'_> {
         if let Some(kernel) = &texts.kernel {
             pack(&file("trace.gz"), kernel)?;
         }
-        let mut trace = TraceFile::create(&file("cawl"))?;
+        let mut trace = TraceFile::create(&file("cawl"), WhenFull::Wait)?;
         for record in records(scenario, args, self.profile, samples, texts)? {
             trace.push(&record);
         }

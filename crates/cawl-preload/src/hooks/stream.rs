@@ -1,6 +1,7 @@
 //! Opening, flushing, moving and closing streams.
 
 use crate::record::did;
+use crate::stream::descriptor;
 use crate::streams::{self, Before, after, before, closed, closing, opened, peek};
 use crate::{files, guard, real, sys, uplink};
 use cawl_wire::{Op, flag};
@@ -49,12 +50,7 @@ fn flush_all(call: impl FnOnce() -> c_int) -> c_int {
 /// `stream` must be open.
 unsafe fn moved(stream: *mut FILE, before: Before, returned: i64) {
     // SAFETY: the caller's promise.
-    let (fd, writable) = unsafe {
-        let kept = guard::errno();
-        let fd = real::fileno(stream);
-        guard::set_errno(kept);
-        (fd, real::__fwritable(stream) != 0)
-    };
+    let (fd, writable) = unsafe { (descriptor(stream), real::__fwritable(stream) != 0) };
     if fd < 0 || !writable {
         return;
     }

@@ -33,6 +33,9 @@ impl Damage {
             (0, 0, true) => {
                 Some("the trace was not closed: its writer was killed, the last calls are missing".into())
             }
+            (0, records, false) if self.blocks == 0 => Some(format!(
+                "the trace lacks {records} calls and samples: the disk under it did not keep up while it was written"
+            )),
             (bytes, _, unclosed) => Some(format!(
                 "the trace is damaged: {bytes} bytes could not be read, {} blocks between whole ones are \
                  missing{}",

@@ -4,7 +4,8 @@ use cawl_core::{HostProfile, Record, Sample, Session, Time};
 use cawl_wire::{Event, Op};
 use proptest::prelude::*;
 
-use super::{TraceError, TraceReader, TraceWriter};
+use super::writer::QUEUE;
+use super::{BLOCK_TARGET, TraceError, TraceFile, TraceReader, TraceWriter, WhenFull};
 
 fn records(count: u64) -> Vec<Record> {
     let mut records = vec![
@@ -108,4 +109,59 @@ proptest! {
         let (read, _) = read(&file);
         prop_assert!(read.len() >= 7);
     }
+}
+
+/// A disk that stalls: nothing waits for it, what it cannot take is counted, and everyone says so.
+#[test]
+fn a_slow_disk_leaves_a_gap_that_is_told() {
+    let (go_on, stalled) = std::sync::mpsc::channel::<()>();
+    let (to, written) = std::sync::mpsc::channel::<Vec<u8>>();
+    let mut trace = TraceFile::start(std::path::Path::new("t"), WhenFull::LeaveOut, move |block| {
+        // Until the sender is gone the first block is on its way to the disk.
+        let _ = stalled.recv();
+        to.send(block.to_vec()).map_err(std::io::Error::other)
+    })
+    .unwrap();
+    let event = Event::new(Op::Write);
+    let count = (QUEUE as u64 + 16) * (BLOCK_TARGET as u64 / cawl_wire::EVENT_LEN as u64);
+    for _ in 0..count {
+        trace.push(&Record::Event(event));
+    }
+    // What describes calls is kept all the same.
+    trace.push(&Record::Session(Session { id: 9, ..Session::default() }));
+    assert!(trace.failure().is_some_and(|text| text.contains("did not keep up")));
+    drop(go_on);
+    let told = trace.finish().unwrap();
+    let mut file = TraceWriter::new(Vec::new()).unwrap().out;
+    file.extend(written.iter().flatten());
+    let (records, damage) = read(&file);
+    let calls = records.iter().filter(|record| matches!(record, Record::Event(_))).count() as u64;
+    assert!(calls < count && calls >= QUEUE as u64 * 1000, "{calls} of {count}");
+    assert!(records.iter().any(|record| matches!(record, Record::Session(_))));
+    let missing = count - calls;
+    assert!(told.contains(&format!("lacks {missing} calls")), "{told}");
+    let note = format!("{missing} calls and samples are missing");
+    assert!(records.iter().any(|record| matches!(record, Record::Note(text) if text.contains(&note))));
+    assert!(!damage.unclosed && damage.records == missing, "{damage:?}");
+    assert!(damage.describe().unwrap().contains(&format!("lacks {missing} calls")));
+}
+
+/// An importer waits, and loses nothing.
+#[test]
+fn who_may_wait_loses_nothing_to_a_slow_disk() {
+    let (to, written) = std::sync::mpsc::sync_channel::<Vec<u8>>(0);
+    let mut trace = TraceFile::start(std::path::Path::new("t"), WhenFull::Wait, move |block| {
+        to.send(block.to_vec()).map_err(std::io::Error::other)
+    })
+    .unwrap();
+    let all = std::thread::spawn(move || written.iter().flatten().collect::<Vec<u8>>());
+    let count = (QUEUE as u64 + 16) * (BLOCK_TARGET as u64 / cawl_wire::EVENT_LEN as u64);
+    for _ in 0..count {
+        trace.push(&Record::Event(Event::new(Op::Write)));
+    }
+    assert_eq!(trace.finish(), None);
+    let mut file = TraceWriter::new(Vec::new()).unwrap().out;
+    file.extend(all.join().unwrap());
+    let (records, damage) = read(&file);
+    assert_eq!((records.len() as u64, damage.describe()), (count, None));
 }

@@ -3,14 +3,15 @@
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use cawl_core::Record;
 
 use super::{
-    BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_TARGET, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC, TRACE_VERSION, codec,
+    BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_MAX, BLOCK_TARGET, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC,
+    TRACE_VERSION, codec,
 };
 
 /// Encodes records into blocks on any writer.
@@ -80,6 +81,16 @@ fn encode_block(raw: &[u8], sequence: u32) -> Vec<u8> {
     block
 }
 
+/// What happens when more blocks wait for the disk than may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Whoever writes waits, as an importer can.
+    Wait,
+    /// Calls and samples are left out of the file and counted, so that nothing waits for the disk: the models
+    /// and the report have them. A note stands where they are missing, and the closing mark counts them.
+    LeaveOut,
+}
+
 /// A trace file written by a thread of its own, so that a slow disk does not hold up the models.
 ///
 /// An error ends the file after its last whole block; [`TraceFile::failure`] tells it, and what comes
@@ -88,19 +99,36 @@ pub struct TraceFile {
     path: PathBuf,
     raw: Vec<u8>,
     records: u64,
+    when_full: WhenFull,
+    /// The queue was full at the latest attempt.
+    full: bool,
+    /// Records left out: in all, and in the present gap.
+    missing: u64,
+    gap: u64,
     blocks: Option<SyncSender<Vec<u8>>>,
     thread: Option<JoinHandle<()>>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
-/// Blocks that may wait for the disk: 32 MiB of records.
-const QUEUE: usize = 256;
+/// Blocks that may wait for the disk: 64 MiB of records.
+pub(super) const QUEUE: usize = 512;
+/// What describes calls is kept while calls are left out, up to this many bytes.
+const KEPT: usize = BLOCK_MAX / 2;
 
 impl TraceFile {
     /// Creates (or empties) the file at `path`.
-    pub fn create(path: &Path) -> io::Result<TraceFile> {
+    pub fn create(path: &Path, when_full: WhenFull) -> io::Result<TraceFile> {
         let mut file = File::create(path)?;
         file.write_all(&file_header())?;
+        TraceFile::start(path, when_full, move |block| append(&mut file, block))
+    }
+
+    /// A trace whose blocks go to `append`, which is called by a thread of its own.
+    pub(super) fn start(
+        path: &Path,
+        when_full: WhenFull,
+        mut append: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<TraceFile> {
         let (blocks, queue) = sync_channel::<Vec<u8>>(QUEUE);
         let failure = Arc::new(Mutex::new(None));
         let told = Arc::clone(&failure);
@@ -111,7 +139,7 @@ impl TraceFile {
                 if failed {
                     continue;
                 }
-                if let Err(error) = append(&mut file, &encode_block(&raw, sequence)) {
+                if let Err(error) = append(&encode_block(&raw, sequence)) {
                     failed = true;
                     *told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.to_string());
                 }
@@ -122,6 +150,10 @@ impl TraceFile {
             path: path.to_owned(),
             raw: Vec::with_capacity(BLOCK_TARGET + 1024),
             records: 0,
+            when_full,
+            full: false,
+            missing: 0,
+            gap: 0,
             blocks: Some(blocks),
             thread: Some(thread),
             failure,
@@ -130,6 +162,12 @@ impl TraceFile {
 
     /// Adds a record.
     pub fn push(&mut self, record: &Record) {
+        let is_call = matches!(record, Record::Event(_) | Record::Sample(_));
+        if self.full && (is_call || self.raw.len() >= KEPT) {
+            self.missing += 1;
+            self.gap += 1;
+            return;
+        }
         codec::put(&mut self.raw, record);
         self.records += 1;
         if self.raw.len() >= BLOCK_TARGET {
@@ -137,32 +175,64 @@ impl TraceFile {
         }
     }
 
-    /// Hands what has gathered to the writing thread.
+    /// Hands what has gathered to the writing thread, if there is room.
     pub fn flush(&mut self) {
         if self.raw.is_empty() {
             return;
         }
+        let Some(blocks) = &self.blocks else { return };
         let raw = std::mem::replace(&mut self.raw, Vec::with_capacity(BLOCK_TARGET + 1024));
-        if let Some(blocks) = &self.blocks {
-            // The thread drains its queue even after an error, so this fails only if it is gone.
-            let _ = blocks.send(raw);
+        // The thread drains its queue even after an error, so nothing is sent in vain unless it is gone.
+        match self.when_full {
+            WhenFull::Wait => drop(blocks.send(raw)),
+            WhenFull::LeaveOut => match blocks.try_send(raw) {
+                Ok(()) | Err(TrySendError::Disconnected(_)) => {
+                    self.full = false;
+                    self.note_gap();
+                }
+                Err(TrySendError::Full(raw)) => {
+                    self.full = true;
+                    self.raw = raw;
+                }
+            },
         }
     }
 
-    /// What ended the file early, if anything did: a sentence that names the file.
-    pub fn failure(&self) -> Option<String> {
-        let failure = self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        failure.as_ref().map(|error| {
-            format!(
-                "the trace {} ends early: {error}; calls after that point are in the report but not in the file",
-                self.path.display()
-            )
-        })
+    /// Says in the trace that something is missing at this place.
+    fn note_gap(&mut self) {
+        if self.gap > 0 {
+            let note = Record::Note(format!(
+                "{} calls and samples are missing from the trace at one place: the disk under it did not keep up",
+                self.gap
+            ));
+            codec::put(&mut self.raw, &note);
+            self.records += 1;
+            self.gap = 0;
+        }
     }
 
-    /// Closes the trace and waits for it to be written; tells what ended it early, if anything did.
+    /// What ended the file early, or is missing from it: a sentence that names the file.
+    pub fn failure(&self) -> Option<String> {
+        let failure = self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let path = self.path.display();
+        match &*failure {
+            Some(error) => Some(format!(
+                "the trace {path} ends early: {error}; calls after that point are in the report but not in the file"
+            )),
+            None if self.missing > 0 => Some(format!(
+                "the trace {path} lacks {} calls and samples: its disk did not keep up; they are in the report, but \
+                 a replay will differ; put the trace on a faster disk",
+                self.missing
+            )),
+            None => None,
+        }
+    }
+
+    /// Closes the trace and waits for it to be written; tells what ended it early, or is missing from it.
     pub fn finish(mut self) -> Option<String> {
-        codec::put_close(&mut self.raw, self.records);
+        self.note_gap();
+        codec::put_close(&mut self.raw, self.records + self.missing);
+        self.when_full = WhenFull::Wait;
         self.flush();
         self.blocks = None;
         if let Some(thread) = self.thread.take() {

@@ -1,0 +1,99 @@
+//! What cannot be traced is named: before the run by `doctor`, afterwards in the report.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{User, chown, geteuid};
+
+use crate::util::{Dir, Finished, Running, find, skipped, unchanged};
+
+/// Compiles a program that does nothing; None, after saying so, where this machine cannot.
+fn compiled(dir: &Dir, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
+    find(compiler)?;
+    let (source, program) = (dir.path().join("nothing.c"), dir.path().join("nothing"));
+    fs::write(&source, "int main(void) { return 0; }\n").expect("a new file");
+    let mut compile = dir.command(compiler);
+    compile.args(flags).arg("-o").args([&program, &source]);
+    if !Running::start(compile).finish().status.success() {
+        skipped(&format!("{compiler} {flags:?} does not work here"));
+        return None;
+    }
+    Some(program)
+}
+
+fn doctor(dir: &Dir, program: &Path) -> Finished {
+    let mut doctor = dir.cawl(&["doctor"]);
+    doctor.arg(program);
+    Running::start(doctor).finish()
+}
+
+#[test]
+fn another_libc_and_another_width() {
+    for (compiler, flags, words) in [
+        ("musl-gcc", &[][..], "uses musl"),
+        ("cc", &["-m32"], "a 32-bit program"),
+        ("cc", &[], "will be traced"),
+    ] {
+        let dir = Dir::new();
+        let Some(program) = compiled(&dir, compiler, flags) else { continue };
+        let is_traced = words == "will be traced";
+        let finished = doctor(&dir, &program).code(i32::from(!is_traced));
+        assert!(finished.stdout.contains(words), "{finished:#?}");
+        if !is_traced && Running::start(dir.command(&program)).finish().status.success() {
+            let (finished, report) = unchanged(&dir, |_| {}, &[], &[&program], &[]);
+            finished.success();
+            assert!(report["notes"].to_string().contains(words), "{report:#?}");
+        }
+    }
+}
+
+#[test]
+fn more_rights_than_the_caller_has() {
+    let Ok(Some(nobody)) = User::from_name("nobody") else { return skipped("there is no user nobody") };
+    if !geteuid().is_root() {
+        return skipped("only root can give a program away");
+    }
+    let dir = Dir::new();
+    let Some(program) = compiled(&dir, "cc", &[]) else { return };
+    let mode = |mode| fs::set_permissions(&program, fs::Permissions::from_mode(mode)).expect("root can");
+    for (bits, words) in [(0o4755, "is setuid to uid"), (0o2755, "is setgid to gid")] {
+        chown(&program, Some(nobody.uid), Some(nobody.gid)).expect("root can");
+        mode(bits);
+        let finished = doctor(&dir, &program).code(1);
+        assert!(finished.stdout.contains(words) && finished.stdout.contains("AT_SECURE"), "{finished:#?}");
+    }
+    mode(0o755);
+    let (Some(_), Some(_)) = (find("setcap"), find("setpriv")) else { return };
+    let mut capable = dir.command("setcap");
+    capable.arg("cap_net_raw+ep").arg(&program);
+    if !Running::start(capable).finish().status.success() {
+        return skipped("this filesystem keeps no capabilities");
+    }
+    // To root a capability gives nothing.
+    doctor(&dir, &program).code(0);
+    let own = dir.path().join("cawl-cli");
+    fs::copy(crate::util::built("cawl-cli"), &own).expect("a copy");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    for folder in ["run", "cache", "home", "tmp", "work"] {
+        chown(&dir.path().join(folder), Some(nobody.uid), Some(nobody.gid)).expect("root can");
+    }
+    let mut command = dir.command("setpriv");
+    command.args(["--reuid=nobody", "--clear-groups"]).arg(own).arg("doctor").arg(&program);
+    let finished = Running::start(command).finish().code(1);
+    assert!(finished.stdout.contains("has file capabilities"), "{finished:#?}");
+}
+
+#[test]
+fn a_user_of_io_uring_is_named() {
+    let dir = Dir::new();
+    let app = dir.app("uring");
+    let (finished, report) = dir.run(&[], &[app.as_os_str()]);
+    if finished.status.code() == Some(77) {
+        return skipped("this kernel has no io_uring");
+    }
+    finished.success();
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("uses io_uring: what it writes that way was not seen"), "{notes}");
+    assert_eq!(report.file_bytes("out"), 18);
+}
