@@ -235,6 +235,7 @@ fn profile(
         profile.memory.flush_factor = found.measured(|factor| factor);
     }
     put_time(&mut profile.calls.write, memory.call);
+    profile.calls.folio = memory.folio.map(|found| found.measured(Nanos::new));
     put_time(&mut profile.calls.stream, stream.call);
     put_rate(&mut profile.device.write, device.write);
     put_rate(&mut profile.device.read, device.read);
