@@ -96,14 +96,13 @@ impl Recorder<'_> {
         Ok(Recording { run, notes })
     }
 
-    /// Lets the flusher write what is dirty, so that a run does not wait for older data.
+    /// Lets the flusher write what is dirty, so that a run does not wait for older data, and the journal commit
+    /// what it has, so that the next commit comes when the run has lasted as long as the journal waits.
     fn settle(&self, notes: &mut Vec<String>) -> anyhow::Result<()> {
         const LITTLE: Bytes = Bytes::mib(8);
         for _ in 0..5 {
             (self.go_on)()?;
-            let file = self.scratch.file(FILE)?;
-            nix::unistd::syncfs(&file)?;
-            self.scratch.remove(FILE);
+            self.scratch.sync()?;
             let dirty =
                 host::sample().map_or(Bytes::ZERO, |sample| sample.dirty_bytes(self.profile.kernel.page));
             if dirty < LITTLE {
