@@ -189,10 +189,10 @@ fn lowered(
     LoweredLimits::lower(Bytes(hard / 2), Bytes(hard), || bench.go_on().is_ok()).map(Some)
 }
 
-/// Lets the kernel follow the lowered limits, which takes at most half of the bytes that are left.
+/// Lets the kernel follow the lowered limits, which takes at most a quarter of the bytes that are left.
 fn follow(bench: &mut Bench, before: Bytes, time: Nanos) -> anyhow::Result<()> {
     bench.progress.begin(slow_limit::WHAT);
-    let budget = Budget { bytes: Bytes(bench.bytes_left / 2), time };
+    let budget = Budget { bytes: Bytes(bench.bytes_left / 4), time };
     let page = host::uncalibrated_profile().kernel.page;
     let Bench { scratch, progress, signal, .. } = bench;
     let followed = slow_limit::follow(scratch, before, page, budget, || {
