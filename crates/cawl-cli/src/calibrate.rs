@@ -24,9 +24,10 @@ use cawld::place::{Backing, Place};
 use serde::Serialize;
 
 use crate::scratch::{Purpose, Scratch};
+use crate::slow_limit::{self, Budget};
 
 pub use bench::Interrupted;
-use bench::{Bench, after};
+use bench::{Bench, after, hard};
 pub use check::{Compared, check};
 use progress::Progress;
 
@@ -123,7 +124,12 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         share(&mut bench, "page cache while the flusher works", 0.15, 0.55);
         writeback.factor = writeback::factor(&mut bench)?;
         share(&mut bench, "writeback rate", 0.25, 1.0);
-        let _lowered = lowered(&bench, options, &device)?;
+        let before = hard();
+        let lowered = lowered(&bench, options, &device)?;
+        if lowered.is_some() {
+            follow(&mut bench, before, options.effort.time * 0.5)?;
+            share(&mut bench, "writeback rate", 0.25, 1.0);
+        }
         writeback::rate_of_writeback(&mut bench, &mut writeback)?;
     } else {
         bench.note(
@@ -183,6 +189,23 @@ fn lowered(
     LoweredLimits::lower(Bytes(hard / 2), Bytes(hard), || bench.go_on().is_ok()).map(Some)
 }
 
+/// Lets the kernel follow the lowered limits, which takes at most a quarter of the bytes that are left.
+fn follow(bench: &mut Bench, before: Bytes, time: Nanos) -> anyhow::Result<()> {
+    bench.progress.begin(slow_limit::WHAT);
+    let budget = Budget { bytes: Bytes(bench.bytes_left / 4), time };
+    let page = host::uncalibrated_profile().kernel.page;
+    let Bench { scratch, progress, signal, .. } = bench;
+    let followed = slow_limit::follow(scratch, before, page, budget, || {
+        progress.show();
+        Ok(Interrupted::by(signal)?)
+    })?;
+    bench.bytes_written += followed.written.0;
+    if let Some(note) = followed.note {
+        bench.note(&note);
+    }
+    Ok(())
+}
+
 fn profile(
     bench: &Bench,
     stream: &stream::Stream,
@@ -212,6 +235,7 @@ fn profile(
         profile.memory.flush_factor = found.measured(|factor| factor);
     }
     put_time(&mut profile.calls.write, memory.call);
+    profile.calls.folio = memory.folio.map(|found| found.measured(Nanos::new));
     put_time(&mut profile.calls.stream, stream.call);
     put_rate(&mut profile.device.write, device.write);
     put_rate(&mut profile.device.read, device.read);

@@ -7,7 +7,6 @@
 
 mod disk;
 mod judge;
-mod kernel_trace;
 mod page;
 mod plan;
 mod plot;
@@ -16,7 +15,7 @@ mod record;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, DirtyLimits, HostProfile, Nanos, RecordedRun};
@@ -27,6 +26,7 @@ use cawld::{host, profiles};
 use crate::calibrate::progress::Progress;
 use crate::calibrate::{self, Effort, Interrupted};
 use crate::scratch::{Purpose, Scratch};
+use crate::slow_limit::{self, Budget};
 use disk::Disk;
 pub use judge::{Errors, Judged, ModelErrors};
 pub use plan::Experiment;
@@ -103,10 +103,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     let out = OutFolder::create(&options.out)?;
     let disk = options.disk.as_deref().map(Disk::bring_up).transpose()?;
     let path = disk.as_ref().map_or(options.path.as_path(), |disk| &disk.mount);
-    let go_on = || match signal.load(Ordering::Relaxed) {
-        0 => Ok(()),
-        number => Err(Interrupted(number as i32)),
-    };
+    let go_on = || Interrupted::by(&signal);
     let place = Place::of(path)?;
     if place.backing == Backing::Memory {
         bail!(
@@ -114,6 +111,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
             place.folder.display()
         );
     }
+    let before = host::uncalibrated_profile().kernel.limits.hard;
     let lowered =
         options.limits.map(|(background, hard)| LoweredLimits::lower(background, hard, || go_on().is_ok()));
     let _lowered = match lowered {
@@ -126,13 +124,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     fs::write(out.path.join("profile.toml"), profile.to_toml())
         .with_context(|| format!("cannot write into {}", out.path.display()))?;
 
-    let sizes = Sizes::new(&profile, options.scale);
-    let wanted = Experiment::resolve(&options.experiments);
-    let mut figures: Vec<(Experiment, Vec<Repeated>)> = Vec::new();
-    for plan in wanted.into_iter().map(|experiment| Plan::of(experiment, &sizes)) {
-        let runs = plan.panels.into_iter().map(|panel| Repeated { panel, runs: Vec::new() });
-        figures.push((plan.experiment, runs.collect()));
-    }
+    let mut figures = planned(options, &profile);
     let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
     require_room(&scratch, &figures)?;
 
@@ -142,8 +134,24 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
         let folder = out.path.join(format!("run{repeat}"));
         let device = options.disk.clone().unwrap_or_else(|| profile.name.clone());
         let mut suite = SuiteFile::create(&folder, &device, &profile)?;
-        for repeated in figures.iter_mut().flat_map(|(_, runs)| runs) {
+        let mut last = None;
+        for (experiment, repeated) in
+            figures.iter_mut().flat_map(|(experiment, runs)| runs.iter_mut().map(|run| (*experiment, run)))
+        {
             go_on()?;
+            // Runs before it may have left the kernel with another idea of the device.
+            if options.limits.is_some()
+                && repeated.panel.dirty
+                && last.replace(experiment) != Some(experiment)
+            {
+                progress.begin(slow_limit::WHAT);
+                let followed =
+                    slow_limit::follow(&scratch, before, profile.kernel.page, Budget::ENOUGH, || {
+                        progress.show();
+                        Ok(go_on()?)
+                    })?;
+                notes.extend(followed.note.filter(|note| !notes.contains(note)));
+            }
             let name = &repeated.panel.scenario.name;
             progress.begin(format!("repeat {repeat} of {}: {name}", options.repeats));
             let recording = suite.add(&recorder, &repeated.panel.scenario)?;
@@ -188,6 +196,15 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
         .with_context(|| format!("cannot write {}", results.display()))?;
     out.keep();
     Ok(evaluation)
+}
+
+/// The runs to be made.
+fn planned(options: &Options, profile: &HostProfile) -> Vec<(Experiment, Vec<Repeated>)> {
+    let sizes = Sizes::new(profile, options.scale);
+    let wanted = Experiment::resolve(&options.experiments);
+    let plans = wanted.into_iter().map(|experiment| Plan::of(experiment, &sizes));
+    let repeated = |panel: Panel| Repeated { panel, runs: Vec::new() };
+    plans.map(|plan| (plan.experiment, plan.panels.into_iter().map(repeated).collect())).collect()
 }
 
 /// The profile that the models get, with the kernel's settings of now.

@@ -7,8 +7,10 @@ mod calibrate;
 mod cmd;
 mod experiment;
 mod interrupt;
+mod kernel_trace;
 mod render;
 mod scratch;
+mod slow_limit;
 mod top;
 mod tracer;
 

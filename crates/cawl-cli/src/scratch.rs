@@ -121,6 +121,12 @@ impl Scratch {
             .with_context(|| format!("cannot open {}", path.display()))
     }
 
+    /// Has written out whatever is dirty on its filesystem, the journal too, without changing anything.
+    pub fn sync(&self) -> anyhow::Result<()> {
+        let folder = File::open(&self.folder)?;
+        nix::unistd::syncfs(&folder).with_context(|| format!("cannot sync {}", self.folder.display()))
+    }
+
     /// Removes a file of the folder.
     pub fn remove(&self, name: &str) {
         // What cannot be removed now goes with the folder.

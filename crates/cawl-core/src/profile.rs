@@ -177,6 +177,10 @@ mod defaults {
 pub struct CallConstants {
     /// A write into the page cache (`sc_w`).
     pub write: Measured<Nanos>,
+    /// What each new folio of the page cache costs besides its pages (`write_begin` and `write_end` of the
+    /// filesystem, which reserves blocks for it). None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folio: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,
 }
@@ -264,6 +268,7 @@ impl HostProfile {
             },
             calls: CallConstants {
                 write: Measured::assumed(Nanos::new(400.0)),
+                folio: None,
                 stream: Measured::assumed(Nanos::new(25.0)),
             },
             kernel: KernelSettings {

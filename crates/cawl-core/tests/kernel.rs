@@ -323,3 +323,22 @@ fn memory_that_may_be_cold_widens_the_interval_of_fresh_pages() {
     assert!(above(&fresh) > 9.9, "{fresh:?}");
     assert!(above(&again) < 2.0, "{again:?}");
 }
+
+#[test]
+fn each_new_folio_costs_extra_and_old_ones_do_not() {
+    let mut profile = profile();
+    let mut without = Kernel::new(&profile);
+    profile.calls.folio = Some(Measured::assumed(Nanos::new(2000.0)));
+    let mut with = Kernel::new(&profile);
+    // A page, the same page again, five pages as four and one, and a mebibyte in one piece.
+    for (at, (offset, bytes, folios)) in
+        [(0, 4096, 1.0), (0, 4096, 0.0), (1 << 20, 5 * 4096, 2.0), (2 << 20, 1 << 20, 1.0)]
+            .into_iter()
+            .enumerate()
+    {
+        let event = write(at as u64 * 10_000_000, offset, bytes);
+        let [plain, dear] = [&mut without, &mut with].map(|model| model.step(&event).expect("a cost").cost);
+        let more = dear.get() - plain.get();
+        assert!((more - folios * 2000.0).abs() < 1.0, "{offset} {bytes}: {more} ns more");
+    }
+}

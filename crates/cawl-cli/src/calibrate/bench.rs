@@ -27,6 +27,16 @@ pub const FROM_MEMORY: usize = 256 << 10;
 #[error("interrupted; nothing was changed")]
 pub struct Interrupted(pub i32);
 
+impl Interrupted {
+    /// An error once `signal` holds the number of one.
+    pub fn by(signal: &AtomicUsize) -> Result<(), Interrupted> {
+        match signal.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            number => Err(Interrupted(number as i32)),
+        }
+    }
+}
+
 /// The bench.
 pub struct Bench {
     /// Where it measures.
@@ -49,7 +59,8 @@ pub struct Bench {
     pub data: AlignedBuffer,
     /// When the measurement under way should be done.
     pub deadline: Time,
-    signal: Arc<AtomicUsize>,
+    /// Holds the number of a signal that asks to stop, or zero.
+    pub signal: Arc<AtomicUsize>,
 }
 
 impl Bench {
@@ -79,10 +90,7 @@ impl Bench {
 
     /// An error once a signal has asked to stop.
     pub fn go_on(&self) -> Result<(), Interrupted> {
-        match self.signal.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            signal => Err(Interrupted(signal as i32)),
-        }
+        Interrupted::by(&self.signal)
     }
 
     /// Repeats a round: at least the fewest, then until the most or the deadline. Rounds during which the

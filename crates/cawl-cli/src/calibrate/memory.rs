@@ -31,6 +31,8 @@ pub struct Memory {
     pub cached: Option<Estimate>,
     /// Per call.
     pub call: Option<Estimate>,
+    /// Per new folio, besides its pages.
+    pub folio: Option<Estimate>,
 }
 
 /// Measures the page cache.
@@ -76,11 +78,14 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
     // Of pages that are there, so without what getting one may cost.
     let calls: Vec<f64> = rounds.iter().filter_map(|round| Some(small(&round.cached)?.intercept)).collect();
+    // Calls of up to 64 KiB into fresh pages take a folio each, so their line begins that much higher.
+    let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border)).collect();
     Ok(Memory {
         fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
         cached: slopes(&cached),
         call: Estimate::of(&calls),
+        folio: Estimate::of(&folios),
     })
 }
 
@@ -101,6 +106,17 @@ fn large(points: &[(f64, f64)]) -> Option<Line> {
 fn small(points: &[(f64, f64)]) -> Option<Line> {
     let small: Vec<_> = points.iter().copied().filter(|(size, _)| *size < FROM_MEMORY as f64).collect();
     Line::through(&small)
+}
+
+/// How much higher the line of calls into fresh pages begins than that of calls into cached ones. Only calls of
+/// whole pages: several smaller ones share a folio. Of warm pages, that is, of less than `border` per byte.
+fn folio(round: &Round, border: f64) -> Option<f64> {
+    let whole = |points: &[(f64, f64)]| {
+        let mut points = points.to_vec();
+        points.retain(|(size, time)| *size >= PAGE && (*size < SINGLE as f64 || time / size < border));
+        small(&points)
+    };
+    Some((whole(&round.fresh)?.intercept - whole(&round.cached)?.intercept).max(0.0))
 }
 
 fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> anyhow::Result<Round> {
@@ -155,8 +171,10 @@ pub fn fresh_now(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> 
         return Ok(None);
     }
     let file = bench.scratch.file("fresh")?;
-    let time = typical_call(bench, &file, length, SINGLE, None)?;
+    // All of the time: what goes on besides takes the processor away for longer than a call, and a median of
+    // calls would not show it.
+    let time = bench.write_run(&file, 0, length, SINGLE)?;
     drop(file);
     bench.scratch.remove("fresh");
-    Ok(Some(time / SINGLE as f64))
+    Ok(Some(time / length as f64))
 }

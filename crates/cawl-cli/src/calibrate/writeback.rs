@@ -275,7 +275,10 @@ pub fn factor(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
         bench.scratch.remove("behind");
         let after = memory::fresh_now(bench, most)?;
         let idle = after.map_or(before, |after| f64::midpoint(before, after));
-        factors.extend(quantile(&during, 0.5).map(|during| (idle / during).clamp(0.05, 1.0)));
+        if !during.is_empty() {
+            let during = during.iter().sum::<f64>() / during.len() as f64;
+            factors.push((idle / during).clamp(0.05, 1.0));
+        }
         Ok(())
     })?;
     Ok(Estimate::of(&factors))

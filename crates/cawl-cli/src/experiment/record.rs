@@ -22,8 +22,8 @@ use flate2::write::GzEncoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
 
-use super::kernel_trace::KernelTrace;
 use crate::calibrate::Interrupted;
+use crate::kernel_trace::KernelTrace;
 use crate::scratch::Scratch;
 
 /// The program that writes, as built by build.rs.
@@ -32,6 +32,8 @@ const PROGRAM: &[u8] = include_bytes!(env!("CAWL_WORKLOAD"));
 const READY: &[u8] = b"ready\n";
 /// Time between two samples of the kernel's counters.
 const PERIOD: Duration = Duration::from_millis(5);
+/// What the kernel says of throttling.
+const EVENTS: [&str; 2] = ["balance_dirty_pages", "bdi_dirty_ratelimit"];
 /// Name of the file that is written.
 const FILE: &str = "data";
 
@@ -94,14 +96,13 @@ impl Recorder<'_> {
         Ok(Recording { run, notes })
     }
 
-    /// Lets the flusher write what is dirty, so that a run does not wait for older data.
+    /// Lets the flusher write what is dirty, so that a run does not wait for older data, and the journal commit
+    /// what it has, so that the next commit comes when the run has lasted as long as the journal waits.
     fn settle(&self, notes: &mut Vec<String>) -> anyhow::Result<()> {
         const LITTLE: Bytes = Bytes::mib(8);
         for _ in 0..5 {
             (self.go_on)()?;
-            let file = self.scratch.file(FILE)?;
-            nix::unistd::syncfs(&file)?;
-            self.scratch.remove(FILE);
+            self.scratch.sync()?;
             let dirty =
                 host::sample().map_or(Bytes::ZERO, |sample| sample.dirty_bytes(self.profile.kernel.page));
             if dirty < LITTLE {
@@ -115,7 +116,7 @@ impl Recorder<'_> {
     }
 
     fn run(&self, scenario: &Scenario) -> anyhow::Result<Texts> {
-        let trace = KernelTrace::begin()?;
+        let trace = KernelTrace::begin(&EVENTS)?;
         let mut out = File::from(memfd_create(c"cawl-calls", MFdFlags::MFD_CLOEXEC)?);
         let mut child = self.start(scenario, &out)?;
         let mut samples = Vec::new();
@@ -142,7 +143,7 @@ impl Recorder<'_> {
         Ok(Texts {
             csv: calls(text, zero)?,
             dirty: samples.iter().map(|sample| sampled(sample, zero)).collect(),
-            kernel: trace.map(KernelTrace::end).transpose()?,
+            kernel: trace.as_ref().map(KernelTrace::take).transpose()?,
         })
     }
 

@@ -5,7 +5,7 @@
  * Environment: SPIN=1 computes instead of sleeping; FSYNC_EVERY=n; REWRITE=1 writes, syncs and thereby caches
  * the file before; IDLE_EVERY8=s waits after every eighth call; STEP=n makes each call n bytes larger than the
  * one before; WARM=n touches n bytes of memory before, and gives them back piece by piece as the page cache needs
- * them, so that a virtual machine's host has not taken them by then.
+ * them for the file to grow, so that a virtual machine's host has not taken them by then.
  *
  * Durations are without the clock's own time. Prints `ready`, waits a little, and prints `OP OFFSET SIZE START DURATION` for each call, in ns of
  * CLOCK_MONOTONIC, when all is done. It goes with its parent. */
@@ -197,7 +197,7 @@ int main(int argc, char **argv) {
     put(1, "ready\n", 6);
     pass(LEAD_NS / 1e9, 0);
 
-    uint64_t at = 0, seed = 88172645463325252u;
+    uint64_t at = 0, end = 0, seed = 88172645463325252u;
     size = chunk;
     for (size_t i = 0; i < count; i++, size += step) {
         uint64_t offset = at;
@@ -212,7 +212,12 @@ int main(int argc, char **argv) {
             fail("a seek failed");
         /* Large calls take other data each time, which come from memory; small ones the same, which come from
          * the processor's cache, as in programs that have just made them. */
-        give_back(size);
+        uint64_t reaches = offset + size;
+        if (shuffled)
+            give_back(size);
+        else if (reaches > end)
+            give_back(reaches - (offset > end ? offset : end));
+        end = reaches > end ? reaches : end;
         const char *from = data;
         if (size >= LARGE)
             from += i * size % (source - size + 1) / PAGE * PAGE;

@@ -40,6 +40,9 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     row("stream copy", rate(&memory.stream));
     row("stream call", time(&calls.stream));
     row("write call", time(&calls.write));
+    if let Some(folio) = &calls.folio {
+        row("new folio", time(folio));
+    }
     row("fresh pages", rate(&memory.fresh));
     if let Some(cold) = &memory.cold {
         row("fresh pages, cold memory", rate(cold));

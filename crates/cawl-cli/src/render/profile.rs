@@ -141,6 +141,9 @@ fn constants(profile: &HostProfile) -> Vec<Constant> {
     device(&mut found, "device".to_owned(), &profile.device);
     let mut group = Group { prefix: "calls".to_owned(), found: &mut found };
     group.time("write", &profile.calls.write);
+    if let Some(folio) = &profile.calls.folio {
+        group.time("folio", folio);
+    }
     group.time("stream", &profile.calls.stream);
     let kernel = &profile.kernel;
     let mut group = Group { prefix: "kernel".to_owned(), found: &mut found };

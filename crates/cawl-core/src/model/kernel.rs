@@ -42,6 +42,7 @@ struct Constants {
     hot_byte: f64,
     hot_most: u64,
     fresh_page: f64,
+    fresh_folio: f64,
     flush_slowdown: f64,
 }
 
@@ -368,6 +369,7 @@ impl Constants {
             hot_byte: copy_byte * write::HOT_COPY,
             hot_most: memory.hot_size.0,
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
+            fresh_folio: profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds()),
             flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
         }
     }

@@ -37,7 +37,7 @@ impl Kernel {
             let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
             let found = self.machine.cache.dirty(call.file, at, at + until);
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
-            self.spend_copy(call, until, found, per_page);
+            self.spend_copy(call, until, found, per_page, folio);
             at += until;
             let task = &mut self.tasks.current;
             task.nr_dirtied += found.dirtied;
@@ -58,9 +58,13 @@ impl Kernel {
         calm && !machine.devices[call.device].busy() && !machine.devices[call.device].bounds.strict
     }
 
-    fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, per_page: f64) {
+    /// The cost of `pages`, of which some are fresh and come in folios of so many.
+    fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, per_page: f64, folio: u64) {
         let device = &self.machine.devices[call.device];
-        let mut cost = pages as f64 * per_page + found.fresh as f64 * self.constants.fresh_page;
+        let folios = found.fresh.div_ceil(folio) as f64;
+        let mut cost = pages as f64 * per_page
+            + found.fresh as f64 * self.constants.fresh_page
+            + folios * self.constants.fresh_folio;
         let flushing = usize::from(device.busy());
         call.work.copied[flushing] += pages as f64 * per_page / self.constants.copy_byte;
         call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;

@@ -1,4 +1,4 @@
-//! The kernel's own word on throttling: its two tracepoints, in a trace instance of our own, where tracefs is
+//! The kernel's own word on writeback: its tracepoints, in a trace instance of our own, where tracefs is
 //! mounted and may be used. Anything else that traces is not disturbed.
 
 use std::fs;
@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-const EVENTS: [&str; 2] = ["balance_dirty_pages", "bdi_dirty_ratelimit"];
 const PREFIX: &str = "cawl-";
 
 /// A trace under way; dropping it ends it.
@@ -17,8 +16,8 @@ pub struct KernelTrace {
 }
 
 impl KernelTrace {
-    /// Begins; None where the kernel's tracing is not to be had, for recordings do without.
-    pub fn begin() -> anyhow::Result<Option<KernelTrace>> {
+    /// Begins to trace these events of the group `writeback`; None where the kernel's tracing is not to be had.
+    pub fn begin(events: &[&str]) -> anyhow::Result<Option<KernelTrace>> {
         let Some(instances) = instances() else { return Ok(None) };
         remove_leftovers(&instances);
         let instance = instances.join(format!("{PREFIX}{}", std::process::id()));
@@ -26,10 +25,16 @@ impl KernelTrace {
         let trace = KernelTrace { instance };
         trace.set("trace_clock", "mono")?;
         trace.set("buffer_size_kb", "8192")?;
-        for event in EVENTS {
+        for event in events {
             trace.set(&format!("events/writeback/{event}/enable"), "1")?;
         }
         Ok(Some(trace))
+    }
+
+    /// From now on only what the calling thread brings about is told of these events.
+    pub fn only_this_thread(&self, events: &[&str]) -> anyhow::Result<()> {
+        let filter = format!("common_pid == {}", nix::unistd::gettid());
+        events.iter().try_for_each(|event| self.set(&format!("events/writeback/{event}/filter"), &filter))
     }
 
     fn set(&self, name: &str, value: &str) -> anyhow::Result<()> {
@@ -37,10 +42,12 @@ impl KernelTrace {
         fs::write(&file, value).with_context(|| format!("cannot set {}", file.display()))
     }
 
-    /// Ends it; what the kernel has said, as it says it.
-    pub fn end(self) -> anyhow::Result<String> {
+    /// What the kernel has said since the beginning or the last call, as it says it.
+    pub fn take(&self) -> anyhow::Result<String> {
         let text =
             fs::read_to_string(self.instance.join("trace")).context("cannot read the kernel's trace")?;
+        // Opened for writing and truncated, it is empty again.
+        self.set("trace", "")?;
         Ok(text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect())
     }
 }

@@ -1,0 +1,281 @@
+//! Waits until the kernel throttles writers as it does in the long run: by the limits that are set, and by what the
+//! device can do.
+//!
+//! Two things in mm/page-writeback.c are slow:
+//!
+//! - The kernel keeps a limit of its own beside the one that is set (`dirty_limit`, `update_dirty_limit`). It follows
+//!   a higher one at once and a lower one by 1/32 of the gap in each 200 ms, and only while a writer is held
+//!   back.
+//! - The device's bandwidth is a mean over some four seconds of writeback (`wb_update_write_bandwidth`) that begins at
+//!   100 MB/s, and the writers' base rate follows it. Short bursts and synchronous writes bring both down.
+//!
+//! Until both are where they belong, writers are held at another level and rate than in the long run, and what
+//! is measured then is neither the limits' doing nor the device's. Nothing but throttled writing helps.
+
+use std::collections::VecDeque;
+use std::os::unix::fs::FileExt;
+
+use anyhow::Context;
+use cawl_core::{Bytes, Nanos, Sample, Time};
+use cawld::host;
+
+use crate::kernel_trace::KernelTrace;
+use crate::scratch::Scratch;
+
+/// The kernel tells its own limit when it works the thresholds out, as it does for who reads /proc/vmstat; and what
+/// it has learned of the device when it changes the base rate.
+const LIMIT: &str = "global_dirty_state";
+const LEARNED: &str = "bdi_dirty_ratelimit";
+/// How near is near enough: the kernel's limit to the one that was set; the bandwidth and the base rate to what
+/// they were a while ago.
+const NEAR: f64 = 0.05;
+const STEADY_BANDWIDTH: f64 = 0.03;
+const STEADY_RATE: f64 = 0.1;
+const WHILE: Nanos = Nanos::seconds(3.0);
+/// One step of the kernel's, in seconds (`BANDWIDTH_INTERVAL`), and the part of the gap that it leaves.
+const STEP: f64 = 0.2;
+const LEFT: f64 = 31.0 / 32.0;
+/// Where the kernel does not tell: time for its bandwidth to come within a twentieth, and the longest for its limit.
+const LEARNING: Nanos = Nanos::seconds(12.0);
+const BLIND: Nanos = Nanos::seconds(30.0);
+/// The longest time, where it is known that it helps.
+const SEEING: Nanos = Nanos::seconds(60.0);
+/// Name of the file that is written over and over.
+const FILE: &str = "throttled-writing";
+const CHUNK: usize = 1 << 20;
+
+/// What the user is told meanwhile.
+pub const WHAT: &str = "throttled writing, until the kernel's own limit and bandwidth have followed";
+
+/// What may be taken for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Most bytes to write.
+    pub bytes: Bytes,
+    /// The longest time.
+    pub time: Nanos,
+}
+
+impl Budget {
+    /// Whatever it takes.
+    pub const ENOUGH: Budget = Budget { bytes: Bytes(u64::MAX), time: SEEING };
+}
+
+/// How it went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was written.
+    pub written: Bytes,
+    /// What the user must know, if anything.
+    pub note: Option<String>,
+}
+
+/// Writes until the kernel's own limit has come down to the hard limit in force, which was `before` some time
+/// ago, and the kernel knows the device. `go_on` is asked all the time whether to stop.
+pub fn follow(
+    scratch: &Scratch,
+    before: Bytes,
+    page: Bytes,
+    budget: Budget,
+    mut go_on: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome { written: Bytes::ZERO, note: None };
+    let Some(mut last) = host::sample() else { return Ok(outcome) };
+    let hard = Bytes(last.hard * page.0);
+    // Goes round in a file in which no page is still dirty when its turn comes again.
+    let length = (hard.0 * 2).min(scratch.available()?.0 / 2) / CHUNK as u64 * CHUNK as u64;
+    let trace = KernelTrace::begin(&[LIMIT, LEARNED])?;
+    if let Some(trace) = &trace {
+        trace.only_this_thread(&[LIMIT, LEARNED])?;
+    }
+    let mut seen = Seen::new(before, hard);
+    let longest = match trace {
+        Some(_) => SEEING,
+        None => throttled_time(before, hard).max(LEARNING).min(BLIND),
+    };
+    let longest = longest.min(budget.time);
+    if length < hard.0 {
+        outcome.note = seen.not_yet("there is too little room to be held back by it");
+        return Ok(outcome);
+    }
+
+    let file = scratch.file(FILE)?;
+    let data = vec![1; CHUNK];
+    let mut at = 0;
+    let mut throttled = Nanos::ZERO;
+    let started = last.time;
+    let why = loop {
+        go_on()?;
+        if outcome.written.0 + CHUNK as u64 > budget.bytes.0 {
+            break "no more bytes may be written (--max-bytes)";
+        }
+        if throttled >= longest || last.time.since(started) >= longest * 2.0 {
+            break "it takes longer than there is time";
+        }
+        file.write_all_at(&data, at).context(
+            "throttled writing failed; if the disk or your quota is full, free some space or leave the limits alone",
+        )?;
+        at = (at + CHUNK as u64) % length;
+        outcome.written.0 += CHUNK as u64;
+        // Reading it makes the kernel tell its limit.
+        let Some(now) = host::sample() else { break "the kernel's counters cannot be read" };
+        let span = now.time.since(last.time);
+        if span < Nanos::seconds(STEP) {
+            continue;
+        }
+        if is_held_back(&last) && is_held_back(&now) {
+            throttled += span;
+        }
+        last = now;
+        if let Some(trace) = &trace {
+            seen.read(&trace.take()?, now.time, page);
+            if seen.is_enough() {
+                break "";
+            }
+        }
+    };
+    drop(file);
+    // What is still dirty goes with it, unwritten.
+    scratch.remove(FILE);
+    outcome.note = match trace {
+        Some(_) => seen.not_yet(why),
+        None => Some(format!(
+            "the kernel does not tell its own dirty limit and bandwidth (mount tracefs and be root): they were given \
+             {:.0} s of throttled writing to follow",
+            throttled.as_seconds()
+        )),
+    };
+    Ok(outcome)
+}
+
+/// What the kernel has told.
+#[derive(Debug)]
+struct Seen {
+    hard: Bytes,
+    limit: Bytes,
+    /// When, the mean bandwidth and the base rate, in the kernel's unit; the oldest as old as it has to be.
+    learned: VecDeque<(Time, f64, f64)>,
+}
+
+impl Seen {
+    fn new(limit: Bytes, hard: Bytes) -> Seen {
+        Seen { hard, limit, learned: VecDeque::new() }
+    }
+
+    /// Takes what was traced until `now`.
+    fn read(&mut self, trace: &str, now: Time, page: Bytes) {
+        if let Some(pages) = last_of(trace, LIMIT, "limit=") {
+            self.limit = Bytes((pages * page.as_f64()) as u64);
+        }
+        let bandwidth = last_of(trace, LEARNED, "awrite_bw=");
+        let Some((bandwidth, rate)) = bandwidth.zip(last_of(trace, LEARNED, "dirty_ratelimit=")) else {
+            return;
+        };
+        self.learned.push_back((now, bandwidth, rate));
+        while self.learned.get(1).is_some_and(|second| now.since(second.0) >= WHILE) {
+            self.learned.pop_front();
+        }
+    }
+
+    fn has_come_down(&self) -> bool {
+        self.limit.as_f64() <= self.hard.as_f64() * (1.0 + NEAR)
+    }
+
+    fn is_steady(&self) -> bool {
+        let Some((first, last)) = self.learned.front().zip(self.learned.back()) else { return false };
+        let near = |now: f64, then: f64, part: f64| (now - then).abs() <= part * then;
+        last.0.since(first.0) >= WHILE
+            && near(last.1, first.1, STEADY_BANDWIDTH)
+            && near(last.2, first.2, STEADY_RATE)
+    }
+
+    fn is_enough(&self) -> bool {
+        self.has_come_down() && self.is_steady()
+    }
+
+    /// What to tell the user if it is not enough, and why it is not.
+    fn not_yet(&self, why: &str) -> Option<String> {
+        let what = match (self.has_come_down(), self.is_steady()) {
+            (true, true) => return None,
+            (false, _) => format!(
+                "the kernel's own dirty limit ({}) had not followed the lowered one ({})",
+                self.limit, self.hard
+            ),
+            (true, false) => {
+                "the kernel's estimate of the device's bandwidth had not become steady".to_owned()
+            }
+        };
+        Some(format!("{what}: {why}; throttling may be another than it is in the long run"))
+    }
+}
+
+/// The last value of a field of an event.
+fn last_of(trace: &str, event: &str, field: &str) -> Option<f64> {
+    let mut events = trace.lines().rev().filter_map(|line| Some(line.split_once(&format!(" {event}: "))?.1));
+    events.find_map(|event| event.split_whitespace().find_map(|word| word.strip_prefix(field)?.parse().ok()))
+}
+
+/// Time of throttled writing after which the kernel's limit has come down from `before` to near `hard`.
+fn throttled_time(before: Bytes, hard: Bytes) -> Nanos {
+    let gap = (before.as_f64() - hard.as_f64()).max(0.0) / (hard.as_f64() * NEAR);
+    Nanos::seconds((gap.max(1.0).ln() / -LEFT.ln()).ceil() * STEP)
+}
+
+/// Near the middle of the two limits, from which on writers are held back, or above.
+fn is_held_back(sample: &Sample) -> bool {
+    let freerun = f64::midpoint(sample.background as f64, sample.hard as f64);
+    (sample.dirty + sample.writeback) as f64 > 0.95 * freerun
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: Bytes = Bytes(4096);
+    const HARD: Bytes = Bytes::mib(256);
+
+    fn event(limit: u64, bandwidth: u64, rate: u64) -> String {
+        format!(
+            "  a-1 [000] ..... 1.0: {LIMIT}: dirty=1 writeback=0 bg_thresh=9 thresh=9 limit={limit} dirtied=1\n  a-1 \
+             [000] ...1. 1.1: {LEARNED}: bdi 7:0: write_bw=1 awrite_bw={bandwidth} dirty_rate=2 \
+             dirty_ratelimit={rate} task_ratelimit=3 balanced_dirty_ratelimit=4 cgroup_ino=1\n"
+        )
+    }
+
+    #[test]
+    fn enough_is_a_limit_that_followed_and_a_steady_bandwidth() {
+        let mut seen = Seen::new(Bytes::mib(4096), HARD);
+        let at = |seconds: f64| Time::default() + Nanos::seconds(seconds);
+        seen.read(&event(1 << 20, 100_000, 40_000), at(0.0), PAGE);
+        seen.read(&event(65_600, 390_000, 200_000), at(1.0), PAGE);
+        seen.read(&event(65_600, 395_000, 205_000), at(2.0), PAGE);
+        assert!(seen.has_come_down() && !seen.is_enough());
+        seen.read(&event(65_600, 396_000, 205_000), at(3.5), PAGE);
+        // Against the first of them, it is four times as much.
+        assert!(!seen.is_enough() && seen.not_yet("no time").unwrap().contains("bandwidth"));
+        seen.read(&event(65_600, 396_000, 205_000), at(4.0), PAGE);
+        assert!(seen.is_enough() && seen.not_yet("").is_none());
+        seen.read(&event(70_000, 396_000, 205_000), at(4.5), PAGE);
+        assert!(!seen.is_enough() && seen.not_yet("no time").unwrap().contains("lowered one"));
+    }
+
+    #[test]
+    fn a_trace_that_says_nothing_changes_nothing() {
+        let mut seen = Seen::new(Bytes::mib(4096), HARD);
+        seen.read("CPU:0 [LOST 3 EVENTS]\n", Time::default(), PAGE);
+        assert!(seen.limit == Bytes::mib(4096) && seen.learned.is_empty() && !seen.is_enough());
+    }
+
+    #[test]
+    fn the_time_is_that_of_the_kernels_law() {
+        let (before, mut steps) = (Bytes::mib(4096), 0);
+        let mut limit = before.as_f64();
+        while limit > HARD.as_f64() * (1.0 + NEAR) {
+            limit -= (limit - HARD.as_f64()) / 32.0;
+            steps += 1;
+        }
+        let time = throttled_time(before, HARD).as_seconds();
+        assert!((time - f64::from(steps) * STEP).abs() < 1e-6, "{time}");
+        assert!(throttled_time(HARD, before).as_seconds() <= 0.0);
+    }
+}
