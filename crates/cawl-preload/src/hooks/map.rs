@@ -35,10 +35,10 @@ hooks! {
             return answer(sys::call(libc::SYS_mmap, arguments));
         }
         let mapped = real::mmap(at, length, protection, flags, fd, offset);
+        // A read-only one too, if mprotect can make it writable.
         if fd >= 0
             && flags & libc::MAP_SHARED != 0
             && flags & libc::MAP_ANONYMOUS == 0
-            && protection & libc::PROT_WRITE != 0
             && uplink::active()
             && mapped != libc::MAP_FAILED
             && let Some(inside) = guard::enter_or_count()
