@@ -109,7 +109,7 @@ pub const HOOKS: &[Group] = &[
     ),
     hooks(
         "mappings",
-        &["mmap", "mmap64", "munmap", "mremap"],
+        &["mmap", "mmap64", "munmap", "mremap", "mprotect", "pkey_mprotect"],
         "stores to shared mappings, estimated by what became dirty",
         "complete::stores_to_mappings_are_estimated",
     ),
