@@ -469,7 +469,7 @@ static int starts(void *function) {
     if (is("fork __fork _Fork")) {
         if ((child = F(pid_t, void)()) == 0) {
             mark(number);
-            unseen(SYS_exit_group, write(file(), "child", 5) != 5, 0, 0);
+            _exit(write(file(), "child", 5) != 5);
         }
     } else if (is("posix_spawn posix_spawnp")) {
         check(F(int, pid_t *, const char *, const void *, const void *, char **, char **)(&child, self, NULL, NULL, arguments, empty) == 0);
@@ -535,7 +535,7 @@ static int ends(void *function, int really) {
     WAY("daemon", 0, prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); pid_t us = fork(); if (us == 0) {
             check(F(int, int, int)(1, 1) == 0);
             mark(number);
-            unseen(SYS_exit_group, write(file(), "daemon", 6) != 6, 0, 0);
+            _exit(write(file(), "daemon", 6) != 6);
         } while (wait(NULL) > 0); _exit(us < 0))
     return -1;
 }
