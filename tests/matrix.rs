@@ -14,7 +14,7 @@
 //! | sqlite3, WAL and rollback | `sqlite_with_wal_and_with_rollback`, `languages::sqlite_is_the_same` | WAL's index is mapped |
 //! | PostgreSQL initdb, pgbench | `postgresql`: results against fixed ones, not a bare run | 10 MiB at least, no drops |
 //! | Redis with AOF | `redis_with_an_append_only_file` | no drops |
-//! | python: pools by fork, spawn, forkserver; subprocess | `python_in_many_processes`, `languages` | all for one process and fork |
+//! | python: pools by fork, spawn, forkserver; subprocess | `python_in_many_processes`, `languages` | all (`languages`) |
 //! | node streams | `node_streams`, `languages::node_is_the_same` | all |
 //! | Java streams, channels, mappings | `java` | by file |
 //! | Go, static programs: named as untraced | `a_go_program_…`, `the_doctor_knows_…` | |
