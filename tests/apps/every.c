@@ -25,7 +25,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -306,9 +305,8 @@ static int descriptors(void *function) {
         fd = F(int, int, struct file_handle *, int)(mount, &handle.head, O_RDWR);
         check(fd < 0 || write(fd, "x", 1) == 1);
         close(fd), close(mount);
-    } else {
+    } else
         return 0;
-    }
     return 1;
 }
 
@@ -454,9 +452,8 @@ static int streams(void *function) {
         optind = 0;
         check((strstr(name, "long") ? F(int, int, char **, const char *, const void *, int *)(2, wrong, "y", (long[4]){0}, NULL)
                                     : F(int, int, char **, const char *)(2, wrong, "y")) == '?');
-    } else {
+    } else
         return 0;
-    }
     return 1;
 }
 
