@@ -1,4 +1,35 @@
 //! The compatibility matrix, first half: real programs, each run bare and under `cawl-cli run`.
+//!
+//! Where each program or treatment is tested. Output, exit status and files are compared by `same` and
+//! `unchanged`; "all": every byte that the kernel counted was seen; "part": some of it cannot be, for the
+//! reason given there. `tracer` is crates/cawl-preload/tests.
+//!
+//! | what | test | bytes |
+//! |---|---|---|
+//! | descriptors and environment | `descriptors_and_environment_are_the_same` | |
+//! | bash, fds 3 to 9 and 255; dash | `transparency::bash_with_redirections_…`, `bash_on_descriptor_255`, `dash` | all |
+//! | tar, cp -a, coreutils, gcc and ld | `transparency` | all |
+//! | rsync | `rsync` | compared by files |
+//! | git commit and gc | `transparency::git_is_the_same`, `git_gc` | all |
+//! | sqlite3, WAL and rollback | `sqlite_with_wal_and_with_rollback`, `languages::sqlite_is_the_same` | WAL's index is mapped |
+//! | PostgreSQL initdb, pgbench | `postgresql`: results against fixed ones, not a bare run | 10 MiB at least, no drops |
+//! | Redis with AOF | `redis_with_an_append_only_file` | no drops |
+//! | python: pools by fork, spawn, forkserver; subprocess | `python_in_many_processes`, `languages` | all (`languages`) |
+//! | node streams | `node_streams`, `languages::node_is_the_same` | all |
+//! | Java streams, channels, mappings | `java` | by file |
+//! | Go, static programs: named as untraced | `a_go_program_…`, `the_doctor_knows_…` | |
+//! | closefrom as openssh has it, close_range, all closed, dup2 over ours | `matrix_rough::all_descriptors_…`, tracer `processes` | all |
+//! | jemalloc and tcmalloc | `matrix_rough::other_allocators` | all |
+//! | double fork, vforks, 500 forks, 50 images by exec | `matrix_rough` | all |
+//! | ulimit -n 16, setrlimit in mid-run | `matrix_rough::a_limit_of_sixteen_…` | all |
+//! | seccomp, chroot, setuid | `matrix_rough::a_filter_…`, `another_root`, `another_user` | part, told |
+//! | threads cancelled, SIGPROF at 10 kHz | `matrix_rough` | part, counted |
+//! | 200 threads, 100 000 files opened and closed | `matrix_rough` | all |
+//! | _exit, abort, quick_exit with pending output | tracer `stdio::ends_without_a_flush_…` | all |
+//! | dlopen with constructors, dlclose | `matrix_rough::libraries_that_come_and_go` | all |
+//! | posix_spawn and exec with an empty environment | tracer `every`, `processes` | all |
+//! | every hook, once | tracer `every` | all |
+//! | a million calls: memory, leaks | tracer `memory`, `matrix_rough::the_tracers_memory_…`, `no_leak_by_valgrind` | |
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -194,6 +194,22 @@ static void mapped(void) {
     check(munmap(at, 1 << 20) == 0, "munmap");
 }
 
+/* Read-only at first: what write() makes dirty until then is no store. */
+static void protected(void) {
+    static char text[256 << 10];
+    int fd = open("protected", O_RDWR | O_CREAT, 0644);
+    check(ftruncate(fd, sizeof text) == 0, "ftruncate");
+    char *at = mmap(NULL, sizeof text, PROT_READ, MAP_SHARED, fd, 0);
+    check(at != MAP_FAILED, "mmap");
+    char *other = mmap(NULL, sizeof text, PROT_READ, MAP_SHARED, fd, 0);
+    check(other != MAP_FAILED, "mmap");
+    check(pwrite(fd, text, 64 << 10, 0) == 64 << 10, "pwrite");
+    check(munmap(other, sizeof text) == 0 && fsync(fd) == 0, "munmap");
+    check(mprotect(at, sizeof text, PROT_READ | PROT_WRITE) == 0, "mprotect");
+    memset(at + (128 << 10), 'p', 32 << 10);
+    check(munmap(at, sizeof text) == 0, "munmap");
+}
+
 static void reads(void) {
     char text[100];
     int fd = open("in", O_RDONLY);
@@ -224,6 +240,8 @@ int main(int argc, char **argv) {
 #endif
     else if (!strcmp(mode, "mapped"))
         mapped();
+    else if (!strcmp(mode, "protected"))
+        protected();
     else if (!strcmp(mode, "reads"))
         reads();
     else if (!strcmp(mode, "assert"))

@@ -1,4 +1,5 @@
-//! Shared mappings of files that the program can write to, and how much of them is dirty.
+//! Shared mappings of files that the program can write to, at once or after mprotect, and how much of them is
+//! dirty.
 //!
 //! The law of this module: **no descriptor is opened on the program's files.** Closing one would release
 //! the program's record locks on that file. So the kernel is asked about the program's own descriptor
@@ -33,6 +34,8 @@ struct Mapping {
     dirty: AtomicU64,
     /// Bytes told about since the mapping was made, or synced.
     told: AtomicU64,
+    /// Stores were ever possible. Until then, what becomes dirty in the file is the doing of write().
+    writable: AtomicBool,
 }
 
 static TABLE: [Mapping; SIZE] = [const {
@@ -45,6 +48,7 @@ static TABLE: [Mapping; SIZE] = [const {
         fd: AtomicI32::new(-1),
         dirty: AtomicU64::new(0),
         told: AtomicU64::new(0),
+        writable: AtomicBool::new(false),
     }
 }; SIZE];
 /// Entries in use.
@@ -63,11 +67,12 @@ fn entries() -> impl Iterator<Item = &'static Mapping> {
     TABLE.iter().take(REACHED.load(Acquire))
 }
 
-/// A shared, writable mapping of a descriptor was made.
+/// A shared mapping of a descriptor was made; `writable`, or read-only for the time being.
 #[cold]
-pub fn made(_inside: &Inside, start: usize, length: usize, fd: c_int, offset: u64) {
+pub fn made(_inside: &Inside, start: usize, length: usize, fd: c_int, offset: u64, writable: bool) {
     let Some(file) = files::known(fd) else { return };
-    if file.kind() != FileKind::Regular {
+    // What was not opened for writing can never be mapped so.
+    if file.kind() != FileKind::Regular || file.flags() & flag::WRITABLE == 0 {
         return;
     }
     let free = TABLE
@@ -87,7 +92,20 @@ pub fn made(_inside: &Inside, start: usize, length: usize, fd: c_int, offset: u6
     mapping.fd.store(fd, Relaxed);
     mapping.dirty.store(cachestat(fd, offset, length).unwrap_or(0), Relaxed);
     mapping.told.store(0, Relaxed);
+    mapping.writable.store(writable, Relaxed);
     mapping.start.store(start, Release);
+}
+
+/// A range of addresses became writable.
+#[cold]
+pub fn writable(start: usize, length: usize) {
+    for mapping in entries().filter(|mapping| mapping.overlaps(start, length)) {
+        if !mapping.writable.load(Relaxed) {
+            // What is dirty so far came by write().
+            mapping.dirty.store(mapping.look().unwrap_or(0), Relaxed);
+            mapping.writable.store(true, Relaxed);
+        }
+    }
 }
 
 impl Mapping {
@@ -126,6 +144,9 @@ impl Mapping {
 
     /// What became dirty since the latest look, as an event.
     fn sample(&self, inside: &Inside, now: u64) {
+        if !self.writable.load(Relaxed) {
+            return;
+        }
         let Some(news @ 1..) = self.news() else { return };
         self.told.fetch_add(news, Relaxed);
         let mut event = record::event(inside, Op::MmapWrite, now, now);

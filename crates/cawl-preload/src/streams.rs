@@ -340,7 +340,9 @@ pub unsafe fn closing(stream: *mut FILE) -> Option<Event> {
             return None;
         }
         let held = pending(stream);
-        let found = if held > 0 { files::known(fd) } else { files::if_known(fd) };
+        // What a fork child knows from its parent is not told to its own session yet.
+        let found =
+            if held > 0 { files::known(fd) } else { files::if_known(fd).and_then(|_| files::known(fd)) };
         let event = found.filter(|file| file.flags() & flag::WRITABLE != 0).map(|file| {
             let mut event = record::event(&inside, Op::StreamClose, 0, 0);
             record::about(&mut event, fd, file);

@@ -113,6 +113,15 @@ fn stores_to_mappings_are_estimated() {
 }
 
 #[test]
+fn a_mapping_that_mprotect_makes_writable_is_followed_from_then_on() {
+    let session = one("protected");
+    let stores: Vec<i64> = of(&session, Op::MmapWrite).iter().map(|event| event.returned).collect();
+    // Neither the other mapping, which stays read-only, nor what pwrite made dirty. Writeback may have taken
+    // some meanwhile.
+    assert!(matches!(stores[..], [1..=32768]), "{stores:?}");
+}
+
+#[test]
 fn reads_are_recorded_where_asked_for() {
     let place = dir();
     std::fs::write(place.path().join("in"), "0123456789".repeat(100)).expect("in");

@@ -4,6 +4,7 @@
 mod support;
 
 #[path = "../src/hooks/table.rs"]
+#[allow(dead_code, reason = "tests/every.rs uses the rest")]
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -24,6 +24,18 @@ fn look(at: *mut c_void, length: size_t) {
     }
 }
 
+/// After an mprotect: stores may be possible from now on.
+fn protected(at: *mut c_void, length: size_t, protection: c_int, returned: c_int) {
+    if maps::any()
+        && protection & libc::PROT_WRITE != 0
+        && returned == 0
+        && let Some(_inside) = guard::enter()
+        && uplink::is_ours()
+    {
+        maps::writable(at as usize, length);
+    }
+}
+
 hooks! {
     // An allocator may initialise itself by this, in the middle of the tracer's look for functions.
     fn mmap, mmap64(
@@ -35,16 +47,17 @@ hooks! {
             return answer(sys::call(libc::SYS_mmap, arguments));
         }
         let mapped = real::mmap(at, length, protection, flags, fd, offset);
+        // A read-only one too: mprotect may make it writable.
         if fd >= 0
             && flags & libc::MAP_SHARED != 0
             && flags & libc::MAP_ANONYMOUS == 0
-            && protection & libc::PROT_WRITE != 0
             && uplink::active()
             && mapped != libc::MAP_FAILED
             && let Some(inside) = guard::enter_or_count()
             && uplink::is_ours()
         {
-            maps::made(&inside, mapped as usize, length, fd, offset as u64);
+            let writable = protection & libc::PROT_WRITE != 0;
+            maps::made(&inside, mapped as usize, length, fd, offset as u64, writable);
         }
         mapped
     }
@@ -81,6 +94,26 @@ hooks! {
             maps::moved(at as usize, mapped as usize, wanted);
         }
         mapped
+    }
+
+    fn mprotect(at: *mut c_void, length: size_t, protection: c_int) -> c_int {
+        if !real::ready() {
+            let arguments = [at as usize, length, protection as usize, 0, 0, 0];
+            return if answer(sys::call(libc::SYS_mprotect, arguments)) == libc::MAP_FAILED { -1 } else { 0 };
+        }
+        let returned = real::mprotect(at, length, protection);
+        protected(at, length, protection, returned);
+        returned
+    }
+
+    fn pkey_mprotect(at: *mut c_void, length: size_t, protection: c_int, key: c_int) -> c_int {
+        if !real::ready() {
+            let arguments = [at as usize, length, protection as usize, key as usize, 0, 0];
+            return if answer(sys::call(libc::SYS_pkey_mprotect, arguments)) == libc::MAP_FAILED { -1 } else { 0 };
+        }
+        let returned = real::pkey_mprotect(at, length, protection, key);
+        protected(at, length, protection, returned);
+        returned
     }
 
     fn msync(at: *mut c_void, length: size_t, flags: c_int) -> c_int {
