@@ -27,7 +27,7 @@ const ENOUGH: u64 = 8;
 /// What happens if everybody goes on writing at one rate; all times from now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// The rate assumed, in bytes per second.
+    /// The rate assumed, in bytes per second; [`Rate::MIN`] for nobody.
     pub rate: Rate,
     /// Until the level is above the background limit; zero if it is, None if not within an hour.
     pub background: Option<Nanos>,
@@ -43,6 +43,13 @@ pub fn forecast(mut scene: Scene, rate: Rate) -> Forecast {
     let clean = until_clean(scene.fork());
     let mut found = Forecast { rate, background: None, throttle: None, clean };
     let begin = scene.now();
+    if rate == Rate::MIN {
+        // Nobody writes: the level falls, and what it is below now it stays below.
+        let state = scene.state();
+        found.background = (state.dirty > state.limits.background).then_some(Nanos::ZERO);
+        found.throttle = (state.dirty > state.limits.freerun()).then_some(Nanos::ZERO);
+        return found;
+    }
     let mut flushed = Bytes::ZERO;
     for _ in 0..STEPS {
         let state = scene.state();

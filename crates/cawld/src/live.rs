@@ -1,6 +1,6 @@
 //! What the daemon's own lane keeps for those who ask: books, the past, and the latest calls.
 
-use cawl_core::{ModelState, Prediction, Record, Sample, Session, Tally, Time};
+use cawl_core::{Bytes, ModelState, Nanos, Prediction, Record, Sample, Session, Tally, Time};
 
 use crate::books::Books;
 use crate::clock::Clocks;
@@ -20,6 +20,10 @@ pub struct Live {
     told: Sums,
     /// The latest sample.
     sample: Option<Sample>,
+    /// Samples that the model was compared with.
+    compared: u64,
+    /// The kernel's pauses that the history has.
+    paused: Option<Nanos>,
     page: u64,
 }
 
@@ -50,7 +54,7 @@ impl Live {
                 }
             }
             Record::Sample(sample) => {
-                self.history.sampled(sample.dirty_bytes(cawl_core::Bytes(self.page)));
+                self.history.sampled(sample.dirty_bytes(Bytes(self.page)));
                 // Both count since boot.
                 let written = |before: Sample| sample.written.saturating_sub(before.written) * self.page;
                 let written = self.sample.map_or(0, written);
@@ -61,6 +65,21 @@ impl Live {
             Record::End(end) => self.books.end(end.id),
             _ => {}
         }
+    }
+
+    /// How far apart model and kernel were at the latest of so many samples.
+    pub fn apart(&mut self, latest: Option<(u64, Bytes)>) {
+        if let Some((compared, apart)) = latest.filter(|(compared, _)| *compared != self.compared) {
+            self.compared = compared;
+            self.history.apart(apart);
+        }
+    }
+
+    /// The kernel has let writers pause for so long since sampling began.
+    pub fn paused(&mut self, paused: Option<Nanos>) {
+        let more = paused.map(|paused| paused.saturating_sub(self.paused.unwrap_or_default()));
+        self.history.add(&Sums { paused: more, ..Sums::default() });
+        self.paused = paused;
     }
 
     /// Time has passed; the first model stands there, and so many events were lost in all.
@@ -74,6 +93,7 @@ impl Live {
             throttled: total.throttled,
             sync: total.sync,
             written: 0,
+            paused: None,
             drops,
         };
         self.history.add(&now.since(&self.told));
