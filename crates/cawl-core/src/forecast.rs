@@ -2,7 +2,7 @@
 //! made-up writers.
 //!
 //! The law: **an answer takes bounded work**, whatever is asked (docs/LIVE.md). Large jobs are written in
-//! pieces of a 64th of the hard limit; what lies beyond [`STEPS`] pieces costs what the later half of them
+//! pieces of a 64th of the hard limit; what lies beyond eight limits' worth costs what the later half of them
 //! did, since by then the throttle holds the level where it stays.
 
 mod plan;
@@ -13,7 +13,7 @@ pub use scene::Scene;
 
 use crate::units::{Bytes, Nanos, Rate};
 
-/// Most steps of an answer.
+/// Most steps of a forecast.
 const STEPS: usize = 2048;
 /// Parts of the hard limit in which the dirty level is made to grow.
 const PARTS: u64 = 512;
