@@ -121,6 +121,7 @@ mod tests {
     #[test]
     fn nothing_is_none() {
         assert_eq!(Recent::default().error(), RecentError::default());
+        assert_eq!(Recent::default().latest_apart(), None);
     }
 
     #[test]
@@ -146,5 +147,6 @@ mod tests {
         assert!((error.total.unwrap() - 0.1).abs() < 1e-9, "{error:?}");
         assert!((error.dirty.unwrap() - 0.1).abs() < 1e-9);
         assert_eq!(error.calls, SPANS as u64);
+        assert_eq!(recent.latest_apart(), Some((1 + SPANS as u64, Bytes(10))));
     }
 }

@@ -325,6 +325,22 @@ mod tests {
     }
 
     #[test]
+    fn errors_and_pauses_are_kept_at_every_resolution() {
+        let mut history = History::default();
+        for second in 0..=100 {
+            history.pass(&clocks(second));
+            history.apart(Bytes(second));
+            let paused = (second >= 50).then(|| Nanos::seconds(0.5));
+            history.add(&Sums { paused, ..Sums::default() });
+        }
+        let one = asked(&history, 100, 100.0, 1)[0];
+        assert_eq!((one.dirty_error_bytes, one.paused_s), (Some(49), Some(25.0)));
+        let all = asked(&history, 100, 100.0, 100);
+        assert_eq!((all[0].paused_s, all[99].paused_s), (None, Some(0.5)), "it tells from then on");
+        assert_eq!(asked(&of(10), 10, 10.0, 1)[0].dirty_error_bytes, None);
+    }
+
+    #[test]
     fn months_take_no_more_room_than_a_day() {
         let history = of(30 * 86_400);
         let kept: Vec<usize> = history.tiers.iter().map(|tier| tier.points.len()).collect();

@@ -93,7 +93,8 @@ impl Live {
             throttled: total.throttled,
             sync: total.sync,
             written: 0,
-            paused: None,
+            // Told once a second: a point without a reading is one without pauses.
+            paused: self.paused.map(|_| Nanos::ZERO),
             drops,
         };
         self.history.add(&now.since(&self.told));
@@ -120,6 +121,33 @@ mod tests {
     use crate::protocol::{HistorySpan, Sort};
 
     const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_sample_counts_once_and_pauses_since_the_look_before() {
+        let mut live = Live::new(4096);
+        let clocks = |second: u64| {
+            let now = Time(second * SECOND);
+            Clocks { monotonic: now, boot: now, real: now }
+        };
+        let state = ModelState::default();
+        live.pass(&clocks(100), &state, 0);
+        for (compared, apart) in [(1, 10), (1, 10), (2, 40)] {
+            live.apart(Some((compared, Bytes(apart))));
+        }
+        live.apart(None);
+        for total in [2.0, 2.0, 5.0] {
+            live.paused(Some(Nanos::seconds(total)));
+        }
+        live.pass(&clocks(101), &state, 0);
+        live.pass(&clocks(102), &state, 0);
+        let points = live.history.answer(&HistorySpan::default(), &clocks(102)).points;
+        assert_eq!((points[0].dirty_error_bytes, points[0].paused_s), (Some(25), Some(5.0)));
+        assert_eq!(
+            (points[1].dirty_error_bytes, points[1].paused_s),
+            (None, Some(0.0)),
+            "no look, no pauses"
+        );
+    }
 
     /// A day of work in compressed time: programs come and go, each writes files of its own, and the machine
     /// sleeps an hour at noon while the wall clock is set back.

@@ -82,13 +82,21 @@ pub const FAMILIES: &[Family] = &[
     gauge("cawl_sampler_interval_seconds", "seconds", "Between two looks at the kernel's counters"),
     gauge("cawl_sampler_cpu_ratio", "ratio", "Part of one processor that sampling takes"),
     gauge("cawl_io_pressure_ratio", "ratio", "Part of the latest 10 s in which some task waited for I/O"),
-    counter("cawl_paused_seconds", "seconds", "Time the kernel let writers pause, over all tasks of the machine"),
+    counter(
+        "cawl_paused_seconds",
+        "seconds",
+        "Time the kernel let writers pause, over all tasks of the machine",
+    ),
     counter("cawl_device_calls", "", "Calls that wrote to a device"),
     counter("cawl_device_written_bytes", "bytes", "Bytes written to a device by traced programs"),
     counter("cawl_device_call_seconds", "seconds", "Time in calls to a device, as cawl_call_seconds"),
     gauge("cawl_device_write_bytes_per_second", "", "Rate at which a device writes, whoever asked"),
     gauge("cawl_device_busy_ratio", "ratio", "Part of the time a device was busy"),
-    gauge("cawl_device_dirty_bytes", "bytes", "Dirty bytes of a device, writeback included, as the kernel counts them"),
+    gauge(
+        "cawl_device_dirty_bytes",
+        "bytes",
+        "Dirty bytes of a device, writeback included, as the kernel counts them",
+    ),
 ];
 
 /// Labels of ours, which a node's labels must not be called.

@@ -118,7 +118,9 @@ pub struct Observed {
 impl Observed {
     /// Adds this to the answer to how things stand.
     pub fn fill(&self, status: &mut Status) {
-        status.sampled_writeback_rate = self.writeback.map(Rate::get);
+        // The slowest rate there is stands for none.
+        let rate = |rate: Rate| if rate == Rate::MIN { 0.0 } else { rate.get() };
+        status.sampled_writeback_rate = self.writeback.map(rate);
         status.sampler.interval_s = self.interval.as_secs_f64();
         status.sampler.cpu_fraction = self.cpu;
         status.sampler.sources = self.sources.iter().map(|name| (*name).to_owned()).collect();

@@ -66,7 +66,10 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         if !told {
             told = true;
             // If nobody reads that, the lines still count.
-            drop(io::stderr().write_all(format!("cawl-cli: {lost:#}; waiting for it to come back\n").as_bytes()));
+            drop(
+                io::stderr()
+                    .write_all(format!("cawl-cli: {lost:#}; waiting for it to come back\n").as_bytes()),
+            );
         }
         std::thread::sleep(RETRY);
     }

@@ -167,7 +167,7 @@ fn sampler(status: &Status) -> String {
         parts.push(format!("I/O pressure {}", percent(Some(pressure))));
     }
     if let Some(paused) = sampler.paused_s {
-        parts.push(format!("writers paused {}", Nanos::seconds(paused)));
+        parts.push(format!("pauses {}", Nanos::seconds(paused)));
     }
     if !sampler.sources.is_empty() {
         parts.push(sampler.sources.join(" "));
