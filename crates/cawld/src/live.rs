@@ -129,7 +129,8 @@ mod tests {
             let now = Time(second * SECOND);
             Clocks { monotonic: now, boot: now, real: now }
         };
-        let state = ModelState::default();
+        let model = cawl_core::build("naive", &HostProfile::uncalibrated()).expect("a model");
+        let state = model.state();
         live.pass(&clocks(100), &state, 0);
         for (compared, apart) in [(1, 10), (1, 10), (2, 40)] {
             live.apart(Some((compared, Bytes(apart))));
