@@ -309,12 +309,17 @@ mod tests {
             state: Phase::Flush,
             error: ErrorStatus { total: Some(0.1), windowed: Some(0.2), dirty: Some(0.3), calls: 9 },
             forecast: Some(Forecast { throttle_s: Some(3.5), ..Forecast::default() }),
-            sampler: crate::protocol::SamplerStatus { pressure: Some(0.5), ..Default::default() },
+            sampler: crate::protocol::SamplerStatus {
+                pressure: Some(0.5),
+                paused_s: Some(1.5),
+                ..Default::default()
+            },
             devices: (0..100)
                 .map(|n| DeviceStatus {
                     device: format!("8:{n}"),
                     busy: Some(0.5),
                     write_rate: Some(1.0),
+                    dirty_bytes: Some(4096),
                     ..DeviceStatus::default()
                 })
                 .collect(),
