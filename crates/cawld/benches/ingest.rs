@@ -20,7 +20,8 @@ const BATCH: usize = 340;
 
 fn send(path: &Path, run: u64, calls: u64) {
     let mut socket = UnixStream::connect(path).expect("connect");
-    let started = host::now().0;
+    // All of it is past already, so that nothing is held back for the end, where the engine's thread has no part.
+    let started = host::now().0.saturating_sub(1000 * calls);
     let wchar = Wchar::default();
     let hello = Hello {
         pid: 1 << 30,
