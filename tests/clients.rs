@@ -159,11 +159,13 @@ fn watch_prints_a_line_per_push() {
     let Request::Subscribe(subscription) = daemon.question() else { panic!("not a subscription") };
     assert_eq!((subscription.topics, subscription.every_s), (vec![Topic::Status], Some(0.05)));
 
-    // The daemon's end is no good end.
-    let finished = asks(&dir, &["watch", "--json"]).code(1).says("hung up");
+    // The daemon's end is told, and its return waited for: it pushes three lines each time.
+    let finished = asks(&dir, &["watch", "--json", "--count", "5"]).success().says("hung up");
+    assert!(finished.stderr.contains("waiting for it to come back"), "{}", finished.stderr);
     let states: Vec<Value> =
         finished.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
-    assert_eq!(states.len(), 3);
+    assert_eq!(states.len(), 5);
+    assert_eq!(states[3], states[0]);
     assert_eq!((&states[2]["uptime_s"], &states[2]["state"]), (&json!(12.0), &json!("throttle")));
     asks(&dir, &["watch", "--every", "1ms"]).code(2).says("between");
     asks(&dir, &["watch", "--count", "0"]).code(2);
@@ -190,6 +192,19 @@ fn watch_ends_quietly_when_nobody_reads() {
         }
     };
     assert_eq!((finished.stderr.as_str(), finished.stdout.lines().count()), ("", 3));
+}
+
+#[test]
+fn predict_needs_no_daemon() {
+    let dir = Dir::new();
+    let finished = asks(&dir, &["predict", "--offline", "--bytes", "1G", "--json"]).success();
+    let answer: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    assert_eq!((&answer["calls"], answer["cost_s"].as_f64() > Some(0.0)), (&json!(1024), true), "{answer}");
+    let text = asks(&dir, &["predict", "--offline", "--bytes", "1G"]).success().says("defaults").stdout;
+    assert!(text.contains("1 GiB in 1024 calls") && text.contains("of the hard limit"), "{text}");
+    asks(&dir, &["predict", "--offline", "--bytes", "1G", "--model", "x"]).code(1).says("no model `x`");
+    asks(&dir, &["predict", "--offline", "--bytes", "1G", "--profile", "none"]).code(1).says("none");
+    asks(&dir, &["predict", "--bytes", "1G"]).code(1).says("start one with");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `cawl-cli top` in a terminal: a tmux of the test's own.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -16,7 +16,14 @@ use crate::util::{Daemon, Dir, FakeDaemon, LIMIT, Running, built, find};
 struct Tmux<'a> {
     dir: &'a Dir,
     tmux: PathBuf,
+    /// Killed when this is dropped, with all its terminals: it is no daemon, but a child of this test.
+    _server: Running,
 }
+
+/// Runs a program that gets no descriptor but the first three, and that does not outlive who started it, even
+/// if that is killed.
+const ALONE: &str = "for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ $fd -gt 2 ] && eval \"exec $fd>&-\"; done; \
+                     exec setpriv --pdeathsig KILL \"$@\"";
 
 /// What is said when top has ended: exit status and how the terminal was left.
 const AFTER: &str =
@@ -34,17 +41,24 @@ impl<'a> Tmux<'a> {
 
     /// A terminal of 80x24 with this line in a shell.
     fn with(dir: &'a Dir, line: &str) -> Option<Tmux<'a>> {
-        let tmux = Tmux { dir, tmux: find("tmux")? };
-        tmux.ask(&["new-session", "-d", "-x", "80", "-y", "24", line]);
+        let tmux = find("tmux")?;
+        let server = command(dir, &tmux, &["-D"]);
+        let mut alone = dir.command(find("bash")?);
+        alone.env("LC_ALL", "C.UTF-8").args(["-c", ALONE, "bash"]);
+        alone.arg(server.get_program()).args(server.get_args());
+        let tmux = Tmux { dir, tmux, _server: Running::start(alone) };
+        let deadline = Instant::now() + LIMIT;
+        let session = ["new-session", "-d", "-x", "80", "-y", "24", line];
+        // Until the server listens; a client that starts one of its own is not wanted.
+        while !Running::start(tmux.command(&session)).finish().status.success() {
+            assert!(Instant::now() < deadline, "the server of tmux does not come up");
+        }
         Some(tmux)
     }
 
-    /// tmux with a server of its own, whose socket goes with the folder, and none of the user's settings.
+    /// A client of the server.
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.dir.command(&self.tmux);
-        command.env("LC_ALL", "C.UTF-8").args(["-u", "-f", "/dev/null", "-S"]);
-        command.arg(self.dir.path().join("run/tmux")).args(args);
-        command
+        command(self.dir, &self.tmux, &[&["-N"], args].concat())
     }
 
     fn ask(&self, args: &[&str]) -> String {
@@ -89,10 +103,34 @@ impl<'a> Tmux<'a> {
     }
 }
 
-impl Drop for Tmux<'_> {
-    fn drop(&mut self) {
-        // The test may have failed because there is no server.
-        drop(self.command(&["kill-server"]).output());
+/// tmux with a socket that goes with the folder, and none of the user's settings.
+fn command(dir: &Dir, tmux: &Path, args: &[&str]) -> Command {
+    let mut command = dir.command(tmux);
+    command.env("LC_ALL", "C.UTF-8").args(["-u", "-f", "/dev/null", "-S"]);
+    command.arg(dir.path().join("run/tmux")).args(args);
+    command
+}
+
+#[test]
+fn a_terminal_ends_with_its_test_and_inherits_nothing() {
+    let dir = Dir::new();
+    // Any descriptor that is not closed at exec by itself.
+    let inherited = fs::File::open("/dev/zero").expect("a device");
+    nix::fcntl::fcntl(&inherited, nix::fcntl::F_SETFD(nix::fcntl::FdFlag::empty())).expect("a flag");
+    let Some(tmux) = Tmux::with(&dir, "exec cat") else { return };
+    let number = |text: String| Pid::from_raw(text.trim().parse().expect("a process id"));
+    let server = number(tmux.ask(&["display-message", "-p", "#{pid}"]));
+    let pane = number(tmux.ask(&["display-message", "-p", "#{pane_pid}"]));
+    for process in [server, pane] {
+        let open = fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").flatten();
+        let mut open = open.filter_map(|fd| fs::read_link(fd.path()).ok());
+        assert!(open.all(|file| file != Path::new("/dev/zero")), "{process} inherited a descriptor");
+    }
+    drop(tmux);
+    let deadline = Instant::now() + LIMIT;
+    while [server, pane].iter().any(|pid| cawld::host::is_running(pid.as_raw() as u32)) {
+        assert!(Instant::now() < deadline, "tmux or what runs in it is left behind");
+        std::thread::yield_now();
     }
 }
 

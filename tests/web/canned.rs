@@ -24,6 +24,7 @@ pub fn status(busy: bool, time: f64, state: Phase) -> Status {
         cost: spent,
         write_rate: Some(2e8),
         busy: Some(0.97),
+        ..DeviceStatus::default()
     };
     Status {
         schema: PROTOCOL,
@@ -58,6 +59,8 @@ pub fn status(busy: bool, time: f64, state: Phase) -> Status {
             cpu_fraction: 0.004,
             sources: vec!["vmstat".into(), "bdi".into()],
             pressure: Some(0.3),
+            paused_s: busy.then_some(1.5),
+            ..SamplerStatus::default()
         },
         clients: if busy { 3 } else { 0 },
         calls: if busy { 4000 } else { 0 },

@@ -328,6 +328,12 @@ impl Analysis {
         self.recent.error()
     }
 
+    /// How many samples that model was compared with, and how far apart it was from the latest, before it was
+    /// corrected.
+    pub fn latest_apart(&self) -> Option<(u64, Bytes)> {
+        self.recent.latest_apart()
+    }
+
     /// The profile with what was learned, and each constant that is learned.
     pub fn learned(&self) -> (HostProfile, Vec<Constant>) {
         (self.learner.profile().clone(), self.learner.constants())

@@ -2,7 +2,7 @@
 //! made-up writers.
 //!
 //! The law: **an answer takes bounded work**, whatever is asked (docs/LIVE.md). Large jobs are written in
-//! pieces of a 64th of the hard limit; what lies beyond [`STEPS`] pieces costs what the later half of them
+//! pieces of a 64th of the hard limit; what lies beyond eight limits' worth costs what the later half of them
 //! did, since by then the throttle holds the level where it stays.
 
 mod plan;
@@ -13,7 +13,7 @@ pub use scene::Scene;
 
 use crate::units::{Bytes, Nanos, Rate};
 
-/// Most steps of an answer.
+/// Most steps of a forecast.
 const STEPS: usize = 2048;
 /// Parts of the hard limit in which the dirty level is made to grow.
 const PARTS: u64 = 512;
@@ -27,7 +27,7 @@ const ENOUGH: u64 = 8;
 /// What happens if everybody goes on writing at one rate; all times from now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// The rate assumed, in bytes per second.
+    /// The rate assumed, in bytes per second; [`Rate::MIN`] for nobody.
     pub rate: Rate,
     /// Until the level is above the background limit; zero if it is, None if not within an hour.
     pub background: Option<Nanos>,
@@ -43,6 +43,13 @@ pub fn forecast(mut scene: Scene, rate: Rate) -> Forecast {
     let clean = until_clean(scene.fork());
     let mut found = Forecast { rate, background: None, throttle: None, clean };
     let begin = scene.now();
+    if rate == Rate::MIN {
+        // Nobody writes: the level falls, and what it is below now it stays below.
+        let state = scene.state();
+        found.background = (state.dirty > state.limits.background).then_some(Nanos::ZERO);
+        found.throttle = (state.dirty > state.limits.freerun()).then_some(Nanos::ZERO);
+        return found;
+    }
     let mut flushed = Bytes::ZERO;
     for _ in 0..STEPS {
         let state = scene.state();

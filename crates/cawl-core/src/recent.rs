@@ -31,6 +31,9 @@ pub struct RecentError {
 #[derive(Clone, Debug, Default)]
 pub struct Recent {
     spans: VecDeque<Span>,
+    /// Samples compared so far, and how far apart the latest was.
+    compared: u64,
+    apart: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,7 +71,14 @@ impl Recent {
         {
             span.off += modelled.0.abs_diff(sampled.0) as f64 / hard.as_f64();
             span.samples += 1;
+            self.compared += 1;
+            self.apart = Bytes(modelled.0.abs_diff(sampled.0));
         }
+    }
+
+    /// How many samples were compared so far, and how far apart model and kernel were at the latest.
+    pub fn latest_apart(&self) -> Option<(u64, Bytes)> {
+        (self.compared > 0).then_some((self.compared, self.apart))
     }
 
     /// The figures.
@@ -111,6 +121,7 @@ mod tests {
     #[test]
     fn nothing_is_none() {
         assert_eq!(Recent::default().error(), RecentError::default());
+        assert_eq!(Recent::default().latest_apart(), None);
     }
 
     #[test]
@@ -136,5 +147,6 @@ mod tests {
         assert!((error.total.unwrap() - 0.1).abs() < 1e-9, "{error:?}");
         assert!((error.dirty.unwrap() - 0.1).abs() < 1e-9);
         assert_eq!(error.calls, SPANS as u64);
+        assert_eq!(recent.latest_apart(), Some((1 + SPANS as u64, Bytes(10))));
     }
 }

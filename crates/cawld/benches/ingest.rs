@@ -1,22 +1,27 @@
 //! How many calls a second the daemon takes, with the models in lockstep.
 //!
 //! A program sends ready-made batches as fast as they are taken. Told for each set of models, without and
-//! with a trace: calls a second of the engine's thread (by its processor time) and by the wall clock.
+//! with a trace, and for the daemon's own lane, with books, history, an assimilated model and learning: calls a
+//! second of the engine's thread (by its processor time) and by the wall clock.
 //! Usage: cargo bench -p cawld --bench ingest [-- MILLIONS]
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use cawl_core::Mode;
 
 use cawl_wire::{EVENT_LEN, Event, FileKind, Header, Hello, Kind, Op, Wchar};
+use cawld::protocol::View;
 use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
 
 const BATCH: usize = 340;
 
 fn send(path: &Path, run: u64, calls: u64) {
     let mut socket = UnixStream::connect(path).expect("connect");
-    let started = host::now().0;
+    // All of it is past already, so that nothing is held back for the end, where the engine's thread has no part.
+    let started = host::now().0.saturating_sub(1000 * calls);
     let wchar = Wchar::default();
     let hello = Hello {
         pid: 1 << 30,
@@ -54,6 +59,37 @@ fn send(path: &Path, run: u64, calls: u64) {
     }
 }
 
+/// The daemon's own lane: these models in lockstep, the first one assimilated besides if `assimilated`, learning.
+async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64) {
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("s.sock");
+    let first = models[0].to_owned();
+    let options = EngineOptions {
+        profile: host::uncalibrated_profile(),
+        host_models: Some(models.iter().map(|name| (*name).to_owned()).collect()),
+        host_trace: None,
+        modes: if assimilated { vec![(first, Mode::Assimilated)] } else { Vec::new() },
+        learn,
+    };
+    let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
+    let asker = daemon.asker();
+    let (began, before) = (Instant::now(), engine_time());
+    tokio::task::spawn_blocking(move || send(&path, 0, calls)).await.expect("sender");
+    while asker.status(View::default()).await.expect("status").calls < calls {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (wall, engine) = (began.elapsed().as_secs_f64(), engine_time() - before);
+    let rate = |seconds: f64| calls as f64 / 1e6 / seconds;
+    let label = format!(
+        "own lane, {}{}{}",
+        models.join("+"),
+        if assimilated { ", assimilated" } else { "" },
+        if learn { ", learning" } else { "" }
+    );
+    println!("{label:56} {:6.2} M calls/s on one core, {:6.2} by the wall clock", rate(engine), rate(wall));
+    daemon.stop().await;
+}
+
 /// Processor time of the engine's thread, in seconds.
 fn engine_time() -> f64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("proc").flatten();
@@ -87,7 +123,7 @@ async fn measure(models: &[&str], trace: Option<PathBuf>, calls: u64) {
     let (wall, engine) = (began.elapsed().as_secs_f64(), engine_time());
     assert_eq!((report.calls, report.drops), (calls, 0));
     let rate = |seconds: f64| calls as f64 / 1e6 / seconds;
-    println!("{label:32} {:6.2} M calls/s on one core, {:6.2} by the wall clock", rate(engine), rate(wall));
+    println!("{label:56} {:6.2} M calls/s on one core, {:6.2} by the wall clock", rate(engine), rate(wall));
     daemon.stop().await;
 }
 
@@ -101,5 +137,14 @@ fn main() {
             measure(models, None, calls).await;
         }
         measure(&["cawl"], Some(dir.path().join("trace")), calls).await;
+        let of_kernel: &[&str] = &["kernel"];
+        for (models, assimilated, learn) in [
+            (of_kernel, false, false),
+            (of_kernel, true, false),
+            (of_kernel, true, true),
+            (cawl_core::MODELS, true, true),
+        ] {
+            measure_own(models, assimilated, learn, calls).await;
+        }
     });
 }

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use cawl_core::{Analysis, Constant, HostProfile, Mode, ModelState, NotKept, Rate, Sample, Scene, Time};
+use cawl_core::{
+    Analysis, Constant, HostProfile, Mode, ModelState, Nanos, NotKept, Rate, Sample, Scene, Time,
+};
 
 use crate::clock::Clocks;
 use crate::engine::Engine;
@@ -27,6 +29,9 @@ const STATUS_ROWS: usize = 256;
 /// with a million extents takes its time to be copied, and that time is taken from the events.
 const FRESH: Duration = Duration::from_millis(10);
 const SHARE: u32 = 20;
+
+/// While calls come, the model stands this close behind: calls are held back, and so is the level that they make.
+const BEHIND: Nanos = Nanos::millis(300.0);
 
 /// States of models that were looked up a moment ago.
 #[derive(Default)]
@@ -60,6 +65,11 @@ impl Engine {
             && known.at.elapsed() < FRESH.max(known.took * SHARE)
         {
             return Ok(Some(known.state));
+        }
+        // What the model was told last needs no copy, which would be taken from the calls.
+        let state = lane.analysis().state();
+        if *view == View::default() && now.since(state.time) < BEHIND {
+            return Ok(Some(state));
         }
         let at = Instant::now();
         let state = lane.analysis().view(view.model.as_deref(), view.mode, now)?;
@@ -131,7 +141,9 @@ impl Engine {
         let (model, mode) = (view.model.as_deref(), view.mode);
         let scene = lane.analysis().scene(model, mode, now)?;
         let model = lane.analysis().viewed(model, mode)?.0;
+        // Less than a page in a second is nobody writing, but an average that has not quite faded.
         let rate = self.dirtying_rate(now) + self.untraced_rate();
+        let rate = if rate < self.profile.kernel.page.as_f64() { 0.0 } else { rate };
         Ok(Some(Ahead { scene, model, rate: Rate::per_second(rate) }))
     }
 
@@ -165,8 +177,7 @@ impl Engine {
         let devices = self.live().map(|live| live.books.devices(host::now())).unwrap_or_default();
         let load = |(dev, mut device): (u64, DeviceStatus)| {
             if let Some(load) = self.observed.devices.get(&dev) {
-                device.name.clone_from(&load.name);
-                (device.write_rate, device.busy) = (Some(load.write_rate), Some(load.busy));
+                load.fill(&mut device);
             }
             device
         };

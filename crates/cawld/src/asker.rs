@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos, Rate};
+use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos, PlanCost, Rate};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::answers::Ahead;
@@ -176,37 +176,13 @@ impl Asker {
 
     /// What a job of writing would cost.
     pub async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
-        if !(plan.at_s >= 0.0 && plan.at_s.is_finite()) {
-            return Err(AskError::Refused("a job begins 0 or more seconds from now".to_owned()));
-        }
-        let device = plan.device.as_deref().map(device).transpose()?;
-        let Ahead { scene, model, rate } = self.ahead(plan.view).await?;
-        let job = cawl_core::Plan {
-            bytes: Bytes(plan.bytes),
-            chunk: plan.chunk.map_or(CHUNK, Bytes),
-            sync: plan.sync,
-            fsync: plan.fsync,
-            after: Nanos::seconds(plan.at_s),
-            device,
-            others: rate,
-        };
+        // Refused before anybody is asked.
+        job(&plan, Rate::MIN)?;
+        let Ahead { scene, model, rate } = self.ahead(plan.view.clone()).await?;
+        let job = job(&plan, rate)?;
         let cost = tokio::task::spawn_blocking(move || cawl_core::predict(scene, &job)).await;
         let cost = cost.map_err(|_| AskError::Ending)?;
-        let cost = cost.map_err(|error| AskError::Refused(error.to_string()))?;
-        let states = CallState::ALL.into_iter().zip(cost.states).filter(|(_, time)| *time > Nanos::ZERO);
-        Ok(Predicted {
-            schema: PROTOCOL,
-            model: model.to_owned(),
-            calls: cost.calls,
-            cost_s: cost.cost.as_seconds(),
-            p10_s: cost.interval.map(|(low, _)| low.as_seconds()),
-            p90_s: cost.interval.map(|(_, high)| high.as_seconds()),
-            worst_call_s: cost.worst.as_seconds(),
-            states_s: states.map(|(state, time)| (state.name().to_owned(), time.as_seconds())).collect(),
-            peak_dirty_bytes: cost.peak.0,
-            final_dirty_bytes: cost.last.0,
-            fsync_s: cost.fsync.as_seconds(),
-        })
+        Ok(predicted(model, &cost.map_err(|error| AskError::Refused(error.to_string()))?))
     }
 
     /// The constants in use, and what was learned.
@@ -262,6 +238,40 @@ impl Asker {
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is asked for, in the core's terms, while others write at this rate.
+pub(crate) fn job(plan: &Plan, others: Rate) -> Result<cawl_core::Plan, AskError> {
+    if !(plan.at_s >= 0.0 && plan.at_s.is_finite()) {
+        return Err(AskError::Refused("a job begins 0 or more seconds from now".to_owned()));
+    }
+    Ok(cawl_core::Plan {
+        bytes: Bytes(plan.bytes),
+        chunk: plan.chunk.map_or(CHUNK, Bytes),
+        sync: plan.sync,
+        fsync: plan.fsync,
+        after: Nanos::seconds(plan.at_s),
+        device: plan.device.as_deref().map(device).transpose()?,
+        others,
+    })
+}
+
+/// What a model says of a job, as it is answered.
+pub(crate) fn predicted(model: &str, cost: &PlanCost) -> Predicted {
+    let states = CallState::ALL.into_iter().zip(cost.states).filter(|(_, time)| *time > Nanos::ZERO);
+    Predicted {
+        schema: PROTOCOL,
+        model: model.to_owned(),
+        calls: cost.calls,
+        cost_s: cost.cost.as_seconds(),
+        p10_s: cost.interval.map(|(low, _)| low.as_seconds()),
+        p90_s: cost.interval.map(|(_, high)| high.as_seconds()),
+        worst_call_s: cost.worst.as_seconds(),
+        states_s: states.map(|(state, time)| (state.name().to_owned(), time.as_seconds())).collect(),
+        peak_dirty_bytes: cost.peak.0,
+        final_dirty_bytes: cost.last.0,
+        fsync_s: cost.fsync.as_seconds(),
     }
 }
 

@@ -154,6 +154,8 @@ pub struct Books {
     files: Vec<File>,
     by_identity: HashMap<(u64, u64), usize>,
     last_file: Option<((u64, u64), usize)>,
+    /// The latest pid and its session, if it has one.
+    last_process: Option<(u32, Option<u32>)>,
     /// Files that made room for others.
     files_omitted: u64,
     devices: BTreeMap<u64, Account>,
@@ -162,6 +164,7 @@ pub struct Books {
 impl Books {
     /// A process image begins.
     pub fn begin(&mut self, session: &Session) {
+        self.last_process = None;
         self.by_pid.insert(session.pid, session.id);
         let process = Process {
             pid: session.pid,
@@ -182,6 +185,7 @@ impl Books {
 
     /// A process image ended.
     pub fn end(&mut self, session: u32) {
+        self.last_process = None;
         if let Some(process) = self.processes.remove(&session)
             && self.by_pid.get(&process.pid) == Some(&session)
         {
@@ -202,8 +206,12 @@ impl Books {
         let bytes = kernel_bytes(event);
         let in_file = if event.kind == FileKind::Regular { bytes } else { 0 };
         self.total.add(event, in_file, prediction);
-        if let Some(process) = self.by_pid.get(&event.pid).and_then(|session| self.processes.get_mut(session))
-        {
+        let session = match self.last_process {
+            Some((pid, session)) if pid == event.pid => session,
+            _ => self.by_pid.get(&event.pid).copied(),
+        };
+        self.last_process = Some((event.pid, session));
+        if let Some(process) = session.and_then(|session| self.processes.get_mut(&session)) {
             process.account.add(event, bytes, prediction);
         }
         if event.kind != FileKind::Regular || (bytes == 0 && prediction.is_none()) {
@@ -213,7 +221,9 @@ impl Books {
         let row = &mut self.files[at];
         row.touched = self.total.calls;
         row.account.add(event, bytes, prediction);
-        if self.devices.len() < DEVICES || self.devices.contains_key(&event.dev) {
+        if let Some(device) = self.devices.get_mut(&event.dev) {
+            device.add(event, bytes, prediction);
+        } else if self.devices.len() < DEVICES {
             self.devices.entry(event.dev).or_default().add(event, bytes, prediction);
         }
     }

@@ -188,7 +188,7 @@ impl Engine {
                         lane.push(Source::Samples, sample.time, Record::Sample(sample));
                     }
                 }
-                Input::Observed(observed) => self.observed = *observed,
+                Input::Observed(observed) => self.observe(*observed),
                 Input::Tick => self.tick(&mut questions),
                 Input::BeginRun { spec, owner, reply } => drop(reply.send(self.begin_run(&spec, owner))),
                 Input::EndRun { run, outcome, notes, reply } => {
@@ -211,6 +211,16 @@ impl Engine {
                 }
             }
         }
+    }
+
+    fn observe(&mut self, observed: Observed) {
+        for lane in self.lanes.values_mut() {
+            if observed.mounts != self.observed.mounts {
+                lane.look_at_host();
+            }
+            lane.paused(observed.paused.map(|(paused, _)| paused));
+        }
+        self.observed = observed;
     }
 
     /// The lane that is asked: the daemon's own, else that of the one run it serves.

@@ -37,6 +37,8 @@ pub struct Sums {
     pub sync: Nanos,
     /// Bytes that the kernel wrote back.
     pub written: u64,
+    /// How long the kernel let writers pause; None if it did not tell.
+    pub paused: Option<Nanos>,
     /// Events lost.
     pub drops: u64,
 }
@@ -52,6 +54,7 @@ impl Sums {
             throttled: self.throttled.saturating_sub(before.throttled),
             sync: self.sync.saturating_sub(before.sync),
             written: self.written.saturating_sub(before.written),
+            paused: self.paused.map(|paused| paused.saturating_sub(before.paused.unwrap_or_default())),
             drops: self.drops.saturating_sub(before.drops),
         }
     }
@@ -64,6 +67,10 @@ impl Sums {
         self.throttled += other.throttled;
         self.sync += other.sync;
         self.written += other.written;
+        self.paused = match (self.paused, other.paused) {
+            (Some(one), Some(more)) => Some(one + more),
+            (one, more) => one.or(more),
+        };
         self.drops += other.drops;
     }
 }
@@ -105,6 +112,8 @@ struct Point {
     sums: Sums,
     modelled: Level,
     sampled: Level,
+    /// How far apart they were, at each sample.
+    apart: Level,
     limits: Option<DirtyLimits>,
     phase: Phase,
 }
@@ -117,6 +126,7 @@ impl Point {
         self.sums.add(&next.sums);
         self.modelled.add(&next.modelled);
         self.sampled.add(&next.sampled);
+        self.apart.add(&next.apart);
         self.limits = next.limits.or(self.limits);
         self.phase = worse(self.phase, next.phase);
     }
@@ -129,6 +139,7 @@ impl Point {
             modelled_dirty_bytes: modelled.mean().unwrap_or_default().0,
             modelled_dirty_max_bytes: modelled.highest.0,
             sampled_dirty_bytes: sampled.mean().map(|mean| mean.0),
+            dirty_error_bytes: self.apart.mean().map(|mean| mean.0),
             sampled_dirty_max_bytes: sampled.mean().map(|_| sampled.highest.0),
             background_bytes: self.limits.map_or(0, |limits| limits.background.0),
             hard_bytes: self.limits.map_or(0, |limits| limits.hard.0),
@@ -140,6 +151,7 @@ impl Point {
             throttled_s: sums.throttled.as_seconds(),
             sync_s: sums.sync.as_seconds(),
             written_bytes: sums.written,
+            paused_s: sums.paused.map(Nanos::as_seconds),
             drops: sums.drops,
         }
     }
@@ -184,6 +196,11 @@ impl History {
     /// The kernel's count of dirty bytes, now.
     pub fn sampled(&mut self, dirty: Bytes) {
         self.current.sampled.look(dirty);
+    }
+
+    /// At a sample, model and kernel were so far apart, before the model was corrected.
+    pub fn apart(&mut self, apart: Bytes) {
+        self.current.apart.look(apart);
     }
 
     /// Time has passed.
@@ -305,6 +322,22 @@ mod tests {
         assert_eq!(answer[0].modelled_dirty_max_bytes, 199);
         assert_eq!((answer[0].state, answer[0].sampled_dirty_bytes), (Phase::Throttle, None));
         assert_eq!((answer[0].background_bytes, answer[0].hard_bytes), (10, 20));
+    }
+
+    #[test]
+    fn errors_and_pauses_are_kept_at_every_resolution() {
+        let mut history = History::default();
+        for second in 0..=100 {
+            history.pass(&clocks(second));
+            history.apart(Bytes(second));
+            let paused = (second >= 50).then(|| Nanos::seconds(0.5));
+            history.add(&Sums { paused, ..Sums::default() });
+        }
+        let one = asked(&history, 100, 100.0, 1)[0];
+        assert_eq!((one.dirty_error_bytes, one.paused_s), (Some(49), Some(25.0)));
+        let all = asked(&history, 100, 100.0, 100);
+        assert_eq!((all[0].paused_s, all[99].paused_s), (None, Some(0.5)), "it tells from then on");
+        assert_eq!(asked(&of(10), 10, 10.0, 1)[0].dirty_error_bytes, None);
     }
 
     #[test]

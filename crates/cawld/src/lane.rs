@@ -76,7 +76,7 @@ impl Lane {
     }
 
     /// Takes the facts of this machine as they are now.
-    fn look_at_host(&mut self) {
+    pub fn look_at_host(&mut self) {
         let facts = host::facts();
         self.known_devices.extend(facts.filesystems.iter().map(|filesystem| filesystem.dev));
         self.take(Record::Host(Box::new(facts)));
@@ -137,6 +137,16 @@ impl Lane {
         let predictions = self.analysis.take(&record);
         if let Some(live) = &mut self.live {
             live.take(&record, predictions);
+            if matches!(record, Record::Sample(_)) {
+                live.apart(self.analysis.latest_apart());
+            }
+        }
+    }
+
+    /// The kernel has let writers pause for so long since sampling began.
+    pub fn paused(&mut self, paused: Option<Nanos>) {
+        if let Some(live) = &mut self.live {
+            live.paused(paused);
         }
     }
 

@@ -24,6 +24,7 @@ mod live;
 mod merge;
 mod messages;
 pub mod metrics;
+pub mod offline;
 pub mod place;
 pub mod profiles;
 pub mod protocol;

@@ -1,6 +1,6 @@
 //! What the daemon's own lane keeps for those who ask: books, the past, and the latest calls.
 
-use cawl_core::{ModelState, Prediction, Record, Sample, Session, Tally, Time};
+use cawl_core::{Bytes, ModelState, Nanos, Prediction, Record, Sample, Session, Tally, Time};
 
 use crate::books::Books;
 use crate::clock::Clocks;
@@ -20,6 +20,10 @@ pub struct Live {
     told: Sums,
     /// The latest sample.
     sample: Option<Sample>,
+    /// Samples that the model was compared with.
+    compared: u64,
+    /// The kernel's pauses that the history has.
+    paused: Option<Nanos>,
     page: u64,
 }
 
@@ -50,7 +54,7 @@ impl Live {
                 }
             }
             Record::Sample(sample) => {
-                self.history.sampled(sample.dirty_bytes(cawl_core::Bytes(self.page)));
+                self.history.sampled(sample.dirty_bytes(Bytes(self.page)));
                 // Both count since boot.
                 let written = |before: Sample| sample.written.saturating_sub(before.written) * self.page;
                 let written = self.sample.map_or(0, written);
@@ -61,6 +65,21 @@ impl Live {
             Record::End(end) => self.books.end(end.id),
             _ => {}
         }
+    }
+
+    /// How far apart model and kernel were at the latest of so many samples.
+    pub fn apart(&mut self, latest: Option<(u64, Bytes)>) {
+        if let Some((compared, apart)) = latest.filter(|(compared, _)| *compared != self.compared) {
+            self.compared = compared;
+            self.history.apart(apart);
+        }
+    }
+
+    /// The kernel has let writers pause for so long since sampling began.
+    pub fn paused(&mut self, paused: Option<Nanos>) {
+        let more = paused.map(|paused| paused.saturating_sub(self.paused.unwrap_or_default()));
+        self.history.add(&Sums { paused: more, ..Sums::default() });
+        self.paused = paused;
     }
 
     /// Time has passed; the first model stands there, and so many events were lost in all.
@@ -74,6 +93,8 @@ impl Live {
             throttled: total.throttled,
             sync: total.sync,
             written: 0,
+            // Told once a second: a point without a reading is one without pauses.
+            paused: self.paused.map(|_| Nanos::ZERO),
             drops,
         };
         self.history.add(&now.since(&self.told));
@@ -100,6 +121,34 @@ mod tests {
     use crate::protocol::{HistorySpan, Sort};
 
     const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_sample_counts_once_and_pauses_since_the_look_before() {
+        let mut live = Live::new(4096);
+        let clocks = |second: u64| {
+            let now = Time(second * SECOND);
+            Clocks { monotonic: now, boot: now, real: now }
+        };
+        let model = cawl_core::build("naive", &HostProfile::uncalibrated()).expect("a model");
+        let state = model.state();
+        live.pass(&clocks(100), &state, 0);
+        for (compared, apart) in [(1, 10), (1, 10), (2, 40)] {
+            live.apart(Some((compared, Bytes(apart))));
+        }
+        live.apart(None);
+        for total in [2.0, 2.0, 5.0] {
+            live.paused(Some(Nanos::seconds(total)));
+        }
+        live.pass(&clocks(101), &state, 0);
+        live.pass(&clocks(102), &state, 0);
+        let points = live.history.answer(&HistorySpan::default(), &clocks(102)).points;
+        assert_eq!((points[0].dirty_error_bytes, points[0].paused_s), (Some(25), Some(5.0)));
+        assert_eq!(
+            (points[1].dirty_error_bytes, points[1].paused_s),
+            (None, Some(0.0)),
+            "no look, no pauses"
+        );
+    }
 
     /// A day of work in compressed time: programs come and go, each writes files of its own, and the machine
     /// sleeps an hour at noon while the wall clock is set back.

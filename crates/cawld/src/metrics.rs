@@ -82,11 +82,21 @@ pub const FAMILIES: &[Family] = &[
     gauge("cawl_sampler_interval_seconds", "seconds", "Between two looks at the kernel's counters"),
     gauge("cawl_sampler_cpu_ratio", "ratio", "Part of one processor that sampling takes"),
     gauge("cawl_io_pressure_ratio", "ratio", "Part of the latest 10 s in which some task waited for I/O"),
+    counter(
+        "cawl_paused_seconds",
+        "seconds",
+        "Time the kernel let writers pause, over all tasks of the machine",
+    ),
     counter("cawl_device_calls", "", "Calls that wrote to a device"),
     counter("cawl_device_written_bytes", "bytes", "Bytes written to a device by traced programs"),
     counter("cawl_device_call_seconds", "seconds", "Time in calls to a device, as cawl_call_seconds"),
     gauge("cawl_device_write_bytes_per_second", "", "Rate at which a device writes, whoever asked"),
     gauge("cawl_device_busy_ratio", "ratio", "Part of the time a device was busy"),
+    gauge(
+        "cawl_device_dirty_bytes",
+        "bytes",
+        "Dirty bytes of a device, writeback included, as the kernel counts them",
+    ),
 ];
 
 /// Labels of ours, which a node's labels must not be called.
@@ -226,6 +236,7 @@ fn samples<'a>(name: &str, status: &'a Status) -> Vec<Sample<'a>> {
         "cawl_sampler_interval_seconds" => one(status.sampler.interval_s),
         "cawl_sampler_cpu_ratio" => one(status.sampler.cpu_fraction),
         "cawl_io_pressure_ratio" => maybe(status.sampler.pressure),
+        "cawl_paused_seconds" => maybe(status.sampler.paused_s),
         "cawl_device_calls" => by_device(|device| Some(device.calls as f64)),
         "cawl_device_written_bytes" => by_device(|device| Some(device.bytes as f64)),
         "cawl_device_call_seconds" => devices()
@@ -237,6 +248,7 @@ fn samples<'a>(name: &str, status: &'a Status) -> Vec<Sample<'a>> {
             .collect(),
         "cawl_device_write_bytes_per_second" => by_device(|device| device.write_rate),
         "cawl_device_busy_ratio" => by_device(|device| device.busy),
+        "cawl_device_dirty_bytes" => by_device(|device| device.dirty_bytes.map(|bytes| bytes as f64)),
         _ => Vec::new(),
     }
 }
@@ -297,12 +309,17 @@ mod tests {
             state: Phase::Flush,
             error: ErrorStatus { total: Some(0.1), windowed: Some(0.2), dirty: Some(0.3), calls: 9 },
             forecast: Some(Forecast { throttle_s: Some(3.5), ..Forecast::default() }),
-            sampler: crate::protocol::SamplerStatus { pressure: Some(0.5), ..Default::default() },
+            sampler: crate::protocol::SamplerStatus {
+                pressure: Some(0.5),
+                paused_s: Some(1.5),
+                ..Default::default()
+            },
             devices: (0..100)
                 .map(|n| DeviceStatus {
                     device: format!("8:{n}"),
                     busy: Some(0.5),
                     write_rate: Some(1.0),
+                    dirty_bytes: Some(4096),
                     ..DeviceStatus::default()
                 })
                 .collect(),

@@ -295,10 +295,15 @@ pub struct SamplerStatus {
     pub interval_s: f64,
     /// Part of one processor that sampling took over the latest minute.
     pub cpu_fraction: f64,
-    /// What is read: vmstat, meminfo, diskstats, pressure, bdi, tracepoints…
+    /// What is read: vmstat, meminfo, diskstats, pressure, mountinfo; for root bdi, tracepoints.
     pub sources: Vec<String>,
     /// Part of the latest 10 s in which some task waited for I/O (/proc/pressure/io, `some avg10`).
     pub pressure: Option<f64>,
+    /// Seconds that the kernel has let writers pause (balance_dirty_pages) since the daemon started, summed over
+    /// all of the machine's tasks, traced or not; None where its tracepoints are not to be had.
+    pub paused_s: Option<f64>,
+    /// Pauses that are missing there because they were too many.
+    pub pauses_lost: Option<u64>,
 }
 
 /// The programs, sorted.
@@ -403,6 +408,12 @@ pub struct DeviceStatus {
     /// Part of the time it was busy (/proc/diskstats).
     #[serde(default)]
     pub busy: Option<f64>,
+    /// Its dirty bytes, writeback included, as the kernel counts them; of the whole disk (debugfs, for root).
+    #[serde(default)]
+    pub dirty_bytes: Option<u64>,
+    /// Rate at which the kernel believes it to write back (debugfs, for root).
+    #[serde(default)]
+    pub kernel_writeback_rate: Option<f64>,
 }
 
 /// What happens next if every writer goes on at its rate of the latest seconds.
@@ -471,6 +482,10 @@ pub struct HistoryPoint {
     pub sampled_dirty_bytes: Option<u64>,
     /// Highest sampled dirty bytes.
     pub sampled_dirty_max_bytes: Option<u64>,
+    /// Mean |modelled − sampled| over its samples, before the model was corrected; None without samples, or if
+    /// nothing was written before.
+    #[serde(default)]
+    pub dirty_error_bytes: Option<u64>,
     /// Background limit at its end.
     pub background_bytes: u64,
     /// Hard limit at its end.
@@ -491,6 +506,9 @@ pub struct HistoryPoint {
     pub sync_s: f64,
     /// Bytes that the kernel wrote back (nr_written).
     pub written_bytes: u64,
+    /// Time that the kernel let writers pause, over all tasks of the machine; None where it does not tell.
+    #[serde(default)]
+    pub paused_s: Option<f64>,
     /// Events lost.
     pub drops: u64,
 }

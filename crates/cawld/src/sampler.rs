@@ -6,6 +6,10 @@
 //! halved when the dirty level moves by more than a 64th of the hard limit between looks, and grows by a
 //! quarter while it hardly moves. A source that is missing is left out by name.
 
+mod bdi;
+mod mounts;
+mod pauses;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +19,9 @@ use cawl_core::{Bytes, Nanos, Rate, Sample, Time, host_text};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::host;
-use crate::protocol::Status;
+use crate::protocol::{DeviceStatus, Status};
+use mounts::Mounts;
+use pauses::Pauses;
 
 /// Shortest and longest interval while programs write or the dirty level moves.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -70,6 +76,19 @@ pub struct DeviceLoad {
     pub write_rate: f64,
     /// Part of the time it was busy.
     pub busy: f64,
+    /// Its dirty bytes, writeback included, and the rate at which the kernel takes it to write back, where the
+    /// kernel tells.
+    pub bdi: Option<(Bytes, Rate)>,
+}
+
+impl DeviceLoad {
+    /// Adds this to what is told of the device.
+    pub fn fill(&self, device: &mut DeviceStatus) {
+        device.name.clone_from(&self.name);
+        (device.write_rate, device.busy) = (Some(self.write_rate), Some(self.busy));
+        device.dirty_bytes = self.bdi.map(|(dirty, _)| dirty.0);
+        device.kernel_writeback_rate = self.bdi.map(|(_, rate)| rate.get());
+    }
 }
 
 /// What sampling found besides the samples.
@@ -83,6 +102,11 @@ pub struct Observed {
     pub pressure: Option<f64>,
     /// Memory that programs can still have.
     pub available: Option<Bytes>,
+    /// How long the kernel has let writers pause since sampling began, summed over all of the machine's tasks,
+    /// and how many pauses it had no room to tell of.
+    pub paused: Option<(Nanos, u64)>,
+    /// How often the mounts have changed.
+    pub mounts: u64,
     /// Present interval between looks.
     pub interval: Duration,
     /// Part of one processor that looking took over the latest minute.
@@ -94,19 +118,22 @@ pub struct Observed {
 impl Observed {
     /// Adds this to the answer to how things stand.
     pub fn fill(&self, status: &mut Status) {
-        status.sampled_writeback_rate = self.writeback.map(Rate::get);
+        // The slowest rate there is stands for none.
+        let rate = |rate: Rate| if rate == Rate::MIN { 0.0 } else { rate.get() };
+        status.sampled_writeback_rate = self.writeback.map(rate);
         status.sampler.interval_s = self.interval.as_secs_f64();
         status.sampler.cpu_fraction = self.cpu;
         status.sampler.sources = self.sources.iter().map(|name| (*name).to_owned()).collect();
         status.sampler.pressure = self.pressure;
+        status.sampler.paused_s = self.paused.map(|(paused, _)| paused.as_seconds());
+        status.sampler.pauses_lost = self.paused.map(|(_, lost)| lost);
         for device in &mut status.devices {
             let load = self.devices.iter().find(|(dev, _)| {
                 let (major, minor) = host_text::device_parts(**dev);
                 device.device == format!("{major}:{minor}")
             });
             if let Some((_, load)) = load {
-                device.name.clone_from(&load.name);
-                (device.write_rate, device.busy) = (Some(load.write_rate), Some(load.busy));
+                load.fill(device);
             }
         }
     }
@@ -126,6 +153,9 @@ pub struct Sampler {
     diskstats: Option<Source>,
     pressure: Option<Source>,
     meminfo: Option<Source>,
+    mounts: Option<Mounts>,
+    pauses: Option<Pauses>,
+    has_bdi: bool,
     page: Bytes,
     interval: Duration,
     last: Option<Sample>,
@@ -144,6 +174,9 @@ impl Sampler {
             diskstats: Source::open("diskstats", "/proc/diskstats"),
             pressure: Source::open("pressure", "/proc/pressure/io"),
             meminfo: Source::open("meminfo", "/proc/meminfo"),
+            mounts: Mounts::watch(),
+            pauses: Pauses::begin(),
+            has_bdi: bdi::is_there(),
             page,
             interval: SHORTEST,
             last: None,
@@ -153,8 +186,14 @@ impl Sampler {
             began: host::now(),
         };
         let sources = [&sampler.vmstat, &sampler.diskstats, &sampler.pressure, &sampler.meminfo];
-        let names = sources.into_iter().flatten().map(|source| source.name).collect();
-        sampler.observed.sources = names;
+        let names = sources.into_iter().flatten().map(|source| source.name);
+        let others = [
+            ("mountinfo", sampler.mounts.is_some()),
+            ("bdi", sampler.has_bdi),
+            ("tracepoints", sampler.pauses.is_some()),
+        ];
+        let others = others.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
+        sampler.observed.sources = names.chain(others).collect();
         sampler
     }
 
@@ -191,7 +230,17 @@ impl Sampler {
             let rate = pages as f64 * self.page.as_f64() / span;
             self.observed.writeback = sample.map(|_| Rate::per_second(rate));
             self.observed.devices = loads(&self.before.devices, &devices, span);
+            if self.has_bdi {
+                for (dev, load) in &mut self.observed.devices {
+                    load.bdi = bdi::stats(*dev).map(|stats| (stats.dirty, stats.bandwidth));
+                }
+            }
         }
+        if let Some(pauses) = &mut self.pauses {
+            pauses.look();
+            self.observed.paused = Some((pauses.total, pauses.lost));
+        }
+        self.observed.mounts += u64::from(self.mounts.as_mut().is_some_and(Mounts::changed));
         let text = self.pressure.as_mut().and_then(Source::read);
         self.observed.pressure = text.and_then(host_text::pressure);
         let text = self.meminfo.as_mut().and_then(Source::read);
@@ -248,6 +297,7 @@ fn loads(
             name: disk.name.clone(),
             write_rate: disk.written.saturating_sub(then.written).as_f64() / span,
             busy: (disk.busy.saturating_sub(then.busy).as_seconds() / span).min(1.0),
+            bdi: None,
         };
         Some((disk.dev, load))
     };
@@ -301,8 +351,10 @@ mod tests {
         let mut sampler = Sampler::new(Bytes(4096));
         sampler.pressure = None;
         sampler.diskstats = None;
+        sampler.pauses = None;
         let (sample, observed) = sampler.look(false);
-        assert!(sample.is_some() && observed.expect("a whole look").pressure.is_none());
+        let observed = observed.expect("a whole look");
+        assert!(sample.is_some() && observed.pressure.is_none() && observed.paused.is_none());
     }
 
     #[test]

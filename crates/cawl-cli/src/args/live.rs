@@ -58,7 +58,7 @@ impl ViewArgs {
 /// Columns: dirty MiB as modelled and as the kernel counts them, and the modelled part of the hard limit in
 /// %; MB/s made dirty (traced and others) and written back; seconds lost per second to throttling and to
 /// synchronous waiting, over all traced programs; seconds until writers are throttled at the present rate;
-/// error of the total predicted time in %. A dash: unknown, or never.
+/// error of the total predicted time in %. A dash: unknown, or never. A daemon that ends is waited for.
 #[derive(Args)]
 pub struct WatchArgs {
     #[command(flatten)]
@@ -108,7 +108,8 @@ pub struct TableArgs {
 
 /// Predict what writing so much would cost, now or in a moment
 ///
-/// The daemon tries it on a copy of its model; nothing is written. Sizes: 512M, 4GiB, 1.5G are 1024-fold,
+/// The daemon tries it on a copy of its model; nothing is written. With --offline no daemon is asked: the model
+/// begins with a machine where nothing is dirty and nobody else writes. Sizes: 512M, 4GiB, 1.5G are 1024-fold,
 /// 100MB is 1000-fold.
 #[derive(Args)]
 pub struct PredictArgs {
@@ -138,6 +139,12 @@ pub struct PredictArgs {
     /// The model that answers (default: the daemon's first)
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
+    /// Without a daemon, by the profile of this machine
+    #[arg(long, conflicts_with = "socket")]
+    pub offline: bool,
+    /// The same by another profile (TOML)
+    #[arg(long, value_name = "FILE", requires = "offline")]
+    pub profile: Option<PathBuf>,
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,

@@ -1,13 +1,14 @@
 //! `predict`: what a job of writing would cost, before it is done.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use cawl_core::HostProfile;
 use cawld::protocol::{Plan, Request, Status, View};
-use cawld::query;
+use cawld::{profiles, query};
 use nix::sys::stat::{major, minor};
 
 use super::socket_of;
@@ -16,7 +17,6 @@ use crate::render;
 
 /// Asks and prints.
 pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
-    let socket = socket_of(&args.daemon)?;
     let device = match &args.path {
         Some(path) => Some(device_of(path)?),
         None => args.device.clone(),
@@ -30,14 +30,49 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         device,
         view: View { model: args.model.clone(), mode: None },
     };
+    let terminal = std::io::stdout().is_terminal();
+    if args.offline {
+        let profile = offline_profile(args)?;
+        let answer = cawld::offline::predict(&plan, &profile)?;
+        if args.json {
+            return render::json(&serde_json::to_value(&answer)?);
+        }
+        let hard = Some(profile.kernel.limits.hard.0);
+        return render::print(&render::predict::text(&plan, &answer, hard, terminal));
+    }
+    let socket = socket_of(&args.daemon)?;
     let request = Request::Predict(plan.clone());
     if args.json {
         return render::json(&query::ask(&socket, &request)?);
     }
     let answer = query::ask(&socket, &request)?;
     let status: Status = query::ask(&socket, &Request::Status(View::default()))?;
-    let terminal = std::io::stdout().is_terminal();
     render::print(&render::predict::text(&plan, &answer, Some(status.hard_bytes), terminal))
+}
+
+/// The profile named, else that of the machine and of where is written to; what it is not sure of is said.
+fn offline_profile(args: &PredictArgs) -> anyhow::Result<HostProfile> {
+    if let Some(file) = &args.profile {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read the profile {}", file.display()))?;
+        return HostProfile::from_toml(&text)
+            .with_context(|| format!("cannot use the profile {}", file.display()));
+    }
+    let chosen = profiles::choose(args.path.as_deref().unwrap_or(Path::new(".")));
+    let note = match (&chosen.file, chosen.note) {
+        (_, Some(note)) => Some(note),
+        (None, None) => Some(
+            "no profile of this machine; speeds are defaults, and the answer tells orders of magnitude \
+             (see cawl-cli calibrate)"
+                .to_owned(),
+        ),
+        (Some(_), None) => None,
+    };
+    if let Some(note) = note {
+        // The answer counts, whether this is read or not.
+        drop(writeln!(std::io::stderr(), "cawl-cli: {note}"));
+    }
+    Ok(chosen.profile)
 }
 
 /// The device that a file lies on, or would: that of the nearest folder above it that exists.

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use cawld::protocol::{Push, Status, Subscription, Topic};
+use cawld::protocol::{Status, Subscription, Topic};
 use cawld::query;
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,12 +14,16 @@ use crate::args::WatchArgs;
 use crate::render;
 use crate::render::watch::Lines;
 
-/// Subscribes and prints until enough.
+/// Time between two attempts to reach a daemon that went.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Subscribes and prints until enough. A daemon that goes is waited for, as a restart is no reason to stop watching;
+/// one that never answered is not.
 pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let path = socket_of(&args.daemon)?;
     let subscription =
         Subscription { topics: vec![Topic::Status], every_s: Some(args.every), ..Subscription::default() };
-    let wanted = usize::try_from(args.count.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let mut left = args.count.unwrap_or(u64::MAX);
     let mut out = io::stdout().lock();
     let mut print = |text: String| {
         // Each line at once: somebody may be waiting for it.
@@ -28,27 +33,51 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
             other => render::printed(other).map(|_| true),
         }
     };
-    if args.json {
-        for pushed in query::subscribe::<Value>(&path, subscription)?.take(wanted) {
-            let Some(status) = status_in(pushed?) else { continue };
-            if !print(serde_json::to_string(&status)? + "\n")? {
-                break;
-            }
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut lines = Lines::default();
-    for pushed in query::subscribe::<Push>(&path, subscription)?.take(wanted) {
-        let Push::Status(status) = pushed? else { continue };
-        if !print(lines.next(&status))? {
-            break;
+    let (mut was_there, mut told) = (false, false);
+    loop {
+        let lost = match query::subscribe::<Value>(&path, subscription.clone()) {
+            Err(error) => error,
+            Ok(pushes) => {
+                let mut lost = None;
+                for pushed in pushes {
+                    let pushed = match pushed {
+                        Ok(pushed) => pushed,
+                        Err(error) => {
+                            lost = Some(error);
+                            break;
+                        }
+                    };
+                    let Some((data, status)) = status_in(pushed) else { continue };
+                    (was_there, told) = (true, false);
+                    let line =
+                        if args.json { serde_json::to_string(&data)? + "\n" } else { lines.next(&status) };
+                    left -= 1;
+                    if !print(line)? || left == 0 {
+                        return Ok(ExitCode::SUCCESS);
+                    }
+                }
+                lost.unwrap_or_else(|| anyhow::anyhow!("the daemon at {} hung up", path.display()))
+            }
+        };
+        if !was_there {
+            return Err(lost);
         }
+        if !told {
+            told = true;
+            // If nobody reads that, the lines still count.
+            drop(
+                io::stderr()
+                    .write_all(format!("cawl-cli: {lost:#}; waiting for it to come back\n").as_bytes()),
+            );
+        }
+        std::thread::sleep(RETRY);
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-/// The status in a push, as it came, if that is what it is.
-fn status_in(mut push: Value) -> Option<Value> {
+/// The status in a push, as it came and as it is understood, if that is what it is.
+fn status_in(mut push: Value) -> Option<(Value, Status)> {
     let data = push.get_mut("data")?.take();
-    Status::deserialize(&data).is_ok().then_some(data)
+    let status = Status::deserialize(&data).ok()?;
+    Some((data, status))
 }

@@ -166,6 +166,9 @@ fn sampler(status: &Status) -> String {
     if let Some(pressure) = sampler.pressure {
         parts.push(format!("I/O pressure {}", percent(Some(pressure))));
     }
+    if let Some(paused) = sampler.paused_s {
+        parts.push(format!("pauses {}", Nanos::seconds(paused)));
+    }
     if !sampler.sources.is_empty() {
         parts.push(sampler.sources.join(" "));
     }
@@ -263,6 +266,8 @@ mod tests {
                     .map(str::to_owned)
                     .to_vec(),
                 pressure: Some(0.12),
+                paused_s: Some(1234.5),
+                pauses_lost: Some(0),
             },
             clients: 3,
             calls: 12_345_678,
@@ -284,6 +289,8 @@ mod tests {
                 cost,
                 write_rate: Some(98.7e6),
                 busy: Some(0.99),
+                dirty_bytes: Some(1 << 30),
+                kernel_writeback_rate: Some(97.6e6),
             }],
             ..Status::default()
         }

@@ -2,7 +2,6 @@
 
 use cawl_wire::flag;
 
-use super::STEPS;
 use super::scene::{Scene, Writer};
 use crate::model::{CallState, Prediction};
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -11,6 +10,8 @@ use crate::units::{Bytes, Nanos, Rate, Time};
 const LATEST: Nanos = Nanos::seconds(24.0 * 3600.0);
 /// Parts of the hard limit in which a job is written.
 const PIECES: u64 = 64;
+/// Most pieces: eight hard limits, of which the later half tells what the rest costs.
+const STEPS: usize = 8 * PIECES as usize;
 /// Longest single pause of a writer (`MAX_PAUSE` in mm/page-writeback.c).
 const LONGEST_PAUSE: Nanos = Nanos::millis(200.0);
 
@@ -106,7 +107,7 @@ impl Job<'_> {
         } else if plan.sync {
             chunk
         } else {
-            let enough = plan.bytes.0.div_ceil(STEPS as u64 / 4).min(share);
+            let enough = plan.bytes.0.div_ceil(STEPS as u64).min(share);
             chunk * (enough / chunk).max(1)
         };
         let now = scene.now();

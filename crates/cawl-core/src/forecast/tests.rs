@@ -48,6 +48,29 @@ fn slow_writers_are_never_throttled() {
 }
 
 #[test]
+fn when_nobody_writes_no_limit_is_crossed() {
+    let mut model = Kernel::new(&profile());
+    let at = Time(1_000_000_000);
+    for (offset, background, throttle) in
+        [(50e6, None, None), (120e6, Some(Nanos::ZERO), None), (180e6, Some(Nanos::ZERO), Some(Nanos::ZERO))]
+    {
+        model.disturb(Disturbance { at, offset, drift: 1e6 });
+        let found = forecast(scene(&model), Rate::MIN);
+        assert_eq!((found.background, found.throttle), (background, throttle), "{offset} dirty");
+    }
+}
+
+#[test]
+fn what_is_below_the_background_limit_stays_dirty_until_it_expires() {
+    let mut model = Kernel::new(&profile());
+    model.disturb(Disturbance { at: Time(1_000_000_000), offset: 10e6, drift: 0.0 });
+    let clean = forecast(scene(&model), Rate::MIN).clean.expect("at last").as_seconds();
+    let kernel = profile().kernel;
+    let (expire, wakeup) = (kernel.expire.as_seconds(), kernel.wakeup.as_seconds());
+    assert!(clean >= expire && clean <= expire + wakeup + 1.0, "{clean} s");
+}
+
+#[test]
 fn untraced_pages_count_and_are_written_back() {
     let mut model = Kernel::new(&profile());
     let at = Time(1_000_000_000);

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use super::extents::PageSet;
 
@@ -80,11 +81,43 @@ pub struct Found {
     pub fresh: u64,
 }
 
+/// Files in a chunk.
+const CHUNK: usize = 16;
+
+/// Files by number, in chunks that copies share until one of them changes a chunk: a copy to look ahead with is
+/// made while programs write, and touches few files.
+#[derive(Clone, Debug, Default)]
+struct Files {
+    chunks: Vec<Arc<[File; CHUNK]>>,
+    length: usize,
+}
+
+impl Files {
+    fn push(&mut self) {
+        if self.length.is_multiple_of(CHUNK) {
+            self.chunks.push(Arc::default());
+        }
+        self.length += 1;
+    }
+
+    fn at(&self, at: usize) -> &File {
+        &self.chunks[at / CHUNK][at % CHUNK]
+    }
+
+    fn at_mut(&mut self, at: usize) -> &mut File {
+        &mut Arc::make_mut(&mut self.chunks[at / CHUNK])[at % CHUNK]
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &File> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).take(self.length)
+    }
+}
+
 /// All files.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
     index: Map<(u64, u64), u32>,
-    files: Vec<File>,
+    files: Files,
     keys: Vec<(u64, u64)>,
     free: Vec<u32>,
     touches: u64,
@@ -106,7 +139,7 @@ impl Cache {
             },
         };
         self.last = Some((key, at));
-        self.files[at as usize].touched = self.touches;
+        self.files.at_mut(at as usize).touched = self.touches;
         at
     }
 
@@ -119,13 +152,13 @@ impl Cache {
         let at = match self.free.pop() {
             Some(at) => at,
             None => {
-                self.files.push(File::default());
+                self.files.push();
                 self.keys.push(key);
-                (self.files.len() - 1) as u32
+                (self.files.length - 1) as u32
             }
         };
-        let generation = self.files[at as usize].generation.wrapping_add(1);
-        self.files[at as usize] = File { device, generation, ..File::default() };
+        let generation = self.files.at(at as usize).generation.wrapping_add(1);
+        *self.files.at_mut(at as usize) = File { device, generation, ..File::default() };
         self.keys[at as usize] = key;
         self.index.insert(key, at);
         at
@@ -135,10 +168,11 @@ impl Cache {
     /// program that ends closes its files without a call.
     fn sweep(&mut self) {
         let old = self.touches.saturating_sub(CLEAN_FILES as u64);
-        for at in 0..self.files.len() as u32 {
-            let file = &mut self.files[at as usize];
+        for at in 0..self.files.length as u32 {
+            let file = self.files.at(at as usize);
             let key = self.keys[at as usize];
             if file.dirty.pages() == 0 && file.touched < old && self.index.get(&key) == Some(&at) {
+                let file = self.files.at_mut(at as usize);
                 self.clean_blocks -= file.clean.blocks();
                 file.clean.clear();
                 file.listed = false;
@@ -151,17 +185,17 @@ impl Cache {
 
     /// The file at this index.
     pub fn file(&self, at: u32) -> &File {
-        &self.files[at as usize]
+        self.files.at(at as usize)
     }
 
     /// The same, to change.
     pub fn file_mut(&mut self, at: u32) -> &mut File {
-        &mut self.files[at as usize]
+        self.files.at_mut(at as usize)
     }
 
     /// Makes the pages from `start` up to `end` dirty.
     pub fn dirty(&mut self, at: u32, start: u64, end: u64) -> Found {
-        let file = &mut self.files[at as usize];
+        let file = self.files.at_mut(at as usize);
         let dirtied = file.dirty.insert(start, end);
         let mut cached = 0;
         if dirtied > 0 && file.clean.pages() > 0 {
@@ -174,7 +208,7 @@ impl Cache {
 
     /// Cleans up to `most` dirty pages of a file from its cursor on and returns how many.
     pub fn clean(&mut self, at: u32, most: u64) -> u64 {
-        let file = &mut self.files[at as usize];
+        let file = self.files.at_mut(at as usize);
         let (dirty, clean) = (&mut file.dirty, &mut file.clean);
         let (had, blocks) = (dirty.pages(), clean.blocks());
         file.cursor = dirty.take_from(file.cursor, most, |start, end| {
@@ -188,7 +222,7 @@ impl Cache {
 
     /// Remembers that these pages are cached: they were read.
     pub fn read(&mut self, at: u32, start: u64, end: u64) {
-        let file = &mut self.files[at as usize];
+        let file = self.files.at_mut(at as usize);
         let blocks = file.clean.blocks();
         let mut from = start;
         // Leaves out what is dirty; a read touches few pages, and what it misses costs accuracy, not truth.
@@ -209,7 +243,7 @@ impl Cache {
 
     /// Drops pages from `start` up to `end`; returns how many of them were dirty.
     pub fn drop_range(&mut self, at: u32, start: u64, end: u64) -> u64 {
-        let file = &mut self.files[at as usize];
+        let file = self.files.at_mut(at as usize);
         let blocks = file.clean.blocks();
         file.clean.remove(start, end);
         self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
@@ -218,7 +252,7 @@ impl Cache {
 
     /// True if the page is in the cache as far as remembered.
     pub fn holds(&self, at: u32, page: u64) -> bool {
-        let file = &self.files[at as usize];
+        let file = self.files.at(at as usize);
         file.dirty.count(page, page + 1) + file.clean.count(page, page + 1) > 0
     }
 
@@ -230,7 +264,7 @@ impl Cache {
                 .min_by_key(|(_, file)| file.touched)
                 .map(|(at, _)| at);
             let Some(at) = oldest else { break };
-            let file = &mut self.files[at];
+            let file = self.files.at_mut(at);
             self.clean_blocks -= file.clean.blocks();
             file.clean.clear();
         }
@@ -275,7 +309,7 @@ mod tests {
             let at = cache.open((1, ino), 0);
             cache.file_mut(at).opens = 1;
         }
-        assert!(cache.index.len() <= 2 * CLEAN_FILES && cache.files.len() <= 2 * CLEAN_FILES);
+        assert!(cache.index.len() <= 2 * CLEAN_FILES && cache.files.length <= 2 * CLEAN_FILES);
     }
 
     #[test]
@@ -286,7 +320,7 @@ mod tests {
             cache.dirty(at, 0, 1);
         }
         assert_eq!(cache.index.len(), 3 * CLEAN_FILES);
-        for at in 0..cache.files.len() as u32 {
+        for at in 0..cache.files.length as u32 {
             cache.clean(at, 1);
         }
         for ino in 0..4 * CLEAN_FILES as u64 {

@@ -5,18 +5,25 @@
 //! at random takes little more than one written from end to end, and no write searches more than one
 //! short tree. A program that writes on and on searches none: the block it is in (`hot`) is kept beside
 //! the tree, and put back when somebody looks.
+//!
+//! A copy of a set shares the tree until one of them changes it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Pages in a block.
 const BLOCK: u64 = 512;
 /// A block with all its pages.
 const FULL: Block = Block([u64::MAX; 8]);
 
+/// Blocks by the number of their first page over [`BLOCK`].
+type Tree = BTreeMap<u64, Block>;
+
 /// A set of page numbers.
 #[derive(Clone, Debug, Default)]
 pub struct PageSet {
-    blocks: BTreeMap<u64, Block>,
+    /// None for an empty one, which takes no memory then.
+    tree: Option<Arc<Tree>>,
     pages: u64,
     /// The block of the latest insertion; two in a row make it hot.
     latest: u64,
@@ -103,7 +110,12 @@ impl PageSet {
 
     /// How many blocks they lie in: a measure of memory, about 100 bytes each.
     pub fn blocks(&self) -> usize {
-        self.blocks.len()
+        self.tree.as_ref().map_or(0, |tree| tree.len())
+    }
+
+    /// The tree, to change; a copy of one's own if it is shared.
+    fn tree(&mut self) -> &mut Tree {
+        Arc::make_mut(self.tree.get_or_insert_default())
     }
 
     /// Adds the pages from `start` up to `end` and returns how many of them are new.
@@ -125,10 +137,11 @@ impl PageSet {
             return hot.block.add(piece);
         }
         self.put_back();
-        let block = self.blocks.entry(key).or_default();
+        let block = self.tree().entry(key).or_default();
         let new = block.add(piece);
+        let block = *block;
         if self.latest == key {
-            self.hot = Some(Hot { key, block: *block });
+            self.hot = Some(Hot { key, block });
         }
         self.latest = key;
         new
@@ -137,7 +150,7 @@ impl PageSet {
     /// Writes the hot block back into the tree.
     fn put_back(&mut self) {
         if let Some(hot) = self.hot.take()
-            && let Some(block) = self.blocks.get_mut(&hot.key)
+            && let Some(block) = self.tree().get_mut(&hot.key)
         {
             *block = hot.block;
         }
@@ -151,10 +164,15 @@ impl PageSet {
         self.put_back();
         let (mut key, last) = (start / BLOCK, (end - 1) / BLOCK);
         let mut removed = 0;
-        while let Some((&found, block)) = self.blocks.range_mut(key..=last).next() {
+        // Found before it is changed, so that what is not there costs no copy of a shared tree.
+        if self.tree.as_ref().is_none_or(|tree| tree.range(key..=last).next().is_none()) {
+            return 0;
+        }
+        let tree = self.tree();
+        while let Some((&found, block)) = tree.range_mut(key..=last).next() {
             removed += block.take(&within(found, start, end));
             if block.is_empty() {
-                self.blocks.remove(&found);
+                tree.remove(&found);
             }
             key = found + 1;
             if key > last {
@@ -170,7 +188,8 @@ impl PageSet {
         if start >= end {
             return 0;
         }
-        let found = self.blocks.range(start / BLOCK..=(end - 1) / BLOCK);
+        let tree = self.tree.iter();
+        let found = tree.flat_map(|tree| tree.range(start / BLOCK..=(end - 1) / BLOCK));
         let block_of = |key, block| match &self.hot {
             Some(hot) if hot.key == key => &hot.block,
             _ => block,
@@ -184,8 +203,12 @@ impl PageSet {
         self.put_back();
         let (mut cursor, mut left) = (cursor, most.min(self.pages));
         self.pages -= left;
+        if left == 0 {
+            return cursor;
+        }
+        let tree = self.tree();
         while left > 0 {
-            let Some((&key, block)) = self.blocks.range_mut(cursor / BLOCK..).next() else {
+            let Some((&key, block)) = tree.range_mut(cursor / BLOCK..).next() else {
                 cursor = 0;
                 continue;
             };
@@ -201,7 +224,7 @@ impl PageSet {
                 from = end;
             }
             if block.is_empty() {
-                self.blocks.remove(&key);
+                tree.remove(&key);
             }
             // Short of `most`, the block has no more pages behind the cursor.
             cursor = if left > 0 { base + BLOCK } else { base + from };
@@ -211,7 +234,7 @@ impl PageSet {
 
     /// Empties the set and returns how many pages it held.
     pub fn clear(&mut self) -> u64 {
-        self.blocks.clear();
+        self.tree = None;
         self.hot = None;
         std::mem::take(&mut self.pages)
     }
@@ -262,6 +285,8 @@ mod tests {
         fn like_a_set_of_numbers(ops in proptest::collection::vec(op(), 1..200)) {
             let (mut set, mut plain) = (PageSet::default(), BTreeSet::new());
             for op in ops {
+                // Shares the tree; what is done to the set must not show in it.
+                let (copy, before) = (set.clone(), plain.clone());
                 match op {
                     Op::Insert(s, e) => {
                         let new = (s..e).filter(|p| plain.insert(*p)).count() as u64;
@@ -285,8 +310,11 @@ mod tests {
                 prop_assert_eq!(set.pages(), plain.len() as u64);
                 prop_assert_eq!(set.count(500, 1200), plain.range(500..1200).count() as u64);
                 set.put_back();
-                prop_assert!(set.blocks.values().all(|block| !block.is_empty()));
+                prop_assert!(set.tree().values().all(|block| !block.is_empty()));
                 prop_assert_eq!(set.count(0, u64::MAX), set.pages());
+                prop_assert_eq!(copy.pages(), before.len() as u64);
+                prop_assert_eq!(copy.count(500, 1200), before.range(500..1200).count() as u64);
+                prop_assert_eq!(copy.count(0, u64::MAX), copy.pages());
             }
         }
     }
