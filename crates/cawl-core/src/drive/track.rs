@@ -22,8 +22,6 @@ pub(super) struct Track {
     threads: HashMap<(u32, u32), Clock>,
     /// The latest call, for relating moments of the observed clock to the model's.
     last: Span,
-    /// The latest observed end of a call.
-    latest: Time,
     limits: Option<DirtyLimits>,
     /// Corrects the level, if the mode says so.
     filter: Option<Filter>,
@@ -56,7 +54,6 @@ impl Track {
             accuracy: Accuracy::new(),
             threads: HashMap::new(),
             last: Span::default(),
-            latest: Time(0),
             limits: None,
             settled: 0.0,
             filter: (mode == Mode::Assimilated).then(Filter::default),
@@ -119,19 +116,13 @@ impl Track {
         if let (Some(p), Class::Cost) = (&prediction, class) {
             self.accuracy.call(observed, p.cost);
         }
-        if self.mode != Mode::OpenLoop {
-            // The call may have been over sooner than the model thought, and others are going on.
-            self.latest = self.latest.max(Time(event.end()));
-            if observed < cost {
-                self.model.rewind(self.latest);
-            }
-        }
         if let Some(filter) = &mut self.filter
             && observed < cost
         {
             // What the model took for written in the rest of the time was not: the level is what it was then.
             let part = observed / cost;
             let level = before.as_f64() + (after.as_f64() - before.as_f64()) * part;
+            self.model.rewind(Time(event.end()));
             let missing = level - self.model.state().dirty.as_f64();
             self.model.disturb(filter.shift(missing));
             after = Bytes::from_f64(level);
@@ -212,43 +203,5 @@ impl Track {
             self.accuracy.dirty(modelled, sampled, limits.hard);
             modelled
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use cawl_wire::{FileKind, Op};
-
-    use super::*;
-    use crate::model::{MODELS, build};
-
-    /// The `n`th MiB of a file, at 4 GB/s, each 1 ms after the other.
-    fn fast_call(op: Op, n: u64) -> Event {
-        let mut event = Event::new(op);
-        (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 1, 1, 1);
-        (event.start, event.duration) = (1_000_000_000 + n * 1_000_000, 250_000);
-        if op == Op::Write {
-            (event.offset, event.requested, event.returned) = (n << 20, 1 << 20, 1 << 20);
-        }
-        event
-    }
-
-    /// A device many times as fast as the profile says never throttles, whatever the model thinks: the model's
-    /// clock must not run ahead, or every call waits for the future of the calls before.
-    #[test]
-    fn in_lockstep_the_errors_of_calls_do_not_add_up() {
-        for (name, fsync_every) in MODELS.iter().flat_map(|name| [(name, 100), (name, u64::MAX)]) {
-            let model = build(name, &HostProfile::uncalibrated()).expect("a model");
-            let mut track = Track::new(model, Mode::Lockstep);
-            let mut costs = Vec::new();
-            for n in 0..20_000 {
-                let op = if n % fsync_every == fsync_every - 1 { Op::Fsync } else { Op::Write };
-                let cost = track.event(&fast_call(op, n), Class::Cost).map_or(0.0, |p| p.cost.as_seconds());
-                costs.push(cost);
-            }
-            let sum = |span: std::ops::Range<usize>| costs[span].iter().sum::<f64>();
-            let (early, late) = (sum(5_000..10_000), sum(15_000..20_000));
-            assert!(late <= early * 1.1, "{name}, fsync every {fsync_every}: {early} s, later {late} s");
-        }
     }
 }

@@ -359,12 +359,6 @@ impl CostModel for Cawl {
         self.flusher.limits = limits;
     }
 
-    fn rewind(&mut self, to: Time) {
-        let to = to - self.origin.unwrap_or(to);
-        self.now = self.now.min(to);
-        self.flusher.rewind(to);
-    }
-
     fn recalibrate(&mut self, profile: &HostProfile) {
         self.profile.memory.clone_from(&profile.memory);
         self.profile.device.clone_from(&profile.device);

@@ -67,11 +67,6 @@ impl Flusher {
         self.clock += busy;
     }
 
-    /// The clock goes back to `to`; what was cleaned stays clean.
-    pub(super) fn rewind(&mut self, to: Nanos) {
-        self.clock = self.clock.min(to);
-    }
-
     /// Bytes that the flusher has cleaned so far.
     #[cfg(test)]
     pub(super) fn cleaned(&self) -> Bytes {
