@@ -22,6 +22,9 @@ use serde::{Deserialize, Serialize};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
 
+/// Longest pause that the kernel imposes at a time (`MAX_PAUSE`).
+const LONGEST_PAUSE: Nanos = Nanos::millis(200.0);
+
 /// A model of what writes cost.
 pub trait CostModel: Send {
     /// Its name on the command line and in reports.

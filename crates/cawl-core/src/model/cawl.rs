@@ -59,7 +59,9 @@ use self::stream::{Buffer, Run};
 use self::sync::{SyncChunk, cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::recent::Recent;
-use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction, Work};
+use super::{
+    CallState, CostModel, CostParts, DirtyLimits, LONGEST_PAUSE, ModelState, Phase, Prediction, Work,
+};
 use crate::call::{Class, classify, is_synchronous, kernel_bytes};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -93,6 +95,8 @@ pub struct Cawl {
     /// In lockstep, while a call's cost is being told: time stands still, and the device's time that the call took
     /// from the flusher is collected here.
     taken: Option<Nanos>,
+    /// How much less throttled writers slept than was predicted.
+    unslept: Nanos,
     ledger: Ledger,
 }
 
@@ -146,6 +150,7 @@ impl Cawl {
             heads: Recent::default(),
             last: (Nanos::ZERO, Nanos::ZERO),
             taken: None,
+            unslept: Nanos::ZERO,
             ledger: Ledger::default(),
             profile: profile.clone(),
         }
@@ -305,6 +310,16 @@ impl Cawl {
 }
 
 impl Cawl {
+    /// A throttled call was predicted and took as long as `observed`. Writers that sleep less than predicted for longer than
+    /// any pause of the kernel's lasts are not above the setpoint: the device has written the rest.
+    fn judge_throttling(&mut self, predicted: Nanos, observed: Nanos) {
+        self.unslept = (self.unslept + predicted).saturating_sub(observed);
+        if self.unslept > LONGEST_PAUSE {
+            self.unslept = Nanos::ZERO;
+            self.flusher.catch_up(&mut self.cache, self.flusher.limits.freerun());
+        }
+    }
+
     /// The call just predicted took as long as `observed`: so does its process's average.
     fn correct_average(&mut self, observed: Nanos) {
         let (cost, counted) = std::mem::take(&mut self.last);
@@ -384,6 +399,9 @@ impl CostModel for Cawl {
             self.pass_busy(taken, self.now.max(begun + prediction.cost.min(observed)));
         }
         self.correct_average(observed);
+        if let Some(prediction) = prediction.filter(|told| told.parts.throttle > Nanos::ZERO) {
+            self.judge_throttling(prediction.cost, observed);
+        }
         prediction
     }
     fn set_limits(&mut self, limits: DirtyLimits) {

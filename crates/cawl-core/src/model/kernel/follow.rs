@@ -13,14 +13,11 @@
 
 use cawl_wire::{Event, Op, flag};
 
-use super::super::Prediction;
+use super::super::{LONGEST_PAUSE, Prediction};
 use super::{Call, CostModel, Kernel, waits};
 use crate::call::{Class, classify, kernel_bytes};
 use crate::model::Disturbance;
 use crate::units::Time;
-
-/// Longest pause the kernel imposes at a time, in seconds (`MAX_PAUSE`).
-const LONGEST_PAUSE: f64 = 0.2;
 
 impl Kernel {
     /// Predicts a call, then lives through it until `end`.
@@ -51,7 +48,7 @@ impl Kernel {
     fn judge_pauses(&mut self, call: &Call, early: f64) {
         let unslept = &mut self.unslept[call.device];
         *unslept = (*unslept + early).max(0.0);
-        if *unslept > LONGEST_PAUSE || call.unlikely {
+        if *unslept > LONGEST_PAUSE.as_seconds() || call.unlikely {
             *unslept = 0.0;
             let foreign = self.machine.foreign_at(call.at);
             let others = self.machine.level() - self.machine.devices[call.device].level();
