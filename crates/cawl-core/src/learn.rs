@@ -37,8 +37,9 @@ const WAITING: Memories = Memories { members: [0.1, 1.0, 10.0, 100.0], block: 0.
 const WRITEBACK: Memories = Memories { members: [0.5, 2.0, 8.0, 32.0], block: 1.0, batch: 0.0 };
 /// Pages under writeback that keep a device busy: what the flusher hands over at a time.
 const BUSY: u64 = 2048;
-/// Least span of the counters from which a writeback rate is taken, in ns.
-const SPAN: u64 = 200_000_000;
+/// Least span of the counters from which a writeback rate is taken, in ns: the shortest interval of the samples. A fast
+/// disk is not busy for longer. Spans follow each other, so that what one misses the next one has.
+const SPAN: u64 = 10_000_000;
 /// No call counts as more than this many times the part of its memory that it takes up.
 const WEIGHTIEST: f64 = 0.25;
 /// Relative change from which on the models are told.
