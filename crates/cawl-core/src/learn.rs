@@ -37,7 +37,7 @@ const WAITING: Memories = Memories { members: [0.1, 1.0, 10.0, 100.0], block: 0.
 const WRITEBACK: Memories = Memories { members: [0.5, 2.0, 8.0, 32.0], block: 1.0, batch: 0.0 };
 /// Pages under writeback that keep a device busy: what the flusher hands over at a time.
 const BUSY: u64 = 2048;
-/// Least span of the counters from which a writeback rate is taken, in ns.
+/// Span of the counters from which a writeback rate is taken, in ns; shorter if the device is busy no longer.
 const SPAN: u64 = 200_000_000;
 /// No call counts as more than this many times the part of its memory that it takes up.
 const WEIGHTIEST: f64 = 0.25;
@@ -57,8 +57,8 @@ pub struct Learner {
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
     since: Bytes,
-    /// Where a span of busy writeback began.
-    busy: Option<Sample>,
+    /// Where a span of busy writeback began, and where pages were last completed in it.
+    busy: Option<(Sample, Sample)>,
     before: Option<Sample>,
 }
 
@@ -152,22 +152,27 @@ impl Learner {
         let moved = self.before.is_none_or(|before| before.written != sample.written);
         self.before = Some(*sample);
         if !busy {
-            self.busy = None;
+            return self.busy.take().is_some_and(|(began, latest)| self.written(&began, &latest));
+        }
+        if !moved {
             return false;
         }
-        let Some(began) = self.busy else {
-            // Spans begin and end where pages were completed: a journal's commit completes many at once.
-            self.busy = moved.then_some(*sample);
-            return false;
-        };
-        let span = sample.time.0.saturating_sub(began.time.0);
-        if span < SPAN || !moved {
+        // Spans begin and end where pages were completed: a journal's commit completes many at once.
+        let began = self.busy.map_or(*sample, |(began, _)| began);
+        self.busy = Some((began, *sample));
+        if sample.time.0.saturating_sub(began.time.0) < SPAN {
             return false;
         }
-        self.busy = Some(*sample);
-        let seconds = span as f64 * 1e-9;
-        let written = sample.written.saturating_sub(began.written) as f64 * page.as_f64();
-        self.writeback.observe(&[seconds], written, seconds) && self.adopt_writeback()
+        self.busy = Some((*sample, *sample));
+        self.written(&began, sample)
+    }
+
+    /// The device was busy between two samples.
+    fn written(&mut self, began: &Sample, ended: &Sample) -> bool {
+        let seconds = ended.time.0.saturating_sub(began.time.0) as f64 * 1e-9;
+        let pages = ended.written.saturating_sub(began.written) as f64;
+        let written = pages * self.profile.kernel.page.as_f64();
+        seconds > 0.0 && self.writeback.observe(&[seconds], written, seconds) && self.adopt_writeback()
     }
 }
 

@@ -22,6 +22,9 @@ use serde::{Deserialize, Serialize};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
 
+/// Longest pause that the kernel imposes at a time (`MAX_PAUSE`).
+const LONGEST_PAUSE: Nanos = Nanos::millis(200.0);
+
 /// A model of what writes cost.
 pub trait CostModel: Send {
     /// Its name on the command line and in reports.
@@ -41,8 +44,12 @@ pub trait CostModel: Send {
     /// Advancing in many small steps or one large one comes to the same, up to rounding.
     fn advance(&mut self, to: Time);
 
-    /// Lockstep only: the call just stepped is over and `event.duration` tells how long it really took.
-    fn settle(&mut self, _event: &Event) {}
+    /// Predicts the cost of a call as [`CostModel::step`] does, then takes over its effects as it really went: it was
+    /// over at `end`. What the call was predicted to wait beyond that, it did not wait, and the model's clock does
+    /// not go there.
+    ///
+    /// The prediction is made before `end` is looked at.
+    fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction>;
 
     /// Writers to this device are let through `factor` times as fast as the model thinks while they are throttled:
     /// the kernel's base rate is not what the model has in its place.
@@ -50,10 +57,6 @@ pub trait CostModel: Send {
 
     /// The dirty limits of the machine are now these.
     fn set_limits(&mut self, limits: DirtyLimits);
-
-    /// The call just stepped was over at `to`: a model whose clock is beyond goes back there. What it took for
-    /// written meanwhile stays written; its level is to be corrected by [`CostModel::disturb`].
-    fn rewind(&mut self, _to: Time) {}
 
     /// The kernel counts other dirty pages than this model does: writers that nobody traces, and what the
     /// model is wrong about. They count towards the limits and in [`ModelState::dirty`] from now on, until

@@ -106,8 +106,65 @@ fn play(
     model
 }
 
+/// Calls that take as long as `durations` says, in microseconds, are followed; each model looks at its state after
+/// each call and is told the latest end that was observed.
+fn observe(
+    operations: &[(Operation, u64)],
+    mut look: impl FnMut(&mut Kernel, &Event, Time, Option<Prediction>),
+) -> Kernel {
+    let mut model = Kernel::new(&profile());
+    let mut ends = [0u64; 3];
+    let (mut latest, mut over) = (0, 0);
+    for (operation, duration) in operations {
+        let task = operation.task as usize;
+        let start = (ends[task] + operation.think * 1_000_000).max(latest);
+        latest = start;
+        ends[task] = start + duration * 1000;
+        over = over.max(ends[task]);
+        let event = operation.event(start);
+        let prediction = model.follow(&event, Time(ends[task]));
+        look(&mut model, &event, Time(over), prediction);
+    }
+    model
+}
+
+/// Operations, and how many microseconds each really takes.
+fn observed() -> impl Strategy<Value = Vec<(Operation, u64)>> {
+    let duration = prop_oneof![4 => 1..100u64, 2 => 100..10_000u64, 1 => 10_000..2_000_000u64];
+    proptest::collection::vec((operation(), duration), 1..120)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// In lockstep the model never stands in the future.
+    #[test]
+    fn the_clock_is_the_observed_one(operations in observed()) {
+        let mut worst = 0;
+        observe(&operations, |model, _, over, _| {
+            // Seconds in floating point: to within a microsecond.
+            worst = worst.max(model.state().time.0.saturating_sub(over.0 + 1000));
+        });
+        prop_assert_eq!(worst, 0);
+    }
+
+    #[test]
+    fn every_byte_is_accounted_for_in_lockstep(operations in observed()) {
+        observe(&operations, |model, _, _, _| {
+            let all = model.conservation();
+            assert_eq!(all.dirtied, all.written + all.dirty + all.cancelled);
+        });
+    }
+
+    /// How long a call took is not known before it was predicted.
+    #[test]
+    fn a_call_is_predicted_before_it_is_over(operations in observed(), duration in 0..1_000_000_000u64) {
+        let mut model = observe(&operations, |_, _, _, _| ());
+        let start = model.state().time.0 + 1_000_000;
+        let event = operations[0].0.event(start);
+        let foretold = model.fork().step(&event);
+        prop_assert_eq!(model.follow(&event, Time(start + duration)), foretold);
+    }
 
     #[test]
     fn every_byte_is_accounted_for(operations in proptest::collection::vec(operation(), 1..120)) {
@@ -340,5 +397,58 @@ fn each_new_folio_costs_extra_and_old_ones_do_not() {
         let [plain, dear] = [&mut without, &mut with].map(|model| model.step(&event).expect("a cost").cost);
         let more = dear.get() - plain.get();
         assert!((more - folios * 2000.0).abs() < 1.0, "{offset} {bytes}: {more} ns more");
+    }
+}
+
+/// Calls on a disk that is really `faster` times as fast as the model's, in lockstep: predicted and observed seconds of
+/// each second that passes, and the largest prediction for an fsync.
+fn on_a_faster_disk(model: &mut dyn CostModel, faster: f64) -> (Vec<(f64, f64)>, f64) {
+    let real = Rate::mb_per_second(120.0 * faster);
+    let (mut now, mut offset, mut fsync) = (0u64, 0u64, 0.0f64);
+    let mut seconds = Vec::new();
+    while seconds.len() < 30 {
+        let mut sums = (0.0, 0.0);
+        let begun = now;
+        while now - begun < 1_000_000_000 {
+            // As a throttled writer goes: at the pace of the real disk.
+            let event = write(now, offset, 1 << 20);
+            let cost = Bytes(1 << 20) / real;
+            let end = Time(now) + cost;
+            let told = model.follow(&event, end).expect("a write has a cost").cost;
+            sums = (sums.0 + told.as_seconds(), sums.1 + cost.as_seconds());
+            (now, offset) = (end.0, offset + (1 << 20));
+        }
+        let mut sync = write(now, 0, 0);
+        sync.op = Op::Fsync;
+        now += 20_000_000;
+        let told = model.follow(&sync, Time(now)).expect("an fsync has a cost").cost;
+        fsync = fsync.max(told.as_seconds());
+        seconds.push(sums);
+    }
+    (seconds, fsync)
+}
+
+#[test]
+fn pauses_that_do_not_come_do_not_add_up() {
+    for name in ["kernel", "cawl"] {
+        let mut profile = profile();
+        profile.device.write.value = profile.device.writeback.value;
+        let build = || cawl_core::build(name, &profile).expect("a name from the list");
+        let faster = 5.0;
+        let (right, _) = on_a_faster_disk(build().as_mut(), 1.0);
+        let (wrong, fsync) = on_a_faster_disk(build().as_mut(), faster);
+        let ratio = |part: &[(f64, f64)]| {
+            part.iter().map(|s| s.0).sum::<f64>() / part.iter().map(|s| s.1).sum::<f64>()
+        };
+        let (early, late) = (ratio(&wrong[1..10]), ratio(&wrong[20..]));
+        assert!(late < early * 1.1, "{name}: {early} times too much, later {late} times");
+        let least = ratio(&right[20..]).max(1.0);
+        assert!(
+            late < 2.0 * faster * least,
+            "{name}: {late} times too much, {least} with the right constants"
+        );
+        // All that may be dirty, and the fixed cost.
+        let most = Bytes::mib(32) / profile.device.write.value + profile.device.fsync.value;
+        assert!(fsync < most.as_seconds() * 1.1, "{name}: an fsync costs {fsync} s of at most {most:?}");
     }
 }

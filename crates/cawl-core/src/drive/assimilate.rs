@@ -48,12 +48,6 @@ impl Filter {
         self.disturbance()
     }
 
-    /// The model's own books are less than before by `missing` bytes, for a reason that is known.
-    pub(super) fn shift(&mut self, missing: f64) -> Disturbance {
-        self.offset += missing;
-        self.disturbance()
-    }
-
     /// The offset as of the latest sample, in bytes.
     pub(super) fn offset(&self) -> f64 {
         self.offset

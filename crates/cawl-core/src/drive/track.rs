@@ -105,27 +105,16 @@ impl Track {
         // A model cannot peek at what it is not given.
         let shown = Event { start: start.0, duration: 0, ..*event };
         let before = self.model.state().dirty;
-        let prediction = self.model.step(&shown);
-        if self.mode != Mode::OpenLoop {
-            self.model.settle(event);
-        }
-        let mut after = prediction.map_or_else(|| self.model.state().dirty, |p| p.dirty);
+        let prediction = match self.mode {
+            Mode::OpenLoop => self.model.step(&shown),
+            Mode::Lockstep | Mode::Assimilated => self.model.follow(&shown, Time(event.end())),
+        };
+        let after = self.model.state().dirty;
         let observed = Nanos::new(event.duration as f64);
         // What the model has no opinion on takes, in its time, as long as it took.
         let cost = prediction.filter(|_| class == Class::Cost).map_or(observed, |p| p.cost);
         if let (Some(p), Class::Cost) = (&prediction, class) {
             self.accuracy.call(observed, p.cost);
-        }
-        if let Some(filter) = &mut self.filter
-            && observed < cost
-        {
-            // What the model took for written in the rest of the time was not: the level is what it was then.
-            let part = observed / cost;
-            let level = before.as_f64() + (after.as_f64() - before.as_f64()) * part;
-            self.model.rewind(Time(event.end()));
-            let missing = level - self.model.state().dirty.as_f64();
-            self.model.disturb(filter.shift(missing));
-            after = Bytes::from_f64(level);
         }
         if let (Some(pace), Some(p), Class::Cost) = (&mut self.pace, &prediction, class)
             && let Some(factor) = pace.call(observed, p, self.limits)

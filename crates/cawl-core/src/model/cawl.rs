@@ -59,7 +59,9 @@ use self::stream::{Buffer, Run};
 use self::sync::{SyncChunk, cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::recent::Recent;
-use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction, Work};
+use super::{
+    CallState, CostModel, CostParts, DirtyLimits, LONGEST_PAUSE, ModelState, Phase, Prediction, Work,
+};
 use crate::call::{Class, classify, is_synchronous, kernel_bytes};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -90,6 +92,11 @@ pub struct Cawl {
     heads: Recent<u64, (u64, u64)>,
     /// Cost of the last call, and how much of it counts as its process's time in write calls.
     last: (Nanos, Nanos),
+    /// In lockstep, while a call's cost is being told: time stands still, and the device's time that the call took
+    /// from the flusher is collected here.
+    taken: Option<Nanos>,
+    /// How much less throttled writers slept than was predicted.
+    unslept: Nanos,
     ledger: Ledger,
 }
 
@@ -142,6 +149,8 @@ impl Cawl {
             streams: Recent::default(),
             heads: Recent::default(),
             last: (Nanos::ZERO, Nanos::ZERO),
+            taken: None,
+            unslept: Nanos::ZERO,
             ledger: Ledger::default(),
             profile: profile.clone(),
         }
@@ -214,10 +223,12 @@ impl Cawl {
 
     /// A call of these parts passes, `bytes` of which the device cannot give to the flusher.
     fn occupy_device(&mut self, at: Nanos, parts: CostParts, bytes: Bytes) {
-        let finish = self.now.max(at + parts.total());
-        let busy = (bytes / self.profile.device.write.value).min(finish.saturating_sub(self.now));
-        self.flusher.wait(busy);
-        self.pass_to(finish);
+        let transfer = bytes / self.profile.device.write.value;
+        if let Some(taken) = &mut self.taken {
+            *taken += transfer;
+            return;
+        }
+        self.pass_busy(transfer, self.now.max(at + parts.total()));
     }
 
     /// The bill of a call that enters the kernel and finds nothing to do.
@@ -283,9 +294,42 @@ impl Cawl {
         throttled_span(average, self.cache.dirty(), size, limits, device, ceiling)
     }
 
+    /// Time passes, in which the flusher has the device to itself but for `transfer`.
+    fn pass_busy(&mut self, transfer: Nanos, to: Nanos) {
+        self.flusher.wait(transfer.min(to.saturating_sub(self.now)));
+        self.pass_to(to);
+    }
+
     fn pass_to(&mut self, to: Nanos) {
+        if self.taken.is_some() {
+            return;
+        }
         self.flusher.run(&mut self.cache, to);
         self.now = self.now.max(to);
+    }
+}
+
+impl Cawl {
+    /// A throttled call was predicted and took as long as `observed`. Writers that sleep less than predicted for longer than
+    /// any pause of the kernel's lasts are not above the setpoint: the device has written the rest.
+    fn judge_throttling(&mut self, predicted: Nanos, observed: Nanos) {
+        self.unslept = (self.unslept + predicted).saturating_sub(observed);
+        if self.unslept > LONGEST_PAUSE {
+            self.unslept = Nanos::ZERO;
+            self.flusher.catch_up(&mut self.cache, self.flusher.limits.freerun());
+        }
+    }
+
+    /// The call just predicted took as long as `observed`: so does its process's average.
+    fn correct_average(&mut self, observed: Nanos) {
+        let (cost, counted) = std::mem::take(&mut self.last);
+        if counted > Nanos::ZERO
+            && let Some(mut average) = self.averages.take(&self.last_writer)
+        {
+            let elsewhere = cost.saturating_sub(counted);
+            average.correct(counted, observed.saturating_sub(elsewhere));
+            self.averages.put(self.last_writer, average);
+        }
     }
 }
 
@@ -343,18 +387,23 @@ impl CostModel for Cawl {
         self.pass_to(to - origin);
     }
 
-    fn settle(&mut self, event: &Event) {
-        let (cost, counted) = self.last;
-        if counted > Nanos::ZERO
-            && let Some(mut average) = self.averages.take(&self.last_writer)
-        {
-            let elsewhere = cost.saturating_sub(counted);
-            average.correct(counted, Nanos::new(event.duration as f64).saturating_sub(elsewhere));
-            self.averages.put(self.last_writer, average);
-            self.last.1 = Nanos::ZERO;
+    fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction> {
+        self.advance(Time(event.start));
+        self.taken = Some(Nanos::ZERO);
+        let prediction = self.step(event);
+        let taken = self.taken.take().unwrap_or_default();
+        let start = Time(event.start);
+        let observed = end.since(start);
+        if let Some(prediction) = &prediction {
+            let begun = start - self.origin.unwrap_or(start);
+            self.pass_busy(taken, self.now.max(begun + prediction.cost.min(observed)));
         }
+        self.correct_average(observed);
+        if let Some(prediction) = prediction.filter(|told| told.parts.throttle > Nanos::ZERO) {
+            self.judge_throttling(prediction.cost, observed);
+        }
+        prediction
     }
-
     fn set_limits(&mut self, limits: DirtyLimits) {
         self.flusher.limits = limits;
     }

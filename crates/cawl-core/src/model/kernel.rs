@@ -10,6 +10,7 @@
 //! held back by what the others were allowed to dirty until then. So N writers share the device.
 
 mod balance;
+mod follow;
 mod history;
 mod sync;
 mod tasks;
@@ -61,6 +62,10 @@ struct Spent {
 struct Call {
     /// The model's time in the call, in seconds.
     at: f64,
+    /// When the call is known to have been over; infinite if that is to be predicted.
+    until: f64,
+    /// It went on where the model lets nobody go on.
+    unlikely: bool,
     file: u32,
     device: usize,
     spent: Spent,
@@ -84,6 +89,8 @@ pub struct Kernel {
     origin: Option<u64>,
     /// Until when synchronous transfers occupy each device, in seconds.
     occupied: Vec<f64>,
+    /// How much less writers to each device slept than was predicted, in seconds.
+    unslept: Vec<f64>,
     /// Device positions after the last synchronous access: file and byte.
     heads: Vec<(u32, u64)>,
     intervals: Spreads,
@@ -143,6 +150,7 @@ impl Kernel {
             limits: kernel.limits,
             origin: None,
             occupied: Vec::new(),
+            unslept: Vec::new(),
             heads: Vec::new(),
             intervals: Spreads::of(profile),
             profile: Box::new(profile.clone()),
@@ -195,6 +203,7 @@ impl Kernel {
         let now = self.machine.now;
         self.machine.devices.push(Device::new(dev, rate, base, queue, bounds, now));
         self.occupied.push(0.0);
+        self.unslept.push(0.0);
         self.heads.push((u32::MAX, 0));
         self.machine.devices.len() - 1
     }
@@ -211,6 +220,8 @@ impl Kernel {
         let file = self.machine.cache.open((event.dev, event.ino), device);
         Call {
             at,
+            until: f64::INFINITY,
+            unlikely: false,
             file,
             device,
             spent: Spent::default(),
@@ -251,7 +262,7 @@ impl Kernel {
         let end = self.end_of_file(call.file);
         let plan = self.streams.plan(event, end);
         let buffered = plan.buffered as f64 * self.constants.stream_byte;
-        call.at += self.constants.stream_call + buffered;
+        call.pass(self.constants.stream_call + buffered);
         call.spent.stream += self.constants.stream_call + buffered;
         call.work.stream_calls += 1.0;
         call.work.stream_bytes += plan.buffered as f64;
@@ -267,6 +278,30 @@ impl Kernel {
             }
             offset += bytes;
         }
+    }
+
+    /// Lives through a call that has a cost and is over at `until` at the latest, in seconds.
+    fn run(&mut self, event: &Event, until: f64) -> Call {
+        let mut call = self.begin(event);
+        call.until = until.max(call.at);
+        match event.op {
+            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write_call(&mut call, event),
+            Op::StreamWrite | Op::StreamFlush | Op::StreamClose | Op::StreamSeek => {
+                self.stream_call(&mut call, event);
+                if event.op == Op::StreamClose {
+                    self.closed(call.file);
+                }
+            }
+            Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(&mut call),
+            Op::SyncRange => self.sync_range(&mut call, event),
+            Op::Sync => self.sync_all(&mut call, None),
+            Op::Syncfs => {
+                let device = call.device;
+                self.sync_all(&mut call, Some(device));
+            }
+            _ => {}
+        }
+        call
     }
 
     /// Calls that have effects but no modelled cost.
@@ -354,6 +389,11 @@ impl Kernel {
     }
 }
 
+/// Calls that are made to wait for the device.
+fn waits(event: &Event) -> bool {
+    matches!(event.op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync)
+}
+
 impl Constants {
     fn of(profile: &HostProfile) -> Constants {
         let (kernel, memory) = (&profile.kernel, &profile.memory);
@@ -376,8 +416,13 @@ impl Constants {
 }
 
 impl Call {
+    /// Time passes in the call, until it is over.
+    fn pass(&mut self, seconds: f64) {
+        self.at = (self.at + seconds).min(self.until);
+    }
+
     fn spend_call(&mut self, seconds: f64) {
-        self.at += seconds;
+        self.pass(seconds);
         self.spent.call += seconds;
         self.work.calls += 1.0;
     }
@@ -461,29 +506,14 @@ impl CostModel for Kernel {
             self.effect(event);
             return None;
         }
-        let mut call = self.begin(event);
-        match event.op {
-            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write_call(&mut call, event),
-            Op::StreamWrite | Op::StreamFlush | Op::StreamClose | Op::StreamSeek => {
-                self.stream_call(&mut call, event);
-                if event.op == Op::StreamClose {
-                    self.closed(call.file);
-                }
-            }
-            Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(&mut call),
-            Op::SyncRange => self.sync_range(&mut call, event),
-            Op::Sync => self.sync_all(&mut call, None),
-            Op::Syncfs => {
-                let device = call.device;
-                self.sync_all(&mut call, Some(device));
-            }
-            _ => {}
-        }
+        let call = self.run(event, f64::INFINITY);
         let state = call.state();
-        let waits =
-            matches!(event.op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync);
-        let state = if waits { CallState::Sync } else { state };
+        let state = if waits(event) { CallState::Sync } else { state };
         Some(self.predict(&call, state))
+    }
+
+    fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction> {
+        self.follow_call(event, end)
     }
 
     fn advance(&mut self, to: Time) {
@@ -507,22 +537,6 @@ impl CostModel for Kernel {
             device.limit.base = (device.limit.base * factor).clamp(least, most);
             device.limit.balanced = (device.limit.balanced * factor).clamp(least, most);
         }
-    }
-
-    fn rewind(&mut self, to: Time) {
-        let to = self.seconds(to.0);
-        if self.machine.now <= to {
-            return;
-        }
-        self.machine.rewind(to);
-        let jiffy = (to * self.machine.hz).floor();
-        for task in self.tasks.all() {
-            task.paused_when = task.paused_when.map(|when| when.min(jiffy));
-        }
-        for occupied in &mut self.occupied {
-            *occupied = occupied.min(to);
-        }
-        self.history.cut(to);
     }
 
     fn recalibrate(&mut self, profile: &HostProfile) {

@@ -52,6 +52,13 @@ impl CostModel for Naive {
         })
     }
 
+    fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction> {
+        let before = self.now;
+        let prediction = self.step(event);
+        self.now = self.now.min(end).max(before);
+        prediction
+    }
+
     fn advance(&mut self, to: Time) {
         self.now = self.now.max(to);
     }

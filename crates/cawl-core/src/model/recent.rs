@@ -46,11 +46,6 @@ impl<K: Hash + Eq, V> Recent<K, V> {
         self.young.insert(key, value);
     }
 
-    /// All values, in no order.
-    pub fn values(&mut self) -> impl Iterator<Item = &mut V> {
-        self.young.values_mut().chain(self.old.values_mut())
-    }
-
     /// How many keys are remembered.
     #[cfg(test)]
     pub fn len(&self) -> usize {

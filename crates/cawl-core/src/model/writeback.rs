@@ -155,12 +155,27 @@ impl Machine {
         self.complete_pages(at, done);
     }
 
-    /// The clock goes back to `to` (seconds); what was done stays done.
+    /// Copying was over sooner than thought, at `to` (seconds). What a device did in the rest of the time is not undone,
+    /// but nor is it done again: the device goes on from where it stands.
     pub fn rewind(&mut self, to: f64) {
         self.now = self.now.min(to);
-        for device in &mut self.devices {
-            device.rewind(to);
+    }
+
+    /// No more than `most` pages of a device are dirty: it has written the others by now, whatever its rate is held
+    /// to be.
+    pub fn relieve(&mut self, at: usize, most: u64) {
+        self.drain(at);
+        for file in self.dirty_files(at) {
+            let waiting = self.devices[at].dirty.saturating_sub(most);
+            if waiting == 0 {
+                break;
+            }
+            self.submit(file, waiting);
         }
+        let device = &self.devices[at];
+        let written = device.level().saturating_sub(most).min(device.in_flight);
+        self.complete_pages(at, written);
+        self.devices[at].plan();
         self.plan();
     }
 

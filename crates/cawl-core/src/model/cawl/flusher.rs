@@ -62,6 +62,12 @@ impl Flusher {
         }
     }
 
+    /// No more than `most` is dirty any longer: the device has written the rest, whatever its rate is held to be.
+    pub(super) fn catch_up(&mut self, cache: &mut Extents, most: Bytes) {
+        cache.balance();
+        self.cleaned += cache.clean_oldest(cache.dirty().saturating_sub(most));
+    }
+
     /// The device is busy with something else for as long, and the flusher waits.
     pub(super) fn wait(&mut self, busy: Nanos) {
         self.clock += busy;

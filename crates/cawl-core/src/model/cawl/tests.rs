@@ -251,10 +251,8 @@ fn overlapping_calls_use_up_time_once() {
 #[test]
 fn observed_costs_correct_the_average_in_lockstep() {
     let mut model = model();
-    let mut event = write(0.0, 0, 500);
-    event.duration = 5_000_000_000;
-    model.step(&event);
-    model.settle(&event);
+    let event = write(0.0, 0, 500);
+    model.follow(&event, Time(5_000_000_000));
     assert_eq!(model.averages.peek(&3).and_then(Average::rate), Some(Rate::per_second(100.0)));
 }
 

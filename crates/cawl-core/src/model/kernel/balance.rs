@@ -157,12 +157,18 @@ impl Kernel {
         } else {
             call.spent.throttle += slept;
         }
-        call.at += slept;
+        call.pass(slept);
+        if call.at >= call.until {
+            // It is known to have gone on by then.
+            let ended = (call.at * hz).floor();
+            self.tasks.current.paused_when = Some(ended);
+            call.unlikely |= rate <= 0.0;
+        }
         self.machine.advance(call.at);
         if self.tasks.several {
             let level = self.machine.level_now() as f64;
             self.history.note(self.machine.now, level);
         }
-        rate > 0.0
+        rate > 0.0 || call.at >= call.until
     }
 }

@@ -49,12 +49,6 @@ impl History {
         Some(earlier.1 + (later.1 - earlier.1) * part)
     }
 
-    /// Forgets what lies after `at`: it will not come about.
-    pub fn cut(&mut self, at: f64) {
-        let keep = self.points.partition_point(|point| point.0 <= at);
-        self.points.truncate(keep);
-    }
-
     /// Forgets what lies before the last point at or before `at`.
     pub fn prune(&mut self, at: f64) {
         let keep = self.points.partition_point(|point| point.0 <= at).saturating_sub(1);

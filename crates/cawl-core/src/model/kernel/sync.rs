@@ -102,12 +102,14 @@ impl Kernel {
         call.spend_call(self.constants.call);
         let mut fixed: f64 = 0.0;
         let mut until = call.at;
+        let mut last = Vec::new();
         for device in 0..self.machine.devices.len() {
             if only.is_some_and(|only| only != device) {
                 continue;
             }
             for file in self.machine.dirty_files(device) {
                 self.machine.submit(file, u64::MAX);
+                last.push(file);
             }
             self.machine.drain(device);
             let busy = &self.machine.devices[device];
@@ -117,8 +119,12 @@ impl Kernel {
             }
         }
         call.spent.device += until - call.at;
-        call.at = until;
+        let early = until > call.until;
+        call.at = until.min(call.until);
         self.occupy(call, 0.0, fixed);
+        if early {
+            last.into_iter().for_each(|file| self.machine.complete(file));
+        }
     }
 
     /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers.
@@ -129,9 +135,8 @@ impl Kernel {
             let transfer = (pages * self.constants.page) as f64 / of.write.value.get();
             call.work.transferred += (pages * self.constants.page) as f64;
             let until = self.machine.now.max(call.at) + transfer;
-            let waited = until - call.at;
-            call.at += waited;
-            call.spent.device += waited;
+            call.spent.device += until - call.at;
+            call.at = until.min(call.until);
             self.machine.advance(call.at);
             self.machine.complete(call.file);
         }
@@ -140,10 +145,10 @@ impl Kernel {
     /// Has the device to itself for `transfer` seconds, after those who came before; then `fixed` more.
     fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
         let free = self.occupied[call.device].max(call.at);
-        self.occupied[call.device] = free + transfer;
+        self.occupied[call.device] = (free + transfer).min(call.until.max(free));
         let end = free + transfer + fixed;
         call.spent.device += end - call.at;
-        call.at = end;
+        call.at = end.min(call.until);
         self.machine.advance(call.at);
     }
 }

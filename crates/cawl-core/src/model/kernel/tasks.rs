@@ -53,9 +53,9 @@ impl Tasks {
         }
     }
 
-    /// All that are remembered.
-    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Task> {
-        std::iter::once(&mut self.current).chain(self.others.values())
+    /// A thread's counters.
+    pub(super) fn peek(&self, key: Key) -> Task {
+        if self.key == Some(key) { self.current } else { self.others.peek(&key).copied().unwrap_or(NEW) }
     }
 
     /// How many are remembered.

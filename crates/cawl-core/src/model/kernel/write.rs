@@ -12,7 +12,7 @@ use cawl_wire::Event;
 /// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory.
 pub(super) const HOT_COPY: f64 = 0.25;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
-const EXCEEDED_CHECK: u64 = 8;
+pub(super) const EXCEEDED_CHECK: u64 = 8;
 
 impl Kernel {
     /// Writes `bytes` at `offset` of the call's file into the cache, pauses included; `hot` if they come
@@ -73,7 +73,7 @@ impl Kernel {
             call.flushing = true;
         }
         let from = call.at;
-        call.at += cost;
+        call.pass(cost);
         call.spent.copy += cost;
         if found.fresh > 0 {
             call.allocating += cost;
@@ -103,7 +103,7 @@ impl Kernel {
             if !self.machine.cache.holds(call.file, edge) {
                 let of = self.constants_of(self.machine.devices[call.device].id);
                 let cost = of.seek.value.as_seconds() + page as f64 / of.read.value.get();
-                call.at += cost;
+                call.pass(cost);
                 call.spent.device += cost;
                 call.work.seeks += 1.0;
                 self.machine.advance(call.at);

@@ -148,14 +148,6 @@ impl Device {
         self.drained + (over as f64 - self.carry).max(0.0) / self.rate + 1e-9
     }
 
-    /// The clock goes back to `to`.
-    pub(super) fn rewind(&mut self, to: f64) {
-        for moment in [&mut self.drained, &mut self.stamp, &mut self.pass_began, &mut self.last_periodic] {
-            *moment = moment.min(to);
-        }
-        self.plan();
-    }
-
     pub(super) fn plan(&mut self) {
         let flusher = match (self.held_until, self.work) {
             (Some(until), _) => until,

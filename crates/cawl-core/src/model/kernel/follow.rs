@@ -1,0 +1,98 @@
+//! Lockstep: a call is over when the observed clock says so, not when the model thinks.
+//!
+//! The law: **the model's time is the observed time.** What a call costs is looked up on a copy, which lives through
+//! the call as the model thinks it goes. The model itself then lives through it until the observed end: bytes are
+//! dirtied and copied, but a pause or a wait goes no further than the call went. So nothing has to be undone, and no
+//! later call meets a machine from the future.
+//!
+//! A call that cannot be made to wait needs no copy: only the time of its copying may be wrong.
+//!
+//! Writers that go on where the model would make them sleep say something about the dirty level, too: the kernel makes
+//! nobody sleep at or below freerun, and lets nobody go on at the limit. Where they sleep less than predicted for
+//! longer than any pause lasts, the device has written what is above freerun.
+
+use cawl_wire::{Event, Op, flag};
+
+use super::super::{LONGEST_PAUSE, Prediction};
+use super::{Call, CostModel, Kernel, waits};
+use crate::call::{Class, classify, kernel_bytes};
+use crate::model::Disturbance;
+use crate::units::Time;
+
+impl Kernel {
+    /// Predicts a call, then lives through it until `end`.
+    pub(super) fn follow_call(&mut self, event: &Event, end: Time) -> Option<Prediction> {
+        if classify(event) != Class::Cost {
+            return self.step(event);
+        }
+        let start = self.seconds(event.start);
+        let until = self.seconds(end.0).max(start);
+        if !self.may_wait(event, start) {
+            let before = self.machine.now.max(start);
+            let prediction = self.step(event);
+            self.machine.rewind(until.max(before));
+            return prediction;
+        }
+        let prediction = self.clone().step(event);
+        let call = self.run(event, until);
+        self.machine.advance(call.at);
+        if let Some(prediction) = &prediction
+            && prediction.parts.throttle.get() > 0.0
+        {
+            self.judge_pauses(&call, prediction.cost.as_seconds() - (until - start));
+        }
+        prediction
+    }
+
+    /// Writers to the call's device went on `early` seconds before they should have.
+    fn judge_pauses(&mut self, call: &Call, early: f64) {
+        let unslept = &mut self.unslept[call.device];
+        *unslept = (*unslept + early).max(0.0);
+        if *unslept > LONGEST_PAUSE.as_seconds() || call.unlikely {
+            *unslept = 0.0;
+            let foreign = self.machine.foreign_at(call.at);
+            let others = self.machine.level() - self.machine.devices[call.device].level();
+            let most = (self.freerun() - foreign).max(0.0) as u64;
+            self.machine.relieve(call.device, most.saturating_sub(others));
+        }
+    }
+
+    /// The least freerun of all domains, in pages.
+    fn freerun(&self) -> f64 {
+        let of = |thresholds: &super::super::writeback::Thresholds| {
+            (thresholds.background + thresholds.hard) / 2.0
+        };
+        self.machine.group.as_ref().map_or(f64::INFINITY, of).min(of(&self.machine.global))
+    }
+
+    /// The device or the throttling may hold this call back. True where that is not known.
+    fn may_wait(&self, event: &Event, start: f64) -> bool {
+        if waits(event) || event.has(flag::SYNC | flag::DSYNC | flag::DIRECT) {
+            return true;
+        }
+        let buffered = match event.op {
+            Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => {
+                // Not more than what the stream held besides.
+                self.profile.kernel.stream_buffer.0.max(u64::from(event.buffer))
+            }
+            _ => 0,
+        };
+        let bytes = buffered + kernel_bytes(event).max(event.returned.max(0) as u64);
+        let folio = self.constants.folio;
+        let pages = bytes / self.constants.page + 2 * folio;
+        let task = self.tasks.peek((event.pid, event.tid));
+        let devices = &self.machine.devices;
+        let of_device = devices.iter().find(|device| device.id == event.dev);
+        let exceeded = of_device.is_some_and(|device| device.exceeded);
+        let quota = if exceeded { super::write::EXCEEDED_CHECK } else { task.nr_dirtied_pause };
+        if task.nr_dirtied + pages < quota {
+            return false;
+        }
+        let strict = of_device.is_none_or(|device| device.bounds.strict);
+        let overlaps = self.tasks.several && self.machine.now > start;
+        let level: u64 = devices.iter().map(|device| device.level()).sum();
+        let drift = self.machine.foreign.drift.max(0.0) * Disturbance::LASTS.as_seconds();
+        let highest = (level + pages) as f64 + self.machine.foreign_at(start) + drift;
+        strict || overlaps || highest > self.freerun()
+    }
+}
