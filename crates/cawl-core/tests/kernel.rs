@@ -442,9 +442,10 @@ fn pauses_that_do_not_come_do_not_add_up() {
         };
         let (early, late) = (ratio(&wrong[1..10]), ratio(&wrong[20..]));
         assert!(late < early * 1.1, "{name}: {early} times too much, later {late} times");
+        // Pauses grow up to the longest one before the level is found to be too high: some more than the constants alone.
         let least = ratio(&right[20..]).max(1.0);
         assert!(
-            late < 2.0 * faster * least,
+            late < 3.0 * faster * least,
             "{name}: {late} times too much, {least} with the right constants"
         );
         // All that may be dirty, and the fixed cost.

@@ -13,10 +13,11 @@
 
 use cawl_wire::{Event, Op, flag};
 
-use super::super::{LONGEST_PAUSE, Prediction};
+use super::super::writeback::Thresholds;
+use super::super::{Disturbance, LONGEST_PAUSE, Prediction};
+use super::write::EXCEEDED_CHECK;
 use super::{Call, CostModel, Kernel, waits};
 use crate::call::{Class, classify, kernel_bytes};
-use crate::model::Disturbance;
 use crate::units::Time;
 
 impl Kernel {
@@ -59,9 +60,7 @@ impl Kernel {
 
     /// The least freerun of all domains, in pages.
     fn freerun(&self) -> f64 {
-        let of = |thresholds: &super::super::writeback::Thresholds| {
-            (thresholds.background + thresholds.hard) / 2.0
-        };
+        let of = |thresholds: &Thresholds| (thresholds.background + thresholds.hard) / 2.0;
         self.machine.group.as_ref().map_or(f64::INFINITY, of).min(of(&self.machine.global))
     }
 
@@ -84,7 +83,7 @@ impl Kernel {
         let devices = &self.machine.devices;
         let of_device = devices.iter().find(|device| device.id == event.dev);
         let exceeded = of_device.is_some_and(|device| device.exceeded);
-        let quota = if exceeded { super::write::EXCEEDED_CHECK } else { task.nr_dirtied_pause };
+        let quota = if exceeded { EXCEEDED_CHECK } else { task.nr_dirtied_pause };
         if task.nr_dirtied + pages < quota {
             return false;
         }

@@ -123,6 +123,7 @@ impl Kernel {
         call.at = until.min(call.until);
         self.occupy(call, 0.0, fixed);
         if early {
+            // Whoever came back from sync knows that all is written.
             last.into_iter().for_each(|file| self.machine.complete(file));
         }
     }
