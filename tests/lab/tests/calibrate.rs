@@ -44,14 +44,15 @@ fn the_constants_of_emulated_disks_come_out() {
     }
     let _alone = alone();
     for (name, spec) in [("ssd", DiskSpec::SSD), ("hdd", DiskSpec::HDD), ("nvme", DiskSpec::NVME)] {
-        let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::Ext4, None).unwrap();
         let home = tempfile::tempdir().unwrap();
-        // Three processes are woken on the way to the disk and back. On virtual processors that can take as
-        // long again as it does at best, or twice.
-        let slack = 2.0 * disk.floor().get();
-        // What other programs on the machine do comes in bursts, so each constant has a few chances.
+        // What other programs on the machine do comes in bursts, so each constant has a few chances. Each is a disk
+        // brought up anew: it measures its own overhead then, and a bad moment makes all of its life too fast.
         let mut missing = Vec::new();
         for attempt in 0..5 {
+            let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::Ext4, None).unwrap();
+            // Three processes are woken on the way to the disk and back. On virtual processors that can take as
+            // long again as it does at best, or twice.
+            let slack = 2.0 * disk.floor().get();
             let arguments = ["--quick", "--max-seconds=14", "--max-bytes=1G", "--lower-limits", "--json"];
             let found = json(&calibrate(disk.mount_point(), home.path(), &arguments).output().unwrap());
             let device = &found["profile"]["device"];
