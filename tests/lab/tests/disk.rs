@@ -104,26 +104,42 @@ fn speeds_and_times_are_those_asked_for() {
     for (name, spec) in
         [("ssd", DiskSpec::SSD), ("hdd", DiskSpec::HDD), ("nvme", DiskSpec::NVME), ("custom", custom)]
     {
-        let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::None, None).unwrap();
-        let seen = look(disk.device(), &spec);
-        let figures = [
-            ("write B/s", seen.write, spec.write.get()),
-            ("read B/s", seen.read, spec.read.get()),
-            ("latency ns", seen.latency, spec.latency.get()),
-            ("flush ns", seen.flush, spec.flush.get()),
-            ("seek ns", seen.seek, spec.seek.get()),
-        ];
-        for (what, figure, expected) in figures {
-            eprintln!("{name}: {what} {figure:.0}, asked for {expected:.0}");
-            // Three processes are woken on the way. On virtual processors that can take as long again as it
-            // does at best, or twice.
-            let slack = if what.ends_with("ns") { 2.0 * disk.floor().get() } else { 0.0 };
-            assert!(
-                (figure - expected).abs() <= expected * 0.1 + slack,
-                "{name}: {what} {figure} for {expected}"
-            );
+        // A disk measures its own overhead when it is brought up; a bad moment is with it all its life.
+        // So each figure has a few chances.
+        let mut off = what_is_off(name, &spec);
+        for _ in 0..4 {
+            if off.is_empty() {
+                break;
+            }
+            let still = what_is_off(name, &spec);
+            off.retain(|what| still.contains(what));
+        }
+        assert!(off.is_empty(), "{name}: not within 10 %: {off:?}");
+    }
+}
+
+/// The figures of a new disk that are not what was asked for.
+fn what_is_off(name: &str, spec: &DiskSpec) -> Vec<&'static str> {
+    let disk = EmulatedDisk::bring_up(Path::new(LAB), *spec, Filesystem::None, None).unwrap();
+    let seen = look(disk.device(), spec);
+    let figures = [
+        ("write B/s", seen.write, spec.write.get()),
+        ("read B/s", seen.read, spec.read.get()),
+        ("latency ns", seen.latency, spec.latency.get()),
+        ("flush ns", seen.flush, spec.flush.get()),
+        ("seek ns", seen.seek, spec.seek.get()),
+    ];
+    let mut off = Vec::new();
+    for (what, figure, expected) in figures {
+        eprintln!("{name}: {what} {figure:.0}, asked for {expected:.0}");
+        // Three processes are woken on the way. On virtual processors that can take as long again as it
+        // does at best, or twice.
+        let slack = if what.ends_with("ns") { 2.0 * disk.floor().get() } else { 0.0 };
+        if (figure - expected).abs() > expected * 0.1 + slack {
+            off.push(what);
         }
     }
+    off
 }
 
 #[test]
