@@ -13,6 +13,8 @@ use super::extents::PageSet;
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
+/// Pages in the longest request to a device: 1280 KiB (`BLK_DEF_MAX_SECTORS_CAP`).
+pub const REQUEST: u64 = 320;
 /// Files without dirty pages that are remembered.
 pub const CLEAN_FILES: usize = 1 << 14;
 
@@ -79,6 +81,16 @@ pub struct Found {
     pub dirtied: u64,
     /// Of those, pages that had to be allocated.
     pub fresh: u64,
+}
+
+/// What was cleaned, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Pages that were dirty and are not.
+    pub pages: u64,
+    /// Room that they take in a device's queue. A queue holds requests: one for each run of pages takes as much
+    /// room as the longest there are.
+    pub queued: u64,
 }
 
 /// Files in a chunk.
@@ -206,18 +218,28 @@ impl Cache {
         Found { dirtied, fresh: dirtied - cached }
     }
 
-    /// Cleans up to `most` dirty pages of a file from its cursor on and returns how many.
-    pub fn clean(&mut self, at: u32, most: u64) -> u64 {
+    /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill `room`
+    /// pages of a device's queue.
+    pub fn clean(&mut self, at: u32, most: u64, room: u64) -> Cleaned {
         let file = self.files.at_mut(at as usize);
         let (dirty, clean) = (&mut file.dirty, &mut file.clean);
         let (had, blocks) = (dirty.pages(), clean.blocks());
+        let (mut queued, mut run) = (0, (u64::MAX, u64::MAX));
         file.cursor = dirty.take_from(file.cursor, most, |start, end| {
             clean.insert(start, end);
+            if run.1 == start {
+                queued -= REQUEST.max(run.1 - run.0);
+                run.1 = end;
+            } else {
+                run = (start, end);
+            }
+            queued += REQUEST.max(run.1 - run.0);
+            queued < room
         });
-        let cleaned = had - dirty.pages();
+        let pages = had - dirty.pages();
         self.clean_blocks = self.clean_blocks + clean.blocks() - blocks;
         self.forget();
-        cleaned
+        Cleaned { pages, queued }
     }
 
     /// Remembers that these pages are cached: they were read.
@@ -281,7 +303,7 @@ mod tests {
         let at = cache.open((1, 1), 0);
         assert_eq!(cache.dirty(at, 0, 10), Found { dirtied: 10, fresh: 10 });
         assert_eq!(cache.dirty(at, 5, 15), Found { dirtied: 5, fresh: 5 });
-        assert_eq!(cache.clean(at, 6), 6);
+        assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, queued: REQUEST });
         assert_eq!(cache.dirty(at, 0, 15), Found { dirtied: 6, fresh: 0 });
         assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
         assert!(cache.holds(at, 9) && !cache.holds(at, 10));
@@ -295,7 +317,7 @@ mod tests {
             for page in 0..CLEAN_BLOCKS as u64 / 2 {
                 cache.dirty(at, 1024 * page, 1024 * page + 1);
             }
-            cache.clean(at, u64::MAX);
+            cache.clean(at, u64::MAX, u64::MAX);
         }
         let kept: usize = cache.files.iter().map(|f| f.clean.blocks()).sum();
         assert_eq!(kept, cache.clean_blocks);
@@ -321,7 +343,7 @@ mod tests {
         }
         assert_eq!(cache.index.len(), 3 * CLEAN_FILES);
         for at in 0..cache.files.length as u32 {
-            cache.clean(at, 1);
+            cache.clean(at, 1, u64::MAX);
         }
         for ino in 0..4 * CLEAN_FILES as u64 {
             cache.open((2, ino), 0);

@@ -39,7 +39,7 @@ pub struct Device {
     pub id: u64,
     /// Pages per second it completes.
     pub rate: f64,
-    /// Most pages in flight.
+    /// Most pages in flight; as many as are in as many requests of the longest.
     pub queue: u64,
     /// Bounds on its share of the threshold.
     pub bounds: Bounds,
@@ -47,6 +47,8 @@ pub struct Device {
     pub dirty: u64,
     /// Submitted and not completed.
     pub in_flight: u64,
+    /// Room that this takes in the queue, in pages.
+    pub(super) queued: f64,
     /// Pages made dirty since the beginning.
     pub dirtied: u64,
     /// Pages submitted since the beginning.
@@ -95,6 +97,7 @@ impl Device {
             bounds,
             dirty: 0,
             in_flight: 0,
+            queued: 0.0,
             dirtied: 0,
             submitted: 0,
             written: 0,
@@ -141,11 +144,25 @@ impl Device {
         (pages + MIN_CHUNK) / MIN_CHUNK * MIN_CHUNK
     }
 
+    /// Takes dirty pages into its queue, where they need so much room.
+    pub(super) fn take(&mut self, pages: u64, queued: u64) {
+        self.dirty -= pages;
+        self.in_flight += pages;
+        self.queued += queued as f64;
+        self.submitted += pages;
+    }
+
+    /// Room in the queue, in pages.
+    pub(super) fn room(&self) -> u64 {
+        self.queue.saturating_sub(self.queued.round() as u64)
+    }
+
     /// When a batch fits the queue again.
     pub(super) fn room_at(&self) -> f64 {
-        let over = (self.in_flight + BATCH.min(self.queue)).saturating_sub(self.queue);
+        let over = (self.queued.round() as u64 + BATCH.min(self.queue)).saturating_sub(self.queue);
+        let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
         // A nanosecond late rather than a rounding error early.
-        self.drained + (over as f64 - self.carry).max(0.0) / self.rate + 1e-9
+        self.drained + (pages.ceil() - self.carry).max(0.0) / self.rate + 1e-9
     }
 
     pub(super) fn plan(&mut self) {
