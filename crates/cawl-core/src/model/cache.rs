@@ -91,6 +91,8 @@ pub struct Cleaned {
     /// Room that they take in a device's queue. A queue holds requests: one for each run of pages takes as much
     /// room as the longest there are.
     pub queued: u64,
+    /// Runs of them that do not begin where the one before ended.
+    pub jumps: u64,
 }
 
 /// Files in a chunk.
@@ -224,22 +226,23 @@ impl Cache {
         let file = self.files.at_mut(at as usize);
         let (dirty, clean) = (&mut file.dirty, &mut file.clean);
         let (had, blocks) = (dirty.pages(), clean.blocks());
-        let (mut queued, mut run) = (0, (u64::MAX, u64::MAX));
+        let (mut queued, mut jumps, mut run) = (0, 0, (file.cursor, file.cursor));
         file.cursor = dirty.take_from(file.cursor, most, |start, end| {
             clean.insert(start, end);
-            if run.1 == start {
-                queued -= REQUEST.max(run.1 - run.0);
-                run.1 = end;
-            } else {
-                run = (start, end);
+            if run.1 != start {
+                run = (start, start);
+                jumps += 1;
             }
+            // Counted anew with what it has grown by.
+            queued -= if run.0 < run.1 { REQUEST.max(run.1 - run.0) } else { 0 };
+            run.1 = end;
             queued += REQUEST.max(run.1 - run.0);
             queued < room
         });
         let pages = had - dirty.pages();
         self.clean_blocks = self.clean_blocks + clean.blocks() - blocks;
         self.forget();
-        Cleaned { pages, queued }
+        Cleaned { pages, queued, jumps }
     }
 
     /// Remembers that these pages are cached: they were read.
@@ -303,7 +306,7 @@ mod tests {
         let at = cache.open((1, 1), 0);
         assert_eq!(cache.dirty(at, 0, 10), Found { dirtied: 10, fresh: 10 });
         assert_eq!(cache.dirty(at, 5, 15), Found { dirtied: 5, fresh: 5 });
-        assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, queued: REQUEST });
+        assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, queued: REQUEST, jumps: 0 });
         assert_eq!(cache.dirty(at, 0, 15), Found { dirtied: 6, fresh: 0 });
         assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
         assert!(cache.holds(at, 9) && !cache.holds(at, 10));

@@ -201,7 +201,9 @@ impl Kernel {
         let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
         let queue = (of.queue.0 as f64 / page) as u64;
         let now = self.machine.now;
-        self.machine.devices.push(Device::new(dev, rate, base, queue, bounds, now));
+        let mut device = Device::new(dev, rate, base, queue, bounds, now);
+        device.seek = of.seek.value.as_seconds();
+        self.machine.devices.push(device);
         self.occupied.push(0.0);
         self.unslept.push(0.0);
         self.heads.push((u32::MAX, 0));
@@ -550,6 +552,7 @@ impl CostModel for Kernel {
         for at in 0..self.machine.devices.len() {
             let of = self.profile.device_of(self.machine.devices[at].id);
             let queue = (of.queue.0 as f64 / page) as u64;
+            self.machine.devices[at].seek = of.seek.value.as_seconds();
             self.machine.set_rate(at, of.writeback.value.get() / page, queue);
         }
     }

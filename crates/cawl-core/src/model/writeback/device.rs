@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::{BATCH, INTERVAL};
+use crate::model::cache::Cleaned;
 use crate::model::share::{Bounds, Completions};
 use crate::model::throttle::{Bandwidth, RateLimit};
 
@@ -39,6 +40,8 @@ pub struct Device {
     pub id: u64,
     /// Pages per second it completes.
     pub rate: f64,
+    /// Time that a run of pages away from the one before takes besides, in seconds.
+    pub seek: f64,
     /// Most pages in flight; as many as are in as many requests of the longest.
     pub queue: u64,
     /// Bounds on its share of the threshold.
@@ -49,6 +52,8 @@ pub struct Device {
     pub in_flight: u64,
     /// Room that this takes in the queue, in pages.
     pub(super) queued: f64,
+    /// Runs among this that are away from the one before.
+    pub(super) jumps: f64,
     /// Pages made dirty since the beginning.
     pub dirtied: u64,
     /// Pages submitted since the beginning.
@@ -93,11 +98,13 @@ impl Device {
         Device {
             id,
             rate,
+            seek: 0.0,
             queue,
             bounds,
             dirty: 0,
             in_flight: 0,
             queued: 0.0,
+            jumps: 0.0,
             dirtied: 0,
             submitted: 0,
             written: 0,
@@ -144,12 +151,27 @@ impl Device {
         (pages + MIN_CHUNK) / MIN_CHUNK * MIN_CHUNK
     }
 
-    /// Takes dirty pages into its queue, where they need so much room.
-    pub(super) fn take(&mut self, pages: u64, queued: u64) {
-        self.dirty -= pages;
-        self.in_flight += pages;
-        self.queued += queued as f64;
-        self.submitted += pages;
+    /// Takes pages that were dirty into its queue.
+    pub(super) fn take(&mut self, cleaned: Cleaned) {
+        self.dirty -= cleaned.pages;
+        self.in_flight += cleaned.pages;
+        self.submitted += cleaned.pages;
+        self.queued += cleaned.queued as f64;
+        self.jumps += cleaned.jumps as f64;
+    }
+
+    /// So many pages in flight are written, scattered as they all are.
+    pub(super) fn complete(&mut self, pages: u64) {
+        let left = self.in_flight - pages;
+        let part = left as f64 / self.in_flight.max(1) as f64;
+        (self.queued, self.jumps) = (self.queued * part, self.jumps * part);
+        self.in_flight = left;
+        self.written += pages;
+    }
+
+    /// Pages per second that it completes of those in flight, which may lie scattered.
+    pub fn pace(&self) -> f64 {
+        self.rate / (1.0 + self.jumps * self.seek * self.rate / self.in_flight.max(1) as f64)
     }
 
     /// Room in the queue, in pages.
@@ -162,7 +184,7 @@ impl Device {
         let over = (self.queued.round() as u64 + BATCH.min(self.queue)).saturating_sub(self.queue);
         let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
         // A nanosecond late rather than a rounding error early.
-        self.drained + (pages.ceil() - self.carry).max(0.0) / self.rate + 1e-9
+        self.drained + (pages.ceil() - self.carry).max(0.0) / self.pace() + 1e-9
     }
 
     pub(super) fn plan(&mut self) {
