@@ -167,7 +167,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     for (experiment, runs) in &figures {
         go_on()?;
         let figure = judge::judge(&profile, *experiment, runs)?;
-        if *experiment != Experiment::Suite {
+        if experiment.drawn() {
             let panels: Vec<Panel> = runs.iter().map(|repeated| repeated.panel.clone()).collect();
             plot::draw(&figure, &panels, &out.path)?;
         }

@@ -4,7 +4,8 @@
 //! holds the calls (see [`CsvImporter`]), `NAME.dirty` the samples, one a line (seconds, then in pages
 //! nr_dirty, nr_writeback, nr_dirty_background_threshold, nr_dirty_threshold, nr_written, nr_dirtied), and
 //! `suite.json` the arguments of each run: `-f d` stands for O_DIRECT, `-f s` for O_SYNC, `-l` for fwrite,
-//! `-s` for fsync, `REWRITE=1` for a file that was written, synced and cached before.
+//! `-s` for fsync, `REWRITE=1` for a file that was written, synced and cached before. Its `device` describes the
+//! disk in words like `seek=4`, which is a time in ms.
 
 use std::collections::BTreeMap;
 
@@ -36,6 +37,8 @@ pub struct RunArgs {
     pub back: u32,
     /// Over a file that was written, synced and cached before.
     pub rewrite: bool,
+    /// Seek time of the disk, in ns; 0 if nothing says so.
+    pub seek: u64,
 }
 
 /// A run as it was recorded.
@@ -95,6 +98,8 @@ impl Suite {
     pub fn parse(json: &str) -> Result<Suite, RecordedError> {
         #[derive(Deserialize)]
         struct File {
+            #[serde(default)]
+            device: String,
             scenarios: BTreeMap<String, Scenario>,
         }
         #[derive(Deserialize)]
@@ -104,11 +109,12 @@ impl Suite {
             env: String,
         }
         let file: File = serde_json::from_str(json)?;
+        let seek = seek(&file.device);
         let mut runs = BTreeMap::new();
         for (name, scenario) in file.scenarios {
             let args = RunArgs::parse(&scenario.args, &scenario.env)
                 .map_err(|argument| RecordedError::Argument { run: name.clone(), argument })?;
-            runs.insert(name, args);
+            runs.insert(name, RunArgs { seek, ..args });
         }
         Ok(Suite { runs })
     }
@@ -196,6 +202,12 @@ impl RecordedRun {
     }
 }
 
+/// What the words about a disk say of its seek time, in ns; nothing makes sense of words that are not a time.
+fn seek(device: &str) -> u64 {
+    let said = device.split_whitespace().find_map(|word| word.strip_prefix("seek=")?.parse::<f64>().ok());
+    (said.unwrap_or(0.0) * 1e6) as u64
+}
+
 /// The state a rewritten file begins in, as a call that brings it about: all of it was read.
 fn cached_before(first: &Event, bytes: u64) -> Event {
     let mut read = Event::new(Op::Pread);
@@ -247,6 +259,8 @@ mod tests {
         assert_eq!(suite.runs["a"], expected);
         assert!(suite.runs["b"].stream && suite.runs["b"].rewrite);
         assert!(Suite::parse(r#"{"scenarios": {"a": {"args": "-q 1"}}}"#).is_err());
+        let disk = r#"{"device": "bw=150 seek=4.5 flush=8", "scenarios": {"a": {"args": "-c 1"}}}"#;
+        assert_eq!((suite.runs["a"].seek, Suite::parse(disk).unwrap().runs["a"].seek), (0, 4_500_000));
     }
 
     #[test]

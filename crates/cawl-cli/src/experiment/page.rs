@@ -23,7 +23,7 @@ pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
     );
     facts(&mut html, evaluation)?;
     table(&mut html, evaluation)?;
-    for figure in &evaluation.figures {
+    for figure in evaluation.figures.iter().filter(|figure| figure.experiment.drawn()) {
         let svg = folder.join(format!("{}.svg", figure.experiment.name()));
         let picture =
             std::fs::read_to_string(&svg).with_context(|| format!("cannot read {}", svg.display()))?;
@@ -111,4 +111,35 @@ fn points(difference: Option<f64>) -> String {
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Experiment;
+    use super::*;
+    use cawl_core::{Bytes, DirtyLimits};
+
+    #[test]
+    fn what_has_no_picture_needs_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut evaluation = Evaluation {
+            device: "120,80,0,20".to_owned(),
+            filesystem: "ext4".to_owned(),
+            kernel: "6.18".to_owned(),
+            limits: DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(32) },
+            profile: "disk".to_owned(),
+            repeats: 1,
+            scale: 1.0,
+            figures: vec![Judged { experiment: Experiment::Suite, runs: Vec::new() }],
+            median: Vec::new(),
+            floor: None,
+            notes: Vec::new(),
+            seconds: 1.0,
+            out: folder.path().to_owned(),
+        };
+        write(&evaluation, folder.path()).unwrap();
+        assert!(folder.path().join("index.html").exists());
+        evaluation.figures[0].experiment = Experiment::Fig6;
+        assert!(write(&evaluation, folder.path()).is_err());
+    }
 }

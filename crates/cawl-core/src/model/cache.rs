@@ -313,6 +313,20 @@ mod tests {
     }
 
     #[test]
+    fn scattered_pages_take_a_request_and_a_jump_for_each_run() {
+        let mut cache = Cache::default();
+        let at = cache.open((1, 1), 0);
+        // In a row across blocks: one request as long as it is, and the next goes on from there.
+        cache.dirty(at, 0, 2000);
+        assert_eq!(cache.clean(at, 1000, u64::MAX), Cleaned { pages: 1000, queued: 1000, jumps: 0 });
+        assert_eq!(cache.clean(at, 1000, u64::MAX), Cleaned { pages: 1000, queued: 1000, jumps: 0 });
+        // Sixteen pages out of every hundred.
+        (30..40).for_each(|i| drop(cache.dirty(at, 100 * i, 100 * i + 16)));
+        assert_eq!(cache.clean(at, 48, u64::MAX), Cleaned { pages: 48, queued: 3 * REQUEST, jumps: 3 });
+        assert_eq!(cache.clean(at, 160, 2 * REQUEST), Cleaned { pages: 32, queued: 2 * REQUEST, jumps: 2 });
+    }
+
+    #[test]
     fn clean_blocks_are_bounded() {
         let mut cache = Cache::default();
         for ino in 0..4 {
