@@ -10,7 +10,7 @@
 //! | `cached` | rewriting a cached file |
 //! | `writeback`, `queue` | the kernel's counters while writers are throttled |
 //! | `write`, `sync_call` | direct synchronous writes of several sizes; synchronous writes |
-//! | `base_rate` | the model's own equilibrium at `writeback` |
+//! | `base_rate` | the kernel's tracepoints, if read; else the model's own equilibrium at `writeback` |
 //! | `fsync` | fsync after each write |
 //! | `calls.write`, `calls.stream`, `cold` | small writes through a stream or plain |
 //! | `seek` | no run; what the recording says of its disk |
@@ -67,7 +67,7 @@ pub fn fit(runs: &[RecordedRun]) -> Result<HostProfile, FitError> {
     // Every synchronous call moves the head to the journal and back: none shows a seek alone.
     let seek = runs.iter().map(|run| run.args.seek).max().unwrap_or(0);
     profile.device.seek = Measured::assumed(Nanos::new(seek as f64));
-    base_rate(&mut profile);
+    base_rate(runs, &mut profile);
     Ok(profile)
 }
 
@@ -207,12 +207,18 @@ fn rates(run: &RecordedRun, page: Bytes, level: Bytes, window: u64) -> Vec<f64> 
     rates
 }
 
-/// `base_rate`: where the model's own control settles when a device that writes back at this rate is kept
+/// `base_rate`: what the kernel's own was at the end of the runs, the lowest of them, since it is stepped down in the
+/// course of time; it lives on from run to run. If no run tells it: where the model's own control settles when a device that writes back at this rate is kept
 /// busy. Pauses are whole ticks, so a whole band of base rates lets writers go at the device's rate, and
 /// the control has no reason to move within it. The lower end counts: what disturbs a device slows it down,
 /// raises the level over the setpoint and lowers the estimate of its bandwidth, so that the base rate is
 /// stepped down; nothing steps it up within the band, since it is never above that estimate.
-fn base_rate(profile: &mut HostProfile) {
+fn base_rate(runs: &[RecordedRun], profile: &mut HostProfile) {
+    let traced: Vec<f64> = runs.iter().filter_map(|run| run.base_rate).map(Rate::get).collect();
+    if !traced.is_empty() {
+        profile.device.base_rate = Some(rate(&traced, 0.0));
+        return;
+    }
     let rate = profile.device.writeback.value;
     let (below, above) = (settled(profile, rate * 0.5), settled(profile, rate * 2.0));
     profile.device.base_rate = Some(Measured {
@@ -458,13 +464,23 @@ mod tests {
     fn small_limits_need_neither_long_throttling_nor_large_calls_below_them() {
         let stream = run(RunArgs::default(), 64 << 20, 2, 200e6);
         let short = RecordedRun { samples: samples(0.6), ..stream };
-        assert_eq!(fit(&[short.clone()]).unwrap_err(), FitError::NoSequential);
+        assert_eq!(fit(std::slice::from_ref(&short)).unwrap_err(), FitError::NoSequential);
         let fsync = run(RunArgs { fsync: true, ..RunArgs::default() }, 4 << 20, 20, 2e9);
         let profile = fit(&[short, fsync]).unwrap();
         assert!((profile.memory.fresh.value.get() / 2e9 - 1.0).abs() < 0.01, "{:?}", profile.memory.fresh);
         let rate = profile.device.writeback;
         assert!((rate.value.get() / (PAGES * 4096) as f64 - 1.0).abs() < 0.02, "{rate:?}");
         assert!((2..=3).contains(&rate.samples), "{rate:?}");
+    }
+
+    #[test]
+    fn a_base_rate_that_was_traced_is_believed() {
+        let run = RecordedRun { samples: samples(2.0), ..run(RunArgs::default(), 4 << 20, 4, 2e9) };
+        let traced = |mb| RecordedRun { base_rate: Some(Rate::mb_per_second(mb)), ..run.clone() };
+        let base = |runs: &[RecordedRun]| fit(runs).unwrap().device.base_rate.map(|base| base.value);
+        assert_eq!(base(&[traced(130.0), run.clone(), traced(120.0)]), Some(Rate::mb_per_second(120.0)));
+        let own = base(std::slice::from_ref(&run)).unwrap().get() / (PAGES * 4096) as f64;
+        assert!((0.6..1.0).contains(&own), "{own}");
     }
 
     #[test]
