@@ -6,7 +6,6 @@
 //! of a writer who is held back by it; elsewhere the flusher is set to work by syncfs.
 
 use std::fs::File;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cawl_core::{Bytes, Estimate, Line, Nanos, Time, quantile};
 use cawld::host;
@@ -240,8 +239,7 @@ fn while_flushing(file: &File, mut meanwhile: impl FnMut()) -> anyhow::Result<f6
     })
 }
 
-/// Pieces of a file: the first is written while nothing else goes on, each other one while the one before it
-/// is written back.
+/// Pieces of a file, each written while the one before it is written back; the first shows nothing.
 const PIECES: u64 = 5;
 /// The longest piece: as much as the flusher takes of a file at a time, on a machine of ordinary size.
 const LONGEST_PIECE: u64 = 64 << 20;
@@ -251,8 +249,12 @@ const LONGEST_PIECE: u64 = 64 << 20;
 /// It has to be the same file, since writer and flusher wait for each other there: ext4 keeps its map of blocks
 /// (`i_data_sem`) while it allocates, and when it needs a block group's bitmap for that, the read of it comes after
 /// all that was submitted before. Such waits are long and rare, so their mean counts, not their median.
-pub fn factor(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
-    let share = bench.bytes_left / (PIECES * bench.rounds.0 as u64);
+///
+/// `transfer` is the time that the device takes for a byte, in ns.
+pub fn factor(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
+    let time = bench.deadline.since(host::now()).get();
+    let affordable = transfer.map_or(bench.bytes_left, |per_byte| (time / per_byte) as u64);
+    let share = affordable.min(bench.bytes_left) / (PIECES * bench.rounds.0 as u64);
     let all = (background().0 * 3 / 4).min(bench.space / 2);
     let piece = (all / PIECES).min(LONGEST_PIECE).min(hard().0 / 8).min(share);
     // Calls as large as they come; smaller ones where a piece has to be small.
@@ -268,67 +270,57 @@ pub fn factor(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
             return Ok(());
         }
         bench.settle(length)?;
-        // Once without a flusher, so that the memory is warm; nothing of this reaches the device.
-        let file = bench.scratch.file("warm")?;
-        bench.write_run(&file, 0, length as usize, call)?;
-        drop(file);
-        bench.scratch.remove("warm");
-        let file = bench.scratch.file("beside")?;
-        let first = bench.write_run(&file, 0, piece, call)?;
-        if let Some(others) = beside_the_flusher(bench, &file, piece, call)? {
-            alone.push(first / piece as f64);
-            beside.push(others);
-        }
-        drop(file);
-        bench.scratch.remove("beside");
+        // Once so that the memory is warm, and once more for what it costs without a flusher; nothing of these
+        // reaches the device.
+        in_pieces(bench, piece, call, false)?;
+        let quiet = in_pieces(bench, piece, call, false)?;
+        beside.push(in_pieces(bench, piece, call, true)?);
+        alone.push(quiet);
         Ok(())
     })?;
     let Some(alone) = Estimate::of(&alone) else { return Ok(None) };
     let factor = |cost: f64| (alone.value / cost).clamp(0.05, 1.0);
-    let mean = beside.iter().sum::<f64>() / beside.len() as f64;
+    let mean = factor(beside.iter().sum::<f64>() / beside.len() as f64);
     let spread = Estimate::of(&beside.iter().map(|cost| factor(*cost)).collect::<Vec<_>>());
-    Ok(spread.map(|spread| Estimate {
-        value: factor(mean),
-        p10: spread.p10.min(factor(mean)),
-        p90: spread.p90.max(factor(mean)),
-        ..spread
+    Ok(spread.map(|found| Estimate {
+        value: mean,
+        p10: found.p10.min(mean),
+        p90: found.p90.max(mean),
+        ..found
     }))
 }
 
-/// Goes on with a file whose first piece is written, each piece while the one before it is written back. The
-/// cost per byte of those calls during which that went on, in ns.
-fn beside_the_flusher(bench: &Bench, file: &File, piece: usize, call: usize) -> anyhow::Result<Option<f64>> {
-    let (hand_over, pieces) = std::sync::mpsc::sync_channel::<i64>(0);
-    let working = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+/// Writes a new file piece by piece, and if `flushing`, has each written back while the next one is written. The
+/// cost per byte of all but the first, in ns.
+fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow::Result<f64> {
+    let file = bench.scratch.file("pieces")?;
+    let (hand_over, pieces) = std::sync::mpsc::sync_channel::<u64>(0);
+    let time = std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
-            for at in pieces {
-                working.store(true, Ordering::Relaxed);
+            for at in pieces.into_iter().filter(|_| flushing) {
                 // Starts to write as the flusher does, and waits for nothing but room in the queue.
-                posix_fadvise(file, at, piece as i64, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-                working.store(false, Ordering::Relaxed);
+                posix_fadvise(&file, at as i64, piece as i64, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
             }
             Ok::<(), nix::Error>(())
         });
-        let (mut time, mut bytes) = (0.0, 0_usize);
-        for index in 1..PIECES {
+        let mut time = 0.0;
+        for index in 0..PIECES {
             let start = index * piece as u64;
-            // Waits until the piece before this one has been submitted; an error of the other thread shows below.
-            if hand_over.send((start - piece as u64) as i64).is_err() {
-                break;
-            }
             for at in (start..start + piece as u64).step_by(call) {
                 bench.go_on()?;
-                let before = working.load(Ordering::Relaxed);
-                let took = bench.write_run(file, at, call, call)?;
-                if before || working.load(Ordering::Relaxed) {
-                    time += took;
-                    bytes += call;
-                }
+                let took = bench.write_run(&file, at, call, call)?;
+                time += if index > 0 { took } else { 0.0 };
+            }
+            // Waits until the piece before has been submitted; an error of the other thread shows below.
+            if hand_over.send(start).is_err() {
+                break;
             }
         }
         drop(hand_over);
         flusher.join().map_err(|_| anyhow::anyhow!("the thread that flushes ended"))??;
-        Ok((bytes > 0).then(|| time / bytes as f64))
-    })
+        anyhow::Ok(time)
+    })?;
+    drop(file);
+    bench.scratch.remove("pieces");
+    Ok(time / ((PIECES - 1) * piece as u64) as f64)
 }
