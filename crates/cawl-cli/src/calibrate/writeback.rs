@@ -6,12 +6,13 @@
 //! of a writer who is held back by it; elsewhere the flusher is set to work by syncfs.
 
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cawl_core::{Bytes, Estimate, Line, Nanos, Time, quantile};
 use cawld::host;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
-use super::bench::{Bench, background, dirty, hard, since, timed};
-use super::memory;
+use super::bench::{Bench, LARGEST, background, hard, since, timed};
 
 const PAGE: u64 = 4096;
 const CHUNK: usize = 1 << 20;
@@ -187,11 +188,10 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
         bench.write_run(&file, 0, length as usize, CHUNK)?;
         let start = count(bench);
         let mut counts = Vec::new();
-        let took = while_flushing(&file, |_| {
+        let took = while_flushing(&file, || {
             counts.extend(count(bench));
             // Reading the counts takes a processor that the flusher may need.
             std::thread::sleep(std::time::Duration::from_millis(2));
-            Ok(true)
         })?;
         drop(file);
         bench.scratch.remove("flushed");
@@ -222,20 +222,15 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
 }
 
 /// Sets the flusher to work on the file's filesystem, and calls `meanwhile` over and over until that is
-/// done or it says false. Returns how long the flusher worked, in ns.
-fn while_flushing(
-    file: &File,
-    mut meanwhile: impl FnMut(&dyn Fn() -> bool) -> anyhow::Result<bool>,
-) -> anyhow::Result<f64> {
+/// done. Returns how long the flusher worked, in ns.
+fn while_flushing(file: &File, mut meanwhile: impl FnMut()) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
             let start = host::now();
             nix::unistd::syncfs(file).map(|()| since(start))
         });
-        let working = || !flusher.is_finished();
-        let mut wanted = true;
-        while working() && wanted {
-            wanted = meanwhile(&working)?;
+        while !flusher.is_finished() {
+            meanwhile();
             std::thread::yield_now();
         }
         flusher
@@ -245,41 +240,95 @@ fn while_flushing(
     })
 }
 
-/// The factor on the page cache's speed while the flusher works: the cost of fresh pages before, during and
-/// after it, within one round.
+/// Pieces of a file: the first is written while nothing else goes on, each other one while the one before it
+/// is written back.
+const PIECES: u64 = 5;
+/// The longest piece: as much as the flusher takes of a file at a time, on a machine of ordinary size.
+const LONGEST_PIECE: u64 = 64 << 20;
+
+/// The factor on the page cache's speed while the flusher works on the same file.
+///
+/// It has to be the same file, since writer and flusher wait for each other there: ext4 keeps its map of blocks
+/// (`i_data_sem`) while it allocates, and when it needs a block group's bitmap for that, the read of it comes after
+/// all that was submitted before. Such waits are long and rare, so their mean counts, not their median.
 pub fn factor(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
-    let most = (background().0 / 8).min(bench.space / 8).min(8 << 20) as usize;
-    let mut factors = Vec::new();
+    let share = bench.bytes_left / (PIECES * bench.rounds.0 as u64);
+    let all = (background().0 * 3 / 4).min(bench.space / 2);
+    let piece = (all / PIECES).min(LONGEST_PIECE).min(hard().0 / 8).min(share);
+    // Calls as large as they come; smaller ones where a piece has to be small.
+    let call = if piece >= 4 * LARGEST as u64 { LARGEST } else { CHUNK };
+    let piece = piece as usize / call * call;
+    if piece == 0 {
+        return Ok(None);
+    }
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
     bench.repeat(|bench, _| {
-        let length = (background().0 / 2).min(bench.space / 4).min(256 << 20).min(bench.bytes_left / 4)
-            / CHUNK as u64
-            * CHUNK as u64;
-        if length == 0 || !bench.spend(length) {
+        let length = PIECES * piece as u64;
+        if !bench.spend(length) {
             return Ok(());
         }
-        bench.settle(length + most as u64)?;
-        let Some(before) = memory::fresh_now(bench, most)? else { return Ok(()) };
-        let file = bench.scratch.file("behind")?;
-        bench.write_run(&file, 0, length as usize, CHUNK)?;
-        let mut during = Vec::new();
-        let flushing = file.try_clone()?;
-        while_flushing(&flushing, |working| {
-            let cost = memory::fresh_now(bench, most)?;
-            // Only what was over before the flusher was.
-            if working() && host::sample().is_some_and(|sample| dirty(&sample) < sample.background * PAGE) {
-                during.extend(cost);
-            }
-            Ok(during.len() < 16)
-        })?;
-        drop((file, flushing));
-        bench.scratch.remove("behind");
-        let after = memory::fresh_now(bench, most)?;
-        let idle = after.map_or(before, |after| f64::midpoint(before, after));
-        if !during.is_empty() {
-            let during = during.iter().sum::<f64>() / during.len() as f64;
-            factors.push((idle / during).clamp(0.05, 1.0));
+        bench.settle(length)?;
+        // Once without a flusher, so that the memory is warm; nothing of this reaches the device.
+        let file = bench.scratch.file("warm")?;
+        bench.write_run(&file, 0, length as usize, call)?;
+        drop(file);
+        bench.scratch.remove("warm");
+        let file = bench.scratch.file("beside")?;
+        let first = bench.write_run(&file, 0, piece, call)?;
+        if let Some(others) = beside_the_flusher(bench, &file, piece, call)? {
+            alone.push(first / piece as f64);
+            beside.push(others);
         }
+        drop(file);
+        bench.scratch.remove("beside");
         Ok(())
     })?;
-    Ok(Estimate::of(&factors))
+    let Some(alone) = Estimate::of(&alone) else { return Ok(None) };
+    let factor = |cost: f64| (alone.value / cost).clamp(0.05, 1.0);
+    let mean = beside.iter().sum::<f64>() / beside.len() as f64;
+    let spread = Estimate::of(&beside.iter().map(|cost| factor(*cost)).collect::<Vec<_>>());
+    Ok(spread.map(|spread| Estimate {
+        value: factor(mean),
+        p10: spread.p10.min(factor(mean)),
+        p90: spread.p90.max(factor(mean)),
+        ..spread
+    }))
+}
+
+/// Goes on with a file whose first piece is written, each piece while the one before it is written back. The
+/// cost per byte of those calls during which that went on, in ns.
+fn beside_the_flusher(bench: &Bench, file: &File, piece: usize, call: usize) -> anyhow::Result<Option<f64>> {
+    let (hand_over, pieces) = std::sync::mpsc::sync_channel::<i64>(0);
+    let working = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| {
+            for at in pieces {
+                working.store(true, Ordering::Relaxed);
+                // Starts to write as the flusher does, and waits for nothing but room in the queue.
+                posix_fadvise(file, at, piece as i64, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+                working.store(false, Ordering::Relaxed);
+            }
+            Ok::<(), nix::Error>(())
+        });
+        let (mut time, mut bytes) = (0.0, 0_usize);
+        for index in 1..PIECES {
+            let start = index * piece as u64;
+            // Waits until the piece before this one has been submitted; an error of the other thread shows below.
+            if hand_over.send((start - piece as u64) as i64).is_err() {
+                break;
+            }
+            for at in (start..start + piece as u64).step_by(call) {
+                bench.go_on()?;
+                let before = working.load(Ordering::Relaxed);
+                let took = bench.write_run(file, at, call, call)?;
+                if before || working.load(Ordering::Relaxed) {
+                    time += took;
+                    bytes += call;
+                }
+            }
+        }
+        drop(hand_over);
+        flusher.join().map_err(|_| anyhow::anyhow!("the thread that flushes ended"))??;
+        Ok((bytes > 0).then(|| time / bytes as f64))
+    })
 }
