@@ -126,9 +126,7 @@ impl Backend {
             .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?
             .join(format!("cawl-run-{}.sock", std::process::id()));
         let listener = socket::listen(&path)?;
-        let options =
-            EngineOptions { profile, host_models: None, host_trace: None, modes: Vec::new(), learn: false };
-        let daemon = Daemon::start(listener, options)?;
+        let daemon = Daemon::start(listener, EngineOptions::new(profile))?;
         match daemon.begin_run(spec).await {
             Ok(run) => Ok(Backend::Inside { daemon, path, run }),
             Err(error) => {
