@@ -100,13 +100,13 @@ pub fn cells(row: &Row) -> [String; 7] {
 /// The programs as a table; `width` is that of the terminal, if the output is one.
 pub fn processes(answer: &Processes, width: Option<usize>) -> String {
     let rows: Vec<Row> = answer.processes.iter().map(Row::from).collect();
-    text(&rows, answer.omitted, &PROGRAMS, width)
+    text(&rows, [answer.omitted, answer.more], &PROGRAMS, width)
 }
 
 /// The files as a table; `width` is that of the terminal, if the output is one.
 pub fn files(answer: &Files, width: Option<usize>) -> String {
     let rows: Vec<Row> = answer.files.iter().map(Row::from).collect();
-    text(&rows, answer.omitted, &FILES, width)
+    text(&rows, [answer.omitted, answer.more], &FILES, width)
 }
 
 /// What rows are of.
@@ -131,7 +131,8 @@ const FILES: Kind = Kind {
     none: "no traced program has written to a file\n",
 };
 
-fn text(rows: &[Row], omitted: u64, kind: &Kind, width: Option<usize>) -> String {
+/// `omitted`: how many rows are left out, and how many of them can be had.
+fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> String {
     if rows.is_empty() {
         return kind.none.to_owned();
     }
@@ -156,9 +157,11 @@ fn text(rows: &[Row], omitted: u64, kind: &Kind, width: Option<usize>) -> String
             rows.iter().map(|row| Row { name: short(&row.name, room), ..row.clone() }).collect();
         out = draw(&fitting);
     }
+    let [omitted, more] = omitted;
     if omitted > 0 {
         let noun = if omitted == 1 { kind.one } else { kind.many };
-        out += &format!("… and {omitted} more {noun}; see --limit\n");
+        let hint = if more > 0 { "; see --limit" } else { ", which made room for these" };
+        out += &format!("… and {omitted} more {noun}{hint}\n");
     }
     out
 }
@@ -189,7 +192,7 @@ mod tests {
     #[test]
     fn names_give_way_to_the_terminal_and_cannot_command_it() {
         let path = format!("/{}/end\x1b[2J", "x".repeat(300));
-        let answer = Files { schema: 1, omitted: 2, files: vec![file(&path, 1.0, 5)] };
+        let answer = Files { schema: 1, omitted: 2, more: 1, files: vec![file(&path, 1.0, 5)] };
         let whole = files(&answer, None);
         assert!(whole.contains(&"x".repeat(300)) && !whole.contains('\x1b'), "{whole}");
         let narrow = files(&answer, Some(110));

@@ -77,9 +77,9 @@ fn app() -> App {
         process(4_194_304, "/usr/bin/postgres", 2.0, 5.0, 1 << 20),
         process(102, "tar", 0.5, 0.0, 1 << 30),
     ];
-    app.push(Push::Processes(Processes { schema: 1, omitted: 4, processes }));
+    app.push(Push::Processes(Processes { schema: 1, omitted: 4, more: 4, processes }));
     let files = vec![file("/var/lib/pg/wal/000000010000000000000001", 2.0, 5), file("/tmp/out", 1.0, 9)];
-    app.push(Push::Files(Files { schema: 1, omitted: 0, files }));
+    app.push(Push::Files(Files { schema: 1, omitted: 0, more: 0, files }));
     app
 }
 
@@ -304,7 +304,7 @@ fn moving_through_a_long_table() {
     let mut app = app();
     let processes =
         (0..100).map(|n| process(n, &format!("program{n:02}"), f64::from(100 - n), 0.0, 1)).collect();
-    app.push(Push::Processes(Processes { schema: 1, omitted: 0, processes }));
+    app.push(Push::Processes(Processes { schema: 1, omitted: 0, more: 0, processes }));
     assert!(shown(&app).contains("program00"));
     press(&mut app, KeyCode::PageDown);
     press(&mut app, KeyCode::Down);

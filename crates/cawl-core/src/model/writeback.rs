@@ -149,7 +149,7 @@ impl Machine {
         if device.in_flight == 0 {
             return;
         }
-        let due = device.carry + span * device.rate;
+        let due = device.carry + span * device.speed();
         let done = (due as u64).min(device.in_flight);
         device.carry = if done == device.in_flight { 0.0 } else { due - done as f64 };
         self.complete_pages(at, done);
@@ -195,6 +195,7 @@ impl Machine {
     fn complete_pages(&mut self, at: usize, pages: u64) {
         if pages > 0 {
             let device = &mut self.devices[at];
+            device.padding *= 1.0 - pages as f64 / device.in_flight as f64;
             device.in_flight -= pages;
             device.written += pages;
             device.completions.add(pages as f64, self.now);
@@ -232,7 +233,7 @@ impl Machine {
     pub fn level_now(&self) -> u64 {
         let level = |d: &Device| {
             let span = if d.held(self.now) { 0.0 } else { (self.now - d.drained).max(0.0) };
-            let done = (d.carry + span * d.rate) as u64;
+            let done = (d.carry + span * d.speed()) as u64;
             d.dirty + d.in_flight.saturating_sub(done)
         };
         self.devices.iter().map(level).sum()
@@ -278,11 +279,10 @@ impl Machine {
         let at = self.cache.file(file).device;
         self.drain(at);
         self.begin_estimate(at);
-        let pages = self.cache.clean(file, most);
+        let cleaned = self.cache.clean(file, most);
+        let pages = cleaned.pages;
         let device = &mut self.devices[at];
-        device.dirty -= pages;
-        device.in_flight += pages;
-        device.submitted += pages;
+        device.submit(cleaned);
         if pages > 0 {
             self.cache.file_mut(file).submitted = device.submitted;
         }
@@ -392,7 +392,7 @@ impl Machine {
             let device = &mut self.devices[at];
             device.commit_at = None;
             if device.in_flight > 0 && !device.held(now) {
-                device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.rate);
+                device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.speed());
                 // What is written back meanwhile belongs to the next transaction already.
                 device.commit_at = Some(now + commit);
             }
@@ -450,10 +450,9 @@ impl Machine {
                 self.next_inode(at, work);
                 continue;
             };
-            let pages = self.cache.clean(file, work.chunk.min(BATCH));
-            device.dirty -= pages;
-            device.in_flight += pages;
-            device.submitted += pages;
+            let cleaned = self.cache.clean(file, work.chunk.min(BATCH));
+            let pages = cleaned.pages;
+            device.submit(cleaned);
             if pages > 0 {
                 self.cache.file_mut(file).submitted = device.submitted;
             }

@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 
 use super::{BATCH, INTERVAL};
+use crate::model::cache::Cleaned;
 use crate::model::share::{Bounds, Completions};
+use crate::model::extents::BLOCK;
 use crate::model::throttle::{Bandwidth, RateLimit};
 
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
@@ -47,6 +49,8 @@ pub struct Device {
     pub dirty: u64,
     /// Submitted and not completed.
     pub in_flight: u64,
+    /// Of those, pages that count as written with their folio and are not given to the device.
+    pub padding: f64,
     /// Pages made dirty since the beginning.
     pub dirtied: u64,
     /// Pages submitted since the beginning.
@@ -95,6 +99,7 @@ impl Device {
             bounds,
             dirty: 0,
             in_flight: 0,
+            padding: 0.0,
             dirtied: 0,
             submitted: 0,
             written: 0,
@@ -131,6 +136,28 @@ impl Device {
         self.dirty + self.in_flight
     }
 
+    /// Part of the pages in flight that the device really writes.
+    pub fn density(&self) -> f64 {
+        if self.padding <= 0.0 || self.in_flight == 0 {
+            return 1.0;
+        }
+        // No folio is larger than a block.
+        (1.0 - self.padding / self.in_flight as f64).max(1.0 / BLOCK as f64)
+    }
+
+    /// Pages per second that the kernel counts as completed.
+    pub(super) fn speed(&self) -> f64 {
+        self.rate / self.density()
+    }
+
+    /// Pages of a file are handed over to the device.
+    pub(super) fn submit(&mut self, cleaned: Cleaned) {
+        self.dirty -= cleaned.pages;
+        self.in_flight += cleaned.pages;
+        self.padding += cleaned.padding as f64;
+        self.submitted += cleaned.pages;
+    }
+
     pub(super) fn has_dirty_inodes(&self) -> bool {
         self.work.is_some() || !self.dirty_list.is_empty() || !self.io.is_empty() || !self.more.is_empty()
     }
@@ -145,7 +172,7 @@ impl Device {
     pub(super) fn room_at(&self) -> f64 {
         let over = (self.in_flight + BATCH.min(self.queue)).saturating_sub(self.queue);
         // A nanosecond late rather than a rounding error early.
-        self.drained + (over as f64 - self.carry).max(0.0) / self.rate + 1e-9
+        self.drained + (over as f64 - self.carry).max(0.0) / self.speed() + 1e-9
     }
 
     pub(super) fn plan(&mut self) {
