@@ -14,6 +14,8 @@ use super::folios::Folios;
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
+/// Pages in the longest request to a device: 1280 KiB (`BLK_DEF_MAX_SECTORS_CAP`).
+pub const REQUEST: u64 = 320;
 /// Files without dirty pages that are remembered.
 pub const CLEAN_FILES: usize = 1 << 14;
 
@@ -93,6 +95,9 @@ pub struct Cleaned {
     pub pages: u64,
     /// Of those, pages that nobody wrote: the device is not given them.
     pub padding: u64,
+    /// Room that they take in a device's queue. A queue holds requests: one for each run of pages takes as much
+    /// room as the longest there are.
+    pub queued: u64,
 }
 
 /// Files in a chunk.
@@ -233,16 +238,26 @@ impl Cache {
         Found { dirtied, fresh }
     }
 
-    /// Cleans up to `most` dirty pages of a file from its cursor on and returns how many.
-    pub fn clean(&mut self, at: u32, most: u64) -> Cleaned {
+    /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill `room`
+    /// pages of a device's queue.
+    pub fn clean(&mut self, at: u32, most: u64, room: u64) -> Cleaned {
         let file = self.files.at_mut(at as usize);
         let (dirty, clean, padding) = (&mut file.dirty, &mut file.clean, &mut file.padding);
         let (had, blocks, padded) = (dirty.pages(), clean.blocks(), padding.pages());
+        let (mut queued, mut run) = (0, (u64::MAX, u64::MAX));
         file.cursor = dirty.take_from(file.cursor, most, |start, end| {
             clean.insert(start, end);
             padding.remove(start, end);
+            if run.1 == start {
+                queued -= REQUEST.max(run.1 - run.0);
+                run.1 = end;
+            } else {
+                run = (start, end);
+            }
+            queued += REQUEST.max(run.1 - run.0);
+            queued < room
         });
-        let cleaned = Cleaned { pages: had - dirty.pages(), padding: padded - padding.pages() };
+        let cleaned = Cleaned { pages: had - dirty.pages(), padding: padded - padding.pages(), queued };
         self.clean_blocks = self.clean_blocks + clean.blocks() - blocks;
         self.forget();
         cleaned
@@ -327,7 +342,7 @@ mod tests {
         let at = cache.open((1, 1), 0);
         assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10 });
         assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5 });
-        assert_eq!(cache.clean(at, 6).pages, 6);
+        assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, padding: 0, queued: REQUEST });
         assert_eq!(cache.dirty(at, 0, 15, 1), Found { dirtied: 6, fresh: 0 });
         assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
         assert!(cache.holds(at, 9) && !cache.holds(at, 10));
@@ -341,7 +356,7 @@ mod tests {
             for page in 0..CLEAN_BLOCKS as u64 / 2 {
                 cache.dirty(at, 1024 * page, 1024 * page + 1, 1);
             }
-            cache.clean(at, u64::MAX);
+            cache.clean(at, u64::MAX, u64::MAX);
         }
         let kept: usize = cache.files.iter().map(|f| f.clean.blocks()).sum();
         assert_eq!(kept, cache.clean_blocks);
@@ -367,7 +382,7 @@ mod tests {
         }
         assert_eq!(cache.index.len(), 3 * CLEAN_FILES);
         for at in 0..cache.files.length as u32 {
-            cache.clean(at, 1);
+            cache.clean(at, 1, u64::MAX);
         }
         for ino in 0..4 * CLEAN_FILES as u64 {
             cache.open((2, ino), 0);
