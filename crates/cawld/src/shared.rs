@@ -10,6 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use tokio::sync::{Notify, watch};
 
 use crate::host;
+use crate::mapped::Levels;
 
 /// Programs count as writing this long after their latest batch.
 const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
@@ -31,6 +32,10 @@ const DESCRIPTORS: u64 = 2;
 pub struct Shared {
     /// When the latest batch came, in ns of CLOCK_MONOTONIC.
     pub active: AtomicU64,
+    /// Files that processes have mapped.
+    pub mapped: Levels,
+    /// Processes whose mappings could not be looked at.
+    unmapped: AtomicU64,
     next: AtomicU32,
     connections: Mutex<BTreeMap<u32, Connection>>,
     changed: Notify,
@@ -75,6 +80,8 @@ impl Shared {
         Shared {
             most: usize::try_from(most).unwrap_or(usize::MAX).max(ASKERS),
             active: AtomicU64::new(0),
+            mapped: Levels::default(),
+            unmapped: AtomicU64::new(0),
             next: AtomicU32::new(1),
             connections: Mutex::new(BTreeMap::new()),
             changed: Notify::new(),
@@ -147,6 +154,13 @@ impl Shared {
             connection.since = host::now();
         }
         self.changed.notify_waiters();
+    }
+
+    /// Counts a process whose mappings cannot be looked at; true for the first one.
+    pub fn is_first_failure_of_mappings(&self) -> bool {
+        let count = self.unmapped.fetch_add(1, Ordering::Relaxed) + 1;
+        tracing::debug!(count, "the mappings of a process cannot be looked at");
+        count == 1
     }
 
     /// Tells when a session is to take what there is.
