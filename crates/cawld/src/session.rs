@@ -245,7 +245,7 @@ impl Tracer<'_> {
         self.engine
             .send(Input::Events { session: self.id, batch, dropped: self.dropped.min(1 << 48) })
             .await?;
-        if self.shared.is_sampling_due(self.id) {
+        if self.shared.took_batch(self.id) {
             self.wchar = later(host::wchar(self.pid), self.wchar);
             self.uring.look(self.engine).await?;
         }
