@@ -18,7 +18,7 @@ pub use device::Device;
 use device::{Why, Work};
 
 use super::Disturbance;
-use super::cache::{Cache};
+use super::cache::Cache;
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
 
