@@ -45,13 +45,6 @@ pub fn text(evaluation: &Evaluation, terminal: bool) -> String {
         rows.add_row(head.into_iter().chain(cells(&evaluation.median, evaluation.floor)));
     }
     out += &lines(&rows);
-    if !evaluation.missing.is_empty() {
-        out += &format!(
-            "{} not complete; missing: {}\n",
-            warn("note:", terminal),
-            evaluation.missing.join(", ")
-        );
-    }
     for note in &evaluation.notes {
         out += &format!("{} {note}\n", warn("note:", terminal));
     }
