@@ -246,7 +246,7 @@ fn while_flushing(file: &File, mut meanwhile: impl FnMut()) -> anyhow::Result<f6
 }
 
 /// Pieces of a file, each written while the one before it is written back; the first shows nothing.
-const PIECES: u64 = 5;
+const PIECES: u64 = 9;
 /// The longest piece: as much as the flusher takes of a file at a time, on a machine of ordinary size.
 const LONGEST_PIECE: u64 = 64 << 20;
 

@@ -131,6 +131,12 @@ impl Device {
         self.work.is_some()
     }
 
+    /// True while the flusher works on this device, or the device on what it was handed.
+    pub fn writes_back(&self, now: f64) -> bool {
+        let span = if self.held(now) { 0.0 } else { (now - self.drained).max(0.0) };
+        self.busy() || self.in_flight as f64 > self.carry + span * self.speed()
+    }
+
     /// Dirty pages, those in flight included.
     pub fn level(&self) -> u64 {
         self.dirty + self.in_flight
