@@ -200,15 +200,18 @@ fn synchronous_calls(bench: &Bench, index: usize, samples: &mut Samples) -> anyh
     };
     let mut at = 0;
     let mut points = Vec::new();
+    let mut write = |size: usize| {
+        bench.go_on()?;
+        let time = timed(|| file.write_all_at(&bench.data.bytes()[..size], at).with_context(no_space))?;
+        at += size as u64;
+        anyhow::Ok(time)
+    };
+    // The first call of a file also finds a place for it.
+    write(SMALL)?;
     for (size, count) in SYNCHRONOUS {
-        let mut times = Vec::with_capacity(count);
-        for _ in 0..count {
-            bench.go_on()?;
-            times.push(timed(|| file.write_all_at(&bench.data.bytes()[..size], at).with_context(no_space))?);
-            at += size as u64;
-        }
-        // The journal is a part of what such calls cost, and its waits are seldom the same: not the least of them.
-        points.push((size as f64, quantile(&times, 0.5).unwrap_or(f64::NAN)));
+        let times = (0..count).map(|_| write(size)).collect::<anyhow::Result<Vec<f64>>>()?;
+        // The waits for the journal are a part of what such calls cost, and seldom the same: the mean.
+        points.push((size as f64, times.iter().sum::<f64>() / count as f64));
     }
     bench.scratch.remove(&name);
     if let Some(line) = Line::through(&points) {

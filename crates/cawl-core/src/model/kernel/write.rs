@@ -1,7 +1,7 @@
 //! Writing into the page cache (`generic_perform_write`, `iomap_write_iter`).
 //!
 //! The law: a write goes folio by folio. Each byte is copied, each page that was not cached is allocated,
-//! both more slowly while the flusher works; after each folio the task's quota is checked
+//! both more slowly while data are written back; after each folio the task's quota is checked
 //! (`balance_dirty_pages_ratelimited`). A page written in part that exists on the device but not in the
 //! cache is read first.
 
@@ -65,11 +65,12 @@ impl Kernel {
         let mut cost = pages as f64 * per_page
             + found.fresh as f64 * self.constants.fresh_page
             + folios * self.constants.fresh_folio;
-        let flushing = usize::from(device.busy());
+        let writes_back = device.writes_back(call.at);
+        let flushing = usize::from(writes_back);
         call.work.copied[flushing] += pages as f64 * per_page / self.constants.copy_byte;
         call.work.dirtied += (found.dirtied * self.constants.page) as f64;
         call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
-        if device.busy() {
+        if writes_back {
             cost *= self.constants.flush_slowdown;
             call.flushing = true;
         }

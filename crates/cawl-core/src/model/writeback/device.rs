@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use super::{BATCH, INTERVAL};
 use crate::model::cache::Cleaned;
-use crate::model::share::{Bounds, Completions};
 use crate::model::extents::BLOCK;
+use crate::model::share::{Bounds, Completions};
 use crate::model::throttle::{Bandwidth, RateLimit};
 
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
@@ -132,6 +132,12 @@ impl Device {
     /// True while the flusher works on this device.
     pub fn busy(&self) -> bool {
         self.work.is_some()
+    }
+
+    /// True while the flusher works on this device, or the device on what it was handed.
+    pub fn writes_back(&self, now: f64) -> bool {
+        let span = if self.held(now) { 0.0 } else { (now - self.drained).max(0.0) };
+        self.busy() || self.in_flight as f64 > self.carry + span * self.speed()
     }
 
     /// Dirty pages, those in flight included.
