@@ -72,18 +72,16 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
 }
 
 #[inline(never)]
-fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, fd: c_int, file: &File, call: &Call, flags: u32) {
-    let mut event = event(inside, op, call.start, 0);
-    event.duration = call.duration;
-    about(&mut event, fd, file);
+fn wrote_whole(inside: &Inside, slot: &Slot, event: &mut Event, fd: c_int, file: &File) {
+    let flags = event.flags;
+    about(event, fd, file);
     event.flags |= flags;
-    (event.requested, event.returned, event.offset) = (call.requested, call.returned, call.offset);
-    if call.returned < 0 {
+    if event.returned < 0 {
         event.errno = inside.errno();
     }
     let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known();
-    let key = if may_go_on { buffer::key(file.number(), op) } else { 0 };
-    buffer::put_whole(slot, &event, key, 0);
+    let key = if may_go_on { buffer::key(file.number(), event.op) } else { 0 };
+    buffer::put_whole(slot, event, key, 0);
 }
 
 /// Records a call about a descriptor that moved no data, such as fsync.
