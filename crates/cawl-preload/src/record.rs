@@ -64,11 +64,16 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
         Place::At(offset) => offset,
         Place::Nowhere => UNKNOWN_OFFSET,
     };
-    let call =
-        Call { start, duration: end.saturating_sub(start), offset, requested, returned, pending: None };
-    if !(goes_on && flags == 0 && buffer::put_short(slot, &call)) {
-        wrote_whole(&inside, slot, op, fd, file, &call, flags);
+    let duration = end.saturating_sub(start);
+    if goes_on && flags == 0 {
+        let call = Call { start, duration, offset, requested, returned, pending: None };
+        if buffer::put_short(slot, &call) {
+            return;
+        }
     }
+    let mut event = event(&inside, op, start, end);
+    (event.requested, event.returned, event.offset, event.flags) = (requested, returned, offset, flags);
+    wrote_whole(&inside, slot, &mut event, fd, file);
 }
 
 #[inline(never)]

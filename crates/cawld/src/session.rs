@@ -193,7 +193,7 @@ impl Tracer<'_> {
             let taken = self.take_from_ring(ROUND).await?;
             pause = match taken {
                 0 => (pause * 2).min(IDLE),
-                ..ROUND => (pause * 2).min(BUSY),
+                1..ROUND => (pause * 2).min(BUSY),
                 _ => 1,
             };
             // Less than a round was all there was.
