@@ -64,26 +64,29 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
         Place::At(offset) => offset,
         Place::Nowhere => UNKNOWN_OFFSET,
     };
-    let call =
-        Call { start, duration: end.saturating_sub(start), offset, requested, returned, pending: None };
-    if !(goes_on && flags == 0 && buffer::put_short(slot, &call)) {
-        wrote_whole(&inside, slot, op, fd, file, &call, flags);
+    let duration = end.saturating_sub(start);
+    if goes_on && flags == 0 {
+        let call = Call { start, duration, offset, requested, returned, pending: None };
+        if buffer::put_short(slot, &call) {
+            return;
+        }
     }
+    let mut event = event(&inside, op, start, end);
+    (event.requested, event.returned, event.offset, event.flags) = (requested, returned, offset, flags);
+    wrote_whole(&inside, slot, &mut event, fd, file);
 }
 
 #[inline(never)]
-fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, fd: c_int, file: &File, call: &Call, flags: u32) {
-    let mut event = event(inside, op, call.start, 0);
-    event.duration = call.duration;
-    about(&mut event, fd, file);
+fn wrote_whole(inside: &Inside, slot: &Slot, event: &mut Event, fd: c_int, file: &File) {
+    let flags = event.flags;
+    about(event, fd, file);
     event.flags |= flags;
-    (event.requested, event.returned, event.offset) = (call.requested, call.returned, call.offset);
-    if call.returned < 0 {
+    if event.returned < 0 {
         event.errno = inside.errno();
     }
     let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known();
-    let key = if may_go_on { buffer::key(file.number(), op) } else { 0 };
-    buffer::put_whole(slot, &event, key, 0);
+    let key = if may_go_on { buffer::key(file.number(), event.op) } else { 0 };
+    buffer::put_whole(slot, event, key, 0);
 }
 
 /// Records a call about a descriptor that moved no data, such as fsync.

@@ -13,6 +13,7 @@ mod books;
 mod clock;
 pub mod direct;
 mod engine;
+mod held;
 mod history;
 pub mod host;
 pub mod http;

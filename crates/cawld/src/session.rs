@@ -26,6 +26,9 @@ use crate::{host, inspect};
 
 /// Longest pause, in ms, between two looks at a ring nobody writes to.
 const IDLE: u64 = 50;
+/// The same while there is something to be found: each look takes the processor from a program that may need it.
+/// A program that fills a chunk faster rings the bell.
+const BUSY: u64 = 8;
 
 /// Batches taken from a ring before the socket is looked at again.
 const ROUND: usize = 64;
@@ -195,7 +198,11 @@ impl Tracer<'_> {
                 None => {}
             }
             let taken = self.take_from_ring(ROUND).await?;
-            pause = if taken == 0 { (pause * 2).min(IDLE) } else { 1 };
+            pause = match taken {
+                0 => (pause * 2).min(IDLE),
+                1..ROUND => (pause * 2).min(BUSY),
+                _ => 1,
+            };
             // Less than a round was all there was.
             if look > looked && taken < ROUND {
                 looked = look;
