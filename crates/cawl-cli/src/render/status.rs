@@ -47,7 +47,7 @@ pub fn text(status: &Status, terminal: bool) -> String {
     }
     if let Some(paused) = status.sampler.paused_s {
         let paused = Nanos::seconds(paused);
-        line("pauses", &format!("the kernel held this machine's writers back for {paused} since the start"));
+        line("pauses", &format!("writers of this machine were held back for {paused} since the start"));
     }
     let programs = match status.clients {
         1 => "1 program".to_owned(),
