@@ -76,7 +76,8 @@ done = subprocess.run(["sort"], input=b"b\na\n", stdout=subprocess.PIPE, env={},
 open("sorted", "wb").write(done.stdout)
 subprocess.run(["sh", "-c", "echo clean > clean"], env={"PATH": os.environ["PATH"]}, check=True)
 os.system("echo system > system")
-os.popen("cat > popen", "w").write("popen\n")
+with os.popen("cat > popen", "w") as pipe:
+    pipe.write("popen\n")
 if os.fork() == 0:
     os.closerange(3, 5000)
     fd = os.open("closed", os.O_WRONLY | os.O_CREAT)

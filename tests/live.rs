@@ -72,6 +72,45 @@ fn books_and_past_agree_with_what_was_written() {
     daemon.end(Signal::SIGTERM).success();
 }
 
+/// A program that stores through a mapping and makes no call.
+#[test]
+fn stores_to_a_mapping_show_while_they_go_on() {
+    let dir = Dir::new();
+    let release = nix::sys::utsname::uname().expect("a kernel").release().to_string_lossy().into_owned();
+    let version: Vec<u32> = release.split(['.', '-']).map_while(|part| part.parse().ok()).take(2).collect();
+    if version < vec![6, 5] {
+        return skipped("this kernel has no cachestat");
+    }
+    let program = dir.app("mapped");
+    let daemon = Daemon::start(&dir, &[]);
+    let mut command = dir.cawl(&["run", "--report"]);
+    command.arg(dir.path().join("r.json")).arg("--socket").arg(dir.socket()).arg("--").arg(program);
+    let mut running = Running::start(command);
+    let file = || {
+        let files = ask(&dir, "{\"request\":\"files\",\"sort\":\"bytes\",\"limit\":10}");
+        let rows = files["files"].as_array().expect("rows").clone();
+        rows.into_iter().find(|row| row["path"].as_str().is_some_and(|path| path.ends_with("work/mapped")))
+    };
+    for _ in 0..3 {
+        let before = file().map_or(0, |row| row["bytes"].as_u64().expect("a count"));
+        running.say(".");
+        running.stdout_until("stored\n");
+        // Some of it may be written back between two looks, but not all.
+        daemon.status_when(|_| {
+            file().is_some_and(|row| {
+                assert_eq!(row["bytes"], row["estimated_bytes"], "{row:#}");
+                row["bytes"].as_u64() > Some(before)
+            })
+        });
+    }
+    running.finish().success();
+    daemon.status_when(|status| status["clients"] == 0);
+    // What the tracer finds at the end was told before.
+    let bytes = file().expect("a row")["bytes"].as_u64().expect("a count");
+    assert!(bytes <= 3 << 20, "{bytes} bytes in 3 MiB");
+    daemon.end(Signal::SIGTERM).success();
+}
+
 #[test]
 fn the_service_manager_is_told() {
     let dir = Dir::new();

@@ -1,8 +1,10 @@
 //! From a finished call to an event in the thread's buffer.
 
+use crate::buffer::Slot;
 use crate::files::{self, File};
 use crate::guard::{self, Inside};
 use crate::{buffer, sys, uplink};
+use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -56,21 +58,32 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
         }
         return;
     };
-    let Some(file) = files::known(fd) else { return };
-    let mut event = event(&inside, op, start, end);
-    about(&mut event, fd, file);
-    event.flags |= flags;
-    event.requested = requested;
-    event.returned = returned;
-    event.offset = match place {
+    let Some((file, goes_on)) = files::known_to(slot, fd, op) else { return };
+    let offset = match place {
         Place::Own => file.advance(fd, returned),
         Place::At(offset) => offset,
         Place::Nowhere => UNKNOWN_OFFSET,
     };
-    if returned < 0 {
+    let call =
+        Call { start, duration: end.saturating_sub(start), offset, requested, returned, pending: None };
+    if !(goes_on && flags == 0 && buffer::put_short(slot, &call)) {
+        wrote_whole(&inside, slot, op, fd, file, &call, flags);
+    }
+}
+
+#[inline(never)]
+fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, fd: c_int, file: &File, call: &Call, flags: u32) {
+    let mut event = event(inside, op, call.start, 0);
+    event.duration = call.duration;
+    about(&mut event, fd, file);
+    event.flags |= flags;
+    (event.requested, event.returned, event.offset) = (call.requested, call.returned, call.offset);
+    if call.returned < 0 {
         event.errno = inside.errno();
     }
-    buffer::put_about(slot, &event, file.what());
+    let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known();
+    let key = if may_go_on { buffer::key(file.number(), op) } else { 0 };
+    buffer::put_whole(slot, &event, key, 0);
 }
 
 /// Records a call about a descriptor that moved no data, such as fsync.

@@ -10,9 +10,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::extents::PageSet;
+use super::folios::Folios;
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
+/// Pages in the longest request to a device: 1280 KiB (`BLK_DEF_MAX_SECTORS_CAP`).
+pub const REQUEST: u64 = 320;
 /// Files without dirty pages that are remembered.
 pub const CLEAN_FILES: usize = 1 << 14;
 
@@ -52,6 +55,10 @@ pub struct File {
     pub dirty: PageSet,
     /// Cached pages that are clean.
     pub clean: PageSet,
+    /// Dirty pages that nobody wrote: they count as dirty since another page of their folio does.
+    pub padding: PageSet,
+    /// In which pieces its pages were allocated.
+    pub folios: Folios,
     /// Length in bytes as far as known.
     pub size: u64,
     /// When its oldest dirty data was dirtied, in seconds (`dirtied_when`).
@@ -75,10 +82,22 @@ pub struct File {
 /// What a write finds in the cache, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Pages that were not dirty and are now.
+    /// Pages that were not dirty and are now, those that share a folio with a page written among them.
     pub dirtied: u64,
     /// Of those, pages that had to be allocated.
     pub fresh: u64,
+}
+
+/// What was taken from a file to be written back, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Pages that do not count as dirty any longer.
+    pub pages: u64,
+    /// Of those, pages that nobody wrote: the device is not given them.
+    pub padding: u64,
+    /// Room that they take in a device's queue. A queue holds requests: one for each run of pages takes as much
+    /// room as the longest there are.
+    pub queued: u64,
 }
 
 /// Files in a chunk.
@@ -175,6 +194,7 @@ impl Cache {
                 let file = self.files.at_mut(at as usize);
                 self.clean_blocks -= file.clean.blocks();
                 file.clean.clear();
+                file.folios.clear();
                 file.listed = false;
                 self.index.remove(&key);
                 self.free.push(at);
@@ -193,28 +213,51 @@ impl Cache {
         self.files.at_mut(at as usize)
     }
 
-    /// Makes the pages from `start` up to `end` dirty.
-    pub fn dirty(&mut self, at: u32, start: u64, end: u64) -> Found {
+    /// Makes the pages from `start` up to `end` dirty; what is allocated comes in folios of `folio` pages at most.
+    pub fn dirty(&mut self, at: u32, start: u64, end: u64, folio: u64) -> Found {
         let file = self.files.at_mut(at as usize);
-        let dirtied = file.dirty.insert(start, end);
+        let mut dirtied = file.dirty.insert(start, end);
         let mut cached = 0;
+        if file.padding.pages() > 0 {
+            file.padding.remove(start, end);
+        }
         if dirtied > 0 && file.clean.pages() > 0 {
             let before = file.clean.blocks();
             cached = file.clean.remove(start, end);
+            if cached > 0 && !file.folios.are_single() {
+                let (first, last) = (file.folios.around(start), file.folios.around(end - 1));
+                let padding = file.pad(first.0, start) + file.pad(end, last.1);
+                (dirtied, cached) = (dirtied + padding, cached + padding);
+            }
             self.clean_blocks = self.clean_blocks + file.clean.blocks() - before;
         }
-        Found { dirtied, fresh: dirtied - cached }
+        let fresh = dirtied - cached;
+        if fresh > 0 {
+            file.folios.allocated(start, end, folio);
+        }
+        Found { dirtied, fresh }
     }
 
-    /// Cleans up to `most` dirty pages of a file from its cursor on and returns how many.
-    pub fn clean(&mut self, at: u32, most: u64) -> u64 {
+    /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill `room`
+    /// pages of a device's queue.
+    pub fn clean(&mut self, at: u32, most: u64, room: u64) -> Cleaned {
         let file = self.files.at_mut(at as usize);
-        let (dirty, clean) = (&mut file.dirty, &mut file.clean);
-        let (had, blocks) = (dirty.pages(), clean.blocks());
+        let (dirty, clean, padding) = (&mut file.dirty, &mut file.clean, &mut file.padding);
+        let (had, blocks, padded) = (dirty.pages(), clean.blocks(), padding.pages());
+        let (mut queued, mut run) = (0, (u64::MAX, u64::MAX));
         file.cursor = dirty.take_from(file.cursor, most, |start, end| {
             clean.insert(start, end);
+            padding.remove(start, end);
+            if run.1 == start {
+                queued -= REQUEST.max(run.1 - run.0);
+                run.1 = end;
+            } else {
+                run = (start, end);
+            }
+            queued += REQUEST.max(run.1 - run.0);
+            queued < room
         });
-        let cleaned = had - dirty.pages();
+        let cleaned = Cleaned { pages: had - dirty.pages(), padding: padded - padding.pages(), queued };
         self.clean_blocks = self.clean_blocks + clean.blocks() - blocks;
         self.forget();
         cleaned
@@ -247,6 +290,10 @@ impl Cache {
         let blocks = file.clean.blocks();
         file.clean.remove(start, end);
         self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
+        file.padding.remove(start, end);
+        if start == 0 && end == u64::MAX {
+            file.folios.clear();
+        }
         file.dirty.remove(start, end)
     }
 
@@ -267,7 +314,21 @@ impl Cache {
             let file = self.files.at_mut(at);
             self.clean_blocks -= file.clean.blocks();
             file.clean.clear();
+            file.folios.clear();
         }
+    }
+}
+
+impl File {
+    /// Makes clean pages that share a folio with a dirty one count as dirty; how many.
+    fn pad(&mut self, start: u64, end: u64) -> u64 {
+        // Of a folio either all is cached and clean, or it is not as large as it was.
+        if start >= end || self.clean.count(start, end) < end - start {
+            return 0;
+        }
+        self.clean.remove(start, end);
+        self.padding.insert(start, end);
+        self.dirty.insert(start, end)
     }
 }
 
@@ -279,10 +340,10 @@ mod tests {
     fn fresh_cached_and_dirty_pages_are_told_apart() {
         let mut cache = Cache::default();
         let at = cache.open((1, 1), 0);
-        assert_eq!(cache.dirty(at, 0, 10), Found { dirtied: 10, fresh: 10 });
-        assert_eq!(cache.dirty(at, 5, 15), Found { dirtied: 5, fresh: 5 });
-        assert_eq!(cache.clean(at, 6), 6);
-        assert_eq!(cache.dirty(at, 0, 15), Found { dirtied: 6, fresh: 0 });
+        assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10 });
+        assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5 });
+        assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, padding: 0, queued: REQUEST });
+        assert_eq!(cache.dirty(at, 0, 15, 1), Found { dirtied: 6, fresh: 0 });
         assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
         assert!(cache.holds(at, 9) && !cache.holds(at, 10));
     }
@@ -293,9 +354,9 @@ mod tests {
         for ino in 0..4 {
             let at = cache.open((1, ino), 0);
             for page in 0..CLEAN_BLOCKS as u64 / 2 {
-                cache.dirty(at, 1024 * page, 1024 * page + 1);
+                cache.dirty(at, 1024 * page, 1024 * page + 1, 1);
             }
-            cache.clean(at, u64::MAX);
+            cache.clean(at, u64::MAX, u64::MAX);
         }
         let kept: usize = cache.files.iter().map(|f| f.clean.blocks()).sum();
         assert_eq!(kept, cache.clean_blocks);
@@ -317,11 +378,11 @@ mod tests {
         let mut cache = Cache::default();
         for ino in 0..3 * CLEAN_FILES as u64 {
             let at = cache.open((1, ino), 0);
-            cache.dirty(at, 0, 1);
+            cache.dirty(at, 0, 1, 1);
         }
         assert_eq!(cache.index.len(), 3 * CLEAN_FILES);
         for at in 0..cache.files.length as u32 {
-            cache.clean(at, 1);
+            cache.clean(at, 1, u64::MAX);
         }
         for ino in 0..4 * CLEAN_FILES as u64 {
             cache.open((2, ino), 0);

@@ -35,7 +35,7 @@ impl Kernel {
                 if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause };
             let until = quota.saturating_sub(task.nr_dirtied).max(1).div_ceil(folio) * folio;
             let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
-            let found = self.machine.cache.dirty(call.file, at, at + until);
+            let found = self.machine.cache.dirty(call.file, at, at + until, self.constants.folio);
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
             self.spend_copy(call, until, found, per_page, folio);
             at += until;
@@ -67,6 +67,7 @@ impl Kernel {
             + folios * self.constants.fresh_folio;
         let flushing = usize::from(device.busy());
         call.work.copied[flushing] += pages as f64 * per_page / self.constants.copy_byte;
+        call.work.dirtied += (found.dirtied * self.constants.page) as f64;
         call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
         if device.busy() {
             cost *= self.constants.flush_slowdown;
@@ -115,7 +116,7 @@ impl Kernel {
     pub(super) fn dirty_quietly(&mut self, file: u32, offset: u64, bytes: u64) {
         let page = self.constants.page;
         let last = offset.saturating_add(bytes);
-        let found = self.machine.cache.dirty(file, offset / page, last.div_ceil(page));
+        let found = self.machine.cache.dirty(file, offset / page, last.div_ceil(page), self.constants.folio);
         let now = self.machine.now;
         self.machine.mark_dirty(file, found.dirtied, now);
         let inode = self.machine.cache.file_mut(file);
