@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::Value;
 
-use crate::util::{Daemon, Dir, Report, Running, built, find, skipped};
+use crate::util::{Daemon, Dir, Report, Running, SmallDisk, built, find, skipped};
 
 /// Every example of docs/PROTOCOL.md, asked of a real daemon.
 #[test]
@@ -211,21 +211,10 @@ fn limits_that_change_are_followed() {
 #[test]
 fn a_full_disk_ends_the_trace_and_nothing_else() {
     let dir = Dir::new();
-    let small = dir.path().join("small");
-    fs::create_dir(&small).expect("a new folder");
-    // A mount of the test's own, in a namespace that goes away with its process.
-    let mount = |then: &str| {
-        let mut command = dir.command("unshare");
-        let script = format!("mount -t tmpfs -o size=64k none {} && {then}", small.display());
-        command.args(["--map-root-user", "--mount", "sh", "-c", &script]);
-        Running::start(command)
-    };
-    if !mount("true").finish().status.success() {
-        return skipped("no tmpfs can be mounted here (needs root or user namespaces)");
-    }
+    let Some(small) = SmallDisk::new(&dir) else { return };
     let program = dir.app("paced_writer");
     let trace = small.join("all.trace");
-    let mut daemon = mount(&format!("exec {} --trace {}", built("cawld").display(), trace.display()));
+    let mut daemon = small.start(&format!("exec {} --trace {}", built("cawld").display(), trace.display()));
     daemon.stderr_until("listening at");
     let mut command = dir.cawl(&["run", "--report"]);
     command.arg(dir.path().join("r.json")).arg("--socket").arg(dir.socket()).arg("--");
