@@ -8,7 +8,7 @@ use cawl_core::{
     AnalysisOptions, EndKind, FileFacts, HostProfile, Mode, Nanos, Outcome, Record, Report, Sample, Session,
     SessionEnd, Time, Wchar,
 };
-use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
+use cawl_wire::{Anchor, EVENT_LEN, Ended, Event, Goodbye, Op};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::answers::States;
@@ -86,6 +86,13 @@ pub struct EngineOptions {
     pub modes: Vec<(String, Mode)>,
     /// The daemon's own lane learns constants from what it observes.
     pub learn: bool,
+}
+
+impl EngineOptions {
+    /// On a machine with this profile; without a lane of the daemon's own.
+    pub fn new(profile: HostProfile) -> EngineOptions {
+        EngineOptions { profile, host_models: None, host_trace: None, modes: Vec::new(), learn: false }
+    }
 }
 
 /// Key of the daemon's own lane; runs count from 1.
@@ -267,13 +274,14 @@ impl Engine {
         let Some(open) = self.sessions.get_mut(&session) else { return };
         let (records, _) = batch.as_chunks::<EVENT_LEN>();
         // Both ends speak the same version, so an unknown operation is a damaged record.
-        let events: Vec<Event> = records.iter().filter_map(Event::decode).collect();
-        open.damaged += (records.len() - events.len()) as u64;
+        let damaged =
+            records.iter().filter(|record| Op::from_code(record[Anchor::CODE_AT]).is_none()).count();
+        open.damaged += damaged as u64;
         open.dropped = dropped + open.damaged;
         for lane in open.lanes.into_iter().flatten() {
             let Some(lane) = self.lanes.get_mut(&lane) else { continue };
             lane.dropped(session, open.dropped);
-            lane.calls(session, events.iter().copied());
+            lane.calls(session, records.iter().filter_map(Event::decode));
         }
     }
 
@@ -390,18 +398,11 @@ fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_wire::Op;
 
     /// A daemon's engine with one session, outside any run.
     fn engine() -> Engine {
         let profile = HostProfile::uncalibrated();
-        let options = EngineOptions {
-            profile,
-            host_models: Some(Vec::new()),
-            host_trace: None,
-            modes: Vec::new(),
-            learn: false,
-        };
+        let options = EngineOptions { host_models: Some(Vec::new()), ..EngineOptions::new(profile) };
         let mut engine = Engine::new(options).unwrap();
         engine.begin(Session { id: 1, pid: u32::MAX, ..Session::default() }, HOST_LANE);
         engine

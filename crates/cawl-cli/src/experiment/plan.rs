@@ -54,11 +54,6 @@ impl Experiment {
         wanted
     }
 
-    /// It has a picture.
-    pub fn drawn(self) -> bool {
-        self != Experiment::Suite
-    }
-
     /// Its name, and that of its picture.
     pub const fn name(self) -> &'static str {
         match self {

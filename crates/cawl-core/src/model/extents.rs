@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Pages in a block.
-const BLOCK: u64 = 512;
+pub const BLOCK: u64 = 512;
 /// A block with all its pages.
 const FULL: Block = Block([u64::MAX; 8]);
 

@@ -150,7 +150,7 @@ impl Machine {
         if device.in_flight == 0 {
             return;
         }
-        let due = device.carry + span * device.pace();
+        let due = device.carry + span * device.speed();
         let done = (due as u64).min(device.in_flight);
         device.carry = if done == device.in_flight { 0.0 } else { due - done as f64 };
         self.complete_pages(at, done);
@@ -232,7 +232,7 @@ impl Machine {
     pub fn level_now(&self) -> u64 {
         let level = |d: &Device| {
             let span = if d.held(self.now) { 0.0 } else { (self.now - d.drained).max(0.0) };
-            let done = (d.carry + span * d.pace()) as u64;
+            let done = (d.carry + span * d.speed()) as u64;
             d.dirty + d.in_flight.saturating_sub(done)
         };
         self.devices.iter().map(level).sum()
@@ -281,7 +281,7 @@ impl Machine {
         let cleaned = self.cache.clean(file, most, u64::MAX);
         let pages = cleaned.pages;
         let device = &mut self.devices[at];
-        device.take(cleaned);
+        device.submit(cleaned);
         if pages > 0 {
             self.cache.file_mut(file).submitted = device.submitted;
         }
@@ -391,7 +391,7 @@ impl Machine {
             let device = &mut self.devices[at];
             device.commit_at = None;
             if device.in_flight > 0 && !device.held(now) {
-                device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.pace());
+                device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.speed());
                 // What is written back meanwhile belongs to the next transaction already.
                 device.commit_at = Some(now + commit);
             }
@@ -452,7 +452,7 @@ impl Machine {
             };
             let cleaned = self.cache.clean(file, work.chunk.min(BATCH), room.max(1));
             let pages = cleaned.pages;
-            device.take(cleaned);
+            device.submit(cleaned);
             if pages > 0 {
                 self.cache.file_mut(file).submitted = device.submitted;
             }

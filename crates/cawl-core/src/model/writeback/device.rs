@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::{BATCH, INTERVAL};
 use crate::model::cache::Cleaned;
+use crate::model::extents::BLOCK;
 use crate::model::share::{Bounds, Completions};
 use crate::model::throttle::{Bandwidth, RateLimit};
 
@@ -50,7 +51,9 @@ pub struct Device {
     pub dirty: u64,
     /// Submitted and not completed.
     pub in_flight: u64,
-    /// Room that this takes in the queue, in pages.
+    /// Of those, pages that count as written with their folio and are not given to the device.
+    pub padding: f64,
+    /// Room that what is in flight takes in the queue, in pages.
     pub(super) queued: f64,
     /// Runs among this that are away from the one before.
     pub(super) jumps: f64,
@@ -103,6 +106,7 @@ impl Device {
             bounds,
             dirty: 0,
             in_flight: 0,
+            padding: 0.0,
             queued: 0.0,
             jumps: 0.0,
             dirtied: 0,
@@ -136,9 +140,51 @@ impl Device {
         self.work.is_some()
     }
 
+    /// True while the flusher works on this device, or the device on what it was handed.
+    pub fn writes_back(&self, now: f64) -> bool {
+        let span = if self.held(now) { 0.0 } else { (now - self.drained).max(0.0) };
+        self.busy() || self.in_flight as f64 > self.carry + span * self.speed()
+    }
+
     /// Dirty pages, those in flight included.
     pub fn level(&self) -> u64 {
         self.dirty + self.in_flight
+    }
+
+    /// Part of the pages in flight that the device really writes.
+    pub fn density(&self) -> f64 {
+        if self.padding <= 0.0 || self.in_flight == 0 {
+            return 1.0;
+        }
+        // No folio is larger than a block.
+        (1.0 - self.padding / self.in_flight as f64).max(1.0 / BLOCK as f64)
+    }
+
+    /// Pages per second that the kernel counts as completed of those in flight, which may lie scattered.
+    pub fn speed(&self) -> f64 {
+        let seeking = self.jumps * self.seek * self.rate / self.in_flight.max(1) as f64;
+        self.rate / (self.density() + seeking)
+    }
+
+    /// Pages of a file are handed over to the device.
+    pub(super) fn submit(&mut self, cleaned: Cleaned) {
+        self.dirty -= cleaned.pages;
+        self.in_flight += cleaned.pages;
+        self.padding += cleaned.padding as f64;
+        self.queued += cleaned.queued as f64;
+        self.jumps += cleaned.jumps as f64;
+        self.submitted += cleaned.pages;
+    }
+
+    /// So many pages in flight are written, mixed as they all are.
+    pub(super) fn complete(&mut self, pages: u64) {
+        let left = self.in_flight - pages;
+        let kept = left as f64 / self.in_flight.max(1) as f64;
+        self.padding *= kept;
+        self.queued *= kept;
+        self.jumps *= kept;
+        self.in_flight = left;
+        self.written += pages;
     }
 
     pub(super) fn has_dirty_inodes(&self) -> bool {
@@ -151,29 +197,6 @@ impl Device {
         (pages + MIN_CHUNK) / MIN_CHUNK * MIN_CHUNK
     }
 
-    /// Takes pages that were dirty into its queue.
-    pub(super) fn take(&mut self, cleaned: Cleaned) {
-        self.dirty -= cleaned.pages;
-        self.in_flight += cleaned.pages;
-        self.submitted += cleaned.pages;
-        self.queued += cleaned.queued as f64;
-        self.jumps += cleaned.jumps as f64;
-    }
-
-    /// So many pages in flight are written, scattered as they all are.
-    pub(super) fn complete(&mut self, pages: u64) {
-        let left = self.in_flight - pages;
-        let part = left as f64 / self.in_flight.max(1) as f64;
-        (self.queued, self.jumps) = (self.queued * part, self.jumps * part);
-        self.in_flight = left;
-        self.written += pages;
-    }
-
-    /// Pages per second that it completes of those in flight, which may lie scattered.
-    pub fn pace(&self) -> f64 {
-        self.rate / (1.0 + self.jumps * self.seek * self.rate / self.in_flight.max(1) as f64)
-    }
-
     /// Room in the queue, in pages.
     pub(super) fn room(&self) -> u64 {
         self.queue.saturating_sub(self.queued.round() as u64)
@@ -184,7 +207,7 @@ impl Device {
         let over = (self.queued.round() as u64 + BATCH.min(self.queue)).saturating_sub(self.queue);
         let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
         // A nanosecond late rather than a rounding error early.
-        self.drained + (pages.ceil() - self.carry).max(0.0) / self.pace() + 1e-9
+        self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9
     }
 
     pub(super) fn plan(&mut self) {
