@@ -79,7 +79,7 @@ impl Learner {
             copying: constants::copying(profile, COPYING),
             host: constants::host(profile, COPYING),
             supply: Supply::default(),
-            warm: profile.memory.fresh.clone(),
+            warm: profile.memory.fresh,
             slowdown: constants::slowdown(profile, COPYING),
             stream: constants::stream(profile, COPYING),
             waiting: constants::waiting(profile, WAITING),
