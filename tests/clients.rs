@@ -46,15 +46,16 @@ pub fn files() -> Files {
         inode: 7,
         calls: 10,
         bytes: 1 << 30,
+        estimated_bytes: 0,
         cost,
     };
-    Files { schema: 1, omitted: 3, files: vec![file("/data/first"), file("/data/second")] }
+    Files { schema: 1, omitted: 3, more: 0, files: vec![file("/data/first"), file("/data/second")] }
 }
 
 pub fn processes() -> Processes {
     let cost = Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, rate: 1e6 };
     let process = ProcessStatus { pid: 4242, program: "dd".to_owned(), calls: 10, bytes: 1 << 30, cost };
-    Processes { schema: 1, omitted: 0, processes: vec![process] }
+    Processes { schema: 1, omitted: 0, more: 0, processes: vec![process] }
 }
 
 fn profile() -> ProfileAnswer {
@@ -133,10 +134,10 @@ fn tables_are_asked_for_as_told() {
     let daemon = FakeDaemon::start(&dir.socket(), canned);
     let text = asks(&dir, &["files"]).success().stdout;
     assert!(text.contains("/data/first") && text.contains("… and 3 more files"), "{text}");
-    assert_eq!(daemon.question(), Request::Files(Listing { sort: Sort::Lost, limit: Some(20) }));
+    assert_eq!(daemon.question(), Request::Files(Listing { sort: Sort::Lost, limit: Some(20), skip: 0 }));
     let text = asks(&dir, &["processes", "--sort", "rate", "--limit", "5"]).success().stdout;
     assert!(text.contains("4242") && text.contains("dd") && text.contains("500 ms"), "{text}");
-    assert_eq!(daemon.question(), Request::Processes(Listing { sort: Sort::Rate, limit: Some(5) }));
+    assert_eq!(daemon.question(), Request::Processes(Listing { sort: Sort::Rate, limit: Some(5), skip: 0 }));
     assert_eq!(json_of(asks(&dir, &["files", "--json"]))["files"][1]["path"], "/data/second");
     assert_eq!(json_of(asks(&dir, &["processes", "--json"]))["of_a_later_version"], true);
     asks(&dir, &["files", "--sort", "size"]).code(2).says("throttled");
@@ -192,6 +193,31 @@ fn watch_ends_quietly_when_nobody_reads() {
         }
     };
     assert_eq!((finished.stderr.as_str(), finished.stdout.lines().count()), ("", 3));
+}
+
+#[test]
+fn a_long_table_is_asked_for_by_pages() {
+    let dir = Dir::new();
+    // One row a page, of five that there are, and one more that cannot be had.
+    let page = |request: &Request| {
+        let Request::Files(listing) = request else { panic!("not about files") };
+        let more = 4u64.saturating_sub(listing.skip as u64);
+        let mut page = Files { omitted: more + 1, more, ..files() };
+        page.files.truncate(1);
+        page.files[0].path = format!("/data/{}", listing.skip);
+        Answer::Says(json!(page))
+    };
+    let daemon = FakeDaemon::start(&dir.socket(), page);
+    let answer = json_of(asks(&dir, &["files", "--limit", "3", "--json"]));
+    let paths: Vec<&Value> =
+        answer["files"].as_array().expect("rows").iter().map(|row| &row["path"]).collect();
+    assert_eq!(paths, ["/data/0", "/data/1", "/data/2"]);
+    assert_eq!((&answer["more"], &answer["omitted"]), (&json!(2), &json!(3)));
+    for (skip, limit) in [(0, 3), (1, 2), (2, 1)] {
+        assert_eq!(daemon.question(), Request::Files(Listing { sort: Sort::Lost, limit: Some(limit), skip }));
+    }
+    let text = asks(&dir, &["files", "--limit", "9"]).success().stdout;
+    assert!(text.contains("/data/4") && text.contains("and 1 more file, which made room"), "{text}");
 }
 
 #[test]

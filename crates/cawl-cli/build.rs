@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
+    println!("cargo::rerun-if-changed=src/start.c");
+    cc::Build::new().file("src/start.c").opt_level(2).warnings(true).compile("cawl_start");
     build_program("src/calibrate/stream.c", "cawl-stream", "CAWL_STREAM");
     build_program("src/experiment/workload.c", "cawl-workload", "CAWL_WORKLOAD");
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));

@@ -89,6 +89,7 @@ pub fn processes(busy: bool) -> Processes {
     Processes {
         schema: PROTOCOL,
         omitted: if busy { 5 } else { 0 },
+        more: 0,
         processes: if busy { rows } else { Vec::new() },
     }
 }
@@ -100,9 +101,10 @@ pub fn files(busy: bool) -> Files {
         inode: 99,
         calls: 4,
         bytes: MIB,
+        estimated_bytes: 0,
         cost: cost(1.0, 1.0, 0.5, 0.0),
     };
-    Files { schema: PROTOCOL, omitted: 0, files: if busy { vec![row] } else { Vec::new() } }
+    Files { schema: PROTOCOL, omitted: 0, more: 0, files: if busy { vec![row] } else { Vec::new() } }
 }
 
 /// Points of equal length that end now; the last third of a busy past is throttled.

@@ -45,7 +45,7 @@ pub struct Effort {
 impl Effort {
     /// Within half a minute.
     pub const QUICK: Effort =
-        Effort { time: Nanos::seconds(18.0), bytes: Bytes::mib(2 << 10), rounds: (3, 8) };
+        Effort { time: Nanos::seconds(18.0), bytes: Bytes::mib(4 << 10), rounds: (3, 8) };
     /// Within two minutes.
     pub const NORMAL: Effort =
         Effort { time: Nanos::seconds(70.0), bytes: Bytes::mib(8 << 10), rounds: (5, 20) };
@@ -88,6 +88,8 @@ pub struct Calibration {
 /// Constants that no model uses, but that tell about the device.
 #[derive(Debug, Default, Serialize)]
 pub struct Extra {
+    /// Rate of direct writes that are not synchronous, into blocks that are there.
+    pub transfer: Option<Measured<Rate>>,
     /// Fixed cost of a direct write that is not synchronous.
     pub latency: Option<Measured<Nanos>>,
     /// A flush of the device's cache with nothing else to write.
@@ -117,12 +119,12 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let mut device = device::Device::default();
     let mut writeback = writeback::Writeback::default();
     if has_device {
-        share(&mut bench, "device", 0.26, 0.3);
+        share(&mut bench, "device", 0.26, 0.25);
         device = device::measure(&mut bench)?;
-        share(&mut bench, "fsync", 0.1, 0.35);
+        share(&mut bench, "fsync", 0.1, 0.3);
         writeback.fsync = writeback::fsync(&mut bench)?;
-        share(&mut bench, "page cache while the flusher works", 0.15, 0.55);
-        writeback.factor = writeback::factor(&mut bench)?;
+        share(&mut bench, "page cache while the flusher works", 0.15, 0.6);
+        writeback.factor = writeback::factor(&mut bench, device.transfer.map(|transfer| transfer.value))?;
         share(&mut bench, "writeback rate", 0.25, 1.0);
         let before = hard();
         let lowered = lowered(&bench, options, &device)?;
@@ -140,9 +142,11 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
 
     let profile = profile(&bench, &stream, &memory, &device, &writeback);
     let nanos = |estimate: Option<Estimate>| estimate.map(|found| found.measured(Nanos::new));
+    let transfer = device.transfer.filter(|found| found.value > 0.0);
+    let transfer = transfer.map(|found| found.measured(|time| Rate::per_second(1e9 / time)));
     Ok(Calibration {
         profile,
-        extra: Extra { latency: nanos(device.latency), flush: nanos(device.flush) },
+        extra: Extra { transfer, latency: nanos(device.latency), flush: nanos(device.flush) },
         notes: std::mem::take(&mut bench.notes),
         seconds: host::now().since(started).as_seconds(),
         written: Bytes(bench.bytes_written),
@@ -183,7 +187,7 @@ fn lowered(
     if !options.lower_limits {
         return Ok(None);
     }
-    let per_ns = device.write.map_or(0.4, |write| 1.0 / write.value);
+    let per_ns = device.transfer.or(device.write).map_or(0.4, |write| 1.0 / write.value);
     let most = (bench.bytes_left.min(bench.space * 2) / 8).min(256 << 20);
     let hard = ((per_ns * 0.6e9) as u64).min(most).max(16 << 20);
     LoweredLimits::lower(Bytes(hard / 2), Bytes(hard), || bench.go_on().is_ok()).map(Some)

@@ -2,8 +2,8 @@
 //! judged, and drawn.
 //!
 //! The law: **it takes away what it brought**, as calibration does: its files, the emulated disk and the
-//! lowered limits; and if it is interrupted, the folder of results too, so that nobody takes half of them for
-//! all. docs/EXPERIMENTS.md has what each figure shows.
+//! lowered limits. What was recorded stays, however it ends; the page says what is missing, so that nobody
+//! takes half of the results for all. docs/EXPERIMENTS.md has what each figure shows.
 
 mod disk;
 mod judge;
@@ -11,14 +11,14 @@ mod page;
 mod plan;
 mod plot;
 mod record;
+mod results;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, bail};
-use cawl_core::{Bytes, DirtyLimits, HostProfile, Nanos, RecordedRun};
+use cawl_core::{Bytes, HostProfile, Nanos, RecordedRun};
 use cawld::limits::LoweredLimits;
 use cawld::place::{Backing, Place};
 use cawld::{host, profiles};
@@ -28,11 +28,12 @@ use crate::calibrate::{self, Effort, Interrupted};
 use crate::scratch::{Purpose, Scratch};
 use crate::slow_limit::{self, Budget};
 use disk::Disk;
-pub use judge::{Errors, Judged, ModelErrors};
+pub use judge::{Errors, ModelErrors};
 pub use plan::Experiment;
 use plan::{Panel, Plan, Sizes};
 use record::{Recorder, SuiteFile};
-use serde::Serialize;
+pub use results::Evaluation;
+use results::{OutFolder, Results};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -66,37 +67,6 @@ pub struct Repeated {
     pub runs: Vec<RecordedRun>,
 }
 
-/// What was found.
-#[derive(Debug, Serialize)]
-pub struct Evaluation {
-    /// The emulated disk, or the device.
-    pub device: String,
-    /// Type of the filesystem.
-    pub filesystem: String,
-    /// Kernel release.
-    pub kernel: String,
-    /// The dirty limits.
-    pub limits: DirtyLimits,
-    /// Name of the profile that the models got.
-    pub profile: String,
-    /// How often each run was made.
-    pub repeats: usize,
-    /// Times by which the numbers of calls were multiplied.
-    pub scale: f64,
-    /// The runs of each experiment.
-    pub figures: Vec<Judged>,
-    /// Medians over all runs.
-    pub median: Vec<ModelErrors>,
-    /// Median noise floor; None without repeats.
-    pub floor: Option<Errors>,
-    /// What the user must know.
-    pub notes: Vec<String>,
-    /// How long it took.
-    pub seconds: f64,
-    /// Where results are.
-    pub out: PathBuf,
-}
-
 /// Makes the experiments; `signal` holds the number of a signal that asks to stop, or zero.
 pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evaluation> {
     let started = host::now();
@@ -121,81 +91,64 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     };
     let mut notes = Vec::new();
     let profile = profile(options, &place, &signal, &mut notes)?;
-    fs::write(out.path.join("profile.toml"), profile.to_toml())
-        .with_context(|| format!("cannot write into {}", out.path.display()))?;
-
-    let mut figures = planned(options, &profile);
+    let figures = planned(options, &profile);
     let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
     require_room(&scratch, &figures)?;
 
-    let recorder = Recorder { scratch: &scratch, profile: &profile, go_on: &go_on };
-    let mut progress = Progress::new(expected(&figures, &profile, options.repeats));
+    let mut results = Results::new(options, &place, profile, figures, notes, out, started)?;
+    let recorded = record_all(options, &scratch, before, &mut results, &go_on);
+    // What was recorded counts, whatever ended it.
+    let kept = results.write_all()?;
+    match recorded {
+        Ok(()) => Ok(results.evaluation()),
+        Err(error) if kept => Err(error.context(format!(
+            "it is not complete; what was recorded until then is in {}, which says what is missing",
+            options.out.join("index.html").display()
+        ))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes every run as often as is wanted, and draws each figure when its runs are made.
+fn record_all(
+    options: &Options,
+    scratch: &Scratch,
+    before: Bytes,
+    results: &mut Results,
+    go_on: &dyn Fn() -> Result<(), Interrupted>,
+) -> anyhow::Result<()> {
+    let profile = results.profile.clone();
+    let recorder = Recorder { scratch, profile: &profile, go_on };
+    let mut progress = Progress::new(expected(&results.figures, &profile, options.repeats));
     for repeat in 1..=options.repeats {
-        let folder = out.path.join(format!("run{repeat}"));
+        let folder = results.out.path.join(format!("run{repeat}"));
         let device = options.disk.clone().unwrap_or_else(|| profile.name.clone());
         let mut suite = SuiteFile::create(&folder, &device, &profile)?;
-        let mut last = None;
-        for (experiment, repeated) in
-            figures.iter_mut().flat_map(|(experiment, runs)| runs.iter_mut().map(|run| (*experiment, run)))
-        {
-            go_on()?;
-            // Runs before it may have left the kernel with another idea of the device.
-            if options.limits.is_some()
-                && repeated.panel.dirty
-                && last.replace(experiment) != Some(experiment)
-            {
-                progress.begin(slow_limit::WHAT);
-                let followed =
-                    slow_limit::follow(&scratch, before, profile.kernel.page, Budget::ENOUGH, || {
-                        progress.show();
-                        Ok(go_on()?)
-                    })?;
-                notes.extend(followed.note.filter(|note| !notes.contains(note)));
+        for figure in 0..results.figures.len() {
+            let mut followed = options.limits.is_none();
+            for run in 0..results.figures[figure].1.len() {
+                go_on()?;
+                let panel = &results.figures[figure].1[run].panel;
+                let scenario = panel.scenario.clone();
+                // Runs before this figure may have left the kernel with another idea of the device.
+                if panel.dirty && !std::mem::replace(&mut followed, true) {
+                    progress.begin(slow_limit::WHAT);
+                    let outcome =
+                        slow_limit::follow(scratch, before, profile.kernel.page, Budget::ENOUGH, || {
+                            progress.show();
+                            Ok(go_on()?)
+                        })?;
+                    results.note(outcome.note);
+                }
+                progress.begin(format!("repeat {repeat} of {}: {}", options.repeats, scenario.name));
+                let recording = suite.add(&recorder, &scenario)?;
+                results.figures[figure].1[run].runs.push(recording.run);
+                results.note(recording.notes);
             }
-            let name = &repeated.panel.scenario.name;
-            progress.begin(format!("repeat {repeat} of {}: {name}", options.repeats));
-            let recording = suite.add(&recorder, &repeated.panel.scenario)?;
-            repeated.runs.push(recording.run);
-            notes
-                .extend(recording.notes.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
+            results.write(figure)?;
         }
     }
-    progress.begin("models and pictures");
-    let (filesystem, device) =
-        (place.filesystem.clone(), options.disk.clone().unwrap_or(place.device.clone()));
-    let mut judged = Vec::new();
-    for (experiment, runs) in &figures {
-        go_on()?;
-        let figure = judge::judge(&profile, *experiment, runs)?;
-        if *experiment != Experiment::Suite {
-            let panels: Vec<Panel> = runs.iter().map(|repeated| repeated.panel.clone()).collect();
-            plot::draw(&figure, &panels, &out.path)?;
-        }
-        judged.push(figure);
-    }
-    drop(progress);
-    let (median, floor) = judge::medians(&judged);
-    let evaluation = Evaluation {
-        device,
-        filesystem,
-        kernel: host::facts().kernel,
-        limits: profile.kernel.limits,
-        profile: profile.name.clone(),
-        repeats: options.repeats,
-        scale: options.scale,
-        figures: judged,
-        median,
-        floor,
-        notes,
-        seconds: host::now().since(started).as_seconds(),
-        out: options.out.clone(),
-    };
-    page::write(&evaluation, &out.path)?;
-    let results = out.path.join("results.json");
-    fs::write(&results, serde_json::to_string_pretty(&evaluation)? + "\n")
-        .with_context(|| format!("cannot write {}", results.display()))?;
-    out.keep();
-    Ok(evaluation)
+    Ok(())
 }
 
 /// The runs to be made.
@@ -253,36 +206,4 @@ fn expected(figures: &[(Experiment, Vec<Repeated>)], profile: &HostProfile, repe
     let lengths = figures.iter().flat_map(|(_, runs)| runs).map(|repeated| repeated.panel.scenario.length.0);
     let seconds = lengths.map(|length| 2.0 + 1.2 * length as f64 / profile.device.writeback.value.get());
     Nanos::seconds(seconds.sum::<f64>() * repeats as f64)
-}
-
-/// The folder of results; gone again unless it is kept.
-struct OutFolder {
-    path: PathBuf,
-    kept: bool,
-}
-
-impl OutFolder {
-    fn create(path: &Path) -> anyhow::Result<OutFolder> {
-        fs::create_dir_all(path).with_context(|| {
-            format!("cannot make the folder {}; name one that can be written to with --out", path.display())
-        })?;
-        let mut entries = fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
-        if entries.next().is_some() {
-            bail!("{} is not empty; name a new folder with --out", path.display());
-        }
-        Ok(OutFolder { path: path.to_owned(), kept: false })
-    }
-
-    fn keep(mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for OutFolder {
-    fn drop(&mut self) {
-        if !self.kept {
-            // It was empty before, so all of it is ours. What cannot be removed stays.
-            drop(fs::remove_dir_all(&self.path));
-        }
-    }
 }

@@ -17,12 +17,13 @@ pub fn guard(command: impl FnOnce(Arc<AtomicUsize>) -> anyhow::Result<ExitCode>)
         signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
     }
     let result = command(signal);
-    match result.as_ref().err().and_then(|error| error.downcast_ref::<Interrupted>()) {
-        Some(Interrupted(number)) => {
-            render::tell("cawl-cli: interrupted; nothing was changed");
-            drop(signal_hook::low_level::emulate_default_handler(*number));
-            Ok(ExitCode::from(exit::FAILED))
-        }
-        None => result,
+    let error = match result {
+        Err(error) if error.is::<Interrupted>() => error,
+        other => return other,
+    };
+    render::tell(format_args!("cawl-cli: {error:#}"));
+    if let Some(Interrupted(number)) = error.downcast_ref() {
+        drop(signal_hook::low_level::emulate_default_handler(*number));
     }
+    Ok(ExitCode::from(exit::FAILED))
 }

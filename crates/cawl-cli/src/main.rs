@@ -1,6 +1,6 @@
 //! `cawl-cli`: put it in front of a program, and see what each write should cost, what it did cost,
 //! and why.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod calibrate;
@@ -11,6 +11,7 @@ mod kernel_trace;
 mod render;
 mod scratch;
 mod slow_limit;
+mod start;
 mod top;
 mod tracer;
 

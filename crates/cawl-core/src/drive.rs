@@ -5,6 +5,7 @@
 //! lockstep) for the clock.
 
 mod assimilate;
+mod hold;
 mod track;
 
 use std::str::FromStr;
@@ -136,6 +137,8 @@ pub struct Analysis {
     speaker: usize,
     tracks_kept: usize,
     untraced: Untraced,
+    /// Pages written back as of the latest sample.
+    written: Option<u64>,
     /// Device of the latest call that a model had an opinion on.
     device: u64,
 }
@@ -188,6 +191,7 @@ impl Analysis {
             learner: Learner::new(profile),
             learn: options.learn,
             untraced: Untraced::default(),
+            written: None,
             device: 0,
         })
     }
@@ -250,8 +254,10 @@ impl Analysis {
             return;
         }
         let sampled = sample.dirty_bytes(self.page);
+        let flushing = sample.writeback > 0 || self.written.is_some_and(|before| before < sample.written);
+        self.written = Some(sample.written);
         for (at, track) in self.tracks.iter_mut().chain(&mut self.besides).enumerate() {
-            let modelled = track.sample(sample.time, sampled, limits);
+            let modelled = track.sample(sample.time, sampled, limits, flushing);
             if let (true, Some(modelled)) = (at == self.speaker, modelled) {
                 self.recent.dirty(modelled, sampled, limits.hard);
             }
@@ -336,7 +342,7 @@ impl Analysis {
 
     /// The profile with what was learned, and each constant that is learned.
     pub fn learned(&self) -> (HostProfile, Vec<Constant>) {
-        (self.learner.profile().clone(), self.learner.constants())
+        (self.learner.lasting(), self.learner.constants())
     }
 
     fn track(&self, model: Option<&str>, mode: Option<Mode>) -> Result<&Track, NotKept> {

@@ -8,6 +8,7 @@
 //! | constants | learned from |
 //! |---|---|
 //! | `calls.write`, `memory.cached`, `memory.fresh` | writes into the cache while the flusher is idle |
+//! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
 //! | `device.write`, `sync_call`, `fsync`, `seek` | calls that wait for the device |
@@ -16,6 +17,7 @@
 mod bank;
 mod constants;
 mod recursive;
+mod supply;
 #[cfg(test)]
 mod tests;
 
@@ -23,11 +25,12 @@ use cawl_wire::Event;
 
 use crate::call::kernel_bytes;
 use crate::model::{CallState, Prediction, Work};
-use crate::profile::HostProfile;
+use crate::profile::{HostProfile, Measured};
 use crate::record::Sample;
-use crate::units::{Bytes, Nanos};
+use crate::units::{Bytes, Nanos, Rate};
 use bank::{Bank, Memories};
 pub use constants::Constant;
+use supply::Supply;
 
 /// A write into the page cache: seconds of calls.
 const COPYING: Memories = Memories { members: [0.03, 0.3, 3.0, 30.0], block: 0.1, batch: 50e-6 };
@@ -50,6 +53,11 @@ pub struct Learner {
     configured: HostProfile,
     profile: HostProfile,
     copying: Bank<3>,
+    /// What the host takes for a byte of new pages, and whether it is needed now.
+    host: Bank<1>,
+    supply: Supply,
+    /// Page-cache writes of new pages, when the host has nothing to do with them.
+    warm: Measured<Rate>,
     slowdown: Bank<1>,
     stream: Bank<2>,
     waiting: Bank<4>,
@@ -69,6 +77,9 @@ impl Learner {
             configured: profile.clone(),
             profile: profile.clone(),
             copying: constants::copying(profile, COPYING),
+            host: constants::host(profile, COPYING),
+            supply: Supply::default(),
+            warm: profile.memory.fresh.clone(),
             slowdown: constants::slowdown(profile, COPYING),
             stream: constants::stream(profile, COPYING),
             waiting: constants::waiting(profile, WAITING),
@@ -80,9 +91,16 @@ impl Learner {
         }
     }
 
-    /// The profile with what was learned.
+    /// The profile with what was learned, as the machine is at this moment.
     pub fn profile(&self) -> &HostProfile {
         &self.profile
+    }
+
+    /// The profile with what was learned of the machine for good.
+    pub fn lasting(&self) -> HostProfile {
+        let mut profile = self.profile.clone();
+        profile.memory.fresh.clone_from(&self.warm);
+        profile
     }
 
     /// A call was predicted and took as long as the event says. True if constants changed.
@@ -94,8 +112,6 @@ impl Learner {
         if parts.device > Nanos::ZERO {
             let settled = parts.throttle == Nanos::ZERO && (work.fsyncs > 0.0 || !self.pressed());
             settled && self.waited(observed, prediction)
-        } else if prediction.state == CallState::Throttle || copies && self.pressed() {
-            false
         } else if copies {
             self.copied(observed, prediction)
         } else {
@@ -103,28 +119,52 @@ impl Learner {
         }
     }
 
-    /// Writers may be held back by now, whatever the model says.
+    /// Writers may be held back by now, whatever the model says: the level was above freerun, or the flusher was at
+    /// work, and what it writes comes and goes between two samples.
     fn pressed(&self) -> bool {
-        let freerun = self.profile.kernel.limits.freerun();
-        self.level.is_some_and(|level| level + self.since > freerun)
+        let limits = self.profile.kernel.limits;
+        let flushing = self.before.is_some_and(|before| before.writeback > 0);
+        let most = if flushing { limits.background } else { limits.freerun() };
+        self.level.is_some_and(|level| level + self.since > most)
     }
 
     fn copied(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let Prediction { parts, work, .. } = prediction;
-        let observed = cut(observed, prediction.cost.as_seconds(), &COPYING);
+        let fresh = work.fresh[0] + work.fresh[1];
+        let &[call, byte, page] = self.copying.theta();
+        let &[slowdown] = self.slowdown.theta();
+        let &[host] = self.host.theta();
+        let plain = work.calls * call + work.copied[0] * byte + work.fresh[0] * page;
+        let while_flushing = work.copied[1] * byte + work.fresh[1] * page;
         // What the stream's buffer cost is believed.
         let rest = observed - parts.stream.as_seconds();
-        let &[call, byte, page] = self.copying.theta();
-        let while_flushing = work.copied[1] * byte + work.fresh[1] * page;
-        if while_flushing > 0.0 {
-            let plain = work.calls * call + work.copied[0] * byte + work.fresh[0] * page;
-            if self.slowdown.observe(&[while_flushing], rest - plain, observed) {
-                return self.adopt_copying();
-            }
-            return false;
+        let warm = plain + while_flushing * slowdown;
+        let cold = warm + fresh * host;
+        let was_cold = self.supply.is_cold();
+        if fresh > 0.0 {
+            self.supply.observe(fresh, rest, warm, cold);
         }
-        let h = [work.calls, work.copied[0], work.fresh[0]];
-        self.copying.observe(&h, rest, observed) && self.adopt_copying()
+        let changed = was_cold != self.supply.is_cold();
+        // No pause is shorter than a tick: whoever was faster was not held back.
+        if rest >= cold.max(self.tick()) && (prediction.state == CallState::Throttle || self.pressed()) {
+            return changed && self.adopt_copying();
+        }
+        let expected = if self.supply.is_cold() { cold } else { warm };
+        let observed = cut(observed, expected + parts.stream.as_seconds(), &COPYING);
+        let rest = observed - parts.stream.as_seconds();
+        let told = if self.supply.is_cold() && fresh > 0.0 {
+            self.host.observe(&[fresh], rest - warm, observed)
+        } else if while_flushing > 0.0 {
+            self.slowdown.observe(&[while_flushing], rest - plain, observed)
+        } else {
+            self.copying.observe(&[work.calls, work.copied[0], work.fresh[0]], rest, observed)
+        };
+        (told || changed) && self.adopt_copying()
+    }
+
+    /// A tick of the kernel's clock, in seconds.
+    fn tick(&self) -> f64 {
+        1.0 / f64::from(self.profile.kernel.hz.max(1))
     }
 
     fn buffered(&mut self, observed: f64, work: &Work) -> bool {

@@ -8,6 +8,7 @@
 mod cache;
 pub mod cawl;
 mod extents;
+mod folios;
 pub mod kernel;
 pub mod naive;
 mod recent;
@@ -154,6 +155,8 @@ pub struct Work {
     /// Bytes copied into the page cache, while the flusher is idle and while it works; bytes that come from the
     /// processor's cache count in part.
     pub copied: [f64; 2],
+    /// Bytes that count as dirty because of it.
+    pub dirtied: f64,
     /// Bytes of pages allocated, while the flusher is idle and while it works.
     pub fresh: [f64; 2],
     /// Calls into the C library's streams.

@@ -3,6 +3,7 @@
 //! The law of this module: everything is copied once, by the constructor, into memory of the tracer's
 //! own, because a program may later change or overwrite its environment.
 
+use crate::target::{Target, is_sanitizer};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::AtomicBool;
@@ -15,6 +16,9 @@ pub const MAX_STRINGS: usize = 1024;
 /// Longest LD_PRELOAD that is put together anew.
 pub const MAX_PRELOAD: usize = 4096;
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// Between a sanitizer's runtime that was put there for the tracer's sake and what follows: nobody else writes
+/// two spaces, and the dynamic linker does not mind.
+const OURS_FOLLOWS: &[u8] = b"  ";
 
 /// The tracer's settings.
 pub struct Settings {
@@ -100,6 +104,14 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
     for variable in unsafe { strings(envp) } {
         settings.learn(variable);
     }
+    // SAFETY: the caller's promise; the strings of a process's environment may be changed.
+    unsafe {
+        let mut at = envp;
+        while !at.is_null() && !(*at).is_null() {
+            hide_sanitizer((*at).cast_mut());
+            at = at.add(1);
+        }
+    }
     // SAFETY: the caller's promise.
     for (index, argument) in unsafe { strings(argv) }.enumerate() {
         settings.argument(index, argument.to_bytes());
@@ -111,6 +123,27 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
     READS.store(settings.reads, Release);
     READY.store(true, Release);
     true
+}
+
+/// Takes the runtime of a sanitizer that [`Settings::complete`] put before the tracer out of LD_PRELOAD again:
+/// it is loaded by now, and neither the program nor what it starts should know.
+///
+/// # Safety
+/// `variable` must be a string in memory that may be changed.
+unsafe fn hide_sanitizer(variable: *mut c_char) {
+    // SAFETY: the caller's promise. The reference is not used any more when the string is changed.
+    let bytes = unsafe { CStr::from_ptr(variable) }.to_bytes();
+    let Some(value) = bytes.strip_prefix(PRELOAD) else { return };
+    let Some(end) = value.windows(OURS_FOLLOWS.len()).position(|text| text == OURS_FOLLOWS) else { return };
+    if !is_sanitizer(&value[..end]) || value[..end].contains(&b':') {
+        return;
+    }
+    let length = bytes.len() + 1 - PRELOAD.len() - end - OURS_FOLLOWS.len();
+    // SAFETY: the caller's promise; both ranges lie in the string, the NUL included.
+    unsafe {
+        let to = variable.add(PRELOAD.len());
+        core::ptr::copy(to.add(end + OURS_FOLLOWS.len()), to, length);
+    }
 }
 
 /// The strings of an array that ends with null (or is null).
@@ -246,13 +279,15 @@ impl Settings {
 
     /// Completes the environment of a program to be started: the same array if it has all that the
     /// tracer needs, else `list` with the missing variables added (and with `preload` for the text of a
-    /// changed LD_PRELOAD). If it does not fit, the array stays as it is.
+    /// changed LD_PRELOAD). If it does not fit, the array stays as it is. A program whose dynamic linker is
+    /// another C library's is not told of the tracer.
     ///
     /// # Safety
     /// `envp` must be null or an array of strings that ends with null, as exec takes it.
     pub unsafe fn complete(
         &self,
         envp: *const *const c_char,
+        target: &Target,
         list: &mut [*const c_char; MAX_STRINGS],
         preload: &mut [u8; MAX_PRELOAD],
     ) -> *const *const c_char {
@@ -269,24 +304,32 @@ impl Settings {
                 && !has_preload
             {
                 has_preload = true;
-                if !self.names_library(value) {
-                    let Some(()) = self.preload_text(value, preload) else { return envp };
-                    text = preload.as_ptr().cast();
-                    changed = true;
+                match self.preload_text(value, target, preload) {
+                    Some(Preload::Same) => {}
+                    Some(Preload::Changed) => {
+                        text = preload.as_ptr().cast();
+                        changed = true;
+                    }
+                    Some(Preload::None) => {
+                        changed = true;
+                        continue;
+                    }
+                    None => return envp,
                 }
             }
             let Some(place) = list.get_mut(length) else { return envp };
             *place = text;
             length += 1;
         }
-        if !has_preload {
-            let Some(()) = self.preload_text(b"", preload) else { return envp };
+        let is_foreign = matches!(target, Target::Foreign);
+        if !has_preload && !is_foreign {
+            let Some(_) = self.preload_text(b"", target, preload) else { return envp };
             let Some(place) = list.get_mut(length) else { return envp };
             *place = preload.as_ptr().cast();
             length += 1;
             changed = true;
         }
-        for ours in self.carried() {
+        for ours in self.carried().filter(|_| !is_foreign) {
             let name = ours.split_inclusive(|&byte| byte == b'=').next().unwrap_or(ours);
             // SAFETY: the caller's promise.
             if unsafe { strings(envp) }.any(|theirs| theirs.to_bytes().starts_with(name)) {
@@ -302,14 +345,131 @@ impl Settings {
         if changed { list.as_ptr() } else { envp }
     }
 
-    /// `LD_PRELOAD=` with the tracer first and then `others`, in their order.
-    fn preload_text(&self, others: &[u8], out: &mut [u8; MAX_PRELOAD]) -> Option<()> {
-        let mut at = 0;
-        let separator: &[u8] = if others.is_empty() { b"" } else { b":" };
-        for part in [PRELOAD, self.library(), separator, others, b"\0"] {
-            out.get_mut(at..at + part.len())?.copy_from_slice(part);
-            at += part.len();
+    /// `LD_PRELOAD=` as `target` needs it, where this is its value so far: with the tracer, and the other
+    /// libraries in their order. None if it does not fit.
+    fn preload_text(&self, value: &[u8], target: &Target, out: &mut [u8; MAX_PRELOAD]) -> Option<Preload> {
+        let is_separator = |byte: &u8| matches!(byte, b':' | b' ');
+        let mut text = Text { out, length: 0 };
+        text.add(PRELOAD)?;
+        let named = self.names_library(value);
+        if let Target::Foreign = target {
+            if !named {
+                return Some(Preload::Same);
+            }
+            let others =
+                || value.split(is_separator).filter(|path| !path.is_empty() && *path != self.library());
+            for (index, path) in others().enumerate() {
+                text.add(if index == 0 { b"" } else { b":" })?;
+                text.add(path)?;
+            }
+            text.add(b"\0")?;
+            return Some(if others().next().is_none() { Preload::None } else { Preload::Changed });
         }
+        // Whoever preloads a sanitizer himself has it first.
+        let own = value.split(is_separator).next().filter(|first| is_sanitizer(first)).unwrap_or(b"");
+        let runtime = match target {
+            Target::Sanitized(name) if own.is_empty() => name.bytes(),
+            _ => b"",
+        };
+        if named && runtime.is_empty() {
+            return Some(Preload::Same);
+        }
+        if !runtime.is_empty() {
+            text.add(runtime)?;
+            text.add(OURS_FOLLOWS)?;
+        }
+        let mut rest = value;
+        if !named {
+            if !own.is_empty() {
+                text.add(own)?;
+                text.add(b":")?;
+                rest = value.get(own.len() + 1..).unwrap_or(b"");
+            }
+            text.add(self.library())?;
+            text.add(if rest.is_empty() { b"" } else { b":" })?;
+        }
+        text.add(rest)?;
+        text.add(b"\0")?;
+        Some(Preload::Changed)
+    }
+}
+
+/// What became of LD_PRELOAD.
+#[derive(Debug, PartialEq)]
+enum Preload {
+    Same,
+    Changed,
+    /// Nothing is left to preload.
+    None,
+}
+
+/// A text that is put together in place.
+struct Text<'a> {
+    out: &'a mut [u8; MAX_PRELOAD],
+    length: usize,
+}
+
+impl Text<'_> {
+    fn add(&mut self, part: &[u8]) -> Option<()> {
+        self.out.get_mut(self.length..self.length + part.len())?.copy_from_slice(part);
+        self.length += part.len();
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Name;
+
+    #[test]
+    fn what_is_preloaded_depends_on_the_program() {
+        // SAFETY: tests of other modules do not begin a session; nobody else touches the settings.
+        let settings = unsafe { &mut *SETTINGS.0.get() };
+        settings.library_length = copy(b"/c/our.so", &mut settings.library);
+        let asan = Target::Sanitized(Name::new(b"libasan.so.8"));
+        let (usual, foreign) = (Target::Usual, Target::Foreign);
+        for (target, value, wanted) in [
+            (&usual, "", Some("/c/our.so")),
+            (&usual, "/a.so:/b.so", Some("/c/our.so:/a.so:/b.so")),
+            (&usual, "/a.so:/c/our.so", None),
+            (&usual, "libasan.so.8:/b.so", Some("libasan.so.8:/c/our.so:/b.so")),
+            (&usual, "libasan.so.8", Some("libasan.so.8:/c/our.so")),
+            (&foreign, "/a.so /c/our.so:/b.so", Some("/a.so:/b.so")),
+            (&foreign, "/c/our.so", Some("")),
+            (&foreign, "/a.so", None),
+            (&asan, "", Some("libasan.so.8  /c/our.so")),
+            (&asan, "/c/our.so:/b.so", Some("libasan.so.8  /c/our.so:/b.so")),
+            (&asan, "/l/libasan.so.6:/c/our.so", None),
+            (&asan, "/l/libasan.so.6", Some("/l/libasan.so.6:/c/our.so")),
+        ] {
+            let mut out = [0u8; MAX_PRELOAD];
+            let became = settings.preload_text(value.as_bytes(), target, &mut out);
+            let text = CStr::from_bytes_until_nul(&out).unwrap().to_str().unwrap();
+            match wanted {
+                None => assert_eq!(became, Some(Preload::Same), "{value}"),
+                Some("") => assert_eq!(became, Some(Preload::None), "{value}"),
+                Some(wanted) => assert_eq!(text, format!("LD_PRELOAD={wanted}"), "{value}"),
+            }
+        }
+        settings.library_length = 0;
+    }
+
+    #[test]
+    fn a_sanitizer_put_first_for_us_is_hidden_again() {
+        for (before, after) in [
+            (&b"LD_PRELOAD=libasan.so.8  /c/our.so:/b.so\0"[..], &b"LD_PRELOAD=/c/our.so:/b.so"[..]),
+            (b"LD_PRELOAD=libasan.so.8:/c/our.so\0", b"LD_PRELOAD=libasan.so.8:/c/our.so"),
+            (b"LD_PRELOAD=/a.so  /c/our.so\0", b"LD_PRELOAD=/a.so  /c/our.so"),
+            (b"OTHER=libasan.so.8  x\0", b"OTHER=libasan.so.8  x"),
+        ] {
+            let mut text = before.to_vec();
+            let variable = text.as_mut_ptr().cast::<c_char>();
+            // SAFETY: a string that ends with NUL, in memory of the test's own.
+            unsafe {
+                hide_sanitizer(variable);
+                assert_eq!(CStr::from_ptr(variable).to_bytes(), after);
+            }
+        }
     }
 }

@@ -73,6 +73,9 @@ static FIRST: [File; PER_PAGE] = [const { File::unknown() }; PER_PAGE];
 
 static TABLE: [AtomicPtr<[File; PER_PAGE]>; PAGES] = [const { AtomicPtr::new(core::ptr::null_mut()) }; PAGES];
 
+/// The highest descriptor that anything was ever known of.
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+
 /// Descriptions may be shared with another process from now on: offsets must be asked for.
 pub fn share_all() {
     HOT.epoch.fetch_add(1, Relaxed);
@@ -104,6 +107,9 @@ fn further_entry(index: usize) -> Option<&'static File> {
 #[cold]
 fn make_entry(fd: c_int) -> Option<&'static File> {
     let index = usize::try_from(fd).ok()?;
+    if fd > HIGHEST.load(Relaxed) {
+        HIGHEST.fetch_max(fd, Relaxed);
+    }
     let place = TABLE.get(index / PER_PAGE)?;
     if index >= PER_PAGE && place.load(Acquire).is_null() {
         let length = size_of::<[File; PER_PAGE]>();
@@ -157,6 +163,18 @@ pub fn descriptor_of(fd: c_int, dev: u64, ino: u64) -> Option<c_int> {
         return Some(fd);
     }
     (0..PER_PAGE as c_int).find(|fd| leads(*fd))
+}
+
+/// True if a descriptor that was opened or used in this session may lead to this file.
+pub fn may_be_open(dev: u64, ino: u64) -> bool {
+    (0..=HIGHEST.load(Relaxed)).any(|fd| {
+        let Some(file) = entry(fd) else { return false };
+        match file.state.load(Acquire) {
+            UNKNOWN => false,
+            OPENED => sys::fstat(fd).is_some_and(|stat| stat.st_ino == ino && stat.st_dev == dev),
+            _ => file.ino.load(Relaxed) == ino && file.dev.load(Relaxed) == dev,
+        }
+    })
 }
 
 /// Nothing is known about this descriptor any more. To be called before the descriptor is closed: after

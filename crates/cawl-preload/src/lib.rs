@@ -27,7 +27,8 @@
 //! `files` knows descriptors and offsets, `streams` what stdio holds back (`stream` is one), `record` turns a finished call
 //! into an event, `buffer` is where a thread puts it: into memory shared with the daemon (`ring`), or into
 //! the process's own (`batches`) until `uplink`, which is the session, sends it. `announce` names files,
-//! `clock` tells when, `hot` is what all of them read at every call, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, `sys` is the kernel.
+//! `clock` tells when, `hot` is what all of them read at every call, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, and `target` tells into which it must
+//! not come; `sys` is the kernel.
 //! `variadic.c` does what stable Rust cannot.
 #![warn(missing_docs)]
 
@@ -50,6 +51,8 @@ mod ring;
 mod stream;
 mod streams;
 mod sys;
+#[cfg_attr(test, allow(dead_code))]
+mod target;
 mod uplink;
 
 #[cfg_attr(test, allow(dead_code))]

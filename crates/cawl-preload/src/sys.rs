@@ -253,6 +253,26 @@ pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
     usize::try_from(length).unwrap_or(0)
 }
 
+/// Opens a file for reading only, not waiting for anything.
+///
+/// # Safety
+/// `path` must be what the program passed to a function that takes a path.
+pub unsafe fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: the kernel checks `path` itself.
+    let fd = unsafe { call(libc::SYS_openat, [directory as usize, path as usize, flags as usize, 0, 0, 0]) };
+    (fd >= 0).then_some(fd as c_int)
+}
+
+/// pread; the number of bytes, 0 on any failure.
+pub fn read_at(fd: c_int, at: u64, out: &mut [u8]) -> usize {
+    // SAFETY: `out` is a valid place of the length given.
+    let read = unsafe {
+        call(libc::SYS_pread64, [fd as usize, out.as_mut_ptr() as usize, out.len(), at as usize, 0, 0])
+    };
+    usize::try_from(read).unwrap_or(0)
+}
+
 /// Dirty bytes of the mappings that begin in a range of addresses, as /proc/self/smaps tells.
 #[cold]
 pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {

@@ -106,13 +106,7 @@ fn engine_time() -> f64 {
 async fn measure(models: &[&str], trace: Option<PathBuf>, calls: u64) {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("s.sock");
-    let options = EngineOptions {
-        profile: host::uncalibrated_profile(),
-        host_models: None,
-        host_trace: None,
-        modes: Vec::new(),
-        learn: false,
-    };
+    let options = EngineOptions::new(host::uncalibrated_profile());
     let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
     let models: Vec<String> = models.iter().map(|name| (*name).to_owned()).collect();
     let label = format!("{}{}", models.join("+"), if trace.is_some() { " and a trace" } else { "" });

@@ -2,6 +2,7 @@
 //! rows, running models ahead and serialising are left to whoever asked ([`crate::asker`]).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use cawl_core::{
@@ -14,13 +15,13 @@ use crate::host;
 use crate::lane::Lane;
 use crate::live::Live;
 use crate::protocol::{
-    Calls, DeviceStatus, ErrorStatus, Files, History, HistorySpan, Listing, PROTOCOL, ProcessStatus,
-    Processes, Sort, Status, View,
+    Calls, DeviceStatus, ErrorStatus, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
 };
 
-/// Rows answered unless the question says otherwise, and at most.
+/// Rows answered unless the question says otherwise, and at most: as many as are told in a few milliseconds while
+/// calls come. Who wants more asks again.
 const ROWS: usize = 100;
-const MOST_ROWS: usize = 5000;
+const MOST_ROWS: usize = 500;
 
 /// Programs listed in a status; more can be had as [`Processes`].
 const STATUS_ROWS: usize = 256;
@@ -117,7 +118,7 @@ impl Engine {
             cost: total.cost(now),
             drops: self.drops(),
             uptime_s: now.since(self.started).as_seconds(),
-            processes: self.process_rows(Sort::Lost, STATUS_ROWS).0,
+            processes: self.processes(Listing { limit: Some(STATUS_ROWS), ..Listing::default() }).processes,
             devices: self.devices(),
             ..Status::default()
         };
@@ -155,21 +156,20 @@ impl Engine {
         (configured, learned, constants)
     }
 
-    fn process_rows(&self, sort: Sort, most: usize) -> (Vec<ProcessStatus>, u64) {
-        self.live().map(|live| live.books.processes(sort, most, host::now())).unwrap_or_default()
-    }
-
     /// The programs.
     pub(crate) fn processes(&self, listing: Listing) -> Processes {
-        let (processes, omitted) = self.process_rows(listing.sort, rows(listing));
-        Processes { schema: PROTOCOL, omitted, processes }
+        let processes = |live: &Live| live.books.processes(listing.sort, page(listing), host::now());
+        let (processes, more) = self.live().map(processes).unwrap_or_default();
+        Processes { schema: PROTOCOL, omitted: more, more, processes }
     }
 
     /// The files.
     pub(crate) fn files(&self, listing: Listing) -> Files {
-        let files = |live: &Live| live.books.files(listing.sort, rows(listing), host::now());
-        let (files, omitted) = self.live().map(files).unwrap_or_default();
-        Files { schema: PROTOCOL, omitted, files }
+        let files = |live: &Live| {
+            let (files, more) = live.books.files(listing.sort, page(listing), host::now());
+            Files { schema: PROTOCOL, omitted: more + live.books.files_omitted(), more, files }
+        };
+        self.live().map_or(Files { schema: PROTOCOL, ..Files::default() }, files)
     }
 
     /// The devices.
@@ -196,6 +196,8 @@ impl Engine {
     }
 }
 
-fn rows(listing: Listing) -> usize {
-    listing.limit.unwrap_or(ROWS).min(MOST_ROWS)
+/// The places of the rows that are asked for.
+fn page(listing: Listing) -> Range<usize> {
+    let rows = listing.limit.unwrap_or(ROWS).min(MOST_ROWS);
+    listing.skip..listing.skip.saturating_add(rows)
 }

@@ -4,9 +4,10 @@
 //! little make room for others, and stay in a count; a row is found without looking at any other.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use cawl_core::{CallState, FileFacts, Nanos, Prediction, Session, Tally, Time, host_text, kernel_bytes};
-use cawl_wire::{Event, FileKind};
+use cawl_wire::{Event, FileKind, flag};
 
 use crate::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 
@@ -26,6 +27,8 @@ pub struct Account {
     pub calls: u64,
     /// Bytes.
     pub bytes: u64,
+    /// How many of them were inferred: stores to mappings, shared extents.
+    pub estimated: u64,
     /// In calls that the model has an opinion on.
     pub observed: Nanos,
     /// What the model predicted for them.
@@ -42,6 +45,9 @@ impl Account {
     fn add(&mut self, event: &Event, bytes: u64, prediction: Option<&Prediction>) {
         self.calls += 1;
         self.bytes += bytes;
+        if event.has(flag::ESTIMATED) {
+            self.estimated += bytes;
+        }
         if bytes > 0 {
             self.late.add(Time(event.start), bytes);
         }
@@ -261,10 +267,9 @@ impl Books {
         self.last_file = None;
     }
 
-    /// The first `most` processes in this order, unsorted, and how many are left out.
-    pub fn processes(&self, sort: Sort, most: usize, now: Time) -> (Vec<ProcessStatus>, u64) {
-        let rows = first(self.processes.values(), |process| process.account.key(sort, now), most);
-        let omitted = (self.processes.len() - rows.len()) as u64;
+    /// The processes at these places in this order, and how many come after them.
+    pub fn processes(&self, sort: Sort, page: Range<usize>, now: Time) -> (Vec<ProcessStatus>, u64) {
+        let (rows, more) = ranked(self.processes.values(), |process| process.account.key(sort, now), page);
         let status = |process: &Process| ProcessStatus {
             pid: process.pid,
             program: process.program.clone(),
@@ -272,14 +277,18 @@ impl Books {
             bytes: process.arrived.bytes,
             cost: process.account.cost(now),
         };
-        (rows.into_iter().map(status).collect(), omitted)
+        (rows.into_iter().map(status).collect(), more)
     }
 
-    /// The first `most` files in this order, and how many are left out.
-    pub fn files(&self, sort: Sort, most: usize, now: Time) -> (Vec<FileStatus>, u64) {
-        let written = || self.files.iter().filter(|file| file.account.calls > 0);
-        let rows = first(written(), |file| file.account.key(sort, now), most);
-        let omitted = self.files_omitted + (written().count() - rows.len()) as u64;
+    /// Files that made room for others.
+    pub fn files_omitted(&self) -> u64 {
+        self.files_omitted
+    }
+
+    /// The files at these places in this order, and how many come after them.
+    pub fn files(&self, sort: Sort, page: Range<usize>, now: Time) -> (Vec<FileStatus>, u64) {
+        let written = self.files.iter().filter(|file| file.account.calls > 0);
+        let (rows, more) = ranked(written, |file| file.account.key(sort, now), page);
         let status = |file: &File| {
             let (dev, inode) = file.identity;
             FileStatus {
@@ -288,10 +297,11 @@ impl Books {
                 inode,
                 calls: file.account.calls,
                 bytes: file.account.bytes,
+                estimated_bytes: file.account.estimated,
                 cost: file.account.cost(now),
             }
         };
-        (rows.into_iter().map(status).collect(), omitted)
+        (rows.into_iter().map(status).collect(), more)
     }
 
     /// The devices, most written to first, with their numbers.
@@ -312,18 +322,24 @@ fn device(dev: u64) -> String {
     format!("{major}:{minor}")
 }
 
-/// The `most` rows with the largest keys, largest first. Linear in the number of rows but for those answered.
-fn first<'a, T>(rows: impl Iterator<Item = &'a T>, key: impl Fn(&T) -> f64, most: usize) -> Vec<&'a T> {
-    let mut keyed: Vec<(f64, &T)> = rows.map(|row| (key(row), row)).collect();
-    let largest = |a: &(f64, &T), b: &(f64, &T)| b.0.total_cmp(&a.0);
-    if most < keyed.len() {
-        if most > 0 {
-            keyed.select_nth_unstable_by(most - 1, largest);
-        }
-        keyed.truncate(most);
+/// The rows at these places when the largest keys come first, and how many come after them. Linear in the number of
+/// rows but for those up to the end of the page. Equal keys keep their order, so that pages of a table that stands
+/// still have no row twice.
+fn ranked<'a, T>(
+    rows: impl Iterator<Item = &'a T>,
+    key: impl Fn(&T) -> f64,
+    page: Range<usize>,
+) -> (Vec<&'a T>, u64) {
+    let mut keyed: Vec<(f64, usize, &T)> = rows.enumerate().map(|(at, row)| (key(row), at, row)).collect();
+    let largest =
+        |a: &(f64, usize, &T), b: &(f64, usize, &T)| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1));
+    let more = keyed.len().saturating_sub(page.end);
+    if more > 0 {
+        keyed.select_nth_unstable_by(page.end, largest);
+        keyed.truncate(page.end);
     }
-    keyed.sort_by(largest);
-    keyed.into_iter().map(|(_, row)| row).collect()
+    keyed.sort_unstable_by(largest);
+    (keyed.into_iter().skip(page.start).map(|(_, _, row)| row).collect(), more as u64)
 }
 
 #[cfg(test)]
@@ -351,18 +367,35 @@ mod tests {
         books.call(&write(8, 10, 100, 5), Some(&sync));
         books.call(&write(8, 10, 100, 5), None);
         let now = Time(11 * SECOND);
-        let (processes, omitted) = books.processes(Sort::Lost, 10, now);
+        let (processes, more) = books.processes(Sort::Lost, 0..10, now);
         let cost = processes[0].cost;
-        assert_eq!((processes.len(), omitted), (1, 0));
+        assert_eq!((processes.len(), more), (1, 0));
         assert_eq!((cost.observed_s, cost.predicted_s), (0.008, 0.002));
         assert_eq!((cost.throttled_s, cost.sync_s, cost.rate), (0.003, 0.005, 4296.0 / 2.0));
-        let (files, omitted) = books.files(Sort::Bytes, 1, now);
-        assert_eq!((files[0].inode, files[0].bytes, files.len(), omitted), (7, 4096, 1, 1));
-        assert_eq!(books.files(Sort::Lost, 9, now).0[0].inode, 8);
+        let (files, more) = books.files(Sort::Bytes, 0..1, now);
+        assert_eq!((files[0].inode, files[0].bytes, files.len(), more), (7, 4096, 1, 1));
+        assert_eq!(books.files(Sort::Lost, 0..9, now).0[0].inode, 8);
         assert_eq!(books.devices(now)[0].1.bytes, 4296);
         assert_eq!((books.total.calls, books.total.bytes), (3, 4296));
         books.end(9);
-        assert!(books.processes(Sort::Lost, 10, now).0.is_empty() && books.by_pid.is_empty());
+        assert!(books.processes(Sort::Lost, 0..10, now).0.is_empty() && books.by_pid.is_empty());
+    }
+
+    #[test]
+    fn pages_together_are_the_whole_table() {
+        let mut books = Books::default();
+        for ino in 0..1000 {
+            // Many cost the same.
+            books.call(&write(ino, 1, 1, ino % 7), Some(&throttled()));
+        }
+        let of = |page: Range<usize>| -> Vec<u64> {
+            books.files(Sort::Lost, page, Time(SECOND)).0.into_iter().map(|file| file.inode).collect()
+        };
+        let pages: Vec<u64> = (0..1000).step_by(30).flat_map(|at| of(at..at + 30)).collect();
+        assert_eq!(pages, of(0..1000));
+        assert_eq!(books.files(Sort::Lost, 990..995, Time(SECOND)).1, 5);
+        let beyond = books.files(Sort::Lost, 1200..usize::MAX, Time(SECOND));
+        assert!(beyond.0.is_empty() && beyond.1 == 0);
     }
 
     #[test]
@@ -390,9 +423,9 @@ mod tests {
         }
         assert!(books.files.len() <= 2 * FILES && books.by_identity.len() == books.files.len());
         let now = Time(SECOND);
-        let (rows, omitted) = books.files(Sort::Observed, 3, now);
+        let (rows, more) = books.files(Sort::Observed, 0..3, now);
         assert_eq!(rows[0].inode, 0, "it cost most");
-        assert_eq!(omitted + 3, files);
+        assert_eq!(more + books.files_omitted() + 3, files);
         assert!(books.by_identity.contains_key(&(5, files - 1)), "it was the last");
         assert_eq!(books.total.calls, files);
     }

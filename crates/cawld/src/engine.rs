@@ -88,6 +88,13 @@ pub struct EngineOptions {
     pub learn: bool,
 }
 
+impl EngineOptions {
+    /// On a machine with this profile; without a lane of the daemon's own.
+    pub fn new(profile: HostProfile) -> EngineOptions {
+        EngineOptions { profile, host_models: None, host_trace: None, modes: Vec::new(), learn: false }
+    }
+}
+
 /// Key of the daemon's own lane; runs count from 1.
 const HOST_LANE: u64 = 0;
 
@@ -395,13 +402,7 @@ mod tests {
     /// A daemon's engine with one session, outside any run.
     fn engine() -> Engine {
         let profile = HostProfile::uncalibrated();
-        let options = EngineOptions {
-            profile,
-            host_models: Some(Vec::new()),
-            host_trace: None,
-            modes: Vec::new(),
-            learn: false,
-        };
+        let options = EngineOptions { host_models: Some(Vec::new()), ..EngineOptions::new(profile) };
         let mut engine = Engine::new(options).unwrap();
         engine.begin(Session { id: 1, pid: u32::MAX, ..Session::default() }, HOST_LANE);
         engine

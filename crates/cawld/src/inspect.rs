@@ -25,6 +25,9 @@ pub struct Verdict {
     pub remarks: Vec<String>,
     /// Its dynamic linker would choke on the tracer, or complain: it must not even be named to it.
     pub must_not_preload: bool,
+    /// The runtime of a sanitizer that is the program's first library, and must stay so: the address sanitizer's
+    /// ends a program in which something comes before it.
+    pub sanitizer: Option<String>,
 }
 
 impl Verdict {
@@ -141,7 +144,7 @@ struct Elf {
     foreign: Option<String>,
     interpreter: Option<String>,
     is_go: bool,
-    libraries: BTreeSet<String>,
+    libraries: Vec<String>,
     imports: BTreeSet<String>,
 }
 
@@ -208,6 +211,10 @@ impl Elf {
             return;
         };
         verdict.must_not_preload = !is_glibc(interpreter);
+        // What env starts, it starts itself.
+        if !verdict.chain.iter().any(|path| path.file_name() == Some(OsStr::new("env"))) {
+            verdict.sanitizer = self.libraries.first().filter(|first| is_sanitizer(first)).cloned();
+        }
         let linker = Path::new(interpreter).file_name().unwrap_or_default().to_string_lossy();
         if linker.starts_with("ld-musl") {
             verdict.obstacles.push(format!("{name} uses musl ({interpreter}); the tracer is for glibc"));
@@ -231,6 +238,14 @@ impl Elf {
     }
 }
 
+/// True for the runtimes of sanitizers that stand in front of the C library, by gcc's and clang's names.
+pub fn is_sanitizer(library: &str) -> bool {
+    let name = library.rsplit('/').next().unwrap_or(library);
+    ["libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt."]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
 /// True for the dynamic linkers of glibc.
 fn is_glibc(interpreter: &str) -> bool {
     Path::new(interpreter).file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
@@ -247,9 +262,9 @@ fn interpreter<H: ProgramHeader<Endian = Endianness>>(
     Some(String::from_utf8_lossy(text).trim_end_matches('\0').to_owned())
 }
 
-fn needed<H: FileHeader<Endian = Endianness>>(file: &object::read::elf::ElfFile<'_, H>) -> BTreeSet<String> {
+fn needed<H: FileHeader<Endian = Endianness>>(file: &object::read::elf::ElfFile<'_, H>) -> Vec<String> {
     use object::read::elf::Dyn;
-    let mut found = BTreeSet::new();
+    let mut found = Vec::new();
     let (endian, data) = (file.endian(), file.data());
     let Ok(table) = file.elf_header().sections(endian, data) else { return found };
     let Ok(Some((entries, link))) = table.dynamic(endian, data) else { return found };
@@ -258,7 +273,7 @@ fn needed<H: FileHeader<Endian = Endianness>>(file: &object::read::elf::ElfFile<
         if entry.tag32(endian) == Some(object::elf::DT_NEEDED.0 as _)
             && let Ok(name) = entry.string(endian, strings)
         {
-            found.insert(String::from_utf8_lossy(name).into_owned());
+            found.push(String::from_utf8_lossy(name).into_owned());
         }
     }
     found

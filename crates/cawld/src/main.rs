@@ -38,7 +38,7 @@ struct Args {
     /// Profile of this machine (TOML) [default: what `cawl-cli calibrate` found, else default speeds]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// Models to run; the first one answers
+    /// Models to run; the first one answers [default: kernel,cawl,naive]
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     models: Vec<String>,
     /// Answer over HTTP too, reading only: web page, JSON and /metrics. Without a token, only this user and
@@ -118,6 +118,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hup = signal(SignalKind::hangup())?;
     service::raise_descriptor_limit();
+    let has_token = args.http_token_file.is_some();
     let http = match args.http {
         Some(address) => {
             let (token_file, open) = (args.http_token_file, args.http_open);
@@ -129,7 +130,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn };
     let daemon = Daemon::start_as(listener, options, node)?;
     let asker = daemon.asker();
-    let token = http.as_ref().map(Http::reload);
+    let token = http.as_ref().filter(|_| has_token).map(Http::reload);
     if let Some(http) = http {
         tracing::info!("answering at http://{}/", http.address());
         tokio::spawn(http.serve(asker.clone()));
@@ -143,7 +144,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             _ = hup.recv() => {
                 service::reloading();
                 match reload(args.profile.as_deref(), token.as_ref(), &asker).await {
-                    Ok(()) => tracing::info!("read again what can be changed"),
+                    Ok(changed) => tracing::info!("read again: {changed}"),
                     Err(error) => tracing::error!("what was stays in use: {error:#}"),
                 }
                 service::ready();
@@ -194,11 +195,17 @@ fn profile(file: Option<&Path>) -> anyhow::Result<HostProfile> {
     Ok(chosen.profile)
 }
 
-/// SIGHUP. An error leaves all as it was.
-async fn reload(file: Option<&Path>, token: Option<&Reload>, asker: &Asker) -> anyhow::Result<()> {
+/// SIGHUP; tells what takes effect when. An error leaves all as it was.
+async fn reload(file: Option<&Path>, token: Option<&Reload>, asker: &Asker) -> anyhow::Result<String> {
     let profile = profile(file)?;
     token.map_or(Ok(()), Reload::reload)?;
-    Ok(asker.set_profile(profile).await?)
+    let name = profile.name.clone();
+    asker.set_profile(profile).await?;
+    let token = if token.is_some() { "the token, which holds at once; " } else { "" };
+    Ok(format!(
+        "{token}the profile {name}, for runs that begin from now on (the daemon's own models keep theirs and what \
+         they learned until it is started anew)"
+    ))
 }
 
 fn node(name: Option<String>, labels: Vec<(String, String)>) -> anyhow::Result<Node> {

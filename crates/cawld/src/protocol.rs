@@ -67,9 +67,11 @@ pub struct View {
 pub struct Listing {
     /// By what to sort, largest first.
     pub sort: Sort,
-    /// Most rows to answer; 100 if None.
+    /// Most rows to answer; 100 if None, 500 at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// Rows to leave out at the beginning, which an earlier answer had.
+    pub skip: usize,
 }
 
 /// What rows are sorted by, largest first.
@@ -311,8 +313,11 @@ pub struct SamplerStatus {
 pub struct Processes {
     /// [`PROTOCOL`].
     pub schema: u32,
-    /// Programs left out by the limit.
+    /// Programs that come after those answered.
     pub omitted: u64,
+    /// How many of them can be had with a larger [`Listing::skip`].
+    #[serde(default)]
+    pub more: u64,
     /// The rows.
     pub processes: Vec<ProcessStatus>,
 }
@@ -354,8 +359,11 @@ pub struct Cost {
 pub struct Files {
     /// [`PROTOCOL`].
     pub schema: u32,
-    /// Files left out by the limit.
+    /// Files that come after those answered, and those that are told apart no more.
     pub omitted: u64,
+    /// How many of them can be had with a larger [`Listing::skip`].
+    #[serde(default)]
+    pub more: u64,
     /// The rows.
     pub files: Vec<FileStatus>,
 }
@@ -373,6 +381,9 @@ pub struct FileStatus {
     pub calls: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// How many of them were inferred, not observed: stores to mappings, shared extents.
+    #[serde(default)]
+    pub estimated_bytes: u64,
     /// What they cost and should have cost.
     #[serde(flatten)]
     pub cost: Cost,

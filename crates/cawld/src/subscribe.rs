@@ -17,9 +17,8 @@ const SHORTEST: f64 = 0.05;
 const LONGEST: f64 = 3600.0;
 const USUAL: f64 = 1.0;
 
-/// Rows in tables: usual and most.
+/// Rows in tables, usually.
 const ROWS: usize = 20;
-const MOST_ROWS: usize = 500;
 
 /// Topics of those who name none.
 const TOPICS: [Topic; 4] = [Topic::Status, Topic::Processes, Topic::Files, Topic::Devices];
@@ -45,8 +44,8 @@ pub async fn feed<T>(
         if subscription.topics.is_empty() { TOPICS.to_vec() } else { subscription.topics.clone() };
     topics.sort_unstable();
     topics.dedup();
-    let limit = Some(subscription.limit.unwrap_or(ROWS).min(MOST_ROWS));
-    let listing = Listing { sort: subscription.sort, limit };
+    let limit = Some(subscription.limit.unwrap_or(ROWS));
+    let listing = Listing { sort: subscription.sort, limit, skip: 0 };
     let mut ticks = tokio::time::interval(Duration::from_secs_f64(every));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = None;

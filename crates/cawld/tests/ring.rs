@@ -137,13 +137,7 @@ impl Thread<'_> {
 async fn report(act: impl FnOnce(&Path, u64) + Send + 'static) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
-    let options = EngineOptions {
-        profile: host::uncalibrated_profile(),
-        host_models: None,
-        host_trace: None,
-        modes: Vec::new(),
-        learn: false,
-    };
+    let options = EngineOptions::new(host::uncalibrated_profile());
     let daemon = Daemon::start(socket::listen(&path).unwrap(), options).unwrap();
     let run = daemon.begin_run(RunSpec::default()).await.unwrap();
     tokio::task::spawn_blocking(move || act(&path, run)).await.unwrap();

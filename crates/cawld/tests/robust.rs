@@ -1,112 +1,20 @@
 //! The daemon among those who mean it ill or die on it: it goes on, answers, and counts what was lost.
 
+mod served;
+
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cawl_core::Mode;
-use cawl_wire::{EVENT_LEN, Event, FileKind, Header, Hello, Kind, Op, Wchar};
-use cawld::protocol::{Request, Status, View};
-use cawld::{Daemon, EngineOptions, RunSpec, host, query, socket};
+use cawl_wire::{EVENT_LEN, Kind};
+use cawld::http::{Http, HttpOptions};
+use cawld::{RunSpec, host};
 use proptest::prelude::*;
-use tokio::runtime::Runtime;
-
-/// No process has such a number, so nobody waits for it.
-const NOBODY: u32 = 1 << 30;
-
-/// Longest wait of a test for what must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A daemon with a lane of its own, inside this process.
-struct Served {
-    runtime: Runtime,
-    daemon: Option<Daemon>,
-    path: PathBuf,
-    _dir: tempfile::TempDir,
-}
-
-impl Served {
-    fn start() -> Served {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s.sock");
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let models = Some(vec!["cawl".to_owned()]);
-        let options = EngineOptions {
-            profile: host::uncalibrated_profile(),
-            host_models: models,
-            host_trace: None,
-            modes: vec![("cawl".to_owned(), Mode::Assimilated)],
-            learn: true,
-        };
-        let daemon = {
-            let _entered = runtime.enter();
-            Daemon::start(socket::listen(&path).unwrap(), options).unwrap()
-        };
-        Served { runtime, daemon: Some(daemon), path, _dir: dir }
-    }
-
-    fn daemon(&self) -> &Daemon {
-        self.daemon.as_ref().expect("it runs")
-    }
-
-    fn status(&self) -> Status {
-        query::ask(&self.path, &Request::Status(View::default())).unwrap()
-    }
-
-    fn status_when(&self, wanted: impl Fn(&Status) -> bool) -> Status {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status();
-            if wanted(&status) {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "never as wanted: {status:#?}");
-        }
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(daemon) = self.daemon.take() {
-            self.runtime.block_on(daemon.stop());
-        }
-    }
-}
-
-fn message(kind: Kind, payload: &[u8], dropped: u64) -> Vec<u8> {
-    let header = Header { kind, len: payload.len() as u32, dropped };
-    [&header.encode()[..], payload].concat()
-}
-
-fn hello(pid: u32, run: u64) -> Vec<u8> {
-    let (ppid, uid, started, wchar) = (1, 0, host::now().0, Wchar::default());
-    let hello = Hello {
-        pid,
-        ppid,
-        uid,
-        run,
-        started,
-        wchar,
-        ring: false,
-        ticks: None,
-        program: b"p",
-        arguments: b"",
-    };
-    let mut payload = [0; 256];
-    let length = hello.encode(&mut payload).unwrap();
-    message(Kind::Hello, &payload[..length], 0)
-}
-
-/// `calls` writes of one byte each.
-fn events(pid: u32, calls: usize, dropped: u64) -> Vec<u8> {
-    let mut event = Event::new(Op::Write);
-    (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 7, pid, pid);
-    (event.requested, event.returned, event.duration, event.start) = (1, 1, 100, host::now().0);
-    message(Kind::Events, &event.encode().repeat(calls), dropped)
-}
+use proptest::test_runner::TestRunner;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use served::{NOBODY, PATIENCE, Served, events, hello, message};
 
 /// 64 programs write as fast as they can; every third is killed in the middle of a message. What was sent
 /// as a whole is counted, and the daemon answers all the while.
@@ -146,6 +54,62 @@ fn programs_that_are_killed_lose_only_what_they_had_not_sent() {
     assert_eq!((report.sessions.len(), report.drops), (64, 32));
     let total = served.status_when(|status| status.clients == 0 && status.calls == report.calls);
     assert_eq!((total.drops, total.bytes), (32, report.bytes));
+}
+
+/// 64 programs offer 100 000 calls a second each, far more than is taken. What finds no room is dropped by its
+/// program and counted: each call is either taken or counted. The daemon answers all the while and keeps no more
+/// than its queues hold.
+#[test]
+fn more_than_can_be_taken_is_dropped_and_every_call_is_counted() {
+    const PROGRAMS: u32 = 64;
+    const BATCH: usize = 340;
+    const BATCHES: usize = 3 * 100_000 / BATCH;
+    const MOST_MORE: u64 = 256 << 20;
+    let served = Served::start();
+    let before = resident();
+    let began = Instant::now();
+    let mut highest = 0;
+    std::thread::scope(|scope| {
+        let offer = |pid: u32| {
+            let mut socket = UnixStream::connect(&served.path).unwrap();
+            socket.write_all(&hello(pid, 0)).unwrap();
+            let mut dropped = 0;
+            for batch in 0..BATCHES {
+                let due = Duration::from_secs_f64((batch * BATCH) as f64 / 1e5);
+                std::thread::sleep(due.saturating_sub(began.elapsed()));
+                if has_room(&socket) {
+                    socket.write_all(&events(pid, BATCH, dropped)).unwrap();
+                } else {
+                    dropped += BATCH as u64;
+                }
+            }
+            // What the tracer has not said yet, it says with its last events.
+            socket.write_all(&events(pid, 1, dropped)).unwrap();
+        };
+        let programs: Vec<_> = (0..PROGRAMS).map(|n| scope.spawn(move || offer(NOBODY + n))).collect();
+        while !programs.iter().all(|program| program.is_finished()) {
+            assert_eq!(served.status().schema, 1);
+            highest = highest.max(resident().saturating_sub(before));
+        }
+    });
+    let offered = u64::from(PROGRAMS) * (BATCHES * BATCH + 1) as u64;
+    let rate = offered as f64 / 1e6 / began.elapsed().as_secs_f64();
+    let end = served.status_when(|status| status.clients == 0 && status.calls + status.drops >= offered);
+    assert_eq!(end.calls + end.drops, offered);
+    println!("offered: {rate:.2} M calls/s; {} taken, {} dropped, {highest} B more", end.calls, end.drops);
+    assert!(highest < MOST_MORE, "{highest} B more than before");
+}
+
+/// True if a batch can be written now.
+fn has_room(socket: &UnixStream) -> bool {
+    poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0
+}
+
+/// Bytes of memory that this process holds.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap();
+    pages * host::uncalibrated_profile().kernel.page.0
 }
 
 /// Connections that say nothing are bounded, keep nobody from being served, and delay no run's end.
@@ -192,15 +156,8 @@ fn a_subscriber_that_does_not_read_is_dropped() {
     let deadline = Instant::now() + PATIENCE;
     let mut topics = std::collections::BTreeSet::new();
     let mut lines = BufReader::new(&eager).lines();
-    let is_dropped = || {
-        matches!(
-            rustix::event::poll(
-                &mut [rustix::event::PollFd::new(&lazy, rustix::event::PollFlags::RDHUP)],
-                Some(&rustix::event::Timespec::default())
-            ),
-            Ok(1..)
-        )
-    };
+    let is_dropped =
+        || matches!(poll(&mut [PollFd::new(&lazy, PollFlags::RDHUP)], Some(&Timespec::default())), Ok(1..));
     while !is_dropped() {
         let line = lines.next().expect("the eager one is told on").unwrap();
         let push: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -313,15 +270,14 @@ fn question() -> impl Strategy<Value = String> {
     ]
 }
 
+fn cases(cases: u32) -> TestRunner {
+    TestRunner::new(ProptestConfig { failure_persistence: None, cases, ..ProptestConfig::default() })
+}
+
 #[test]
 fn whatever_is_said_ends_one_connection_only() {
     let served = Served::start();
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        failure_persistence: None,
-        cases: 200,
-        ..ProptestConfig::default()
-    });
-    runner
+    cases(200)
         .run(&session(), |bytes| {
             say(&served.path, &bytes);
             prop_assert_eq!(served.status().schema, 1);
@@ -334,12 +290,7 @@ fn whatever_is_said_ends_one_connection_only() {
 #[test]
 fn whatever_is_asked_is_answered_by_one_line() {
     let served = Served::start();
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        failure_persistence: None,
-        cases: 300,
-        ..ProptestConfig::default()
-    });
-    runner
+    cases(300)
         .run(&question(), |question| {
             let answer = say(&served.path, format!("{question}\n").as_bytes());
             let answer = String::from_utf8(answer).unwrap();
@@ -359,4 +310,69 @@ fn a_question_without_end_is_cut_off() {
     let answer = String::from_utf8(say(&served.path, &endless)).unwrap();
     assert!(answer.is_empty() || answer.contains("at most"), "{answer}");
     assert_eq!(served.status().schema, 1);
+}
+
+/// A request that nothing is wrong with.
+const WELL: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+/// Requests more or less: pieces of them, damaged or cut.
+fn http_request() -> impl Strategy<Value = Vec<u8>> {
+    let path = prop_oneof![
+        "/(api/v1/)?(status|files|history|predict|subscribe|metrics|healthz|x)",
+        "/(api/v1/)?(files|history|predict)\\?(limit|skip|last_s|points|bytes|chunk|at_s|device|sort)=[-0-9a-z.%&=+]{0,20}",
+        "[ -~]{0,40}",
+    ];
+    let line = ("(GET|HEAD|POST|get|PRI|)", path, "( HTTP/1.1| HTTP/9.9| HTTP/2.0|)")
+        .prop_map(|(method, path, version)| format!("{method} {path}{version}\r\n").into_bytes());
+    let field = prop_oneof![
+        Just(b"Host: localhost\r\n".to_vec()),
+        Just(b"Connection: close\r\n".to_vec()),
+        Just(b"Transfer-Encoding: chunked\r\n".to_vec()),
+        any::<u64>().prop_map(|length| format!("Content-Length: {length}\r\n").into_bytes()),
+        "[A-Za-z:-]{1,20}: [ -~]{0,40}\r\n".prop_map(String::into_bytes),
+        proptest::collection::vec(any::<u8>(), 0..40),
+    ];
+    let whole = (line, proptest::collection::vec(field, 0..6), any::<bool>());
+    whole.prop_map(|(line, fields, ends)| {
+        let end: &[u8] = if ends { b"\r\n" } else { b"" };
+        [line, fields.concat(), end.to_vec()].concat()
+    })
+}
+
+/// Sends a request and reads what comes until the daemon hangs up; hangs up its own end, where the request may have
+/// none.
+fn ask_http(address: SocketAddr, request: &[u8], is_whole: bool) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It may hang up at any byte.
+    drop(stream.write_all(request));
+    if !is_whole {
+        drop(stream.shutdown(Shutdown::Write));
+    }
+    let mut answer = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "the daemon did not hang up");
+    }
+    answer
+}
+
+#[test]
+fn whatever_is_said_over_http_is_answered_by_http_or_by_nothing() {
+    let served = Served::start();
+    let options =
+        HttpOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), token_file: None, open: true };
+    let http = served.runtime.block_on(Http::listen(&options)).unwrap();
+    let address = http.address();
+    served.runtime.spawn(http.serve(served.daemon().asker()));
+    cases(300)
+        .run(&http_request(), |request| {
+            let answer = ask_http(address, &request, false);
+            let is_answer = answer.is_empty() || answer.starts_with(b"HTTP/1.");
+            prop_assert!(is_answer, "{:?}", String::from_utf8_lossy(&answer));
+            prop_assert!(!answer.starts_with(b"HTTP/1.1 5"), "{:?}", String::from_utf8_lossy(&answer));
+            let well = ask_http(address, WELL, true);
+            prop_assert!(well.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&well));
+            Ok(())
+        })
+        .unwrap();
 }

@@ -55,6 +55,7 @@ impl EmulatedDisk {
         arguments.push(match filesystem {
             Filesystem::Ext4 => "ext4".to_owned(),
             Filesystem::Xfs => "xfs".to_owned(),
+            Filesystem::Btrfs => "btrfs".to_owned(),
             Filesystem::None => "none".to_owned(),
         });
         arguments.extend(limits.map(limits_argument).into_iter().flatten());

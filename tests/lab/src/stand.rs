@@ -30,6 +30,8 @@ pub enum Filesystem {
     Ext4,
     /// xfs
     Xfs,
+    /// btrfs
+    Btrfs,
     /// The bare block device
     None,
 }
@@ -126,6 +128,11 @@ impl Stand {
             }
             Filesystem::Xfs => {
                 make = Command::new("mkfs.xfs");
+                make.args(["-q", "-f", "-K"]);
+                "noatime"
+            }
+            Filesystem::Btrfs => {
+                make = Command::new("mkfs.btrfs");
                 make.args(["-q", "-f", "-K"]);
                 "noatime"
             }

@@ -58,6 +58,7 @@ fn the_constants_of_emulated_disks_come_out() {
             let device = &found["profile"]["device"];
             let figures = [
                 ("write", &device["write"], spec.write.get(), 0.0),
+                ("transfer", &found["extra"]["transfer"], spec.write.get(), 0.0),
                 ("read", &device["read"], spec.read.get(), 0.0),
                 ("latency", &found["extra"]["latency"], spec.latency.get(), slack),
                 ("flush", &found["extra"]["flush"], spec.flush.get(), slack),
@@ -97,8 +98,14 @@ fn filesystems_get_what_they_allow() {
         return;
     }
     let _alone = alone();
-    for (name, filesystem) in [("ext4", Filesystem::Ext4), ("xfs", Filesystem::Xfs)] {
-        if name == "xfs" && !util::installed("mkfs.xfs") {
+    let kinds = [("ext4", Filesystem::Ext4), ("xfs", Filesystem::Xfs), ("btrfs", Filesystem::Btrfs)];
+    let known = fs::read_to_string("/proc/filesystems").unwrap();
+    for (name, filesystem) in kinds {
+        if !util::installed(&format!("mkfs.{name}")) {
+            continue;
+        }
+        if !known.lines().any(|line| line.trim() == name) {
+            util::skipped(&format!("this kernel has no {name}"));
             continue;
         }
         let disk = disk("ssd,size=2", filesystem);

@@ -24,7 +24,7 @@ pub const FROM_MEMORY: usize = 256 << 10;
 
 /// A signal asked to stop.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted; nothing was changed")]
+#[error("interrupted; all settings are as before")]
 pub struct Interrupted(pub i32);
 
 impl Interrupted {

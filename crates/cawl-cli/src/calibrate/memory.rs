@@ -162,19 +162,3 @@ fn typical_call(
     }
     Ok(quantile(&times, 0.5).unwrap_or(f64::NAN))
 }
-
-/// Cost per byte of fresh pages right now, in ns: for comparison while something else goes on. None if
-/// there is no room below the background limit.
-pub fn fresh_now(bench: &mut Bench, most: usize) -> anyhow::Result<Option<f64>> {
-    let length = most / SINGLE * SINGLE;
-    if length == 0 {
-        return Ok(None);
-    }
-    let file = bench.scratch.file("fresh")?;
-    // All of the time: what goes on besides takes the processor away for longer than a call, and a median of
-    // calls would not show it.
-    let time = bench.write_run(&file, 0, length, SINGLE)?;
-    drop(file);
-    bench.scratch.remove("fresh");
-    Ok(Some(time / length as f64))
-}

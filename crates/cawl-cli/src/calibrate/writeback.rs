@@ -9,9 +9,9 @@ use std::fs::File;
 
 use cawl_core::{Bytes, Estimate, Line, Nanos, Time, quantile};
 use cawld::host;
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
-use super::bench::{Bench, background, dirty, hard, since, timed};
-use super::memory;
+use super::bench::{Bench, LARGEST, background, hard, since, timed};
 
 const PAGE: u64 = 4096;
 const CHUNK: usize = 1 << 20;
@@ -187,11 +187,10 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
         bench.write_run(&file, 0, length as usize, CHUNK)?;
         let start = count(bench);
         let mut counts = Vec::new();
-        let took = while_flushing(&file, |_| {
+        let took = while_flushing(&file, || {
             counts.extend(count(bench));
             // Reading the counts takes a processor that the flusher may need.
             std::thread::sleep(std::time::Duration::from_millis(2));
-            Ok(true)
         })?;
         drop(file);
         bench.scratch.remove("flushed");
@@ -205,8 +204,14 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
             to.time.since(from.time).get() > 0.4 * took
         });
         let whole = counts.last().map(|last| (start, *last));
+        // What others wrote meanwhile is not what was written here.
+        let whole = whole.filter(|(from, to)| to.pages.saturating_sub(from.pages) >= length / 2);
         if let Some((from, to)) = middle.or(whole) {
             samples.extend(rate(bench, from, to));
+        } else {
+            bench.note(
+                "this filesystem wrote nothing back: its data lie in memory, or each call hands them on by itself",
+            );
         }
         // Next time as much as takes half a second: what comes in one burst says little.
         let more = length as f64 * 0.5e9 / took.max(1e6);
@@ -222,20 +227,15 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
 }
 
 /// Sets the flusher to work on the file's filesystem, and calls `meanwhile` over and over until that is
-/// done or it says false. Returns how long the flusher worked, in ns.
-fn while_flushing(
-    file: &File,
-    mut meanwhile: impl FnMut(&dyn Fn() -> bool) -> anyhow::Result<bool>,
-) -> anyhow::Result<f64> {
+/// done. Returns how long the flusher worked, in ns.
+fn while_flushing(file: &File, mut meanwhile: impl FnMut()) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
             let start = host::now();
             nix::unistd::syncfs(file).map(|()| since(start))
         });
-        let working = || !flusher.is_finished();
-        let mut wanted = true;
-        while working() && wanted {
-            wanted = meanwhile(&working)?;
+        while !flusher.is_finished() {
+            meanwhile();
             std::thread::yield_now();
         }
         flusher
@@ -245,41 +245,88 @@ fn while_flushing(
     })
 }
 
-/// The factor on the page cache's speed while the flusher works: the cost of fresh pages before, during and
-/// after it, within one round.
-pub fn factor(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
-    let most = (background().0 / 8).min(bench.space / 8).min(8 << 20) as usize;
-    let mut factors = Vec::new();
+/// Pieces of a file, each written while the one before it is written back; the first shows nothing.
+const PIECES: u64 = 9;
+/// The longest piece: as much as the flusher takes of a file at a time, on a machine of ordinary size.
+const LONGEST_PIECE: u64 = 64 << 20;
+
+/// The factor on the page cache's speed while the flusher works on the same file.
+///
+/// It has to be the same file, since writer and flusher wait for each other there: ext4 keeps its map of blocks
+/// (`i_data_sem`) while it allocates, and when it needs a block group's bitmap for that, the read of it comes after
+/// all that was submitted before. Such waits are long and rare, so their mean counts, not their median.
+///
+/// `transfer` is the time that the device takes for a byte, in ns.
+pub fn factor(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
+    let time = bench.deadline.since(host::now()).get();
+    let affordable = transfer.map_or(bench.bytes_left, |per_byte| (time / per_byte) as u64);
+    let share = affordable.min(bench.bytes_left) / (PIECES * bench.rounds.0 as u64);
+    let all = (background().0 * 3 / 4).min(bench.space / 2);
+    let piece = (all / PIECES).min(LONGEST_PIECE).min(hard().0 / 8).min(share);
+    // Calls as large as they come; smaller ones where a piece has to be small.
+    let call = if piece >= 4 * LARGEST as u64 { LARGEST } else { CHUNK };
+    let piece = piece as usize / call * call;
+    if piece == 0 {
+        return Ok(None);
+    }
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
     bench.repeat(|bench, _| {
-        let length = (background().0 / 2).min(bench.space / 4).min(256 << 20).min(bench.bytes_left / 4)
-            / CHUNK as u64
-            * CHUNK as u64;
-        if length == 0 || !bench.spend(length) {
+        let length = PIECES * piece as u64;
+        if !bench.spend(length) {
             return Ok(());
         }
-        bench.settle(length + most as u64)?;
-        let Some(before) = memory::fresh_now(bench, most)? else { return Ok(()) };
-        let file = bench.scratch.file("behind")?;
-        bench.write_run(&file, 0, length as usize, CHUNK)?;
-        let mut during = Vec::new();
-        let flushing = file.try_clone()?;
-        while_flushing(&flushing, |working| {
-            let cost = memory::fresh_now(bench, most)?;
-            // Only what was over before the flusher was.
-            if working() && host::sample().is_some_and(|sample| dirty(&sample) < sample.background * PAGE) {
-                during.extend(cost);
-            }
-            Ok(during.len() < 16)
-        })?;
-        drop((file, flushing));
-        bench.scratch.remove("behind");
-        let after = memory::fresh_now(bench, most)?;
-        let idle = after.map_or(before, |after| f64::midpoint(before, after));
-        if !during.is_empty() {
-            let during = during.iter().sum::<f64>() / during.len() as f64;
-            factors.push((idle / during).clamp(0.05, 1.0));
-        }
+        bench.settle(length)?;
+        // Once so that the memory is warm, and once more for what it costs without a flusher; nothing of these
+        // reaches the device.
+        in_pieces(bench, piece, call, false)?;
+        let quiet = in_pieces(bench, piece, call, false)?;
+        beside.push(in_pieces(bench, piece, call, true)?);
+        alone.push(quiet);
         Ok(())
     })?;
-    Ok(Estimate::of(&factors))
+    let Some(alone) = Estimate::of(&alone) else { return Ok(None) };
+    let factor = |cost: f64| (alone.value / cost).clamp(0.05, 1.0);
+    let mean = factor(beside.iter().sum::<f64>() / beside.len() as f64);
+    let spread = Estimate::of(&beside.iter().map(|cost| factor(*cost)).collect::<Vec<_>>());
+    Ok(spread.map(|found| Estimate {
+        value: mean,
+        p10: found.p10.min(mean),
+        p90: found.p90.max(mean),
+        ..found
+    }))
+}
+
+/// Writes a new file piece by piece, and if `flushing`, has each written back while the next one is written. The
+/// cost per byte of all but the first, in ns.
+fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow::Result<f64> {
+    let file = bench.scratch.file("pieces")?;
+    let (hand_over, pieces) = std::sync::mpsc::sync_channel::<u64>(0);
+    let time = std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| {
+            for at in pieces.into_iter().filter(|_| flushing) {
+                // Starts to write as the flusher does, and waits for nothing but room in the queue.
+                posix_fadvise(&file, at as i64, piece as i64, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+            }
+            Ok::<(), nix::Error>(())
+        });
+        let mut time = 0.0;
+        for index in 0..PIECES {
+            let start = index * piece as u64;
+            for at in (start..start + piece as u64).step_by(call) {
+                bench.go_on()?;
+                let took = bench.write_run(&file, at, call, call)?;
+                time += if index > 0 { took } else { 0.0 };
+            }
+            // Waits until the piece before has been submitted; an error of the other thread shows below.
+            if hand_over.send(start).is_err() {
+                break;
+            }
+        }
+        drop(hand_over);
+        flusher.join().map_err(|_| anyhow::anyhow!("the thread that flushes ended"))??;
+        anyhow::Ok(time)
+    })?;
+    drop(file);
+    bench.scratch.remove("pieces");
+    Ok(time / ((PIECES - 1) * piece as u64) as f64)
 }

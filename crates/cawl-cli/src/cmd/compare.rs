@@ -46,10 +46,17 @@ fn table(comparison: &Comparison) -> Table {
             percent(row.dirty_error),
         ]);
     }
-    for (model, median) in &comparison.median {
+    // In the order of the rows, which is that of reports.
+    let mut models: Vec<&str> = Vec::new();
+    for row in &comparison.rows {
+        if !models.contains(&row.model.as_str()) {
+            models.push(&row.model);
+        }
+    }
+    for (model, median) in models.iter().filter_map(|model| Some((model, comparison.median.get(*model)?))) {
         table.add_row([
             "median".to_owned(),
-            model.clone(),
+            (*model).to_owned(),
             String::new(),
             String::new(),
             percent(median.total_error),

@@ -1,9 +1,11 @@
 //! `run`: the program in front, the daemon behind it, the report at the end.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,13 +14,13 @@ use cawld::protocol::{Request, RunStarted};
 use cawld::query;
 use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, profiles, socket};
 use nix::sys::signal::{self, Signal};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal as listen_for};
 
 use super::read_profile;
 use crate::args::RunArgs;
-use crate::{exit, render, tracer};
+use crate::{exit, render, start, tracer};
 
 /// How long a daemon may take over a report: it first takes all that the program and its children sent.
 const REPORT_WITHIN: Duration = Duration::from_secs(120);
@@ -61,8 +63,8 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     for kind in signals.into_iter().filter(|kind| !host::is_ignored(kind.as_raw_value())) {
         forwarded.push((kind, listen_for(kind)?));
     }
-    let mut child = match command(args, &library, &backend).spawn() {
-        Ok(child) => child,
+    let pid = match start::start(&args.command, &variables(args, &library, &backend)) {
+        Ok(pid) => pid,
         Err(error) => {
             let program = Path::new(&args.command[0]);
             backend.abandon().await;
@@ -73,7 +75,6 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
             return Ok(Ended::NotStarted(not_started(program, &error)));
         }
     };
-    let pid = Pid::from_raw(child.id() as i32);
     for (kind, mut signal) in forwarded {
         // Interrupt and quit come from the terminal, to the whole group: the program has them already.
         let from_terminal = kind == SignalKind::interrupt() || kind == SignalKind::quit();
@@ -88,7 +89,8 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let outcome = tokio::task::spawn_blocking(move || wait(pid)).await??;
     // Not reaped yet, so the kernel still knows what the program wrote.
     let report = backend.finish(outcome, notes).await;
-    reap(&mut child);
+    // It has ended, so this does not wait; and if somebody else reaped it, that is as good.
+    let _ = waitpid(pid, None);
     // The program has run, so its end is what this command ends with, even if nobody can tell of it.
     let delivered = report.and_then(|report| {
         // What cannot go where it should is shown rather than lost.
@@ -126,9 +128,7 @@ impl Backend {
             .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?
             .join(format!("cawl-run-{}.sock", std::process::id()));
         let listener = socket::listen(&path)?;
-        let options =
-            EngineOptions { profile, host_models: None, host_trace: None, modes: Vec::new(), learn: false };
-        let daemon = Daemon::start(listener, options)?;
+        let daemon = Daemon::start(listener, EngineOptions::new(profile))?;
         match daemon.begin_run(spec).await {
             Ok(run) => Ok(Backend::Inside { daemon, path, run }),
             Err(error) => {
@@ -180,35 +180,57 @@ impl Backend {
     }
 }
 
-fn command(args: &RunArgs, library: &Path, backend: &Backend) -> Command {
-    let mut command = Command::new(&args.command[0]);
-    command
-        .args(&args.command[1..])
-        .env("CAWL_SOCKET", backend.socket())
-        .env("CAWL_RUN", backend.run().to_string());
+/// What the program's environment has besides.
+fn variables(args: &RunArgs, library: &Path, backend: &Backend) -> BTreeMap<&'static str, OsString> {
+    let mut variables = BTreeMap::from([
+        ("CAWL_SOCKET", backend.socket().into()),
+        ("CAWL_RUN", backend.run().to_string().into()),
+    ]);
     // musl's linker ends a program for which it cannot load a library; glibc's 32-bit one complains.
     let path = args.command.first().and_then(|name| inspect::find(name));
-    if !path.is_some_and(|path| inspect::program(&path).must_not_preload) {
-        command.env("LD_PRELOAD", preload(library, std::env::var_os("LD_PRELOAD").as_deref()));
+    let verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
+    if !verdict.must_not_preload {
+        let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        let list = preload(library, &before, verdict.sanitizer.as_deref());
+        variables.insert("LD_PRELOAD", list);
     }
     if args.reads {
-        command.env("CAWL_READS", "1");
+        variables.insert("CAWL_READS", "1".into());
     }
     if args.no_children {
-        command.env("CAWL_ONLY_CHILD_OF", std::process::id().to_string());
+        variables.insert("CAWL_ONLY_CHILD_OF", std::process::id().to_string().into());
     }
     if args.lossless {
-        command.env("CAWL_LOSSLESS", "1");
+        variables.insert("CAWL_LOSSLESS", "1".into());
     }
-    command
+    variables
 }
 
-/// LD_PRELOAD with our library first and what was there before after it.
-fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
-    let mut list = library.as_os_str().to_owned();
-    if let Some(before) = before.filter(|before| !before.is_empty()) {
-        list.push(":");
-        list.push(before);
+/// LD_PRELOAD with our library first and what was there before after it. Only the runtime of a sanitizer comes
+/// before: the user's own, or the one that the program needs. That one is followed by two spaces, by which the
+/// tracer knows that it was not there (`hide_sanitizer` in cawl-preload).
+fn preload(library: &Path, before: &OsStr, sanitizer: Option<&str>) -> OsString {
+    let first = before.as_bytes().split(|byte| matches!(byte, b':' | b' ')).next().unwrap_or_default();
+    let own = std::str::from_utf8(first).ok().filter(|first| inspect::is_sanitizer(first));
+    let rest = OsStr::from_bytes(&before.as_bytes()[own.map_or(0, str::len)..]);
+    let mut list = OsString::new();
+    match (own, sanitizer) {
+        (Some(own), _) => {
+            list.push(own);
+            list.push(":");
+        }
+        (None, Some(sanitizer)) => {
+            list.push(sanitizer);
+            list.push("  ");
+        }
+        (None, None) => {}
+    }
+    list.push(library);
+    if !rest.is_empty() {
+        if own.is_none() {
+            list.push(":");
+        }
+        list.push(rest);
     }
     list
 }
@@ -248,11 +270,6 @@ fn wait(pid: Pid) -> anyhow::Result<Outcome> {
             Err(error) => return Err(error).context("cannot wait for the program"),
         }
     }
-}
-
-fn reap(child: &mut Child) {
-    // It has ended, so this does not wait; and if somebody else reaped it, that is as good.
-    drop(child.wait());
 }
 
 /// What the report should say that only this process knows.
@@ -310,8 +327,15 @@ mod tests {
     #[test]
     fn other_preloads_stay_behind_ours() {
         let ours = Path::new("/c/lib.so");
-        assert_eq!(preload(ours, None), "/c/lib.so");
-        assert_eq!(preload(ours, Some(OsStr::new(""))), "/c/lib.so");
-        assert_eq!(preload(ours, Some(OsStr::new("/a.so:/b.so"))), "/c/lib.so:/a.so:/b.so");
+        for (before, sanitizer, wanted) in [
+            ("", None, "/c/lib.so"),
+            ("/a.so:/b.so", None, "/c/lib.so:/a.so:/b.so"),
+            ("", Some("libasan.so.8"), "libasan.so.8  /c/lib.so"),
+            ("/a.so", Some("libasan.so.8"), "libasan.so.8  /c/lib.so:/a.so"),
+            ("/l/libasan.so.6 /a.so", Some("libasan.so.8"), "/l/libasan.so.6:/c/lib.so /a.so"),
+            ("libasan.so.6", None, "libasan.so.6:/c/lib.so"),
+        ] {
+            assert_eq!(preload(ours, before.as_ref(), sanitizer), wanted);
+        }
     }
 }

@@ -1,9 +1,13 @@
 //! `files` and `processes`: what is written, by whom, and what it costs.
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use cawld::protocol::{Listing, Request};
 use cawld::query;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::socket_of;
 use crate::args::TableArgs;
@@ -11,24 +15,49 @@ use crate::render;
 
 /// Asks for the files and prints them.
 pub fn files(args: &TableArgs) -> anyhow::Result<ExitCode> {
-    let path = socket_of(&args.daemon)?;
-    let request = Request::Files(listing(args));
-    if args.json {
-        return render::json(&query::ask(&path, &request)?);
-    }
-    render::print(&render::rows::files(&query::ask(&path, &request)?, render::width()))
+    show(args, Request::Files, "files", render::rows::files)
 }
 
 /// Asks for the programs and prints them.
 pub fn processes(args: &TableArgs) -> anyhow::Result<ExitCode> {
-    let path = socket_of(&args.daemon)?;
-    let request = Request::Processes(listing(args));
-    if args.json {
-        return render::json(&query::ask(&path, &request)?);
-    }
-    render::print(&render::rows::processes(&query::ask(&path, &request)?, render::width()))
+    show(args, Request::Processes, "processes", render::rows::processes)
 }
 
-fn listing(args: &TableArgs) -> Listing {
-    Listing { sort: args.sort, limit: Some(args.limit as usize) }
+fn show<T: DeserializeOwned>(
+    args: &TableArgs,
+    request: fn(Listing) -> Request,
+    field: &str,
+    text: fn(&T, Option<usize>) -> String,
+) -> anyhow::Result<ExitCode> {
+    let answer = whole(&socket_of(&args.daemon)?, args, request, field)?;
+    if args.json {
+        return render::json(&answer);
+    }
+    let answer = serde_json::from_value(answer);
+    let answer =
+        answer.context("this version cannot read the answer; use a cawl-cli of the daemon's version")?;
+    render::print(&text(&answer, render::width()))
+}
+
+/// The first rows, as many as wanted: the daemon answers a page at a time. Rows that changed places between two
+/// pages may be missing or come twice.
+fn whole(
+    path: &Path,
+    args: &TableArgs,
+    request: fn(Listing) -> Request,
+    field: &str,
+) -> anyhow::Result<Value> {
+    let wanted = args.limit as usize;
+    let mut rows = Vec::new();
+    loop {
+        let (limit, skip) = (Some(wanted - rows.len()), rows.len());
+        let mut answer: Value = query::ask(path, &request(Listing { sort: args.sort, limit, skip }))?;
+        let page = answer[field].as_array_mut().map(std::mem::take).unwrap_or_default();
+        let is_last = page.is_empty() || answer["more"].as_u64().unwrap_or(0) == 0;
+        rows.extend(page);
+        if is_last || rows.len() >= wanted {
+            answer[field] = Value::Array(rows);
+            return Ok(answer);
+        }
+    }
 }

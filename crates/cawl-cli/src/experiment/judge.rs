@@ -107,7 +107,7 @@ pub struct Predicted {
 }
 
 /// Shows a figure's runs to all models, in open loop.
-pub fn judge(profile: &HostProfile, experiment: Experiment, runs: &[Repeated]) -> anyhow::Result<Judged> {
+pub fn judge(profile: &HostProfile, experiment: Experiment, runs: &[&Repeated]) -> anyhow::Result<Judged> {
     let runs = runs.iter().map(|repeated| judge_run(profile, repeated)).collect::<anyhow::Result<_>>()?;
     Ok(Judged { experiment, runs })
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::{Evaluation, Judged};
+use super::judge::Judged;
+use super::{Evaluation, Experiment};
 use crate::render::percent;
 
 const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em auto;padding:0 1em;line-height:1.4;color:#111}\
@@ -23,7 +24,8 @@ pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
     );
     facts(&mut html, evaluation)?;
     table(&mut html, evaluation)?;
-    for figure in &evaluation.figures {
+    // The suite has no picture.
+    for figure in evaluation.figures.iter().filter(|figure| figure.experiment != Experiment::Suite) {
         let svg = folder.join(format!("{}.svg", figure.experiment.name()));
         let picture =
             std::fs::read_to_string(&svg).with_context(|| format!("cannot read {}", svg.display()))?;
@@ -51,6 +53,10 @@ fn facts(html: &mut String, evaluation: &Evaluation) -> std::fmt::Result {
         evaluation.repeats,
         evaluation.scale
     )?;
+    if !evaluation.missing.is_empty() {
+        let missing = evaluation.missing.join(", ");
+        writeln!(html, "<p class=\"note\">Not complete. Missing: {}.</p>", escape(&missing))?;
+    }
     for note in &evaluation.notes {
         writeln!(html, "<p class=\"note\">{}</p>", escape(note))?;
     }

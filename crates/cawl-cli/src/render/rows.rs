@@ -33,6 +33,8 @@ pub struct Row {
     pub calls: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// Some of them were inferred, not observed.
+    pub is_estimated: bool,
     /// What the calls cost.
     pub cost: Cost,
 }
@@ -44,6 +46,7 @@ impl From<&ProcessStatus> for Row {
             name: shown(&process.program),
             calls: process.calls,
             bytes: process.bytes,
+            is_estimated: false,
             cost: process.cost,
         }
     }
@@ -52,7 +55,14 @@ impl From<&ProcessStatus> for Row {
 impl From<&FileStatus> for Row {
     fn from(file: &FileStatus) -> Row {
         let name = if file.path.is_empty() { format!("inode {}", file.inode) } else { shown(&file.path) };
-        Row { of: file.device.clone(), name, calls: file.calls, bytes: file.bytes, cost: file.cost }
+        Row {
+            of: file.device.clone(),
+            name,
+            calls: file.calls,
+            bytes: file.bytes,
+            is_estimated: file.estimated_bytes > 0,
+            cost: file.cost,
+        }
     }
 }
 
@@ -91,7 +101,7 @@ pub fn cells(row: &Row) -> [String; 7] {
         compact::seconds(row.cost.sync_s),
         compact::seconds(row.cost.observed_s),
         compact::seconds(row.cost.predicted_s),
-        compact::bytes(row.bytes),
+        format!("{}{}", if row.is_estimated { "~" } else { "" }, compact::bytes(row.bytes)),
         compact::rate(row.cost.rate),
         compact::count(row.calls),
     ]
@@ -100,13 +110,13 @@ pub fn cells(row: &Row) -> [String; 7] {
 /// The programs as a table; `width` is that of the terminal, if the output is one.
 pub fn processes(answer: &Processes, width: Option<usize>) -> String {
     let rows: Vec<Row> = answer.processes.iter().map(Row::from).collect();
-    text(&rows, answer.omitted, &PROGRAMS, width)
+    text(&rows, [answer.omitted, answer.more], &PROGRAMS, width)
 }
 
 /// The files as a table; `width` is that of the terminal, if the output is one.
 pub fn files(answer: &Files, width: Option<usize>) -> String {
     let rows: Vec<Row> = answer.files.iter().map(Row::from).collect();
-    text(&rows, answer.omitted, &FILES, width)
+    text(&rows, [answer.omitted, answer.more], &FILES, width)
 }
 
 /// What rows are of.
@@ -131,7 +141,8 @@ const FILES: Kind = Kind {
     none: "no traced program has written to a file\n",
 };
 
-fn text(rows: &[Row], omitted: u64, kind: &Kind, width: Option<usize>) -> String {
+/// `omitted`: how many rows are left out, and how many of them can be had.
+fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> String {
     if rows.is_empty() {
         return kind.none.to_owned();
     }
@@ -156,9 +167,11 @@ fn text(rows: &[Row], omitted: u64, kind: &Kind, width: Option<usize>) -> String
             rows.iter().map(|row| Row { name: short(&row.name, room), ..row.clone() }).collect();
         out = draw(&fitting);
     }
+    let [omitted, more] = omitted;
     if omitted > 0 {
         let noun = if omitted == 1 { kind.one } else { kind.many };
-        out += &format!("… and {omitted} more {noun}; see --limit\n");
+        let hint = if more > 0 { "; see --limit" } else { ", which made room for these" };
+        out += &format!("… and {omitted} more {noun}{hint}\n");
     }
     out
 }
@@ -189,7 +202,7 @@ mod tests {
     #[test]
     fn names_give_way_to_the_terminal_and_cannot_command_it() {
         let path = format!("/{}/end\x1b[2J", "x".repeat(300));
-        let answer = Files { schema: 1, omitted: 2, files: vec![file(&path, 1.0, 5)] };
+        let answer = Files { schema: 1, omitted: 2, more: 1, files: vec![file(&path, 1.0, 5)] };
         let whole = files(&answer, None);
         assert!(whole.contains(&"x".repeat(300)) && !whole.contains('\x1b'), "{whole}");
         let narrow = files(&answer, Some(110));

@@ -77,9 +77,9 @@ fn app() -> App {
         process(4_194_304, "/usr/bin/postgres", 2.0, 5.0, 1 << 20),
         process(102, "tar", 0.5, 0.0, 1 << 30),
     ];
-    app.push(Push::Processes(Processes { schema: 1, omitted: 4, processes }));
+    app.push(Push::Processes(Processes { schema: 1, omitted: 4, more: 4, processes }));
     let files = vec![file("/var/lib/pg/wal/000000010000000000000001", 2.0, 5), file("/tmp/out", 1.0, 9)];
-    app.push(Push::Files(Files { schema: 1, omitted: 0, files }));
+    app.push(Push::Files(Files { schema: 1, omitted: 0, more: 0, files }));
     app
 }
 
@@ -148,6 +148,34 @@ fn eighty_by_twenty_four() {
         lines[23].starts_with("Tab files   s sort   / filter   p pause   z zoom   ? help   q quit"),
         "{lines:#?}"
     );
+}
+
+/// Figures as large as they get: none is cut off.
+#[test]
+fn large_figures_fit_into_eighty_columns() {
+    let mut app = app();
+    let cost = Cost { throttled_s: 1e4, sync_s: 1e4, ..Cost::default() };
+    let mut extreme = status(20.0, Phase::Throttle, 96);
+    (extreme.dirtying_rate, extreme.untraced_rate) = (999.4e6, 999.4e6);
+    (extreme.writeback_rate, extreme.sampled_writeback_rate) = (Some(999.4e6), Some(999.4e6));
+    extreme.error = ErrorStatus { total: Some(99.9), windowed: Some(99.9), ..ErrorStatus::default() };
+    extreme.sampler.cpu_fraction = 0.9999;
+    extreme.sampler.pressure = Some(1.0);
+    (extreme.clients, extreme.drops) = (999_999, 999_999_999_999);
+    app.push(Push::Status(Box::new(extreme.clone())));
+    extreme.uptime_s += 100.0;
+    extreme.devices = vec![DeviceStatus { device: "254:1".to_owned(), cost, ..DeviceStatus::default() }];
+    app.push(Push::Status(Box::new(extreme)));
+    let (lines, _) = screen(&app, PLAIN, 80, 24);
+    for whole in [
+        "999 MB/s + 999 MB/s untraced ",
+        "999 MB/s, kernel's 999 MB/s ",
+        " s/s throttled, 100 sync ",
+        "999999999999 drops ",
+        "99.99 % CPU, I/O stall 100 %",
+    ] {
+        assert!(lines.iter().any(|line| line.contains(whole)), "`{whole}` is not in {lines:#?}");
+    }
 }
 
 #[test]
@@ -304,7 +332,7 @@ fn moving_through_a_long_table() {
     let mut app = app();
     let processes =
         (0..100).map(|n| process(n, &format!("program{n:02}"), f64::from(100 - n), 0.0, 1)).collect();
-    app.push(Push::Processes(Processes { schema: 1, omitted: 0, processes }));
+    app.push(Push::Processes(Processes { schema: 1, omitted: 0, more: 0, processes }));
     assert!(shown(&app).contains("program00"));
     press(&mut app, KeyCode::PageDown);
     press(&mut app, KeyCode::Down);

@@ -6,6 +6,7 @@ use cawl_wire::Event;
 
 use super::Mode;
 use super::assimilate::{Filter, Pace};
+use super::hold::Hold;
 use crate::accuracy::{Accuracy, AccuracySummary};
 use crate::call::Class;
 use crate::forecast::Scene;
@@ -29,6 +30,8 @@ pub(super) struct Track {
     settled: f64,
     /// Corrects the rate at which throttled writers go on, if the mode says so.
     pace: Option<Pace>,
+    /// Predicts pauses that the model's level does not show, if the mode says so.
+    hold: Option<Hold>,
 }
 
 /// The end of a thread's latest call, on both clocks.
@@ -58,6 +61,7 @@ impl Track {
             settled: 0.0,
             filter: (mode == Mode::Assimilated).then(Filter::default),
             pace: (mode == Mode::Assimilated).then(Pace::default),
+            hold: (mode == Mode::Assimilated).then(Hold::default),
         }
     }
 
@@ -105,21 +109,24 @@ impl Track {
         // A model cannot peek at what it is not given.
         let shown = Event { start: start.0, duration: 0, ..*event };
         let before = self.model.dirty_level();
-        let prediction = match self.mode {
+        let mut prediction = match self.mode {
             Mode::OpenLoop => self.model.step(&shown),
             Mode::Lockstep | Mode::Assimilated => self.model.follow(&shown, Time(event.end())),
         };
         let after = self.model.dirty_level();
         let observed = Nanos::new(event.duration as f64);
-        // What the model has no opinion on takes, in its time, as long as it took.
-        let cost = prediction.filter(|_| class == Class::Cost).map_or(observed, |p| p.cost);
-        if let (Some(p), Class::Cost) = (&prediction, class) {
-            self.accuracy.call(observed, p.cost);
-        }
         if let (Some(pace), Some(p), Class::Cost) = (&mut self.pace, &prediction, class)
             && let Some(factor) = pace.call(observed, p, self.limits)
         {
             self.model.correct_throttle(event.dev, factor);
+        }
+        if let (Some(hold), Some(p), Some(limits)) = (&mut self.hold, &mut prediction, self.limits) {
+            hold.call(start, p, observed, limits.background);
+        }
+        // What the model has no opinion on takes, in its time, as long as it took.
+        let cost = prediction.filter(|_| class == Class::Cost).map_or(observed, |p| p.cost);
+        if let (Some(p), Class::Cost) = (&prediction, class) {
+            self.accuracy.call(observed, p.cost);
         }
         self.settled = self.filter.as_ref().map_or(0.0, Filter::offset);
         let ends = Clock { observed: Time(event.end()), model: start + cost };
@@ -168,7 +175,16 @@ impl Track {
     }
 
     /// Compares with a sample; returns the modelled dirty level once there were calls.
-    pub(super) fn sample(&mut self, at: Time, sampled: Bytes, limits: DirtyLimits) -> Option<Bytes> {
+    pub(super) fn sample(
+        &mut self,
+        at: Time,
+        sampled: Bytes,
+        limits: DirtyLimits,
+        flushing: bool,
+    ) -> Option<Bytes> {
+        if let Some(hold) = &mut self.hold {
+            hold.sample(at, sampled, flushing);
+        }
         if self.limits != Some(limits) {
             self.limits = Some(limits);
             self.model.set_limits(limits);

@@ -15,6 +15,9 @@ const MEASURED: f64 = 0.2;
 /// No constant is known better than to this part of its value beforehand: machines change.
 const KNOWN: f64 = 0.05;
 
+/// Seconds a byte that a host takes to supply memory, to begin with: 13 µs a page (docs/CALIBRATION.md).
+const HOST: f64 = 13e-6 / 4096.0;
+
 /// Seconds of a call.
 const CALLS: (f64, f64) = (5e-9, 1.0);
 /// Seconds per byte of memory and of devices.
@@ -66,6 +69,16 @@ pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<3> {
     Bank::new([call.0, byte.0, page.0], [call.1, byte.1, page.1], [CALLS, BYTES, BYTES], memories)
 }
 
+/// What the host takes to supply a byte of memory.
+pub(super) fn host(profile: &HostProfile, memories: Memories) -> Bank<1> {
+    let fresh = of_rate(&profile.memory.fresh).0;
+    let (value, spread) = match &profile.memory.cold {
+        Some(cold) => (of_rate(cold).0 - fresh, of_rate(cold).1),
+        None => (HOST, ASSUMED * HOST),
+    };
+    Bank::new([value.max(BYTES.0)], [spread], [BYTES], memories)
+}
+
 pub(super) fn slowdown(profile: &HostProfile, memories: Memories) -> Bank<1> {
     let (value, deviation) = spread(&profile.memory.flush_factor, |factor| 1.0 / factor, 0.0);
     Bank::new([value], [deviation], [(1.0, 100.0)], memories)
@@ -104,9 +117,22 @@ impl Learner {
         let slow = (slowdown, self.slowdown.deviation(0));
         let times = time(&mut self.profile.calls.write, call, self.copying.deviation(0), calls);
         let cached = rate(&mut memory.cached, byte, self.copying.deviation(1), calls);
-        let fresh = rate(&mut memory.fresh, byte + page, sums, calls);
+        let fresh = rate(&mut self.warm, byte + page, sums, calls);
+        let &[host] = self.host.theta();
+        let mut colds = false;
+        if self.host.samples() > 0 {
+            let cold = memory.cold.get_or_insert_with(|| self.warm.clone());
+            let spread = self.host.deviation(0);
+            colds = rate(cold, byte + page + host, spread, self.host.samples());
+        }
+        let before = memory.fresh.value;
+        memory.fresh = match &memory.cold {
+            Some(cold) if self.supply.is_cold() => cold.clone(),
+            _ => self.warm.clone(),
+        };
+        let supplied = memory.fresh.value != before;
         let factor = inverse(&mut memory.flush_factor, slow, slowed, |factor| factor.clamp(0.01, 1.0), |f| f);
-        times | cached | fresh | factor
+        times | cached | fresh | colds | supplied | factor
     }
 
     pub(super) fn adopt_stream(&mut self) -> bool {

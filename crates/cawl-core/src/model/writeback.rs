@@ -2,7 +2,7 @@
 //!
 //! The law: pages are *dirty* until the flusher submits them, *in flight* until the device has written
 //! them, and both count against the limits. A device completes `rate` pages a second as long as any are
-//! in flight; at most `queue` pages are. The flusher takes inodes in turn, a chunk of each
+//! in flight; at most `queue` pages are, fewer if they lie scattered, since a queue holds requests. The flusher takes inodes in turn, a chunk of each
 //! (`writeback_chunk_size`); in the background until the level is below the background threshold
 //! (checked between chunks, `wb_over_bg_thresh`); every `wakeup` it takes the inodes that were first
 //! dirtied more than `expire` ago, and one chunk of those a background pass left behind.
@@ -149,7 +149,7 @@ impl Machine {
         if device.in_flight == 0 {
             return;
         }
-        let due = device.carry + span * device.rate;
+        let due = device.carry + span * device.speed();
         let done = (due as u64).min(device.in_flight);
         device.carry = if done == device.in_flight { 0.0 } else { due - done as f64 };
         self.complete_pages(at, done);
@@ -195,7 +195,11 @@ impl Machine {
     fn complete_pages(&mut self, at: usize, pages: u64) {
         if pages > 0 {
             let device = &mut self.devices[at];
-            device.in_flight -= pages;
+            let left = device.in_flight - pages;
+            let kept = left as f64 / device.in_flight as f64;
+            device.padding *= kept;
+            device.queued *= kept;
+            device.in_flight = left;
             device.written += pages;
             device.completions.add(pages as f64, self.now);
             self.completions.add(pages as f64, self.now);
@@ -232,7 +236,7 @@ impl Machine {
     pub fn level_now(&self) -> u64 {
         let level = |d: &Device| {
             let span = if d.held(self.now) { 0.0 } else { (self.now - d.drained).max(0.0) };
-            let done = (d.carry + span * d.rate) as u64;
+            let done = (d.carry + span * d.speed()) as u64;
             d.dirty + d.in_flight.saturating_sub(done)
         };
         self.devices.iter().map(level).sum()
@@ -278,11 +282,10 @@ impl Machine {
         let at = self.cache.file(file).device;
         self.drain(at);
         self.begin_estimate(at);
-        let pages = self.cache.clean(file, most);
+        let cleaned = self.cache.clean(file, most, u64::MAX);
+        let pages = cleaned.pages;
         let device = &mut self.devices[at];
-        device.dirty -= pages;
-        device.in_flight += pages;
-        device.submitted += pages;
+        device.submit(cleaned);
         if pages > 0 {
             self.cache.file_mut(file).submitted = device.submitted;
         }
@@ -392,7 +395,7 @@ impl Machine {
             let device = &mut self.devices[at];
             device.commit_at = None;
             if device.in_flight > 0 && !device.held(now) {
-                device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.rate);
+                device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.speed());
                 // What is written back meanwhile belongs to the next transaction already.
                 device.commit_at = Some(now + commit);
             }
@@ -441,7 +444,8 @@ impl Machine {
     fn flush(&mut self, at: usize) {
         while let Some(work) = self.devices[at].work {
             let device = &mut self.devices[at];
-            let full = device.in_flight + BATCH.min(device.queue) > device.queue;
+            let room = device.room();
+            let full = room < BATCH.min(device.queue);
             if device.held(self.now) || device.in_flight > 0 && full {
                 break;
             }
@@ -450,10 +454,9 @@ impl Machine {
                 self.next_inode(at, work);
                 continue;
             };
-            let pages = self.cache.clean(file, work.chunk.min(BATCH));
-            device.dirty -= pages;
-            device.in_flight += pages;
-            device.submitted += pages;
+            let cleaned = self.cache.clean(file, work.chunk.min(BATCH), room.max(1));
+            let pages = cleaned.pages;
+            device.submit(cleaned);
             if pages > 0 {
                 self.cache.file_mut(file).submitted = device.submitted;
             }

@@ -4,7 +4,8 @@
 use crate::env::{self, MAX_PRELOAD, MAX_STRINGS};
 use crate::record::happened;
 use crate::streams::{closed, closing, opened};
-use crate::{announce, buffer, files, guard, maps, real, record, sys, uplink};
+use crate::target::Target;
+use crate::{announce, buffer, files, guard, maps, real, record, sys, target, uplink};
 use cawl_wire::{Ended, Event, FileKind, Op};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
@@ -30,14 +31,14 @@ impl Room {
     ///
     /// # Safety
     /// `envp` must be as exec takes it.
-    unsafe fn complete(&mut self, envp: Strings, replaces: bool) -> Strings {
+    unsafe fn complete(&mut self, envp: Strings, target: impl FnOnce() -> Target, replaces: bool) -> Strings {
         let Some(settings) = env::settings() else { return envp };
         // With children off, only the traced process's own successor is traced too.
         if settings.only_child_of != 0 && !(replaces && sys::getpid() == uplink::pid()) {
             return envp;
         }
         // SAFETY: the caller's promise.
-        unsafe { settings.complete(envp, &mut self.list, &mut self.preload) }
+        unsafe { settings.complete(envp, &target(), &mut self.list, &mut self.preload) }
     }
 }
 
@@ -107,7 +108,9 @@ unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) 
         }
         replacing(libc::AT_FDCWD, path);
         let mut room = Room::new();
-        let envp = room.complete(envp, true);
+        let target =
+            || if search { target::searched(path, environ) } else { target::at(libc::AT_FDCWD, path) };
+        let envp = room.complete(envp, target, true);
         if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) }
     }
 }
@@ -135,7 +138,7 @@ hooks! {
         }
         replacing(fd, core::ptr::null());
         let mut room = Room::new();
-        let envp = room.complete(envp, true);
+        let envp = room.complete(envp, || target::of(fd), true);
         real::fexecve(fd, argv, envp)
     }
 
@@ -147,7 +150,9 @@ hooks! {
         }
         replacing(directory, path);
         let mut room = Room::new();
-        let envp = room.complete(envp, true);
+        let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
+        let target = || if is_descriptor { target::of(directory) } else { target::at(directory, path) };
+        let envp = room.complete(envp, target, true);
         real::execveat(directory, path, argv, envp, flags)
     }
 
@@ -160,7 +165,7 @@ hooks! {
         }
         files::share_all();
         let mut room = Room::new();
-        let envp = room.complete(envp, false);
+        let envp = room.complete(envp, || target::at(libc::AT_FDCWD, path), false);
         let start = sys::now();
         let failure = real::posix_spawn(pid, path, actions, attributes, argv, envp);
         let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
@@ -177,7 +182,7 @@ hooks! {
         }
         files::share_all();
         let mut room = Room::new();
-        let envp = room.complete(envp, false);
+        let envp = room.complete(envp, || target::searched(file, environ), false);
         let start = sys::now();
         let failure = real::posix_spawnp(pid, file, actions, attributes, argv, envp);
         let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };

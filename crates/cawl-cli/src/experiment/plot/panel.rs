@@ -24,7 +24,7 @@ pub fn draw<B: DrawingBackend>(area: &Area<'_, B>, panel: &Panel, run: &JudgedRu
     };
     let y = costs(calls, series, shown, panel.starts);
     let limits = series.limits;
-    let right = if panel.dirty { 118 } else { 24 };
+    let right = if panel.dirty { 134 } else { 24 };
     let hard = limits.hard.as_f64().max(1.0);
     let highest = calls.iter().map(|call| call.peak.as_f64()).fold(hard, f64::max) * 1.08;
     let top = if panel.starts { highest / (1.0 - BAND) } else { highest };

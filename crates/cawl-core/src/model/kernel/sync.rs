@@ -42,10 +42,11 @@ impl Kernel {
     /// O_SYNC and O_DSYNC through the cache: the write's own pages, then the fixed cost.
     pub(super) fn write_through(&mut self, call: &mut Call, offset: u64, bytes: u64) {
         let page = self.constants.page;
-        let pages = offset.saturating_add(bytes).div_ceil(page) - offset / page;
         let inode = self.machine.cache.file_mut(call.file);
-        inode.cursor = offset / page;
-        self.machine.submit(call.file, pages);
+        let (first, _) = inode.folios.around(offset / page);
+        let (_, end) = inode.folios.around(offset.saturating_add(bytes).div_ceil(page) - 1);
+        inode.cursor = first;
+        self.machine.submit(call.file, end - first);
         let of = self.constants_of(self.machine.devices[call.device].id);
         let mut fixed = of.sync_call.value.as_seconds();
         if self.heads[call.device] != (call.file, offset) && self.heads[call.device].0 != u32::MAX {
@@ -114,7 +115,8 @@ impl Kernel {
             self.machine.drain(device);
             let busy = &self.machine.devices[device];
             if busy.in_flight > 0 {
-                until = until.max(self.machine.now.max(call.at) + busy.in_flight as f64 / busy.rate);
+                until = until
+                    .max(self.machine.now.max(call.at) + busy.in_flight as f64 * busy.density() / busy.rate);
                 fixed = fixed.max(self.constants_of(busy.id).fsync.value.as_seconds());
             }
         }
@@ -133,8 +135,9 @@ impl Kernel {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {
             let of = self.constants_of(self.machine.devices[call.device].id);
-            let transfer = (pages * self.constants.page) as f64 / of.write.value.get();
-            call.work.transferred += (pages * self.constants.page) as f64;
+            let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
+            let transfer = bytes / of.write.value.get();
+            call.work.transferred += bytes;
             let until = self.machine.now.max(call.at) + transfer;
             call.spent.device += until - call.at;
             call.at = until.min(call.until);

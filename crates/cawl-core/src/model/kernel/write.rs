@@ -1,7 +1,7 @@
 //! Writing into the page cache (`generic_perform_write`, `iomap_write_iter`).
 //!
 //! The law: a write goes folio by folio. Each byte is copied, each page that was not cached is allocated,
-//! both more slowly while the flusher works; after each folio the task's quota is checked
+//! both more slowly while data are written back; after each folio the task's quota is checked
 //! (`balance_dirty_pages_ratelimited`). A page written in part that exists on the device but not in the
 //! cache is read first.
 
@@ -35,7 +35,7 @@ impl Kernel {
                 if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause };
             let until = quota.saturating_sub(task.nr_dirtied).max(1).div_ceil(folio) * folio;
             let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
-            let found = self.machine.cache.dirty(call.file, at, at + until);
+            let found = self.machine.cache.dirty(call.file, at, at + until, self.constants.folio);
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
             self.spend_copy(call, until, found, per_page, folio);
             at += until;
@@ -65,10 +65,12 @@ impl Kernel {
         let mut cost = pages as f64 * per_page
             + found.fresh as f64 * self.constants.fresh_page
             + folios * self.constants.fresh_folio;
-        let flushing = usize::from(device.busy());
+        let writes_back = device.writes_back(call.at);
+        let flushing = usize::from(writes_back);
         call.work.copied[flushing] += pages as f64 * per_page / self.constants.copy_byte;
+        call.work.dirtied += (found.dirtied * self.constants.page) as f64;
         call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
-        if device.busy() {
+        if writes_back {
             cost *= self.constants.flush_slowdown;
             call.flushing = true;
         }
@@ -115,7 +117,7 @@ impl Kernel {
     pub(super) fn dirty_quietly(&mut self, file: u32, offset: u64, bytes: u64) {
         let page = self.constants.page;
         let last = offset.saturating_add(bytes);
-        let found = self.machine.cache.dirty(file, offset / page, last.div_ceil(page));
+        let found = self.machine.cache.dirty(file, offset / page, last.div_ceil(page), self.constants.folio);
         let now = self.machine.now;
         self.machine.mark_dirty(file, found.dirtied, now);
         let inode = self.machine.cache.file_mut(file);

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 
 use super::{BATCH, INTERVAL};
+use crate::model::cache::Cleaned;
+use crate::model::extents::BLOCK;
 use crate::model::share::{Bounds, Completions};
 use crate::model::throttle::{Bandwidth, RateLimit};
 
@@ -39,7 +41,7 @@ pub struct Device {
     pub id: u64,
     /// Pages per second it completes.
     pub rate: f64,
-    /// Most pages in flight.
+    /// Most pages in flight; as many as are in as many requests of the longest.
     pub queue: u64,
     /// Bounds on its share of the threshold.
     pub bounds: Bounds,
@@ -47,6 +49,10 @@ pub struct Device {
     pub dirty: u64,
     /// Submitted and not completed.
     pub in_flight: u64,
+    /// Of those, pages that count as written with their folio and are not given to the device.
+    pub padding: f64,
+    /// Room that what is in flight takes in the queue, in pages.
+    pub(super) queued: f64,
     /// Pages made dirty since the beginning.
     pub dirtied: u64,
     /// Pages submitted since the beginning.
@@ -95,6 +101,8 @@ impl Device {
             bounds,
             dirty: 0,
             in_flight: 0,
+            padding: 0.0,
+            queued: 0.0,
             dirtied: 0,
             submitted: 0,
             written: 0,
@@ -126,9 +134,38 @@ impl Device {
         self.work.is_some()
     }
 
+    /// True while the flusher works on this device, or the device on what it was handed.
+    pub fn writes_back(&self, now: f64) -> bool {
+        let span = if self.held(now) { 0.0 } else { (now - self.drained).max(0.0) };
+        self.busy() || self.in_flight as f64 > self.carry + span * self.speed()
+    }
+
     /// Dirty pages, those in flight included.
     pub fn level(&self) -> u64 {
         self.dirty + self.in_flight
+    }
+
+    /// Part of the pages in flight that the device really writes.
+    pub fn density(&self) -> f64 {
+        if self.padding <= 0.0 || self.in_flight == 0 {
+            return 1.0;
+        }
+        // No folio is larger than a block.
+        (1.0 - self.padding / self.in_flight as f64).max(1.0 / BLOCK as f64)
+    }
+
+    /// Pages per second that the kernel counts as completed.
+    pub(super) fn speed(&self) -> f64 {
+        self.rate / self.density()
+    }
+
+    /// Pages of a file are handed over to the device.
+    pub(super) fn submit(&mut self, cleaned: Cleaned) {
+        self.dirty -= cleaned.pages;
+        self.in_flight += cleaned.pages;
+        self.padding += cleaned.padding as f64;
+        self.queued += cleaned.queued as f64;
+        self.submitted += cleaned.pages;
     }
 
     pub(super) fn has_dirty_inodes(&self) -> bool {
@@ -141,11 +178,17 @@ impl Device {
         (pages + MIN_CHUNK) / MIN_CHUNK * MIN_CHUNK
     }
 
+    /// Room in the queue, in pages.
+    pub(super) fn room(&self) -> u64 {
+        self.queue.saturating_sub(self.queued.round() as u64)
+    }
+
     /// When a batch fits the queue again.
     pub(super) fn room_at(&self) -> f64 {
-        let over = (self.in_flight + BATCH.min(self.queue)).saturating_sub(self.queue);
+        let over = (self.queued.round() as u64 + BATCH.min(self.queue)).saturating_sub(self.queue);
+        let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
         // A nanosecond late rather than a rounding error early.
-        self.drained + (over as f64 - self.carry).max(0.0) / self.rate + 1e-9
+        self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9
     }
 
     pub(super) fn plan(&mut self) {

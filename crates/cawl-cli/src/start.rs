@@ -1,0 +1,76 @@
+//! How this process was started, and how a program is started so that it finds the same: environment and its
+//! order, ignored signals, descriptors. What else a process hands on (working directory, umask, niceness,
+//! signal mask, limits, process group, terminal) nothing here touches.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::Pid;
+
+#[expect(unsafe_code, reason = "start.c's functions take nothing and return what its constructor found")]
+unsafe extern "C" {
+    safe fn cawl_start_ignored_sigpipe() -> i32;
+    safe fn cawl_start_closed() -> i32;
+}
+
+/// Starts a program, looked for in PATH, with these variables added to the environment or put in the place of
+/// those of the same name.
+///
+/// `std::process` would sort the environment, make SIGPIPE deadly and keep the descriptors that Rust's runtime
+/// opened.
+pub fn start(command: &[OsString], variables: &BTreeMap<&str, OsString>) -> io::Result<Pid> {
+    let arguments = command.iter().map(|word| text(word.clone())).collect::<io::Result<Vec<_>>>()?;
+    let environment = environment(std::env::vars_os(), variables)
+        .map(|(name, value)| text([name.as_os_str(), value.as_os_str()].join(OsStr::new("="))))
+        .collect::<io::Result<Vec<_>>>()?;
+    let mut attributes = PosixSpawnAttr::init()?;
+    if cawl_start_ignored_sigpipe() == 0 {
+        let mut default = SigSet::empty();
+        default.add(Signal::SIGPIPE);
+        attributes.set_sigdefault(&default)?;
+        attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
+    }
+    let mut actions = PosixSpawnFileActions::init()?;
+    for fd in (0..3).filter(|fd| cawl_start_closed() >> fd & 1 == 1) {
+        actions.add_close(fd)?;
+    }
+    Ok(posix_spawnp(&arguments[0], &actions, &attributes, &arguments, &environment)?)
+}
+
+/// The environment in its order, with `changed` in it.
+fn environment(
+    before: impl Iterator<Item = (OsString, OsString)>,
+    changed: &BTreeMap<&str, OsString>,
+) -> impl Iterator<Item = (OsString, OsString)> {
+    let mut new = changed.clone();
+    let mut all: Vec<_> = before
+        .map(|(name, value)| {
+            let value = name.to_str().and_then(|name| new.remove(name)).unwrap_or(value);
+            (name, value)
+        })
+        .collect();
+    all.extend(new.into_iter().map(|(name, value)| (name.into(), value)));
+    all.into_iter()
+}
+
+fn text(word: OsString) -> io::Result<CString> {
+    CString::new(word.into_vec()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_keeps_its_order() {
+        let before = [("Z", "1"), ("B", "2"), ("A", "3")].map(|(name, value)| (name.into(), value.into()));
+        let changed = BTreeMap::from([("B", "new".into()), ("C", "4".into())]);
+        let after: Vec<_> = environment(before.into_iter(), &changed).collect();
+        let wanted = [("Z", "1"), ("B", "new"), ("A", "3"), ("C", "4")];
+        assert_eq!(after, wanted.map(|(name, value)| (name.into(), value.into())));
+    }
+}

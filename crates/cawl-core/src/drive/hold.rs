@@ -1,0 +1,106 @@
+//! How long writers are held back, where the model's pauses do not show it.
+//!
+//! The law: the kernel's throttling makes a task sleep in proportion to the pages it dirties, `pages /
+//! task_ratelimit` (`balance_dirty_pages`), whenever the level is above freerun. Where a device takes hundreds of
+//! megabytes at once and completes them all together, the level crosses freerun and falls again within some ten
+//! milliseconds: faster than samples come, at moments that nobody can foretell. But how long writers sleep for a byte
+//! that they make dirty is the same from one second to the next.
+//!
+//! So while the flusher is at work, pauses are predicted in several ways side by side: by the model, and by the
+//! seconds a dirty byte has cost of late, with memories of different length. The way whose errors, summed over blocks
+//! of observed time, are least is the one that speaks (as in [`learn`](crate::learn)).
+
+use crate::model::{Disturbance, Prediction};
+use crate::units::{Bytes, Nanos, Time};
+
+/// Seconds of calls that a way of predicting remembers.
+const MEMORIES: [f64; 3] = [0.3, 3.0, 30.0];
+/// The model, then each memory.
+const WAYS: usize = MEMORIES.len() + 1;
+/// Seconds of calls over which errors are summed.
+const BLOCK: f64 = 0.3;
+/// What is left of a score after a block.
+const FADING: f64 = 0.9;
+
+/// Held back or not, and for how long.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hold {
+    /// Seconds slept and bytes made dirty, by memory.
+    sums: [(f64, f64); MEMORIES.len()],
+    errors: [f64; WAYS],
+    scores: [f64; WAYS],
+    block: f64,
+    used: usize,
+    /// The latest look at the kernel's level, and bytes made dirty since.
+    level: Bytes,
+    since: f64,
+    /// When the flusher was last seen at work.
+    flushed: Option<Time>,
+}
+
+impl Hold {
+    /// The kernel counts `level` dirty bytes; its flusher was at work or not.
+    pub(super) fn sample(&mut self, at: Time, level: Bytes, flushing: bool) {
+        (self.level, self.since) = (level, 0.0);
+        if flushing {
+            self.flushed = Some(at);
+        }
+    }
+
+    /// Writers may be held back now.
+    fn is_likely(&self, at: Time, background: Bytes) -> bool {
+        self.flushed.is_some_and(|then| at.since(then) < Disturbance::LASTS)
+            || self.level.as_f64() + self.since > background.as_f64()
+    }
+
+    /// A call at `at` is predicted; then it took `observed`. Corrects the prediction before it looks at that.
+    pub(super) fn call(&mut self, at: Time, prediction: &mut Prediction, observed: Nanos, background: Bytes) {
+        let dirtied = prediction.work.dirtied;
+        if dirtied <= 0.0 || prediction.parts.device > Nanos::ZERO {
+            return;
+        }
+        let likely = self.is_likely(at, background);
+        self.since += dirtied;
+        if !likely {
+            return;
+        }
+        let law = prediction.parts.throttle.as_seconds();
+        let told = self.ways(law, dirtied);
+        let rest = prediction.cost.as_seconds() - law;
+        if self.used > 0 {
+            prediction.parts.throttle = Nanos::seconds(told[self.used]);
+            prediction.cost = prediction.parts.total();
+            let cost = prediction.cost;
+            prediction.interval = prediction.interval.map(|(low, high)| (low.min(cost), high.max(cost)));
+        }
+        self.learn(&told, observed.as_seconds() - rest, dirtied, observed.as_seconds());
+    }
+
+    /// What each way says of a call that makes `dirtied` bytes dirty, where the model says `law`, in seconds.
+    fn ways(&self, law: f64, dirtied: f64) -> [f64; WAYS] {
+        let mut told = [law; WAYS];
+        for (told, (slept, bytes)) in told[1..].iter_mut().zip(&self.sums) {
+            *told = if *bytes > 0.0 { (slept / bytes).max(0.0) * dirtied } else { law };
+        }
+        told
+    }
+
+    fn learn(&mut self, told: &[f64; WAYS], slept: f64, dirtied: f64, weight: f64) {
+        for ((sum, bytes), memory) in self.sums.iter_mut().zip(MEMORIES) {
+            let kept = (-weight / memory).exp();
+            (*sum, *bytes) = (*sum * kept + slept, *bytes * kept + dirtied);
+        }
+        for (error, told) in self.errors.iter_mut().zip(told) {
+            *error += slept - told;
+        }
+        self.block += weight;
+        if self.block >= BLOCK {
+            for (score, error) in self.scores.iter_mut().zip(&mut self.errors) {
+                *score = FADING * *score + std::mem::take(error).abs();
+            }
+            self.block = 0.0;
+            let best = (0..WAYS).min_by(|a, b| self.scores[*a].total_cmp(&self.scores[*b]));
+            self.used = best.unwrap_or(0);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `cawl-cli calibrate` where there is no disk of its own under a folder: on an overlay, and on a filesystem in
+//! user space, which is like one over a network. Each gets what it allows, and a word about the rest.
+#![forbid(unsafe_code)]
+
+#[path = "util/far.rs"]
+mod far;
+mod util;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cawl_lab::{EmulatedDisk, Filesystem};
+use far::Far;
+use serde_json::Value;
+use tempfile::TempDir;
+use util::{LAB, alone, cli, content, json, possible};
+
+/// What a brief calibration of a folder finds; nothing is left there.
+fn calibrated(folder: &Path) -> Value {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = Command::new(cli());
+    command.arg("calibrate").arg(folder).args(["--quick", "--max-seconds=4", "--max-bytes=256M", "--json"]);
+    let found = json(&command.env("XDG_DATA_HOME", home.path()).env("HOME", home.path()).output().unwrap());
+    assert_eq!(content(folder), Vec::<String>::new());
+    found
+}
+
+/// How many samples a constant rests on.
+fn samples(found: &Value, constant: &str) -> u64 {
+    let constant = constant.split('.').fold(&found["profile"], |part, name| &part[name]);
+    constant["samples"].as_u64().unwrap_or(0)
+}
+
+/// An overlay whose upper layer lies in a folder; unmounted when dropped.
+struct Overlay(TempDir);
+
+impl Overlay {
+    fn mount(upper: &Path) -> Overlay {
+        let overlay = Overlay(tempfile::tempdir().unwrap());
+        let part = |name: &str| {
+            let folder = upper.join(name);
+            fs::create_dir(&folder).unwrap();
+            folder.display().to_string()
+        };
+        let layers =
+            format!("lowerdir={},upperdir={},workdir={}", part("lower"), part("upper"), part("work"));
+        let mount =
+            Command::new("mount").args(["-t", "overlay", "overlay", "-o", &layers]).arg(overlay.0.path());
+        assert!({ mount }.status().unwrap().success(), "the overlay could not be mounted");
+        overlay
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().to_owned()
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg(self.0.path()).status());
+    }
+}
+
+#[test]
+fn an_overlay_on_a_disk_has_the_constants_of_both() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let spec = "ssd,size=2".parse().unwrap();
+    let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::Ext4, None).unwrap();
+    let overlay = Overlay::mount(disk.mount_point());
+    let found = calibrated(&overlay.folder());
+    assert_eq!(
+        (&found["place"]["filesystem"], &found["place"]["backing"]),
+        (&"overlay".into(), &"stacked".into())
+    );
+    assert!(found["notes"].to_string().contains("lies on another one"), "{found:#}");
+    for constant in ["memory.fresh", "device.write", "device.writeback", "device.sync_call", "device.fsync"] {
+        assert!(samples(&found, constant) >= 1, "{constant} was not measured: {found:#}");
+    }
+    // Half to one and a half times what the disk does.
+    let writeback = found["profile"]["device"]["writeback"]["value"].as_f64().unwrap();
+    assert!((200e6..600e6).contains(&writeback), "{writeback}");
+}
+
+#[test]
+fn an_overlay_in_memory_has_no_device() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let overlay = Overlay::mount(memory.path());
+    let found = calibrated(&overlay.folder());
+    assert!(samples(&found, "memory.fresh") >= 1);
+    // Nothing is ever written back there, and the profile must not say otherwise.
+    assert_eq!(samples(&found, "device.writeback"), 0, "{found:#}");
+    assert!(found["notes"].to_string().contains("wrote nothing back"), "{found:#}");
+}
+
+#[test]
+fn a_filesystem_in_user_space_is_measured_as_far_as_it_goes() {
+    if !possible() {
+        return;
+    }
+    let _alone = alone();
+    for writeback in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let session = Far::mount(folder.path(), writeback).unwrap();
+        let found = calibrated(folder.path());
+        assert_eq!(found["place"]["backing"], "stacked");
+        for constant in ["memory.fresh", "device.write", "device.sync_call", "device.fsync"] {
+            assert!(samples(&found, constant) >= 1, "{constant}, {writeback}: {found:#}");
+        }
+        // Without a cache that keeps what is written, each call goes to the other side, and nobody flushes.
+        assert_eq!(samples(&found, "device.writeback") >= 1, writeback, "{found:#}");
+        session.umount_and_join().unwrap();
+    }
+}
