@@ -10,9 +10,10 @@
 //! | `cached` | rewriting a cached file |
 //! | `writeback`, `queue` | the kernel's counters while writers are throttled |
 //! | `write`, `sync_call` | direct synchronous writes of several sizes; synchronous writes |
-//! | `base_rate` | the model's own equilibrium at `writeback` |
+//! | `base_rate` | the kernel's tracepoints, if read; else the model's own equilibrium at `writeback` |
 //! | `fsync` | fsync after each write |
 //! | `calls.write`, `calls.stream`, `cold` | small writes through a stream or plain |
+//! | `seek` | no run; what the recording says of its disk |
 
 use cawl_wire::{Event, FileKind, Op};
 
@@ -44,8 +45,10 @@ const SMALL: u64 = 8 << 10;
 const MODES: f64 = 3.0;
 /// The part of a device's rates below that of an undisturbed one.
 const UNDISTURBED: f64 = 0.9;
-/// Length of the windows over which the writeback rate is taken, in ns.
-const WINDOW: u64 = 1_000_000_000;
+/// Lengths of the windows over which the writeback rate is taken, in ns; the shorter ones if no run has the longer.
+const WINDOWS: [u64; 2] = [1_000_000_000, 250_000_000];
+/// Fewer large writes of fresh pages than this say little.
+const FEW: usize = 3;
 
 /// The profile of the machine on which these runs were recorded.
 pub fn fit(runs: &[RecordedRun]) -> Result<HostProfile, FitError> {
@@ -61,7 +64,10 @@ pub fn fit(runs: &[RecordedRun]) -> Result<HostProfile, FitError> {
     direct(runs, &mut profile);
     small_calls(runs, &mut profile);
     sync_calls(runs, &mut profile);
-    base_rate(&mut profile);
+    // Every synchronous call moves the head to the journal and back: none shows a seek alone.
+    let seek = runs.iter().map(|run| run.args.seek).max().unwrap_or(0);
+    profile.device.seek = Measured::assumed(Nanos::new(seek as f64));
+    base_rate(runs, &mut profile);
     Ok(profile)
 }
 
@@ -111,10 +117,20 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
             }
         }
     }
+    // Where a call or two reach the background limit, those between calls of fsync count too, the fastest of them:
+    // each is small, and what disturbs the memory slows it down.
+    let mut at = 0.5;
+    if fresh.len() < FEW {
+        let flushed = runs.iter().filter(|run| run.args.fsync && !run.args.sync && !run.args.random);
+        let large = flushed.flat_map(writes).filter(|write| write.bytes > LARGE as f64);
+        let between: Vec<f64> = large.map(|write| write.bytes / write.seconds).collect();
+        at = if between.is_empty() { at } else { UNDISTURBED };
+        fresh.extend(between);
+    }
     if fresh.is_empty() {
         return Err(FitError::NoSequential);
     }
-    profile.memory.fresh = rate(&fresh, 0.5);
+    profile.memory.fresh = rate(&fresh, at);
     let fresh = profile.memory.fresh.value.get();
     profile.memory.cached =
         if cached.is_empty() { Measured::assumed(Rate::per_second(fresh * 1.7)) } else { rate(&cached, 0.5) };
@@ -145,15 +161,18 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
 
 /// `writeback` and `queue`: the counters while the level is above freerun, in windows of a second that begin
 /// and end where pages were completed; above the background limit, where the flusher never rests either, if
-/// nobody was throttled for as long. Of the windows' rates nearly the highest counts, because what disturbs a
+/// nobody was throttled for as long; in shorter windows if that was not so long either. Of the windows' rates nearly the highest counts, because what disturbs a
 /// device slows it down and nothing speeds it up.
 fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
     let page = profile.kernel.page;
     let freerun = profile.kernel.limits.freerun();
     let written: Vec<_> = runs.iter().filter(|run| cached_run(run)).collect();
-    let over = |level| written.iter().flat_map(|run| rates(run, page, level)).collect::<Vec<f64>>();
-    let found =
-        [freerun, profile.kernel.limits.background].into_iter().map(over).find(|rates| !rates.is_empty());
+    let levels = [freerun, profile.kernel.limits.background];
+    let found = WINDOWS
+        .into_iter()
+        .flat_map(|window| levels.map(|level| (window, level)))
+        .map(|(window, level)| written.iter().flat_map(|run| rates(run, page, level, window)).collect())
+        .find(|rates: &Vec<f64>| !rates.is_empty());
     if let Some(rates) = found {
         profile.device.writeback = rate(&rates, UNDISTURBED);
     }
@@ -165,8 +184,8 @@ fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
     }
 }
 
-/// Rates of completion over windows while the dirty bytes are at this level or above.
-fn rates(run: &RecordedRun, page: Bytes, level: Bytes) -> Vec<f64> {
+/// Rates of completion over windows (ns) while the dirty bytes are at this level or above.
+fn rates(run: &RecordedRun, page: Bytes, level: Bytes, window: u64) -> Vec<f64> {
     let mut rates = Vec::new();
     let mut began: Option<(u64, u64)> = None;
     for pair in run.samples.windows(2) {
@@ -179,7 +198,7 @@ fn rates(run: &RecordedRun, page: Bytes, level: Bytes) -> Vec<f64> {
             continue;
         }
         let (at, written) = *began.get_or_insert((sample.time.0, sample.written));
-        if sample.time.0 >= at + WINDOW {
+        if sample.time.0 >= at + window {
             let span = (sample.time.0 - at) as f64 * 1e-9;
             rates.push((sample.written - written) as f64 * page.as_f64() / span);
             began = Some((sample.time.0, sample.written));
@@ -188,12 +207,18 @@ fn rates(run: &RecordedRun, page: Bytes, level: Bytes) -> Vec<f64> {
     rates
 }
 
-/// `base_rate`: where the model's own control settles when a device that writes back at this rate is kept
+/// `base_rate`: what the kernel's own was at the end of the runs, the lowest of them, since it is stepped down in the
+/// course of time; it lives on from run to run. If no run tells it: where the model's own control settles when a device that writes back at this rate is kept
 /// busy. Pauses are whole ticks, so a whole band of base rates lets writers go at the device's rate, and
 /// the control has no reason to move within it. The lower end counts: what disturbs a device slows it down,
 /// raises the level over the setpoint and lowers the estimate of its bandwidth, so that the base rate is
 /// stepped down; nothing steps it up within the band, since it is never above that estimate.
-fn base_rate(profile: &mut HostProfile) {
+fn base_rate(runs: &[RecordedRun], profile: &mut HostProfile) {
+    let traced: Vec<f64> = runs.iter().filter_map(|run| run.base_rate).map(Rate::get).collect();
+    if !traced.is_empty() {
+        profile.device.base_rate = Some(rate(&traced, 0.0));
+        return;
+    }
     let rate = profile.device.writeback.value;
     let (below, above) = (settled(profile, rate * 0.5), settled(profile, rate * 2.0));
     profile.device.base_rate = Some(Measured {
@@ -395,4 +420,73 @@ fn trimmed_mean(values: &mut [f64], part: f64) -> f64 {
     let kept =
         ((values.len() as f64 * (1.0 - part)).ceil() as usize).clamp(1.min(values.len()), values.len());
     values[..kept].iter().sum::<f64>() / kept.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Sample;
+    use crate::recorded::RunArgs;
+
+    const PAGES: u64 = 25_600;
+
+    /// A run of writes (or of writes and fsyncs) of `chunk` bytes at `speed` bytes per second.
+    fn run(args: RunArgs, chunk: u64, calls: u64, speed: f64) -> RecordedRun {
+        let mut events = Vec::new();
+        let mut start = 0;
+        for call in 0..calls {
+            let mut write = Event::new(Op::Write);
+            (write.kind, write.start, write.offset) = (FileKind::Regular, start, call * chunk);
+            (write.requested, write.returned) = (chunk, chunk as i64);
+            write.duration = (chunk as f64 / speed * 1e9) as u64;
+            start = write.end();
+            events.push(write);
+        }
+        RecordedRun { args, events, ..RecordedRun::default() }
+    }
+
+    /// Samples every 5 ms of a level just below the hard limit, while 100 MiB are written each second.
+    fn samples(seconds: f64) -> Vec<Sample> {
+        let count = (seconds * 200.0) as u64;
+        let sample = |i| Sample {
+            time: Time(i * 5_000_000),
+            dirty: 12_000,
+            writeback: 3000,
+            background: 8192,
+            hard: 16_384,
+            written: PAGES * i / 200,
+            dirtied: PAGES * i / 200,
+        };
+        (0..=count).map(sample).collect()
+    }
+
+    #[test]
+    fn small_limits_need_neither_long_throttling_nor_large_calls_below_them() {
+        let stream = run(RunArgs::default(), 64 << 20, 2, 200e6);
+        let short = RecordedRun { samples: samples(0.6), ..stream };
+        assert_eq!(fit(std::slice::from_ref(&short)).unwrap_err(), FitError::NoSequential);
+        let fsync = run(RunArgs { fsync: true, ..RunArgs::default() }, 4 << 20, 20, 2e9);
+        let profile = fit(&[short, fsync]).unwrap();
+        assert!((profile.memory.fresh.value.get() / 2e9 - 1.0).abs() < 0.01, "{:?}", profile.memory.fresh);
+        let rate = profile.device.writeback;
+        assert!((rate.value.get() / (PAGES * 4096) as f64 - 1.0).abs() < 0.02, "{rate:?}");
+        assert!((2..=3).contains(&rate.samples), "{rate:?}");
+    }
+
+    #[test]
+    fn a_base_rate_that_was_traced_is_believed() {
+        let run = RecordedRun { samples: samples(2.0), ..run(RunArgs::default(), 4 << 20, 4, 2e9) };
+        let traced = |mb| RecordedRun { base_rate: Some(Rate::mb_per_second(mb)), ..run.clone() };
+        let base = |runs: &[RecordedRun]| fit(runs).unwrap().device.base_rate.map(|base| base.value);
+        assert_eq!(base(&[traced(130.0), run.clone(), traced(120.0)]), Some(Rate::mb_per_second(120.0)));
+        let own = base(std::slice::from_ref(&run)).unwrap().get() / (PAGES * 4096) as f64;
+        assert!((0.6..1.0).contains(&own), "{own}");
+    }
+
+    #[test]
+    fn the_seek_time_is_what_the_recording_says_of_its_disk() {
+        let args = RunArgs { seek: 4_000_000, ..RunArgs::default() };
+        let run = RecordedRun { samples: samples(2.0), ..run(args, 4 << 20, 4, 2e9) };
+        assert_eq!(fit(&[run]).unwrap().device.seek.value, Nanos::millis(4.0));
+    }
 }

@@ -111,11 +111,11 @@ pub struct DeviceConstants {
     pub sync_call: Measured<Nanos>,
     /// Fixed cost of fsync with something to write: journal commit and device cache flush (`sc_fsync`).
     pub fsync: Measured<Nanos>,
-    /// Extra cost of a synchronous access away from the previous one (`sk`).
+    /// Extra cost of an access away from the previous one, synchronous (`sk`) or the flusher's.
     pub seek: Measured<Nanos>,
     /// Logical block size (`bs`), in bytes.
     pub block: Bytes,
-    /// Most data under writeback at a time, in bytes: what the request queue holds.
+    /// Most data under writeback at a time, in bytes: what the request queue holds of the longest requests.
     #[serde(default = "defaults::queue")]
     pub queue: Bytes,
     /// Rate to which the kernel holds writers when throttling begins (`dirty_ratelimit`), in bytes per

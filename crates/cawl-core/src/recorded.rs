@@ -4,7 +4,8 @@
 //! holds the calls (see [`CsvImporter`]), `NAME.dirty` the samples, one a line (seconds, then in pages
 //! nr_dirty, nr_writeback, nr_dirty_background_threshold, nr_dirty_threshold, nr_written, nr_dirtied), and
 //! `suite.json` the arguments of each run: `-f d` stands for O_DIRECT, `-f s` for O_SYNC, `-l` for fwrite,
-//! `-s` for fsync, `REWRITE=1` for a file that was written, synced and cached before.
+//! `-s` for fsync, `REWRITE=1` for a file that was written, synced and cached before. Its `device` describes the
+//! disk: `seek=4` among its words, or the third of four numbers with commas between, is the seek time in ms.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,10 @@ use serde::Deserialize;
 
 use crate::import::{CsvImporter, CsvOptions, ImportError, Importer, OpenFlags};
 use crate::record::{Record, Sample};
-use crate::units::Time;
+use crate::units::{Rate, Time};
+
+/// Checks by which a run was throttled rather than touched by the throttling of others.
+const THROTTLED: u32 = 16;
 
 /// How a run was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct RunArgs {
     pub back: u32,
     /// Over a file that was written, synced and cached before.
     pub rewrite: bool,
+    /// Seek time of the disk, in ns; 0 if nothing says so.
+    pub seek: u64,
 }
 
 /// A run as it was recorded.
@@ -49,6 +55,8 @@ pub struct RecordedRun {
     pub events: Vec<Event>,
     /// The kernel's counters meanwhile, in order of time.
     pub samples: Vec<Sample>,
+    /// The base rate that the kernel held its writers to in the end, if its tracepoints were read and tell.
+    pub base_rate: Option<Rate>,
 }
 
 /// What `suite.json` says.
@@ -95,6 +103,8 @@ impl Suite {
     pub fn parse(json: &str) -> Result<Suite, RecordedError> {
         #[derive(Deserialize)]
         struct File {
+            #[serde(default)]
+            device: String,
             scenarios: BTreeMap<String, Scenario>,
         }
         #[derive(Deserialize)]
@@ -104,11 +114,12 @@ impl Suite {
             env: String,
         }
         let file: File = serde_json::from_str(json)?;
+        let seek = seek(&file.device);
         let mut runs = BTreeMap::new();
         for (name, scenario) in file.scenarios {
             let args = RunArgs::parse(&scenario.args, &scenario.env)
                 .map_err(|argument| RecordedError::Argument { run: name.clone(), argument })?;
-            runs.insert(name, args);
+            runs.insert(name, RunArgs { seek, ..args });
         }
         Ok(Suite { runs })
     }
@@ -175,7 +186,24 @@ impl RecordedRun {
             events.insert(0, cached_before(&first, args.total));
         }
         let samples = samples(name, dirty)?;
-        Ok(RecordedRun { name: name.to_owned(), args, events, samples })
+        Ok(RecordedRun { name: name.to_owned(), args, events, samples, base_rate: None })
+    }
+
+    /// With what the tracepoints `writeback:balance_dirty_pages` tell of the base rate (`dirty_ratelimit`, in KiB/s):
+    /// those of the device that has the most of them, and more than a few, since others are written to meanwhile.
+    pub fn traced(self, trace: &str) -> RecordedRun {
+        let mut devices: BTreeMap<&str, (u32, f64)> = BTreeMap::new();
+        for line in trace.lines().filter(|line| line.contains("balance_dirty_pages:")) {
+            let mut words = line.split_whitespace().skip_while(|word| *word != "bdi").skip(1);
+            let device = words.next();
+            let rate = words.find_map(|word| word.strip_prefix("dirty_ratelimit=")?.parse::<f64>().ok());
+            if let (Some(device), Some(rate)) = (device, rate) {
+                let seen = devices.entry(device).or_default();
+                *seen = (seen.0 + 1, rate * 1024.0);
+            }
+        }
+        let most = devices.into_values().max_by_key(|seen| seen.0).filter(|seen| seen.0 >= THROTTLED);
+        RecordedRun { base_rate: most.map(|seen| Rate::per_second(seen.1)), ..self }
     }
 
     /// Calls and samples in the order in which an analysis takes them.
@@ -194,6 +222,15 @@ impl RecordedRun {
             }
         })
     }
+}
+
+/// What is said about a disk of its seek time, in ns; 0 if that makes no sense.
+fn seek(device: &str) -> u64 {
+    let named = device.split_whitespace().find_map(|word| word.strip_prefix("seek="));
+    // Bandwidth, latency, seek, flush, as the emulated disk of the tests is told.
+    let third = device.split(',').nth(2).filter(|_| device.split(',').count() >= 4);
+    let ms: f64 = named.or(third).and_then(|text| text.trim().parse().ok()).unwrap_or(0.0);
+    (ms * 1e6) as u64
 }
 
 /// The state a rewritten file begins in, as a call that brings it about: all of it was read.
@@ -247,6 +284,27 @@ mod tests {
         assert_eq!(suite.runs["a"], expected);
         assert!(suite.runs["b"].stream && suite.runs["b"].rewrite);
         assert!(Suite::parse(r#"{"scenarios": {"a": {"args": "-q 1"}}}"#).is_err());
+        let disk = r#"{"device": "bw=150 seek=4.5 flush=8", "scenarios": {"a": {"args": "-c 1"}}}"#;
+        assert_eq!((suite.runs["a"].seek, Suite::parse(disk).unwrap().runs["a"].seek), (0, 4_500_000));
+        assert_eq!(
+            (seek("120,80,3,20"), seek("hdd"), seek("a,b,c,d"), seek("bw=1 seek=")),
+            (3_000_000, 0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn tracepoints_tell_the_last_base_rate_of_the_device_that_is_written_to() {
+        let line = |bdi: &str, rate: u32| {
+            format!(
+                " w-1 [0] ..... 5.1: balance_dirty_pages: bdi {bdi}: limit=9 dirty_ratelimit={rate} task_ratelimit=7\n"
+            )
+        };
+        let text =
+            [line("254:0", 5), line("7:0", 900).repeat(20), line("254:0", 6).repeat(3), line("7:0", 700)];
+        let other = " w-1 [0] ..... 5.2: bdi_dirty_ratelimit: bdi 7:0: dirty_ratelimit=1\n";
+        let run = RecordedRun::default().traced(&(text.concat() + &line("254:0", 4) + other));
+        assert_eq!(run.base_rate, Some(Rate::per_second(700.0 * 1024.0)));
+        assert_eq!(RecordedRun::default().traced(&line("254:0", 4).repeat(3)).base_rate, None);
     }
 
     #[test]

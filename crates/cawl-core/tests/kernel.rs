@@ -453,3 +453,37 @@ fn pauses_that_do_not_come_do_not_add_up() {
         assert!(fsync < most.as_seconds() * 1.1, "{name}: an fsync costs {fsync} s of at most {most:?}");
     }
 }
+
+/// Most bytes in flight while 64 KiB out of every `stride` KiB are written, and when all were on the device, in seconds.
+fn flushed(stride: u64, seek: Nanos) -> (Bytes, f64) {
+    let mut profile = profile();
+    profile.device.seek = Measured::assumed(seek);
+    profile.device.commit = Nanos::ZERO;
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(4), hard: Bytes::mib(64) };
+    let mut model = Kernel::new(&profile);
+    let (mut most, mut at) = (Bytes::ZERO, Time::default());
+    let mut write = Event::new(Op::Pwrite);
+    (write.kind, write.ino, write.requested, write.returned) = (FileKind::Regular, 1, 64 << 10, 64 << 10);
+    for call in 0..256 {
+        (write.start, write.offset) = (at.0, call * (stride << 10));
+        at = at + model.step(&write).map_or(Nanos::ZERO, |prediction| prediction.cost);
+        most = most.max(model.in_flight());
+    }
+    let mut sync = Event::new(Op::Sync);
+    sync.start = at.0;
+    at = at + model.step(&sync).map_or(Nanos::ZERO, |prediction| prediction.cost);
+    (most, at.0 as f64 * 1e-9)
+}
+
+#[test]
+fn scattered_pages_leave_fewer_in_flight_and_seeks_make_them_slow() {
+    let (row, _) = flushed(64, Nanos::ZERO);
+    let (scattered, fast) = flushed(1024, Nanos::ZERO);
+    // All that is dirty when the flusher begins; or what the seven requests have that a queue of 8 MiB begins to take.
+    assert!(row >= Bytes::mib(4), "{row}");
+    assert!(scattered <= Bytes::mib(1), "{scattered}");
+    // Each of the 256 pieces comes after a seek.
+    let (_, slow) = flushed(1024, Nanos::millis(4.0));
+    assert!(slow - fast > 0.5, "{fast} s, with seeks {slow} s");
+    assert!((flushed(64, Nanos::millis(4.0)).1 - flushed(64, Nanos::ZERO).1).abs() < 0.02);
+}

@@ -10,7 +10,7 @@ use crate::render::tell;
 
 /// Derives the profile and writes it.
 pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
-    let runs = recordings::read(&args.dir, &args.runs, &[])?;
+    let runs = recordings::traced(&args.dir, recordings::read(&args.dir, &args.runs, &[])?)?;
     let mut profile =
         cawl_core::fit(&runs).with_context(|| format!("cannot fit a profile to {}", args.dir.display()))?;
     if let Some(name) = args.dir.canonicalize().ok().as_deref().and_then(|dir| dir.file_name()) {

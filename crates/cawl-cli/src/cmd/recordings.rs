@@ -1,4 +1,5 @@
-//! Folders of recorded runs: suite.json, and NAME.csv and NAME.dirty for each run, plain or gzipped.
+//! Folders of recorded runs: suite.json, and NAME.csv and NAME.dirty for each run, plain or gzipped; NAME.trace if there
+//! is one.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -27,6 +28,16 @@ pub fn read(dir: &Path, named: &[String], left_out: &[String]) -> anyhow::Result
         runs.push(run.with_context(|| format!("cannot use the recordings in {}", dir.display()))?);
     }
     Ok(runs)
+}
+
+/// The runs with what their tracepoints tell, where there are any. Not for runs that are to be predicted.
+pub fn traced(dir: &Path, runs: Vec<RecordedRun>) -> anyhow::Result<Vec<RecordedRun>> {
+    let with_trace = |run: RecordedRun| {
+        let path = dir.join(format!("{}.trace", run.name));
+        let there = path.exists() || path.with_extension("trace.gz").exists();
+        if there { Ok(run.traced(&text(&path)?)) } else { Ok(run) }
+    };
+    runs.into_iter().map(with_trace).collect()
 }
 
 /// A file's text, or that of its gzipped form, unpacked if it begins like gzip.

@@ -98,6 +98,8 @@ pub struct Cleaned {
     /// Room that they take in a device's queue. A queue holds requests: one for each run of pages takes as much
     /// room as the longest there are.
     pub queued: u64,
+    /// Runs of them that do not begin where the one before ended.
+    pub jumps: u64,
 }
 
 /// Files in a chunk, and chunks in a row.
@@ -260,20 +262,22 @@ impl Cache {
         let file = self.files.at_mut(at as usize);
         let (dirty, clean, padding) = (&mut file.dirty, &mut file.clean, &mut file.padding);
         let (had, blocks, padded) = (dirty.pages(), clean.blocks(), padding.pages());
-        let (mut queued, mut run) = (0, (u64::MAX, u64::MAX));
+        let (mut queued, mut jumps, mut run) = (0, 0, (file.cursor, file.cursor));
         file.cursor = dirty.take_from(file.cursor, most, |start, end| {
             clean.insert(start, end);
             padding.remove(start, end);
-            if run.1 == start {
-                queued -= REQUEST.max(run.1 - run.0);
-                run.1 = end;
-            } else {
-                run = (start, end);
+            if run.1 != start {
+                run = (start, start);
+                jumps += 1;
             }
+            // Counted anew with what it has grown by.
+            queued -= if run.0 < run.1 { REQUEST.max(run.1 - run.0) } else { 0 };
+            run.1 = end;
             queued += REQUEST.max(run.1 - run.0);
             queued < room
         });
-        let cleaned = Cleaned { pages: had - dirty.pages(), padding: padded - padding.pages(), queued };
+        let cleaned =
+            Cleaned { pages: had - dirty.pages(), padding: padded - padding.pages(), queued, jumps };
         self.clean_blocks = self.clean_blocks + clean.blocks() - blocks;
         self.forget();
         cleaned
@@ -358,10 +362,38 @@ mod tests {
         let at = cache.open((1, 1), 0);
         assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10 });
         assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5 });
-        assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, padding: 0, queued: REQUEST });
+        assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, padding: 0, queued: REQUEST, jumps: 0 });
         assert_eq!(cache.dirty(at, 0, 15, 1), Found { dirtied: 6, fresh: 0 });
         assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
         assert!(cache.holds(at, 9) && !cache.holds(at, 10));
+    }
+
+    #[test]
+    fn scattered_pages_take_a_request_and_a_jump_for_each_run() {
+        let mut cache = Cache::default();
+        let at = cache.open((1, 1), 0);
+        // In a row across blocks: one request as long as it is, and the next goes on from there.
+        cache.dirty(at, 0, 2000, 1);
+        assert_eq!(
+            cache.clean(at, 1000, u64::MAX),
+            Cleaned { pages: 1000, padding: 0, queued: 1000, jumps: 0 }
+        );
+        assert_eq!(
+            cache.clean(at, 1000, u64::MAX),
+            Cleaned { pages: 1000, padding: 0, queued: 1000, jumps: 0 }
+        );
+        // Sixteen pages out of every hundred.
+        for i in 30..40 {
+            cache.dirty(at, 100 * i, 100 * i + 16, 1);
+        }
+        assert_eq!(
+            cache.clean(at, 48, u64::MAX),
+            Cleaned { pages: 48, padding: 0, queued: 3 * REQUEST, jumps: 3 }
+        );
+        assert_eq!(
+            cache.clean(at, 160, 2 * REQUEST),
+            Cleaned { pages: 32, padding: 0, queued: 2 * REQUEST, jumps: 2 }
+        );
     }
 
     #[test]

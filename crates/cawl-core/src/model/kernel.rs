@@ -12,6 +12,7 @@
 mod balance;
 mod follow;
 mod history;
+mod intervals;
 mod sync;
 mod tasks;
 mod write;
@@ -26,6 +27,7 @@ use crate::call::{Class, classify};
 use crate::profile::{DeviceConstants, HostProfile};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use history::History;
+use intervals::Spreads;
 use tasks::Tasks;
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
@@ -94,19 +96,6 @@ pub struct Kernel {
     /// Device positions after the last synchronous access: file and byte.
     heads: Vec<(u32, u64)>,
     intervals: Spreads,
-}
-
-/// Factors from a part of the cost to its 10th and 90th percentile.
-#[derive(Clone, Copy, Debug)]
-struct Spreads {
-    call: (f64, f64),
-    stream: (f64, f64),
-    copy: (f64, f64),
-    throttle: (f64, f64),
-    device: (f64, f64),
-    /// From the cost of fresh pages to that of cold ones, where the machine has been seen to have some.
-    cold: f64,
-    known: bool,
 }
 
 /// Totals since the beginning, in bytes: dirtied = written + dirty + in flight + cancelled.
@@ -201,7 +190,9 @@ impl Kernel {
         let base = of.base_rate.as_ref().map_or(rate, |base| base.value.get() / page);
         let queue = (of.queue.0 as f64 / page) as u64;
         let now = self.machine.now;
-        self.machine.devices.push(Device::new(dev, rate, base, queue, bounds, now));
+        let mut device = Device::new(dev, rate, base, queue, bounds, now);
+        device.seek = of.seek.value.as_seconds();
+        self.machine.devices.push(device);
         self.occupied.push(0.0);
         self.unslept.push(0.0);
         self.heads.push((u32::MAX, 0));
@@ -437,59 +428,6 @@ impl Call {
     }
 }
 
-impl Spreads {
-    /// Rates spread the cost inversely, times directly.
-    fn of(profile: &HostProfile) -> Spreads {
-        let times = |m: &crate::profile::Measured<Nanos>| match (m.p10, m.p90) {
-            (Some(lo), Some(hi)) if m.value.get() > 0.0 => Some((lo / m.value, hi / m.value)),
-            _ => None,
-        };
-        let rates = |m: &crate::profile::Measured<Rate>| match (m.p10, m.p90) {
-            (Some(lo), Some(hi)) => Some((m.value / hi, m.value / lo)),
-            _ => None,
-        };
-        let (calls, memory, device) = (&profile.calls, &profile.memory, &profile.device);
-        let found = [
-            times(&calls.write),
-            rates(&memory.stream),
-            rates(&memory.fresh),
-            rates(&device.writeback),
-            times(&device.sync_call).or_else(|| rates(&device.write)),
-        ];
-        let factor = |at: usize| {
-            let (lo, hi): (f64, f64) = found[at].unwrap_or((1.0, 1.0));
-            (lo.min(1.0), hi.max(1.0))
-        };
-        let cold = memory.cold.map_or(1.0, |cold| memory.fresh.value / cold.p10.unwrap_or(cold.value));
-        Spreads {
-            cold,
-            call: factor(0),
-            stream: factor(1),
-            copy: factor(2),
-            throttle: factor(3),
-            device: factor(4),
-            known: found.iter().any(Option::is_some) || memory.cold.is_some(),
-        }
-    }
-
-    /// The interval around these parts, of which `allocating` was copying into fresh pages: those may turn out
-    /// cold.
-    fn around(&self, parts: &CostParts, allocating: Nanos) -> Option<(Nanos, Nanos)> {
-        if !self.known {
-            return None;
-        }
-        let sum = |pick: fn((f64, f64)) -> f64| {
-            parts.call * pick(self.call)
-                + parts.stream * pick(self.stream)
-                + parts.copy * pick(self.copy)
-                + parts.throttle * pick(self.throttle)
-                + parts.device * pick(self.device)
-        };
-        let cold = allocating * (self.cold - self.copy.1).max(0.0);
-        Some((sum(|f| f.0), sum(|f| f.1) + cold))
-    }
-}
-
 impl CostModel for Kernel {
     fn name(&self) -> &'static str {
         "kernel"
@@ -544,6 +482,7 @@ impl CostModel for Kernel {
         for at in 0..self.machine.devices.len() {
             let of = self.profile.device_of(self.machine.devices[at].id);
             let queue = (of.queue.0 as f64 / page) as u64;
+            self.machine.devices[at].seek = of.seek.value.as_seconds();
             self.machine.set_rate(at, of.writeback.value.get() / page, queue);
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! The law: pages are *dirty* until the flusher submits them, *in flight* until the device has written
 //! them, and both count against the limits. A device completes `rate` pages a second as long as any are
-//! in flight; at most `queue` pages are, fewer if they lie scattered, since a queue holds requests. The flusher takes inodes in turn, a chunk of each
+//! in flight; at most `queue` pages are. Pages that lie scattered are fewer, since a queue holds requests, and
+//! slower, by a `seek` for each run of them. The flusher takes inodes in turn, a chunk of each
 //! (`writeback_chunk_size`); in the background until the level is below the background threshold
 //! (checked between chunks, `wb_over_bg_thresh`); every `wakeup` it takes the inodes that were first
 //! dirtied more than `expire` ago, and one chunk of those a background pass left behind.
@@ -195,12 +196,7 @@ impl Machine {
     fn complete_pages(&mut self, at: usize, pages: u64) {
         if pages > 0 {
             let device = &mut self.devices[at];
-            let left = device.in_flight - pages;
-            let kept = left as f64 / device.in_flight as f64;
-            device.padding *= kept;
-            device.queued *= kept;
-            device.in_flight = left;
-            device.written += pages;
+            device.complete(pages);
             device.completions.add(pages as f64, self.now);
             self.completions.add(pages as f64, self.now);
         }

@@ -115,8 +115,7 @@ impl Kernel {
             self.machine.drain(device);
             let busy = &self.machine.devices[device];
             if busy.in_flight > 0 {
-                until = until
-                    .max(self.machine.now.max(call.at) + busy.in_flight as f64 * busy.density() / busy.rate);
+                until = until.max(self.machine.now.max(call.at) + busy.in_flight as f64 / busy.speed());
                 fixed = fixed.max(self.constants_of(busy.id).fsync.value.as_seconds());
             }
         }

@@ -41,6 +41,8 @@ pub struct Device {
     pub id: u64,
     /// Pages per second it completes.
     pub rate: f64,
+    /// Time that a run of pages away from the one before takes besides, in seconds.
+    pub seek: f64,
     /// Most pages in flight; as many as are in as many requests of the longest.
     pub queue: u64,
     /// Bounds on its share of the threshold.
@@ -53,6 +55,8 @@ pub struct Device {
     pub padding: f64,
     /// Room that what is in flight takes in the queue, in pages.
     pub(super) queued: f64,
+    /// Runs among this that are away from the one before.
+    pub(super) jumps: f64,
     /// Pages made dirty since the beginning.
     pub dirtied: u64,
     /// Pages submitted since the beginning.
@@ -97,12 +101,14 @@ impl Device {
         Device {
             id,
             rate,
+            seek: 0.0,
             queue,
             bounds,
             dirty: 0,
             in_flight: 0,
             padding: 0.0,
             queued: 0.0,
+            jumps: 0.0,
             dirtied: 0,
             submitted: 0,
             written: 0,
@@ -154,9 +160,10 @@ impl Device {
         (1.0 - self.padding / self.in_flight as f64).max(1.0 / BLOCK as f64)
     }
 
-    /// Pages per second that the kernel counts as completed.
-    pub(super) fn speed(&self) -> f64 {
-        self.rate / self.density()
+    /// Pages per second that the kernel counts as completed of those in flight, which may lie scattered.
+    pub fn speed(&self) -> f64 {
+        let seeking = self.jumps * self.seek * self.rate / self.in_flight.max(1) as f64;
+        self.rate / (self.density() + seeking)
     }
 
     /// Pages of a file are handed over to the device.
@@ -165,7 +172,19 @@ impl Device {
         self.in_flight += cleaned.pages;
         self.padding += cleaned.padding as f64;
         self.queued += cleaned.queued as f64;
+        self.jumps += cleaned.jumps as f64;
         self.submitted += cleaned.pages;
+    }
+
+    /// So many pages in flight are written, mixed as they all are.
+    pub(super) fn complete(&mut self, pages: u64) {
+        let left = self.in_flight - pages;
+        let kept = left as f64 / self.in_flight.max(1) as f64;
+        self.padding *= kept;
+        self.queued *= kept;
+        self.jumps *= kept;
+        self.in_flight = left;
+        self.written += pages;
     }
 
     pub(super) fn has_dirty_inodes(&self) -> bool {
