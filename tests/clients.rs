@@ -46,6 +46,7 @@ pub fn files() -> Files {
         inode: 7,
         calls: 10,
         bytes: 1 << 30,
+        estimated_bytes: 0,
         cost,
     };
     Files { schema: 1, omitted: 3, more: 0, files: vec![file("/data/first"), file("/data/second")] }

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::util::{Daemon, Dir, Report, Running, calls, size, skipped};
+use crate::util::{Daemon, Dir, Report, Running, SmallDisk, calls, size};
 
 /// The pid in the line "half PID" that paced_writer says.
 fn half(running: &mut Running) -> Pid {
@@ -109,23 +109,12 @@ fn a_stale_socket_is_as_good_as_none() {
 #[test]
 fn a_full_disk_ends_the_trace_but_neither_the_program_nor_the_report() {
     let dir = Dir::new();
-    let small = dir.path().join("small");
-    fs::create_dir(&small).expect("a new folder");
-    // A mount of the test's own, in a namespace that goes away with its process.
-    let mount = |then: &str| {
-        let mut command = dir.command("unshare");
-        let script = format!("mount -t tmpfs -o size=64k none {} && {then}", small.display());
-        command.args(["--map-root-user", "--mount", "sh", "-c", &script]);
-        Running::start(command)
-    };
-    if !mount("true").finish().status.success() {
-        return skipped("no tmpfs can be mounted here (needs root or user namespaces)");
-    }
+    let Some(small) = SmallDisk::new(&dir) else { return };
     let program = dir.app("paced_writer");
     let cawl = crate::util::built("cawl-cli");
     let (cawl, trace, program) = (cawl.display(), small.join("run.trace"), program.display());
     let trace = trace.display();
-    let mut running = mount(&format!(
+    let mut running = small.start(&format!(
         "{cawl} run --trace {trace} --report report.json -- {program} file 50000 100; echo status $?; \
          {cawl} replay --json {trace} > replayed.json"
     ));

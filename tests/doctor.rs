@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, chown, geteuid};
 
-use crate::util::{Dir, Finished, Running, find, skipped, unchanged};
+use crate::util::{Dir, Finished, Running, find, same, skipped, unchanged};
 
 /// Compiles a program that does nothing; None, after saying so, where this machine cannot.
 fn compiled(dir: &Dir, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
@@ -46,6 +46,53 @@ fn another_libc_and_another_width() {
             assert!(report["notes"].to_string().contains(words), "{report:#?}");
         }
     }
+}
+
+/// musl's linker would end such a program for want of the tracer's library; whoever starts it leaves that out.
+#[test]
+fn another_libc_started_by_traced_programs() {
+    let dir = Dir::new();
+    if find("musl-gcc").is_none() {
+        return;
+    }
+    let (program, script) = (dir.path().join("print"), dir.path().join("script"));
+    let mut compile = dir.command("musl-gcc");
+    compile.arg("-o").arg(&program).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("apps/print.c"));
+    Running::start(compile).finish().success();
+    fs::write(&script, format!("#! {} by-script\n", program.display())).expect("a new file");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let folder = dir.path().display();
+    let mut ways = vec![
+        vec![
+            "dash".to_owned(),
+            "-c".to_owned(),
+            format!("{}; echo $?; {}", program.display(), script.display()),
+        ],
+        vec!["sh".to_owned(), "-c".to_owned(), format!("PATH={folder}:$PATH exec print x")],
+        vec!["env".to_owned(), format!("PATH={folder}:/usr/bin:/bin"), "print".to_owned()],
+    ];
+    let python = "import subprocess, os; print(subprocess.run([P, 'a']).returncode); os.posix_spawnp(P, [P], {}); \
+                  os.wait(); os.system(P); os.execv(P, [P])";
+    if let Some(path) = crate::util::python() {
+        let script = python.replace('P', &format!("'{}'", program.display()));
+        ways.push(vec![path.display().to_string(), "-c".to_owned(), script]);
+    }
+    for way in ways {
+        let dir = Dir::new();
+        let (finished, report) = unchanged(&dir, |_| {}, &[], &way, &[]);
+        assert_eq!(finished.stderr, "", "{way:?}");
+        let notes = report["notes"].to_string();
+        assert!(notes.contains("uses musl") && notes.contains("print"), "{way:?}: {notes}");
+    }
+}
+
+/// To know what a program is, the tracer opens it, unless that would cost the process its locks.
+#[test]
+fn a_program_that_locks_and_starts_itself_keeps_its_lock() {
+    let dir = Dir::new();
+    let app = dir.app("self_locked");
+    let (finished, _) = same(&dir, |_| {}, &[&app]);
+    assert_eq!(finished.success().stdout, "locked\nlocked\n");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::Value;
 
-use crate::util::{Daemon, Dir, Report, Running, built, find, skipped};
+use crate::util::{Daemon, Dir, Report, Running, SmallDisk, built, find, skipped};
 
 /// Every example of docs/PROTOCOL.md, asked of a real daemon.
 #[test]
@@ -69,6 +69,45 @@ fn books_and_past_agree_with_what_was_written() {
         let points = past["points"].as_array().expect("points");
         points.iter().map(|point| point["bytes"].as_u64().unwrap_or(0)).sum::<u64>() == written
     });
+    daemon.end(Signal::SIGTERM).success();
+}
+
+/// A program that stores through a mapping and makes no call.
+#[test]
+fn stores_to_a_mapping_show_while_they_go_on() {
+    let dir = Dir::new();
+    let release = nix::sys::utsname::uname().expect("a kernel").release().to_string_lossy().into_owned();
+    let version: Vec<u32> = release.split(['.', '-']).map_while(|part| part.parse().ok()).take(2).collect();
+    if version < vec![6, 5] {
+        return skipped("this kernel has no cachestat");
+    }
+    let program = dir.app("mapped");
+    let daemon = Daemon::start(&dir, &[]);
+    let mut command = dir.cawl(&["run", "--report"]);
+    command.arg(dir.path().join("r.json")).arg("--socket").arg(dir.socket()).arg("--").arg(program);
+    let mut running = Running::start(command);
+    let file = || {
+        let files = ask(&dir, "{\"request\":\"files\",\"sort\":\"bytes\",\"limit\":10}");
+        let rows = files["files"].as_array().expect("rows").clone();
+        rows.into_iter().find(|row| row["path"].as_str().is_some_and(|path| path.ends_with("work/mapped")))
+    };
+    for _ in 0..3 {
+        let before = file().map_or(0, |row| row["bytes"].as_u64().expect("a count"));
+        running.say(".");
+        running.stdout_until("stored\n");
+        // Some of it may be written back between two looks, but not all.
+        daemon.status_when(|_| {
+            file().is_some_and(|row| {
+                assert_eq!(row["bytes"], row["estimated_bytes"], "{row:#}");
+                row["bytes"].as_u64() > Some(before)
+            })
+        });
+    }
+    running.finish().success();
+    daemon.status_when(|status| status["clients"] == 0);
+    // What the tracer finds at the end was told before.
+    let bytes = file().expect("a row")["bytes"].as_u64().expect("a count");
+    assert!(bytes <= 3 << 20, "{bytes} bytes in 3 MiB");
     daemon.end(Signal::SIGTERM).success();
 }
 
@@ -172,21 +211,10 @@ fn limits_that_change_are_followed() {
 #[test]
 fn a_full_disk_ends_the_trace_and_nothing_else() {
     let dir = Dir::new();
-    let small = dir.path().join("small");
-    fs::create_dir(&small).expect("a new folder");
-    // A mount of the test's own, in a namespace that goes away with its process.
-    let mount = |then: &str| {
-        let mut command = dir.command("unshare");
-        let script = format!("mount -t tmpfs -o size=64k none {} && {then}", small.display());
-        command.args(["--map-root-user", "--mount", "sh", "-c", &script]);
-        Running::start(command)
-    };
-    if !mount("true").finish().status.success() {
-        return skipped("no tmpfs can be mounted here (needs root or user namespaces)");
-    }
+    let Some(small) = SmallDisk::new(&dir) else { return };
     let program = dir.app("paced_writer");
     let trace = small.join("all.trace");
-    let mut daemon = mount(&format!("exec {} --trace {}", built("cawld").display(), trace.display()));
+    let mut daemon = small.start(&format!("exec {} --trace {}", built("cawld").display(), trace.display()));
     daemon.stderr_until("listening at");
     let mut command = dir.cawl(&["run", "--report"]);
     command.arg(dir.path().join("r.json")).arg("--socket").arg(dir.socket()).arg("--");

@@ -10,6 +10,8 @@
 //! - `http`: the same over HTTP: who may read, metrics, alert rules, dashboard
 //! - `clients`: the commands that ask a daemon, in front of a false one; `top`: the live screen, in tmux
 //! - `doctor`: what cannot be traced is named
+//! - `inherited`: signals, descriptors and the rest that a program finds at its start
+//! - `sanitizers`: programs with a sanitizer's runtime, which insists on being first
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
@@ -31,12 +33,14 @@ mod doctor;
 mod ending;
 mod http;
 mod import;
+mod inherited;
 mod install;
 mod languages;
 mod live;
 mod matrix;
 mod matrix_rough;
 mod replay;
+mod sanitizers;
 mod top;
 mod transparency;
 mod util;

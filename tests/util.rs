@@ -16,10 +16,12 @@ use tempfile::TempDir;
 mod fake;
 mod process;
 mod report;
+mod small;
 
 pub use fake::{Answer, FakeDaemon};
 pub use process::{Finished, LIMIT, Running};
 pub use report::{Report, calls};
+pub use small::SmallDisk;
 
 /// The built programs `cawl-cli` and `cawld`, of the profile this test was built with.
 ///

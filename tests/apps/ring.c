@@ -24,6 +24,13 @@ static void *calls(void *unused) {
     return unused;
 }
 
+/* Through two descriptors in turn, so that no call goes on as the one before. */
+static void alternating(void) {
+    int other = open("/dev/null", O_WRONLY);
+    for (long i = 0; i < count; i++)
+        if (write(i % 2 ? other : null, "x", 1) != 1) _exit(1);
+}
+
 static void *calls_at_once(void *unused) {
     pthread_barrier_wait(&barrier);
     calls(unused);
@@ -60,6 +67,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     if (!strcmp(way, "calls")) calls(NULL);
+    if (!strcmp(way, "alternating")) alternating();
     if (!strcmp(way, "killed")) {
         calls(NULL);
         raise(SIGKILL);

@@ -101,6 +101,7 @@ pub fn files(busy: bool) -> Files {
         inode: 99,
         calls: 4,
         bytes: MIB,
+        estimated_bytes: 0,
         cost: cost(1.0, 1.0, 0.5, 0.0),
     };
     Files { schema: PROTOCOL, omitted: 0, more: 0, files: if busy { vec![row] } else { Vec::new() } }

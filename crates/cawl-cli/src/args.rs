@@ -324,7 +324,7 @@ pub struct ModelArgs {
     /// machine, or this machine's limits with default speeds)
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Models to run, the first one for states and advice (default: all)
+    /// Models to run, the first one for states and advice (default: all, which are kernel, cawl and naive)
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     pub names: Vec<String>,
 }

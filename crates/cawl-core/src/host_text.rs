@@ -85,6 +85,53 @@ pub fn wchar(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("wchar: ")?.trim().parse().ok())
 }
 
+/// A writable shared mapping of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedMapping<'a> {
+    /// Its addresses, as /proc writes them.
+    pub range: &'a str,
+    /// Place in the file of the first byte, in bytes.
+    pub offset: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// The file's name, seen from the process's root; the kernel adds ` (deleted)` to one that is gone.
+    pub path: &'a str,
+}
+
+/// The writable shared mappings of files in /proc/PID/maps. Shared memory without a file in a folder is none:
+/// memfd, System V, /dev/zero.
+pub fn shared_mappings(text: &str) -> impl Iterator<Item = SharedMapping<'_>> {
+    text.lines().filter_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (rights, rest) = rest.split_once(' ')?;
+        if !rights.starts_with("rw") || !rights.ends_with('s') {
+            return None;
+        }
+        let (offset, rest) = rest.split_once(' ')?;
+        let (_device, rest) = rest.split_once(' ')?;
+        let (ino, path) = rest.split_once(' ')?;
+        let path = path.trim_start();
+        let is_memory = ["/memfd:", "/SYSV", "/dev/zero"].iter().any(|name| path.starts_with(name));
+        let mapping = SharedMapping {
+            range,
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            ino: ino.parse().ok()?,
+            path,
+        };
+        (path.starts_with('/') && !is_memory && mapping.ino != 0).then_some(mapping)
+    })
+}
+
+/// Dirty bytes of one mapping in /proc/PID/smaps, where `range` are its addresses.
+pub fn smaps_dirty(text: &str, range: &str) -> Option<u64> {
+    let lines = text.lines().skip_while(|line| !line.starts_with(range)).skip(1);
+    let figures = lines.take_while(|line| !line.starts_with("VmFlags:")).filter_map(|line| {
+        let figure = line.strip_prefix("Shared_Dirty:").or_else(|| line.strip_prefix("Private_Dirty:"))?;
+        figure.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    });
+    figures.map(|kib| kib * 1024).reduce(|sum, more| sum + more)
+}
+
 /// The signals that a process ignores, from /proc/PID/status: bit 0 is signal 1.
 pub fn ignored_signals(text: &str) -> Option<u64> {
     let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
@@ -219,5 +266,22 @@ mod tests {
         for (major, minor) in [(254, 0), (8, 17), (259, 70_000), (5_000, 1)] {
             assert_eq!(device_parts(device_number(major, minor)), (major, minor));
         }
+    }
+
+    #[test]
+    fn mappings_that_can_be_stored_to() {
+        let text = "7f0000000000-7f0000100000 rw-s 00001000 fe:00 42    /data/a b (deleted)\n\
+                    7f0000100000-7f0000200000 r--s 00000000 fe:00 43    /data/read-only\n\
+                    7f0000200000-7f0000300000 rw-p 00000000 fe:00 44    /data/private\n\
+                    7f0000300000-7f0000400000 rw-s 00000000 00:01 45    /memfd:cawl (deleted)\n\
+                    7f0000400000-7f0000500000 rw-s 00000000 00:01 0 \n\
+                    nonsense\n";
+        let found: Vec<_> = shared_mappings(text).collect();
+        let range = "7f0000000000-7f0000100000";
+        assert_eq!(found, [SharedMapping { range, offset: 4096, ino: 42, path: "/data/a b (deleted)" }]);
+        let smaps =
+            format!("{range} rw-s\nRss: 9 kB\nShared_Dirty:   4 kB\nPrivate_Dirty:  8 kB\nVmFlags: rd\n");
+        assert_eq!(smaps_dirty(&format!("1-2 rw-s\nPrivate_Dirty: 1 kB\n{smaps}"), range), Some(12 << 10));
+        assert_eq!(smaps_dirty(&smaps, "3-4"), None);
     }
 }

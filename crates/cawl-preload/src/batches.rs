@@ -60,7 +60,8 @@ impl Batch {
     fn set_limit(&self, slot: &Slot) {
         let tail = self.tail.load(Relaxed) as usize;
         let until = (tail + BATCH).min(self.capacity.load(Relaxed));
-        slot.limit.store(self.base.load(Relaxed).wrapping_add(until * EVENT_LEN), Relaxed);
+        let end = self.base.load(Relaxed).wrapping_add(until * EVENT_LEN);
+        slot.limit.store(end.wrapping_sub(EVENT_LEN - 1), Relaxed);
     }
 
     /// The owner moves the end of what is written.

@@ -8,8 +8,8 @@
 
 use crate::guard::{Inside, Thread};
 use crate::{batches, clock, ring, sys, uplink};
-use cawl_wire::ring::{Chunks, SHAPE, STAMP_AT};
-use cawl_wire::{Anchor, EVENT_LEN, Event};
+use cawl_wire::ring::{CELL_LEN, Call, Chunks, Expected, SHAPE, WHOLE_CELLS, whole};
+use cawl_wire::{Anchor, EVENT_LEN, Event, Op};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
@@ -24,14 +24,22 @@ pub const MARK_EVERY: u64 = 10_000_000;
 pub struct Slot {
     /// Where the next event goes.
     pub next: AtomicPtr<u8>,
-    /// Where the room ends.
+    /// An event begins below this place, so that a whole one fits.
     pub limit: AtomicPtr<u8>,
-    /// The same as a position of the ring; in batches, the number of events in the lower half.
+    /// Where the next event goes as a position of the ring; in batches, the number of events in the lower half.
     pub position: AtomicU64,
     /// Where the position is made known.
     pub tail: AtomicPtr<AtomicU64>,
     /// When something other than an event is to be done.
     pub due: AtomicU64,
+    /// What the last event was about and of what operation, see [`key`]; zero if the next one is told whole.
+    key: AtomicU64,
+    /// When the last event began, and where it ended.
+    start: AtomicU64,
+    offset: AtomicU64,
+    /// What it left in the stream's buffer, and how that stream buffers.
+    pending: AtomicU32,
+    buffering: AtomicU64,
     owner: AtomicU32,
     /// Its number, which is also that of its ring.
     pub index: AtomicU32,
@@ -44,6 +52,9 @@ pub struct Slot {
     /// What `batches` needs.
     pub batch: batches::Batch,
 }
+
+/// What a hook needs of a slot lies on one line of the cache.
+const _: () = assert!(core::mem::offset_of!(Slot, pending) == 64);
 
 /// The slots, in one mapping that lasts as long as the process.
 static TABLE: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
@@ -83,6 +94,8 @@ impl Slot {
     }
 
     fn attach(&self, index: usize) -> bool {
+        // The first event of a thread is told whole.
+        self.key.store(0, Relaxed);
         if self.ringed.load(Relaxed) {
             return true;
         }
@@ -98,17 +111,38 @@ impl Slot {
         batches::attach(self, index)
     }
 
-    /// Makes a cell that has been written part of what can be read.
+    /// Makes what has been written, up to `end`, part of what can be read.
     #[inline(always)]
-    fn publish(&self, cell: *mut u8) {
-        let position = self.position.load(Relaxed);
-        // SAFETY: the cell lies in the slot's room; its last four bytes are the stamp's.
-        unsafe { cell.add(STAMP_AT).cast::<u32>().write((position >> 32) as u32) };
-        self.next.store(cell.wrapping_add(EVENT_LEN), Relaxed);
-        self.position.store(position + 1, Relaxed);
+    fn publish(&self, end: *mut u8, position: u64) {
+        self.next.store(end, Relaxed);
+        self.position.store(position, Relaxed);
         // SAFETY: set by `attach` to a word of the shared memory or of this slot, both of which stay.
-        unsafe { (*self.tail.load(Relaxed)).store(position + 1, Release) };
+        unsafe { (*self.tail.load(Relaxed)).store(position, Release) };
     }
+
+    /// True if there is room for an event of any length.
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.next.load(Relaxed) < self.limit.load(Relaxed)
+    }
+
+    /// True if the last event was about the same file, told by its number, and of the same operation.
+    #[inline(always)]
+    pub fn goes_on(&self, key: u64) -> bool {
+        self.key.load(Relaxed) == key
+    }
+
+    /// True if the last event was about a stream that buffers in the same way.
+    #[inline(always)]
+    pub fn buffers_as(&self, buffering: u64) -> bool {
+        self.buffering.load(Relaxed) == buffering
+    }
+}
+
+/// What an event is about: a file's number and the operation.
+#[inline(always)]
+pub fn key(file: u64, op: Op) -> u64 {
+    file << 8 | op as u64
 }
 
 /// The calling thread's slot, with room for an event; None if there is none, which has been counted.
@@ -120,7 +154,7 @@ pub fn ready(inside: &Inside) -> Option<&'static Slot> {
     if !slot.is_null() {
         // SAFETY: the pointer is only ever set to an element of the table.
         let slot = unsafe { &*slot };
-        if slot.next.load(Relaxed) != slot.limit.load(Relaxed) {
+        if slot.has_room() {
             return Some(slot);
         }
     }
@@ -150,7 +184,7 @@ fn find_room(thread: &Thread) -> Option<&'static Slot> {
     }
     // SAFETY: the pointer is only ever set to an element of the table.
     let slot = unsafe { &*slot };
-    if slot.next.load(Relaxed) != slot.limit.load(Relaxed) {
+    if slot.has_room() {
         return Some(slot);
     }
     let room = if slot.ringed.load(Relaxed) { ring::next_chunk(slot) } else { batches::make_room(slot) };
@@ -158,50 +192,87 @@ fn find_room(thread: &Thread) -> Option<&'static Slot> {
 }
 
 /// Puts an event into a slot that [`ready`] gave.
-#[inline(always)]
+#[inline]
 pub fn put(slot: &Slot, event: &Event) {
-    put_about(slot, event, (event.kind as u32) << 8);
+    put_whole(slot, event, 0, 0);
 }
 
-/// The same, with the kind of the file as it stands in the record.
-#[inline(always)]
-pub fn put_about(slot: &Slot, event: &Event, kind: u32) {
+/// The same for an event that others may go on from: those of its [`key`] and, of a stream, its buffering.
+pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) {
     let cell = slot.next.load(Relaxed);
-    // SAFETY: `next` is short of `limit`, so there is room for a cell, aligned to eight bytes, which only
-    // this thread writes and nobody reads before it is published. The layout is that of `Event::encode`.
-    unsafe {
-        let words = cell.cast::<u64>();
-        words.write(event.start);
-        words.add(1).write(event.duration);
-        words.add(2).write(event.dev);
-        words.add(3).write(event.ino);
-        words.add(4).write(event.offset);
-        words.add(5).write(event.requested);
-        words.add(6).write(event.returned as u64);
-        let halves = cell.add(56).cast::<u32>();
-        halves.write(event.pid);
-        halves.add(1).write(event.tid);
-        halves.add(2).write(event.fd as u32);
-        halves.add(3).write(event.flags);
-        halves.add(4).write(event.pending_before);
-        halves.add(5).write(event.pending_after);
-        halves.add(6).write(event.buffer);
-        halves.add(7).write(event.aux);
-        let what = event.op as u32 | kind | u32::from(event.errno) << 16;
-        halves.add(8).write(what);
+    let position = slot.position.load(Relaxed);
+    let ringed = slot.ringed.load(Relaxed);
+    // SAFETY: `next` is below `limit`, so there is room for a whole event, aligned to eight bytes, which only this
+    // thread writes and nobody reads before it is published.
+    unsafe { write_whole(cell, ringed, position, &event.encode()) };
+    slot.key.store(if ringed { key } else { 0 }, Relaxed);
+    if key != 0 {
+        let expected = Expected::after(event);
+        slot.start.store(expected.start, Relaxed);
+        slot.offset.store(expected.offset, Relaxed);
+        slot.pending.store(expected.pending, Relaxed);
+        slot.buffering.store(buffering, Relaxed);
     }
-    slot.publish(cell);
-    // A cell is a line and a half: both lines that one may begin or end in.
+    slot.publish(cell.wrapping_add(EVENT_LEN), position + if ringed { u64::from(WHOLE_CELLS) } else { 1 });
     ask_for(cell.wrapping_add(AHEAD));
     ask_for(cell.wrapping_add(AHEAD + 64));
-    let end = event.start.wrapping_add(event.duration);
-    if end >= slot.due.load(Relaxed) {
-        look_around(slot, end);
+    finish(slot, event.start.wrapping_add(event.duration));
+}
+
+/// An event as `cawl_wire::ring` has it, or as the socket has.
+///
+/// # Safety
+/// There must be room for it.
+#[inline(always)]
+unsafe fn write_whole(cell: *mut u8, ringed: bool, position: u64, event: &[u8; EVENT_LEN]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if ringed {
+            cell.cast::<[u8; EVENT_LEN]>().write(whole((position >> 32) as u32, event));
+        } else {
+            cell.cast::<[u8; EVENT_LEN]>().write(*event);
+        }
     }
+}
+
+/// Puts a call into a slot that [`ready`] gave, after one of which [`Slot::goes_on`] is true. False if it has to be
+/// told whole.
+#[inline(always)]
+pub fn put_short(slot: &Slot, call: &Call) -> bool {
+    let expected = Expected {
+        start: slot.start.load(Relaxed),
+        offset: slot.offset.load(Relaxed),
+        pending: if call.pending.is_some() { slot.pending.load(Relaxed) } else { 0 },
+    };
+    let position = slot.position.load(Relaxed);
+    let Some(words) = expected.shorten((position >> 32) as u32, call) else { return false };
+    let cell = slot.next.load(Relaxed);
+    // SAFETY: as in `put_whole`; a short record is shorter.
+    unsafe { cell.cast::<[u32; 4]>().write(words) };
+    let stream = call.pending.is_some();
+    let next = expected.next(call.start, call.requested as u32, stream);
+    slot.start.store(next.start, Relaxed);
+    if stream {
+        slot.pending.store(next.pending, Relaxed);
+    } else {
+        slot.offset.store(next.offset, Relaxed);
+    }
+    slot.publish(cell.wrapping_add(CELL_LEN), position + 1);
+    ask_for(cell.wrapping_add(AHEAD));
+    finish(slot, call.start.wrapping_add(call.duration));
+    true
 }
 
 /// How far ahead of the cell being written memory is asked for, in bytes.
-const AHEAD: usize = 12 * EVENT_LEN;
+const AHEAD: usize = 512;
+
+/// An event that ended `now` has been put.
+#[inline(always)]
+fn finish(slot: &Slot, now: u64) {
+    if now >= slot.due.load(Relaxed) {
+        look_around(slot, now);
+    }
+}
 
 /// Asks for a line of memory that will be written soon: the daemon, on another processor, has read it.
 #[inline(always)]
@@ -244,15 +315,16 @@ fn look_around(slot: &Slot, now: u64) {
 
 /// Puts a moment on both clocks among the events, if there is room.
 fn mark(slot: &Slot, anchor: &Anchor) {
-    let cell = slot.next.load(Relaxed);
-    if cell == slot.limit.load(Relaxed) {
+    if !slot.has_room() {
         // The next event makes room, and the mark comes after it.
         slot.due.store(0, Relaxed);
         return;
     }
-    // SAFETY: as in `put`.
-    unsafe { cell.cast::<[u8; EVENT_LEN]>().write(anchor.encode()) };
-    slot.publish(cell);
+    let (cell, position) = (slot.next.load(Relaxed), slot.position.load(Relaxed));
+    let ringed = slot.ringed.load(Relaxed);
+    // SAFETY: as in `put_whole`.
+    unsafe { write_whole(cell, ringed, position, &anchor.encode()) };
+    slot.publish(cell.wrapping_add(EVENT_LEN), position + if ringed { u64::from(WHOLE_CELLS) } else { 1 });
 }
 
 #[cold]
@@ -359,6 +431,7 @@ pub fn forget(thread: &Thread) {
             slot.limit.store(core::ptr::null_mut(), Relaxed);
             slot.position.store(0, Relaxed);
             slot.ringed.store(false, Relaxed);
+            slot.key.store(0, Relaxed);
             slot.batch.forget();
             slot.owner.store(0, Relaxed);
         }

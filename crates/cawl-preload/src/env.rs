@@ -103,8 +103,14 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
     // SAFETY: the caller's promise.
     for variable in unsafe { strings(envp) } {
         settings.learn(variable);
-        // SAFETY: a string of the process's environment, which is its own to change.
-        unsafe { hide_sanitizer(variable) };
+    }
+    // SAFETY: the caller's promise; the strings of a process's environment may be changed.
+    unsafe {
+        let mut at = envp;
+        while !at.is_null() && !(*at).is_null() {
+            hide_sanitizer((*at).cast_mut());
+            at = at.add(1);
+        }
     }
     // SAFETY: the caller's promise.
     for (index, argument) in unsafe { strings(argv) }.enumerate() {
@@ -124,8 +130,9 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
 ///
 /// # Safety
 /// `variable` must be a string in memory that may be changed.
-unsafe fn hide_sanitizer(variable: &CStr) {
-    let bytes = variable.to_bytes();
+unsafe fn hide_sanitizer(variable: *mut c_char) {
+    // SAFETY: the caller's promise. The reference is not used any more when the string is changed.
+    let bytes = unsafe { CStr::from_ptr(variable) }.to_bytes();
     let Some(value) = bytes.strip_prefix(PRELOAD) else { return };
     let Some(end) = value.windows(OURS_FOLLOWS.len()).position(|text| text == OURS_FOLLOWS) else { return };
     if !is_sanitizer(&value[..end]) || value[..end].contains(&b':') {
@@ -134,7 +141,7 @@ unsafe fn hide_sanitizer(variable: &CStr) {
     let length = bytes.len() + 1 - PRELOAD.len() - end - OURS_FOLLOWS.len();
     // SAFETY: the caller's promise; both ranges lie in the string, the NUL included.
     unsafe {
-        let to = variable.as_ptr().cast_mut().add(PRELOAD.len());
+        let to = variable.add(PRELOAD.len());
         core::ptr::copy(to.add(end + OURS_FOLLOWS.len()), to, length);
     }
 }
@@ -460,7 +467,7 @@ mod tests {
             let variable = text.as_mut_ptr().cast::<c_char>();
             // SAFETY: a string that ends with NUL, in memory of the test's own.
             unsafe {
-                hide_sanitizer(CStr::from_ptr(variable));
+                hide_sanitizer(variable);
                 assert_eq!(CStr::from_ptr(variable).to_bytes(), after);
             }
         }

@@ -7,12 +7,13 @@
 //! and it is counted along. Entries are indexed by descriptor, never folded; all fields are atomics, so a
 //! race in the program stays one of wrong figures.
 
+use crate::buffer::Slot;
 use crate::hot::HOT;
-use crate::{announce, real, sys, uplink};
-use cawl_wire::{FileKind, UNKNOWN_OFFSET, flag};
+use crate::{announce, buffer, real, sys, uplink};
+use cawl_wire::{FileKind, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 const PER_PAGE: usize = 1024;
 const PAGES: usize = 1024;
@@ -42,25 +43,30 @@ pub struct File {
     offset: AtomicU64,
     /// The sharing epoch in which the description was opened, 0 if its offset cannot be counted along.
     epoch: AtomicU64,
+    /// No other descriptor ever had this number, nor this one with other figures; 0 while it is not known.
+    number: AtomicU64,
     /// Bits of [`flag`].
     flags: AtomicU32,
     /// The session in which the file was last told about.
     session: AtomicU32,
     /// The same if the state is [`KNOWN`], else 0: what every call compares.
     ready: AtomicU32,
-    /// What kind of object it is, where a record says it: in the second byte of a word.
-    what: AtomicU32,
-    /// What a write moves the offset by: all of its bytes, or, where positions mean nothing, none.
-    moves: AtomicU32,
     /// What `epoch` was before there was another descriptor.
     was: AtomicU32,
     /// The other descriptor of the description, plus one; or one of the three constants.
     twin: AtomicI32,
     state: AtomicU8,
+    /// A [`FileKind`].
+    kind: AtomicU8,
+    /// True if positions mean something for it, so that a write moves the offset.
+    moves: AtomicBool,
 }
 
 /// One line of the cache for each descriptor.
 const _: [(); 64] = [(); size_of::<File>()];
+
+/// The next number to be given to a descriptor.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 /// The first page, which most programs never leave.
 static FIRST: [File; PER_PAGE] = [const { File::unknown() }; PER_PAGE];
@@ -129,6 +135,17 @@ pub fn known(fd: c_int) -> Option<&'static File> {
         return Some(file);
     }
     learn(fd, false)
+}
+
+/// The same for an operation that goes on as the last event of a slot did, which is the second part.
+#[inline(always)]
+pub fn known_to(slot: &Slot, fd: c_int, op: Op) -> Option<(&'static File, bool)> {
+    if let Some(file) = entry(fd)
+        && slot.goes_on(buffer::key(file.number(), op))
+    {
+        return Some((file, true));
+    }
+    known(fd).map(|file| (file, false))
 }
 
 /// What is known already, without looking.
@@ -234,9 +251,8 @@ fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
     file.dev.store(stat.st_dev, Relaxed);
     file.ino.store(stat.st_ino, Relaxed);
     file.flags.store(flags, Relaxed);
-    file.what.store((kind as u32) << 8, Relaxed);
-    let has_positions = matches!(kind, FileKind::Regular | FileKind::Block);
-    file.moves.store(if has_positions { u32::MAX } else { 0 }, Relaxed);
+    file.kind.store(kind as u8, Relaxed);
+    file.moves.store(matches!(kind, FileKind::Regular | FileKind::Block), Relaxed);
     file.session.store(session, Relaxed);
     match sys::position(fd) {
         Some(at) if alone => file.offset.store(at, Relaxed),
@@ -291,7 +307,7 @@ pub fn duplicated(from: c_int, to: c_int) {
     copy.dev.store(source.dev.load(Relaxed), Relaxed);
     copy.ino.store(source.ino.load(Relaxed), Relaxed);
     copy.flags.store(source.flags.load(Relaxed), Relaxed);
-    copy.what.store(source.what.load(Relaxed), Relaxed);
+    copy.kind.store(source.kind.load(Relaxed), Relaxed);
     copy.moves.store(source.moves.load(Relaxed), Relaxed);
     copy.offset.store(UNKNOWN_OFFSET, Relaxed);
     copy.session.store(source.session.load(Relaxed), Relaxed);
@@ -305,6 +321,7 @@ pub fn flags_changed(fd: c_int) {
     let kept = file.flags.load(Relaxed) & (flag::INHERITED | flag::TMPFILE | flag::TRUNC);
     let now = event_flags(sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int);
     file.flags.store(now | kept, Relaxed);
+    file.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
     file.epoch.store(0, Relaxed);
     file.twin.store(CROWDED, Relaxed);
 }
@@ -331,9 +348,10 @@ impl File {
             flags: AtomicU32::new(0),
             session: AtomicU32::new(0),
             ready: AtomicU32::new(0),
-            what: AtomicU32::new(0),
-            moves: AtomicU32::new(0),
+            number: AtomicU64::new(0),
             state: AtomicU8::new(UNKNOWN),
+            kind: AtomicU8::new(0),
+            moves: AtomicBool::new(false),
             twin: AtomicI32::new(ALONE),
             was: AtomicU32::new(0),
         }
@@ -342,9 +360,11 @@ impl File {
     fn enter(&self, state: u8) {
         if state != KNOWN {
             self.ready.store(0, Release);
+            self.number.store(0, Relaxed);
         }
         self.state.store(state, Release);
         if state == KNOWN {
+            self.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
             self.ready.store(self.session.load(Relaxed), Release);
         }
     }
@@ -358,19 +378,18 @@ impl File {
     /// What kind of object it is.
     #[inline(always)]
     pub fn kind(&self) -> FileKind {
-        FileKind::from_code((self.what.load(Relaxed) >> 8) as u8)
+        FileKind::from_code(self.kind.load(Relaxed))
     }
 
-    /// The same as a record says it.
+    /// Its number.
     #[inline(always)]
-    pub fn what(&self) -> u32 {
-        self.what.load(Relaxed)
+    pub fn number(&self) -> u64 {
+        self.number.load(Relaxed)
     }
 
-    /// True if positions mean something for it.
     #[inline(always)]
     fn has_positions(&self) -> bool {
-        self.moves.load(Relaxed) != 0
+        self.moves.load(Relaxed)
     }
 
     #[inline(always)]
@@ -381,14 +400,16 @@ impl File {
     /// `bytes` were written at the descriptor's own position: where they begin.
     #[inline(always)]
     pub fn advance(&self, fd: c_int, bytes: i64) -> u64 {
+        if !self.has_positions() {
+            return UNKNOWN_OFFSET;
+        }
         let bytes = bytes.max(0) as u64;
-        let moves = self.moves.load(Relaxed) as i32 as u64;
-        if (!self.counted_along() || real::threads()) && moves != 0 {
+        if !self.counted_along() || real::threads() {
             return self.advance_with_others(fd, bytes);
         }
-        // Nobody else can come between. What has no positions stays at an unknown one.
+        // Nobody else can come between.
         let at = self.offset.load(Relaxed);
-        self.offset.store(at.wrapping_add(bytes & moves), Relaxed);
+        self.offset.store(at.wrapping_add(bytes), Relaxed);
         at
     }
 

@@ -74,6 +74,11 @@ impl Thread {
         ids
     }
 
+    /// True if the thread has been asked, and is not a vfork child that tells another number than its parent.
+    pub fn is_known(&self) -> bool {
+        self.ids.load(Relaxed) != 0
+    }
+
     /// The thread's id.
     #[inline]
     pub fn tid(&self) -> u32 {

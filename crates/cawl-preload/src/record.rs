@@ -1,8 +1,10 @@
 //! From a finished call to an event in the thread's buffer.
 
+use crate::buffer::Slot;
 use crate::files::{self, File};
 use crate::guard::{self, Inside};
 use crate::{buffer, sys, uplink};
+use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -56,21 +58,35 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
         }
         return;
     };
-    let Some(file) = files::known(fd) else { return };
-    let mut event = event(&inside, op, start, end);
-    about(&mut event, fd, file);
-    event.flags |= flags;
-    event.requested = requested;
-    event.returned = returned;
-    event.offset = match place {
+    let Some((file, goes_on)) = files::known_to(slot, fd, op) else { return };
+    let offset = match place {
         Place::Own => file.advance(fd, returned),
         Place::At(offset) => offset,
         Place::Nowhere => UNKNOWN_OFFSET,
     };
-    if returned < 0 {
+    let duration = end.saturating_sub(start);
+    if goes_on && flags == 0 {
+        let call = Call { start, duration, offset, requested, returned, pending: None };
+        if buffer::put_short(slot, &call) {
+            return;
+        }
+    }
+    let mut event = event(&inside, op, start, end);
+    (event.requested, event.returned, event.offset, event.flags) = (requested, returned, offset, flags);
+    wrote_whole(&inside, slot, &mut event, fd, file);
+}
+
+#[inline(never)]
+fn wrote_whole(inside: &Inside, slot: &Slot, event: &mut Event, fd: c_int, file: &File) {
+    let flags = event.flags;
+    about(event, fd, file);
+    event.flags |= flags;
+    if event.returned < 0 {
         event.errno = inside.errno();
     }
-    buffer::put_about(slot, &event, file.what());
+    let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known();
+    let key = if may_go_on { buffer::key(file.number(), event.op) } else { 0 };
+    buffer::put_whole(slot, event, key, 0);
 }
 
 /// Records a call about a descriptor that moved no data, such as fsync.

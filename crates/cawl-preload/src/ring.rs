@@ -223,7 +223,7 @@ fn try_next_chunk(slot: &Slot) -> bool {
     }
     let first = base.wrapping_add(HEADER.chunk(index, u32::from(chunk)) as usize);
     slot.next.store(first, Relaxed);
-    slot.limit.store(first.wrapping_add(CHUNK_CELLS as usize * EVENT_LEN), Relaxed);
+    slot.limit.store(first.wrapping_add(CHUNK_LEN - EVENT_LEN + 1), Relaxed);
     slot.position.store(Position { chunk: next, cell: 0 }.pack(), Relaxed);
     if chunks.waiting(next) >= BELL {
         uplink::ring_bell();

@@ -37,12 +37,21 @@ struct Layout {
 /// The stream is line buffered.
 const LINE: c_int = 0x200;
 
-/// What a stream holds, and how it buffers.
+/// How a stream buffers.
+#[derive(Clone, Copy)]
 pub struct Buffering {
     /// Size of the buffer, in bytes.
     pub size: u32,
     /// It is written out at the end of each line.
     pub by_line: bool,
+}
+
+impl Buffering {
+    /// The same as a number.
+    #[inline(always)]
+    pub fn pack(self) -> u64 {
+        u64::from(self.by_line) << 32 | u64::from(self.size)
+    }
 }
 
 /// # Safety

@@ -4,10 +4,12 @@
 //! C library's own figures; its buffering is never imitated. A stream is forgotten before it is freed,
 //! so that what the table holds can be looked at.
 
+use crate::buffer::Slot;
 use crate::files::{self, File};
 use crate::guard::{self, Inside, UNSEEN};
-use crate::stream::{buffering, descriptor};
+use crate::stream::{Buffering, buffering, descriptor};
 use crate::{buffer, real, record, sys, uplink};
+use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
@@ -215,38 +217,64 @@ pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, a
             return leave(before);
         }
         let Some(slot) = buffer::ready(&inside) else { return leave(before) };
-        let Some(file) = files::known(fd) else { return leave(before) };
+        let Some((file, goes_on)) = files::known_to(slot, fd, op) else { return leave(before) };
         remember(stream);
-        let mut event = record::event(&inside, op, before.start, end);
-        record::about(&mut event, fd, file);
-        event.requested = requested;
-        event.returned = accepted;
-        event.flags |= flags;
         // fwrite tells a failure by accepting less than it was given.
         let failed = accepted < 0 || op == Op::StreamWrite && (accepted as u64) < requested;
-        if failed {
-            event.errno = inside.errno();
-        }
-        event.pending_before = before.pending;
         let counted = if op == Op::StreamWrite { accepted } else { 0 };
-        describe(&mut event, stream);
+        let (mut held, mut left) = (before.pending, pending(stream));
         if let Some(shared) = before.shared {
-            (event.pending_before, event.pending_after) = account(shared, stream, before.pending, counted);
+            (held, left) = account(shared, stream, before.pending, counted);
         }
-        settle(&mut event, fd, file, counted, failed);
-        buffer::put_about(slot, &event, file.what());
+        let buffering = buffering(stream);
+        // Nothing left the buffer: then all that changed is what waits in it.
+        let stays = u64::from(held).wrapping_add(requested) == u64::from(left);
+        if goes_on && stays && !failed && flags == 0 && slot.buffers_as(buffering.pack()) {
+            let call = Call {
+                start: before.start,
+                duration: end.saturating_sub(before.start),
+                offset: file.position_if_known(),
+                requested,
+                returned: accepted,
+                pending: Some((held, left)),
+            };
+            if buffer::put_short(slot, &call) {
+                return;
+            }
+        }
+        let mut event = record::event(&inside, op, before.start, end);
+        (event.requested, event.returned, event.flags) = (requested, accepted, flags);
+        (event.pending_before, event.pending_after) = (held, left);
+        after_whole(&inside, slot, event, fd, file, buffering, failed);
     }
 }
 
-/// Fills in the figures of the C library.
-///
-/// # Safety
-/// `stream` must be open.
-#[inline(always)]
-unsafe fn describe(event: &mut Event, stream: *mut FILE) {
-    // SAFETY: the caller's promise.
-    let (pending, buffering) = unsafe { (pending(stream), buffering(stream)) };
-    event.pending_after = pending;
+#[inline(never)]
+fn after_whole(
+    inside: &Inside,
+    slot: &Slot,
+    mut event: Event,
+    fd: c_int,
+    file: &File,
+    buffering: Buffering,
+    failed: bool,
+) {
+    let flags = event.flags;
+    record::about(&mut event, fd, file);
+    event.flags |= flags;
+    describe(&mut event, buffering);
+    if failed {
+        event.errno = inside.errno();
+    }
+    let counted = if event.op == Op::StreamWrite { event.returned } else { 0 };
+    settle(&mut event, fd, file, counted, failed);
+    let may_go_on = event.op == Op::StreamWrite && flags == 0 && !failed && inside.thread().is_known();
+    let key = if may_go_on { buffer::key(file.number(), event.op) } else { 0 };
+    buffer::put_whole(slot, &event, key, buffering.pack());
+}
+
+/// Fills in how the stream buffers.
+fn describe(event: &mut Event, buffering: Buffering) {
     event.buffer = buffering.size;
     event.flags |= flag::STREAM_KNOWN;
     if buffering.size <= 1 {
@@ -257,7 +285,6 @@ unsafe fn describe(event: &mut Event, stream: *mut FILE) {
 }
 
 /// Finds the place of what was flushed, or would land next.
-#[inline(always)]
 fn settle(event: &mut Event, fd: c_int, file: &File, accepted: i64, failed: bool) {
     if failed {
         settle_failed(event, fd, file);
@@ -347,7 +374,7 @@ pub unsafe fn closing(stream: *mut FILE) -> Option<Event> {
             let mut event = record::event(&inside, Op::StreamClose, 0, 0);
             record::about(&mut event, fd, file);
             event.pending_before = held;
-            describe(&mut event, stream);
+            describe(&mut event, buffering(stream));
             event.pending_after = 0;
             event.offset = if held > 0 { file.next_place(fd) } else { file.position_if_known() };
             event
@@ -388,7 +415,7 @@ pub fn last_look(inside: &Inside) -> u64 {
             let mut event = record::event(inside, Op::StreamExit, now, now);
             record::about(&mut event, fd, file);
             event.pending_before = held;
-            describe(&mut event, stream);
+            describe(&mut event, buffering(stream));
             event.pending_after = 0;
             event.flags |= flag::ESTIMATED;
             event.offset = file.next_place(fd);

@@ -8,19 +8,24 @@
 //!
 //! All numbers are little-endian. The first page is the [`Header`](RingHeader); then follows for each slot
 //! a control block of [`CONTROL_LEN`] bytes; then, from a page boundary, for each slot [`CHUNKS`] chunks
-//! of [`CHUNK_LEN`] bytes, each with room for [`CHUNK_CELLS`] cells of [`EVENT_LEN`] bytes.
+//! of [`CHUNK_LEN`] bytes, that is [`CHUNK_CELLS`] cells of [`CELL_LEN`] bytes. A call takes one cell or
+//! [`WHOLE_CELLS`]: `ring/record.rs` has the records.
 //!
 //! # Protocol
 //!
 //! A position is a chunk's sequence number (upper half, from 1) and a cell in it (lower half). The thread
-//! fills a chunk cell by cell and stores the position behind the last complete cell as its tail (release).
-//! At the end of a chunk it takes any chunk whose sequence number is below the daemon's head, notes its
-//! index in the order at the place of the new sequence number, and goes on there. So as few chunks are
-//! used as the daemon lags behind. Each cell carries its chunk's sequence number in its last four bytes,
-//! by which the daemon recognizes a cell that is not what the tail promised.
+//! fills a chunk record by record and stores the position behind the last complete one as its tail (release).
+//! A record begins only where a whole one would fit. Behind that the chunk is at its end: the thread takes any
+//! chunk whose sequence number is below the daemon's head, notes its index in the order at the place of the new
+//! sequence number, and goes on there. So as few chunks are used as the daemon lags behind. Each record carries
+//! its chunk's sequence number in its first four bytes, by which the daemon recognizes one that is not what the
+//! tail promised.
+
+mod record;
 
 use crate::EVENT_LEN;
 use core::sync::atomic::{Ordering, fence};
+pub use record::{CELL_LEN, Call, Expander, Expected, SHORT, WHOLE_CELLS, stamp, whole};
 
 /// First eight bytes of the shared memory.
 pub const RING_MAGIC: u64 = u64::from_le_bytes(*b"CAWLRING");
@@ -40,12 +45,10 @@ pub const ORDER_AT: usize = 64;
 pub const HEAD_AT: usize = 192;
 /// Chunks of a slot.
 pub const CHUNKS: usize = 128;
-/// Cells in a chunk.
-pub const CHUNK_CELLS: u32 = 2730;
 /// Length of a chunk, in bytes.
 pub const CHUNK_LEN: usize = 256 << 10;
-/// Where in a cell its chunk's sequence number stands (u32).
-pub const STAMP_AT: usize = EVENT_LEN - 4;
+/// Cells in a chunk.
+pub const CHUNK_CELLS: u32 = (CHUNK_LEN / CELL_LEN) as u32;
 /// Most slots that a ring may have.
 pub const MAX_SLOTS: u32 = 4096;
 
@@ -56,12 +59,21 @@ pub struct Shape {
     pub chunks: u32,
     /// Cells in each.
     pub cells: u32,
+    /// Cells of the longest record.
+    pub longest: u32,
+}
+
+impl Shape {
+    /// True if no record begins at this cell any more.
+    pub const fn ends_at(self, cell: u32) -> bool {
+        cell.saturating_add(self.longest) > self.cells
+    }
 }
 
 /// The one in use.
-pub const SHAPE: Shape = Shape { chunks: CHUNKS as u32, cells: CHUNK_CELLS };
+pub const SHAPE: Shape = Shape { chunks: CHUNKS as u32, cells: CHUNK_CELLS, longest: WHOLE_CELLS };
 
-const _: () = assert!(CHUNK_CELLS as usize * EVENT_LEN <= CHUNK_LEN && CHUNKS <= HEAD_AT - ORDER_AT);
+const _: () = assert!(CHUNKS <= HEAD_AT - ORDER_AT && EVENT_LEN.is_multiple_of(CELL_LEN));
 
 /// Where the next cell goes, or the next unread one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -171,7 +183,8 @@ impl RingHeader {
     }
 }
 
-/// Cells to be read next: `from..to` in the chunk with this sequence number. Empty when all is read.
+/// Cells to be read next: `from..to` in the chunk with this sequence number. Empty when all is read. In a chunk
+/// that the thread has left, the records end at the first cell where [`Shape::ends_at`] is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unread {
     /// The chunk's sequence number.
@@ -183,12 +196,12 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// The head once these have been read.
-    pub const fn after(self, shape: Shape) -> Position {
-        if self.to == shape.cells {
+    /// The head once the records up to `cell` have been read.
+    pub const fn after(self, cell: u32, shape: Shape) -> Position {
+        if shape.ends_at(cell) {
             Position { chunk: self.chunk.wrapping_add(1), cell: 0 }
         } else {
-            Position { chunk: self.chunk, cell: self.to }
+            Position { chunk: self.chunk, cell }
         }
     }
 }
@@ -198,8 +211,8 @@ pub fn unread(head: Position, tail: Position, shape: Shape) -> Result<Unread, Ri
     let ahead = tail.chunk.wrapping_sub(head.chunk);
     let to = if ahead == 0 { tail.cell } else { shape.cells };
     // A thread that filled a chunk may not have begun the next one.
-    let waits = tail.cell == shape.cells && tail.chunk.wrapping_add(1) == head.chunk && head.cell == 0;
-    if waits {
+    let waits = shape.ends_at(tail.cell) && tail.chunk.wrapping_add(1) == head.chunk && head.cell == 0;
+    if waits && tail.cell <= shape.cells {
         return Ok(Unread { chunk: head.chunk, from: 0, to: 0 });
     }
     if ahead >= shape.chunks || tail.cell > shape.cells || head.cell > to {
@@ -223,12 +236,13 @@ pub struct Follower {
     head: Position,
     /// Sequence number and index of the chunk being read.
     chunk: (u32, u8),
+    expander: Expander,
 }
 
 impl Follower {
     /// At the start of this slot's ring.
     pub const fn new(slot: u32) -> Follower {
-        Follower { slot, head: Position::START, chunk: (0, 0) }
+        Follower { slot, head: Position::START, chunk: (0, 0), expander: Expander::new() }
     }
 
     /// True if nothing before `tail` is unread.
@@ -236,8 +250,8 @@ impl Follower {
         self.head == tail || matches!(unread(self.head, tail, SHAPE), Ok(unread) if unread.from == unread.to)
     }
 
-    /// Copies unread cells, as many as there are or as fit, and returns their length in bytes. `tail` must
-    /// have been read before. Nothing in `out` counts after an error.
+    /// Reads unread records, as many as there are or as fit, and puts them into `out` as events; returns their
+    /// length in bytes. `tail` must have been read before. Nothing in `out` counts after an error.
     pub fn read(
         &mut self,
         memory: &impl Memory,
@@ -247,12 +261,11 @@ impl Follower {
     ) -> Result<usize, RingError> {
         // What the thread wrote before its tail is not read before it.
         fence(Ordering::Acquire);
-        let mut unread = unread(self.head, tail, SHAPE)?;
+        let unread = unread(self.head, tail, SHAPE)?;
         let cells = (unread.to - unread.from).min((out.len() / EVENT_LEN) as u32);
         if cells == 0 {
             return Ok(0);
         }
-        unread.to = unread.from + cells;
         if self.chunk.0 != unread.chunk {
             let at = header.control(self.slot) + (ORDER_AT + unread.chunk as usize % CHUNKS) as u64;
             let mut index = [0];
@@ -264,22 +277,48 @@ impl Follower {
             }
             self.chunk = (unread.chunk, index[0]);
         }
-        let at = header.chunk(self.slot, u32::from(self.chunk.1)) + u64::from(unread.from) * EVENT_LEN as u64;
-        let length = cells as usize * EVENT_LEN;
-        let out = out.get_mut(..length).ok_or(RingError::Length)?;
-        if !memory.read(at, out) {
+        let at = header.chunk(self.slot, u32::from(self.chunk.1)) + u64::from(unread.from) * CELL_LEN as u64;
+        // At the end of the room, so that events never reach the cells they are yet to be made of: each cell
+        // makes one event at most.
+        let out = out.get_mut(..cells as usize * EVENT_LEN).ok_or(RingError::Length)?;
+        let mut next = out.len() - cells as usize * CELL_LEN;
+        if !memory.read(at, out.get_mut(next..).ok_or(RingError::Length)?) {
             return Err(RingError::Length);
         }
-        let (records, _) = out.as_chunks_mut::<EVENT_LEN>();
-        for record in records {
-            let Some((_, stamp)) = record.split_last_chunk_mut::<4>() else { return Err(RingError::Stamp) };
-            if u32::from_le_bytes(*stamp) != unread.chunk {
+        let mut length = 0;
+        let mut cell = unread.from;
+        while let Some(record) = out.get(next..).and_then(|rest| rest.first_chunk::<CELL_LEN>()) {
+            if SHAPE.ends_at(cell) {
+                break;
+            }
+            let word =
+                |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+            if stamp(word(0)) != stamp(unread.chunk) {
                 return Err(RingError::Stamp);
             }
-            // In a trace these bytes are zero.
-            *stamp = [0; 4];
+            let mut event = [0; EVENT_LEN];
+            if word(0) & SHORT != 0 {
+                if !self.expander.short(word(4), word(8), word(12), &mut event) {
+                    return Err(RingError::Stamp);
+                }
+                next += CELL_LEN;
+                cell += 1;
+            } else {
+                let Some(record) = out.get(next..).and_then(|rest| rest.first_chunk()) else {
+                    // It is cut off where the room ends, or where the tail says that a record does.
+                    if unread.from + cells == unread.to {
+                        return Err(RingError::Stamp);
+                    }
+                    break;
+                };
+                self.expander.whole(record, &mut event);
+                next += EVENT_LEN;
+                cell += WHOLE_CELLS;
+            }
+            out.get_mut(length..length + EVENT_LEN).ok_or(RingError::Length)?.copy_from_slice(&event);
+            length += EVENT_LEN;
         }
-        self.head = unread.after(SHAPE);
+        self.head = unread.after(cell, SHAPE);
         Ok(length)
     }
 

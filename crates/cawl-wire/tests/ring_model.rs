@@ -1,20 +1,21 @@
 //! The ring's protocol under every order in which two processors may see each other's stores.
 //!
-//! The ring here has two chunks of two cells; what decides (`unread`, `Chunks`) is the code in use.
+//! The ring here has two chunks of three cells, and records of one cell and of two; what decides (`unread`,
+//! `Chunks`) is the code in use.
 
 use cawl_wire::ring::{Chunks, Position, Shape, unread};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-const SMALL: Shape = Shape { chunks: 2, cells: 2 };
+const SMALL: Shape = Shape { chunks: 2, cells: 3, longest: 2 };
 
 struct Memory {
     tail: AtomicU64,
     head: AtomicU64,
     order: [AtomicU8; 2],
     /// loom reports any cell that is read while it may be written.
-    cells: [[UnsafeCell<(u32, u32)>; 2]; 2],
+    cells: [[UnsafeCell<(u32, u32)>; 3]; 2],
 }
 
 impl Memory {
@@ -23,9 +24,14 @@ impl Memory {
             tail: AtomicU64::new(0),
             head: AtomicU64::new(0),
             order: [AtomicU8::new(0), AtomicU8::new(0)],
-            cells: [(); 2].map(|()| [(); 2].map(|()| UnsafeCell::new((0, 0)))),
+            cells: [(); 2].map(|()| [(); 3].map(|()| UnsafeCell::new((0, 0)))),
         }
     }
+}
+
+/// Cells of a number's record.
+fn length(number: u32) -> u32 {
+    1 + number % 2
 }
 
 /// The thread: writes `count` numbers, and returns those that found no room.
@@ -35,7 +41,7 @@ fn produce(memory: &Memory, count: u32) -> Vec<u32> {
     let mut index = 0;
     let mut dropped = Vec::new();
     for number in 0..count {
-        if position.cell == SMALL.cells {
+        if SMALL.ends_at(position.cell) {
             let head = Position::unpack(memory.head.load(Ordering::Acquire));
             let next = position.chunk + 1;
             let order = |chunk: u32| memory.order[chunk as usize % 2].load(Ordering::Relaxed);
@@ -47,11 +53,13 @@ fn produce(memory: &Memory, count: u32) -> Vec<u32> {
             index = usize::from(taken);
             position = Position { chunk: next, cell: 0 };
         }
-        memory.cells[index][position.cell as usize].with_mut(|cell| {
-            // SAFETY: loom checks that nobody else has access.
-            unsafe { *cell = (position.chunk, number) }
-        });
-        position.cell += 1;
+        for _ in 0..length(number) {
+            memory.cells[index][position.cell as usize].with_mut(|cell| {
+                // SAFETY: loom checks that nobody else has access.
+                unsafe { *cell = (position.chunk, number) }
+            });
+            position.cell += 1;
+        }
         memory.tail.store(position.pack(), Ordering::Release);
     }
     dropped
@@ -66,15 +74,21 @@ fn consume(memory: &Memory, head: &mut Position, found: &mut Vec<u32>) {
             return;
         }
         let index = usize::from(memory.order[unread.chunk as usize % 2].load(Ordering::Relaxed));
-        for cell in unread.from..unread.to {
-            let (stamp, number) = memory.cells[index][cell as usize].with(|cell| {
-                // SAFETY: loom checks that nobody writes.
-                unsafe { *cell }
-            });
+        let mut cell = unread.from;
+        while cell < unread.to && !SMALL.ends_at(cell) {
+            let read = |cell: u32| {
+                memory.cells[index][cell as usize].with(|cell| {
+                    // SAFETY: loom checks that nobody writes.
+                    unsafe { *cell }
+                })
+            };
+            let (stamp, number) = read(cell);
             assert_eq!(stamp, unread.chunk);
+            assert!((1..length(number)).all(|more| read(cell + more) == (stamp, number)));
             found.push(number);
+            cell += length(number);
         }
-        *head = unread.after(SMALL);
+        *head = unread.after(cell, SMALL);
         memory.head.store(head.pack(), Ordering::Release);
     }
 }
@@ -114,7 +128,7 @@ fn no_tail_leads_astray() {
                     if unread.from == unread.to {
                         break;
                     }
-                    head = unread.after(shape);
+                    head = unread.after(unread.to, shape);
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use cawl_core::{CallState, FileFacts, Nanos, Prediction, Session, Tally, Time, host_text, kernel_bytes};
-use cawl_wire::{Event, FileKind};
+use cawl_wire::{Event, FileKind, flag};
 
 use crate::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 
@@ -27,6 +27,8 @@ pub struct Account {
     pub calls: u64,
     /// Bytes.
     pub bytes: u64,
+    /// How many of them were inferred: stores to mappings, shared extents.
+    pub estimated: u64,
     /// In calls that the model has an opinion on.
     pub observed: Nanos,
     /// What the model predicted for them.
@@ -43,6 +45,9 @@ impl Account {
     fn add(&mut self, event: &Event, bytes: u64, prediction: Option<&Prediction>) {
         self.calls += 1;
         self.bytes += bytes;
+        if event.has(flag::ESTIMATED) {
+            self.estimated += bytes;
+        }
         if bytes > 0 {
             self.late.add(Time(event.start), bytes);
         }
@@ -292,6 +297,7 @@ impl Books {
                 inode,
                 calls: file.account.calls,
                 bytes: file.account.bytes,
+                estimated_bytes: file.account.estimated,
                 cost: file.account.cost(now),
             }
         };

@@ -8,7 +8,7 @@ use cawl_core::{
     AnalysisOptions, EndKind, FileFacts, HostProfile, Mode, Nanos, Outcome, Record, Report, Sample, Session,
     SessionEnd, Time, Wchar,
 };
-use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
+use cawl_wire::{Anchor, EVENT_LEN, Ended, Event, Goodbye, Op};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::answers::States;
@@ -274,13 +274,14 @@ impl Engine {
         let Some(open) = self.sessions.get_mut(&session) else { return };
         let (records, _) = batch.as_chunks::<EVENT_LEN>();
         // Both ends speak the same version, so an unknown operation is a damaged record.
-        let events: Vec<Event> = records.iter().filter_map(Event::decode).collect();
-        open.damaged += (records.len() - events.len()) as u64;
+        let damaged =
+            records.iter().filter(|record| Op::from_code(record[Anchor::CODE_AT]).is_none()).count();
+        open.damaged += damaged as u64;
         open.dropped = dropped + open.damaged;
         for lane in open.lanes.into_iter().flatten() {
             let Some(lane) = self.lanes.get_mut(&lane) else { continue };
             lane.dropped(session, open.dropped);
-            lane.calls(session, events.iter().copied());
+            lane.calls(session, records.iter().filter_map(Event::decode));
         }
     }
 
@@ -397,7 +398,6 @@ fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_wire::Op;
 
     /// A daemon's engine with one session, outside any run.
     fn engine() -> Engine {

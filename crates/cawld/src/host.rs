@@ -55,7 +55,7 @@ pub fn facts() -> HostFacts {
         |name: Option<&std::ffi::OsStr>| name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let meminfo = read("/proc/meminfo");
     let sample = sample().unwrap_or_default();
-    let page = page_size();
+    let page = page();
     let limits = sample.limits(page);
     HostFacts {
         kernel: text(uname.as_ref().map(|u| u.release())),
@@ -87,7 +87,7 @@ pub fn uncalibrated_profile() -> HostProfile {
 /// Puts the kernel's settings into a profile as they are now; what cannot be read stays.
 pub fn apply_settings(profile: &mut HostProfile) {
     let kernel = &mut profile.kernel;
-    kernel.page = page_size();
+    kernel.page = page();
     kernel.cpus = cpus();
     if let Some(hz) = hz() {
         kernel.hz = hz;
@@ -123,7 +123,8 @@ pub(crate) fn number(path: &str) -> Option<u64> {
     read(path).trim().parse().ok()
 }
 
-fn page_size() -> Bytes {
+/// Size of a page.
+pub fn page() -> Bytes {
     let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
     Bytes(page.map_or(4096, |page| page as u64))
 }

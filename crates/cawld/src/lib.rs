@@ -5,7 +5,7 @@
 //! that only read and forward; one thread, the engine, runs the models and owns all state; traces are
 //! written by threads of their own. Queues between them are bounded, and the traced program at the far
 //! end drops and counts rather than waits.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod answers;
 mod asker;
@@ -13,6 +13,7 @@ mod books;
 mod clock;
 pub mod direct;
 mod engine;
+mod held;
 mod history;
 pub mod host;
 pub mod http;
@@ -21,6 +22,7 @@ mod lane;
 mod latest;
 pub mod limits;
 mod live;
+mod mapped;
 mod merge;
 mod messages;
 pub mod metrics;

@@ -157,7 +157,7 @@ mod tests {
     }
 
     /// A day of work in compressed time: programs come and go, each writes files of its own, and the machine
-    /// sleeps an hour at noon while the wall clock is set back. Model, books and past are full by the morning.
+    /// sleeps an hour at noon while the wall clock is set back. Model and books are full by noon.
     #[test]
     fn a_day_takes_bounded_room_and_every_sum_is_right() {
         let profile = HostProfile::uncalibrated();
@@ -174,31 +174,35 @@ mod tests {
         };
         let mut held = [0; 2];
         for second in 0..86_400 - 3600 {
-            if second == 8 * 3600 {
+            if second == 12 * 3600 {
                 held[0] = resident(page);
             }
             slept = if second > 12 * 3600 { 3600 } else { 0 };
             let id = second as u32;
             let now = clocks(second, slept).monotonic;
-            lane.begin(Session { id, pid: 100 + id % 1000, started: now, ..Session::default() });
-            let call = |ino: u64| {
-                let mut event = Event::new(Op::Write);
-                (event.kind, event.dev, event.ino, event.pid) = (FileKind::Regular, 5, ino, 100 + id % 1000);
-                (event.start, event.requested, event.returned, event.duration) = (now.0, 10, 10, 1000);
-                event
-            };
-            lane.calls(id, (0..4).map(|n| call(second * 4 + n)));
-            (calls, bytes) = (calls + 4, bytes + 40);
             let sample = Sample { time: now, dirty: second % 100, written: second, ..Sample::default() };
             lane.push(Source::Samples, now, Record::Sample(sample));
-            let (how, wchar) = (EndKind::Exit, Wchar::default());
-            lane.end(SessionEnd { id, at: now, how, wchar, pending: 0, dropped: 0, unseen: 0 });
+            // Programs enough for more files than books and model tell apart before noon.
+            if second % 4 == 0 {
+                lane.begin(Session { id, pid: 100 + id % 1000, started: now, ..Session::default() });
+                let call = |ino: u64| {
+                    let mut event = Event::new(Op::Write);
+                    (event.kind, event.dev, event.ino, event.pid) =
+                        (FileKind::Regular, 5, ino, 100 + id % 1000);
+                    (event.start, event.requested, event.returned, event.duration) = (now.0, 10, 10, 1000);
+                    event
+                };
+                lane.calls(id, (0..4).map(|n| call(second * 4 + n)));
+                (calls, bytes) = (calls + 4, bytes + 40);
+                let (how, wchar) = (EndKind::Exit, Wchar::default());
+                lane.end(SessionEnd { id, at: now, how, wchar, pending: 0, dropped: 0, unseen: 0 });
+            }
             assert!(lane.release(Time(u64::MAX), usize::MAX));
             lane.pass(&clocks(second, slept), second / 1000);
         }
         held[1] = resident(page);
         let grown = held[1].saturating_sub(held[0]);
-        assert!(grown < 32 << 20, "{grown} B more in the evening than in the morning");
+        assert!(grown < 32 << 20, "{grown} B more in the evening than at noon");
         let end = clocks(86_400 - 3600, slept);
         lane.pass(&end, 83);
         let live = lane.live().unwrap();

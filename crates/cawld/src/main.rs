@@ -38,7 +38,7 @@ struct Args {
     /// Profile of this machine (TOML) [default: what `cawl-cli calibrate` found, else default speeds]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// Models to run; the first one answers
+    /// Models to run; the first one answers [default: kernel,cawl,naive]
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     models: Vec<String>,
     /// Answer over HTTP too, reading only: web page, JSON and /metrics. Without a token, only this user and

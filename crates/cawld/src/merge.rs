@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use cawl_core::{Record, Time};
 use cawl_wire::Event;
 
+use crate::held::Held;
+
 /// Who delivers records in order: a thread, or one of the daemon's own sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
@@ -23,13 +25,36 @@ pub enum Source {
 /// Records waiting for their turn.
 #[derive(Default)]
 pub struct Merge {
-    queues: BTreeMap<Source, VecDeque<(Time, Record)>>,
+    queues: BTreeMap<Source, Queue>,
+}
+
+/// What one source delivered.
+#[derive(Default)]
+struct Queue {
+    calls: Held,
+    others: VecDeque<(Time, Record)>,
+}
+
+impl Queue {
+    /// The time of the first one.
+    fn first(&self) -> Option<Time> {
+        let other = self.others.front().map(|(time, _)| *time);
+        self.calls.first().into_iter().chain(other).min()
+    }
+
+    /// Takes out the first one, which is that of this time.
+    fn pop(&mut self, first: Time) -> Option<Record> {
+        if self.calls.first() == Some(first) {
+            return self.calls.pop().map(Record::Event);
+        }
+        self.others.pop_front().map(|(_, record)| record)
+    }
 }
 
 impl Merge {
     /// Adds a record that happened at `time`.
     pub fn push(&mut self, source: Source, time: Time, record: Record) {
-        self.queues.entry(source).or_default().push_back((time, record));
+        self.queues.entry(source).or_default().others.push_back((time, record));
     }
 
     /// Adds calls of one session, in the order in which their threads made them.
@@ -40,7 +65,7 @@ impl Merge {
             let tid = first.tid;
             let queue = self.queues.entry(Source::Thread(session, tid)).or_default();
             while let Some(call) = calls.next_if(|call| call.tid == tid) {
-                queue.push_back((Time(call.start), Record::Event(call)));
+                queue.calls.push(call);
             }
         }
     }
@@ -54,14 +79,14 @@ impl Merge {
             let mut first: Option<(Time, Source)> = None;
             let mut second = until;
             for (source, queue) in &self.queues {
-                let Some((time, _)) = queue.front() else { continue };
+                let Some(time) = queue.first() else { continue };
                 match first {
-                    Some((earliest, _)) if *time >= earliest => second = second.min(*time),
+                    Some((earliest, _)) if time >= earliest => second = second.min(time),
                     _ => {
                         if let Some((earliest, _)) = first {
                             second = second.min(earliest);
                         }
-                        first = Some((*time, *source));
+                        first = Some((time, *source));
                     }
                 }
             }
@@ -69,7 +94,8 @@ impl Merge {
             let Some(queue) = self.queues.get_mut(&source) else { break };
             let mut limit = second.max(earliest);
             while left > 0
-                && let Some((_, record)) = queue.pop_front_if(|(time, _)| *time <= limit && *time < until)
+                && let Some(time) = queue.first().filter(|time| *time <= limit && *time < until)
+                && let Some(record) = queue.pop(time)
             {
                 take(record);
                 limit = second;
@@ -77,7 +103,7 @@ impl Merge {
             }
         }
         if left > 0 {
-            self.queues.retain(|_, queue| !queue.is_empty());
+            self.queues.retain(|_, queue| queue.first().is_some());
         }
         left > 0
     }

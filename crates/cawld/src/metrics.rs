@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use cawl_core::Phase;
 
-use crate::protocol::{Cost, Status};
+use crate::protocol::{Cost, DeviceStatus, Forecast, Status};
 
 /// Devices told apart, those written to most.
 const DEVICES: usize = 32;
@@ -32,72 +32,127 @@ pub struct Family {
     pub unit: &'static str,
     /// What it tells.
     pub help: &'static str,
+    /// Its samples in a status; what is not known has none.
+    samples: for<'a> fn(&'a Status) -> Vec<Sample<'a>>,
 }
 
-const fn gauge(name: &'static str, unit: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Gauge, unit, help }
-}
+type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-const fn counter(name: &'static str, unit: &'static str, help: &'static str) -> Family {
-    Family { name, kind: Kind::Counter, unit, help }
-}
+/// Labels and a value.
+type Sample<'a> = (Labels<'a>, f64);
 
 /// All of them, in the order of the text.
-pub const FAMILIES: &[Family] = &[
-    gauge("cawl_build", "", "Always 1; version, model, mode and profile in labels"),
-    gauge("cawl_uptime_seconds", "seconds", "Since the daemon started"),
-    gauge("cawl_dirty_bytes", "bytes", "Dirty bytes, writeback included, by source: modelled or sampled"),
-    gauge(
-        "cawl_dirty_limit_bytes",
-        "bytes",
-        "Dirty limits: background, freerun (throttling begins) and hard",
-    ),
-    gauge("cawl_state", "", "1 for the modelled regime of the machine, 0 for the others"),
-    gauge("cawl_writeback_bytes_per_second", "", "Rate at which dirty pages are cleaned, by source"),
-    gauge(
-        "cawl_dirtying_bytes_per_second",
-        "",
-        "Rate at which pages are made dirty, by writers: traced or untraced",
-    ),
-    gauge(
-        "cawl_throttled_bytes_per_second",
-        "",
-        "Rate at which throttled writers are let through; absent if none are",
-    ),
-    gauge(
-        "cawl_model_error_ratio",
-        "ratio",
-        "Error of one-step predictions over the latest 60 s of writing, by kind",
-    ),
-    gauge("cawl_forecast_seconds", "seconds", "Until this happens at the present rate; absent if never"),
-    gauge("cawl_clients", "", "Programs being traced"),
-    counter("cawl_calls", "", "Calls recorded"),
-    counter("cawl_written_bytes", "bytes", "Bytes written to files by traced programs"),
-    counter(
-        "cawl_call_seconds",
-        "seconds",
-        "Time in calls: observed, predicted, and observed in throttled and sync ones",
-    ),
-    counter("cawl_dropped_events", "", "Events lost on the way"),
-    gauge("cawl_sampler_interval_seconds", "seconds", "Between two looks at the kernel's counters"),
-    gauge("cawl_sampler_cpu_ratio", "ratio", "Part of one processor that sampling takes"),
-    gauge("cawl_io_pressure_ratio", "ratio", "Part of the latest 10 s in which some task waited for I/O"),
-    counter(
-        "cawl_paused_seconds",
-        "seconds",
-        "Time the kernel let writers pause, over all tasks of the machine",
-    ),
-    counter("cawl_device_calls", "", "Calls that wrote to a device"),
-    counter("cawl_device_written_bytes", "bytes", "Bytes written to a device by traced programs"),
-    counter("cawl_device_call_seconds", "seconds", "Time in calls to a device, as cawl_call_seconds"),
-    gauge("cawl_device_write_bytes_per_second", "", "Rate at which a device writes, whoever asked"),
-    gauge("cawl_device_busy_ratio", "ratio", "Part of the time a device was busy"),
-    gauge(
-        "cawl_device_dirty_bytes",
-        "bytes",
-        "Dirty bytes of a device, writeback included, as the kernel counts them",
-    ),
-];
+pub const FAMILIES: &[Family] = {
+    use Kind::{Counter, Gauge};
+    // One line each, as a table.
+    macro_rules! families {
+        ($($kind:ident $name:literal $unit:literal $help:literal $samples:expr;)*) => {
+            &[$(Family { name: $name, kind: $kind, unit: $unit, help: $help, samples: $samples }),*]
+        };
+    }
+    families! {
+        Gauge "cawl_build" "" "Always 1; version, model, mode and profile in labels" build;
+        Gauge "cawl_uptime_seconds" "seconds" "Since the daemon started" |s| one(s.uptime_s);
+        Gauge "cawl_dirty_bytes" "bytes" "Dirty bytes, writeback included, by source: modelled or sampled"
+            |s| by("source", [("modelled", Some(s.modelled_dirty_bytes as f64)), ("sampled", float(s.sampled_dirty_bytes))]);
+        Gauge "cawl_dirty_limit_bytes" "bytes" "Dirty limits: background, freerun (throttling begins) and hard"
+            |s| by("limit", [
+                ("background", float(Some(s.background_bytes))),
+                ("freerun", float(Some(s.freerun_bytes))),
+                ("hard", float(Some(s.hard_bytes))),
+            ]);
+        Gauge "cawl_state" "" "1 for the modelled regime of the machine, 0 for the others" state;
+        Gauge "cawl_writeback_bytes_per_second" "" "Rate at which dirty pages are cleaned, by source"
+            |s| by("source", [("modelled", s.writeback_rate), ("sampled", s.sampled_writeback_rate)]);
+        Gauge "cawl_dirtying_bytes_per_second" "" "Rate at which pages are made dirty, by writers: traced or untraced"
+            |s| by("writers", [("traced", Some(s.dirtying_rate)), ("untraced", Some(s.untraced_rate))]);
+        Gauge "cawl_throttled_bytes_per_second" "" "Rate at which throttled writers are let through; absent if none are"
+            |s| maybe(s.throttled_rate);
+        Gauge "cawl_model_error_ratio" "ratio" "Error of one-step predictions over the latest 60 s of writing, by kind"
+            |s| by("error", [("total", s.error.total), ("windowed", s.error.windowed), ("dirty", s.error.dirty)]);
+        Gauge "cawl_forecast_seconds" "seconds" "Until this happens at the present rate; absent if never" forecast;
+        Gauge "cawl_clients" "" "Programs being traced" |s| one(s.clients as f64);
+        Counter "cawl_calls" "" "Calls recorded" |s| one(s.calls as f64);
+        Counter "cawl_written_bytes" "bytes" "Bytes written to files by traced programs" |s| one(s.bytes as f64);
+        Counter "cawl_call_seconds" "seconds" "Time in calls: observed, predicted, and observed in throttled and sync ones"
+            |s| by("time", times(&s.cost));
+        Counter "cawl_dropped_events" "" "Events lost on the way" |s| one(s.drops as f64);
+        Gauge "cawl_sampler_interval_seconds" "seconds" "Between two looks at the kernel's counters"
+            |s| one(s.sampler.interval_s);
+        Gauge "cawl_sampler_cpu_ratio" "ratio" "Part of one processor that sampling takes" |s| one(s.sampler.cpu_fraction);
+        Gauge "cawl_io_pressure_ratio" "ratio" "Part of the latest 10 s in which some task waited for I/O"
+            |s| maybe(s.sampler.pressure);
+        Counter "cawl_paused_seconds" "seconds" "Time the kernel let writers pause, over all tasks of the machine"
+            |s| maybe(s.sampler.paused_s);
+        Counter "cawl_device_calls" "" "Calls that wrote to a device" |s| by_device(s, |d| Some(d.calls as f64));
+        Counter "cawl_device_written_bytes" "bytes" "Bytes written to a device by traced programs"
+            |s| by_device(s, |d| Some(d.bytes as f64));
+        Counter "cawl_device_call_seconds" "seconds" "Time in calls to a device, as cawl_call_seconds" device_times;
+        Gauge "cawl_device_write_bytes_per_second" "" "Rate at which a device writes, whoever asked"
+            |s| by_device(s, |d| d.write_rate);
+        Gauge "cawl_device_busy_ratio" "ratio" "Part of the time a device was busy" |s| by_device(s, |d| d.busy);
+        Gauge "cawl_device_dirty_bytes" "bytes" "Dirty bytes of a device, writeback included, as the kernel counts them"
+            |s| by_device(s, |d| float(d.dirty_bytes));
+    }
+};
+
+fn float(bytes: Option<u64>) -> Option<f64> {
+    bytes.map(|bytes| bytes as f64)
+}
+
+fn one(value: f64) -> Vec<Sample<'static>> {
+    vec![(Vec::new(), value)]
+}
+
+fn maybe(value: Option<f64>) -> Vec<Sample<'static>> {
+    value.map(one).unwrap_or_default()
+}
+
+/// A sample for each word that has a value.
+fn by<const N: usize>(label: &'static str, values: [(&'static str, Option<f64>); N]) -> Vec<Sample<'static>> {
+    values.into_iter().filter_map(|(word, value)| Some((vec![(label, word)], value?))).collect()
+}
+
+fn times(cost: &Cost) -> [(&'static str, Option<f64>); 4] {
+    let Cost { observed_s, predicted_s, throttled_s, sync_s, .. } = *cost;
+    [("observed", observed_s), ("predicted", predicted_s), ("throttled", throttled_s), ("sync", sync_s)]
+        .map(|(word, seconds)| (word, Some(seconds)))
+}
+
+fn build(status: &Status) -> Vec<Sample<'_>> {
+    let (version, model, profile) = (&*status.version, &*status.model, &*status.profile);
+    let labels = [("version", version), ("model", model), ("mode", status.mode.name()), ("profile", profile)];
+    vec![(labels.to_vec(), 1.0)]
+}
+
+fn state(status: &Status) -> Vec<Sample<'_>> {
+    let words = [("free", Phase::Free), ("flush", Phase::Flush), ("throttle", Phase::Throttle)];
+    by("state", words.map(|(word, phase)| (word, Some(f64::from(u8::from(status.state == phase))))))
+}
+
+fn forecast(status: &Status) -> Vec<Sample<'_>> {
+    let Forecast { background_s, throttle_s, clean_s, .. } = status.forecast.unwrap_or_default();
+    by("until", [("background", background_s), ("throttle", throttle_s), ("clean", clean_s)])
+}
+
+/// The devices written to most, and their labels.
+fn devices(status: &Status) -> impl Iterator<Item = (Labels<'_>, &DeviceStatus)> {
+    status.devices.iter().take(DEVICES).map(|d| (vec![("device", &*d.device), ("name", &*d.name)], d))
+}
+
+fn by_device(status: &Status, value: fn(&DeviceStatus) -> Option<f64>) -> Vec<Sample<'_>> {
+    devices(status).filter_map(|(labels, device)| Some((labels, value(device)?))).collect()
+}
+
+fn device_times(status: &Status) -> Vec<Sample<'_>> {
+    let mut samples = Vec::new();
+    for (labels, device) in devices(status) {
+        for (times, seconds) in by("time", times(&device.cost)) {
+            samples.push((labels.iter().copied().chain(times).collect(), seconds));
+        }
+    }
+    samples
+}
 
 /// Labels of ours, which a node's labels must not be called.
 pub const LABELS: &[&str] = &[
@@ -149,7 +204,7 @@ pub fn text(status: &Status, format: Format) -> String {
     common.extend(status.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let mut text = Text { out: String::new(), common, format };
     for family in FAMILIES {
-        let samples = samples(family.name, status);
+        let samples = (family.samples)(status);
         if !samples.is_empty() {
             text.family(family, &samples);
         }
@@ -158,99 +213,6 @@ pub fn text(status: &Status, format: Format) -> String {
         text.out.push_str("# EOF\n");
     }
     text.out
-}
-
-/// Labels and a value.
-type Sample<'a> = (Vec<(&'static str, &'a str)>, f64);
-
-fn samples<'a>(name: &str, status: &'a Status) -> Vec<Sample<'a>> {
-    let one = |value: f64| vec![(Vec::new(), value)];
-    // What is not known has no sample.
-    let some = |label: &'static str, values: &[(&'static str, Option<f64>)]| -> Vec<Sample<'a>> {
-        values.iter().filter_map(|(word, value)| Some((vec![(label, *word)], (*value)?))).collect()
-    };
-    let maybe = |value: Option<f64>| value.map(one).unwrap_or_default();
-    let times = |cost: &Cost| {
-        [
-            ("observed", cost.observed_s),
-            ("predicted", cost.predicted_s),
-            ("throttled", cost.throttled_s),
-            ("sync", cost.sync_s),
-        ]
-    };
-    let devices = || status.devices.iter().take(DEVICES);
-    let by_device = |value: fn(&crate::protocol::DeviceStatus) -> Option<f64>| -> Vec<Sample<'a>> {
-        devices()
-            .filter_map(|d| Some((vec![("device", &*d.device), ("name", &*d.name)], value(d)?)))
-            .collect()
-    };
-    match name {
-        "cawl_build" => {
-            let (version, model, profile) = (&*status.version, &*status.model, &*status.profile);
-            let labels =
-                [("version", version), ("model", model), ("mode", status.mode.name()), ("profile", profile)];
-            vec![(labels.to_vec(), 1.0)]
-        }
-        "cawl_uptime_seconds" => one(status.uptime_s),
-        "cawl_dirty_bytes" => {
-            let modelled = Some(status.modelled_dirty_bytes as f64);
-            let sampled = status.sampled_dirty_bytes.map(|bytes| bytes as f64);
-            some("source", &[("modelled", modelled), ("sampled", sampled)])
-        }
-        "cawl_dirty_limit_bytes" => {
-            let of = |bytes: u64| Some(bytes as f64);
-            let (background, freerun) = (of(status.background_bytes), of(status.freerun_bytes));
-            some(
-                "limit",
-                &[("background", background), ("freerun", freerun), ("hard", of(status.hard_bytes))],
-            )
-        }
-        "cawl_state" => {
-            let is = |phase: Phase| Some(f64::from(u8::from(status.state == phase)));
-            let (free, flush) = (is(Phase::Free), is(Phase::Flush));
-            some("state", &[("free", free), ("flush", flush), ("throttle", is(Phase::Throttle))])
-        }
-        "cawl_writeback_bytes_per_second" => {
-            let (modelled, sampled) = (status.writeback_rate, status.sampled_writeback_rate);
-            some("source", &[("modelled", modelled), ("sampled", sampled)])
-        }
-        "cawl_dirtying_bytes_per_second" => {
-            let (traced, untraced) = (Some(status.dirtying_rate), Some(status.untraced_rate));
-            some("writers", &[("traced", traced), ("untraced", untraced)])
-        }
-        "cawl_throttled_bytes_per_second" => maybe(status.throttled_rate),
-        "cawl_model_error_ratio" => {
-            let error = &status.error;
-            some("error", &[("total", error.total), ("windowed", error.windowed), ("dirty", error.dirty)])
-        }
-        "cawl_forecast_seconds" => {
-            let forecast = status.forecast.unwrap_or_default();
-            let (background, throttle) = (forecast.background_s, forecast.throttle_s);
-            some("until", &[("background", background), ("throttle", throttle), ("clean", forecast.clean_s)])
-        }
-        "cawl_clients" => one(status.clients as f64),
-        "cawl_calls" => one(status.calls as f64),
-        "cawl_written_bytes" => one(status.bytes as f64),
-        "cawl_call_seconds" => some("time", &times(&status.cost).map(|(word, value)| (word, Some(value)))),
-        "cawl_dropped_events" => one(status.drops as f64),
-        "cawl_sampler_interval_seconds" => one(status.sampler.interval_s),
-        "cawl_sampler_cpu_ratio" => one(status.sampler.cpu_fraction),
-        "cawl_io_pressure_ratio" => maybe(status.sampler.pressure),
-        "cawl_paused_seconds" => maybe(status.sampler.paused_s),
-        "cawl_device_calls" => by_device(|device| Some(device.calls as f64)),
-        "cawl_device_written_bytes" => by_device(|device| Some(device.bytes as f64)),
-        "cawl_device_call_seconds" => devices()
-            .flat_map(|d| {
-                times(&d.cost).map(|(word, value)| {
-                    (vec![("device", &*d.device), ("name", &*d.name), ("time", word)], value)
-                })
-            })
-            .collect(),
-        "cawl_device_write_bytes_per_second" => by_device(|device| device.write_rate),
-        "cawl_device_busy_ratio" => by_device(|device| device.busy),
-        "cawl_device_dirty_bytes" => by_device(|device| device.dirty_bytes.map(|bytes| bytes as f64)),
-        _ => Vec::new(),
-    }
 }
 
 /// A text being written.
@@ -295,7 +257,7 @@ impl Text<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{DeviceStatus, ErrorStatus, Forecast};
+    use crate::protocol::ErrorStatus;
 
     /// A status that has everything.
     fn status() -> Status {

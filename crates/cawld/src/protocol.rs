@@ -381,6 +381,9 @@ pub struct FileStatus {
     pub calls: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// How many of them were inferred, not observed: stores to mappings, shared extents.
+    #[serde(default)]
+    pub estimated_bytes: u64,
     /// What they cost and should have cost.
     #[serde(flatten)]
     pub cost: Cost,

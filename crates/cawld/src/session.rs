@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
-use cawl_wire::{Ended, FileRecord, Goodbye, Header, Hello, Kind, WireError};
+use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use crate::asker::Asker;
 use crate::engine::Input;
+use crate::mapped::Mapped;
 use crate::messages::{Broken, Messages};
 use crate::questions::Questions;
 use crate::ring::Ring;
@@ -25,6 +26,9 @@ use crate::{host, inspect};
 
 /// Longest pause, in ms, between two looks at a ring nobody writes to.
 const IDLE: u64 = 50;
+/// The same while there is something to be found: each look takes the processor from a program that may need it.
+/// A program that fills a chunk faster rings the bell.
+const BUSY: u64 = 8;
 
 /// Batches taken from a ring before the socket is looked at again.
 const ROUND: usize = 64;
@@ -118,6 +122,7 @@ async fn tracer(
         run,
         ring: None,
         uring,
+        mapped: Mapped::new(pid, &shared.mapped),
         ticks: hello.ticks.map(Ticks::new),
         wchar: started,
         goodbye: None,
@@ -145,6 +150,7 @@ struct Tracer<'a> {
     run: u64,
     ring: Option<Ring>,
     uring: Uring,
+    mapped: Mapped<'a>,
     ticks: Option<Ticks>,
     wchar: Wchar,
     goodbye: Option<Goodbye>,
@@ -172,6 +178,10 @@ impl Tracer<'_> {
                     Some(message)
                 }
                 () = tokio::time::sleep(Duration::from_millis(pause)), if self.ring.is_some() => None,
+                () = Mapped::due(self.mapped.next()) => {
+                    self.look_at_mappings().await?;
+                    None
+                }
             };
             let look = *looks.borrow();
             match message {
@@ -188,7 +198,11 @@ impl Tracer<'_> {
                 None => {}
             }
             let taken = self.take_from_ring(ROUND).await?;
-            pause = if taken == 0 { (pause * 2).min(IDLE) } else { 1 };
+            pause = match taken {
+                0 => (pause * 2).min(IDLE),
+                1..ROUND => (pause * 2).min(BUSY),
+                _ => 1,
+            };
             // Less than a round was all there was.
             if look > looked && taken < ROUND {
                 looked = look;
@@ -208,6 +222,9 @@ impl Tracer<'_> {
                 let file = FileRecord::decode(payload)?;
                 if file.path == inspect::IO_URING.as_bytes() {
                     self.uring.found(self.engine).await?;
+                }
+                if FileKind::from_mode(file.mode) == FileKind::Regular {
+                    self.mapped.has_file();
                 }
                 let file = facts(&file);
                 self.engine.send(Input::File { session: self.id, file }).await?;
@@ -231,10 +248,11 @@ impl Tracer<'_> {
         if let Some(ticks) = &mut self.ticks {
             ticks.convert(&mut batch);
         }
+        self.mapped.pass(&mut batch);
         self.engine
             .send(Input::Events { session: self.id, batch, dropped: self.dropped.min(1 << 48) })
             .await?;
-        if self.shared.is_sampling_due(self.id) {
+        if self.shared.took_batch(self.id) {
             self.wchar = later(host::wchar(self.pid), self.wchar);
             self.uring.look(self.engine).await?;
         }
@@ -265,6 +283,22 @@ impl Tracer<'_> {
             taken += 1;
         }
         Ok(taken)
+    }
+
+    /// Stores through mappings that no call has told of.
+    async fn look_at_mappings(&mut self) -> anyhow::Result<()> {
+        let (batch, note) = self.mapped.look();
+        if let Some(note) = note
+            && self.shared.is_first_failure_of_mappings()
+        {
+            self.note(note).await?;
+        }
+        if !batch.is_empty() {
+            self.shared.active.store(host::now().0, Ordering::Relaxed);
+            let dropped = self.dropped.min(1 << 48);
+            self.engine.send(Input::Events { session: self.id, batch, dropped }).await?;
+        }
+        Ok(())
     }
 
     async fn note(&self, note: String) -> anyhow::Result<()> {

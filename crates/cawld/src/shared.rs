@@ -10,6 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use tokio::sync::{Notify, watch};
 
 use crate::host;
+use crate::mapped::Levels;
 
 /// Programs count as writing this long after their latest batch.
 const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
@@ -17,7 +18,7 @@ const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
 /// How often a process's `wchar` is read, for the case that it is killed.
 const WCHAR_EVERY: Nanos = Nanos::millis(100.0);
 
-/// Longest wait at the end of a run for connections of processes that are gone.
+/// Longest wait at the end of a run for connections from which nothing comes any more.
 pub const SETTLE: Duration = Duration::from_secs(5);
 
 /// Connections that are no tracer's; when there are more, the one that has been silent longest is closed.
@@ -31,6 +32,10 @@ const DESCRIPTORS: u64 = 2;
 pub struct Shared {
     /// When the latest batch came, in ns of CLOCK_MONOTONIC.
     pub active: AtomicU64,
+    /// Files that processes have mapped.
+    pub mapped: Levels,
+    /// Processes whose mappings could not be looked at.
+    unmapped: AtomicU64,
     next: AtomicU32,
     connections: Mutex<BTreeMap<u32, Connection>>,
     changed: Notify,
@@ -51,6 +56,8 @@ struct Connection {
     close: Arc<Notify>,
     /// The latest of `Shared::looks` that it has followed.
     looked: u64,
+    /// Batches taken.
+    batches: u64,
     wchar_read: Time,
 }
 
@@ -75,6 +82,8 @@ impl Shared {
         Shared {
             most: usize::try_from(most).unwrap_or(usize::MAX).max(ASKERS),
             active: AtomicU64::new(0),
+            mapped: Levels::default(),
+            unmapped: AtomicU64::new(0),
             next: AtomicU32::new(1),
             connections: Mutex::new(BTreeMap::new()),
             changed: Notify::new(),
@@ -109,6 +118,7 @@ impl Shared {
                 since: host::now(),
                 close: Arc::clone(&close),
                 looked: 0,
+                batches: 0,
                 wchar_read: Time(0),
             },
         );
@@ -149,6 +159,13 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
+    /// Counts a process whose mappings cannot be looked at; true for the first one.
+    pub fn is_first_failure_of_mappings(&self) -> bool {
+        let count = self.unmapped.fetch_add(1, Ordering::Relaxed) + 1;
+        tracing::debug!(count, "the mappings of a process cannot be looked at");
+        count == 1
+    }
+
     /// Tells when a session is to take what there is.
     pub fn looks(&self) -> watch::Receiver<u64> {
         self.looks.subscribe()
@@ -162,22 +179,17 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Tracers connected.
-    fn clients(&self) -> u64 {
-        self.connections().values().filter(|connection| matches!(connection.role, Role::Tracer(_))).count()
-            as u64
-    }
-
     /// True while programs write.
     pub fn is_active(&self) -> bool {
         host::now().since(Time(self.active.load(Ordering::Relaxed))) < ACTIVE_FOR
     }
 
-    /// True at most every 100 ms for a connection: time to read its process's `wchar`.
-    pub fn is_sampling_due(&self, id: u32) -> bool {
+    /// A connection's batch was taken. True at most every 100 ms: time to read its process's `wchar`.
+    pub fn took_batch(&self, id: u32) -> bool {
         let now = host::now();
         let mut connections = self.connections();
         let Some(connection) = connections.get_mut(&id) else { return false };
+        connection.batches += 1;
         let due = now.since(connection.wchar_read) >= WCHAR_EVERY;
         if due {
             connection.wchar_read = now;
@@ -198,12 +210,7 @@ impl Shared {
     pub async fn drain_sessions(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.drain.notify_waiters();
-        let drained = async {
-            while self.clients() > 0 {
-                self.changed_within(Duration::from_millis(20)).await;
-            }
-        };
-        drop(tokio::time::timeout(SETTLE, drained).await);
+        self.until_settled(|connection| !matches!(connection.role, Role::Tracer(_))).await;
     }
 
     /// Waits until every connection still open belongs to a process that still runs and whose calls so far
@@ -213,27 +220,42 @@ impl Shared {
     pub async fn settle(&self) {
         self.looks.send_modify(|look| *look += 1);
         let look = *self.looks.borrow();
-        let is_settled = |(role, looked)| match role {
-            Role::Unknown => looked >= look,
+        self.until_settled(|connection| match connection.role {
+            Role::Unknown => connection.looked >= look,
             Role::Client | Role::Asking => true,
-            Role::Tracer(pid) => looked >= look && host::is_running(pid),
-        };
-        let settled = async {
-            loop {
-                let changed = self.changed.notified();
-                let roles: Vec<(Role, u64)> = self
-                    .connections()
-                    .values()
-                    .map(|connection| (connection.role, connection.looked))
-                    .collect();
-                if roles.into_iter().all(is_settled) {
-                    return;
-                }
-                // A process can end without its connection changing, so look again now and then.
-                drop(tokio::time::timeout(Duration::from_millis(20), changed).await);
+            Role::Tracer(pid) => connection.looked >= look && host::is_running(pid),
+        })
+        .await;
+    }
+
+    /// Waits until this holds for every connection. Gives up when those for which it does not have brought
+    /// nothing for a time: however long a backlog takes, it is not left behind.
+    async fn until_settled(&self, is_settled: impl Fn(&Connection) -> bool) {
+        let mut before = Vec::new();
+        let mut deadline = tokio::time::Instant::now() + SETTLE;
+        loop {
+            let changed = self.changed.notified();
+            let left: Vec<(u32, u64)> = self
+                .connections()
+                .iter()
+                .filter(|(_, connection)| !is_settled(connection))
+                .map(|(id, connection)| (*id, connection.batches))
+                .collect();
+            let now = tokio::time::Instant::now();
+            if left != before {
+                deadline = now + SETTLE;
+                before = left;
             }
-        };
-        drop(tokio::time::timeout(SETTLE, settled).await);
+            if before.is_empty() {
+                return;
+            }
+            if now >= deadline {
+                tracing::warn!(connections = before.len(), "what they still hold is not waited for");
+                return;
+            }
+            // A process can end without its connection changing, so look again now and then.
+            drop(tokio::time::timeout(Duration::from_millis(20), changed).await);
+        }
     }
 }
 
@@ -268,5 +290,41 @@ mod tests {
             shared.is_asking(id);
         }
         assert!(shared.connect().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backlog_is_waited_for_as_long_as_it_moves() {
+        let shared = Arc::new(Shared::new());
+        // A process that is gone, and whose calls are still coming.
+        let (id, _) = shared.connect().unwrap();
+        shared.is_tracer(id, u32::MAX);
+        let began = tokio::time::Instant::now();
+        let bringing = Arc::clone(&shared);
+        tokio::spawn(async move {
+            for _ in 0..10 {
+                tokio::time::sleep(SETTLE - Duration::from_secs(1)).await;
+                bringing.took_batch(id);
+            }
+        });
+        shared.settle().await;
+        let took = began.elapsed();
+        // All that came, and then one time without anything.
+        let (coming, silence) = (10 * (SETTLE - Duration::from_secs(1)), SETTLE);
+        assert!(took >= coming + silence && took < coming + 2 * silence, "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_last_connection_is_waited_for_no_longer() {
+        let shared = Arc::new(Shared::new());
+        let (id, _) = shared.connect().unwrap();
+        shared.is_tracer(id, u32::MAX);
+        let ending = Arc::clone(&shared);
+        tokio::spawn(async move {
+            tokio::time::sleep(SETTLE / 2).await;
+            ending.disconnect(id);
+        });
+        let began = tokio::time::Instant::now();
+        shared.settle().await;
+        assert!(began.elapsed() < SETTLE);
     }
 }

@@ -10,10 +10,10 @@ use std::path::Path;
 
 use cawl_core::{EndKind, Report};
 use cawl_wire::ring::{
-    CHUNK_CELLS, Chunks, DROPPED_AT, HEAD_AT, ORDER_AT, Position, RingHeader, SHAPE, STAMP_AT, TAIL_AT,
-    USED_AT,
+    CELL_LEN, CHUNK_CELLS, Call, Chunks, DROPPED_AT, Expected, HEAD_AT, ORDER_AT, Position, RingHeader,
+    SHAPE, TAIL_AT, USED_AT, whole,
 };
-use cawl_wire::{Anchor, EVENT_LEN, Ended, Event, Goodbye, Header, Hello, Kind, Op, Wchar};
+use cawl_wire::{Anchor, Ended, Event, Goodbye, Header, Hello, Kind, Op, Wchar};
 use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -76,18 +76,27 @@ struct Thread<'a> {
     position: Position,
     chunks: Chunks,
     index: u8,
+    expected: Expected,
 }
 
 impl Thread<'_> {
     fn new(memory: &File, slot: u32, pid: u32) -> Thread<'_> {
         memory.write_all_at(&(slot + 1).to_le_bytes(), USED_AT as u64).unwrap();
         let position = Position { chunk: 0, cell: CHUNK_CELLS };
-        Thread { memory, slot, pid, position, chunks: Chunks::new(SHAPE), index: 0 }
+        Thread {
+            memory,
+            slot,
+            pid,
+            position,
+            chunks: Chunks::new(SHAPE),
+            index: 0,
+            expected: Expected::default(),
+        }
     }
 
     fn put(&mut self, number: u64) -> bool {
         let control = HEADER.control(self.slot);
-        if self.position.cell == CHUNK_CELLS {
+        if SHAPE.ends_at(self.position.cell) {
             let mut head = [0; 8];
             self.memory.read_exact_at(&mut head, control + HEAD_AT as u64).unwrap();
             let head = Position::unpack(u64::from_le_bytes(head));
@@ -106,12 +115,19 @@ impl Thread<'_> {
         let mut event = Event::new(Op::Write);
         (event.pid, event.tid, event.start, event.duration) = (self.pid, self.slot, 3000 + 300 * number, 30);
         (event.requested, event.returned) = (1, 1);
-        let mut cell = event.encode();
-        cell[STAMP_AT..].copy_from_slice(&self.position.chunk.to_le_bytes());
-        let at =
-            HEADER.chunk(self.slot, self.index.into()) + u64::from(self.position.cell) * EVENT_LEN as u64;
-        self.memory.write_all_at(&cell, at).unwrap();
-        self.position.cell += 1;
+        let Event { start, duration, offset, requested, returned, .. } = event;
+        let call = Call { start, duration, offset, requested, returned, pending: None };
+        let chunk = self.position.chunk;
+        // Every tenth is told whole.
+        let short = self.expected.shorten(chunk, &call).filter(|_| number % 10 != 0);
+        let record = match short {
+            Some(words) => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+            None => whole(chunk, &event.encode()).to_vec(),
+        };
+        self.expected = Expected::after(&event);
+        let at = HEADER.chunk(self.slot, self.index.into()) + u64::from(self.position.cell) * CELL_LEN as u64;
+        self.memory.write_all_at(&record, at).unwrap();
+        self.position.cell += (record.len() / CELL_LEN) as u32;
         self.memory.write_all_at(&self.position.pack().to_le_bytes(), control + TAIL_AT as u64).unwrap();
         true
     }
@@ -214,9 +230,9 @@ async fn nonsense_in_memory_hurts_only_its_own_session() {
                 let control = HEADER.control(slot);
                 let word = match random() % 4 {
                     0 => random(),
-                    1 => Position { chunk: (random() % 130) as u32, cell: (random() % 3000) as u32 }.pack(),
+                    1 => Position { chunk: (random() % 130) as u32, cell: (random() % 20_000) as u32 }.pack(),
                     2 => [0, 1, 1 << 32, u64::MAX, u64::from(CHUNK_CELLS), 1 << 63][random() as usize % 6],
-                    _ => (1 << 32) | (random() % 2731),
+                    _ => (1 << 32) | (random() % 16_385),
                 };
                 let at = match random() % 6 {
                     0 => USED_AT as u64,

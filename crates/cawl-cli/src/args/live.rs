@@ -29,7 +29,7 @@ pub struct StatusArgs {
     pub daemon: DaemonArgs,
     #[command(flatten)]
     pub view: ViewArgs,
-    /// Machine-readable output
+    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
     #[arg(long)]
     pub json: bool,
 }
@@ -40,8 +40,8 @@ pub struct ViewArgs {
     /// The model that answers (default: the daemon's first)
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// By which clock it lives, and how far it follows the kernel's counters: open-loop, lockstep…
-    /// (default: the daemon's)
+    /// By which clock it lives, and how far it follows the kernel's counters: open-loop, lockstep or
+    /// assimilated (default: the one of those kept that follows the counters most closely)
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<Mode>,
 }
@@ -101,7 +101,7 @@ pub struct TableArgs {
     /// Most rows to print
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
-    /// Machine-readable output
+    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
     #[arg(long)]
     pub json: bool,
 }
@@ -145,7 +145,7 @@ pub struct PredictArgs {
     /// The same by another profile (TOML)
     #[arg(long, value_name = "FILE", requires = "offline")]
     pub profile: Option<PathBuf>,
-    /// Machine-readable output
+    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
     #[arg(long)]
     pub json: bool,
 }
@@ -178,7 +178,7 @@ pub struct DiffArgs {
     /// Another profile (TOML)
     #[arg(value_name = "B", requires = "before", conflicts_with = "socket")]
     pub after: Option<PathBuf>,
-    /// Machine-readable output
+    /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
     #[arg(long)]
     pub json: bool,
 }

@@ -33,6 +33,8 @@ pub struct Row {
     pub calls: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// Some of them were inferred, not observed.
+    pub is_estimated: bool,
     /// What the calls cost.
     pub cost: Cost,
 }
@@ -44,6 +46,7 @@ impl From<&ProcessStatus> for Row {
             name: shown(&process.program),
             calls: process.calls,
             bytes: process.bytes,
+            is_estimated: false,
             cost: process.cost,
         }
     }
@@ -52,7 +55,14 @@ impl From<&ProcessStatus> for Row {
 impl From<&FileStatus> for Row {
     fn from(file: &FileStatus) -> Row {
         let name = if file.path.is_empty() { format!("inode {}", file.inode) } else { shown(&file.path) };
-        Row { of: file.device.clone(), name, calls: file.calls, bytes: file.bytes, cost: file.cost }
+        Row {
+            of: file.device.clone(),
+            name,
+            calls: file.calls,
+            bytes: file.bytes,
+            is_estimated: file.estimated_bytes > 0,
+            cost: file.cost,
+        }
     }
 }
 
@@ -91,7 +101,7 @@ pub fn cells(row: &Row) -> [String; 7] {
         compact::seconds(row.cost.sync_s),
         compact::seconds(row.cost.observed_s),
         compact::seconds(row.cost.predicted_s),
-        compact::bytes(row.bytes),
+        format!("{}{}", if row.is_estimated { "~" } else { "" }, compact::bytes(row.bytes)),
         compact::rate(row.cost.rate),
         compact::count(row.calls),
     ]

@@ -8,9 +8,6 @@ use super::rows::{short_program, shown};
 use super::watch::phase;
 use super::{bold, lines, percent, short, table, warn_if};
 
-/// Widest line.
-const WIDTH: usize = 80;
-
 /// Columns of a bar, within its brackets.
 const BAR: usize = 34;
 
@@ -41,7 +38,17 @@ pub fn text(status: &Status, terminal: bool) -> String {
         line("clean", &format!("{clean} if writing stops"));
     }
     line("error", &error(status));
-    line("sampler", &short_end(&sampler(status), WIDTH - 12));
+    line("sampler", &sampler(status));
+    if let Some(stall) = status.sampler.pressure {
+        line(
+            "I/O stall",
+            &format!("some task waited for I/O in {} of the latest 10 s", percent(Some(stall))),
+        );
+    }
+    if let Some(paused) = status.sampler.paused_s {
+        let paused = Nanos::seconds(paused);
+        line("pauses", &format!("writers of this machine were held back for {paused} since the start"));
+    }
     let programs = match status.clients {
         1 => "1 program".to_owned(),
         n => format!("{n} programs"),
@@ -155,32 +162,11 @@ fn error(status: &Status) -> String {
 
 fn sampler(status: &Status) -> String {
     let sampler = &status.sampler;
-    let mut parts = Vec::new();
-    if sampler.interval_s > 0.0 {
-        parts.push(format!(
-            "every {}, {:.2} % of a processor",
-            Nanos::seconds(sampler.interval_s),
-            sampler.cpu_fraction * 100.0
-        ));
+    if sampler.interval_s == 0.0 {
+        return "off".to_owned();
     }
-    if let Some(pressure) = sampler.pressure {
-        parts.push(format!("I/O pressure {}", percent(Some(pressure))));
-    }
-    if let Some(paused) = sampler.paused_s {
-        parts.push(format!("pauses {}", Nanos::seconds(paused)));
-    }
-    if !sampler.sources.is_empty() {
-        parts.push(sampler.sources.join(" "));
-    }
-    if parts.is_empty() { "off".to_owned() } else { parts.join("; ") }
-}
-
-/// The begin of a text that is too long.
-fn short_end(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width - 1).chain(['…']).collect()
+    let (interval, part) = (Nanos::seconds(sampler.interval_s), sampler.cpu_fraction * 100.0);
+    format!("every {interval}, {part:.2} % of a processor")
 }
 
 fn uptime(seconds: f64) -> String {
@@ -309,7 +295,8 @@ mod tests {
             "at 125 MB/s: flush now, throttle in 12.3 s",
             "clean       in 1.23 s if writing stops",
             "4.2 % total, 8.1 % windowed, over 12.3 M calls; 0.5 % dirty",
-            "every 12.5 ms, 0.34 % of a processor; I/O pressure 12.0 %",
+            "every 12.5 ms, 0.34 % of a processor\n",
+            "some task waited for I/O in 12.0 % of the latest 10 s",
             "3 programs; 12345678 calls, 1 TiB in 200 s",
             "drops       5",
             "writer",
@@ -317,7 +304,7 @@ mod tests {
         ] {
             assert!(text.contains(told), "`{told}` is not in\n{text}");
         }
-        let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > WIDTH).collect();
+        let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(wide.is_empty(), "{wide:#?}");
     }
 

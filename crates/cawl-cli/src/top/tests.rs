@@ -150,6 +150,34 @@ fn eighty_by_twenty_four() {
     );
 }
 
+/// Figures as large as they get: none is cut off.
+#[test]
+fn large_figures_fit_into_eighty_columns() {
+    let mut app = app();
+    let cost = Cost { throttled_s: 1e4, sync_s: 1e4, ..Cost::default() };
+    let mut extreme = status(20.0, Phase::Throttle, 96);
+    (extreme.dirtying_rate, extreme.untraced_rate) = (999.4e6, 999.4e6);
+    (extreme.writeback_rate, extreme.sampled_writeback_rate) = (Some(999.4e6), Some(999.4e6));
+    extreme.error = ErrorStatus { total: Some(99.9), windowed: Some(99.9), ..ErrorStatus::default() };
+    extreme.sampler.cpu_fraction = 0.9999;
+    extreme.sampler.pressure = Some(1.0);
+    (extreme.clients, extreme.drops) = (999_999, 999_999_999_999);
+    app.push(Push::Status(Box::new(extreme.clone())));
+    extreme.uptime_s += 100.0;
+    extreme.devices = vec![DeviceStatus { device: "254:1".to_owned(), cost, ..DeviceStatus::default() }];
+    app.push(Push::Status(Box::new(extreme)));
+    let (lines, _) = screen(&app, PLAIN, 80, 24);
+    for whole in [
+        "999 MB/s + 999 MB/s untraced ",
+        "999 MB/s, kernel's 999 MB/s ",
+        " s/s throttled, 100 sync ",
+        "999999999999 drops ",
+        "99.99 % CPU, I/O stall 100 %",
+    ] {
+        assert!(lines.iter().any(|line| line.contains(whole)), "`{whole}` is not in {lines:#?}");
+    }
+}
+
 #[test]
 fn a_larger_screen_shows_more() {
     let (lines, _) = screen(&app(), ALL, 120, 40);

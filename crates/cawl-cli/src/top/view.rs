@@ -145,11 +145,13 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
         }
         (modelled, None) => modelled.map_or("none".to_owned(), rate),
     };
-    let lost = shown
-        .lost
-        .map_or("-".to_owned(), |(throttled, sync)| format!("{throttled:.2} s/s throttled, {sync:.2} sync"));
+    // Many programs can lose tens of seconds a second, and all of it must fit into half of 80 columns.
+    let per_second = |lost: f64| if lost < 9.995 { format!("{lost:.2}") } else { format!("{lost:.0}") };
+    let lost = shown.lost.map_or("-".to_owned(), |(throttled, sync)| {
+        format!("{} s/s throttled, {} sync", per_second(throttled), per_second(sync))
+    });
     let sampler = format!(
-        "{:.2} % CPU, I/O pressure {}",
+        "{:.2} % CPU, I/O stall {}",
         status.sampler.cpu_fraction * 100.0,
         percent(status.sampler.pressure)
     );

@@ -14,6 +14,8 @@ use super::folios::Folios;
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
+/// Pages in the longest request to a device: 1280 KiB (`BLK_DEF_MAX_SECTORS_CAP`).
+pub const REQUEST: u64 = 320;
 /// Files without dirty pages that are remembered.
 pub const CLEAN_FILES: usize = 1 << 14;
 
@@ -93,47 +95,64 @@ pub struct Cleaned {
     pub pages: u64,
     /// Of those, pages that nobody wrote: the device is not given them.
     pub padding: u64,
+    /// Room that they take in a device's queue. A queue holds requests: one for each run of pages takes as much
+    /// room as the longest there are.
+    pub queued: u64,
 }
 
-/// Files in a chunk.
+/// Files in a chunk, and chunks in a row.
 const CHUNK: usize = 16;
+const ROW: usize = 64;
 
 /// Files by number, in chunks that copies share until one of them changes a chunk: a copy to look ahead with is
-/// made while programs write, and touches few files.
+/// made while programs write, for each call that may have to wait, and touches few files. Rows of chunks, so that
+/// few counts are to be touched by a copy of tens of thousands of files.
 #[derive(Clone, Debug, Default)]
 struct Files {
-    chunks: Vec<Arc<[File; CHUNK]>>,
+    rows: Vec<Arc<Vec<Arc<[File; CHUNK]>>>>,
     length: usize,
 }
 
 impl Files {
     fn push(&mut self) {
-        if self.length.is_multiple_of(CHUNK) {
-            self.chunks.push(Arc::default());
+        if self.length.is_multiple_of(ROW * CHUNK) {
+            self.rows.push(Arc::default());
+        }
+        if self.length.is_multiple_of(CHUNK)
+            && let Some(row) = self.rows.last_mut()
+        {
+            Arc::make_mut(row).push(Arc::default());
         }
         self.length += 1;
     }
 
     fn at(&self, at: usize) -> &File {
-        &self.chunks[at / CHUNK][at % CHUNK]
+        &self.rows[at / CHUNK / ROW][at / CHUNK % ROW][at % CHUNK]
     }
 
     fn at_mut(&mut self, at: usize) -> &mut File {
-        &mut Arc::make_mut(&mut self.chunks[at / CHUNK])[at % CHUNK]
+        let row = Arc::make_mut(&mut self.rows[at / CHUNK / ROW]);
+        &mut Arc::make_mut(&mut row[at / CHUNK % ROW])[at % CHUNK]
     }
 
     fn iter(&self) -> impl Iterator<Item = &File> {
-        self.chunks.iter().flat_map(|chunk| chunk.iter()).take(self.length)
+        self.rows.iter().flat_map(|row| row.iter()).flat_map(|chunk| chunk.iter()).take(self.length)
     }
+}
+
+/// Which file is which. Copies share it until a file is met for the first time, or forgotten.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    index: Map<(u64, u64), u32>,
+    keys: Vec<(u64, u64)>,
+    free: Vec<u32>,
 }
 
 /// All files.
 #[derive(Clone, Debug, Default)]
 pub struct Cache {
-    index: Map<(u64, u64), u32>,
+    names: Arc<Names>,
     files: Files,
-    keys: Vec<(u64, u64)>,
-    free: Vec<u32>,
     touches: u64,
     clean_blocks: usize,
     /// Number of files at which those long untouched are next looked for.
@@ -147,7 +166,7 @@ impl Cache {
         self.touches += 1;
         let at = match self.last {
             Some((last, at)) if last == key => at,
-            _ => match self.index.get(&key) {
+            _ => match self.names.index.get(&key) {
                 Some(&at) => at,
                 None => self.add(key, device),
             },
@@ -158,23 +177,24 @@ impl Cache {
     }
 
     fn add(&mut self, key: (u64, u64), device: usize) -> u32 {
-        if self.index.len() >= self.sweep_at.max(2 * CLEAN_FILES) {
+        if self.names.index.len() >= self.sweep_at.max(2 * CLEAN_FILES) {
             self.sweep();
             // Dirty files stay: however many there are, a sweep is paid for by as many files added.
-            self.sweep_at = 2 * self.index.len();
+            self.sweep_at = 2 * self.names.index.len();
         }
-        let at = match self.free.pop() {
+        let names = Arc::make_mut(&mut self.names);
+        let at = match names.free.pop() {
             Some(at) => at,
             None => {
                 self.files.push();
-                self.keys.push(key);
+                names.keys.push(key);
                 (self.files.length - 1) as u32
             }
         };
+        names.keys[at as usize] = key;
+        names.index.insert(key, at);
         let generation = self.files.at(at as usize).generation.wrapping_add(1);
         *self.files.at_mut(at as usize) = File { device, generation, ..File::default() };
-        self.keys[at as usize] = key;
-        self.index.insert(key, at);
         at
     }
 
@@ -182,17 +202,18 @@ impl Cache {
     /// program that ends closes its files without a call.
     fn sweep(&mut self) {
         let old = self.touches.saturating_sub(CLEAN_FILES as u64);
+        let names = Arc::make_mut(&mut self.names);
         for at in 0..self.files.length as u32 {
             let file = self.files.at(at as usize);
-            let key = self.keys[at as usize];
-            if file.dirty.pages() == 0 && file.touched < old && self.index.get(&key) == Some(&at) {
+            let key = names.keys[at as usize];
+            if file.dirty.pages() == 0 && file.touched < old && names.index.get(&key) == Some(&at) {
                 let file = self.files.at_mut(at as usize);
                 self.clean_blocks -= file.clean.blocks();
                 file.clean.clear();
                 file.folios.clear();
                 file.listed = false;
-                self.index.remove(&key);
-                self.free.push(at);
+                names.index.remove(&key);
+                names.free.push(at);
             }
         }
         self.last = None;
@@ -233,16 +254,26 @@ impl Cache {
         Found { dirtied, fresh }
     }
 
-    /// Cleans up to `most` dirty pages of a file from its cursor on and returns how many.
-    pub fn clean(&mut self, at: u32, most: u64) -> Cleaned {
+    /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill `room`
+    /// pages of a device's queue.
+    pub fn clean(&mut self, at: u32, most: u64, room: u64) -> Cleaned {
         let file = self.files.at_mut(at as usize);
         let (dirty, clean, padding) = (&mut file.dirty, &mut file.clean, &mut file.padding);
         let (had, blocks, padded) = (dirty.pages(), clean.blocks(), padding.pages());
+        let (mut queued, mut run) = (0, (u64::MAX, u64::MAX));
         file.cursor = dirty.take_from(file.cursor, most, |start, end| {
             clean.insert(start, end);
             padding.remove(start, end);
+            if run.1 == start {
+                queued -= REQUEST.max(run.1 - run.0);
+                run.1 = end;
+            } else {
+                run = (start, end);
+            }
+            queued += REQUEST.max(run.1 - run.0);
+            queued < room
         });
-        let cleaned = Cleaned { pages: had - dirty.pages(), padding: padded - padding.pages() };
+        let cleaned = Cleaned { pages: had - dirty.pages(), padding: padded - padding.pages(), queued };
         self.clean_blocks = self.clean_blocks + clean.blocks() - blocks;
         self.forget();
         cleaned
@@ -327,7 +358,7 @@ mod tests {
         let at = cache.open((1, 1), 0);
         assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10 });
         assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5 });
-        assert_eq!(cache.clean(at, 6).pages, 6);
+        assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, padding: 0, queued: REQUEST });
         assert_eq!(cache.dirty(at, 0, 15, 1), Found { dirtied: 6, fresh: 0 });
         assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
         assert!(cache.holds(at, 9) && !cache.holds(at, 10));
@@ -341,7 +372,7 @@ mod tests {
             for page in 0..CLEAN_BLOCKS as u64 / 2 {
                 cache.dirty(at, 1024 * page, 1024 * page + 1, 1);
             }
-            cache.clean(at, u64::MAX);
+            cache.clean(at, u64::MAX, u64::MAX);
         }
         let kept: usize = cache.files.iter().map(|f| f.clean.blocks()).sum();
         assert_eq!(kept, cache.clean_blocks);
@@ -355,7 +386,7 @@ mod tests {
             let at = cache.open((1, ino), 0);
             cache.file_mut(at).opens = 1;
         }
-        assert!(cache.index.len() <= 2 * CLEAN_FILES && cache.files.length <= 2 * CLEAN_FILES);
+        assert!(cache.names.index.len() <= 2 * CLEAN_FILES && cache.files.length <= 2 * CLEAN_FILES);
     }
 
     #[test]
@@ -365,13 +396,13 @@ mod tests {
             let at = cache.open((1, ino), 0);
             cache.dirty(at, 0, 1, 1);
         }
-        assert_eq!(cache.index.len(), 3 * CLEAN_FILES);
+        assert_eq!(cache.names.index.len(), 3 * CLEAN_FILES);
         for at in 0..cache.files.length as u32 {
-            cache.clean(at, 1);
+            cache.clean(at, 1, u64::MAX);
         }
         for ino in 0..4 * CLEAN_FILES as u64 {
             cache.open((2, ino), 0);
         }
-        assert!(cache.index.len() <= 4 * CLEAN_FILES, "{}", cache.index.len());
+        assert!(cache.names.index.len() <= 4 * CLEAN_FILES, "{}", cache.names.index.len());
     }
 }

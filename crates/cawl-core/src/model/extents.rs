@@ -197,38 +197,40 @@ impl PageSet {
         found.map(|(&key, block)| block_of(key, block).common(&within(key, start, end))).sum()
     }
 
-    /// Takes up to `most` pages out, in ascending order from `cursor` on and then from the beginning;
-    /// tells `each` about every run taken. Returns the page after the last one taken.
-    pub fn take_from(&mut self, cursor: u64, most: u64, mut each: impl FnMut(u64, u64)) -> u64 {
+    /// Takes up to `most` pages out, in ascending order from `cursor` on and then from the beginning, until `each`,
+    /// which is told about every run taken, wants no more. Returns the page after the last one taken.
+    pub fn take_from(&mut self, cursor: u64, most: u64, mut each: impl FnMut(u64, u64) -> bool) -> u64 {
         self.put_back();
-        let (mut cursor, mut left) = (cursor, most.min(self.pages));
-        self.pages -= left;
+        let most = most.min(self.pages);
+        let (mut cursor, mut left, mut go_on) = (cursor, most, true);
         if left == 0 {
             return cursor;
         }
         let tree = self.tree();
-        while left > 0 {
+        while go_on && left > 0 {
             let Some((&key, block)) = tree.range_mut(cursor / BLOCK..).next() else {
                 cursor = 0;
                 continue;
             };
             let base = key * BLOCK;
             let mut from = cursor.saturating_sub(base);
-            while left > 0
+            while go_on
+                && left > 0
                 && let Some((start, end)) = block.run(from)
             {
                 let end = end.min(start + left);
                 block.take(&Block::range(start, end));
-                each(base + start, base + end);
+                go_on = each(base + start, base + end);
                 left -= end - start;
                 from = end;
             }
             if block.is_empty() {
                 tree.remove(&key);
             }
-            // Short of `most`, the block has no more pages behind the cursor.
-            cursor = if left > 0 { base + BLOCK } else { base + from };
+            // If more is wanted, the block has no more pages behind the cursor.
+            cursor = if go_on && left > 0 { base + BLOCK } else { base + from };
         }
+        self.pages -= most - left;
         cursor
     }
 
@@ -265,6 +267,9 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    /// Pages after which a taker wants no more.
+    const ENOUGH: usize = 250;
+
     #[derive(Clone, Debug)]
     enum Op {
         Insert(u64, u64),
@@ -300,9 +305,13 @@ mod tests {
                         let order: Vec<u64> =
                             plain.range(cursor..).chain(plain.range(..cursor)).copied().take(most as usize).collect();
                         let mut taken = Vec::new();
-                        set.take_from(cursor, most, |s, e| taken.extend(s..e));
-                        prop_assert_eq!(&taken, &order);
-                        for page in order {
+                        set.take_from(cursor, most, |s, e| {
+                            taken.extend(s..e);
+                            taken.len() < ENOUGH
+                        });
+                        prop_assert!(taken.len() == order.len() || taken.len() >= ENOUGH);
+                        prop_assert_eq!(&taken, &order[..taken.len()]);
+                        for page in taken {
                             plain.remove(&page);
                         }
                     }

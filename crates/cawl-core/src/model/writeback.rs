@@ -2,7 +2,7 @@
 //!
 //! The law: pages are *dirty* until the flusher submits them, *in flight* until the device has written
 //! them, and both count against the limits. A device completes `rate` pages a second as long as any are
-//! in flight; at most `queue` pages are. The flusher takes inodes in turn, a chunk of each
+//! in flight; at most `queue` pages are, fewer if they lie scattered, since a queue holds requests. The flusher takes inodes in turn, a chunk of each
 //! (`writeback_chunk_size`); in the background until the level is below the background threshold
 //! (checked between chunks, `wb_over_bg_thresh`); every `wakeup` it takes the inodes that were first
 //! dirtied more than `expire` ago, and one chunk of those a background pass left behind.
@@ -195,8 +195,11 @@ impl Machine {
     fn complete_pages(&mut self, at: usize, pages: u64) {
         if pages > 0 {
             let device = &mut self.devices[at];
-            device.padding *= 1.0 - pages as f64 / device.in_flight as f64;
-            device.in_flight -= pages;
+            let left = device.in_flight - pages;
+            let kept = left as f64 / device.in_flight as f64;
+            device.padding *= kept;
+            device.queued *= kept;
+            device.in_flight = left;
             device.written += pages;
             device.completions.add(pages as f64, self.now);
             self.completions.add(pages as f64, self.now);
@@ -279,7 +282,7 @@ impl Machine {
         let at = self.cache.file(file).device;
         self.drain(at);
         self.begin_estimate(at);
-        let cleaned = self.cache.clean(file, most);
+        let cleaned = self.cache.clean(file, most, u64::MAX);
         let pages = cleaned.pages;
         let device = &mut self.devices[at];
         device.submit(cleaned);
@@ -441,7 +444,8 @@ impl Machine {
     fn flush(&mut self, at: usize) {
         while let Some(work) = self.devices[at].work {
             let device = &mut self.devices[at];
-            let full = device.in_flight + BATCH.min(device.queue) > device.queue;
+            let room = device.room();
+            let full = room < BATCH.min(device.queue);
             if device.held(self.now) || device.in_flight > 0 && full {
                 break;
             }
@@ -450,7 +454,7 @@ impl Machine {
                 self.next_inode(at, work);
                 continue;
             };
-            let cleaned = self.cache.clean(file, work.chunk.min(BATCH));
+            let cleaned = self.cache.clean(file, work.chunk.min(BATCH), room.max(1));
             let pages = cleaned.pages;
             device.submit(cleaned);
             if pages > 0 {

@@ -15,7 +15,7 @@ const palette = {
 };
 
 /** What all charts look at together: the end of the axis, and the moment pointed at. */
-const view = { now: 0, ahead: 0, span: 300, cursor: null, charts: new Set() };
+const view = { now: Date.now() / 1000, ahead: 0, span: 300, cursor: null, charts: new Set() };
 
 /**
  * Draws what was invalidated, each chart no oftener than it says, and those that are nearly due with those

@@ -165,7 +165,7 @@ class PlanForm {
     if (told === this.told) return;
     this.told = told;
     const before = select.value;
-    select.replaceChildren(new Option("the one most written to", ""));
+    select.replaceChildren(new Option("most written to", ""));
     for (const device of devices) {
       select.add(new Option(device.name ? `${printable(device.name)} (${device.device})` : device.device, device.device));
     }

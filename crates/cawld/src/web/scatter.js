@@ -108,7 +108,11 @@ class ScatterChart extends Chart {
       context.lineTo(x, area.bottom);
       context.textAlign = "center";
       context.textBaseline = "alphabetic";
-      context.fillText(duration(value), Math.min(x, this.width - 20), area.bottom + 15);
+      const label = duration(value);
+      // Clear of the other axis' labels on the left, and whole on the right.
+      const half = context.measureText(label).width / 2;
+      const at = Math.min(Math.max(x, area.left + half - 2), this.width - half - 1);
+      context.fillText(label, at, area.bottom + 15);
     }
     for (const value of decadeTicks(low, high, Math.floor((area.bottom - area.top) / 24))) {
       const y = Math.round(this.toY(value)) + 0.5;

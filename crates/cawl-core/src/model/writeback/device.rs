@@ -41,7 +41,7 @@ pub struct Device {
     pub id: u64,
     /// Pages per second it completes.
     pub rate: f64,
-    /// Most pages in flight.
+    /// Most pages in flight; as many as are in as many requests of the longest.
     pub queue: u64,
     /// Bounds on its share of the threshold.
     pub bounds: Bounds,
@@ -51,6 +51,8 @@ pub struct Device {
     pub in_flight: u64,
     /// Of those, pages that count as written with their folio and are not given to the device.
     pub padding: f64,
+    /// Room that what is in flight takes in the queue, in pages.
+    pub(super) queued: f64,
     /// Pages made dirty since the beginning.
     pub dirtied: u64,
     /// Pages submitted since the beginning.
@@ -100,6 +102,7 @@ impl Device {
             dirty: 0,
             in_flight: 0,
             padding: 0.0,
+            queued: 0.0,
             dirtied: 0,
             submitted: 0,
             written: 0,
@@ -161,6 +164,7 @@ impl Device {
         self.dirty -= cleaned.pages;
         self.in_flight += cleaned.pages;
         self.padding += cleaned.padding as f64;
+        self.queued += cleaned.queued as f64;
         self.submitted += cleaned.pages;
     }
 
@@ -174,11 +178,17 @@ impl Device {
         (pages + MIN_CHUNK) / MIN_CHUNK * MIN_CHUNK
     }
 
+    /// Room in the queue, in pages.
+    pub(super) fn room(&self) -> u64 {
+        self.queue.saturating_sub(self.queued.round() as u64)
+    }
+
     /// When a batch fits the queue again.
     pub(super) fn room_at(&self) -> f64 {
-        let over = (self.in_flight + BATCH.min(self.queue)).saturating_sub(self.queue);
+        let over = (self.queued.round() as u64 + BATCH.min(self.queue)).saturating_sub(self.queue);
+        let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
         // A nanosecond late rather than a rounding error early.
-        self.drained + (over as f64 - self.carry).max(0.0) / self.speed() + 1e-9
+        self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9
     }
 
     pub(super) fn plan(&mut self) {

@@ -1,0 +1,277 @@
+//! Whatever calls a thread makes, the daemon reads out of its ring what was put there, to the last field.
+
+use std::cell::RefCell;
+
+use cawl_wire::ring::{
+    CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, Chunks, Expected, Follower, HEAD_AT, Memory, ORDER_AT, Position,
+    RingError, RingHeader, SHAPE, SHORT, WHOLE_CELLS, whole,
+};
+use cawl_wire::{Anchor, EVENT_LEN, Event, FileKind, Op, UNKNOWN_OFFSET, flag};
+use proptest::prelude::*;
+
+const HEADER: RingHeader = RingHeader { slots: 1 };
+
+/// The shared memory, in the process's own.
+struct Shared(RefCell<Vec<u8>>);
+
+impl Memory for Shared {
+    fn read(&self, at: u64, out: &mut [u8]) -> bool {
+        out.copy_from_slice(&self.0.borrow()[at as usize..][..out.len()]);
+        true
+    }
+
+    fn write(&self, at: u64, word: u64) {
+        self.put(at, &word.to_le_bytes());
+    }
+}
+
+impl Shared {
+    fn new() -> Shared {
+        Shared(RefCell::new(vec![0; HEADER.chunk(0, 3) as usize + CHUNK_LEN]))
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) {
+        self.0.borrow_mut()[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// A thread, as the tracer's is.
+struct Thread<'a> {
+    memory: &'a Shared,
+    position: Position,
+    chunks: Chunks,
+    index: u8,
+    before: Option<(Event, Expected)>,
+}
+
+impl Thread<'_> {
+    fn new(memory: &Shared) -> Thread<'_> {
+        let position = Position { chunk: 0, cell: CHUNK_CELLS };
+        Thread { memory, position, chunks: Chunks::new(SHAPE), index: 0, before: None }
+    }
+
+    fn make_room(&mut self) {
+        if !SHAPE.ends_at(self.position.cell) {
+            return;
+        }
+        let control = HEADER.control(0);
+        let mut head = [0; 8];
+        self.memory.read(control + HEAD_AT as u64, &mut head);
+        let next = self.position.chunk + 1;
+        let order_at = |chunk: u32| control + ORDER_AT as u64 + u64::from(chunk % SHAPE.chunks);
+        let order = |chunk: u32| {
+            let mut index = [0];
+            self.memory.read(order_at(chunk), &mut index);
+            index[0]
+        };
+        let head = Position::unpack(u64::from_le_bytes(head));
+        self.index = self.chunks.take(next, head, order).expect("room");
+        self.memory.put(order_at(next), &[self.index]);
+        self.position = Position { chunk: next, cell: 0 };
+    }
+
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        let at = HEADER.chunk(0, self.index.into()) + u64::from(self.position.cell) * CELL_LEN as u64;
+        self.memory.put(at, bytes);
+        self.position.cell += (bytes.len() / CELL_LEN) as u32;
+    }
+
+    /// Returns true if the event was told short.
+    fn put(&mut self, event: &Event) -> bool {
+        self.make_room();
+        let stream = event.has(flag::STREAM_KNOWN);
+        let call = Call {
+            start: event.start,
+            duration: event.duration,
+            offset: event.offset,
+            requested: event.requested,
+            returned: event.returned,
+            pending: stream.then_some((event.pending_before, event.pending_after)),
+        };
+        let short = self.before.filter(|(before, _)| alike(before, event)).and_then(|(_, expected)| {
+            let words = expected.shorten(self.position.chunk, &call)?;
+            Some((words, expected.next(event.start, event.requested as u32, stream)))
+        });
+        if let Some((words, expected)) = short {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            self.put_bytes(&bytes);
+            self.before = Some((*event, expected));
+            return true;
+        }
+        self.put_bytes(&whole(self.position.chunk, &event.encode()));
+        self.before = Some((*event, Expected::after(event)));
+        false
+    }
+
+    fn mark(&mut self, anchor: &Anchor) {
+        self.make_room();
+        self.put_bytes(&whole(self.position.chunk, &anchor.encode()));
+    }
+}
+
+/// Equal in all that a short record says nothing about.
+fn alike(one: &Event, other: &Event) -> bool {
+    let rest = |event: &Event| Event {
+        start: 0,
+        duration: 0,
+        offset: 0,
+        requested: 0,
+        returned: 0,
+        pending_before: if event.has(flag::STREAM_KNOWN) { 0 } else { event.pending_before },
+        pending_after: if event.has(flag::STREAM_KNOWN) { 0 } else { event.pending_after },
+        ..*event
+    };
+    rest(one) == rest(other)
+}
+
+fn read_all(memory: &Shared, follower: &mut Follower, tail: Position, room: usize) -> Vec<[u8; EVENT_LEN]> {
+    let mut found = Vec::new();
+    let mut out = vec![0; room * EVENT_LEN];
+    loop {
+        let length = follower.read(memory, HEADER, tail, &mut out).expect("records");
+        follower.release(memory, HEADER);
+        if length == 0 {
+            assert!(follower.is_at(tail));
+            return found;
+        }
+        found.extend(out[..length].as_chunks::<EVENT_LEN>().0);
+    }
+}
+
+/// A call that mostly goes on as the last one did, and now and then does not.
+#[derive(Clone, Debug)]
+struct Step {
+    gap: u64,
+    duration: u64,
+    requested: u64,
+    odd: u8,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let length = prop_oneof![8 => 0u64..5000, 1 => any::<u32>().prop_map(u64::from), 1 => any::<u64>()];
+    let gap = prop_oneof![9 => 0u64..100_000, 1 => any::<u64>()];
+    let duration = prop_oneof![9 => 0u64..100_000, 1 => any::<u64>()];
+    let step = (gap, duration, length, 0..24u8).prop_map(|(gap, duration, requested, odd)| Step {
+        gap,
+        duration,
+        requested,
+        odd,
+    });
+    prop::collection::vec(step, 0..300)
+}
+
+/// The calls that these steps make: of a stream, or of a descriptor.
+fn calls(steps: &[Step], stream: bool, unknown: bool) -> Vec<Event> {
+    let mut event = Event::new(if stream { Op::StreamWrite } else { Op::Write });
+    (event.dev, event.ino, event.fd, event.pid, event.tid) = (3, 4, 5, 6, 7);
+    (event.kind, event.flags) = (FileKind::Regular, flag::WRITABLE);
+    event.offset = if unknown { UNKNOWN_OFFSET } else { 1000 };
+    if stream {
+        (event.flags, event.buffer) = (event.flags | flag::STREAM_KNOWN, 4096);
+    }
+    let mut all = Vec::new();
+    for step in steps {
+        let expected = Expected::after(&event);
+        (event.offset, event.pending_before) = (expected.offset, expected.pending);
+        event.start = event.start.wrapping_add(step.gap);
+        (event.duration, event.requested) = (step.duration, step.requested);
+        (event.returned, event.errno) = (step.requested as i64, 0);
+        if stream {
+            event.pending_after = event.pending_before.wrapping_add(step.requested as u32);
+        }
+        match step.odd {
+            0 => (event.returned, event.errno) = (-1, 28),
+            1 => event.returned = (step.requested / 2) as i64,
+            2 => event.offset = event.offset.wrapping_add(step.gap),
+            3 => event.fd += 1,
+            4 => event.start = event.start.wrapping_sub(200_000),
+            5 => event.pending_after = 17,
+            6 => event.aux = step.gap as u32,
+            7 => event.ino ^= 1,
+            8 => event.offset = UNKNOWN_OFFSET,
+            9 => event.buffer += 1,
+            10 => event.tid ^= 1,
+            _ => {}
+        }
+        all.push(event);
+    }
+    all
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(steps in steps(), stream: bool, unknown: bool, room in 6usize..90, looks in 1usize..60) {
+        let memory = Shared::new();
+        let mut thread = Thread::new(&memory);
+        let mut follower = Follower::new(0);
+        let calls = calls(&steps, stream, unknown);
+        let mut found = Vec::new();
+        for (number, event) in calls.iter().enumerate() {
+            if number % 50 == 7 {
+                thread.mark(&Anchor { ticks: event.start, nanos: 1 });
+            }
+            thread.put(event);
+            if number % looks == 0 {
+                found.extend(read_all(&memory, &mut follower, thread.position, room));
+            }
+        }
+        if !calls.is_empty() {
+            found.extend(read_all(&memory, &mut follower, thread.position, room));
+        }
+        let events: Vec<Event> =
+            found.iter().filter(|record| Anchor::decode(record).is_none()).filter_map(Event::decode).collect();
+        prop_assert_eq!(events, calls);
+    }
+
+    /// Random bytes as records: an error or events, never a panic, and an end.
+    #[test]
+    fn nonsense_is_read_to_an_end(words in prop::collection::vec((0..4u8, any::<u32>()), 0..400), cell in 0..500u32) {
+        let memory = Shared::new();
+        for (place, (kind, word)) in words.iter().enumerate() {
+            let word = match kind { 0 => 1, 1 => SHORT | 1, _ => *word };
+            memory.put(HEADER.chunk(0, 0) + 4 * place as u64, &word.to_le_bytes());
+        }
+        let mut follower = Follower::new(0);
+        let mut out = vec![0; 50 * EVENT_LEN];
+        while follower.read(&memory, HEADER, Position { chunk: 1, cell }, &mut out).is_ok_and(|length| length > 0) {}
+    }
+}
+
+/// Calls of a kind take a cell each, over the ends of chunks too.
+#[test]
+fn calls_alike_take_one_cell_each() {
+    const COUNT: usize = 40_000;
+    for stream in [false, true] {
+        let memory = Shared::new();
+        let mut thread = Thread::new(&memory);
+        let mut follower = Follower::new(0);
+        let step = Step { gap: 90, duration: 30, requested: 16, odd: 255 };
+        let calls = calls(&vec![step; COUNT], stream, false);
+        let mut found = Vec::new();
+        let mut short = 0;
+        for (number, event) in calls.iter().enumerate() {
+            short += usize::from(thread.put(event));
+            if number % 10_000 == 9_999 {
+                found.extend(read_all(&memory, &mut follower, thread.position, 682));
+            }
+        }
+        assert_eq!(short, COUNT - 1);
+        assert!(thread.position.chunk as usize == 1 + COUNT * CELL_LEN / CHUNK_LEN, "{:?}", thread.position);
+        let events: Vec<Event> = found.iter().filter_map(Event::decode).collect();
+        assert!(events == calls);
+    }
+}
+
+#[test]
+fn what_goes_on_from_nothing_or_breaks_off_is_refused() {
+    let memory = Shared::new();
+    let mut out = vec![0; 50 * EVENT_LEN];
+    let mut read = |cell| Follower::new(0).read(&memory, HEADER, Position { chunk: 1, cell }, &mut out);
+    memory.put(HEADER.chunk(0, 0), &(SHORT | 1).to_le_bytes());
+    assert_eq!(read(1), Err(RingError::Stamp), "short, and the first");
+    memory.put(HEADER.chunk(0, 0), &whole(1, &Event::new(Op::Write).encode()));
+    assert_eq!(read(WHOLE_CELLS - 1), Err(RingError::Stamp), "longer than the tail says");
+    assert_eq!(read(WHOLE_CELLS), Ok(EVENT_LEN));
+    memory.put(HEADER.chunk(0, 0), &whole(2, &Event::new(Op::Write).encode()));
+    assert_eq!(read(WHOLE_CELLS), Err(RingError::Stamp), "of another chunk");
+}

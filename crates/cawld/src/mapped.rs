@@ -1,0 +1,327 @@
+//! Stores through shared mappings, while the program makes no call that would tell of them.
+//!
+//! The tracer looks at its program's mappings when the program calls msync, munmap, close or ends. Between those
+//! calls this module looks: it finds a process's writable shared mappings of files in /proc/PID/maps, asks the
+//! kernel how much of those files is dirty (cachestat, Linux 6.5), and makes an estimated `MmapWrite` of what
+//! has been added since the latest look, less what the process wrote to the file by calls.
+//!
+//! What was told here the tracer finds again at its next look, if it is still dirty then; it is taken off there.
+//! Several processes may have mapped the same file; what one of them told is not told again by another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cawl_core::host_text::{self, SharedMapping};
+use cawl_wire::{EVENT_LEN, Event, FileKind, Op, flag};
+use nix::errno::Errno;
+use tokio::time::Instant;
+
+use crate::host;
+
+/// Time between looks at a process that has such mappings, and the longest at one that has none.
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(8);
+/// Files that are looked at in one process.
+const MOST: usize = 256;
+
+// cachestat.c
+#[expect(
+    unsafe_code,
+    reason = "it takes numbers and answers with one; a bad descriptor is an error like another"
+)]
+unsafe extern "C" {
+    safe fn cawl_dirty_pages(fd: i32, offset: u64, length: u64) -> i64;
+}
+
+/// A file's device and inode number.
+type Identity = (u64, u64);
+
+/// What all sessions know of files that are mapped.
+#[derive(Default)]
+pub struct Levels(Mutex<BTreeMap<Identity, Level>>);
+
+#[derive(Default)]
+struct Level {
+    /// Dirty bytes at the latest look of any process.
+    dirty: u64,
+    /// Bytes written by calls since.
+    written: u64,
+    /// Processes that follow it.
+    users: u32,
+}
+
+impl Levels {
+    fn levels(&self) -> MutexGuard<'_, BTreeMap<Identity, Level>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The mappings of one process.
+pub struct Mapped<'a> {
+    pid: u32,
+    levels: &'a Levels,
+    /// Files followed, and the part of what is dirty now that was told here.
+    files: BTreeMap<Identity, u64>,
+    pause: Duration,
+    next: Option<Instant>,
+    /// The reason why nothing can be seen, once there is one.
+    failed: bool,
+}
+
+impl<'a> Mapped<'a> {
+    /// Of this process.
+    pub fn new(pid: u32, levels: &'a Levels) -> Mapped<'a> {
+        Mapped { pid, levels, files: BTreeMap::new(), pause: SHORTEST, next: None, failed: false }
+    }
+
+    /// The process has a regular file, and may map it.
+    pub fn has_file(&mut self) {
+        if !self.failed {
+            self.pause = SHORTEST;
+            self.next.get_or_insert_with(|| Instant::now() + SHORTEST);
+        }
+    }
+
+    /// Returns when it is time to look; never, if there can be nothing.
+    pub async fn due(next: Option<Instant>) {
+        match next {
+            Some(next) => tokio::time::sleep_until(next).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The time of the next look.
+    pub fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Looks: the events of what became dirty, and what the report must say, once.
+    pub fn look(&mut self) -> (Vec<u8>, Option<String>) {
+        let mut batch = Vec::new();
+        let result = self.look_at_all(&mut batch);
+        self.pause = if self.files.is_empty() { (2 * self.pause).min(LONGEST) } else { SHORTEST };
+        self.next = Some(Instant::now() + self.pause);
+        let note = result.err().and_then(|error| self.give_up(&error));
+        (batch, note)
+    }
+
+    fn give_up(&mut self, error: &io::Error) -> Option<String> {
+        self.failed = true;
+        self.next = None;
+        // It has ended; its session will, too.
+        if !host::is_running(self.pid) {
+            return None;
+        }
+        Some(format!(
+            "stores through mappings of process {} are known only when it calls msync, munmap or close, or ends: {error}",
+            self.pid
+        ))
+    }
+
+    fn look_at_all(&mut self, batch: &mut Vec<u8>) -> io::Result<()> {
+        let text = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
+        let mut seen = BTreeSet::new();
+        for mapping in host_text::shared_mappings(&text).take(MOST) {
+            // A file that is gone, or was replaced by another, says nothing.
+            let Some((file, identity)) = self.open(&mapping) else { continue };
+            if !seen.insert(identity) {
+                continue;
+            }
+            let pages = cawl_dirty_pages(file.as_raw_fd(), 0, 0);
+            let Ok(pages) = u64::try_from(pages) else {
+                match Errno::from_raw(-pages as i32) {
+                    Errno::ENOSYS => {
+                        return Err(io::Error::other("this kernel has no cachestat (Linux 6.5)"));
+                    }
+                    // Files in memory, and filesystems that do not let it be known.
+                    _ => continue,
+                }
+            };
+            let news = self.news(identity, pages * host::page().0, &mapping);
+            if news > 0 {
+                let now = host::now();
+                let mut event = Event::new(Op::MmapWrite);
+                (event.start, event.pid, event.tid) = (now.0, self.pid, self.pid);
+                ((event.dev, event.ino), event.offset) = (identity, mapping.offset);
+                (event.requested, event.returned) = (news, news as i64);
+                event.kind = FileKind::Regular;
+                event.flags = flag::ESTIMATED | flag::WRITABLE;
+                batch.extend(event.encode());
+            }
+        }
+        let gone: Vec<Identity> = self.files.keys().filter(|file| !seen.contains(file)).copied().collect();
+        gone.into_iter().for_each(|identity| self.leave(identity));
+        Ok(())
+    }
+
+    /// The mapped file: by the mapping itself, which takes privileges, else by its name.
+    fn open(&self, mapping: &SharedMapping<'_>) -> Option<(File, Identity)> {
+        let exact = format!("/proc/{}/map_files/{}", self.pid, mapping.range);
+        // As the process sees it, which may have another root.
+        let named = format!("/proc/{}/root{}", self.pid, mapping.path);
+        [exact, named].iter().find_map(|path| {
+            // If the name is another file's by now, it must not be waited for nor be told.
+            let flags = (nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_NOCTTY).bits();
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(Path::new(path)).ok()?;
+            let meta = file.metadata().ok()?;
+            (meta.is_file() && meta.ino() == mapping.ino).then(|| (file, (meta.dev(), meta.ino())))
+        })
+    }
+
+    /// Bytes that stores have made dirty since the latest look, where `dirty` are.
+    fn news(&mut self, identity: Identity, dirty: u64, mapping: &SharedMapping<'_>) -> u64 {
+        let mut levels = self.levels.levels();
+        let told = self.files.entry(identity);
+        let is_new = matches!(told, std::collections::btree_map::Entry::Vacant(_));
+        let told = told.or_default();
+        let level = levels.entry(identity).or_default();
+        level.users += u32::from(is_new);
+        let news = if is_new && level.users == 1 {
+            // Others may have written the file before; what this process has touched is told by smaps. It may
+            // have written by calls as well.
+            let touched = dirty_of_mapping(self.pid, mapping.range).unwrap_or(0).min(dirty);
+            touched.saturating_sub(host::wchar(self.pid).process.unwrap_or(u64::MAX))
+        } else {
+            dirty.saturating_sub(level.dirty).saturating_sub(level.written)
+        };
+        (level.dirty, level.written) = (dirty, 0);
+        *told = (*told + news).min(dirty);
+        news
+    }
+
+    fn leave(&mut self, identity: Identity) {
+        self.files.remove(&identity);
+        let mut levels = self.levels.levels();
+        if let Some(level) = levels.get_mut(&identity) {
+            level.users -= 1;
+            if level.users == 0 {
+                levels.remove(&identity);
+            }
+        }
+    }
+
+    /// Calls of the process: what the tracer tells of these files is less what was told here, and what calls
+    /// write is no store.
+    pub fn pass(&mut self, batch: &mut Vec<u8>) {
+        if self.files.is_empty() {
+            return;
+        }
+        let mut levels = self.levels.levels();
+        let mut kept = 0;
+        for at in (0..batch.len() / EVENT_LEN * EVENT_LEN).step_by(EVENT_LEN) {
+            let record: [u8; EVENT_LEN] = batch[at..at + EVENT_LEN].try_into().unwrap_or([0; EVENT_LEN]);
+            let replaced = self.call(&record, &mut levels);
+            let record = match replaced {
+                Some(None) => continue,
+                Some(Some(event)) => event.encode(),
+                None => record,
+            };
+            batch[kept..kept + EVENT_LEN].copy_from_slice(&record);
+            kept += EVENT_LEN;
+        }
+        batch.truncate(kept);
+    }
+
+    /// What is to be in the place of a record, if not itself.
+    fn call(
+        &mut self,
+        record: &[u8; EVENT_LEN],
+        levels: &mut BTreeMap<Identity, Level>,
+    ) -> Option<Option<Event>> {
+        let number = |at: usize| record[at..at + 8].try_into().map(u64::from_le_bytes).ok();
+        let identity = (number(16)?, number(24)?);
+        let told = self.files.get_mut(&identity)?;
+        let level = levels.get_mut(&identity)?;
+        let mut event = Event::decode(record)?;
+        if event.op != Op::MmapWrite {
+            let bytes = match event.op {
+                Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => event.returned.max(0) as u64,
+                Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite => event.returned.max(0) as u64,
+                _ => event.flushed().unwrap_or(0),
+            };
+            level.written += bytes;
+            return None;
+        }
+        let again = (event.returned.max(0) as u64).min(*told);
+        *told -= again;
+        event.returned -= again as i64;
+        event.requested = event.returned.max(0) as u64;
+        level.dirty += event.requested;
+        Some((event.requested > 0).then_some(event))
+    }
+}
+
+impl Drop for Mapped<'_> {
+    fn drop(&mut self) {
+        while let Some((&identity, _)) = self.files.first_key_value() {
+            self.leave(identity);
+        }
+    }
+}
+
+/// Dirty bytes among the pages of one mapping that the process has touched.
+fn dirty_of_mapping(pid: u32, range: &str) -> Option<u64> {
+    host_text::smaps_dirty(&fs::read_to_string(format!("/proc/{pid}/smaps")).ok()?, range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Identity = (5, 7);
+
+    fn record(op: Op, bytes: i64) -> [u8; EVENT_LEN] {
+        let mut event = Event::new(op);
+        (event.dev, event.ino, event.returned, event.requested) = (FILE.0, FILE.1, bytes, bytes as u64);
+        event.encode()
+    }
+
+    const MAPPING: SharedMapping<'_> = SharedMapping { range: "1-2", offset: 0, ino: 7, path: "/f" };
+
+    #[test]
+    fn what_was_told_is_not_told_again() {
+        let levels = Levels::default();
+        let mut first = Mapped::new(u32::MAX, &levels);
+        let mut second = Mapped::new(u32::MAX, &levels);
+        // Nothing is known of such a process, so nothing is its doing.
+        assert_eq!(first.news(FILE, 1000, &MAPPING), 0);
+        assert_eq!(first.news(FILE, 5000, &MAPPING), 4000);
+        assert_eq!(second.news(FILE, 5000, &MAPPING), 0);
+        assert_eq!(second.news(FILE, 6000, &MAPPING), 1000);
+        // The tracer of the first sees all that is dirty.
+        let mut batch = [record(Op::MmapWrite, 6000), record(Op::Write, 300)].concat();
+        first.pass(&mut batch);
+        let (records, _) = batch.as_chunks::<EVENT_LEN>();
+        let told: Vec<i64> = records.iter().filter_map(Event::decode).map(|event| event.returned).collect();
+        assert_eq!(told, [2000, 300]);
+        // 2000 more were told by the tracer, 300 came by a call.
+        assert_eq!(first.news(FILE, 8500, &MAPPING), 200);
+        let mut batch = record(Op::MmapWrite, 100).to_vec();
+        first.pass(&mut batch);
+        assert!(batch.is_empty());
+        // Written back meanwhile, and stored again.
+        assert_eq!((first.news(FILE, 0, &MAPPING), first.news(FILE, 700, &MAPPING)), (0, 700));
+        drop(first);
+        assert_eq!(second.news(FILE, 800, &MAPPING), 100);
+        drop(second);
+        assert!(levels.levels().is_empty());
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_looked_at_is_given_up() {
+        let levels = Levels::default();
+        let mut mapped = Mapped::new(u32::MAX, &levels);
+        assert!(mapped.next().is_none());
+        mapped.has_file();
+        assert!(mapped.next().is_some());
+        assert_eq!(mapped.look(), (Vec::new(), None));
+        mapped.has_file();
+        assert!(mapped.next().is_none());
+    }
+}

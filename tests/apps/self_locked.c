@@ -1,0 +1,30 @@
+/* Locks its own program file, starts itself, and looks whether the lock is still there. */
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+int main(int count, char **arguments) {
+    int fd = open(arguments[0], O_RDONLY | O_CLOEXEC);
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    if (count > 1) {
+        /* Of a child: would the parent's lock be in the way? */
+        lock.l_type = F_WRLCK;
+        fcntl(fd, F_GETLK, &lock);
+        puts(lock.l_type == F_UNLCK ? "lost" : "locked");
+        return 0;
+    }
+    if (fd < 0 || fcntl(fd, F_SETLK, &lock) != 0)
+        return 1;
+    char *again[] = {arguments[0], "child", NULL};
+    for (int times = 0; times < 2; times++) {
+        pid_t child;
+        int status;
+        if (posix_spawn(&child, arguments[0], NULL, NULL, again, environ) != 0 || waitpid(child, &status, 0) < 0)
+            return 2;
+    }
+    return 0;
+}
