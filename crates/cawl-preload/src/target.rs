@@ -2,7 +2,7 @@
 //! what must come before it.
 //!
 //! The law of this module: it only looks, at the program and at the interpreters of scripts, with a handful of
-//! short reads (docs/OVERHEAD.md has what they cost), and whatever it does not understand is a program as usual.
+//! short reads, and whatever it does not understand is a program as usual.
 //! **A program that this process has open is not opened**: closing that would release the process's record
 //! locks on it.
 
