@@ -81,6 +81,11 @@ pub trait CostModel: Send {
     /// Where the modelled machine stands, at the time it was last stepped or advanced to.
     fn state(&self) -> ModelState;
 
+    /// The same as [`ModelState::dirty`] alone, which is asked for before and after every call.
+    fn dirty_level(&self) -> Bytes {
+        self.state().dirty
+    }
+
     /// An independent copy, for looking ahead without touching this one.
     fn fork(&self) -> Box<dyn CostModel>;
 }

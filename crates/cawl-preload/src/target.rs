@@ -2,7 +2,7 @@
 //! what must come before it.
 //!
 //! The law of this module: it only looks, at the program and at the interpreters of scripts, with a handful of
-//! short reads (docs/OVERHEAD.md has what they cost), and whatever it does not understand is a program as usual.
+//! short reads, and whatever it does not understand is a program as usual.
 //! **A program that this process has open is not opened**: closing that would release the process's record
 //! locks on it.
 
@@ -93,41 +93,49 @@ pub fn of(fd: c_int) -> Target {
     follow(fd)
 }
 
-/// The program that execvp would find: in the folders of PATH, if the name has no slash.
+/// Room for the path of a program that was searched for.
+pub type Found = [u8; PATH];
+
+/// The path of the program that execvp would start: `file` itself if it has a slash, else what is found in the
+/// folders of PATH, put into `found`. Null if there is nothing.
 ///
 /// # Safety
 /// `file` must be null or what execvp was given, and `variables` an environment.
-pub unsafe fn searched(file: *const c_char, variables: *const *const c_char) -> Target {
+pub unsafe fn search(
+    file: *const c_char,
+    variables: *const *const c_char,
+    found: &mut Found,
+) -> *const c_char {
     if file.is_null() {
-        return Target::Usual;
+        return file;
     }
-    // SAFETY: the caller's promises; `path` is ended with NUL before it is used.
+    // SAFETY: the caller's promises; `found` is ended with NUL before it is used.
     unsafe {
         let name = CStr::from_ptr(file).to_bytes();
         if name.contains(&b'/') {
-            return at(libc::AT_FDCWD, file);
+            return file;
         }
         let folders = crate::env::strings(variables)
             .find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="))
             .unwrap_or(b"/bin:/usr/bin");
         for folder in folders.split(|byte| *byte == b':') {
-            let mut path = [0u8; PATH];
             let folder = if folder.is_empty() { b"." } else { folder };
             let length = folder.len() + 1 + name.len();
             // One byte is left for the NUL.
             if length >= PATH {
                 continue;
             }
-            path[..folder.len()].copy_from_slice(folder);
-            path[folder.len()] = b'/';
-            path[folder.len() + 1..length].copy_from_slice(name);
-            let path = path.as_ptr().cast();
+            found[..folder.len()].copy_from_slice(folder);
+            found[folder.len()] = b'/';
+            found[folder.len() + 1..length].copy_from_slice(name);
+            found[length] = 0;
+            let path = found.as_ptr().cast();
             if is_program(libc::AT_FDCWD, path).is_some() {
-                return at(libc::AT_FDCWD, path);
+                return path;
             }
         }
     }
-    Target::Usual
+    core::ptr::null()
 }
 
 /// Device and inode number, if it is a file that exec would take. Opening anything else might do something.

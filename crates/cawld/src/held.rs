@@ -131,7 +131,7 @@ mod tests {
                     3 => event.requested = random(u64::MAX),
                     4 => event.duration = random(u64::MAX),
                     5 => event.start = event.start.saturating_sub(5000),
-                    6 => event.pending_after = random(100) as u32,
+                    6 if stream => event.pending_after = random(100) as u32,
                     7 => event.fd ^= 1,
                     8 => event.aux ^= 1,
                     9 => event.ino ^= 1,

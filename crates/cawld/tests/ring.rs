@@ -119,7 +119,7 @@ impl Thread<'_> {
         let call = Call { start, duration, offset, requested, returned, pending: None };
         let chunk = self.position.chunk;
         // Every tenth is told whole.
-        let short = self.expected.shorten(chunk, &call).filter(|_| number % 10 != 0);
+        let short = self.expected.shorten(chunk, &call).filter(|_| !number.is_multiple_of(10));
         let record = match short {
             Some(words) => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
             None => whole(chunk, &event.encode()).to_vec(),

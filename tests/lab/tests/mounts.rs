@@ -45,9 +45,9 @@ impl Overlay {
         };
         let layers =
             format!("lowerdir={},upperdir={},workdir={}", part("lower"), part("upper"), part("work"));
-        let mount =
-            Command::new("mount").args(["-t", "overlay", "overlay", "-o", &layers]).arg(overlay.0.path());
-        assert!({ mount }.status().unwrap().success(), "the overlay could not be mounted");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "overlay", "overlay", "-o", &layers]).arg(overlay.0.path());
+        assert!(mount.status().unwrap().success(), "the overlay could not be mounted");
         overlay
     }
 

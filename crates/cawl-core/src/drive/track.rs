@@ -108,12 +108,12 @@ impl Track {
         let start = self.start(event);
         // A model cannot peek at what it is not given.
         let shown = Event { start: start.0, duration: 0, ..*event };
-        let before = self.model.state().dirty;
+        let before = self.model.dirty_level();
         let mut prediction = match self.mode {
             Mode::OpenLoop => self.model.step(&shown),
             Mode::Lockstep | Mode::Assimilated => self.model.follow(&shown, Time(event.end())),
         };
-        let after = self.model.state().dirty;
+        let after = self.model.dirty_level();
         let observed = Nanos::new(event.duration as f64);
         if let (Some(pace), Some(p), Class::Cost) = (&mut self.pace, &prediction, class)
             && let Some(factor) = pace.call(observed, p, self.limits)
@@ -198,7 +198,7 @@ impl Track {
             Bytes::from_f64(before.as_f64() + (after.as_f64() - before.as_f64()) * fraction + moved)
         } else {
             self.model.advance(self.model_time(at));
-            self.model.state().dirty
+            self.model.dirty_level()
         };
         if let Some(filter) = &mut self.filter {
             let innovation = sampled.as_f64() - modelled.as_f64();

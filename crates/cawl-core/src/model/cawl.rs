@@ -416,6 +416,10 @@ impl CostModel for Cawl {
         self.flusher.rate = profile.device.write.value;
     }
 
+    fn dirty_level(&self) -> Bytes {
+        self.cache.dirty()
+    }
+
     fn state(&self) -> ModelState {
         let works = self.flusher.works(&self.cache, self.now);
         let flushing = self.profile.memory.fresh.value * self.profile.memory.flush_factor.value;

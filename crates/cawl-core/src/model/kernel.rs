@@ -351,12 +351,6 @@ impl Kernel {
         }
     }
 
-    /// Dirty bytes now, those of untraced writers included.
-    fn dirty(&self) -> Bytes {
-        let pages = self.machine.level_now() as f64 + self.machine.foreign_at(self.machine.now);
-        Bytes::from_f64(pages * self.constants.page as f64)
-    }
-
     fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
         let spent = &call.spent;
         let nanos = |s: f64| Nanos::seconds(s);
@@ -368,7 +362,7 @@ impl Kernel {
             device: nanos(spent.device),
         };
         self.machine.advance(call.at);
-        let dirty = self.dirty();
+        let dirty = self.dirty_level();
         Prediction {
             cost: parts.total(),
             state,
@@ -511,10 +505,16 @@ impl CostModel for Kernel {
         Disturbance { at, offset, drift: self.machine.foreign.drift * page }
     }
 
+    /// Those of untraced writers included.
+    fn dirty_level(&self) -> Bytes {
+        let pages = self.machine.level_now() as f64 + self.machine.foreign_at(self.machine.now);
+        Bytes::from_f64(pages * self.constants.page as f64)
+    }
+
     fn state(&self) -> ModelState {
         let machine = &self.machine;
         let page = self.constants.page;
-        let dirty = self.dirty();
+        let dirty = self.dirty_level();
         let flushing = machine.devices.iter().any(|d| d.busy() || d.in_flight > 0);
         let throttled = dirty > self.limits.freerun();
         let rate = |pages: f64| Rate::per_second(pages * page as f64);

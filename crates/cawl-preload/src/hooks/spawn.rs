@@ -68,7 +68,7 @@ unsafe fn replacing(directory: c_int, path: *const c_char) {
     }
 }
 
-/// Says which file a program is. One that is to be searched for remains unknown.
+/// Says which file a program is.
 ///
 /// # Safety
 /// `path` must be null or what exec was given.
@@ -106,11 +106,11 @@ unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) 
         if !uplink::active() {
             return if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
         }
-        replacing(libc::AT_FDCWD, path);
+        let mut found: target::Found = [0; size_of::<target::Found>()];
+        let program = if search { target::search(path, environ, &mut found) } else { path };
+        replacing(libc::AT_FDCWD, program);
         let mut room = Room::new();
-        let target =
-            || if search { target::searched(path, environ) } else { target::at(libc::AT_FDCWD, path) };
-        let envp = room.complete(envp, target, true);
+        let envp = room.complete(envp, || target::at(libc::AT_FDCWD, program), true);
         if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) }
     }
 }
@@ -182,11 +182,13 @@ hooks! {
         }
         files::share_all();
         let mut room = Room::new();
-        let envp = room.complete(envp, || target::searched(file, environ), false);
+        let mut found: target::Found = [0; size_of::<target::Found>()];
+        let program = target::search(file, environ, &mut found);
+        let envp = room.complete(envp, || target::at(libc::AT_FDCWD, program), false);
         let start = sys::now();
         let failure = real::posix_spawnp(pid, file, actions, attributes, argv, envp);
         let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
-        spawned(start, file, child, failure);
+        spawned(start, program, child, failure);
         failure
     }
 
