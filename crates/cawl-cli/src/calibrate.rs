@@ -119,9 +119,9 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let mut device = device::Device::default();
     let mut writeback = writeback::Writeback::default();
     if has_device {
-        share(&mut bench, "device", 0.26, 0.25);
+        share(&mut bench, "device", 0.26, 0.3);
         device = device::measure(&mut bench)?;
-        share(&mut bench, "fsync", 0.1, 0.3);
+        share(&mut bench, "fsync", 0.1, 0.35);
         writeback.fsync = writeback::fsync(&mut bench)?;
         share(&mut bench, "page cache while the flusher works", 0.15, 0.6);
         writeback.factor = writeback::factor(&mut bench, device.transfer.map(|transfer| transfer.value))?;

@@ -17,6 +17,8 @@ use fuser::{
 /// For how long the kernel may believe what it was told.
 const BELIEF: Duration = Duration::from_secs(1);
 const PAGE: u32 = 4096;
+/// The folder of files without a name.
+const NOWHERE: INodeNo = INodeNo(0);
 
 /// A file or folder.
 struct Node {
@@ -85,9 +87,11 @@ impl Far {
         self.attributes(ino)
     }
 
+    /// Takes a name away; the file stays for who has it open.
     fn remove(&self, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        match self.find(parent, name).and_then(|ino| self.nodes().remove(&ino)) {
-            Some(_) => reply.ok(),
+        let found = self.find(parent, name);
+        match found.and_then(|ino| self.nodes().get_mut(&ino).map(|node| node.parent = NOWHERE)) {
+            Some(()) => reply.ok(),
             None => reply.error(Errno::ENOENT),
         }
     }
