@@ -26,6 +26,7 @@ use crate::call::{Class, classify};
 use crate::profile::{DeviceConstants, HostProfile};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use history::History;
+use sync::waits;
 use tasks::Tasks;
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
@@ -44,6 +45,7 @@ struct Constants {
     hot_most: u64,
     fresh_page: f64,
     fresh_folio: f64,
+    padding_page: f64,
     flush_slowdown: f64,
 }
 
@@ -319,6 +321,8 @@ impl Kernel {
                     }
                     let inode = self.machine.cache.file_mut(file);
                     inode.size = inode.size.max(event.requested);
+                    // Nobody can open a file that has neither a name nor a descriptor: its number was given anew.
+                    inode.unlinked &= inode.opens > 0;
                     inode.opens += 1;
                 }
                 if event.op == Op::StreamOpen {
@@ -389,11 +393,6 @@ impl Kernel {
     }
 }
 
-/// Calls that are made to wait for the device.
-fn waits(event: &Event) -> bool {
-    matches!(event.op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync)
-}
-
 impl Constants {
     fn of(profile: &HostProfile) -> Constants {
         let (kernel, memory) = (&profile.kernel, &profile.memory);
@@ -410,6 +409,7 @@ impl Constants {
             hot_most: memory.hot_size.0,
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
             fresh_folio: profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds()),
+            padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
             flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
         }
     }
@@ -577,6 +577,8 @@ impl CostModel for Kernel {
         let page = self.constants.page;
         let dirty = self.dirty();
         let flushing = machine.devices.iter().any(|d| d.busy() || d.in_flight > 0);
+        // Above the background limit the flusher works, whoever wrote what is dirty.
+        let flushing = flushing || dirty > self.limits.background;
         let throttled = dirty > self.limits.freerun();
         let rate = |pages: f64| Rate::per_second(pages * page as f64);
         let busiest = machine.devices.iter().max_by(|a, b| a.level().cmp(&b.level()));
