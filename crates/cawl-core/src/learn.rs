@@ -144,7 +144,8 @@ impl Learner {
         let cold = warm + fresh * host;
         // No pause is shorter than a tick: whoever was faster was not held back. What should have been faster, while
         // the flusher is about, was.
-        let held = prediction.state == CallState::Throttle || self.pressed() || self.flushing && cold < self.tick();
+        let held =
+            prediction.state == CallState::Throttle || self.pressed() || self.flushing && cold < self.tick();
         if rest >= self.tick() && held {
             return false;
         }
@@ -162,7 +163,8 @@ impl Learner {
             // A flusher that slows nobody down leaves the rest to the constants of an idle one.
             let slows = while_flushing > 0.0 && slowdown > SLOWS;
             // What the rest of the call costs is not known well enough to tell a factor from a small part of it.
-            let told = while_flushing > plain && self.slowdown.observe(&[while_flushing], rest - plain, observed);
+            let told =
+                while_flushing > plain && self.slowdown.observe(&[while_flushing], rest - plain, observed);
             let both = |of: [f64; 2]| of[0] + of[1];
             let h = [work.calls, both(work.copied), both(work.fresh), both(work.padded)];
             !slows && self.copying.observe(&h, rest, observed) || told

@@ -121,7 +121,8 @@ mod tests {
 
     /// A call of a mebibyte that takes 0.2 ms to copy; the model says that it sleeps `law` seconds.
     fn call(law: f64) -> Prediction {
-        let parts = CostParts { copy: Nanos::millis(0.2), throttle: Nanos::seconds(law), ..CostParts::default() };
+        let parts =
+            CostParts { copy: Nanos::millis(0.2), throttle: Nanos::seconds(law), ..CostParts::default() };
         let work = Work { dirtied: 1048576.0, ..Work::default() };
         Prediction { cost: parts.total(), parts, work, ..Prediction::default() }
     }

@@ -175,7 +175,13 @@ impl Track {
     }
 
     /// Compares with a sample; returns the modelled dirty level once there were calls.
-    pub(super) fn sample(&mut self, at: Time, sampled: Bytes, limits: DirtyLimits, flushing: bool) -> Option<Bytes> {
+    pub(super) fn sample(
+        &mut self,
+        at: Time,
+        sampled: Bytes,
+        limits: DirtyLimits,
+        flushing: bool,
+    ) -> Option<Bytes> {
         if let Some(hold) = &mut self.hold {
             hold.sample(at, sampled, flushing);
         }

@@ -198,7 +198,14 @@ impl Learner {
         ];
         let rates = rates.map(|(name, was, now, n)| constant(name, "B/s", was, now, n, Rate::get));
         let times = times.map(|(name, was, now, n)| constant(name, "ns", was, now, n, Nanos::get));
-        let factor = constant("memory.flush_factor", "1", &was.memory.flush_factor, &now.memory.flush_factor, slowed, |f| f);
+        let factor = constant(
+            "memory.flush_factor",
+            "1",
+            &was.memory.flush_factor,
+            &now.memory.flush_factor,
+            slowed,
+            |f| f,
+        );
         let seen = [
             ("memory.cold", &was.memory.cold, &now.memory.cold, self.host.samples()),
             ("memory.folio", &was.memory.folio, &now.memory.folio, copied),

@@ -26,7 +26,8 @@ impl Folios {
     pub fn allocated(&mut self, start: u64, end: u64, largest: u64) {
         let order = order(start, end, largest.min(BLOCK));
         let last = end.saturating_sub(1) / BLOCK;
-        if self.latest == Some((last, order)) && start / BLOCK == last || order == 0 && self.orders.is_none() {
+        if self.latest == Some((last, order)) && start / BLOCK == last || order == 0 && self.orders.is_none()
+        {
             return;
         }
         let orders = Arc::make_mut(self.orders.get_or_insert_default());

@@ -120,7 +120,8 @@ impl Kernel {
             self.machine.drain(device);
             let busy = &self.machine.devices[device];
             if busy.in_flight > 0 {
-                until = until.max(self.machine.now.max(call.at) + busy.in_flight as f64 * busy.density() / busy.rate);
+                until = until
+                    .max(self.machine.now.max(call.at) + busy.in_flight as f64 * busy.density() / busy.rate);
                 fixed = fixed.max(self.constants_of(busy.id).fsync.value.as_seconds());
             }
         }

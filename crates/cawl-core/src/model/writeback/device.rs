@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use super::{BATCH, INTERVAL};
 use crate::model::cache::Cleaned;
-use crate::model::share::{Bounds, Completions};
 use crate::model::extents::BLOCK;
+use crate::model::share::{Bounds, Completions};
 use crate::model::throttle::{Bandwidth, RateLimit};
 
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
