@@ -372,13 +372,12 @@ impl Kernel {
 
     fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
         let spent = &call.spent;
-        let nanos = |s: f64| Nanos::seconds(s);
         let parts = CostParts {
-            call: nanos(spent.call),
-            stream: nanos(spent.stream),
-            copy: nanos(spent.copy),
-            throttle: nanos(spent.throttle),
-            device: nanos(spent.device),
+            call: Nanos::seconds(spent.call),
+            stream: Nanos::seconds(spent.stream),
+            copy: Nanos::seconds(spent.copy),
+            throttle: Nanos::seconds(spent.throttle),
+            device: Nanos::seconds(spent.device),
         };
         self.machine.advance(call.at);
         let dirty = self.dirty();
@@ -387,7 +386,7 @@ impl Kernel {
             state,
             parts,
             dirty,
-            interval: self.intervals.around(&parts, nanos(call.allocating)),
+            interval: self.intervals.around(&parts, Nanos::seconds(call.allocating)),
             work: call.work,
         }
     }
@@ -576,9 +575,8 @@ impl CostModel for Kernel {
         let machine = &self.machine;
         let page = self.constants.page;
         let dirty = self.dirty();
-        let flushing = machine.devices.iter().any(|d| d.busy() || d.in_flight > 0);
         // Above the background limit the flusher works, whoever wrote what is dirty.
-        let flushing = flushing || dirty > self.limits.background;
+        let flushing = dirty > self.limits.background || machine.devices.iter().any(Device::is_at_work);
         let throttled = dirty > self.limits.freerun();
         let rate = |pages: f64| Rate::per_second(pages * page as f64);
         let busiest = machine.devices.iter().max_by(|a, b| a.level().cmp(&b.level()));
