@@ -44,6 +44,8 @@ const BUSY: u64 = 2048;
 const SPAN: u64 = 200_000_000;
 /// No call counts as more than this many times the part of its memory that it takes up.
 const WEIGHTIEST: f64 = 0.25;
+/// Calls after which it is known what is ordinary on this machine: dear memory may be all it has.
+const FAMILIAR: u64 = 100;
 /// Factor from which on the flusher counts as slowing copying down.
 const SLOWS: f64 = 1.01;
 /// Relative change from which on the models are told.
@@ -150,7 +152,7 @@ impl Learner {
             return false;
         }
         let was_cold = self.supply.is_cold();
-        if fresh > 0.0 {
+        if fresh > 0.0 && self.copying.samples() >= FAMILIAR {
             self.supply.observe(fresh, rest, warm, cold);
         }
         let changed = was_cold != self.supply.is_cold();
