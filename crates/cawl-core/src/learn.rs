@@ -85,7 +85,7 @@ impl Learner {
             copying: constants::copying(profile, COPYING),
             host: constants::host(profile, COPYING),
             supply: Supply::default(),
-            warm: profile.memory.fresh.clone(),
+            warm: profile.memory.fresh,
             slowdown: constants::slowdown(profile, COPYING),
             stream: constants::stream(profile, COPYING),
             waiting: constants::waiting(profile, WAITING),
@@ -106,7 +106,7 @@ impl Learner {
     /// The profile with what was learned of the machine for good.
     pub fn lasting(&self) -> HostProfile {
         let mut profile = self.profile.clone();
-        profile.memory.fresh.clone_from(&self.warm);
+        profile.memory.fresh = self.warm;
         profile
     }
 

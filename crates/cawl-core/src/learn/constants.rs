@@ -130,14 +130,14 @@ impl Learner {
         let &[host] = self.host.theta();
         let mut colds = false;
         if self.host.samples() > 0 {
-            let cold = memory.cold.get_or_insert_with(|| self.warm.clone());
+            let cold = memory.cold.get_or_insert_with(|| self.warm);
             let spread = self.host.deviation(0);
             colds = rate(cold, byte + page + host, spread, self.host.samples());
         }
         let before = memory.fresh.value;
         memory.fresh = match &memory.cold {
-            Some(cold) if self.supply.is_cold() => cold.clone(),
-            _ => self.warm.clone(),
+            Some(cold) if self.supply.is_cold() => *cold,
+            _ => self.warm,
         };
         let supplied = memory.fresh.value != before;
         let known = memory.folio.get_or_insert_with(|| Measured::assumed(Rate::per_second(1.0 / FOLIO)));
