@@ -130,7 +130,7 @@ impl Learner {
         let &[host] = self.host.theta();
         let mut colds = false;
         if self.host.samples() > 0 {
-            let cold = memory.cold.get_or_insert_with(|| self.warm);
+            let cold = memory.cold.get_or_insert(self.warm);
             let spread = self.host.deviation(0);
             colds = rate(cold, byte + page + host, spread, self.host.samples());
         }
