@@ -7,7 +7,7 @@
 //!
 //! | constants | learned from |
 //! |---|---|
-//! | `calls.write`, `memory.cached`, `memory.fresh` | writes into the cache while the flusher is idle |
+//! | `calls.write`, `memory.cached`, `memory.fresh`, `memory.folio` | writes into the cache while the flusher is idle |
 //! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
@@ -44,6 +44,10 @@ const BUSY: u64 = 2048;
 const SPAN: u64 = 200_000_000;
 /// No call counts as more than this many times the part of its memory that it takes up.
 const WEIGHTIEST: f64 = 0.25;
+/// Calls after which it is known what is ordinary on this machine: dear memory may be all it has.
+const FAMILIAR: u64 = 100;
+/// Factor from which on the flusher counts as slowing copying down.
+const SLOWS: f64 = 1.01;
 /// Relative change from which on the models are told.
 const NOTEWORTHY: f64 = 0.005;
 
@@ -52,7 +56,7 @@ const NOTEWORTHY: f64 = 0.005;
 pub struct Learner {
     configured: HostProfile,
     profile: HostProfile,
-    copying: Bank<3>,
+    copying: Bank<4>,
     /// What the host takes for a byte of new pages, and whether it is needed now.
     host: Bank<1>,
     supply: Supply,
@@ -68,6 +72,8 @@ pub struct Learner {
     /// Where a span of busy writeback began, and where pages were last completed in it.
     busy: Option<(Sample, Sample)>,
     before: Option<Sample>,
+    /// Pages were under writeback of late.
+    flushing: bool,
 }
 
 impl Learner {
@@ -88,6 +94,7 @@ impl Learner {
             since: Bytes::ZERO,
             busy: None,
             before: None,
+            flushing: false,
         }
     }
 
@@ -99,14 +106,14 @@ impl Learner {
     /// The profile with what was learned of the machine for good.
     pub fn lasting(&self) -> HostProfile {
         let mut profile = self.profile.clone();
-        profile.memory.fresh.clone_from(&self.warm);
+        profile.memory.fresh = self.warm;
         profile
     }
 
     /// A call was predicted and took as long as the event says. True if constants changed.
     pub fn call(&mut self, event: &Event, prediction: &Prediction) -> bool {
-        self.since += Bytes(kernel_bytes(event));
         let Prediction { parts, work, .. } = prediction;
+        self.since += Bytes(kernel_bytes(event)).max(Bytes::from_f64(work.dirtied));
         let observed = event.duration as f64 * 1e-9;
         let copies = work.copied[0] + work.copied[1] > 0.0;
         if parts.device > Nanos::ZERO {
@@ -119,45 +126,50 @@ impl Learner {
         }
     }
 
-    /// Writers may be held back by now, whatever the model says: the level was above freerun, or the flusher was at
-    /// work, and what it writes comes and goes between two samples.
+    /// Writers may be held back by now, whatever the model says.
     fn pressed(&self) -> bool {
-        let limits = self.profile.kernel.limits;
-        let flushing = self.before.is_some_and(|before| before.writeback > 0);
-        let most = if flushing { limits.background } else { limits.freerun() };
-        self.level.is_some_and(|level| level + self.since > most)
+        let freerun = self.profile.kernel.limits.freerun();
+        self.level.is_some_and(|level| level + self.since > freerun)
     }
 
     fn copied(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let fresh = work.fresh[0] + work.fresh[1];
-        let &[call, byte, page] = self.copying.theta();
+        let &[call, byte, page, folio] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let &[host] = self.host.theta();
-        let plain = work.calls * call + work.copied[0] * byte + work.fresh[0] * page;
-        let while_flushing = work.copied[1] * byte + work.fresh[1] * page;
+        let plain = work.calls * call + work.copied[0] * byte + work.fresh[0] * page + work.padded[0] * folio;
+        let while_flushing = work.copied[1] * byte + work.fresh[1] * page + work.padded[1] * folio;
         // What the stream's buffer cost is believed.
         let rest = observed - parts.stream.as_seconds();
         let warm = plain + while_flushing * slowdown;
         let cold = warm + fresh * host;
+        // No pause is shorter than a tick: whoever was faster was not held back. What should have been faster, while
+        // the flusher is about, was.
+        let held =
+            prediction.state == CallState::Throttle || self.pressed() || self.flushing && cold < self.tick();
+        if rest >= self.tick() && held {
+            return false;
+        }
         let was_cold = self.supply.is_cold();
-        if fresh > 0.0 {
+        if fresh > 0.0 && self.copying.samples() >= FAMILIAR {
             self.supply.observe(fresh, rest, warm, cold);
         }
         let changed = was_cold != self.supply.is_cold();
-        // No pause is shorter than a tick: whoever was faster was not held back.
-        if rest >= cold.max(self.tick()) && (prediction.state == CallState::Throttle || self.pressed()) {
-            return changed && self.adopt_copying();
-        }
         let expected = if self.supply.is_cold() { cold } else { warm };
         let observed = cut(observed, expected + parts.stream.as_seconds(), &COPYING);
         let rest = observed - parts.stream.as_seconds();
         let told = if self.supply.is_cold() && fresh > 0.0 {
             self.host.observe(&[fresh], rest - warm, observed)
-        } else if while_flushing > 0.0 {
-            self.slowdown.observe(&[while_flushing], rest - plain, observed)
         } else {
-            self.copying.observe(&[work.calls, work.copied[0], work.fresh[0]], rest, observed)
+            // A flusher that slows nobody down leaves the rest to the constants of an idle one.
+            let slows = while_flushing > 0.0 && slowdown > SLOWS;
+            // What the rest of the call costs is not known well enough to tell a factor from a small part of it.
+            let told =
+                while_flushing > plain && self.slowdown.observe(&[while_flushing], rest - plain, observed);
+            let both = |of: [f64; 2]| of[0] + of[1];
+            let h = [work.calls, both(work.copied), both(work.fresh), both(work.padded)];
+            !slows && self.copying.observe(&h, rest, observed) || told
         };
         (told || changed) && self.adopt_copying()
     }
@@ -191,6 +203,7 @@ impl Learner {
         let busy = sample.writeback >= BUSY;
         let moved = self.before.is_none_or(|before| before.written != sample.written);
         self.before = Some(*sample);
+        self.flushing = sample.writeback > 0 || moved;
         if !busy {
             return self.busy.take().is_some_and(|(began, latest)| self.written(&began, &latest));
         }

@@ -24,7 +24,7 @@ use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
 
 /// Longest pause that the kernel imposes at a time (`MAX_PAUSE`).
-const LONGEST_PAUSE: Nanos = Nanos::millis(200.0);
+pub(crate) const LONGEST_PAUSE: Nanos = Nanos::millis(200.0);
 
 /// A model of what writes cost.
 pub trait CostModel: Send {
@@ -159,6 +159,8 @@ pub struct Work {
     pub dirtied: f64,
     /// Bytes of pages allocated, while the flusher is idle and while it works.
     pub fresh: [f64; 2],
+    /// Bytes that count as dirty with their folio, while the flusher is idle and while it works.
+    pub padded: [f64; 2],
     /// Calls into the C library's streams.
     pub stream_calls: f64,
     /// Bytes copied into a stream's buffer.

@@ -90,6 +90,9 @@ pub struct MemoryConstants {
     pub cold: Option<Measured<Rate>>,
     /// Page-cache write over pages that are already cached (`bw_redirty`).
     pub cached: Measured<Rate>,
+    /// Rate at which pages count as dirty with their folio, when another page of it is rewritten. None: at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folio: Option<Measured<Rate>>,
     /// Factor on `fresh` and `cached` while the flusher works (`bg_coeff`), between 0 and 1.
     pub flush_factor: Measured<f64>,
     /// Largest write whose data still comes from the processor's cache, in bytes: copying it costs less.
@@ -247,6 +250,7 @@ impl HostProfile {
                 stream: Measured::assumed(Rate::mb_per_second(8_000.0)),
                 fresh: Measured::assumed(Rate::mb_per_second(2_000.0)),
                 cold: None,
+                folio: None,
                 cached: Measured::assumed(Rate::mb_per_second(3_500.0)),
                 flush_factor: Measured::assumed(0.8),
                 hot_size: defaults::hot_size(),

@@ -335,6 +335,52 @@ fn deleted_files_are_not_written() {
     assert_eq!((model.state().dirty, model.conservation().cancelled), (Bytes::ZERO, Bytes::mib(8)));
 }
 
+/// A file written in calls of a mebibyte is clean, and then rewritten in a few places.
+#[test]
+fn a_folio_counts_as_dirty_as_a_whole() {
+    for (chunk, counted) in [(1 << 20, 1 << 20), (4096, 16 << 10)] {
+        let mut model = Kernel::new(&profile());
+        let mut start = 0;
+        let mut call = |model: &mut Kernel, event: Event| {
+            let cost = model.step(&Event { start, ..event }).expect("a cost").cost;
+            start += cost.get() as u64 + 1000;
+        };
+        for at in (0..16 << 20).step_by(chunk) {
+            call(&mut model, write(0, at, chunk as u64));
+        }
+        call(&mut model, Event { op: Op::Fsync, ..write(0, 0, 0) });
+        let before = model.conservation();
+        assert_eq!(before.dirty, Bytes::ZERO);
+        for _ in 0..2 {
+            for at in [0, 3 << 20, 9 << 20] {
+                call(&mut model, write(0, at + (500 << 10), 16 << 10));
+            }
+        }
+        // Once, however often its pages are written.
+        let after = model.conservation();
+        assert_eq!(after.dirtied.0 - before.dirtied.0, 3 * counted, "calls of {chunk} B");
+        // What nobody wrote takes the device no time.
+        let fsync = model.step(&Event { op: Op::Fsync, start, ..write(0, 0, 0) }).expect("a cost");
+        assert!((fsync.work.transferred - 3.0 * 16384.0).abs() < 1.0, "calls of {chunk} B");
+        assert_eq!(model.conservation().dirty, Bytes::ZERO);
+    }
+}
+
+/// A file system gives the number of a deleted file to the next one.
+#[test]
+fn a_new_file_with_an_old_number_keeps_its_pages() {
+    let mut model = Kernel::new(&profile());
+    let other = |op| Event { op, ..write(0, 0, 0) };
+    for _ in 0..2 {
+        model.step(&other(Op::Open));
+        model.step(&write(0, 0, 1 << 20)).expect("a cost");
+        model.step(&other(Op::Close));
+        assert_eq!(model.conservation().dirty, Bytes::mib(1));
+        model.step(&other(Op::Unlink));
+        assert_eq!(model.conservation().dirty, Bytes::ZERO);
+    }
+}
+
 #[test]
 fn fsync_waits_for_the_file_and_leaves_nothing() {
     let mut model = Kernel::new(&profile());

@@ -8,9 +8,10 @@
 //!
 //! So while the flusher is at work, pauses are predicted in several ways side by side: by the model, and by the
 //! seconds a dirty byte has cost of late, with memories of different length. The way whose errors, summed over blocks
-//! of observed time, are least is the one that speaks (as in [`learn`](crate::learn)).
+//! of observed time, are least is the one that speaks (as in [`learn`](crate::learn)); the model, unless another is
+//! clearly better.
 
-use crate::model::{Disturbance, Prediction};
+use crate::model::{Disturbance, LONGEST_PAUSE, Prediction};
 use crate::units::{Bytes, Nanos, Time};
 
 /// Seconds of calls that a way of predicting remembers.
@@ -19,6 +20,8 @@ const MEMORIES: [f64; 3] = [0.3, 3.0, 30.0];
 const WAYS: usize = MEMORIES.len() + 1;
 /// Seconds of calls over which errors are summed.
 const BLOCK: f64 = 0.3;
+/// Part of the model's score that another way must stay below to be preferred.
+const BETTER: f64 = 0.8;
 /// What is left of a score after a block.
 const FADING: f64 = 0.9;
 
@@ -73,7 +76,10 @@ impl Hold {
             let cost = prediction.cost;
             prediction.interval = prediction.interval.map(|(low, high)| (low.min(cost), high.max(cost)));
         }
-        self.learn(&told, observed.as_seconds() - rest, dirtied, observed.as_seconds());
+        // A stall has other reasons.
+        let most = LONGEST_PAUSE.as_seconds().max(4.0 * told[self.used]);
+        let slept = (observed.as_seconds() - rest).min(most);
+        self.learn(&told, slept, dirtied, (rest + slept).max(0.0));
     }
 
     /// What each way says of a call that makes `dirtied` bytes dirty, where the model says `law`, in seconds.
@@ -99,8 +105,77 @@ impl Hold {
                 *score = FADING * *score + std::mem::take(error).abs();
             }
             self.block = 0.0;
-            let best = (0..WAYS).min_by(|a, b| self.scores[*a].total_cmp(&self.scores[*b]));
+            let score = |way: usize| if way == 0 { BETTER * self.scores[0] } else { self.scores[way] };
+            let best = (0..WAYS).min_by(|a, b| score(*a).total_cmp(&score(*b)));
             self.used = best.unwrap_or(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{CostParts, Work};
+
+    const BACKGROUND: Bytes = Bytes::mib(64);
+
+    /// A call of a mebibyte that takes 0.2 ms to copy; the model says that it sleeps `law` seconds.
+    fn call(law: f64) -> Prediction {
+        let parts =
+            CostParts { copy: Nanos::millis(0.2), throttle: Nanos::seconds(law), ..CostParts::default() };
+        let work = Work { dirtied: 1048576.0, ..Work::default() };
+        Prediction { cost: parts.total(), parts, work, ..Prediction::default() }
+    }
+
+    /// Calls of which one in twenty sleeps 10 ms: observed and predicted seconds of the later half.
+    fn bursts(law: impl Fn(u64) -> f64, flushing: bool) -> (f64, f64) {
+        let mut hold = Hold::default();
+        let (mut now, mut observed, mut predicted) = (Time(0), 0.0, 0.0);
+        for n in 0..4000 {
+            hold.sample(now, Bytes::mib(30), flushing);
+            let mut prediction = call(law(n));
+            let took = Nanos::millis(if n % 20 == 7 { 10.2 } else { 0.2 });
+            hold.call(now, &mut prediction, took, BACKGROUND);
+            assert_eq!(prediction.cost, prediction.parts.total());
+            now = now + took;
+            if n >= 2000 {
+                (observed, predicted) =
+                    (observed + took.as_seconds(), predicted + prediction.cost.as_seconds());
+            }
+        }
+        (observed, predicted)
+    }
+
+    #[test]
+    fn pauses_between_samples_are_predicted_by_the_byte() {
+        let (observed, predicted) = bursts(|_| 0.0, true);
+        assert!((predicted / observed - 1.0).abs() < 0.05, "{predicted} of {observed}");
+        // A model that has them all wrong is not believed, either.
+        let (observed, predicted) = bursts(|_| 0.01, true);
+        assert!((predicted / observed - 1.0).abs() < 0.05, "{predicted} of {observed}");
+    }
+
+    #[test]
+    fn a_model_that_is_right_goes_on_speaking() {
+        let (observed, predicted) = bursts(|n| if n % 20 == 7 { 0.01 } else { 0.0 }, true);
+        assert!((predicted / observed - 1.0).abs() < 1e-9, "{predicted} of {observed}");
+    }
+
+    #[test]
+    fn nobody_is_held_back_while_the_flusher_is_idle() {
+        let (_, predicted) = bursts(|_| 0.0, false);
+        assert!((predicted / (2000.0 * 0.2e-3) - 1.0).abs() < 1e-9, "{predicted}");
+    }
+
+    #[test]
+    fn a_stall_says_nothing_of_the_next_call() {
+        let mut hold = Hold::default();
+        for n in 0..100u64 {
+            hold.sample(Time(n * 1_000_000), Bytes::mib(30), true);
+            let mut prediction = call(0.0);
+            let took = if n == 50 { Nanos::seconds(2.0) } else { Nanos::millis(0.2) };
+            hold.call(Time(n * 1_000_000), &mut prediction, took, BACKGROUND);
+            assert!(prediction.cost < Nanos::millis(0.21), "{n}: {:?}", prediction.cost);
         }
     }
 }

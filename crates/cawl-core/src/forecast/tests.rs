@@ -1,7 +1,7 @@
 use super::*;
 use crate::model::CostModel;
 use crate::model::kernel::Kernel;
-use crate::model::{DirtyLimits, Disturbance};
+use crate::model::{DirtyLimits, Disturbance, Phase};
 use crate::profile::{HostProfile, Measured};
 use crate::units::Time;
 
@@ -57,6 +57,14 @@ fn when_nobody_writes_no_limit_is_crossed() {
         model.disturb(Disturbance { at, offset, drift: 1e6 });
         let found = forecast(scene(&model), Rate::MIN);
         assert_eq!((found.background, found.throttle), (background, throttle), "{offset} dirty");
+        // Where things stand now is the same in both answers.
+        let phase = match (background, throttle) {
+            (_, Some(_)) => Phase::Throttle,
+            (Some(_), _) => Phase::Flush,
+            _ => Phase::Free,
+        };
+        model.advance(at);
+        assert_eq!(model.state().phase, phase, "{offset} dirty");
     }
 }
 

@@ -18,6 +18,9 @@ const KNOWN: f64 = 0.05;
 /// Seconds a byte that a host takes to supply memory, to begin with: 13 µs a page (docs/CALIBRATION.md).
 const HOST: f64 = 13e-6 / 4096.0;
 
+/// Seconds a byte that counts as dirty with its folio takes, to begin with: 25 µs for a folio of a mebibyte.
+const FOLIO: f64 = 25e-6 / 1_048_576.0;
+
 /// Seconds of a call.
 const CALLS: (f64, f64) = (5e-9, 1.0);
 /// Seconds per byte of memory and of devices.
@@ -62,11 +65,17 @@ fn spread<T: Copy>(measured: &Measured<T>, unit: impl Fn(T) -> f64, least: f64) 
     (value, spread.max(least))
 }
 
-pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<3> {
+pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<4> {
     let (call, byte, fresh) =
         (of_time(&profile.calls.write), of_rate(&profile.memory.cached), of_rate(&profile.memory.fresh));
     let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
-    Bank::new([call.0, byte.0, page.0], [call.1, byte.1, page.1], [CALLS, BYTES, BYTES], memories)
+    let folio = profile.memory.folio.as_ref().map_or((FOLIO, ASSUMED * FOLIO), of_rate);
+    Bank::new(
+        [call.0, byte.0, page.0, folio.0],
+        [call.1, byte.1, page.1, folio.1],
+        [CALLS, BYTES, BYTES, BYTES],
+        memories,
+    )
 }
 
 /// What the host takes to supply a byte of memory.
@@ -76,7 +85,7 @@ pub(super) fn host(profile: &HostProfile, memories: Memories) -> Bank<1> {
         Some(cold) => (of_rate(cold).0 - fresh, of_rate(cold).1),
         None => (HOST, ASSUMED * HOST),
     };
-    Bank::new([value.max(BYTES.0)], [spread], [BYTES], memories)
+    Bank::new([value.max(HOST / 4.0)], [spread], [(HOST / 4.0, BYTES.1)], memories)
 }
 
 pub(super) fn slowdown(profile: &HostProfile, memories: Memories) -> Bank<1> {
@@ -109,7 +118,7 @@ pub(super) fn writeback(profile: &HostProfile, memories: Memories) -> Bank<1> {
 
 impl Learner {
     pub(super) fn adopt_copying(&mut self) -> bool {
-        let &[call, byte, page] = self.copying.theta();
+        let &[call, byte, page, folio] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let memory = &mut self.profile.memory;
         let (calls, slowed) = (self.copying.samples(), self.slowdown.samples());
@@ -131,8 +140,10 @@ impl Learner {
             _ => self.warm,
         };
         let supplied = memory.fresh.value != before;
+        let known = memory.folio.get_or_insert_with(|| Measured::assumed(Rate::per_second(1.0 / FOLIO)));
+        let folios = rate(known, folio, self.copying.deviation(3), calls);
         let factor = inverse(&mut memory.flush_factor, slow, slowed, |factor| factor.clamp(0.01, 1.0), |f| f);
-        times | cached | fresh | colds | supplied | factor
+        times | cached | fresh | folios | colds | supplied | factor
     }
 
     pub(super) fn adopt_stream(&mut self) -> bool {
@@ -172,7 +183,7 @@ impl Learner {
         let [copied, slowed, streamed] = samples.map(|samples| *samples);
         let (waited, written) = (self.waiting.samples(), self.writeback.samples());
         let rates = [
-            ("memory.fresh", &was.memory.fresh, &now.memory.fresh, copied),
+            ("memory.fresh", &was.memory.fresh, &self.warm, copied),
             ("memory.cached", &was.memory.cached, &now.memory.cached, copied),
             ("memory.stream", &was.memory.stream, &now.memory.stream, streamed),
             ("device.write", &was.device.write, &now.device.write, waited),
@@ -187,9 +198,23 @@ impl Learner {
         ];
         let rates = rates.map(|(name, was, now, n)| constant(name, "B/s", was, now, n, Rate::get));
         let times = times.map(|(name, was, now, n)| constant(name, "ns", was, now, n, Nanos::get));
-        let (was, now) = (&was.memory.flush_factor, &now.memory.flush_factor);
-        let factor = constant("memory.flush_factor", "1", was, now, slowed, |factor| factor);
-        rates.into_iter().chain(times).chain([factor]).collect()
+        let factor = constant(
+            "memory.flush_factor",
+            "1",
+            &was.memory.flush_factor,
+            &now.memory.flush_factor,
+            slowed,
+            |f| f,
+        );
+        let seen = [
+            ("memory.cold", &was.memory.cold, &now.memory.cold, self.host.samples()),
+            ("memory.folio", &was.memory.folio, &now.memory.folio, copied),
+        ];
+        let seen = seen.into_iter().filter_map(|(name, was, now, n)| {
+            let now = now.as_ref()?;
+            Some(constant(name, "B/s", was.as_ref().unwrap_or(now), now, n, Rate::get))
+        });
+        rates.into_iter().chain(times).chain([factor]).chain(seen).collect()
     }
 }
 

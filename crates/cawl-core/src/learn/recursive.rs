@@ -76,14 +76,15 @@ impl<const N: usize> Recursive<N> {
         }
         let uncertainty = dot(h, &ph);
         let variance = uncertainty + scale;
-        for ((theta, part), (low, high)) in self.theta.iter_mut().zip(&ph).zip(&self.bounds) {
-            *theta = (*theta + part / variance * error).clamp(*low, *high);
+        for (theta, part) in self.theta.iter_mut().zip(&ph) {
+            *theta += part / variance * error;
         }
         for (row, left) in self.covariance.iter_mut().zip(&ph) {
             for (cell, right) in row.iter_mut().zip(&ph) {
                 *cell -= left * right / variance;
             }
         }
+        self.confine();
         self.updates += 1;
         // The error before times the error after the update has the noise's variance as its mean; the first
         // ones are met by the constants, whatever the noise.
@@ -92,6 +93,24 @@ impl<const N: usize> Recursive<N> {
             let gain = NOISE_GAIN.max(1.0 / (self.updates - N as u64 + 1) as f64);
             self.noise =
                 (self.noise + gain * (error * after / scale - self.noise)).max(LEAST * LEAST * scale);
+        }
+    }
+
+    /// Moves constants beyond their bounds back onto them, and the others by what that says of them: where only a
+    /// sum is known, cutting off one of its terms would change the sum.
+    fn confine(&mut self) {
+        for at in 0..N {
+            let (low, high) = self.bounds[at];
+            let off = self.theta[at].clamp(low, high) - self.theta[at];
+            let variance = self.covariance[at][at];
+            if off != 0.0 && variance > 0.0 {
+                for (theta, row) in self.theta.iter_mut().zip(&self.covariance) {
+                    *theta += row[at] / variance * off;
+                }
+            }
+        }
+        for (theta, (low, high)) in self.theta.iter_mut().zip(&self.bounds) {
+            *theta = theta.clamp(*low, *high);
         }
     }
 

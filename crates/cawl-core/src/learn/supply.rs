@@ -39,7 +39,11 @@ impl Supply {
     /// A call that allocated `fresh` bytes took `observed` seconds, where warm pages cost `warm` and cold ones
     /// `cold`.
     pub fn observe(&mut self, fresh: f64, observed: f64, warm: f64, cold: f64) {
-        if cold < APART * warm || observed > BEYOND * cold {
+        if cold < APART * warm {
+            *self = Supply::default();
+            return;
+        }
+        if observed > BEYOND * cold {
             return;
         }
         let changed = (fresh / RUN).min(0.5);

@@ -86,6 +86,8 @@ pub struct Found {
     pub dirtied: u64,
     /// Of those, pages that had to be allocated.
     pub fresh: u64,
+    /// Of those, pages that only share a folio with one that was written.
+    pub padding: u64,
 }
 
 /// What was taken from a file to be written back, in pages.
@@ -235,7 +237,7 @@ impl Cache {
     pub fn dirty(&mut self, at: u32, start: u64, end: u64, folio: u64) -> Found {
         let file = self.files.at_mut(at as usize);
         let mut dirtied = file.dirty.insert(start, end);
-        let mut cached = 0;
+        let (mut cached, mut padding) = (0, 0);
         if file.padding.pages() > 0 {
             file.padding.remove(start, end);
         }
@@ -244,7 +246,7 @@ impl Cache {
             cached = file.clean.remove(start, end);
             if cached > 0 && !file.folios.are_single() {
                 let (first, last) = (file.folios.around(start), file.folios.around(end - 1));
-                let padding = file.pad(first.0, start) + file.pad(end, last.1);
+                padding = file.pad(first.0, start) + file.pad(end, last.1);
                 (dirtied, cached) = (dirtied + padding, cached + padding);
             }
             self.clean_blocks = self.clean_blocks + file.clean.blocks() - before;
@@ -253,7 +255,7 @@ impl Cache {
         if fresh > 0 {
             file.folios.allocated(start, end, folio);
         }
-        Found { dirtied, fresh }
+        Found { dirtied, fresh, padding }
     }
 
     /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill `room`
@@ -360,10 +362,10 @@ mod tests {
     fn fresh_cached_and_dirty_pages_are_told_apart() {
         let mut cache = Cache::default();
         let at = cache.open((1, 1), 0);
-        assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10 });
-        assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5 });
+        assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10, padding: 0 });
+        assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5, padding: 0 });
         assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, padding: 0, queued: REQUEST, jumps: 0 });
-        assert_eq!(cache.dirty(at, 0, 15, 1), Found { dirtied: 6, fresh: 0 });
+        assert_eq!(cache.dirty(at, 0, 15, 1), Found { dirtied: 6, fresh: 0, padding: 0 });
         assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
         assert!(cache.holds(at, 9) && !cache.holds(at, 10));
     }

@@ -28,6 +28,7 @@ use crate::profile::{DeviceConstants, HostProfile};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use history::History;
 use intervals::Spreads;
+use sync::waits;
 use tasks::Tasks;
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
@@ -46,6 +47,7 @@ struct Constants {
     hot_most: u64,
     fresh_page: f64,
     fresh_folio: f64,
+    padding_page: f64,
     flush_slowdown: f64,
 }
 
@@ -310,6 +312,8 @@ impl Kernel {
                     }
                     let inode = self.machine.cache.file_mut(file);
                     inode.size = inode.size.max(event.requested);
+                    // Nobody can open a file that has neither a name nor a descriptor: its number was given anew.
+                    inode.unlinked &= inode.opens > 0;
                     inode.opens += 1;
                 }
                 if event.op == Op::StreamOpen {
@@ -353,13 +357,12 @@ impl Kernel {
 
     fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
         let spent = &call.spent;
-        let nanos = |s: f64| Nanos::seconds(s);
         let parts = CostParts {
-            call: nanos(spent.call),
-            stream: nanos(spent.stream),
-            copy: nanos(spent.copy),
-            throttle: nanos(spent.throttle),
-            device: nanos(spent.device),
+            call: Nanos::seconds(spent.call),
+            stream: Nanos::seconds(spent.stream),
+            copy: Nanos::seconds(spent.copy),
+            throttle: Nanos::seconds(spent.throttle),
+            device: Nanos::seconds(spent.device),
         };
         self.machine.advance(call.at);
         let dirty = self.dirty_level();
@@ -368,15 +371,10 @@ impl Kernel {
             state,
             parts,
             dirty,
-            interval: self.intervals.around(&parts, nanos(call.allocating)),
+            interval: self.intervals.around(&parts, Nanos::seconds(call.allocating)),
             work: call.work,
         }
     }
-}
-
-/// Calls that are made to wait for the device.
-fn waits(event: &Event) -> bool {
-    matches!(event.op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync)
 }
 
 impl Constants {
@@ -395,6 +393,7 @@ impl Constants {
             hot_most: memory.hot_size.0,
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
             fresh_folio: profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds()),
+            padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
             flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
         }
     }
@@ -515,7 +514,8 @@ impl CostModel for Kernel {
         let machine = &self.machine;
         let page = self.constants.page;
         let dirty = self.dirty_level();
-        let flushing = machine.devices.iter().any(|d| d.busy() || d.in_flight > 0);
+        // Above the background limit the flusher works, whoever wrote what is dirty.
+        let flushing = dirty > self.limits.background || machine.devices.iter().any(Device::is_at_work);
         let throttled = dirty > self.limits.freerun();
         let rate = |pages: f64| Rate::per_second(pages * page as f64);
         let busiest = machine.devices.iter().max_by(|a, b| a.level().cmp(&b.level()));

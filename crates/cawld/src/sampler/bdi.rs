@@ -55,4 +55,16 @@ mod tests {
         assert_eq!(parse(text), Some(found));
         assert_eq!(parse("BdiWriteback: x kB\n"), None);
     }
+
+    #[test]
+    fn the_text_of_this_kernel() {
+        if !is_there() {
+            eprintln!("SKIPPED: no /sys/kernel/debug/bdi; needs root and debugfs mounted");
+            return;
+        }
+        for device in fs::read_dir(FOLDER).expect("a folder").flatten() {
+            let Ok(text) = fs::read_to_string(device.path().join("stats")) else { continue };
+            assert!(parse(&text).is_some(), "{}: {text}", device.path().display());
+        }
+    }
 }

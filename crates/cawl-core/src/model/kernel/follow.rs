@@ -15,8 +15,9 @@ use cawl_wire::{Event, Op, flag};
 
 use super::super::writeback::Thresholds;
 use super::super::{Disturbance, LONGEST_PAUSE, Prediction};
+use super::sync::waits;
 use super::write::EXCEEDED_CHECK;
-use super::{Call, CostModel, Kernel, waits};
+use super::{Call, CostModel, Kernel};
 use crate::call::{Class, classify, kernel_bytes};
 use crate::units::Time;
 

@@ -5,12 +5,17 @@
 //! follow each other.
 
 use super::{Call, Kernel};
-use cawl_wire::{Event, flag};
+use cawl_wire::{Event, Op, flag};
 
 /// sync_file_range: wait before writing, write, wait after.
 const WAIT_BEFORE: u32 = 1;
 const WRITE: u32 = 2;
 const WAIT_AFTER: u32 = 4;
+
+/// Calls that are made to wait for the device.
+pub(super) fn waits(event: &Event) -> bool {
+    matches!(event.op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync)
+}
 
 impl Kernel {
     /// O_DIRECT: past the cache, whose pages in the range are written out and dropped.

@@ -64,12 +64,14 @@ impl Kernel {
         let folios = found.fresh.div_ceil(folio) as f64;
         let mut cost = pages as f64 * per_page
             + found.fresh as f64 * self.constants.fresh_page
-            + folios * self.constants.fresh_folio;
+            + folios * self.constants.fresh_folio
+            + found.padding as f64 * self.constants.padding_page;
         let writes_back = device.writes_back(call.at);
         let flushing = usize::from(writes_back);
         call.work.copied[flushing] += pages as f64 * per_page / self.constants.copy_byte;
         call.work.dirtied += (found.dirtied * self.constants.page) as f64;
         call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
+        call.work.padded[flushing] += (found.padding * self.constants.page) as f64;
         if writes_back {
             cost *= self.constants.flush_slowdown;
             call.flushing = true;

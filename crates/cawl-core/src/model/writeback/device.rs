@@ -187,6 +187,11 @@ impl Device {
         self.written += pages;
     }
 
+    /// The flusher is at work, or the device has not written all of what it was given.
+    pub fn is_at_work(&self) -> bool {
+        self.busy() || self.in_flight > 0
+    }
+
     pub(super) fn has_dirty_inodes(&self) -> bool {
         self.work.is_some() || !self.dirty_list.is_empty() || !self.io.is_empty() || !self.more.is_empty()
     }
