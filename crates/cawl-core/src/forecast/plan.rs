@@ -12,6 +12,8 @@ const LATEST: Nanos = Nanos::seconds(24.0 * 3600.0);
 const PIECES: u64 = 64;
 /// Most pieces: eight hard limits, of which the later half tells what the rest costs.
 const STEPS: usize = 8 * PIECES as usize;
+/// Pieces of a job that is small beside the limit.
+const FINE: u64 = 128;
 /// Longest single pause of a writer (`MAX_PAUSE` in mm/page-writeback.c).
 const LONGEST_PAUSE: Nanos = Nanos::millis(200.0);
 
@@ -107,7 +109,7 @@ impl Job<'_> {
         } else if plan.sync {
             chunk
         } else {
-            let enough = plan.bytes.0.div_ceil(STEPS as u64).min(share);
+            let enough = plan.bytes.0.div_ceil(FINE).min(share);
             chunk * (enough / chunk).max(1)
         };
         let now = scene.now();
