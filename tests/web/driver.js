@@ -120,6 +120,11 @@ const scenarios = {
       $("#theme").click();
       found.themes.push(getComputedStyle(document.documentElement).colorScheme);
       found.faint.push(...faint());
+      for (const plot of ["#dirty-plot", "#scatter-plot"]) {
+        $(plot).scrollIntoView();
+        await frame();
+        found.colours.push(colours(`${plot} canvas`));
+      }
     }
     found.nameless = nameless();
     return found;
