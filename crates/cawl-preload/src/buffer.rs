@@ -54,7 +54,7 @@ pub struct Slot {
 }
 
 /// What a hook needs of a slot lies on one line of the cache.
-const _: () = assert!(core::mem::offset_of!(Slot, pending) == 64);
+const _: [(); 64] = [(); core::mem::offset_of!(Slot, pending)];
 
 /// The slots, in one mapping that lasts as long as the process.
 static TABLE: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
