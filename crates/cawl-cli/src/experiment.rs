@@ -84,7 +84,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     let before = host::uncalibrated_profile().kernel.limits.hard;
     let lowered =
         options.limits.map(|(background, hard)| LoweredLimits::lower(background, hard, || go_on().is_ok()));
-    let _lowered = match lowered {
+    let mut lowered = match lowered {
         // A signal ends the waiting for others who have the limits lowered.
         Some(result) => Some(result.or_else(|error| go_on().map_err(anyhow::Error::from).and(Err(error)))?),
         None => None,
@@ -94,6 +94,15 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     let figures = planned(options, &profile);
     let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
     require_room(&scratch, &figures)?;
+
+    let _held = match &mut lowered {
+        Some(lowered) => {
+            lowered.shorten_page_lists()?;
+            Some(record::hold_pieces()?)
+        }
+        // Not without root: what a run gives back would lie in lists for folios of other sizes.
+        None => None,
+    };
 
     let mut results = Results::new(options, &place, profile, figures, notes, out, started)?;
     let recorded = record_all(options, &scratch, before, &mut results, &go_on);

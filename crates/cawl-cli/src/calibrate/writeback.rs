@@ -3,7 +3,8 @@
 //!
 //! The rate is read off the kernel's count of pages written (`nr_written`), never off direct I/O, which
 //! takes another way through the filesystem. Where the dirty limit is within reach it is the sustained rate
-//! of a writer who is held back by it; elsewhere the flusher is set to work by syncfs.
+//! of a writer who is held back by it; elsewhere, and where the device keeps up with a writer, so that nothing holds him
+//! back and the rate would be his, the flusher is set to work by syncfs.
 
 use std::fs::File;
 
@@ -67,6 +68,8 @@ struct Count {
     pages: u64,
     device: Option<u64>,
     under_way: u64,
+    /// The level is where the kernel holds writers back.
+    held_back: bool,
 }
 
 fn count(bench: &Bench) -> Option<Count> {
@@ -77,6 +80,7 @@ fn count(bench: &Bench) -> Option<Count> {
         pages: sample.written * PAGE,
         device,
         under_way: sample.writeback * PAGE,
+        held_back: sample.dirty + sample.writeback > sample.background.midpoint(sample.hard),
     })
 }
 
@@ -122,6 +126,7 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     let (mut at, mut written) = (0, 0_u64);
     let mut samples = Vec::new();
     let mut under_way = Vec::new();
+    let mut held_back = 0_usize;
     let mut last: Option<Count> = None;
     // Windows long enough that the steps in which pages are counted do not show, and short enough that a
     // few of them fit into the bytes allowed.
@@ -142,6 +147,7 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
         }
         let Some(now) = count(bench) else { break };
         under_way.push(now.under_way as f64);
+        held_back += usize::from(now.held_back);
         match last {
             Some(from)
                 if now.time.since(from.time) >= longest
@@ -154,21 +160,31 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
             None => last = Some(now),
             Some(_) => {}
         }
-        if samples.len() >= 4 * bench.rounds.1 {
+        // More of the same would be of no use, and the bytes are needed for the other way.
+        let enough = if is_most(held_back, &under_way) { 4 * bench.rounds.1 } else { bench.rounds.0 };
+        if samples.len() >= enough {
             break;
         }
     }
     drop(file);
     bench.scratch.remove("throttled");
     bench.go_on()?;
-    if samples.is_empty() {
-        found.rate = flushed(bench)?;
-        return Ok(());
-    }
     found.rate = Estimate::of(&samples);
+    if samples.is_empty() || !is_most(held_back, &under_way) {
+        // The device has idled in between: what it has written is the least that it can do.
+        let flushed = flushed(bench)?;
+        if found.rate.is_none_or(|rate| flushed.is_some_and(|flushed| flushed.value > rate.value)) {
+            found.rate = flushed;
+        }
+    }
     // What the queue holds when it is full, which it is while a writer is held back.
     found.queue = quantile(&under_way, 0.95).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
     Ok(())
+}
+
+/// Whether `count` is at least half of that of the `samples`.
+const fn is_most(count: usize, samples: &[f64]) -> bool {
+    2 * count >= samples.len()
 }
 
 /// The rate of a flusher that syncfs has set to work, between a tenth and nine tenths of the way.

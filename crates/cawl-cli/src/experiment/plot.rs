@@ -125,7 +125,24 @@ fn legend<B: DrawingBackend>(header: &Area<'_, B>, judged: &Judged, panels: &[Pa
             })?;
         }
     }
+    if panels.iter().any(|panel| panel.starts) {
+        entry(&mut x, y, "where flushing and throttling begin, by colour", &mut |x, y| {
+            triangle(header, (x + 8, y), 8, OBSERVED)?;
+            triangle(header, (x + 24, y), 5, MODEL[0])
+        })?;
+    }
     Ok(())
+}
+
+/// A triangle that points down, in pixels: where something begins.
+fn triangle<B: DrawingBackend>(
+    area: &Area<'_, B>,
+    (x, y): (i32, i32),
+    size: i32,
+    colour: RGBColor,
+) -> anyhow::Result<()> {
+    let corners = vec![(x - size, y - size), (x + size, y - size), (x, y + size)];
+    area.draw(&Polygon::new(corners, colour)).map_err(failed)
 }
 
 /// A line of dashes, in pixels. Drawn by hand: the dashes of the library begin anew at each point.
@@ -258,7 +275,9 @@ mod tests {
     fn flush_and_throttle_points_are_marked() {
         let (svg, ..) = drawn(Experiment::Fig6, run);
         assert_eq!(svg.matches("flushing begins").count(), 3);
-        assert!(svg.matches("<polygon").count() >= 3 * 6, "a triangle is missing");
+        // Those of the panels, and two in the legend.
+        assert!(svg.matches("<polygon").count() >= 3 * 6 + 2, "a triangle is missing");
+        assert_eq!(svg.matches("where flushing and throttling begin").count(), 1);
         assert!(svg.contains("freerun 18 MiB") && svg.contains("hard 24 MiB"));
     }
 

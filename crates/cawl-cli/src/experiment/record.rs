@@ -148,15 +148,13 @@ impl Recorder<'_> {
     }
 
     fn start(&self, scenario: &Scenario, out: &File) -> anyhow::Result<Writer> {
-        let mut program = File::from(memfd_create(c"cawl-workload", MFdFlags::MFD_CLOEXEC)?);
-        program.write_all(PROGRAM)?;
-        let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
-        command.args(scenario.args.split_whitespace()).arg(self.scratch.path(FILE)).env_clear();
+        let (_program, mut command) = program()?;
+        command.args(scenario.args.split_whitespace()).arg(self.scratch.path(FILE));
         command.envs(scenario.env.split_whitespace().filter_map(|setting| setting.split_once('=')));
         // In a virtual machine, memory that was not used for a while can be slow to touch.
         command.env("WARM", self.warm(scenario.length).0.to_string());
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(Stdio::piped());
-        Ok(Writer(command.spawn().context("the program that writes cannot be run")?))
+        Ok(Writer(command.spawn().context(NOT_RUN)?))
     }
 
     /// Memory to touch before a run: as much as its file takes, and never more than half of what is there.
@@ -197,8 +195,37 @@ struct Texts {
     kernel: Option<String>,
 }
 
+const NOT_RUN: &str = "the program that writes cannot be run";
+
+/// The program that writes, which is there as long as the file is, with an empty environment.
+fn program() -> anyhow::Result<(File, Command)> {
+    let mut program = File::from(memfd_create(c"cawl-workload", MFdFlags::MFD_CLOEXEC)?);
+    program.write_all(PROGRAM)?;
+    let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    command.env_clear();
+    Ok((program, command))
+}
+
+/// Takes the memory that lies free in pieces smaller than a huge page, at most a quarter of what is available, as long
+/// as the result lives. A run gives its memory back in huge pages; folios smaller than that would come from such pieces
+/// first, which a virtual machine's host may have taken.
+pub fn hold_pieces() -> anyhow::Result<Writer> {
+    let (_program, mut command) = program()?;
+    command.env("HOLD", (host::facts().available.0 / 4).to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut holder = Writer(command.spawn().context(NOT_RUN)?);
+    let mut said = [0; READY.len()];
+    let out = holder.0.stdout.as_mut().context("the program that writes has no output")?;
+    if out.read_exact(&mut said).is_err() {
+        let status = holder.0.wait()?;
+        check(&mut holder, status)?;
+        bail!("the program that writes did not take memory");
+    }
+    Ok(holder)
+}
+
 /// The program that writes; it ends when nobody waits for it any more.
-struct Writer(Child);
+pub struct Writer(Child);
 
 impl Drop for Writer {
     fn drop(&mut self) {

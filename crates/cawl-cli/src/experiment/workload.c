@@ -5,7 +5,8 @@
  * Environment: SPIN=1 computes instead of sleeping; FSYNC_EVERY=n; REWRITE=1 writes, syncs and thereby caches
  * the file before; IDLE_EVERY8=s waits after every eighth call; STEP=n makes each call n bytes larger than the
  * one before; WARM=n touches n bytes of memory before, and gives them back piece by piece as the page cache needs
- * them for the file to grow, so that a virtual machine's host has not taken them by then.
+ * them for the file to grow, so that a virtual machine's host has not taken them by then. HOLD=n writes nothing: it takes
+ * the memory that lies free in pieces, n bytes at most, prints `ready`, and keeps it until its input ends.
  *
  * Durations are without the clock's own time. Prints `ready`, waits a little, and prints `OP OFFSET SIZE START DURATION` for each call, in ns of
  * CLOCK_MONOTONIC, when all is done. It goes with its parent. */
@@ -67,6 +68,48 @@ static void give_back(uint64_t size) {
     if (length)
         munmap(warm, length);
     warm += length, warm_left -= length, owed -= length;
+}
+
+static void fail(const char *what);
+
+/* Pages that lie free in pieces smaller than a huge page. The zones below Normal are used when it is empty. */
+static uint64_t pages_in_pieces(void) {
+    enum { ORDERS = 9 };
+    char line[1024], zone[16];
+    uint64_t pages = 0;
+    int at;
+    FILE *file = fopen("/proc/buddyinfo", "r");
+    if (!file)
+        fail("cannot read /proc/buddyinfo");
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "Node %*d, zone %15s%n", zone, &at) != 1 || !strncmp(zone, "DMA", 3))
+            continue;
+        char *rest = line + at;
+        for (int order = 0; order < ORDERS; order++)
+            pages += strtoull(rest, &rest, 10) << order;
+    }
+    fclose(file);
+    return pages;
+}
+
+/* Takes what lies free in pieces, page by page: the kernel breaks a small piece before a large one. Then folios of any
+ * size come from huge pages, those given back first. Some pieces cannot be had, so it stops when it gets nowhere. */
+static void hold(uint64_t most) {
+    uint64_t left = most / PAGE, before = UINT64_MAX;
+    for (;;) {
+        uint64_t pages = pages_in_pieces();
+        if (pages > before / 2 || !left)
+            break;
+        before = pages;
+        pages = pages < left ? pages : left;
+        char *held = mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (!pages || held == MAP_FAILED)
+            break;
+        madvise(held, pages * PAGE, MADV_NOHUGEPAGE);
+        for (uint64_t page = 0; page < pages; page++)
+            held[page * PAGE] = 1;
+        left -= pages;
+    }
 }
 
 static void fail(const char *what) {
@@ -141,6 +184,14 @@ int main(int argc, char **argv) {
         case 'r': shuffled = 1; break;
         default: return 2;
         }
+    }
+    if (number("HOLD") > 0) {
+        char byte;
+        hold((uint64_t)number("HOLD"));
+        put(1, "ready\n", 6);
+        while (read(0, &byte, 1) > 0)
+            ;
+        return 0;
     }
     if (optind + 1 != argc || !chunk || total < chunk) {
         fprintf(stderr, "wrong arguments\n");

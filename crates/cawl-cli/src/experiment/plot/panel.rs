@@ -4,7 +4,7 @@ use cawl_core::{Bytes, CallState, DirtyLimits, Nanos};
 use plotters::prelude::*;
 
 use super::axis::Axis;
-use super::{AGAIN, Area, DASHES, LEVEL, MODEL, OBSERVED, SAMPLED, TEXT, dashed, failed};
+use super::{AGAIN, Area, DASHES, LEVEL, MODEL, OBSERVED, SAMPLED, TEXT, dashed, failed, triangle};
 use crate::experiment::judge::{Call, JudgedRun, Series};
 use crate::experiment::plan::{self, Panel};
 
@@ -150,18 +150,13 @@ fn starts<B: DrawingBackend>(
         let (right, y) = at(None, row);
         let corner = (right - width as i32 - 6, y - height as i32 / 2);
         area.draw(&Text::new(text, corner, style)).map_err(failed)?;
-        let triangle = |index: usize, size: i32, colour: RGBColor| {
-            let (x, y) = at(Some(index), row);
-            let corners = vec![(x - size, y - size), (x + size, y - size), (x, y + size)];
-            area.draw(&Polygon::new(corners, colour)).map_err(failed)
-        };
         if let Some(index) = calls.iter().position(|call| call.peak > limit) {
-            triangle(index, 8, OBSERVED)?;
+            triangle(area, at(Some(index), row), 8, OBSERVED)?;
         }
         for model in [1, 0] {
             let began = |call: &Call| states.contains(&call.predicted[model].state);
             if let Some(index) = calls.iter().position(began) {
-                triangle(index, 5, MODEL[model])?;
+                triangle(area, at(Some(index), row), 5, MODEL[model])?;
             }
         }
     }
