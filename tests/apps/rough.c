@@ -39,7 +39,7 @@ extern char **environ;
 static int looks;
 
 /* What a process holds: its descriptors, but the tracer's, which is the only socket, and its environment, but
- * what is the tracer's. */
+ * what is the tracer's (and PWD, which a shell sets). */
 static void look(const char *who) {
     int sockets = 0;
     for (int fd = 0; fd < 4096; fd++) {
@@ -53,7 +53,7 @@ static void look(const char *who) {
     }
     check(sockets <= 1, "sockets");
     for (char **variable = environ; *variable; variable++)
-        if (strncmp(*variable, "LD_PRELOAD=", 11) && strncmp(*variable, "CAWL_", 5))
+        if (strncmp(*variable, "LD_PRELOAD=", 11) && strncmp(*variable, "CAWL_", 5) && strncmp(*variable, "PWD=", 4))
             dprintf(looks, "%s %s\n", who, *variable);
 }
 

@@ -199,12 +199,14 @@ fn common() -> [(&'static str, Vec<PathBuf>); 8] {
         let place = std::env::split_paths(&paths).find_map(|folder| folder.join(name).canonicalize().ok());
         place.into_iter().collect::<Vec<_>>()
     };
-    // What lies in PATH may be a script of a version manager.
+    // What lies in PATH may be a script of a version manager, and the interpreter a library.
     let python = || {
-        let told =
-            std::process::Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+        let ask = "import glob, os, sys, sysconfig as s; print(sys.executable); \
+                   print(os.path.join(s.get_config_var('LIBDIR'), s.get_config_var('INSTSONAME'))); \
+                   print(*glob.glob(s.get_path('platstdlib') + '/lib-dynload/*.so'), sep='\\n')";
+        let told = std::process::Command::new("python3").args(["-c", ask]).output();
         let told = told.ok().and_then(|out| String::from_utf8(out.stdout).ok()).unwrap_or_default();
-        std::fs::canonicalize(told.trim()).into_iter().collect::<Vec<_>>()
+        told.lines().flat_map(std::fs::canonicalize).collect::<Vec<_>>()
     };
     let java = || {
         let program = found("java");
