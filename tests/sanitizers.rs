@@ -93,7 +93,7 @@ fn watched(dir: &Dir, app: &str) -> Option<PathBuf> {
 /// Threads, forks, descriptors, streams and every way of starting programs.
 #[test]
 fn the_tracers_own_programs_with_sanitizers() {
-    let alone = ["stdio", "fork_writer", "offsets", "threads", "wide", "thread_writer", "worker_writer"];
+    let alone = ["stdio", "fork_writer", "offsets", "threads", "thread_writer", "worker_writer"];
     let rough = ["threads", "forks", "vforks", "daemonize", "limits", "chain 5", "files 1000"];
     let process =
         ["execve", "execvp", "fexecve", "posix_spawn", "posix_spawnp", "vfork", "fork", "system", "popen"];
