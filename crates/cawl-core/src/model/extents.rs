@@ -234,6 +234,46 @@ impl PageSet {
         cursor
     }
 
+    /// The runs that [`PageSet::take_from`] would take if it took all: within blocks, in ascending order from `cursor`
+    /// on and then from the beginning.
+    pub fn runs(&self, cursor: u64) -> impl Iterator<Item = (u64, u64)> {
+        let from_cursor = self.runs_between(cursor, u64::MAX);
+        from_cursor.chain(self.runs_between(0, cursor))
+    }
+
+    /// Runs from `start` up to `end`.
+    fn runs_between(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let keys = start / BLOCK..end.div_ceil(BLOCK);
+        let blocks = self.tree.iter().flat_map(move |tree| tree.range(keys.clone()));
+        blocks.flat_map(move |(&key, block)| {
+            let base = key * BLOCK;
+            let block = match &self.hot {
+                Some(hot) if hot.key == key => hot.block,
+                _ => *block,
+            };
+            let mut from = start.saturating_sub(base);
+            std::iter::from_fn(move || {
+                let (first, last) = block.run(from)?;
+                let last = last.min(end - base);
+                from = last;
+                (first < last).then_some((base + first, base + last))
+            })
+        })
+    }
+
+    /// Moves all pages to `other`, which has none of them. A set without pages takes the tree over as it is, shared or
+    /// not.
+    pub fn pour_into(&mut self, other: &mut PageSet) {
+        let all = std::mem::take(self);
+        if other.pages == 0 {
+            *other = all;
+        } else {
+            for (start, end) in all.runs(0) {
+                other.insert(start, end);
+            }
+        }
+    }
+
     /// Empties the set and returns how many pages it held.
     pub fn clear(&mut self) -> u64 {
         self.tree = None;
@@ -275,6 +315,7 @@ mod tests {
         Insert(u64, u64),
         Remove(u64, u64),
         Take(u64, u64),
+        Pour,
     }
 
     fn op() -> impl Strategy<Value = Op> {
@@ -282,6 +323,7 @@ mod tests {
             3 => (0..2000u64, 0..700u64).prop_map(|(s, n)| Op::Insert(s, s + n)),
             1 => (0..2000u64, 0..900u64).prop_map(|(s, n)| Op::Remove(s, s + n)),
             1 => (0..2500u64, 0..400u64).prop_map(|(s, n)| Op::Take(s, n)),
+            1 => Just(Op::Pour),
         ]
     }
 
@@ -289,6 +331,7 @@ mod tests {
         #[test]
         fn like_a_set_of_numbers(ops in proptest::collection::vec(op(), 1..200)) {
             let (mut set, mut plain) = (PageSet::default(), BTreeSet::new());
+            let (mut other, mut plain_other) = (PageSet::default(), BTreeSet::new());
             for op in ops {
                 // Shares the tree; what is done to the set must not show in it.
                 let (copy, before) = (set.clone(), plain.clone());
@@ -315,6 +358,28 @@ mod tests {
                             plain.remove(&page);
                         }
                     }
+                    Op::Pour => {
+                        plain_other.retain(|page| !plain.contains(page));
+                        for page in &plain {
+                            other.remove(*page, page + 1);
+                        }
+                        prop_assert_eq!(other.pages(), plain_other.len() as u64);
+                        set.pour_into(&mut other);
+                        plain_other.append(&mut plain);
+                        prop_assert_eq!(other.pages(), plain_other.len() as u64);
+                        let pages = other.runs(0).flat_map(|(start, end)| start..end);
+                        prop_assert!(pages.eq(plain_other.iter().copied()));
+                    }
+                }
+                // Told beforehand as they are taken.
+                for cursor in [0, 700, 5000] {
+                    let (mut runs, mut copy) = (Vec::new(), set.clone());
+                    let last = copy.take_from(cursor, u64::MAX, |start, end| {
+                        runs.push((start, end));
+                        true
+                    });
+                    prop_assert_eq!(set.runs(cursor).collect::<Vec<_>>(), runs);
+                    prop_assert_eq!(set.runs(cursor).last().map_or(cursor, |run| run.1), last);
                 }
                 prop_assert_eq!(set.pages(), plain.len() as u64);
                 prop_assert_eq!(set.count(500, 1200), plain.range(500..1200).count() as u64);
