@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -188,6 +189,11 @@ impl<'a> Daemon<'a> {
         let mut running = Running::start(command);
         running.stderr_until("listening at");
         Daemon { dir, running }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Pid {
+        self.running.pid()
     }
 
     /// What `cawl-cli status --json` says.
