@@ -1,7 +1,7 @@
 //! What cannot be traced is named: before the run by `doctor`, afterwards in the report.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, chown, geteuid};
@@ -111,7 +111,9 @@ fn more_rights_than_the_caller_has() {
         assert!(finished.stdout.contains(words) && finished.stdout.contains("AT_SECURE"), "{finished:#?}");
     }
     mode(0o755);
-    let (Some(_), Some(_)) = (find("setcap"), find("setpriv")) else { return };
+    if find("setcap").is_none() {
+        return;
+    }
     let mut capable = dir.command("setcap");
     capable.arg("cap_net_raw+ep").arg(&program);
     if !Running::start(capable).finish().status.success() {
@@ -119,16 +121,65 @@ fn more_rights_than_the_caller_has() {
     }
     // To root a capability gives nothing.
     doctor(&dir, &program).code(0);
-    let own = dir.path().join("cawl-cli");
-    fs::copy(crate::util::built("cawl-cli"), &own).expect("a copy");
+    let Some(theirs) = Dir::of("nobody") else { return };
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-    for folder in ["run", "cache", "home", "tmp", "work"] {
-        chown(&dir.path().join(folder), Some(nobody.uid), Some(nobody.gid)).expect("root can");
-    }
-    let mut command = dir.command("setpriv");
-    command.args(["--reuid=nobody", "--clear-groups"]).arg(own).arg("doctor").arg(&program);
-    let finished = Running::start(command).finish().code(1);
+    let finished = doctor(&theirs, &program).code(1);
     assert!(finished.stdout.contains("has file capabilities"), "{finished:#?}");
+}
+
+/// What an ordinary user runs of root's behaves as ever, gets its rights, and is named: started by `run` itself, and
+/// by traced programs in each way; also where it may not be read.
+#[test]
+fn a_setuid_program_of_an_ordinary_user() {
+    let bits = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("root can");
+    };
+    for mode in [0o4755, 0o4711] {
+        let Some(dir) = Dir::of("nobody") else { return };
+        let Some(cp) = find("cp") else { return };
+        let (program, starter) = (dir.path().join("elevated"), dir.app("process"));
+        fs::copy(cp, &program).expect("a copy");
+        bits(&program, mode);
+        let name = program.to_str().expect("a readable path");
+        let prepare = |folder: &Path| fs::write(folder.join("in"), "some text\n").expect("a new file");
+        // Its owner shows whose rights it had.
+        let copied = |dir: &Dir| fs::metadata(dir.work().join("out")).is_ok_and(|out| out.uid() == 0);
+        prepare(&dir.work());
+        let alone = Running::start({
+            let mut command = dir.command(&program);
+            command.args(["in", "out"]);
+            command
+        })
+        .finish()
+        .success();
+        if !copied(&dir) {
+            return skipped("programs get no rights of their owner here (nosuid, or no new privileges)");
+        }
+        assert_eq!(alone.stderr, "");
+        let finished = doctor(&dir, &program).code(1);
+        assert!(
+            finished.stdout.contains("elevated is setuid to uid 0") && finished.stdout.contains("AT_SECURE"),
+            "{finished:#?}"
+        );
+        let shell = format!("{name} in out; echo $?");
+        let replaced = format!("exec {name} in out");
+        let starter = starter.to_str().expect("a readable path");
+        let ways = [
+            vec![name, "in", "out"],
+            vec!["sh", "-c", &shell],
+            vec!["sh", "-c", &replaced],
+            vec!["env", name, "in", "out"],
+            vec![starter, "start", name, "in", "out"],
+        ];
+        for way in ways {
+            dir.clear();
+            let (finished, report) = unchanged(&dir, prepare, &[], &way, &[]);
+            assert_eq!(finished.success().stderr, "", "{way:?}");
+            assert!(copied(&dir), "{way:?}");
+            let notes = report["notes"].to_string();
+            assert!(notes.contains("elevated is setuid to uid 0"), "{way:?}: {notes}");
+        }
+    }
 }
 
 #[test]

@@ -16,19 +16,6 @@ const LOOK: &str = r#"
     exit 5
 "#;
 
-/// glibc's posix_spawn leaves the two signals that it keeps for itself, 32 and 33, ignored in what it starts,
-/// whoever calls it (spawni.c, 2.36).
-fn without_internal(line: &str) -> String {
-    const INTERNAL: u64 = 0b11 << 31;
-    match line.strip_prefix("SigIgn:") {
-        Some(mask) => {
-            let mask = u64::from_str_radix(mask.trim(), 16).expect("a mask");
-            format!("SigIgn: {:x}", mask & !INTERNAL)
-        }
-        None => line.to_owned(),
-    }
-}
-
 /// Looks without and with `cawl-cli run`, after these commands of a shell.
 #[track_caller]
 fn compare(before: &str) {
@@ -43,7 +30,7 @@ fn compare(before: &str) {
         shell.args(["sh", "-c", LOOK]).env("ZULU", "last").env("ALPHA", "first");
         Running::start(shell).finish().code(5);
         let text = std::fs::read_to_string(dir.work().join("look")).expect("it was written");
-        text.lines().map(without_internal).collect::<Vec<_>>()
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let alone = look(None);
     let run = dir.run_command(&["--no-children"], &[] as &[&str]);
@@ -113,7 +100,7 @@ os.execvp(sys.argv[1], sys.argv[1:])";
         let mut command = dir.command(&python);
         command.args(["-c", program]).args(words);
         let told = Running::start(command).finish().success().stdout;
-        told.lines().map(without_internal).collect::<Vec<_>>()
+        told.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let run = dir.run_command(&["--no-children"], &look);
     let mut words = vec![run.get_program().to_owned()];

@@ -12,7 +12,7 @@
 //! | rsync | `rsync` | all |
 //! | git commit and gc | `transparency::git_is_the_same`, `git_gc` | all |
 //! | sqlite3, WAL and rollback | `sqlite_with_wal_and_with_rollback`, `languages::sqlite_is_the_same` | all; WAL's index is mapped |
-//! | PostgreSQL initdb, pgbench | `postgresql`: results against fixed ones, not a bare run | 10 MiB at least, no drops |
+//! | PostgreSQL initdb, pgbench | `postgresql`, with the server's descriptors and environment | 10 MiB at least, no drops |
 //! | Redis with AOF | `redis_with_an_append_only_file` | all |
 //! | python: pools by fork, spawn, forkserver; subprocess | `python_in_many_processes`, `languages` | all (`languages`) |
 //! | node streams | `node_streams`, `languages::node_is_the_same` | all |
@@ -27,7 +27,7 @@
 //! | ulimit -n 16, setrlimit in mid-run | `matrix_rough::a_limit_of_sixteen_…` | all |
 //! | seccomp, chroot, setuid | `matrix_rough::a_filter_…`, `another_root`, `another_user` | part, told |
 //! | threads cancelled, SIGPROF at 10 kHz | `matrix_rough` | part, counted |
-//! | 200 threads, 100 000 files opened and closed | `matrix_rough` | all |
+//! | 200 threads, a million files opened and closed | `matrix_rough` | all |
 //! | _exit, abort, quick_exit with pending output | tracer `stdio::ends_without_a_flush_…` | all |
 //! | dlopen with constructors, dlclose | `matrix_rough::libraries_that_come_and_go` | all |
 //! | posix_spawn and exec with an empty environment | tracer `every`, `processes` | all |
@@ -37,9 +37,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{User, geteuid};
+use nix::unistd::geteuid;
 
-use crate::util::{Dir, Running, find, python, same, same_but, skipped, unchanged};
+use crate::util::{Dir, Running, find, python, same, same_but, size, skipped, unchanged};
 
 fn empty(_: &Path) {}
 
@@ -138,41 +138,52 @@ fn postgres() -> Option<PathBuf> {
     versions.flatten().map(|entry| entry.path().join("bin")).find(|bin| bin.join("initdb").exists())
 }
 
+/// What is the same in any two databases of the same history: names of files, rows, the server's descriptors and
+/// environment. Names that tell the time, and numbers of sockets and places of shared memory, are left out.
+const POSTGRES: &str = r#"
+    PATH=BIN:$PATH; D=$PWD/db
+    initdb -D $D --no-locale -E UTF8 -A trust > init.log 2>&1; echo initdb $?
+    pg_ctl -D $D -w -l log -o "-k $PWD -c listen_addresses= -c fsync=on -c autovacuum=off" start > /dev/null; echo start $?
+    pgbench -h $PWD -i -s 1 -q postgres > /dev/null 2>&1; echo fill $?
+    pgbench -h $PWD -n -c 2 -t 50 --random-seed=7 postgres 2>&1 | sed '/latency\|tps\|initial connection/d'
+    cat > look <<'END'
+        # Descriptors of process $1 and what they lead to, but the tracer's, which is a socket far above; and its environment.
+        ls -l /proc/$1/fd | sed -n 's/.* \([0-9]*\) -> \([^:]*\).*/\1 \2/p' | sort -n | awk '$1 < 900 || $2 != "socket"'
+        tr -s '\0' '\n' < /proc/$1/environ | grep -v '^LD_PRELOAD=\|^CAWL_\|^PG_GRANDPARENT_PID=' | sort
+END
+    psql -h $PWD -tA postgres <<'END'
+        select 'accounts', count(*), sum(abalance), md5(string_agg(aid || ' ' || abalance, ',' order by aid)) from pgbench_accounts;
+        select 'tellers', md5(string_agg(tid || ' ' || tbalance, ',' order by tid)) from pgbench_tellers;
+        select 'branches', sum(bbalance) from pgbench_branches;
+        select 'history', count(*), md5(string_agg(tid || ' ' || aid || ' ' || delta, ',' order by tid, aid, delta)) from pgbench_history;
+        select pg_relation_filepath('pgbench_accounts');
+        \copy (select aid, abalance from pgbench_accounts order by aid) to 'copied'
+        select pg_backend_pid() as pid \gset
+        \setenv BACKEND :pid
+        \! echo backend; sh look $BACKEND
+END
+    echo psql $?; echo server; sh look $(head -1 db/postmaster.pid)
+    pg_ctl -D $D -w -m fast stop > /dev/null; echo stop $?
+    find db -type f | grep -v '/pg_wal/\|/pg_stat\|_fsm$\|_vm$\|/pg_internal.init$' | sort > files
+    pg_controldata -D $D | grep 'cluster state'
+    rm -rf db log init.log
+"#;
+
 #[test]
 fn postgresql() {
     let Some(bin) = postgres() else { return skipped("postgresql is not installed") };
-    let script = format!(
-        "set -e; PATH={}:$PATH; D=$PWD/db; initdb -D $D --no-locale -E UTF8 -A trust >init.log 2>&1
-        pg_ctl -D $D -w -l log -o \"-k $PWD -c listen_addresses= -c fsync=on\" start >/dev/null
-        pgbench -h $PWD -i -s 1 -q postgres >/dev/null 2>&1
-        pgbench -h $PWD -n -c 2 -t 50 postgres | grep 'actually processed'
-        psql -h $PWD -tAc 'select count(*) from pgbench_accounts' postgres
-        pg_ctl -D $D -w -m fast stop >/dev/null; rm -rf db log init.log",
-        bin.display()
-    );
-    let dir = Dir::new();
-    // PostgreSQL does not run as root: then the script becomes someone else, and so does the tracing,
-    // because a tracer of theirs may not talk to a daemon of root's.
-    let mut command = dir.run_command(&[], &["sh", "-c", &script]);
-    if geteuid().is_root() {
-        let Ok(Some(user)) = User::from_name("postgres") else { return skipped("there is no user postgres") };
-        let mut folders = vec![dir.path().to_owned()];
-        folders.extend(["run", "cache", "home", "tmp", "work"].map(|name| dir.path().join(name)));
-        for folder in folders {
-            nix::unistd::chown(&folder, Some(user.uid), Some(user.gid)).expect("root can");
-        }
-        let own = dir.path().join("cawl-cli");
-        fs::copy(crate::util::built("cawl-cli"), &own).expect("a copy");
-        let args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        command = dir.command("setpriv");
-        command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(own).args(args);
-    }
-    let finished = Running::start(command).finish();
-    let report = dir.report(&finished);
+    // PostgreSQL does not run as root: then everything here is someone else's.
+    let dir = if geteuid().is_root() { Dir::of("postgres") } else { Some(Dir::new()) };
+    let Some(dir) = dir else { return };
+    let script = POSTGRES.replace("BIN", &bin.display().to_string());
+    let (finished, report) = unchanged(&dir, empty, &[], &["sh", "-c", &script], &[]);
     let finished = finished.success();
     assert_eq!(finished.stderr, "");
-    assert!(finished.stdout.contains("100/100"), "{finished:#?}");
-    assert!(finished.stdout.ends_with("100000\n"), "{finished:#?}");
+    for text in ["initdb 0\n", "100/100", "accounts|100000|", "psql 0\n", "stop 0\n", "shut down\n"] {
+        assert!(finished.stdout.contains(text), "no {text} in {finished:#?}");
+    }
+    // Its inode may have been that of a file which is gone, whose bytes are in the same row.
+    assert!(report.file_bytes("copied") >= size(&dir, "copied"), "{} bytes", report.file_bytes("copied"));
     assert!(report.bytes() > 10 << 20, "{} bytes", report.bytes());
     assert_eq!(report["drops"], 0);
 }

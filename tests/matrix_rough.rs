@@ -8,7 +8,8 @@ use crate::util::{Dir, Finished, Report, Running, find, same, skipped, unchanged
 
 fn empty(_: &Path) {}
 
-/// Runs a mode of apps/rough.c both ways; every byte must be seen.
+/// Runs a mode of apps/rough.c both ways; every byte must be seen. At their ends its processes write down their
+/// descriptors and environment, into a file that is compared as any other.
 #[track_caller]
 fn rough(mode: &[&str]) -> (Finished, Report) {
     let dir = Dir::new();
@@ -95,17 +96,35 @@ fn signals_ten_thousand_times_a_second() {
     assert!(bytes + 4096 * unseen >= 1_100_000, "{bytes} bytes, {unseen} calls unseen");
 }
 
-/// What could run full holds 4096 files or 64 records at most, so a million would show no more than this.
+/// Each file is another one. A daemon built for debugging does not keep up with that, so the sum counts.
 #[test]
-fn a_hundred_thousand_files_opened_and_closed() {
-    let (_, report) = rough(&["files"]);
-    assert_eq!(report.bytes(), 100_000);
+fn a_million_files_opened_and_closed() {
+    const FILES: u64 = 1_000_000;
+    let dir = Dir::new();
+    let app = dir.app("rough");
+    let count = FILES.to_string();
+    let program = [app.as_os_str(), "files".as_ref(), count.as_ref()];
+    let (finished, report) = unchanged(&dir, empty, &["--model", "naive"], &program, &["memory"]);
+    finished.success();
+    let [calls, drops, unseen] =
+        ["calls", "drops", "unseen"].map(|name| report[name].as_u64().expect("a count"));
+    println!("{calls} calls, {drops} dropped, {unseen} unseen");
+    // Each is opened, written to, closed and removed; besides, the program writes down what it finds at its end.
+    let more = (calls + drops + unseen).checked_sub(4 * FILES);
+    assert!(more.is_some_and(|more| more < 1000), "{calls} calls, {drops} dropped, {unseen} unseen");
+    let text = std::fs::read_to_string(dir.work().join("memory")).expect("it was written");
+    let figures: Vec<i64> = text.split_whitespace().map(|word| word.parse().expect("KiB")).collect();
+    let [own, own_later, ring, ring_later] = figures[..] else { panic!("{text}") };
+    assert!(own > 0 && ring > 0, "the tracer's memory was not found: {text}");
+    assert!(own_later - own <= 256, "KiB of the tracer after 100000 files, then after a million: {text}");
+    // A ring ends at 128 chunks of 256 KiB, and how many of them are in use is the daemon's speed.
+    assert!(ring_later <= (32 << 10) + 512, "KiB of the ring: {text}");
 }
 
 #[test]
 fn five_hundred_forks() {
     let (_, report) = rough(&["forks"]);
-    assert_eq!(report.bytes(), 500);
+    assert_eq!(report.file_bytes("forks"), 500);
 }
 
 #[test]

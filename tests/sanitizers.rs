@@ -35,8 +35,7 @@ fn programs_with_sanitizers_are_the_same() {
     ] {
         let dir = Dir::new();
         let Some(program) = sanitized(&dir, "print", flags) else { continue };
-        std::fs::remove_dir_all(dir.work()).expect("the folder can be removed");
-        std::fs::create_dir(dir.work()).expect("the folder can be made again");
+        dir.clear();
         let program = program.to_str().expect("a readable path");
         let by_shell = format!("{program} a; exec {program} b");
         for command in [&[program, "word"][..], &["dash", "-c", &by_shell]] {

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, User, chown, geteuid};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -84,6 +84,7 @@ pub fn skipped(why: &str) {
 /// A folder of the test's own: the programs' home, cache, sockets and files.
 pub struct Dir {
     temp: TempDir,
+    user: Option<User>,
 }
 
 impl Dir {
@@ -94,7 +95,39 @@ impl Dir {
         for name in ["run", "cache", "home", "tmp", "work"] {
             fs::DirBuilder::new().mode(0o700).create(temp.path().join(name)).expect("a new folder");
         }
-        Dir { temp }
+        Dir { temp, user: None }
+    }
+
+    /// The same, where programs run as this user, `cawl-cli` among them; None, after saying so, where that
+    /// cannot be.
+    pub fn of(user: &str) -> Option<Dir> {
+        find("setpriv")?;
+        if !geteuid().is_root() {
+            skipped("only root can become someone else");
+            return None;
+        }
+        let Some(user) = User::from_name(user).expect("users can be looked up") else {
+            skipped(&format!("there is no user {user}"));
+            return None;
+        };
+        let mut dir = Dir::new();
+        // What was built may lie where only root may go.
+        fs::copy(built("cawl-cli"), dir.path().join("cawl-cli")).expect("a copy");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        for name in ["", "run", "cache", "home", "tmp", "work"] {
+            chown(&dir.path().join(name), Some(user.uid), Some(user.gid)).expect("root can");
+        }
+        dir.user = Some(user);
+        Some(dir)
+    }
+
+    /// The working folder as it was in the beginning: empty.
+    pub fn clear(&self) {
+        fs::remove_dir_all(self.work()).expect("the folder can be removed");
+        fs::create_dir(self.work()).expect("the folder can be made again");
+        if let Some(user) = &self.user {
+            chown(&self.work(), Some(user.uid), Some(user.gid)).expect("root can");
+        }
     }
 
     /// The folder.
@@ -114,7 +147,15 @@ impl Dir {
 
     /// A command that sees nothing of the environment the tests were started in, but PATH.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
+        let mut command = match &self.user {
+            None => Command::new(program),
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
+                command.arg("--clear-groups").arg(program);
+                command
+            }
+        };
         command
             .current_dir(self.work())
             .env_clear()
@@ -130,7 +171,8 @@ impl Dir {
 
     /// `cawl-cli` with these arguments.
     pub fn cawl<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
-        let mut command = self.command(built("cawl-cli"));
+        let own = self.user.as_ref().map(|_| self.path().join("cawl-cli"));
+        let mut command = self.command(own.unwrap_or_else(|| built("cawl-cli")));
         command.args(args);
         command
     }
@@ -286,8 +328,7 @@ pub fn unchanged<S: AsRef<OsStr>>(
     let mut alone = dir.command(&program[0]);
     alone.args(&program[1..]);
     let alone = (Running::start(alone).finish(), look());
-    fs::remove_dir_all(dir.work()).expect("the folder can be removed");
-    fs::create_dir(dir.work()).expect("the folder can be made again");
+    dir.clear();
     prepare(&dir.work());
     let (finished, report) = dir.run(options, program);
     let traced = (finished, look());

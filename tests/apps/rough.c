@@ -33,6 +33,30 @@ static void put(const char *name, const char *text) {
     close(fd);
 }
 
+extern char **environ;
+
+/* Where to, open from the start. */
+static int looks;
+
+/* What a process holds: its descriptors, but the tracer's, which is the only socket, and its environment, but
+ * what is the tracer's (and PWD, which a shell sets). */
+static void look(const char *who) {
+    int sockets = 0;
+    for (int fd = 0; fd < 4096; fd++) {
+        struct stat stat;
+        if (fstat(fd, &stat))
+            continue;
+        if (S_ISSOCK(stat.st_mode))
+            sockets++;
+        else
+            dprintf(looks, "%s %d: %o %o %o\n", who, fd, stat.st_mode, fcntl(fd, F_GETFL), fcntl(fd, F_GETFD));
+    }
+    check(sockets <= 1, "sockets");
+    for (char **variable = environ; *variable; variable++)
+        if (strncmp(*variable, "LD_PRELOAD=", 11) && strncmp(*variable, "CAWL_", 5) && strncmp(*variable, "PWD=", 4))
+            dprintf(looks, "%s %s\n", who, *variable);
+}
+
 static void daemonize(void) {
     int done[2];
     check(pipe(done) == 0, "pipe");
@@ -43,6 +67,7 @@ static void daemonize(void) {
                 close(fd);
             open("/dev/null", O_RDWR);
             put("daemon", "written by the daemon\n");
+            look("daemon");
             _exit(0);
         }
         _exit(0);
@@ -74,6 +99,7 @@ static void limits(void) {
     put("limits", "after\n");
     if (fork() == 0) {
         put("limits", "child\n");
+        look("child");
         exit(0);
     }
     wait(NULL);
@@ -81,7 +107,7 @@ static void limits(void) {
 }
 
 /* Kills on socket() and connect(). */
-static void seccomp(int raw) {
+static void seccomp(const char *self, int raw) {
     put("seccomp", "before\n");
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -100,7 +126,8 @@ static void seccomp(int raw) {
     pid_t child = fork();
     if (child == 0) {
         put("seccomp", "child\n");
-        execl("/bin/sh", "sh", "-c", "echo program >> seccomp", (char *)NULL);
+        look("child");
+        execl("/bin/sh", "sh", "-c", "echo program >> seccomp; exec \"$0\" look", self, (char *)NULL);
         _exit(1);
     }
     int status;
@@ -114,6 +141,7 @@ static void unprivileged(void) {
     check(write(fd, "after\n", 6) == 6, "write");
     if (fork() == 0) {
         check(write(fd, "child\n", 6) == 6, "write");
+        look("child");
         exit(0);
     }
     wait(NULL);
@@ -124,6 +152,7 @@ static void rooted(void) {
     put("/inside", "in a root of its own\n");
     if (fork() == 0) {
         put("/inside", "child\n");
+        look("child");
         exit(0);
     }
     wait(NULL);
@@ -198,13 +227,6 @@ static void profiled(void) {
     fclose(file);
 }
 
-static void many_files(void) {
-    for (int at = 0; at < 100000; at++) {
-        int fd = open("many", O_WRONLY | O_CREAT, 0644);
-        check(fd >= 0 && write(fd, "x", 1) == 1 && close(fd) == 0, "file");
-    }
-}
-
 static void forks(void) {
     for (int round = 0; round < 10; round++) {
         for (int at = 0; at < 50; at++)
@@ -270,6 +292,34 @@ static long of_tracer(int shared) {
     return all;
 }
 
+/* Each file is another one, and there are never more than a hundred: in memory where that is possible, where no
+ * inode's number comes twice. */
+static void many_files(char **arguments) {
+    char folder[] = "/dev/shm/cawl-many-XXXXXX", name[64];
+    const char *where = mkdtemp(folder) ? folder : ".";
+    long count = atol(arguments[2]), own = 0, ring = 0;
+    for (long at = 0; at < count + 100; at++) {
+        if (at < count) {
+            sprintf(name, "%s/many%ld", where, at);
+            int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0644);
+            check(fd >= 0 && write(fd, "x", 1) == 1 && close(fd) == 0, "file");
+        }
+        if (at >= 100) {
+            sprintf(name, "%s/many%ld", where, at - 100);
+            check(unlink(name) == 0, "unlink");
+        }
+        if (at == count / 10) {
+            own = of_tracer(0);
+            ring = of_tracer(1);
+        }
+    }
+    if (where == folder)
+        check(rmdir(where) == 0, "rmdir");
+    FILE *file = fopen("memory", "w");
+    fprintf(file, "%ld %ld %ld %ld\n", own, of_tracer(0), ring, of_tracer(1));
+    fclose(file);
+}
+
 static void memory(char **arguments) {
     long first = 0, own = 0, ring = 0, calls = atol(arguments[2]);
     int fd = open("/dev/null", O_WRONLY);
@@ -294,16 +344,20 @@ static void memory(char **arguments) {
 
 int main(int count, char **arguments) {
     const char *way = count > 1 ? arguments[1] : "";
-    if (!strcmp(way, "daemonize"))
+    looks = open("look", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    check(looks >= 0, "look");
+    if (!strcmp(way, "look"))
+        ;
+    else if (!strcmp(way, "daemonize"))
         daemonize();
     else if (!strcmp(way, "vforks"))
         vforks();
     else if (!strcmp(way, "limits"))
         limits();
     else if (!strcmp(way, "seccomp"))
-        seccomp(0);
+        seccomp(arguments[0], 0);
     else if (!strcmp(way, "seccomp-raw"))
-        seccomp(1);
+        seccomp(arguments[0], 1);
     else if (!strcmp(way, "setuid"))
         unprivileged();
     else if (!strcmp(way, "chroot"))
@@ -315,7 +369,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(way, "profiled"))
         profiled();
     else if (!strcmp(way, "files"))
-        many_files();
+        many_files(arguments);
     else if (!strcmp(way, "forks"))
         forks();
     else if (!strcmp(way, "chain"))
@@ -326,5 +380,6 @@ int main(int count, char **arguments) {
         memory(arguments);
     else
         return 97;
+    look(way);
     return 0;
 }

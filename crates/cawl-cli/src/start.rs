@@ -8,32 +8,28 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
 #[expect(unsafe_code, reason = "start.c's functions take nothing and return what its constructor found")]
 unsafe extern "C" {
-    safe fn cawl_start_ignored_sigpipe() -> i32;
+    safe fn cawl_start_usual() -> SigSet;
     safe fn cawl_start_closed() -> i32;
 }
 
 /// Starts a program, looked for in PATH, with these variables added to the environment or put in the place of
 /// those of the same name.
 ///
-/// `std::process` would sort the environment, make SIGPIPE deadly and keep the descriptors that Rust's runtime
-/// opened.
+/// `std::process` would sort the environment, make SIGPIPE deadly, keep the descriptors that Rust's runtime
+/// opened, and leave the two signals that glibc keeps for itself ignored.
 pub fn start(command: &[OsString], variables: &BTreeMap<&str, OsString>) -> io::Result<Pid> {
     let arguments = command.iter().map(|word| text(word.clone())).collect::<io::Result<Vec<_>>>()?;
     let environment = environment(std::env::vars_os(), variables)
         .map(|(name, value)| text([name.as_os_str(), value.as_os_str()].join(OsStr::new("="))))
         .collect::<io::Result<Vec<_>>>()?;
     let mut attributes = PosixSpawnAttr::init()?;
-    if cawl_start_ignored_sigpipe() == 0 {
-        let mut default = SigSet::empty();
-        default.add(Signal::SIGPIPE);
-        attributes.set_sigdefault(&default)?;
-        attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
-    }
+    attributes.set_sigdefault(&cawl_start_usual())?;
+    attributes.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF)?;
     let mut actions = PosixSpawnFileActions::init()?;
     for fd in (0..3).filter(|fd| cawl_start_closed() >> fd & 1 == 1) {
         actions.add_close(fd)?;

@@ -75,13 +75,29 @@ pub fn named_file(stat: &libc::stat, directory: c_int, name: &[u8]) -> bool {
     })
 }
 
-/// Queues a record and sends the queue. The large buffers are static: a hook may be running on the
-/// small stack of a signal handler.
-fn tell(stat: &libc::stat, find_path: impl FnOnce(&mut [u8]) -> usize) -> bool {
+/// Queues a record and sends the queue; waits for room, where the user wants nothing lost.
+fn tell(stat: &libc::stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
     let mark = key(stat.st_dev, stat.st_ino);
-    if place(mark).load(Relaxed) == mark {
+    if place(mark).load(Relaxed) == mark || queue(stat, mark, &find_path) {
         return true;
     }
+    if !uplink::lossless() {
+        return false;
+    }
+    let began = sys::nanoseconds();
+    while uplink::is_open() && sys::nanoseconds() - began < uplink::PATIENCE * 1_000_000 {
+        uplink::wait_for_room(1);
+        send_waiting();
+        if queue(stat, mark, &find_path) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Queues a record, if there is room, and sends the queue. The large buffers are static: a hook may be running
+/// on the small stack of a signal handler.
+fn queue(stat: &libc::stat, mark: u64, find_path: &impl Fn(&mut [u8]) -> usize) -> bool {
     if !enter() {
         return false;
     }

@@ -24,6 +24,8 @@ const UNKNOWN: u8 = 0;
 const OPENED: u8 = 1;
 /// Everything is known.
 const KNOWN: u8 = 2;
+/// The same, but there was no room yet for telling the daemon which file it is.
+const UNTOLD: u8 = 3;
 
 /// The description has no other descriptor.
 const ALONE: i32 = 0;
@@ -150,7 +152,7 @@ pub fn known_to(slot: &Slot, fd: c_int, op: Op) -> Option<(&'static File, bool)>
 
 /// What is known already, without looking.
 pub fn if_known(fd: c_int) -> Option<&'static File> {
-    entry(fd).filter(|file| file.state.load(Acquire) == KNOWN)
+    entry(fd).filter(|file| file.state.load(Acquire) >= KNOWN)
 }
 
 /// A descriptor of this file: `fd`, if it still is one, else any other that is known.
@@ -232,13 +234,19 @@ fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
     let session = HOT.session.load(Relaxed);
     let fresh = file.session.load(Relaxed) == session;
     let state = file.state.load(Acquire);
+    if state == UNTOLD && fresh && file.is(&stat) {
+        if announce::open_file(fd, &stat) {
+            file.enter(KNOWN);
+        }
+        return Some(file);
+    }
     let open_flags = sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int;
     let kind = FileKind::from_mode(stat.st_mode);
     let mut flags = event_flags(open_flags);
     if stat.st_nlink == 0 && kind == FileKind::Regular {
         flags |= flag::TMPFILE;
     }
-    if state == UNKNOWN || !fresh || file.flags.load(Relaxed) & flag::INHERITED != 0 && state == KNOWN {
+    if state == UNKNOWN || !fresh || file.flags.load(Relaxed) & flag::INHERITED != 0 && state >= KNOWN {
         flags |= flag::INHERITED;
     }
     // Elsewhere the call that led here has already moved the position.
@@ -262,7 +270,7 @@ fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
         }
     }
     let told = announce::open_file(fd, &stat);
-    file.enter(if told { KNOWN } else { state.max(OPENED) });
+    file.enter(if told { KNOWN } else { UNTOLD });
     Some(file)
 }
 
@@ -355,6 +363,10 @@ impl File {
             twin: AtomicI32::new(ALONE),
             was: AtomicU32::new(0),
         }
+    }
+
+    fn is(&self, stat: &libc::stat) -> bool {
+        self.ino.load(Relaxed) == stat.st_ino && self.dev.load(Relaxed) == stat.st_dev
     }
 
     fn enter(&self, state: u8) {

@@ -128,9 +128,10 @@ pub fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Counts a call that cannot be recorded.
 #[cold]
 #[inline(never)]
-fn count_unseen() {
+pub fn count_unseen() {
     UNSEEN.fetch_add(1, Relaxed);
 }
 

@@ -22,7 +22,7 @@ const OPENING: u8 = 2;
 /// Messages can be sent.
 const OPEN: u8 = 3;
 
-/// All the time, in ms, that the end of a process may take.
+/// All the time, in ms, that the end of a process may take, unless no event may be lost.
 const LAST_WAIT: u64 = 100;
 /// How long, in ms, a program that wants no event lost waits for a daemon that takes none.
 pub const PATIENCE: u64 = 10_000;
@@ -515,14 +515,15 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
         return;
     }
     let began = sys::nanoseconds();
-    buffer::drain(LAST_WAIT);
-    let spent = (sys::nanoseconds() - began) / 1_000_000;
+    let most = if lossless() { PATIENCE } else { LAST_WAIT };
+    let left = || most.saturating_sub((sys::nanoseconds() - began) / 1_000_000);
+    buffer::drain(most);
     if ended != Ended::Exec
         && (SENT.load(Relaxed) > 0 || buffer::any())
         && !ANSWERED.load(Relaxed)
         && HOT.state.load(Relaxed) == OPEN
     {
-        sys::poll(FD.load(Relaxed), libc::POLLIN, LAST_WAIT.saturating_sub(spent));
+        sys::poll(FD.load(Relaxed), libc::POLLIN, left());
         if !answer() {
             give_up();
             return;
@@ -535,11 +536,15 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
     let words =
         Goodbye { ended, at: sys::nanoseconds(), wchar: sys::wchar(), pending, unseen: UNSEEN.load(Relaxed) };
     let mut payload = [0u8; 64];
-    if let Some(length) = words.encode(&mut payload)
-        && send(Kind::Goodbye, &payload[..length]) == Sent::Later
-    {
-        wait_for_room(LAST_WAIT.saturating_sub(spent));
-        send(Kind::Goodbye, &payload[..length]);
+    if let Some(length) = words.encode(&mut payload) {
+        // The names of files come first.
+        let last_words = || match announce::send_waiting() {
+            Sent::Whole => send(Kind::Goodbye, &payload[..length]),
+            other => other,
+        };
+        while last_words() == Sent::Later && left() > 0 {
+            wait_for_room(left());
+        }
     }
     if ended != Ended::Exec {
         HOT.state.store(OFF, Release);

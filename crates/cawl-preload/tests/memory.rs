@@ -12,7 +12,8 @@ fn a_million_calls_need_no_more_memory_than_a_hundred_thousand() {
     let mut command = daemon.command(app("rough", &[]));
     // A daemon that is built for debugging may not keep up; then this waits, and the backlog stays the same.
     command.env("CAWL_LOSSLESS", "1");
-    let out = command.args(["memory", "1000000", "mappings"]).output().expect("run");
+    let out =
+        command.args(["memory", "1000000", "mappings"]).current_dir(place.path()).output().expect("run");
     assert!(out.status.success(), "{out:?}");
     let text = String::from_utf8(out.stdout).expect("text");
     let figures: Vec<i64> = text.split_whitespace().map(|word| word.parse().expect("KiB")).collect();

@@ -151,8 +151,9 @@ fn what_programs_import_is_hooked_or_explained() {
     let hooked = hooked();
     let mut importers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut looked_at = 0;
-    for program in programs() {
-        let imports = symbols(&program, false);
+    let looked = programs();
+    for program in &looked {
+        let imports = symbols(program, false);
         looked_at += usize::from(!imports.is_empty());
         for name in imports {
             if libc.contains(&name)
@@ -175,13 +176,63 @@ fn what_programs_import_is_hooked_or_explained() {
         println!("{name}: {} and {} more", programs[0], programs.len() - 1);
     }
     assert!(looked_at > 50, "{looked_at}");
+    for (name, files) in common() {
+        match files.as_slice() {
+            [] => eprintln!("SKIPPED: {name} is not installed, so its imports were not looked at"),
+            files => {
+                let imports: BTreeSet<String> = files.iter().flat_map(|file| symbols(file, false)).collect();
+                let writing = imports.iter().filter(|name| hooked.contains_key(&***name)).count();
+                println!("{name}: {} imports, {writing} of them hooked", imports.len());
+                // None means that it was not read, or not this program but a script in front of it.
+                assert!(writing > 0, "{name}: no import of {files:?} is hooked");
+            }
+        }
+    }
     let names: Vec<_> = importers.keys().collect();
     assert!(names.is_empty(), "imported, neither hooked nor explained: {names:?}");
 }
 
+/// Files of the programs that must be looked at; none where a program is not installed.
+fn common() -> [(&'static str, Vec<PathBuf>); 8] {
+    let found = |name: &str| {
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let place = std::env::split_paths(&paths).find_map(|folder| folder.join(name).canonicalize().ok());
+        place.into_iter().collect::<Vec<_>>()
+    };
+    // What lies in PATH may be a script of a version manager, and the interpreter a library.
+    let python = || {
+        let ask = "import glob, os, sys, sysconfig as s; print(sys.executable); \
+                   print(os.path.join(s.get_config_var('LIBDIR'), s.get_config_var('INSTSONAME'))); \
+                   print(*glob.glob(s.get_path('platstdlib') + '/lib-dynload/*.so'), sep='\\n')";
+        let told = std::process::Command::new("python3").args(["-c", ask]).output();
+        let told = told.ok().and_then(|out| String::from_utf8(out.stdout).ok()).unwrap_or_default();
+        told.lines().flat_map(std::fs::canonicalize).collect::<Vec<_>>()
+    };
+    let java = || {
+        let program = found("java");
+        let home = program.first().and_then(|java| java.parent()).and_then(Path::parent).map(Path::to_owned);
+        let rest = ["libjava.so", "libnio.so", "libnet.so", "libzip.so", "server/libjvm.so", "jspawnhelper"];
+        let rest = home.iter().flat_map(|home| rest.map(|name| home.join("lib").join(name)));
+        program.iter().cloned().chain(rest).collect()
+    };
+    [
+        (
+            "coreutils",
+            ["cp", "dd", "tee", "split", "shred", "truncate"].iter().flat_map(|name| found(name)).collect(),
+        ),
+        ("tar", found("tar")),
+        ("bash", found("bash")),
+        ("python3", python()),
+        ("git", found("git")),
+        ("perl", found("perl")),
+        ("node", found("node")),
+        ("java", java()),
+    ]
+}
+
 /// Every program and library there is where programs usually are, and the common ones wherever they are.
 fn programs() -> BTreeSet<PathBuf> {
-    let mut found = BTreeSet::new();
+    let mut found: BTreeSet<PathBuf> = common().into_iter().flat_map(|(_, files)| files).collect();
     let paths = std::env::var_os("PATH").unwrap_or_default();
     for folder in std::env::split_paths(&paths).chain([
         "/usr/bin".into(),
@@ -212,19 +263,6 @@ fn programs() -> BTreeSet<PathBuf> {
                     found.extend(std::fs::canonicalize(entry.path()));
                 }
             }
-        }
-    }
-    if let Some(java) = found.iter().find(|path| path.ends_with("bin/java")).cloned() {
-        let home = java.parent().and_then(Path::parent).expect("java lies in bin");
-        for name in [
-            "lib/libjava.so",
-            "lib/libnio.so",
-            "lib/libnet.so",
-            "lib/libzip.so",
-            "lib/server/libjvm.so",
-            "lib/jspawnhelper",
-        ] {
-            found.insert(home.join(name));
         }
     }
     found

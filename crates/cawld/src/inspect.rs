@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::{FsFlags, statvfs};
 use object::elf::{ELFMAG, PT_INTERP};
 use object::read::elf::{ElfFile32, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
@@ -72,6 +73,8 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) => {
+            // Only a binary can be run without being read.
+            privileges(path, verdict);
             verdict.remarks.push(format!("{name} cannot be read ({error}), so nothing is known about it"));
             return None;
         }
@@ -119,7 +122,11 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
 fn privileges(path: &Path, verdict: &mut Verdict) {
     let Ok(meta) = fs::metadata(path) else { return };
     let name = path.display();
-    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    if may_not_elevate(path) {
+        return;
+    }
+    // The linker compares real ids with the effective ones that the program gets.
+    let (uid, gid) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
     if meta.mode() & 0o4000 != 0 && meta.uid() != uid {
         verdict.obstacles.push(format!(
             "{name} is setuid to uid {}: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE); run cawl as that user",
@@ -137,6 +144,13 @@ fn privileges(path: &Path, verdict: &mut Verdict) {
             "{name} has file capabilities: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE)"
         ));
     }
+}
+
+/// True where programs get no rights that their caller lacks: on a filesystem mounted so, or in a process that
+/// has given them up.
+fn may_not_elevate(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|facts| facts.flags().contains(FsFlags::ST_NOSUID))
+        || nix::sys::prctl::get_no_new_privs().unwrap_or(false)
 }
 
 /// What matters in an ELF file.

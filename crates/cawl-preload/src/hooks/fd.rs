@@ -9,11 +9,19 @@ use libc::off_t;
 /// Looks at a descriptor that is about to be closed: the event to send afterwards, if it matters. The
 /// table forgets the descriptor now, because after the call its number may be another thread's.
 fn closing(fd: c_int) -> Option<Event> {
-    let file = files::if_known(fd)?;
-    let inside = guard::enter()?;
+    let writable = files::if_known(fd)?.flags() & flag::WRITABLE != 0;
+    let entered = if writable { guard::enter_or_count() } else { guard::enter() };
+    let Some(inside) = entered else {
+        files::forget(fd);
+        return None;
+    };
     if !uplink::is_ours() {
         return None;
     }
+    let Some(file) = files::known(fd) else {
+        files::forget(fd);
+        return None;
+    };
     let mut event = event(&inside, Op::Close, 0, 0);
     about(&mut event, fd, file);
     if maps::any() {
@@ -44,6 +52,9 @@ fn duplicated(start: u64, from: c_int, to: c_int) {
     {
         let Some(_inside) = guard::enter() else {
             files::forget(to);
+            if files::if_known(from).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
+                guard::count_unseen();
+            }
             return;
         };
         if !uplink::is_ours() {

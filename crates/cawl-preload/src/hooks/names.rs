@@ -38,8 +38,10 @@ fn gone(op: Op, start: u64, stat: Option<libc::stat>, returned: c_int) {
 
 /// Records a removal, of regular files only.
 fn removed(start: u64, stat: Option<libc::stat>, returned: c_int) {
-    if stat.is_some() {
-        gone(Op::Unlink, start, stat, returned);
+    match stat {
+        Some(_) => gone(Op::Unlink, start, stat, returned),
+        // Not looked at, or nothing to be told: only the former is counted.
+        None => drop(guard::enter_or_count()),
     }
 }
 

@@ -17,6 +17,9 @@ pub fn opened(start: u64, fd: c_int, flags: c_int) {
     {
         let Some(_inside) = guard::enter() else {
             files::forget(fd);
+            if worth_it {
+                guard::count_unseen();
+            }
             return;
         };
         if !uplink::is_ours() {
