@@ -2,7 +2,8 @@
 //!
 //! Where each program or treatment is tested. Output, exit status and files are compared by `same` and
 //! `unchanged`; "all": every byte that the kernel counted was seen; "part": some of it cannot be, for the
-//! reason given there. `tracer` is crates/cawl-preload/tests.
+//! reason given there. `tracer` is crates/cawl-preload/tests. The processes of `matrix_rough` and PostgreSQL's also
+//! write down their own descriptors and environment, which are compared with the rest.
 //!
 //! | what | test | bytes |
 //! |---|---|---|
@@ -25,14 +26,15 @@
 //! | jemalloc and tcmalloc | `matrix_rough::other_allocators` | all |
 //! | double fork, vforks, 500 forks, 50 images by exec | `matrix_rough` | all |
 //! | ulimit -n 16, setrlimit in mid-run | `matrix_rough::a_limit_of_sixteen_…` | all |
-//! | seccomp, chroot, setuid | `matrix_rough::a_filter_…`, `another_root`, `another_user` | part, told |
+//! | seccomp, chroot, becoming someone else | `matrix_rough::a_filter_…`, `another_root`, `another_user` | part, told |
+//! | a setuid program of an ordinary user: named as untraced | `doctor::a_setuid_program_…` | none, told |
 //! | threads cancelled, SIGPROF at 10 kHz | `matrix_rough` | part, counted |
 //! | 200 threads, a million files opened and closed | `matrix_rough` | all |
 //! | _exit, abort, quick_exit with pending output | tracer `stdio::ends_without_a_flush_…` | all |
 //! | dlopen with constructors, dlclose | `matrix_rough::libraries_that_come_and_go` | all |
 //! | posix_spawn and exec with an empty environment | tracer `every`, `processes` | all |
 //! | every hook, once | tracer `every` | all |
-//! | a million calls: memory, leaks | tracer `memory`, `matrix_rough::the_tracers_memory_…`, `no_leak_by_valgrind` | |
+//! | a million calls: memory, leaks | tracer `memory`, `matrix_rough::the_tracers_memory_…`, `no_leak_by_valgrind`, `sanitizers` | |
 
 use std::fs;
 use std::path::{Path, PathBuf};

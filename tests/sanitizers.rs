@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::util::{Dir, Running, same, skipped, unchanged};
+use crate::util::{Dir, Running, same, same_but, skipped, unchanged};
 
 /// A program from apps/ with a sanitizer; None, after saying so, where this compiler has none.
 fn sanitized(dir: &Dir, app: &str, flags: &[&str]) -> Option<PathBuf> {
@@ -76,24 +76,44 @@ fn a_preloaded_sanitizer_stays_first() {
     assert_eq!((finished.success().stdout.as_str(), crate::util::size(&dir, "out")), ("1000\n", 3893));
 }
 
-/// Threads, signals and every way of writing, with both address and undefined behaviour watched.
+/// A program from apps/ with address and undefined behaviour watched, leaks included.
+fn watched(dir: &Dir, app: &str) -> Option<PathBuf> {
+    let program = dir.path().join(app);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("apps/{app}.c"));
+    let mut compile = dir.command("cc");
+    compile.args(["-O1", "-pthread", "-w", "-D_GNU_SOURCE", "-fsanitize=address,undefined", "-o"]);
+    compile.args([&program, &source]);
+    if Running::start(compile).finish().status.success() {
+        return Some(program);
+    }
+    skipped("this compiler has no sanitizers");
+    None
+}
+
+/// Threads, forks, descriptors, streams and every way of starting programs.
 #[test]
 fn the_tracers_own_programs_with_sanitizers() {
-    for (app, mode) in
-        [("rough", "threads"), ("rough", "forks"), ("rough", "vforks"), ("stdio", ""), ("fork_writer", "")]
-    {
+    let alone = ["stdio", "fork_writer", "offsets", "threads", "thread_writer", "worker_writer"];
+    let rough = ["threads", "forks", "vforks", "daemonize", "limits", "chain 5", "files 1000"];
+    let process =
+        ["execve", "execvp", "fexecve", "posix_spawn", "posix_spawnp", "vfork", "fork", "system", "popen"];
+    let alone = alone.map(|app| (app, "")).into_iter();
+    let all = alone.chain(rough.map(|mode| ("rough", mode))).chain(process.map(|mode| ("process", mode)));
+    for (app, mode) in all {
         let dir = Dir::new();
-        let program = dir.path().join(app);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("apps/{app}.c"));
-        let mut compile = dir.command("cc");
-        compile
-            .args(["-O1", "-pthread", "-w", "-fsanitize=address,undefined", "-o"])
-            .args([&program, &source]);
-        if !Running::start(compile).finish().status.success() {
-            return skipped("this compiler has no sanitizers");
-        }
+        let Some(program) = watched(&dir, app) else { return };
         let mut command = vec![program.to_str().expect("a readable path")];
-        command.extend(Some(mode).filter(|mode| !mode.is_empty()));
-        same(&dir, |_| {}, &command);
+        command.extend(mode.split_whitespace());
+        let (finished, _) = same_but(&dir, |_| {}, &command, &["memory"]);
+        assert!(!finished.stderr.contains("Sanitizer"), "{app} {mode}: {finished:#?}");
     }
+}
+
+/// The leak sanitizer ends a program badly in which anything is lost, by whomever it was allocated.
+#[test]
+fn a_million_calls_leak_nothing() {
+    let dir = Dir::new();
+    let Some(program) = watched(&dir, "rough") else { return };
+    let (finished, _) = dir.run(&[], &[program.as_os_str(), "memory".as_ref(), "1000000".as_ref()]);
+    assert_eq!(finished.success().stderr, "");
 }

@@ -131,15 +131,16 @@ fn send_exclusively(batch: &Batch) -> Sent {
     if base.is_null() {
         return Sent::Whole;
     }
-    match announce::send_waiting() {
-        Sent::Whole => {}
-        other => return other,
-    }
     loop {
         let head = batch.head.load(Relaxed) as usize;
         let count = (batch.tail.load(Acquire) as usize).saturating_sub(head).min(BATCH);
+        // After the look at the events: those that come meanwhile may be about files that are told meanwhile.
+        let names = announce::send_waiting();
         if count == 0 {
             return Sent::Whole;
+        }
+        if names != Sent::Whole {
+            return names;
         }
         // SAFETY: events `head..head + count` are complete (the owner stored the tail after them) and
         // stay as they are while `sending` is held, and the tail never exceeds the mapping's capacity.

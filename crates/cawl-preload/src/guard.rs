@@ -118,6 +118,18 @@ pub fn enter_or_count() -> Option<Inside> {
     inside
 }
 
+/// Enters the tracer at the end of the process, even if this thread is in it already: the end comes from a signal
+/// handler, or a handler jumped out of the tracer, and whoever holds the guard will not go on. What it left
+/// half done lies in the thread's slot, so the thread gets another.
+pub fn enter_at_end() -> Inside {
+    enter().unwrap_or_else(|| {
+        count_unseen();
+        let thread = thread();
+        thread.slot.store(core::ptr::null_mut(), Relaxed);
+        Inside { thread }
+    })
+}
+
 /// Does something that may change `errno`, and puts it back. The tracer's system calls do not touch it, so
 /// that this is only needed around functions of the C library.
 #[inline]

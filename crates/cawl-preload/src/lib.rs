@@ -93,13 +93,12 @@ mod life {
     }
 
     unsafe extern "C" fn end() {
-        if !uplink::active() {
+        if !uplink::active() || !uplink::is_ours() {
             return;
         }
-        if let Some(inside) = guard::enter() {
-            let pending = if uplink::is_ours() { streams::last_look(&inside) } else { return };
-            maps::sample_all(&inside);
-            uplink::goodbye(&inside, Ended::Exit, pending);
-        }
+        let inside = guard::enter_at_end();
+        let pending = streams::last_look(&inside);
+        maps::sample_all(&inside);
+        uplink::goodbye(&inside, Ended::Exit, pending);
     }
 }

@@ -542,8 +542,14 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
             Sent::Whole => send(Kind::Goodbye, &payload[..length]),
             other => other,
         };
-        while last_words() == Sent::Later && left() > 0 {
+        let mut said = last_words();
+        while said == Sent::Later && left() > 0 {
             wait_for_room(left());
+            said = last_words();
+        }
+        if said == Sent::Later {
+            // Better without a name than not at all.
+            send(Kind::Goodbye, &payload[..length]);
         }
     }
     if ended != Ended::Exec {

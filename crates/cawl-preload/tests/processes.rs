@@ -126,6 +126,18 @@ fn signals_cancellation_and_jumps_do_no_harm() {
     assert!(seen <= size && size <= seen + 5 * unseen, "{seen} of {size}, {unseen} calls unseen");
 }
 
+/// Some of the jumps leave the tracer in the middle of its own work; the last words come nevertheless.
+#[test]
+fn who_jumps_out_of_the_tracer_says_goodbye() {
+    let sessions = compare(&app("jump", &[]), &[], |_| {});
+    assert_eq!(sessions.len(), 201);
+    let silent = sessions.iter().filter(|session| session.goodbyes.is_empty()).count();
+    assert_eq!(silent, 0, "processes without a goodbye");
+    let interrupted =
+        sessions.iter().flat_map(|session| &session.goodbyes).filter(|bye| bye.unseen > 0).count();
+    println!("{interrupted} of 200 jumps came in the middle");
+}
+
 #[test]
 fn a_refusal_is_one_line() {
     let app = app("offsets", &[]);
