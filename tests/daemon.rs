@@ -229,6 +229,65 @@ fn another_user_is_refused() {
     daemon.end(Signal::SIGTERM).success().says("refused a connection from another user");
 }
 
+/// Folders that anyone may enter, so that nothing but the daemon's own care keeps others out.
+#[test]
+fn another_user_can_neither_read_what_was_written_nor_stop_the_daemon() {
+    if !geteuid().is_root() {
+        return skipped("only root can be another user");
+    }
+    let Some(setpriv) = crate::util::find("setpriv") else { return };
+    let dir = Dir::new();
+    let program = dir.app("paced_writer");
+    let (trace, run_trace) = (dir.path().join("all.trace"), dir.path().join("run.trace"));
+    let daemon = Daemon::start(&dir, &["--trace", trace.to_str().expect("a readable path")]);
+    let mut command = dir.cawl(&["run", "--trace"]);
+    command.arg(&run_trace).arg("--socket").arg(dir.socket()).arg("--").arg(program);
+    command.args(["file", "4000", "10"]);
+    let mut running = Running::start(command);
+    running.stdout_until("half ");
+    daemon.status_when(|status| status["calls"].as_u64() > Some(0));
+    for folder in [dir.path().to_owned(), dir.path().join("run")] {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let pid = daemon.pid();
+    // The memory that the program writes its calls to, as the daemon has it.
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("its own user may look");
+    let ring = open.map(|entry| entry.expect("an entry").path());
+    let ring =
+        ring.filter(|path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("memfd:")));
+    let ring = ring.last().expect("a ring");
+    let does = |user: &[&str], words: &[&str]| {
+        let mut command = dir.command(&setpriv);
+        command.current_dir("/").args(user).args(words);
+        Running::start(command).finish()
+    };
+    let read = |path: &Path| ["head".into(), "-c1".into(), path.display().to_string()];
+    let pid = pid.to_string();
+    let deeds = [read(&trace), read(&run_trace), read(&ring), ["kill".into(), "-0".into(), pid.clone()]];
+    let ourselves: [&str; 0] = [];
+    let another = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    for deed in &deeds {
+        let words: Vec<&str> = deed.iter().map(String::as_str).collect();
+        does(&ourselves, &words).success();
+        let refused = does(&another, &words);
+        let why = refused.stderr.to_lowercase();
+        assert!(why.contains("permission denied") || why.contains("not permitted"), "{refused:#?}");
+        assert!(refused.stdout.is_empty() && !refused.status.success(), "{refused:#?}");
+    }
+    let stopped = does(&another, &["kill", "-TERM", &pid]);
+    assert!(stopped.stderr.contains("not permitted"), "{stopped:#?}");
+    // Nor does its socket let them in, whose folder now does.
+    let cawl = dir.path().join("cawl-cli");
+    fs::copy(built("cawl-cli"), &cawl).expect("a copy that anyone may run");
+    let (cawl, socket) = (cawl.display().to_string(), dir.socket().display().to_string());
+    does(&ourselves, &[&cawl, "status", "--socket", &socket]).success();
+    does(&another, &[&cawl, "status", "--socket", &socket]).code(1).says("ermission denied");
+    assert_eq!(daemon.status()["clients"], 1, "it goes on as before");
+    running.say("\n");
+    running.finish().success();
+    daemon.end(Signal::SIGTERM).success();
+}
+
 #[test]
 fn what_is_not_the_protocol_ends_one_connection_only() {
     use std::io::{Read, Write};

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use nix::sys::signal::Signal;
-use nix::unistd::{User, chown, geteuid};
+use nix::unistd::{Pid, User, chown, geteuid};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -231,6 +231,11 @@ impl<'a> Daemon<'a> {
         let mut running = Running::start(command);
         running.stderr_until("listening at");
         Daemon { dir, running }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Pid {
+        self.running.pid()
     }
 
     /// What `cawl-cli status --json` says.

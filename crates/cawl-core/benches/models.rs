@@ -2,11 +2,14 @@
 //!
 //! `sequential`: appends to one file while another has that many extents. `random`: 4 KiB blocks, some new
 //! and some dirty already. `flushing`: the same above the background limit, so that each call also cleans.
-//! `fork`: an independent copy of the whole model.
+//! `fork`: an independent copy of the whole model. `predict`: a job of writing asked of a copy of the kernel model, while
+//! so many files are dirty, the copy and its end included.
 
 use std::hint::black_box;
 
-use cawl_core::{Bytes, CostModel, DirtyLimits, HostProfile, MODELS, Nanos, build};
+use cawl_core::{
+    Bytes, CostModel, DirtyLimits, HostProfile, MODELS, Nanos, Plan, Rate, Scene, Time, build, predict,
+};
 use cawl_wire::{Event, FileKind, Op};
 use criterion::{BenchmarkId, Criterion};
 
@@ -86,8 +89,39 @@ fn models(criterion: &mut Criterion) {
     }
 }
 
+fn plans(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("predict");
+    for files in [10, 1_000, 20_000] {
+        let mut profile = HostProfile::uncalibrated();
+        profile.kernel.limits = DirtyLimits { background: Bytes::mib(1024), hard: Bytes::mib(2048) };
+        let mut model = build("kernel", &profile).expect("a name from the list");
+        let mut event = Event::new(Op::Write);
+        (event.kind, event.dev) = (FileKind::Regular, 1);
+        (event.requested, event.returned) = (6 * BLOCK, 6 * BLOCK as i64);
+        for ino in 1..=files {
+            event.ino = ino;
+            let prediction = model.step(&event).expect("a write has a cost");
+            event.start += prediction.cost.get() as u64 + 100;
+        }
+        let plan = Plan {
+            bytes: Bytes::mib(4096),
+            chunk: Bytes::mib(1),
+            sync: false,
+            fsync: false,
+            after: Nanos::ZERO,
+            device: None,
+            others: Rate::mb_per_second(100.0),
+        };
+        group.bench_function(BenchmarkId::from_parameter(files), |bencher| {
+            bencher.iter(|| predict(Scene::new(model.as_ref(), Time(event.start), 1), black_box(&plan)));
+        });
+    }
+    group.finish();
+}
+
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     models(&mut criterion);
+    plans(&mut criterion);
     criterion.final_summary();
 }

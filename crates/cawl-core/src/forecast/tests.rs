@@ -185,3 +185,48 @@ fn enormous_plans_are_answered_and_nonsense_is_refused() {
     let late = Plan { after: Nanos::MAX, ..plan(1, 1) };
     assert_eq!(predict(scene(&model), &late), Err(PlanError::TooLate));
 }
+
+/// Writes to files of all sorts: small and large, in a row and scattered, dirty, clean, and both. Returns the costs.
+fn soil(model: &mut Kernel, begin: Time) -> Vec<Option<Nanos>> {
+    let mut costs = Vec::new();
+    let mut write = cawl_wire::Event::new(cawl_wire::Op::Write);
+    (write.kind, write.dev, write.start) = (cawl_wire::FileKind::Regular, 5, begin.0);
+    let mut soil = |ino: u64, offset: u64, bytes: u64| {
+        (write.ino, write.offset, write.returned) = (ino, offset, bytes as i64);
+        let cost = model.step(&write).map(|prediction| prediction.cost);
+        write.start += 1000 + cost.map_or(0, |cost| cost.get() as u64);
+        costs.push(cost);
+    };
+    for ino in 0..2000 {
+        soil(ino, 0, 4096 * (1 + ino % 7));
+        soil(ino, 40_960 * (ino % 50), 4096);
+    }
+    soil(5000, 0, 40 << 20);
+    costs
+}
+
+#[test]
+fn an_answer_depends_on_nothing_that_is_shared_and_changes_nothing() {
+    let (begin, now) = (Time(1_000_000_000), Time(60_000_000_000));
+    let (mut asked, mut left_alone) = (Kernel::new(&profile()), Kernel::new(&profile()));
+    for model in [&mut asked, &mut left_alone] {
+        soil(model, begin);
+        model.advance(Time(50_000_000_000));
+        soil(model, Time(50_000_000_000));
+    }
+    let rate = Rate::mb_per_second(90.0);
+    let plan = Plan { others: rate, fsync: true, ..plan(1 << 30, 1 << 20) };
+    let answers = |model: &Kernel| {
+        let scene = || Scene::new(model, now, 5);
+        (predict(scene(), &plan), forecast(scene(), rate))
+    };
+    let shared = answers(&asked);
+    assert_eq!(answers(&asked), shared);
+    let later = Time(61_000_000_000);
+    assert_eq!(soil(&mut asked, later), soil(&mut left_alone.clone(), later), "asking changed the model");
+    let (to_write, to_look) = (Scene::new(&left_alone, now, 5), Scene::new(&left_alone.clone(), now, 5));
+    drop((asked, left_alone));
+    assert_eq!(forecast(to_look, rate), shared.1);
+    // Nobody is left to share anything with this one.
+    assert_eq!(predict(to_write, &plan), shared.0);
+}

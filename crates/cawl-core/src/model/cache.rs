@@ -104,6 +104,32 @@ pub struct Cleaned {
     pub jumps: u64,
 }
 
+/// The requests that runs of pages make.
+#[derive(Clone, Copy)]
+struct Requests {
+    /// Room that they take in a device's queue, in pages.
+    queued: u64,
+    /// Those that do not begin where the one before ended.
+    jumps: u64,
+    /// The latest.
+    run: (u64, u64),
+}
+
+impl Requests {
+    /// Adds a run; the room that all of them take.
+    fn add(&mut self, start: u64, end: u64) -> u64 {
+        if self.run.1 != start {
+            self.run = (start, start);
+            self.jumps += 1;
+        }
+        // Counted anew with what it has grown by.
+        self.queued -= if self.run.0 < self.run.1 { REQUEST.max(self.run.1 - self.run.0) } else { 0 };
+        self.run.1 = end;
+        self.queued += REQUEST.max(self.run.1 - self.run.0);
+        self.queued
+    }
+}
+
 /// Files in a chunk, and chunks in a row.
 const CHUNK: usize = 16;
 const ROW: usize = 64;
@@ -282,20 +308,22 @@ impl Cache {
         let file = self.files.at_mut(at as usize);
         let (dirty, clean, padding) = (&mut file.dirty, &mut file.clean, &mut file.padding);
         let (had, blocks, padded) = (dirty.pages(), clean.blocks(), padding.pages());
-        let (mut queued, mut jumps, mut run) = (0, 0, (file.cursor, file.cursor));
-        file.cursor = dirty.take_from(file.cursor, most, |start, end| {
-            clean.insert(start, end);
-            padding.remove(start, end);
-            if run.1 != start {
-                run = (start, start);
-                jumps += 1;
-            }
-            // Counted anew with what it has grown by.
-            queued -= if run.0 < run.1 { REQUEST.max(run.1 - run.0) } else { 0 };
-            run.1 = end;
-            queued += REQUEST.max(run.1 - run.0);
-            queued < room
-        });
+        let mut requests = Requests { queued: 0, jumps: 0, run: (file.cursor, file.cursor) };
+        // All of a small file goes at once. Looked at before it is changed: what a copy shares is not copied then.
+        let mut all = requests;
+        let go_on = |(start, end)| all.add(start, end) < room;
+        if had <= most && dirty.runs(file.cursor).all(go_on) {
+            (requests, file.cursor) = (all, all.run.1);
+            dirty.pour_into(clean);
+            padding.clear();
+        } else {
+            file.cursor = dirty.take_from(file.cursor, most, |start, end| {
+                clean.insert(start, end);
+                padding.remove(start, end);
+                requests.add(start, end) < room
+            });
+        }
+        let Requests { queued, jumps, .. } = requests;
         let cleaned =
             Cleaned { pages: had - dirty.pages(), padding: padded - padding.pages(), queued, jumps };
         self.clean_blocks = self.clean_blocks + clean.blocks() - blocks;
@@ -376,6 +404,56 @@ impl File {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn what_is_cleaned_at_once_is_what_is_cleaned_page_by_page(
+            writes in proptest::collection::vec((0..3000u64, 1..40u64), 1..20),
+            (first, most, room) in (0..100u64, 1..600u64, 0..20u64),
+            again in proptest::option::of((0..3000u64, 1..40u64)),
+        ) {
+            let mut cache = Cache::default();
+            let at = cache.open((1, 1), 0);
+            let mut plain = BTreeSet::new();
+            for (start, pages) in writes.into_iter().chain(again) {
+                cache.dirty(at, start, start + pages, 1);
+                plain.extend(start..start + pages);
+            }
+            let mut clean = BTreeSet::new();
+            // The first time from the beginning, then from the cursor on and around.
+            for (most, room) in [(first, u64::MAX), (most, room * REQUEST), (u64::MAX, u64::MAX)] {
+                let shared = cache.clone();
+                let cursor = cache.file(at).cursor;
+                let order: Vec<u64> = plain.range(cursor..).chain(plain.range(..cursor)).copied().collect();
+                let cleaned = cache.clean(at, most, room);
+                let taken = &order[..cleaned.pages as usize];
+                // Requests are runs of pages; the first goes on from the cursor.
+                let mut runs: Vec<(u64, u64)> = Vec::new();
+                for page in taken {
+                    match runs.last_mut() {
+                        Some(run) if run.1 == *page => run.1 += 1,
+                        _ => runs.push((*page, page + 1)),
+                    }
+                }
+                let jumps = runs.len() - usize::from(runs.first().is_some_and(|run| run.0 == cursor));
+                let queued: u64 = runs.iter().map(|run| REQUEST.max(run.1 - run.0)).sum();
+                prop_assert_eq!((cleaned.queued, cleaned.jumps), (queued, jumps as u64));
+                prop_assert!(cleaned.pages == most.min(order.len() as u64) || queued >= room);
+                prop_assert_eq!(cache.file(at).cursor, taken.last().map_or(cursor, |page| page + 1));
+                prop_assert_eq!(shared.file(at).dirty.pages(), plain.len() as u64);
+                prop_assert_eq!(shared.file(at).clean.pages(), clean.len() as u64);
+                for page in taken {
+                    plain.remove(page);
+                    clean.insert(*page);
+                }
+                let file = cache.file(at);
+                let pages = |set: &PageSet| set.runs(0).flat_map(|(start, end)| start..end).collect::<BTreeSet<_>>();
+                prop_assert_eq!(pages(&file.dirty), plain.clone());
+                prop_assert_eq!(pages(&file.clean), clean.clone());
+            }
+        }
+    }
 
     #[test]
     fn fresh_cached_and_dirty_pages_are_told_apart() {

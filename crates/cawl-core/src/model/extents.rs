@@ -4,11 +4,12 @@
 //! pages in the set. A block costs the same whether its pages lie scattered or in a row, so a file written
 //! at random takes little more than one written from end to end, and no write searches more than one
 //! short tree. A program that writes on and on searches none: the block it is in (`hot`) is kept beside
-//! the tree, and put back when somebody looks.
+//! the tree, and put back when somebody looks. Where it is the only one, there is no tree: most files are small.
 //!
 //! A copy of a set shares the tree until one of them changes it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Pages in a block.
@@ -22,15 +23,15 @@ type Tree = BTreeMap<u64, Block>;
 /// A set of page numbers.
 #[derive(Clone, Debug, Default)]
 pub struct PageSet {
-    /// None for an empty one, which takes no memory then.
+    /// None where there is no block, or only the hot one.
     tree: Option<Arc<Tree>>,
     pages: u64,
-    /// The block of the latest insertion; two in a row make it hot.
+    /// The block of the latest insertion; two in a row make it hot, and so does being the first.
     latest: u64,
     hot: Option<Hot>,
 }
 
-/// A block that insertions keep hitting: the tree holds it as it was before.
+/// A block that insertions keep hitting: the tree, if there is one, holds it as it was before.
 #[derive(Clone, Copy, Debug)]
 struct Hot {
     key: u64,
@@ -110,7 +111,7 @@ impl PageSet {
 
     /// How many blocks they lie in: a measure of memory, about 100 bytes each.
     pub fn blocks(&self) -> usize {
-        self.tree.as_ref().map_or(0, |tree| tree.len())
+        self.tree.as_ref().map_or(usize::from(self.hot.is_some()), |tree| tree.len())
     }
 
     /// The tree, to change; a copy of one's own if it is shared.
@@ -136,6 +137,10 @@ impl PageSet {
         {
             return hot.block.add(piece);
         }
+        if self.hot.is_none() && self.tree.is_none() {
+            self.hot = Some(Hot { key, block: *piece });
+            return piece.common(&FULL);
+        }
         self.put_back();
         let block = self.tree().entry(key).or_default();
         let new = block.add(piece);
@@ -149,11 +154,20 @@ impl PageSet {
 
     /// Writes the hot block back into the tree.
     fn put_back(&mut self) {
-        if let Some(hot) = self.hot.take()
-            && let Some(block) = self.tree().get_mut(&hot.key)
-        {
-            *block = hot.block;
+        if let Some(hot) = self.hot.take() {
+            self.tree().insert(hot.key, hot.block);
         }
+    }
+
+    /// The blocks whose keys are in this range.
+    fn blocks_in(&self, keys: Range<u64>) -> impl Iterator<Item = (u64, &Block)> {
+        let only = self.hot.as_ref().filter(|hot| self.tree.is_none() && keys.contains(&hot.key));
+        let tree = self.tree.iter().flat_map(move |tree| tree.range(keys.clone()));
+        let tree = tree.map(|(&key, block)| match &self.hot {
+            Some(hot) if hot.key == key => (key, &hot.block),
+            _ => (key, block),
+        });
+        only.map(|hot| (hot.key, &hot.block)).into_iter().chain(tree)
     }
 
     /// Takes the pages from `start` up to `end` out and returns how many there were.
@@ -161,9 +175,16 @@ impl PageSet {
         if start >= end || self.pages == 0 {
             return 0;
         }
-        self.put_back();
         let (mut key, last) = (start / BLOCK, (end - 1) / BLOCK);
         let mut removed = 0;
+        if let (None, Some(hot)) = (&self.tree, &mut self.hot) {
+            if (key..=last).contains(&hot.key) {
+                removed = hot.block.take(&within(hot.key, start, end));
+            }
+            self.lose(removed);
+            return removed;
+        }
+        self.put_back();
         // Found before it is changed, so that what is not there costs no copy of a shared tree.
         if self.tree.as_ref().is_none_or(|tree| tree.range(key..=last).next().is_none()) {
             return 0;
@@ -179,8 +200,16 @@ impl PageSet {
                 break;
             }
         }
-        self.pages -= removed;
+        self.lose(removed);
         removed
+    }
+
+    /// So many pages were taken out. Without pages there are no blocks.
+    fn lose(&mut self, pages: u64) {
+        self.pages -= pages;
+        if self.pages == 0 {
+            (self.tree, self.hot) = (None, None);
+        }
     }
 
     /// How many pages from `start` up to `end` are in the set.
@@ -188,24 +217,19 @@ impl PageSet {
         if start >= end {
             return 0;
         }
-        let tree = self.tree.iter();
-        let found = tree.flat_map(|tree| tree.range(start / BLOCK..=(end - 1) / BLOCK));
-        let block_of = |key, block| match &self.hot {
-            Some(hot) if hot.key == key => &hot.block,
-            _ => block,
-        };
-        found.map(|(&key, block)| block_of(key, block).common(&within(key, start, end))).sum()
+        let found = self.blocks_in(start / BLOCK..(end - 1) / BLOCK + 1);
+        found.map(|(key, block)| block.common(&within(key, start, end))).sum()
     }
 
     /// Takes up to `most` pages out, in ascending order from `cursor` on and then from the beginning, until `each`,
     /// which is told about every run taken, wants no more. Returns the page after the last one taken.
     pub fn take_from(&mut self, cursor: u64, most: u64, mut each: impl FnMut(u64, u64) -> bool) -> u64 {
-        self.put_back();
         let most = most.min(self.pages);
         let (mut cursor, mut left, mut go_on) = (cursor, most, true);
         if left == 0 {
             return cursor;
         }
+        self.put_back();
         let tree = self.tree();
         while go_on && left > 0 {
             let Some((&key, block)) = tree.range_mut(cursor / BLOCK..).next() else {
@@ -230,15 +254,50 @@ impl PageSet {
             // If more is wanted, the block has no more pages behind the cursor.
             cursor = if go_on && left > 0 { base + BLOCK } else { base + from };
         }
-        self.pages -= most - left;
+        self.lose(most - left);
         cursor
+    }
+
+    /// The runs that [`PageSet::take_from`] would take if it took all: within blocks, in ascending order from `cursor`
+    /// on and then from the beginning.
+    pub fn runs(&self, cursor: u64) -> impl Iterator<Item = (u64, u64)> {
+        let from_cursor = self.runs_between(cursor, u64::MAX);
+        from_cursor.chain(self.runs_between(0, cursor))
+    }
+
+    /// Runs from `start` up to `end`.
+    fn runs_between(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let blocks = self.blocks_in(start / BLOCK..end.div_ceil(BLOCK));
+        blocks.flat_map(move |(key, block)| {
+            let base = key * BLOCK;
+            let mut from = start.saturating_sub(base);
+            std::iter::from_fn(move || {
+                let (first, last) = block.run(from)?;
+                let last = last.min(end - base);
+                from = last;
+                (first < last).then_some((base + first, base + last))
+            })
+        })
+    }
+
+    /// Moves all pages to `other`, which has none of them. A set without pages takes the tree over as it is, shared or
+    /// not.
+    pub fn pour_into(&mut self, other: &mut PageSet) {
+        let all = std::mem::take(self);
+        if other.pages == 0 {
+            *other = all;
+        } else {
+            for (start, end) in all.runs(0) {
+                other.insert(start, end);
+            }
+        }
     }
 
     /// Empties the set and returns how many pages it held.
     pub fn clear(&mut self) -> u64 {
-        self.tree = None;
-        self.hot = None;
-        std::mem::take(&mut self.pages)
+        let pages = self.pages;
+        self.lose(pages);
+        pages
     }
 }
 
@@ -275,6 +334,7 @@ mod tests {
         Insert(u64, u64),
         Remove(u64, u64),
         Take(u64, u64),
+        Pour,
     }
 
     fn op() -> impl Strategy<Value = Op> {
@@ -282,6 +342,7 @@ mod tests {
             3 => (0..2000u64, 0..700u64).prop_map(|(s, n)| Op::Insert(s, s + n)),
             1 => (0..2000u64, 0..900u64).prop_map(|(s, n)| Op::Remove(s, s + n)),
             1 => (0..2500u64, 0..400u64).prop_map(|(s, n)| Op::Take(s, n)),
+            1 => Just(Op::Pour),
         ]
     }
 
@@ -289,6 +350,7 @@ mod tests {
         #[test]
         fn like_a_set_of_numbers(ops in proptest::collection::vec(op(), 1..200)) {
             let (mut set, mut plain) = (PageSet::default(), BTreeSet::new());
+            let (mut other, mut plain_other) = (PageSet::default(), BTreeSet::new());
             for op in ops {
                 // Shares the tree; what is done to the set must not show in it.
                 let (copy, before) = (set.clone(), plain.clone());
@@ -315,11 +377,33 @@ mod tests {
                             plain.remove(&page);
                         }
                     }
+                    Op::Pour => {
+                        plain_other.retain(|page| !plain.contains(page));
+                        for page in &plain {
+                            other.remove(*page, page + 1);
+                        }
+                        prop_assert_eq!(other.pages(), plain_other.len() as u64);
+                        set.pour_into(&mut other);
+                        plain_other.append(&mut plain);
+                        prop_assert_eq!(other.pages(), plain_other.len() as u64);
+                        let pages = other.runs(0).flat_map(|(start, end)| start..end);
+                        prop_assert!(pages.eq(plain_other.iter().copied()));
+                    }
+                }
+                // Told beforehand as they are taken.
+                for cursor in [0, 700, 5000] {
+                    let (mut runs, mut copy) = (Vec::new(), set.clone());
+                    let last = copy.take_from(cursor, u64::MAX, |start, end| {
+                        runs.push((start, end));
+                        true
+                    });
+                    prop_assert_eq!(set.runs(cursor).collect::<Vec<_>>(), runs);
+                    prop_assert_eq!(set.runs(cursor).last().map_or(cursor, |run| run.1), last);
                 }
                 prop_assert_eq!(set.pages(), plain.len() as u64);
                 prop_assert_eq!(set.count(500, 1200), plain.range(500..1200).count() as u64);
-                set.put_back();
-                prop_assert!(set.tree().values().all(|block| !block.is_empty()));
+                let blocks: BTreeSet<u64> = plain.iter().map(|page| page / BLOCK).collect();
+                prop_assert_eq!(set.blocks(), blocks.len());
                 prop_assert_eq!(set.count(0, u64::MAX), set.pages());
                 prop_assert_eq!(copy.pages(), before.len() as u64);
                 prop_assert_eq!(copy.count(500, 1200), before.range(500..1200).count() as u64);

@@ -17,7 +17,7 @@ use super::extents::BLOCK;
 pub struct Folios {
     /// Binary logarithm of the pages of a folio by block; a block of single pages is left out.
     orders: Option<Arc<BTreeMap<u64, u8>>>,
-    /// The block noted last.
+    /// The block noted last, whatever `orders` says of it: most files have no other.
     latest: Option<(u64, u8)>,
 }
 
@@ -26,16 +26,18 @@ impl Folios {
     pub fn allocated(&mut self, start: u64, end: u64, largest: u64) {
         let order = order(start, end, largest.min(BLOCK));
         let last = end.saturating_sub(1) / BLOCK;
-        if self.latest == Some((last, order)) && start / BLOCK == last || order == 0 && self.orders.is_none()
-        {
+        let first = start / BLOCK;
+        if self.latest == Some((last, order)) && first == last || order == 0 && self.are_single() {
             return;
         }
-        let orders = Arc::make_mut(self.orders.get_or_insert_default());
-        for key in start / BLOCK..=last {
-            if order == 0 {
-                orders.remove(&key);
-            } else {
-                orders.insert(key, order);
+        if first < last || self.latest.is_some_and(|(key, _)| key != last) {
+            let orders = Arc::make_mut(self.orders.get_or_insert_default());
+            for (key, order) in self.latest.into_iter().chain((first..last).map(|key| (key, order))) {
+                if order == 0 {
+                    orders.remove(&key);
+                } else {
+                    orders.insert(key, order);
+                }
             }
         }
         self.latest = Some((last, order));
@@ -43,14 +45,18 @@ impl Folios {
 
     /// First page of the folio of this page, and the page after its last.
     pub fn around(&self, page: u64) -> (u64, u64) {
-        let order = self.orders.as_ref().and_then(|orders| orders.get(&(page / BLOCK)));
-        let pages = 1 << order.copied().unwrap_or(0);
+        let key = page / BLOCK;
+        let order = match self.latest {
+            Some((latest, order)) if latest == key => order,
+            _ => self.orders.as_ref().and_then(|orders| orders.get(&key).copied()).unwrap_or(0),
+        };
+        let pages = 1 << order;
         (page / pages * pages, page / pages * pages + pages)
     }
 
     /// True if all folios are single pages.
     pub fn are_single(&self) -> bool {
-        self.orders.is_none()
+        self.orders.is_none() && self.latest.is_none_or(|(_, order)| order == 0)
     }
 
     /// Nothing is known of any folio.
@@ -95,6 +101,9 @@ mod tests {
         assert_eq!(folios.around(3), (3, 4));
         folios.allocated(600, 601, 512);
         assert_eq!(folios.around(600), (600, 601));
+        folios.allocated(0, 1024, 512);
+        folios.allocated(0, 1, 512);
+        assert_eq!((folios.around(3), folios.around(600)), ((3, 4), (512, 1024)));
         let copy = folios.clone();
         folios.clear();
         assert!(folios.are_single() && !copy.are_single());

@@ -14,6 +14,7 @@
 //! What is written meanwhile belongs to the next transaction.
 
 mod device;
+mod queue;
 
 pub use device::Device;
 use device::{Why, Work};
@@ -295,7 +296,7 @@ impl Machine {
     pub fn dirty_files(&self, at: usize) -> Vec<u32> {
         let device = &self.devices[at];
         let in_hand = device.work.and_then(|work| work.file);
-        let listed = device.io.iter().chain(&device.more).chain(&device.dirty_list);
+        let listed = device.io.iter().chain(device.more.iter()).chain(device.dirty_list.iter());
         let live = listed.filter(|(file, generation)| {
             let inode = self.cache.file(*file);
             inode.listed && inode.generation == *generation
@@ -504,7 +505,7 @@ impl Machine {
         }
         if device.io.is_empty() {
             device.io = std::mem::take(&mut device.more);
-            while let Some(&(file, generation)) = device.dirty_list.front() {
+            while let Some((file, generation)) = device.dirty_list.front() {
                 let inode = self.cache.file(file);
                 let live = inode.listed && inode.generation == generation;
                 if live && inode.dirtied_when > work.dirtied_before && work.why == Why::Periodic {

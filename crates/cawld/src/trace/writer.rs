@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -116,9 +117,9 @@ pub(super) const QUEUE: usize = 512;
 const KEPT: usize = BLOCK_MAX / 2;
 
 impl TraceFile {
-    /// Creates (or empties) the file at `path`.
+    /// Creates (or empties) the file at `path`. A new one is for its owner alone: it names the files of programs.
     pub fn create(path: &Path, when_full: WhenFull) -> io::Result<TraceFile> {
-        let mut file = File::create(path)?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         file.write_all(&file_header())?;
         TraceFile::start(path, when_full, move |block| append(&mut file, block))
     }

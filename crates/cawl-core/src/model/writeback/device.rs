@@ -1,8 +1,7 @@
 //! A device and the flusher that serves it (`struct bdi_writeback`): its counters, its lists of inodes, and
 //! when it must be looked at next. What it does then is decided by [`Machine`](super::Machine).
 
-use std::collections::VecDeque;
-
+use super::queue::Queue;
 use super::{BATCH, INTERVAL};
 use crate::model::cache::Cleaned;
 use crate::model::extents::BLOCK;
@@ -30,9 +29,6 @@ pub(super) struct Work {
     /// Inodes first dirtied later than this are not taken, in seconds.
     pub(super) dirtied_before: f64,
 }
-
-/// An inode on a list; void when the file's generation has moved on.
-pub(super) type Entry = (u32, u32);
 
 /// A device and its flusher (`struct bdi_writeback`). Counters are in pages, times in seconds.
 #[derive(Clone, Debug)]
@@ -78,9 +74,9 @@ pub struct Device {
     pub(super) completions: Completions,
     pub(super) drained: f64,
     pub(super) carry: f64,
-    pub(super) dirty_list: VecDeque<Entry>,
-    pub(super) io: VecDeque<Entry>,
-    pub(super) more: VecDeque<Entry>,
+    pub(super) dirty_list: Queue,
+    pub(super) io: Queue,
+    pub(super) more: Queue,
     pub(super) work: Option<Work>,
     pub(super) pass_began: f64,
     pub(super) wakeup_at: Option<f64>,
@@ -122,9 +118,9 @@ impl Device {
             completions: Completions::default(),
             drained: now,
             carry: 0.0,
-            dirty_list: VecDeque::new(),
-            io: VecDeque::new(),
-            more: VecDeque::new(),
+            dirty_list: Queue::default(),
+            io: Queue::default(),
+            more: Queue::default(),
             work: None,
             pass_began: now,
             wakeup_at: None,
