@@ -7,12 +7,15 @@
 
 mod util;
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use cawl_core::{HostProfile, Origin};
 use cawl_lab::{DiskSpec, EmulatedDisk, Filesystem};
+use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use util::{LAB, alone, cli, close, content, eventually, json, limits, possible, refused, stop};
@@ -37,6 +40,27 @@ fn disk(spec: &str, filesystem: Filesystem) -> EmulatedDisk {
     EmulatedDisk::bring_up(Path::new(LAB), spec.parse().unwrap(), filesystem, None).unwrap()
 }
 
+/// Bytes per second by which calls of 4 MiB take longer than calls of 1 MiB, at the end of a growing file.
+fn rate_of_synchronous_writes(folder: &Path) -> f64 {
+    const SIZES: [usize; 2] = [1 << 20, 4 << 20];
+    let flags = (OFlag::O_DIRECT | OFlag::O_SYNC).bits();
+    let path = folder.join("probe");
+    let file = File::options().write(true).create_new(true).custom_flags(flags).open(&path).unwrap();
+    let memory = vec![1; SIZES[1] + 4096];
+    let data = &memory[memory.as_ptr().align_offset(4096)..];
+    let (mut at, mut times) = (0, [0.0; 2]);
+    for _ in 0..6 {
+        for (size, time) in SIZES.into_iter().zip(&mut times) {
+            let start = Instant::now();
+            file.write_all_at(&data[..size], at).unwrap();
+            *time += start.elapsed().as_secs_f64();
+            at += size as u64;
+        }
+    }
+    fs::remove_file(path).unwrap();
+    6.0 * (SIZES[1] - SIZES[0]) as f64 / (times[1] - times[0])
+}
+
 #[test]
 fn the_constants_of_emulated_disks_come_out() {
     if !possible() {
@@ -55,6 +79,9 @@ fn the_constants_of_emulated_disks_come_out() {
             let slack = 2.0 * disk.floor().get();
             let arguments = ["--quick", "--max-seconds=14", "--max-bytes=1G", "--lower-limits", "--json"];
             let found = json(&calibrate(disk.mount_point(), home.path(), &arguments).output().unwrap());
+            // Where the machine's memory is slow at the moment, large requests take longer than they are told to.
+            let delivered = rate_of_synchronous_writes(disk.mount_point());
+            eprintln!("{name}, attempt {attempt}: delivers {delivered:.0}");
             let device = &found["profile"]["device"];
             let figures = [
                 ("write", &device["write"], spec.write.get(), 0.0),
@@ -68,7 +95,8 @@ fn the_constants_of_emulated_disks_come_out() {
             for (what, figure, expected, slack) in figures {
                 let figure = figure["value"].as_f64().unwrap_or(f64::NAN);
                 eprintln!("{name}, attempt {attempt}: {what} {figure:.0}, is {expected:.0}");
-                let near = (figure - expected).abs() <= expected * 0.1 + slack;
+                let near = (figure - expected).abs() <= expected * 0.1 + slack
+                    || what == "write" && close(figure, delivered, 0.1);
                 // At 2 GB/s the disk's allowance for its own overhead is as long as a request, and overlaps in a
                 // queue of them: the slope between sizes is 10 to 20 % too steep there, the rate of whole calls is not.
                 let excused = (name, what) == ("nvme", "transfer");
