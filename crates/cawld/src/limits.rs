@@ -225,7 +225,7 @@ mod tests {
         lowered.shorten_page_lists().unwrap();
         assert_eq!(value(dir.path(), PAGE_LISTS), SHORTEST.to_string());
         let noted = fs::read_to_string(&state).unwrap();
-        assert_eq!(noted, format!("dirty_background_ratio 10\ndirty_bytes 9000\n{PAGE_LISTS} 0\n"));
+        assert_eq!(noted, format!("dirty_background_bytes 10\ndirty_bytes 9000\n{PAGE_LISTS} 0\n"));
         drop(lowered);
         assert_eq!(value(dir.path(), PAGE_LISTS), "0");
         // And after a process was killed, by the next one.
