@@ -98,7 +98,9 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     let _held = match &mut lowered {
         Some(lowered) => {
             lowered.shorten_page_lists()?;
-            Some(record::hold_pieces()?)
+            // A signal from the terminal ends the holder as well.
+            let held = record::hold_pieces();
+            Some(held.or_else(|error| go_on().map_err(anyhow::Error::from).and(Err(error)))?)
         }
         // Not without root: what a run gives back would lie in lists for folios of other sizes.
         None => None,
