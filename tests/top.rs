@@ -41,10 +41,15 @@ impl<'a> Tmux<'a> {
 
     /// A terminal of 80x24 with this line in a shell.
     fn with(dir: &'a Dir, line: &str) -> Option<Tmux<'a>> {
+        Tmux::after(dir, "", line)
+    }
+
+    /// The same, after a command of the shell that starts the server.
+    fn after(dir: &'a Dir, before: &str, line: &str) -> Option<Tmux<'a>> {
         let tmux = find("tmux")?;
         let server = command(dir, &tmux, &["-D"]);
         let mut alone = dir.command(find("bash")?);
-        alone.env("LC_ALL", "C.UTF-8").args(["-c", ALONE, "bash"]);
+        alone.env("LC_ALL", "C.UTF-8").args(["-c", &format!("{before}\n{ALONE}"), "bash"]);
         alone.arg(server.get_program()).args(server.get_args());
         let tmux = Tmux { dir, tmux, _server: Running::start(alone) };
         let deadline = Instant::now() + LIMIT;
@@ -114,10 +119,9 @@ fn command(dir: &Dir, tmux: &Path, args: &[&str]) -> Command {
 #[test]
 fn a_terminal_ends_with_its_test_and_inherits_nothing() {
     let dir = Dir::new();
-    // Any descriptor that is not closed at exec by itself.
-    let inherited = fs::File::open("/dev/zero").expect("a device");
-    nix::fcntl::fcntl(&inherited, nix::fcntl::F_SETFD(nix::fcntl::FdFlag::empty())).expect("a flag");
-    let Some(tmux) = Tmux::with(&dir, "exec cat") else { return };
+    // Any descriptor that is not closed at exec by itself: the shell's, as whatever other tests start would find
+    // one of this process.
+    let Some(tmux) = Tmux::after(&dir, "exec 7</dev/zero", "exec cat") else { return };
     let number = |text: String| Pid::from_raw(text.trim().parse().expect("a process id"));
     let server = number(tmux.ask(&["display-message", "-p", "#{pid}"]));
     let pane = number(tmux.ask(&["display-message", "-p", "#{pane_pid}"]));

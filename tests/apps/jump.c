@@ -1,4 +1,5 @@
-/* Many processes, each of which leaves a write by a jump out of a signal handler, at whatever point, and then ends. */
+/* Many processes, each of which leaves a write by a jump out of a signal handler, at whatever point, writes a
+ * hundred times more, and then ends. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -28,6 +29,10 @@ int main(void) {
                     if (write(fd, "x", 1) != 1)
                         abort();
             }
+            int after = open("after", O_WRONLY | O_CREAT | O_APPEND, 0600);
+            for (int more = 0; more < 100; more++)
+                if (write(after, "y", 1) != 1)
+                    abort();
             exit(0);
         }
         int status;

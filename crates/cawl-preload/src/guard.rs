@@ -3,21 +3,27 @@
 //! The law of this module: the guard is held only while the tracer does its own bookkeeping, never
 //! across the program's call. So a signal handler, a longjmp or a cancellation in that call finds
 //! nothing locked, and only a handler that strikes inside the bookkeeping goes unseen (and is counted).
+//! The guard is the stack's height where it was entered. Whoever finds it held from the same height or
+//! above knows that its holder was jumped out of, and takes it.
 
 use crate::buffer::Slot;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed, compiler_fence};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed, compiler_fence};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Calls that passed through unrecorded because the guard was held.
 pub static UNSEEN: AtomicU64 = AtomicU64::new(0);
+/// Slots that were left to whoever jumped out of them.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
+/// At most so many: a process has [`crate::buffer::SLOTS`] of them.
+const LEFT_MOST: usize = 64;
 
 /// What a thread has to itself. Lives in the initial-exec TLS block of the C half, all zero at first.
 /// The fields are atomic because of signal handlers, not of other threads.
 #[repr(C)]
 pub struct Thread {
-    busy: AtomicU32,
-    _unused: u32,
+    /// Where on the stack the tracer was entered; zero outside of it.
+    busy: AtomicUsize,
     /// Process id (lower half) and thread id, once asked.
     ids: AtomicU64,
     /// The thread's event buffer, once it has one.
@@ -96,14 +102,44 @@ pub struct Inside {
     thread: &'static Thread,
 }
 
+/// The stack's height.
+#[inline(always)]
+fn height() -> usize {
+    let height: usize;
+    // SAFETY: a register is read.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!("mov {}, rsp", out(reg) height, options(nomem, nostack, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!("mov {}, sp", out(reg) height, options(nomem, nostack, preserves_flags));
+    }
+    height
+}
+
+/// True if the holder of the guard is gone: whatever interrupts it on its own stack, or is called by it, is
+/// below. Only on a stack for signals this says nothing. What the holder left half done is as another
+/// thread's who never goes on: its slot stays with it, and no position is counted along any more.
+#[cold]
+#[inline(never)]
+fn was_left(thread: &Thread, held: usize, here: usize) -> bool {
+    if here < held || crate::sys::on_signal_stack() || LEFT.fetch_add(1, Relaxed) >= LEFT_MOST {
+        return false;
+    }
+    count_unseen();
+    thread.slot.store(core::ptr::null_mut(), Relaxed);
+    crate::files::share_all();
+    true
+}
+
 /// Enters the tracer, or returns None if this thread is in it already.
 #[inline(always)]
 pub fn enter() -> Option<Inside> {
-    let thread = thread();
-    if thread.busy.load(Relaxed) != 0 {
+    let (thread, here) = (thread(), height());
+    let held = thread.busy.load(Relaxed);
+    if held != 0 && !was_left(thread, held, here) {
         return None;
     }
-    thread.busy.store(1, Relaxed);
+    thread.busy.store(here, Relaxed);
     compiler_fence(SeqCst);
     Some(Inside { thread })
 }
@@ -189,13 +225,23 @@ mod tests {
 
     #[test]
     fn the_guard_is_not_entered_twice_and_errno_is_kept() {
+        #[inline(never)]
+        fn below<T>(work: impl FnOnce() -> T) -> T {
+            std::hint::black_box(work)()
+        }
         set_errno(17);
         let inside = enter();
         assert!(inside.is_some());
         let before = UNSEEN.load(Relaxed);
-        assert!(enter_or_count().is_none());
+        assert!(below(|| enter_or_count().is_none()));
         assert_eq!(UNSEEN.load(Relaxed), before + 1);
         drop(inside);
+        // Jumped out of: who is above may enter, who is below cannot know.
+        below(|| std::mem::forget(enter()));
+        assert!(below(|| below(|| enter_or_count().is_none())));
+        assert_eq!(UNSEEN.load(Relaxed), before + 2);
+        assert!(enter_or_count().is_some());
+        assert_eq!(UNSEEN.load(Relaxed), before + 3);
         keeping_errno(|| set_errno(5));
         assert_eq!(errno(), 17);
         assert!(enter().is_some());

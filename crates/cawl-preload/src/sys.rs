@@ -84,6 +84,16 @@ pub fn gettid() -> u32 {
     unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
 }
 
+/// True on the stack that the program gave for its signal handlers, or if that cannot be told.
+#[cold]
+pub fn on_signal_stack() -> bool {
+    // SAFETY: all zero bytes are a valid stack_t.
+    let mut stack: libc::stack_t = unsafe { core::mem::zeroed() };
+    // SAFETY: a valid place for the answer; nothing is changed.
+    let asked = unsafe { call(libc::SYS_sigaltstack, [0, &raw mut stack as usize, 0, 0, 0, 0]) };
+    asked != 0 || stack.ss_flags & libc::SS_ONSTACK != 0
+}
+
 /// The real user id.
 pub fn getuid() -> u32 {
     // SAFETY: getuid takes no arguments.

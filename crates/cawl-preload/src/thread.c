@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 struct cawl_thread {
-    unsigned busy, unused;
+    size_t busy;
     unsigned long long ids;
     void *slot;
 };
