@@ -183,6 +183,30 @@ fn a_setuid_program_of_an_ordinary_user() {
 }
 
 #[test]
+fn who_can_use_io_uring_is_named_before_the_run() {
+    let dir = Dir::new();
+    let library = dir.path().join("liburing.so.2");
+    let source = dir.path().join("ring.c");
+    std::fs::write(&source, "int io_uring_queue_init(void) { return 0; }").expect("a file");
+    let mut compile = dir.command("cc");
+    compile.args(["-shared", "-fPIC", "-Wl,-soname,liburing.so.2", "-o"]).args([&library, &source]);
+    Running::start(compile).finish().success();
+    std::fs::write(
+        &source,
+        "int io_uring_queue_init(void);\nint main(void) { return io_uring_queue_init(); }",
+    )
+    .expect("a file");
+    let program = dir.path().join("ring");
+    let mut compile = dir.command("cc");
+    compile.arg("-o").args([&program, &source, &library]);
+    Running::start(compile).finish().success();
+    let told = doctor(&dir, &program).success().stdout;
+    assert!(told.contains("can use io_uring (liburing): what it writes that way is not seen"), "{told}");
+    let without = dir.app("print");
+    assert!(!doctor(&dir, &without).success().stdout.contains("io_uring"));
+}
+
+#[test]
 fn a_user_of_io_uring_is_named() {
     let dir = Dir::new();
     let app = dir.app("uring");

@@ -109,6 +109,29 @@ fn the_tracers_own_programs_with_sanitizers() {
     }
 }
 
+/// The other groups of functions, rings, signal handlers, jumps out of them, closed descriptors. Not here: `wide`,
+/// which crashes under the sanitizer by itself; `every`, which insists on the tracer's functions where the
+/// sanitizer's come first; `self_locked`, whose own file cannot be looked at, so that the tracer comes first and the
+/// sanitizer ends it; and those that wait for somebody.
+#[test]
+fn further_programs_with_sanitizers() {
+    let complete = ["messages", "raw", "pipes", "aio", "mapped", "protected"];
+    let fds = ["close", "close_range", "closefrom", "dup2", "limit"];
+    let ring = ["calls 1000", "alternating 1000", "locked 1000", "forks 1000"];
+    let alone = ["mapped", "message_writer", "signals", "jump", "uring"].map(|app| (app, ""));
+    let all = alone.into_iter().chain(complete.map(|mode| ("complete", mode)));
+    let all = all.chain(fds.map(|mode| ("fds", mode))).chain(ring.map(|mode| ("ring", mode)));
+    for (app, mode) in all {
+        let dir = Dir::new();
+        let Some(program) = watched(&dir, app) else { return };
+        let mut command = vec![program.to_str().expect("a readable path")];
+        command.extend(mode.split_whitespace());
+        // How much `signals` writes is a matter of time.
+        let (finished, _) = unchanged(&dir, |_| {}, &[], &command, &["out", "stream"]);
+        assert!(!finished.stderr.contains("Sanitizer"), "{app} {mode}: {finished:#?}");
+    }
+}
+
 /// The leak sanitizer ends a program badly in which anything is lost, by whomever it was allocated.
 #[test]
 fn a_million_calls_leak_nothing() {
