@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use cawl_wire::ring::Several;
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
-use crate::call::{Class, kernel_bytes, wchar_bytes};
+use crate::call::{Class, kernel_bytes, several_bytes, wchar_bytes};
 use crate::drive::Mode;
 use crate::model::{CallState, Prediction};
 use crate::profile::HostProfile;
@@ -216,15 +217,13 @@ impl Collector {
     /// Takes a call with each model's prediction.
     pub fn event(&mut self, event: &Event, class: Class, predictions: &[Option<Prediction>]) {
         self.calls += 1;
-        let first = self.first.get_or_insert(Time(event.start));
-        *first = (*first).min(Time(event.start));
-        self.last = self.last.max(Time(event.end()));
+        self.span(event.start, event.end());
         let bytes = kernel_bytes(event);
         if event.kind == FileKind::Regular {
             self.bytes += bytes;
         }
-        if let Some(index) = self.session(event) {
-            self.sessions[index].call(event);
+        if let Some(index) = self.session(event.pid, Time(event.start)) {
+            self.sessions[index].calls(event, 1, wchar_bytes(event));
         }
         match class {
             Class::Cost => {
@@ -240,6 +239,26 @@ impl Collector {
             Class::Effect if bytes > 0 => self.file_call(event, bytes, &[]),
             Class::Effect => {}
         }
+    }
+
+    /// Takes calls that add up: what [`Collector::event`] would make of each of them.
+    pub fn several(&mut self, several: &Several) {
+        self.calls += several.calls;
+        self.span(several.first, several.end);
+        let bytes = several_bytes(several);
+        // They are of one session.
+        if let Some(index) = self.session(several.like.pid, Time(several.first)) {
+            self.sessions[index].calls(&several.like, several.calls, bytes);
+        }
+        self.elsewhere.calls += several.calls;
+        self.elsewhere.bytes = self.elsewhere.bytes.saturating_add(bytes);
+    }
+
+    /// Something went on from `start` to `end`.
+    fn span(&mut self, start: u64, end: u64) {
+        let first = self.first.get_or_insert(Time(start));
+        *first = (*first).min(Time(start));
+        self.last = self.last.max(Time(end));
     }
 
     /// A call whose cost is compared.
@@ -302,21 +321,20 @@ impl Collector {
 
     /// Index of the session that a call belongs to: the latest of its pid that had begun by then. Calls
     /// may be taken after the next session of the same pid was announced.
-    fn session(&mut self, event: &Event) -> Option<usize> {
-        let at = Time(event.start);
+    fn session(&mut self, pid: u32, at: Time) -> Option<usize> {
         if let Some(last) = &self.last_session
-            && last.pid == event.pid
+            && last.pid == pid
             && last.begin <= at
             && at < last.end
         {
             return Some(last.index);
         }
-        let of_pid = self.by_pid.get(&event.pid)?;
+        let of_pid = self.by_pid.get(&pid)?;
         let begin = |place: usize| self.sessions[of_pid[place]].started;
         let place = of_pid.partition_point(|index| self.sessions[*index].started <= at).saturating_sub(1);
         let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
         let index = of_pid[place];
-        self.last_session = Some(SessionSpan { pid: event.pid, begin: begin(place), end, index });
+        self.last_session = Some(SessionSpan { pid, begin: begin(place), end, index });
         Some(index)
     }
 
@@ -513,9 +531,10 @@ impl SessionBooks {
         self.started <= at && at < self.end.map_or(Time(u64::MAX), |end| end.at)
     }
 
-    fn call(&mut self, event: &Event) {
-        self.calls += 1;
-        self.seen += wchar_bytes(event);
+    /// Calls like this one, and the bytes that the kernel counted for all of them.
+    fn calls(&mut self, event: &Event, calls: u64, wchar: u64) {
+        self.calls += calls;
+        self.seen += wchar;
         self.threaded |= event.tid != event.pid;
     }
 

@@ -11,6 +11,7 @@ mod track;
 use std::str::FromStr;
 
 use cawl_wire::Event;
+use cawl_wire::ring::Several;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Class, classify};
@@ -244,6 +245,11 @@ impl Analysis {
             self.recalibrate();
         }
         &self.predictions
+    }
+
+    /// Takes calls that add up. When they are taken does not matter.
+    pub fn several(&mut self, several: &Several) {
+        self.collector.several(several);
     }
 
     /// Takes a sample of the kernel's counters: the limits may have changed, and the modelled dirty

@@ -27,7 +27,7 @@ mod units;
 pub use accuracy::{
     Accuracy, AccuracySummary, NoiseFloor, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
 };
-pub use call::{Class, classify, is_synchronous, kernel_bytes, wchar_bytes};
+pub use call::{Class, adds_up, classify, is_synchronous, kernel_bytes, several_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use drive::{Analysis, AnalysisOptions, CannotPredict, Mode, ModelsError, NotKept, UnknownMode};
 pub use fit::{FitError, fit};

@@ -23,9 +23,9 @@
 
 mod record;
 
-use crate::EVENT_LEN;
+use crate::{EVENT_LEN, Event};
 use core::sync::atomic::{Ordering, fence};
-pub use record::{CELL_LEN, Call, Expander, Expected, SHORT, WHOLE_CELLS, stamp, whole};
+pub use record::{CELL_LEN, Call, Expander, Expected, SHORT, Several, WHOLE_CELLS, stamp, whole};
 
 /// First eight bytes of the shared memory.
 pub const RING_MAGIC: u64 = u64::from_le_bytes(*b"CAWLRING");
@@ -229,6 +229,18 @@ pub trait Memory {
     fn write(&self, at: u64, word: u64);
 }
 
+/// Who takes what a ring holds.
+pub trait Taker {
+    /// How many more events there is room for; as long as there is for one, there is for calls that add up.
+    fn room(&self) -> usize;
+    /// True if of calls that go on from this one it is enough to know how many there are.
+    fn adds_up(&self, event: &Event) -> bool;
+    /// An event, or an anchor; there is room for it.
+    fn event(&mut self, event: &[u8; EVENT_LEN]);
+    /// Calls that add up; there is room for them.
+    fn several(&mut self, several: &Several);
+}
+
 /// The daemon's side of one slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Follower {
@@ -250,22 +262,25 @@ impl Follower {
         self.head == tail || matches!(unread(self.head, tail, SHAPE), Ok(unread) if unread.from == unread.to)
     }
 
-    /// Reads unread records, as many as there are or as fit, and puts them into `out` as events; returns their
-    /// length in bytes. `tail` must have been read before. Nothing in `out` counts after an error.
+    /// Reads unread records, as many as there are or as fit into `cells`, which must have room for a whole one, and
+    /// gives them to `taker`; returns how many cells that were. `tail` must have been read before. Nothing that was
+    /// given counts after an error.
     pub fn read(
         &mut self,
         memory: &impl Memory,
         header: RingHeader,
         tail: Position,
-        out: &mut [u8],
-    ) -> Result<usize, RingError> {
+        cells: &mut [[u8; CELL_LEN]],
+        taker: &mut impl Taker,
+    ) -> Result<u32, RingError> {
         // What the thread wrote before its tail is not read before it.
         fence(Ordering::Acquire);
         let unread = unread(self.head, tail, SHAPE)?;
-        let cells = (unread.to - unread.from).min((out.len() / EVENT_LEN) as u32);
-        if cells == 0 {
-            return Ok(0);
-        }
+        // Each cell makes one event at most.
+        let useful =
+            if self.expander.adds_up() { usize::MAX } else { taker.room().max(WHOLE_CELLS as usize) };
+        let count = ((unread.to - unread.from) as usize).min(cells.len()).min(useful);
+        let Some(cells) = cells.get_mut(..count).filter(|cells| !cells.is_empty()) else { return Ok(0) };
         if self.chunk.0 != unread.chunk {
             let at = header.control(self.slot) + (ORDER_AT + unread.chunk as usize % CHUNKS) as u64;
             let mut index = [0];
@@ -278,18 +293,27 @@ impl Follower {
             self.chunk = (unread.chunk, index[0]);
         }
         let at = header.chunk(self.slot, u32::from(self.chunk.1)) + u64::from(unread.from) * CELL_LEN as u64;
-        // At the end of the room, so that events never reach the cells they are yet to be made of: each cell
-        // makes one event at most.
-        let out = out.get_mut(..cells as usize * EVENT_LEN).ok_or(RingError::Length)?;
-        let mut next = out.len() - cells as usize * CELL_LEN;
-        if !memory.read(at, out.get_mut(next..).ok_or(RingError::Length)?) {
+        if !memory.read(at, cells.as_flattened_mut()) {
             return Err(RingError::Length);
         }
-        let mut length = 0;
+        let to = unread.from + count as u32;
         let mut cell = unread.from;
-        while let Some(record) = out.get(next..).and_then(|rest| rest.first_chunk::<CELL_LEN>()) {
-            if SHAPE.ends_at(cell) {
+        let mut left = &*cells;
+        while let Some(record) = left.first() {
+            if SHAPE.ends_at(cell) || taker.room() == 0 {
                 break;
+            }
+            if self.expander.adds_up() {
+                // Those that begin where a record may.
+                let most = left.len().min((SHAPE.cells - SHAPE.longest + 1 - cell) as usize);
+                if let Some(several) =
+                    left.get(..most).and_then(|cells| self.expander.several(cells, unread.chunk))
+                {
+                    taker.several(&several);
+                    cell += several.calls as u32;
+                    left = left.get(several.calls as usize..).unwrap_or_default();
+                    continue;
+                }
             }
             let word =
                 |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
@@ -297,29 +321,28 @@ impl Follower {
                 return Err(RingError::Stamp);
             }
             let mut event = [0; EVENT_LEN];
-            if word(0) & SHORT != 0 {
+            let length = if word(0) & SHORT != 0 {
                 if !self.expander.short(word(4), word(8), word(12), &mut event) {
                     return Err(RingError::Stamp);
                 }
-                next += CELL_LEN;
-                cell += 1;
+                1
             } else {
-                let Some(record) = out.get(next..).and_then(|rest| rest.first_chunk()) else {
+                let Some(record) = left.as_flattened().first_chunk() else {
                     // It is cut off where the room ends, or where the tail says that a record does.
-                    if unread.from + cells == unread.to {
+                    if to == unread.to {
                         return Err(RingError::Stamp);
                     }
                     break;
                 };
-                self.expander.whole(record, &mut event);
-                next += EVENT_LEN;
-                cell += WHOLE_CELLS;
-            }
-            out.get_mut(length..length + EVENT_LEN).ok_or(RingError::Length)?.copy_from_slice(&event);
-            length += EVENT_LEN;
+                self.expander.whole(record, &mut event, |event| taker.adds_up(event));
+                WHOLE_CELLS
+            };
+            taker.event(&event);
+            cell += length;
+            left = left.get(length as usize..).unwrap_or_default();
         }
         self.head = unread.after(cell, SHAPE);
-        Ok(length)
+        Ok(cell - unread.from)
     }
 
     /// Gives the thread back what has been read.

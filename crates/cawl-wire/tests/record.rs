@@ -4,10 +4,13 @@ use std::cell::RefCell;
 
 use cawl_wire::ring::{
     CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, Chunks, Expected, Follower, HEAD_AT, Memory, ORDER_AT, Position,
-    RingError, RingHeader, SHAPE, SHORT, WHOLE_CELLS, whole,
+    RingError, RingHeader, SHAPE, SHORT, Several, Taker, WHOLE_CELLS, whole,
 };
 use cawl_wire::{Anchor, EVENT_LEN, Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use proptest::prelude::*;
+
+/// A file that calls add up to.
+const SUMMED: u64 = 4;
 
 const HEADER: RingHeader = RingHeader { slots: 1 };
 
@@ -124,17 +127,52 @@ fn alike(one: &Event, other: &Event) -> bool {
     rest(one) == rest(other)
 }
 
-fn read_all(memory: &Shared, follower: &mut Follower, tail: Position, room: usize) -> Vec<[u8; EVENT_LEN]> {
-    let mut found = Vec::new();
-    let mut out = vec![0; room * EVENT_LEN];
+/// What was read. Calls to one of the two files add up, if they are to.
+#[derive(Debug, Default)]
+struct Found {
+    events: Vec<[u8; EVENT_LEN]>,
+    several: Vec<Several>,
+    most: usize,
+    add_up: bool,
+}
+
+impl Taker for Found {
+    fn room(&self) -> usize {
+        self.most.saturating_sub(self.events.len() + self.several.len())
+    }
+
+    fn adds_up(&self, event: &Event) -> bool {
+        self.add_up && event.ino == SUMMED
+    }
+
+    fn event(&mut self, event: &[u8; EVENT_LEN]) {
+        assert!(self.room() > 0);
+        self.events.push(*event);
+    }
+
+    fn several(&mut self, several: &Several) {
+        assert!(self.room() > 0);
+        self.several.push(*several);
+    }
+}
+
+/// Reads up to `tail`, in pieces: of so many cells, with room for so many events.
+fn read_all(
+    memory: &Shared,
+    follower: &mut Follower,
+    tail: Position,
+    (cells, room): (usize, usize),
+    found: &mut Found,
+) {
+    let mut cells = vec![[0; CELL_LEN]; cells];
     loop {
-        let length = follower.read(memory, HEADER, tail, &mut out).expect("records");
+        found.most = found.events.len() + found.several.len() + room;
+        let read = follower.read(memory, HEADER, tail, &mut cells, found).expect("records");
         follower.release(memory, HEADER);
-        if length == 0 {
+        if read == 0 {
             assert!(follower.is_at(tail));
-            return found;
+            return;
         }
-        found.extend(out[..length].as_chunks::<EVENT_LEN>().0);
     }
 }
 
@@ -163,7 +201,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// The calls that these steps make: of a stream, or of a descriptor.
 fn calls(steps: &[Step], stream: bool, unknown: bool) -> Vec<Event> {
     let mut event = Event::new(if stream { Op::StreamWrite } else { Op::Write });
-    (event.dev, event.ino, event.fd, event.pid, event.tid) = (3, 4, 5, 6, 7);
+    (event.dev, event.ino, event.fd, event.pid, event.tid) = (3, SUMMED, 5, 6, 7);
     (event.kind, event.flags) = (FileKind::Regular, flag::WRITABLE);
     event.offset = if unknown { UNKNOWN_OFFSET } else { 1000 };
     if stream {
@@ -200,27 +238,58 @@ fn calls(steps: &[Step], stream: bool, unknown: bool) -> Vec<Event> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(steps in steps(), stream: bool, unknown: bool, room in 6usize..90, looks in 1usize..60) {
+    fn what_is_written_is_read(
+        steps in steps(),
+        stream: bool,
+        unknown: bool,
+        add_up: bool,
+        cells in 6usize..90,
+        room in 1usize..90,
+        looks in 1usize..60,
+    ) {
         let memory = Shared::new();
         let mut thread = Thread::new(&memory);
         let mut follower = Follower::new(0);
         let calls = calls(&steps, stream, unknown);
-        let mut found = Vec::new();
+        let mut found = Found { add_up, ..Found::default() };
         for (number, event) in calls.iter().enumerate() {
             if number % 50 == 7 {
                 thread.mark(&Anchor { ticks: event.start, nanos: 1 });
             }
             thread.put(event);
             if number % looks == 0 {
-                found.extend(read_all(&memory, &mut follower, thread.position, room));
+                read_all(&memory, &mut follower, thread.position, (cells, room), &mut found);
             }
         }
         if !calls.is_empty() {
-            found.extend(read_all(&memory, &mut follower, thread.position, room));
+            read_all(&memory, &mut follower, thread.position, (cells, room), &mut found);
         }
         let events: Vec<Event> =
-            found.iter().filter(|record| Anchor::decode(record).is_none()).filter_map(Event::decode).collect();
-        prop_assert_eq!(events, calls);
+            found.events.iter().filter(|record| Anchor::decode(record).is_none()).filter_map(Event::decode).collect();
+        if !add_up {
+            prop_assert_eq!(&events, &calls);
+        }
+        // Whatever was added up comes to the same.
+        let mut told = events.iter();
+        let mut several = found.several.iter();
+        let mut next = told.next();
+        let mut at = 0;
+        while let Some(call) = calls.get(at) {
+            if next == Some(call) {
+                (next, at) = (told.next(), at + 1);
+                continue;
+            }
+            let sum = several.next().expect("the call is told or added up");
+            let added = &calls[at..at + sum.calls as usize];
+            prop_assert!(added.iter().all(|call| alike(call, &sum.like) && call.ino == SUMMED));
+            prop_assert_eq!(added.iter().map(|call| call.requested).sum::<u64>(), sum.bytes);
+            prop_assert!(added.iter().all(|call| call.returned as u64 == call.requested));
+            prop_assert!(!stream || added.iter().all(|call| call.flushed() == Some(0)));
+            prop_assert_eq!((added[0].start, added[added.len() - 1].start), (sum.first, sum.last));
+            prop_assert_eq!(added.iter().map(Event::end).max(), Some(sum.end));
+            at += added.len();
+        }
+        prop_assert!(next.is_none() && several.next().is_none());
     }
 
     /// Random bytes as records: an error or events, never a panic, and an end.
@@ -232,8 +301,14 @@ proptest! {
             memory.put(HEADER.chunk(0, 0) + 4 * place as u64, &word.to_le_bytes());
         }
         let mut follower = Follower::new(0);
-        let mut out = vec![0; 50 * EVENT_LEN];
-        while follower.read(&memory, HEADER, Position { chunk: 1, cell }, &mut out).is_ok_and(|length| length > 0) {}
+        let mut cells = [[0; CELL_LEN]; 50];
+        loop {
+            let mut found = Found { most: 50, add_up: cell % 2 == 0, ..Found::default() };
+            let read = follower.read(&memory, HEADER, Position { chunk: 1, cell }, &mut cells, &mut found);
+            if !read.is_ok_and(|count| count > 0) {
+                break;
+            }
+        }
     }
 }
 
@@ -247,17 +322,17 @@ fn calls_alike_take_one_cell_each() {
         let mut follower = Follower::new(0);
         let step = Step { gap: 90, duration: 30, requested: 16, odd: 255 };
         let calls = calls(&vec![step; COUNT], stream, false);
-        let mut found = Vec::new();
+        let mut found = Found::default();
         let mut short = 0;
         for (number, event) in calls.iter().enumerate() {
             short += usize::from(thread.put(event));
             if number % 10_000 == 9_999 {
-                found.extend(read_all(&memory, &mut follower, thread.position, 682));
+                read_all(&memory, &mut follower, thread.position, (4096, 682), &mut found);
             }
         }
         assert_eq!(short, COUNT - 1);
         assert!(thread.position.chunk as usize == 1 + COUNT * CELL_LEN / CHUNK_LEN, "{:?}", thread.position);
-        let events: Vec<Event> = found.iter().filter_map(Event::decode).collect();
+        let events: Vec<Event> = found.events.iter().filter_map(Event::decode).collect();
         assert!(events == calls);
     }
 }
@@ -265,13 +340,16 @@ fn calls_alike_take_one_cell_each() {
 #[test]
 fn what_goes_on_from_nothing_or_breaks_off_is_refused() {
     let memory = Shared::new();
-    let mut out = vec![0; 50 * EVENT_LEN];
-    let mut read = |cell| Follower::new(0).read(&memory, HEADER, Position { chunk: 1, cell }, &mut out);
+    let read = |cell| {
+        let mut cells = [[0; CELL_LEN]; 50];
+        let mut found = Found { most: 50, ..Found::default() };
+        Follower::new(0).read(&memory, HEADER, Position { chunk: 1, cell }, &mut cells, &mut found)
+    };
     memory.put(HEADER.chunk(0, 0), &(SHORT | 1).to_le_bytes());
     assert_eq!(read(1), Err(RingError::Stamp), "short, and the first");
     memory.put(HEADER.chunk(0, 0), &whole(1, &Event::new(Op::Write).encode()));
     assert_eq!(read(WHOLE_CELLS - 1), Err(RingError::Stamp), "longer than the tail says");
-    assert_eq!(read(WHOLE_CELLS), Ok(EVENT_LEN));
+    assert_eq!(read(WHOLE_CELLS), Ok(WHOLE_CELLS));
     memory.put(HEADER.chunk(0, 0), &whole(2, &Event::new(Op::Write).encode()));
     assert_eq!(read(WHOLE_CELLS), Err(RingError::Stamp), "of another chunk");
 }

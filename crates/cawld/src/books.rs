@@ -6,7 +6,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use cawl_core::{CallState, FileFacts, Nanos, Prediction, Session, Tally, Time, host_text, kernel_bytes};
+use cawl_core::{
+    CallState, FileFacts, Nanos, Prediction, Session, Tally, Time, host_text, kernel_bytes, several_bytes,
+};
+use cawl_wire::ring::Several;
 use cawl_wire::{Event, FileKind, flag};
 
 use crate::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
@@ -231,6 +234,20 @@ impl Books {
             device.add(event, bytes, prediction);
         } else if self.devices.len() < DEVICES {
             self.devices.entry(event.dev).or_default().add(event, bytes, prediction);
+        }
+    }
+
+    /// Calls of a session that were added up; they went to no file.
+    pub fn several(&mut self, session: u32, several: &Several) {
+        self.total.calls += several.calls;
+        let Some(process) = self.processes.get_mut(&session) else { return };
+        let bytes = several_bytes(several);
+        process.arrived.calls += several.calls;
+        process.arrived.bytes += bytes;
+        process.account.calls += several.calls;
+        process.account.bytes += bytes;
+        if bytes > 0 {
+            process.account.late.add(Time(several.last), bytes);
         }
     }
 

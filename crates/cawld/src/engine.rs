@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cawl_core::{
     AnalysisOptions, EndKind, FileFacts, HostProfile, Mode, Nanos, Outcome, Record, Report, Sample, Session,
     SessionEnd, Time, Wchar,
 };
+use cawl_wire::ring::Several;
 use cawl_wire::{Anchor, EVENT_LEN, Ended, Event, Goodbye, Op};
 use tokio::sync::{mpsc, oneshot};
 
@@ -51,8 +53,8 @@ pub struct RunSpec {
 pub enum Input {
     /// A tracer introduced itself.
     Begin { session: Session, run: u64 },
-    /// A batch of encoded events. `dropped`: events the process has lost so far.
-    Events { session: u32, batch: Vec<u8>, dropped: u64 },
+    /// Encoded events, and calls that were added up. `dropped`: events the process has lost so far.
+    Events { session: u32, events: Vec<u8>, several: Vec<Several>, dropped: u64 },
     /// Which file an identity means.
     File { session: u32, file: FileFacts },
     /// A session is over. `goodbye` is missing when the process had no time for one; `wchar` is then the
@@ -98,6 +100,22 @@ impl EngineOptions {
 /// Key of the daemon's own lane; runs count from 1.
 const HOST_LANE: u64 = 0;
 
+/// Which lanes keep a trace: that has each call, and nobody may add calls up for it.
+#[derive(Debug, Default)]
+pub struct Traces(Mutex<BTreeSet<u64>>);
+
+impl Traces {
+    fn lanes(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if a trace is kept of the calls of this run's programs.
+    pub fn have(&self, run: u64) -> bool {
+        let lanes = self.lanes();
+        lanes.contains(&run) || lanes.contains(&HOST_LANE)
+    }
+}
+
 /// The models, their books and their traces.
 pub struct Engine {
     /// Of runs that name none.
@@ -105,6 +123,7 @@ pub struct Engine {
     /// Of the daemon's own lane.
     pub(crate) configured: HostProfile,
     lanes: BTreeMap<u64, Lane>,
+    traces: Arc<Traces>,
     sessions: BTreeMap<u32, Open>,
     /// Lanes whose reports are being made.
     finishing: Vec<std::thread::JoinHandle<()>>,
@@ -141,6 +160,7 @@ impl Engine {
             configured: options.profile.clone(),
             profile: options.profile,
             lanes: BTreeMap::new(),
+            traces: Arc::default(),
             sessions: BTreeMap::new(),
             finishing: Vec::new(),
             owners: BTreeMap::new(),
@@ -160,9 +180,26 @@ impl Engine {
                 options.host_trace.as_deref().map(create_trace).transpose().map_err(anyhow::Error::msg)?;
             let analysis = engine.analysis_options(models);
             let lane = Lane::new(&engine.profile, &analysis, trace)?.with_books(&engine.profile);
-            engine.lanes.insert(HOST_LANE, lane);
+            engine.insert(HOST_LANE, lane);
         }
         Ok(engine)
+    }
+
+    fn insert(&mut self, run: u64, lane: Lane) {
+        if lane.has_trace() {
+            self.traces.lanes().insert(run);
+        }
+        self.lanes.insert(run, lane);
+    }
+
+    fn remove(&mut self, run: u64) -> Option<Lane> {
+        self.traces.lanes().remove(&run);
+        self.lanes.remove(&run)
+    }
+
+    /// Which lanes keep a trace, now and later.
+    pub fn traces(&self) -> Arc<Traces> {
+        Arc::clone(&self.traces)
     }
 
     /// What the daemon's own lane keeps: all models in lockstep, and the modes asked for besides.
@@ -185,7 +222,9 @@ impl Engine {
             let Some(input) = input else { return };
             match input {
                 Input::Begin { session, run } => self.begin(session, run),
-                Input::Events { session, batch, dropped } => self.events(session, &batch, dropped),
+                Input::Events { session, events, several, dropped } => {
+                    self.events(session, &events, &several, dropped);
+                }
                 Input::File { session, file } => self.each_lane(session, |lane| lane.file(file.clone())),
                 Input::End { session, goodbye, wchar, dropped } => self.end(session, goodbye, wchar, dropped),
                 Input::Note { run, note } => self.note(run, &note),
@@ -199,7 +238,7 @@ impl Engine {
                 Input::Tick => self.tick(&mut questions),
                 Input::BeginRun { spec, owner, reply } => drop(reply.send(self.begin_run(&spec, owner))),
                 Input::EndRun { run, outcome, notes, reply } => {
-                    let lane = (run != HOST_LANE).then(|| self.lanes.remove(&run)).flatten();
+                    let lane = (run != HOST_LANE).then(|| self.remove(run)).flatten();
                     self.owners.remove(&run);
                     self.finish(lane, outcome, notes, reply);
                 }
@@ -270,7 +309,7 @@ impl Engine {
         self.each_lane(session.id, |lane| lane.begin(session.clone()));
     }
 
-    fn events(&mut self, session: u32, batch: &[u8], dropped: u64) {
+    fn events(&mut self, session: u32, batch: &[u8], several: &[Several], dropped: u64) {
         let Some(open) = self.sessions.get_mut(&session) else { return };
         let (records, _) = batch.as_chunks::<EVENT_LEN>();
         // Both ends speak the same version, so an unknown operation is a damaged record.
@@ -282,6 +321,7 @@ impl Engine {
             let Some(lane) = self.lanes.get_mut(&lane) else { continue };
             lane.dropped(session, open.dropped);
             lane.calls(session, records.iter().filter_map(Event::decode));
+            several.iter().for_each(|several| lane.several(session, several));
         }
     }
 
@@ -356,7 +396,7 @@ impl Engine {
         let before = std::mem::replace(&mut self.orphans, idle.clone());
         for run in idle.into_iter().filter(|run| before.contains(run)) {
             self.owners.remove(&run);
-            if let Some(lane) = self.lanes.remove(&run) {
+            if let Some(lane) = self.remove(run) {
                 tracing::info!(run, "a run was given up by its cawl-cli; its trace is closed");
                 let notes = vec!["cawl-cli was killed before it could end this run".to_owned()];
                 // Nobody is left to read the report.
@@ -384,7 +424,7 @@ impl Engine {
         let lane = Lane::new(&profile, &options, trace).map_err(|error| error.to_string())?;
         let run = self.next_run;
         self.next_run += 1;
-        self.lanes.insert(run, lane);
+        self.insert(run, lane);
         self.owners.extend(owner.map(|pid| (run, pid)));
         Ok(run)
     }
@@ -418,7 +458,7 @@ mod tests {
         let good = Event::new(Op::Write).encode();
         let mut damaged = good;
         damaged[88] = 255;
-        engine.events(1, &[good, damaged].concat(), 5);
+        engine.events(1, &[good, damaged].concat(), &[], 5);
         assert_eq!(engine.drops(), 6);
         let report = report(&mut engine);
         assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 6, EndKind::Running));
@@ -427,7 +467,7 @@ mod tests {
     #[test]
     fn losses_are_counted_once() {
         let mut engine = engine();
-        engine.events(1, &[255; EVENT_LEN], 5);
+        engine.events(1, &[255; EVENT_LEN], &[], 5);
         engine.end(1, None, Wchar::default(), 7);
         assert_eq!(engine.drops(), 8);
         assert_eq!(report(&mut engine).drops, 8);

@@ -10,6 +10,7 @@ use cawl_core::{
     Analysis, AnalysisOptions, EndKind, FileFacts, HostProfile, ModelState, Nanos, Outcome, Record, Report,
     Session, SessionEnd, Tally, Time, kernel_bytes,
 };
+use cawl_wire::ring::Several;
 use cawl_wire::{Event, FileKind};
 
 use crate::clock::Clocks;
@@ -160,6 +161,20 @@ impl Lane {
         self.merge.push_calls(session, calls);
         if let Some(live) = &mut self.live {
             live.arrived(session, tally);
+        }
+    }
+
+    /// True if it keeps a trace.
+    pub fn has_trace(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// Calls of a process that were added up, which a lane with a trace does not get. They change no model, so they
+    /// wait for no turn.
+    pub fn several(&mut self, session: u32, several: &Several) {
+        self.analysis.several(several);
+        if let Some(live) = &mut self.live {
+            live.several(session, several);
         }
     }
 

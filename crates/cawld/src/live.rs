@@ -1,5 +1,7 @@
 //! What the daemon's own lane keeps for those who ask: books, the past, and the latest calls.
 
+use cawl_wire::ring::Several;
+
 use cawl_core::{Bytes, ModelState, Nanos, Prediction, Record, Sample, Session, Tally, Time};
 
 use crate::books::Books;
@@ -41,6 +43,11 @@ impl Live {
     /// Calls of a process have arrived.
     pub fn arrived(&mut self, session: u32, tally: Tally) {
         self.books.arrived(session, tally);
+    }
+
+    /// Calls of a process that were added up.
+    pub fn several(&mut self, session: u32, several: &Several) {
+        self.books.several(session, several);
     }
 
     /// A record, in order of time, and what the models said of it if it is a call.

@@ -9,14 +9,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
-use cawl_wire::EVENT_LEN;
 use cawl_wire::ring::{
-    CONTROL_LEN, DROPPED_AT, Follower, Memory, Position, RingError, RingHeader, TAIL_AT, USED_AT,
+    CELL_LEN, CONTROL_LEN, DROPPED_AT, Follower, Memory, Position, RingError, RingHeader, Several, TAIL_AT,
+    Taker, USED_AT,
 };
+use cawl_wire::{EVENT_LEN, Event};
 use rustix::fs::SealFlags;
 
-/// Bytes of events in one batch.
+/// Bytes of one batch, and cells read for it.
 const BATCH: usize = 682 * EVENT_LEN;
+const CELLS: u32 = 1 << 16;
+/// Cells read at once: 64 KiB, which stay in the cache.
+const PIECE: usize = 4096;
 /// Control blocks that are read at once.
 const AT_ONCE: usize = 64;
 
@@ -29,6 +33,47 @@ pub struct Ring {
     /// Where the next look begins, so that one busy thread does not keep the others waiting.
     turn: usize,
     controls: Vec<u8>,
+    /// What is read, as it stands there. Has memory only while there is something to read.
+    cells: Vec<[u8; CELL_LEN]>,
+    /// True if each call is wanted, also of those that add up.
+    each: bool,
+}
+
+/// Calls out of a ring.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Encoded, one after another.
+    pub events: Vec<u8>,
+    /// Added up.
+    pub several: Vec<Several>,
+}
+
+/// A batch that is being filled.
+struct Filling {
+    batch: Batch,
+    each: bool,
+}
+
+impl Taker for Filling {
+    fn room(&self) -> usize {
+        let taken = self.batch.events.len() + size_of_val(&self.batch.several[..]);
+        BATCH.saturating_sub(taken) / EVENT_LEN
+    }
+
+    fn adds_up(&self, event: &Event) -> bool {
+        !self.each && cawl_core::adds_up(event)
+    }
+
+    fn event(&mut self, event: &[u8; EVENT_LEN]) {
+        if self.batch.events.is_empty() {
+            self.batch.events.reserve_exact(BATCH);
+        }
+        self.batch.events.extend_from_slice(event);
+    }
+
+    fn several(&mut self, several: &Several) {
+        self.batch.several.push(*several);
+    }
 }
 
 struct Shared(File);
@@ -44,8 +89,8 @@ impl Memory for Shared {
 }
 
 impl Ring {
-    /// Takes the memory that came with a hello.
-    pub fn new(descriptor: OwnedFd) -> anyhow::Result<Ring> {
+    /// Takes the memory that came with a hello. `each`: calls are not to be added up.
+    pub fn new(descriptor: OwnedFd, each: bool) -> anyhow::Result<Ring> {
         // Only memory can be sealed: nothing else that a descriptor might lead to could make a read wait.
         let seals =
             rustix::fs::fcntl_get_seals(&descriptor).context("what came with the hello is not memory")?;
@@ -56,7 +101,16 @@ impl Ring {
             return Err(RingError::Length.into());
         }
         let header = RingHeader::decode(&bytes, memory.0.metadata()?.len())?;
-        Ok(Ring { memory, header, followers: Vec::new(), tails: Vec::new(), turn: 0, controls: Vec::new() })
+        Ok(Ring {
+            memory,
+            header,
+            followers: Vec::new(),
+            tails: Vec::new(),
+            turn: 0,
+            controls: Vec::new(),
+            cells: Vec::new(),
+            each,
+        })
     }
 
     /// Looks how far the threads have come; returns how many events the process has dropped.
@@ -92,29 +146,31 @@ impl Ring {
     }
 
     /// The next batch of what was there at the last look; None when that has been read.
-    pub fn batch(&mut self) -> Result<Option<Vec<u8>>, RingError> {
-        let mut batch = Vec::new();
-        let mut length = 0;
+    pub fn batch(&mut self) -> Result<Option<Batch>, RingError> {
+        let mut filling = Filling { batch: Batch::default(), each: self.each };
+        let mut count = 0;
         for _ in 0..self.followers.len() {
             let slot = self.turn % self.followers.len();
             let (follower, tail) = (&mut self.followers[slot], self.tails[slot]);
-            loop {
-                if batch.is_empty() && !follower.is_at(tail) {
-                    batch = vec![0; BATCH];
-                }
-                let read = follower.read(&self.memory, self.header, tail, &mut batch[length..])?;
+            while !follower.is_at(tail) && count < CELLS {
+                self.cells.resize(PIECE, [0; CELL_LEN]);
+                let read = follower.read(&self.memory, self.header, tail, &mut self.cells, &mut filling)?;
                 if read == 0 {
                     break;
                 }
-                length += read;
+                count += read;
                 follower.release(&self.memory, self.header);
             }
             self.turn = slot + 1;
-            if length == BATCH {
+            if filling.room() == 0 || count >= CELLS {
                 break;
             }
         }
-        batch.truncate(length);
-        Ok((length > 0).then_some(batch))
+        Ok((count > 0).then_some(filling.batch))
+    }
+
+    /// Nothing has been found for a while.
+    pub fn rest(&mut self) {
+        self.cells = Vec::new();
     }
 }

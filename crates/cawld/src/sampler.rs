@@ -167,15 +167,16 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Opens what there is on this machine, whose pages have this size.
-    pub fn new(page: Bytes) -> Sampler {
+    /// Opens what there is on this machine, whose pages have this size. `pauses`: somebody may ask for the kernel's,
+    /// which take a trace instance and some milliseconds of everybody's time to begin.
+    pub fn new(page: Bytes, pauses: bool) -> Sampler {
         let mut sampler = Sampler {
             vmstat: Source::open("vmstat", "/proc/vmstat"),
             diskstats: Source::open("diskstats", "/proc/diskstats"),
             pressure: Source::open("pressure", "/proc/pressure/io"),
             meminfo: Source::open("meminfo", "/proc/meminfo"),
             mounts: Mounts::watch(),
-            pauses: Pauses::begin(),
+            pauses: pauses.then(Pauses::begin).flatten(),
             has_bdi: bdi::is_there(),
             page,
             interval: SHORTEST,
@@ -333,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_look_at_this_machine() {
-        let mut sampler = Sampler::new(Bytes(4096));
+        let mut sampler = Sampler::new(Bytes(4096), true);
         let (sample, observed) = sampler.look(true);
         assert!(sample.is_some_and(|sample| sample.hard > 0));
         let observed = observed.expect("the first look is a whole one");
@@ -348,13 +349,16 @@ mod tests {
     #[test]
     fn sources_that_are_missing_are_not_named() {
         assert!(Source::open("nothing", "/proc/no-such-file").is_none());
-        let mut sampler = Sampler::new(Bytes(4096));
+        let mut sampler = Sampler::new(Bytes(4096), true);
         sampler.pressure = None;
         sampler.diskstats = None;
         sampler.pauses = None;
         let (sample, observed) = sampler.look(false);
         let observed = observed.expect("a whole look");
         assert!(sample.is_some() && observed.pressure.is_none() && observed.paused.is_none());
+        // A run does not even begin with the kernel's pauses, also as root.
+        let observed = Sampler::new(Bytes(4096), false).look(false).1.expect("a whole look");
+        assert!(observed.paused.is_none() && !observed.sources.contains(&"tracepoints"));
     }
 
     #[test]

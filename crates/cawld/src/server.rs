@@ -48,16 +48,18 @@ impl Daemon {
         let (engine, inputs) = mpsc::channel(QUEUE);
         let (asker, questions) = mpsc::channel(QUESTIONS);
         let page = options.profile.kernel.page;
+        // A run's report says nothing of them.
+        let pauses = options.host_models.is_some();
         let work = Engine::new(options)?;
+        let shared = Arc::new(Shared::new(work.traces()));
         let runtime = Handle::current();
         let thread = std::thread::Builder::new()
             .name("cawl-engine".to_owned())
             .spawn(move || runtime.block_on(work.work(inputs, questions)))?;
-        let shared = Arc::new(Shared::new());
         let asker = Asker::new(asker, node);
         let tasks = vec![
             tokio::spawn(accept(listener, Arc::clone(&shared), engine.clone(), asker.clone())),
-            tokio::spawn(watch(Arc::clone(&shared), engine.clone(), page)),
+            tokio::spawn(watch(Arc::clone(&shared), engine.clone(), page, pauses)),
         ];
         Ok(Daemon { path, engine, asker, shared, tasks, thread })
     }
@@ -155,8 +157,8 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sende
 }
 
 /// Samples the kernel's counters, and keeps the engine's time moving.
-async fn watch(shared: Arc<Shared>, engine: mpsc::Sender<Input>, page: Bytes) {
-    let mut sampler = Sampler::new(page);
+async fn watch(shared: Arc<Shared>, engine: mpsc::Sender<Input>, page: Bytes, pauses: bool) {
+    let mut sampler = Sampler::new(page, pauses);
     let mut tick = tokio::time::interval(TICK_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut due = tokio::time::Instant::now();

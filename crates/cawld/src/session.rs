@@ -18,7 +18,7 @@ use crate::engine::Input;
 use crate::mapped::Mapped;
 use crate::messages::{Broken, Messages};
 use crate::questions::Questions;
-use crate::ring::Ring;
+use crate::ring::{Batch, Ring};
 use crate::shared::Shared;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
@@ -107,9 +107,10 @@ async fn tracer(
     };
     let uring = Uring::new(run, pid, session.program.clone());
     tracing::debug!(pid, program = session.program, ring = hello.ring, "session begins");
+    let each = shared.traces.have(run);
     let ring = match (hello.ring, messages.descriptor.take()) {
         (false, _) => Ok(None),
-        (true, Some(descriptor)) => Ring::new(descriptor).map(Some),
+        (true, Some(descriptor)) => Ring::new(descriptor, each).map(Some),
         (true, None) => Err(anyhow::anyhow!("no descriptor could be taken from it")),
     };
     shared.is_tracer(id, pid);
@@ -198,6 +199,12 @@ impl Tracer<'_> {
                 None => {}
             }
             let taken = self.take_from_ring(ROUND).await?;
+            if taken == 0
+                && pause == IDLE
+                && let Some(ring) = &mut self.ring
+            {
+                ring.rest();
+            }
             pause = match taken {
                 0 => (pause * 2).min(IDLE),
                 1..ROUND => (pause * 2).min(BUSY),
@@ -215,8 +222,8 @@ impl Tracer<'_> {
         self.dropped = self.dropped.max(header.dropped);
         match header.kind {
             Kind::Events => {
-                let batch = std::mem::take(payload);
-                self.events(batch).await?;
+                let events = std::mem::take(payload);
+                self.events(Batch { events, several: Vec::new() }).await?;
             }
             Kind::File => {
                 let file = FileRecord::decode(payload)?;
@@ -241,17 +248,18 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    async fn events(&mut self, mut batch: Vec<u8>) -> anyhow::Result<()> {
+    async fn events(&mut self, batch: Batch) -> anyhow::Result<()> {
+        let Batch { mut events, mut several } = batch;
         // An exec that failed, or a daemon() that split the process: it goes on after all.
         self.goodbye = None;
         self.shared.active.store(host::now().0, Ordering::Relaxed);
         if let Some(ticks) = &mut self.ticks {
-            ticks.convert(&mut batch);
+            ticks.convert(&mut events);
+            several.iter_mut().for_each(|several| ticks.convert_several(several));
         }
-        self.mapped.pass(&mut batch);
-        self.engine
-            .send(Input::Events { session: self.id, batch, dropped: self.dropped.min(1 << 48) })
-            .await?;
+        self.mapped.pass(&mut events);
+        let dropped = self.dropped.min(1 << 48);
+        self.engine.send(Input::Events { session: self.id, events, several, dropped }).await?;
         if self.shared.took_batch(self.id) {
             self.wchar = later(host::wchar(self.pid), self.wchar);
             self.uring.look(self.engine).await?;
@@ -296,7 +304,8 @@ impl Tracer<'_> {
         if !batch.is_empty() {
             self.shared.active.store(host::now().0, Ordering::Relaxed);
             let dropped = self.dropped.min(1 << 48);
-            self.engine.send(Input::Events { session: self.id, batch, dropped }).await?;
+            let (session, several) = (self.id, Vec::new());
+            self.engine.send(Input::Events { session, events: batch, several, dropped }).await?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use cawl_core::{Nanos, Time};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::sync::{Notify, watch};
 
+use crate::engine::Traces;
 use crate::host;
 use crate::mapped::Levels;
 
@@ -32,6 +33,8 @@ const DESCRIPTORS: u64 = 2;
 pub struct Shared {
     /// When the latest batch came, in ns of CLOCK_MONOTONIC.
     pub active: AtomicU64,
+    /// Which runs keep a trace.
+    pub traces: Arc<Traces>,
     /// Files that processes have mapped.
     pub mapped: Levels,
     /// Processes whose mappings could not be looked at.
@@ -76,12 +79,13 @@ enum Role {
 
 impl Shared {
     /// Nobody is connected.
-    pub fn new() -> Shared {
+    pub fn new(traces: Arc<Traces>) -> Shared {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;
         Shared {
             most: usize::try_from(most).unwrap_or(usize::MAX).max(ASKERS),
             active: AtomicU64::new(0),
+            traces,
             mapped: Levels::default(),
             unmapped: AtomicU64::new(0),
             next: AtomicU32::new(1),
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_connection_silent_longest_makes_room() {
-        let shared = Shared::new();
+        let shared = Shared::new(Arc::default());
         let (asking, _) = shared.connect().unwrap();
         shared.is_asking(asking);
         let (tracer, _) = shared.connect().unwrap();
@@ -284,7 +288,7 @@ mod tests {
 
     #[test]
     fn those_who_wait_for_an_answer_are_not_closed() {
-        let shared = Shared::new();
+        let shared = Shared::new(Arc::default());
         for _ in 0..ASKERS {
             let (id, _) = shared.connect().unwrap();
             shared.is_asking(id);
@@ -294,7 +298,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_backlog_is_waited_for_as_long_as_it_moves() {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new(Arc::default()));
         // A process that is gone, and whose calls are still coming.
         let (id, _) = shared.connect().unwrap();
         shared.is_tracer(id, u32::MAX);
@@ -315,7 +319,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_last_connection_is_waited_for_no_longer() {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new(Arc::default()));
         let (id, _) = shared.connect().unwrap();
         shared.is_tracer(id, u32::MAX);
         let ending = Arc::clone(&shared);

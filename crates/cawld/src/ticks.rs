@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use cawl_wire::ring::Several;
 use cawl_wire::{Anchor, EVENT_LEN};
 
 /// Anchors that are kept.
@@ -115,6 +116,14 @@ impl Ticks {
             let ended = self.nanos(start.saturating_add(duration));
             record[0..8].copy_from_slice(&began.to_le_bytes());
             record[8..16].copy_from_slice(&ended.saturating_sub(began).to_le_bytes());
+        }
+    }
+
+    /// Turns the times of calls that were added up into ns. No line goes down, so what was first and what was last
+    /// stay so.
+    pub fn convert_several(&mut self, several: &mut Several) {
+        for moment in [&mut several.first, &mut several.last, &mut several.end] {
+            *moment = self.nanos(*moment);
         }
     }
 }

@@ -8,12 +8,13 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use cawl_core::{EndKind, Report};
+use cawl_core::{EndKind, Record, Report};
 use cawl_wire::ring::{
     CELL_LEN, CHUNK_CELLS, Call, Chunks, DROPPED_AT, Expected, HEAD_AT, ORDER_AT, Position, RingHeader,
     SHAPE, TAIL_AT, USED_AT, whole,
 };
-use cawl_wire::{Anchor, Ended, Event, Goodbye, Header, Hello, Kind, Op, Wchar};
+use cawl_wire::{Anchor, Ended, Event, FileKind, Goodbye, Header, Hello, Kind, Op, Wchar};
+use cawld::trace::TraceReader;
 use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -77,6 +78,7 @@ struct Thread<'a> {
     chunks: Chunks,
     index: u8,
     expected: Expected,
+    kind: FileKind,
 }
 
 impl Thread<'_> {
@@ -91,6 +93,7 @@ impl Thread<'_> {
             chunks: Chunks::new(SHAPE),
             index: 0,
             expected: Expected::default(),
+            kind: FileKind::Unknown,
         }
     }
 
@@ -115,6 +118,7 @@ impl Thread<'_> {
         let mut event = Event::new(Op::Write);
         (event.pid, event.tid, event.start, event.duration) = (self.pid, self.slot, 3000 + 300 * number, 30);
         (event.requested, event.returned) = (1, 1);
+        (event.kind, event.ino) = (self.kind, self.kind as u64);
         let Event { start, duration, offset, requested, returned, .. } = event;
         let call = Call { start, duration, offset, requested, returned, pending: None };
         let chunk = self.position.chunk;
@@ -135,11 +139,16 @@ impl Thread<'_> {
 
 /// A daemon, what is done to it, and its report.
 async fn report(act: impl FnOnce(&Path, u64) + Send + 'static) -> Report {
+    report_of(RunSpec::default(), act).await
+}
+
+/// The same for a run of this kind.
+async fn report_of(spec: RunSpec, act: impl FnOnce(&Path, u64) + Send + 'static) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
     let options = EngineOptions::new(host::uncalibrated_profile());
     let daemon = Daemon::start(socket::listen(&path).unwrap(), options).unwrap();
-    let run = daemon.begin_run(RunSpec::default()).await.unwrap();
+    let run = daemon.begin_run(spec).await.unwrap();
     tokio::task::spawn_blocking(move || act(&path, run)).await.unwrap();
     daemon.end_run(run, None, Vec::new()).await.unwrap()
 }
@@ -161,6 +170,39 @@ async fn what_a_killed_program_left_is_taken() {
     assert!(report.sessions[0].ended == EndKind::Vanished);
     // A tick is a third of a nanosecond here; the last call began 3 million ticks after the first.
     assert!((report.span_s - 1e-3).abs() < 1e-6, "{}", report.span_s);
+}
+
+/// Who keeps a trace gets each call, others may get calls to /dev/null added up: the report is the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_added_up_are_reported_as_if_told_each() {
+    let act = |path: &Path, run: u64| {
+        let memory = honest();
+        let program = Program::hello(path, run, NOBODY, memory.as_fd(), true);
+        let mut threads = [0, 1].map(|slot| Thread::new(&memory, slot, program.pid));
+        let kinds = [FileKind::Char, FileKind::Regular, FileKind::Fifo];
+        for number in 0..30_000 {
+            threads[0].kind = kinds[number as usize / 10_000];
+            threads[1].kind = kinds[number as usize / 10 % 3];
+            assert!(threads.iter_mut().all(|thread| thread.put(number)));
+        }
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    let spec = RunSpec { trace: Some(trace.clone()), ..RunSpec::default() };
+    let reports = [report_of(spec, act).await, report(act).await];
+    let [each, several] = reports.map(|mut report| {
+        // What the kernel says of the machine is its own affair.
+        report.host = None;
+        for model in &mut report.models {
+            model.dirty_error = None;
+            (model.summary.dirty_error, model.summary.dirty_samples) = (None, 0);
+        }
+        serde_json::to_value(report).unwrap()
+    });
+    assert_eq!((&each["calls"], &each["elsewhere"]["calls"]), (&60_000.into(), &40_000.into()));
+    assert_eq!(each, several);
+    let told = TraceReader::open(&trace).unwrap().map(Result::unwrap);
+    assert_eq!(told.filter(|record| matches!(record, Record::Event(_))).count(), 60_000);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

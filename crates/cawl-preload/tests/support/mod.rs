@@ -1,7 +1,7 @@
 //! A daemon that only remembers, and programs run under the tracer.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use cawl_wire::ring::{self, Follower, Memory, Position, RingHeader};
+use cawl_wire::ring::{self, Follower, Memory, Position, RingHeader, Several, Taker};
 use cawl_wire::{
     Anchor, EVENT_LEN, Ended, Event, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar,
 };
@@ -267,21 +267,42 @@ impl Rings {
         for slot in self.followers.len() as u32..self.word(ring::USED_AT as u64) as u32 {
             self.followers.push(Follower::new(slot));
         }
-        let mut out = vec![0; ring::CHUNK_LEN];
+        let mut cells = vec![[0; ring::CELL_LEN]; ring::CHUNK_CELLS as usize];
         for slot in 0..self.followers.len() {
             let tail = Position::unpack(self.word(self.header.control(slot as u32) + ring::TAIL_AT as u64));
             let follower = &mut self.followers[slot];
             loop {
-                let length = follower.read(&self.memory, self.header, tail, &mut out).expect("cells");
-                if length == 0 {
+                let mut calls = Calls(&mut self.events);
+                let read = follower.read(&self.memory, self.header, tail, &mut cells, &mut calls);
+                if read.expect("cells") == 0 {
                     break;
                 }
                 follower.release(&self.memory, self.header);
-                let (records, _) = out[..length].as_chunks::<EVENT_LEN>();
-                let of_events = records.iter().filter(|record| Anchor::decode(record).is_none());
-                self.events.extend(of_events.map(|record| Event::decode(record).expect("event")));
             }
         }
+    }
+}
+
+/// Each call.
+struct Calls<'a>(&'a mut Vec<Event>);
+
+impl Taker for Calls<'_> {
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    fn adds_up(&self, _event: &Event) -> bool {
+        false
+    }
+
+    fn event(&mut self, event: &[u8; EVENT_LEN]) {
+        if Anchor::decode(event).is_none() {
+            self.0.push(Event::decode(event).expect("event"));
+        }
+    }
+
+    fn several(&mut self, several: &Several) {
+        panic!("{several:?}, though each call is wanted");
     }
 }
 

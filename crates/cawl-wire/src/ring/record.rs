@@ -112,24 +112,55 @@ const fn moved(offset: u64, bytes: u64) -> u64 {
     if offset == UNKNOWN_OFFSET { offset } else { offset.wrapping_add(bytes) }
 }
 
+/// Calls of a thread of which each went on as the one before it, added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Several {
+    /// The call that they went on from; it is not one of them.
+    pub like: Event,
+    /// How many there are.
+    pub calls: u64,
+    /// Bytes that they were asked to write, and wrote, in all.
+    pub bytes: u64,
+    /// When the first of them began.
+    pub first: u64,
+    /// When the last of them began.
+    pub last: u64,
+    /// When the latest of them ended.
+    pub end: u64,
+}
+
 /// The reader's side: makes events, encoded, of records.
 #[derive(Clone, Copy, Debug)]
 pub struct Expander {
     before: [u8; EVENT_LEN],
     expected: Expected,
     stream: bool,
-    known: bool,
+    /// The call that short records go on from.
+    known: Option<Event>,
+    /// Those that do are added up.
+    adds_up: bool,
 }
 
 impl Expander {
     /// At the start of a ring.
     pub const fn new() -> Expander {
         let expected = Expected { start: 0, offset: 0, pending: 0 };
-        Expander { before: [0; EVENT_LEN], expected, stream: false, known: false }
+        Expander { before: [0; EVENT_LEN], expected, stream: false, known: None, adds_up: false }
     }
 
-    /// An event of a whole record, whose first word has been looked at.
-    pub fn whole(&mut self, record: &[u8; EVENT_LEN], out: &mut [u8; EVENT_LEN]) {
+    /// True if [`Expander::several`] may find something.
+    pub const fn adds_up(&self) -> bool {
+        self.adds_up
+    }
+
+    /// An event of a whole record, whose first word has been looked at. `adds_up` tells of which calls it is enough
+    /// to know how many went on from them.
+    pub fn whole(
+        &mut self,
+        record: &[u8; EVENT_LEN],
+        out: &mut [u8; EVENT_LEN],
+        adds_up: impl FnOnce(&Event) -> bool,
+    ) {
         out[..CODE_AT].copy_from_slice(&record[8..]);
         out[CODE_AT..CODE_AT + 4].copy_from_slice(&record[4..8]);
         // In a trace these bytes are zero.
@@ -137,13 +168,45 @@ impl Expander {
         if out[CODE_AT] == crate::Anchor::CODE {
             return;
         }
-        let event = Event::decode(out);
-        self.known = event.is_some();
-        if let Some(event) = event {
+        self.known = Event::decode(out);
+        self.adds_up = false;
+        if let Some(event) = &self.known {
             self.before = *out;
-            self.expected = Expected::after(&event);
+            self.expected = Expected::after(event);
             self.stream = event.has(flag::STREAM_KNOWN);
+            // Below this no sum of lengths that a call can have ends at what means unknown.
+            let usual = self.expected.offset == UNKNOWN_OFFSET || self.expected.offset < 1 << 63;
+            self.adds_up = usual && adds_up(event);
         }
+    }
+
+    /// Adds up the short records of this chunk that `cells` begin with; None if there are none that may be.
+    pub fn several(&mut self, cells: &[[u8; CELL_LEN]], chunk: u32) -> Option<Several> {
+        let like = self.known.filter(|_| self.adds_up)?;
+        let begins = stamp(chunk) | SHORT;
+        let (mut start, mut end, mut bytes, mut calls) = (self.expected.start, 0u64, 0u64, 0u64);
+        // A stream's buffer has no room for more bytes than a word can count; who says so is taken by his word, call
+        // by call.
+        let most = if self.stream { u64::from(u32::MAX - self.expected.pending) } else { u64::MAX };
+        let mut first = None;
+        for cell in cells {
+            let word = |at: usize| u32::from_le_bytes([cell[at], cell[at + 1], cell[at + 2], cell[at + 3]]);
+            let more = bytes + u64::from(word(12));
+            if word(0) != begins || more > most {
+                break;
+            }
+            start = start.wrapping_add(u64::from(word(4)));
+            end = end.max(start.saturating_add(u64::from(word(8))));
+            first.get_or_insert(start);
+            (bytes, calls) = (more, calls + 1);
+        }
+        let Expected { offset, pending, .. } = self.expected;
+        self.expected = if self.stream {
+            Expected { start, offset, pending: pending.wrapping_add(bytes as u32) }
+        } else {
+            Expected { start, offset: moved(offset, bytes), pending }
+        };
+        Some(Several { like, calls, bytes, first: first?, last: start, end })
     }
 
     /// An event of the three words of a short record; false if there is none that it could go on from.
@@ -162,7 +225,7 @@ impl Expander {
             out[72..76].copy_from_slice(&before.pending.to_le_bytes());
             out[76..80].copy_from_slice(&self.expected.pending.to_le_bytes());
         }
-        self.known
+        self.known.is_some()
     }
 }
 
