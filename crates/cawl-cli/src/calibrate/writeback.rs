@@ -265,7 +265,7 @@ fn while_flushing(file: &File, mut meanwhile: impl FnMut()) -> anyhow::Result<f6
     })
 }
 
-/// Pieces of a file, each written while the one before it is written back; the first shows nothing.
+/// Pieces of a file, each written while those before it are written back; the first shows nothing.
 const PIECES: u64 = 9;
 /// The longest piece: as much as the flusher takes of a file at a time, on a machine of ordinary size.
 const LONGEST_PIECE: u64 = 64 << 20;
@@ -274,7 +274,7 @@ const LONGEST_PIECE: u64 = 64 << 20;
 ///
 /// It has to be the same file, since writer and flusher wait for each other there: ext4 keeps its map of blocks
 /// (`i_data_sem`) while it allocates, and when it needs a block group's bitmap for that, the read of it comes after
-/// all that was submitted before. Such waits are long and rare, so their mean counts, not their median.
+/// all that was submitted before. Such waits are long and rare, so the mean of a round counts, of which some are in it.
 ///
 /// `transfer` is the time that the device takes for a byte, in ns.
 ///
@@ -313,15 +313,8 @@ pub fn factor(bench: &mut Bench, transfer: Option<f64>, found: &mut Writeback) -
     })?;
     found.beside = Estimate::of(&rates);
     let Some(alone) = Estimate::of(&alone) else { return Ok(()) };
-    let factor = |cost: f64| (alone.value / cost).clamp(0.05, 1.0);
-    let mean = factor(beside.iter().sum::<f64>() / beside.len() as f64);
-    let spread = Estimate::of(&beside.iter().map(|cost| factor(*cost)).collect::<Vec<_>>());
-    found.factor = spread.map(|found| Estimate {
-        value: mean,
-        p10: found.p10.min(mean),
-        p90: found.p90.max(mean),
-        ..found
-    });
+    let factors: Vec<f64> = beside.iter().map(|cost| (alone.value / cost).clamp(0.05, 1.0)).collect();
+    found.factor = Estimate::of(&factors);
     Ok(())
 }
 
@@ -336,7 +329,7 @@ struct InPieces {
 /// Writes a new file piece by piece, and if `flushing`, has each written back while the next one is written.
 fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow::Result<InPieces> {
     let file = bench.scratch.file("pieces")?;
-    let (hand_over, pieces) = std::sync::mpsc::sync_channel::<u64>(0);
+    let (hand_over, pieces) = std::sync::mpsc::channel::<u64>();
     let mut counts = Vec::new();
     let time = std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
@@ -354,7 +347,7 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
                 let took = bench.write_run(&file, at, call, call)?;
                 time += if index > 0 { took } else { 0.0 };
             }
-            // Waits until the piece before has been submitted; an error of the other thread shows below.
+            // Does not wait, as no writer waits for the flusher but in a call. An error of the other thread shows below.
             if hand_over.send(start).is_err() {
                 break;
             }
