@@ -281,7 +281,9 @@ fn another_user_can_neither_read_what_was_written_nor_stop_the_daemon() {
     fs::copy(built("cawl-cli"), &cawl).expect("a copy that anyone may run");
     let (cawl, socket) = (cawl.display().to_string(), dir.socket().display().to_string());
     does(&ourselves, &[&cawl, "status", "--socket", &socket]).success();
-    does(&another, &[&cawl, "status", "--socket", &socket]).code(1).says("ermission denied");
+    let refused = does(&another, &[&cawl, "status", "--socket", &socket]).code(1).says("ermission denied");
+    let advice = refused.says("may not be opened").stderr.contains("start one");
+    assert!(!advice, "another daemon would not help");
     assert_eq!(daemon.status()["clients"], 1, "it goes on as before");
     running.say("\n");
     running.finish().success();

@@ -7,7 +7,7 @@
 //!
 //! | what | test | bytes |
 //! |---|---|---|
-//! | descriptors and environment | `descriptors_and_environment_are_the_same` | |
+//! | descriptors and environment | `descriptors_and_environment_are_the_same`, `what_programs_hand_on` | |
 //! | bash, fds 3 to 9 and 255; dash | `transparency::bash_with_redirections_…`, `bash_on_descriptor_255`, `dash` | all |
 //! | tar, cp -a, coreutils, gcc and ld | `transparency` | all |
 //! | rsync | `rsync` | all |
@@ -60,6 +60,81 @@ fn descriptors_and_environment_are_the_same() {
     // Traced itself, a child has one descriptor more: the tracer's, far away.
     let script = "exec 3<in 9>nine; for fd in /proc/$$/fd/*; do n=${fd##*/}; [ $n -ge 900 ] || echo $n; done";
     unchanged(&dir, lines, &[], &["dash", "-c", script], &[]).0.success();
+}
+
+/// Notes down the descriptors of whoever started it, but the tracer's, which is a socket far above, and its own
+/// environment, which it has from there. Many learn from a pipe that a program was started; they are looked at when they
+/// have closed it: as they wait for the child, or say so.
+const LOOK: &str = r#"
+    case $2 in
+        told) read -r go ;;
+        waits) until case $doing in *wait*|0) true ;; *) false ;; esac; do read -r doing < /proc/$PPID/wchan || doing=${doing:-none}; done ;;
+    esac
+    unset doing
+    { echo "$1"; ls -l /proc/$PPID/fd | sed -n 's/.* \([0-9]*\) -> \([^:]*\).*/\1 \2/p' | sort -n | awk '$1 < 900 || $2 != "socket"'
+      env | grep -v '^LD_PRELOAD=\|^CAWL_\|^_=' | sort; } >> seen
+"#;
+
+/// Programs that can be told to start another one: they show it the same descriptors and environment, traced or not.
+#[test]
+fn what_programs_hand_on() {
+    let java = "public class L { public static void main(String[] a) throws Exception {
+        var p = new ProcessBuilder(\"sh\", \"look\", \"java\", \"told\").redirectOutput(ProcessBuilder.Redirect.INHERIT)
+            .redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        p.getOutputStream().write(10); p.getOutputStream().flush(); System.exit(p.waitFor()); } }";
+    let prepare = |folder: &Path| {
+        lines(folder);
+        fs::write(folder.join("look"), LOOK).expect("a new file");
+        fs::write(folder.join("rsh"), "sh look rsync; shift; exec \"$@\"").expect("a new file");
+        fs::write(folder.join("wrap"), "sh look gcc; exec \"$@\"").expect("a new file");
+        fs::write(folder.join("Makefile"), "all:\n\t@sh look make\n").expect("a new file");
+        fs::write(folder.join("a.c"), "int main(void) { return 0; }\n").expect("a new file");
+        fs::write(folder.join("L.java"), java).expect("a new file");
+    };
+    let python = python().map(|path| path.display().to_string()).unwrap_or_default();
+    let python =
+        format!("{python} -I -c \"import os; os.spawnlp(os.P_WAIT, 'sh', 'sh', 'look', 'python', 'waits')\"");
+    let cases = [
+        ("tar", "tar -cf out --checkpoint=1 --checkpoint-action=exec='sh look tar waits' in"),
+        ("rsync", "rsync -e 'sh rsh' in host:$PWD/out"),
+        ("git", "git -c alias.look='!sh look git waits' look"),
+        (
+            "sqlite3",
+            "sqlite3 -batch db 'create table t(a);' '.shell sh look sqlite3 waits' 'insert into t values(1);'",
+        ),
+        ("python3", &python),
+        (
+            "perl",
+            "perl -e 'open(F, \">out\"); print F 1; system(\"sh\", \"look\", \"perl\", \"waits\") == 0 or die'",
+        ),
+        (
+            "node",
+            "node -e 'const c = require(\"child_process\").spawn(\"sh\", [\"look\", \"node\", \"told\"], {stdio: [\"pipe\", 1, 2]}); \
+             c.on(\"spawn\", () => c.stdin.write(\"\\n\"))'",
+        ),
+        ("javac", "java -Xshare:off -XX:-UsePerfData L.java"),
+        ("gcc", "gcc -c -wrapper sh,wrap a.c -o out"),
+        ("make", "make -s"),
+        ("awk", "awk 'BEGIN { print 1 > \"out\"; exit system(\"sh look awk waits\") }'"),
+        ("find", "find in -exec sh look find waits ';'"),
+        ("xargs", "echo xargs waits | xargs sh look"),
+        ("split", "split -n 2 --filter='cat > out; sh look split' in"),
+        ("timeout", "timeout 60 sh look timeout"),
+        ("bash", "exec 7> out; sh look bash waits; echo seven >&7"),
+    ];
+    for (program, script) in cases {
+        if find(program).is_none() {
+            skipped(&format!("{program} is not installed"));
+            continue;
+        }
+        let dir = Dir::new();
+        // What is compared with the untraced run is the file `seen`.
+        let shell = if program == "bash" { "bash" } else { "sh" };
+        let (finished, _) = unchanged(&dir, prepare, &[], &[shell, "-c", script], &[]);
+        finished.success();
+        let seen = fs::read_to_string(dir.work().join("seen")).expect("somebody looked");
+        assert!(seen.contains("\n0 ") && seen.contains("PATH="), "{program}: {seen}");
+    }
 }
 
 #[test]

@@ -337,7 +337,16 @@ pub fn unchanged<S: AsRef<OsStr>>(
     let names = |tree: &BTreeMap<PathBuf, _>| tree.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&alone.1), names(&traced.1), "files differ (left: alone, right: traced)");
     for (name, entry) in &alone.1 {
-        assert!(traced.1[name] == *entry, "{} is not the same", name.display());
+        let other = &traced.1[name];
+        let texts =
+            [&entry.1, &other.1].map(|content| String::from_utf8_lossy(&content[..content.len().min(4096)]));
+        assert!(
+            other == entry,
+            "{} is not the same: alone\n{}\ntraced\n{}",
+            name.display(),
+            texts[0],
+            texts[1]
+        );
     }
     (traced.0, report)
 }

@@ -124,7 +124,8 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         share(&mut bench, "fsync", 0.1, 0.35);
         writeback.fsync = writeback::fsync(&mut bench)?;
         share(&mut bench, "page cache while the flusher works", 0.15, 0.6);
-        writeback.factor = writeback::factor(&mut bench, device.transfer.map(|transfer| transfer.value))?;
+        let transfer = device.transfer.map(|transfer| transfer.value);
+        writeback::factor(&mut bench, transfer, &mut writeback)?;
         share(&mut bench, "writeback rate", 0.25, 1.0);
         let before = hard();
         let lowered = lowered(&bench, options, &device)?;

@@ -95,17 +95,10 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
     require_room(&scratch, &figures)?;
 
-    let _held = match &mut lowered {
-        Some(lowered) => {
-            lowered.shorten_page_lists()?;
-            // A signal from the terminal ends the holder as well.
-            let held = record::hold_pieces();
-            Some(held.or_else(|error| go_on().map_err(anyhow::Error::from).and(Err(error)))?)
-        }
-        // Not without root: what a run gives back would lie in lists for folios of other sizes.
-        None => None,
-    };
-
+    // Not without root: what a run gives back would lie in lists for folios of other sizes.
+    if let Some(lowered) = &mut lowered {
+        lowered.shorten_page_lists()?;
+    }
     let mut results = Results::new(options, &place, profile, figures, notes, out, started)?;
     let recorded = record_all(options, &scratch, before, &mut results, &go_on);
     // What was recorded counts, whatever ended it.
@@ -129,7 +122,7 @@ fn record_all(
     go_on: &dyn Fn() -> Result<(), Interrupted>,
 ) -> anyhow::Result<()> {
     let profile = results.profile.clone();
-    let recorder = Recorder { scratch, profile: &profile, go_on };
+    let recorder = Recorder { scratch, profile: &profile, hold: options.limits.is_some(), go_on };
     let mut progress = Progress::new(expected(&results.figures, &profile, options.repeats));
     for repeat in 1..=options.repeats {
         let folder = results.out.path.join(format!("run{repeat}"));

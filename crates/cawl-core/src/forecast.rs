@@ -39,7 +39,8 @@ pub struct Forecast {
 }
 
 /// Looks ahead: everybody together makes pages dirty at `rate`.
-pub fn forecast(mut scene: Scene, rate: Rate) -> Forecast {
+pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
+    let mut scene = scene.begun();
     let clean = until_clean(scene.fork());
     let mut found = Forecast { rate, background: None, throttle: None, clean };
     let begin = scene.now();

@@ -134,6 +134,17 @@ fn observed() -> impl Strategy<Value = Vec<(Operation, u64)>> {
     proptest::collection::vec((operation(), duration), 1..120)
 }
 
+/// Small files, so that the flusher takes many of them whole.
+fn among_many_files() -> impl Strategy<Value = Operation> {
+    let offset = prop_oneof![0..300u64, 0..40_000u64];
+    (operation(), 0..40u64, offset, 0..60u64).prop_map(|(operation, file, offset, size)| Operation {
+        file,
+        offset: offset / 4 * 4,
+        size: operation.size.min(size),
+        ..operation
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -230,6 +241,40 @@ proptest! {
         prop_assert_eq!(model.state(), before);
         model.advance(before.time + Nanos::seconds(60.0));
         prop_assert_eq!(model.state(), copy.state());
+    }
+
+    /// What a copy only notes of files that were cleaned, the original does.
+    #[test]
+    fn a_copy_says_what_the_original_would(
+        before in proptest::collection::vec(among_many_files(), 1..150),
+        after in proptest::collection::vec(among_many_files(), 1..150),
+    ) {
+        // Files are cleaned soon and written slowly, so that somebody waits for one that was cleaned.
+        let mut profile = profile();
+        profile.kernel.limits.background = Bytes::mib(1);
+        profile.device.writeback.value = Rate::mb_per_second(5.0);
+        let mut model = Kernel::new(&profile);
+        let mut now = 1;
+        let mut step = |models: &mut [&mut dyn CostModel], operation: &Operation| {
+            let event = operation.event(now);
+            let told: Vec<_> = models.iter_mut().map(|model| model.step(&event)).collect();
+            let states: Vec<_> = models.iter().map(|model| model.state()).collect();
+            now = states[0].time.0 + operation.think * 1_000_000;
+            (told, states)
+        };
+        for operation in &before {
+            step(&mut [&mut model], operation);
+        }
+        let mut copy = model.fork();
+        for (n, operation) in after.iter().enumerate() {
+            // A copy of the copy takes over what that has noted.
+            if n == after.len() / 2 {
+                copy = copy.fork();
+            }
+            let (told, states) = step(&mut [&mut model, copy.as_mut()], operation);
+            prop_assert_eq!(told[0], told[1], "{:?}", operation);
+            prop_assert_eq!(states[0], states[1], "{:?}", operation);
+        }
     }
 
     #[test]

@@ -158,13 +158,24 @@ struct Connection {
 
 impl Connection {
     fn ask(path: &Path, request: &Request, limit: Duration) -> anyhow::Result<Connection> {
-        let absent = || format!("no daemon answers at {}; start one with `cawld`", path.display());
-        socket::check_owner(path).with_context(absent)?;
+        let absent = |error: io::Error| {
+            let at = path.display();
+            let text = match error.kind() {
+                // It may well be running.
+                ErrorKind::PermissionDenied => format!(
+                    "{at} may not be opened: it belongs to another user, or lies in a directory of theirs; \
+                     ask as the user who runs that `cawld` or as root, or name your own with --socket"
+                ),
+                _ => format!("no daemon answers at {at}; start one with `cawld`"),
+            };
+            anyhow::Error::new(error).context(text)
+        };
+        socket::check_owner(path).map_err(absent)?;
         let mut stream = match connect(path, limit) {
             Ok(stream) => stream,
             // The queue of connections is full, and stays so.
             Err(nix::Error::EAGAIN) => return Err(failed(path, ErrorKind::TimedOut.into(), limit)),
-            Err(error) => return Err(error).with_context(absent),
+            Err(error) => return Err(absent(error.into())),
         };
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
@@ -274,6 +285,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = ask::<RunStarted>(&dir.path().join("s"), &Request::Profile).unwrap_err().to_string();
         assert!(error.contains("start one with `cawld`"), "{error}");
+    }
+
+    #[test]
+    fn a_socket_that_may_not_be_opened_is_no_reason_to_start_a_daemon() {
+        use std::os::unix::fs::PermissionsExt;
+        if nix::unistd::geteuid().is_root() {
+            // Root may open everything; the test of another user covers it (tests/tests/daemon.rs).
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let _listener = UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+        let error = ask::<RunStarted>(&path, &Request::Profile).unwrap_err().to_string();
+        assert!(error.contains("may not be opened") && !error.contains("start one"), "{error}");
     }
 
     #[test]

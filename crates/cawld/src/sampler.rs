@@ -214,8 +214,8 @@ impl Sampler {
             self.details(now, sample.as_ref());
         }
         let cost = thread_time().saturating_sub(began);
-        self.account(now, cost);
         self.adapt(active, sample.as_ref(), cost);
+        self.account(now, cost);
         self.last = sample.or(self.last);
         (sample, due.then(|| self.observed.clone()))
     }
@@ -255,7 +255,9 @@ impl Sampler {
             self.costs.pop_front();
         }
         let spent: Nanos = self.costs.iter().map(|(_, cost)| *cost).sum();
-        let span = now.since(self.began).min(COSTS).max(Nanos::millis(1.0));
+        // A look is paid for by the pause after it: the first ones are not made in no time.
+        let paused = Nanos::new(self.interval.as_nanos() as f64);
+        let span = (now.since(self.began) + paused).min(COSTS);
         self.observed.cpu = spent / span;
         self.observed.interval = self.interval;
     }
@@ -343,6 +345,9 @@ mod tests {
             sampler.look(true);
             let cost = sampler.costs.back().expect("a cost").1;
             assert!(sampler.interval().as_nanos() as f64 * 1.001 >= (cost * 100.0).get().min(1e9));
+            let told = sampler.observed.cpu;
+            let spent: Nanos = sampler.costs.iter().map(|(_, cost)| *cost).sum();
+            assert!(told > 0.0 && told <= spent / Nanos::new(sampler.interval().as_nanos() as f64));
         }
     }
 

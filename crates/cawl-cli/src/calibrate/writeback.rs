@@ -30,6 +30,8 @@ pub struct Writeback {
     pub queue: Option<u64>,
     /// Factor on the page cache's speed while the flusher works.
     pub factor: Option<Estimate>,
+    /// Bytes per ns that were written back meanwhile.
+    beside: Option<Estimate>,
 }
 
 /// What fsync costs: the intercept of a line through appends of several sizes, each followed by one.
@@ -171,10 +173,12 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     bench.go_on()?;
     found.rate = Estimate::of(&samples);
     if samples.is_empty() || !is_most(held_back, &under_way) {
-        // The device has idled in between: what it has written is the least that it can do.
-        let flushed = flushed(bench)?;
-        if found.rate.is_none_or(|rate| flushed.is_some_and(|flushed| flushed.value > rate.value)) {
-            found.rate = flushed;
+        // The device has idled in between: what it has written is the least that it can do. A file that is flushed at
+        // once says little where it is short, as it is below lowered limits.
+        for other in [flushed(bench)?, found.beside].into_iter().flatten() {
+            if found.rate.is_none_or(|rate| other.value > rate.value) {
+                found.rate = Some(other);
+            }
         }
     }
     // What the queue holds when it is full, which it is while a writer is held back.
@@ -261,7 +265,7 @@ fn while_flushing(file: &File, mut meanwhile: impl FnMut()) -> anyhow::Result<f6
     })
 }
 
-/// Pieces of a file, each written while the one before it is written back; the first shows nothing.
+/// Pieces of a file, each written while those before it are written back; the first shows nothing.
 const PIECES: u64 = 9;
 /// The longest piece: as much as the flusher takes of a file at a time, on a machine of ordinary size.
 const LONGEST_PIECE: u64 = 64 << 20;
@@ -270,10 +274,12 @@ const LONGEST_PIECE: u64 = 64 << 20;
 ///
 /// It has to be the same file, since writer and flusher wait for each other there: ext4 keeps its map of blocks
 /// (`i_data_sem`) while it allocates, and when it needs a block group's bitmap for that, the read of it comes after
-/// all that was submitted before. Such waits are long and rare, so their mean counts, not their median.
+/// all that was submitted before. Such waits are long and rare, so the mean of a round counts, of which some are in it.
 ///
 /// `transfer` is the time that the device takes for a byte, in ns.
-pub fn factor(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
+///
+/// What the device takes meanwhile is its rate beside a writer, if he is faster.
+pub fn factor(bench: &mut Bench, transfer: Option<f64>, found: &mut Writeback) -> anyhow::Result<()> {
     let time = bench.deadline.since(host::now()).get();
     let affordable = transfer.map_or(bench.bytes_left, |per_byte| (time / per_byte) as u64);
     let share = affordable.min(bench.bytes_left) / (PIECES * bench.rounds.0 as u64);
@@ -283,9 +289,9 @@ pub fn factor(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option
     let call = if piece >= 4 * LARGEST as u64 { LARGEST } else { CHUNK };
     let piece = piece as usize / call * call;
     if piece == 0 {
-        return Ok(None);
+        return Ok(());
     }
-    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    let (mut alone, mut beside, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     bench.repeat(|bench, _| {
         let length = PIECES * piece as u64;
         if !bench.spend(length) {
@@ -296,27 +302,35 @@ pub fn factor(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option
         // reaches the device.
         in_pieces(bench, piece, call, false)?;
         let quiet = in_pieces(bench, piece, call, false)?;
-        beside.push(in_pieces(bench, piece, call, true)?);
-        alone.push(quiet);
+        let flushed = in_pieces(bench, piece, call, true)?;
+        beside.push(flushed.cost);
+        // From the third piece on the device has been busy throughout.
+        if let (Some(from), Some(to)) = (flushed.counts.get(2), flushed.counts.last()) {
+            rates.extend(rate(bench, *from, *to));
+        }
+        alone.push(quiet.cost);
         Ok(())
     })?;
-    let Some(alone) = Estimate::of(&alone) else { return Ok(None) };
-    let factor = |cost: f64| (alone.value / cost).clamp(0.05, 1.0);
-    let mean = factor(beside.iter().sum::<f64>() / beside.len() as f64);
-    let spread = Estimate::of(&beside.iter().map(|cost| factor(*cost)).collect::<Vec<_>>());
-    Ok(spread.map(|found| Estimate {
-        value: mean,
-        p10: found.p10.min(mean),
-        p90: found.p90.max(mean),
-        ..found
-    }))
+    found.beside = Estimate::of(&rates);
+    let Some(alone) = Estimate::of(&alone) else { return Ok(()) };
+    let factors: Vec<f64> = beside.iter().map(|cost| (alone.value / cost).clamp(0.05, 1.0)).collect();
+    found.factor = Estimate::of(&factors);
+    Ok(())
 }
 
-/// Writes a new file piece by piece, and if `flushing`, has each written back while the next one is written. The
-/// cost per byte of all but the first, in ns.
-fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow::Result<f64> {
+/// A file written in pieces.
+struct InPieces {
+    /// Mean cost per byte of all pieces but the first, in ns.
+    cost: f64,
+    /// What had been written back when each piece was handed over.
+    counts: Vec<Count>,
+}
+
+/// Writes a new file piece by piece, and if `flushing`, has each written back while the next one is written.
+fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow::Result<InPieces> {
     let file = bench.scratch.file("pieces")?;
-    let (hand_over, pieces) = std::sync::mpsc::sync_channel::<u64>(0);
+    let (hand_over, pieces) = std::sync::mpsc::channel::<u64>();
+    let mut counts = Vec::new();
     let time = std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
             for at in pieces.into_iter().filter(|_| flushing) {
@@ -333,10 +347,11 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
                 let took = bench.write_run(&file, at, call, call)?;
                 time += if index > 0 { took } else { 0.0 };
             }
-            // Waits until the piece before has been submitted; an error of the other thread shows below.
+            // Does not wait, as no writer waits for the flusher but in a call. An error of the other thread shows below.
             if hand_over.send(start).is_err() {
                 break;
             }
+            counts.extend(count(bench));
         }
         drop(hand_over);
         flusher.join().map_err(|_| anyhow::anyhow!("the thread that flushes ended"))??;
@@ -344,5 +359,5 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
     })?;
     drop(file);
     bench.scratch.remove("pieces");
-    Ok(time / ((PIECES - 1) * piece as u64) as f64)
+    Ok(InPieces { cost: time / ((PIECES - 1) * piece as u64) as f64, counts })
 }

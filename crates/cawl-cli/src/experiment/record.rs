@@ -67,6 +67,8 @@ pub struct Recorder<'a> {
     pub scratch: &'a Scratch,
     /// The profile that goes into the traces.
     pub profile: &'a HostProfile,
+    /// Whether to take the memory that lies free in pieces during each run ([`Self::hold_pieces`]).
+    pub hold: bool,
     /// An error once a signal has asked to stop.
     pub go_on: &'a dyn Fn() -> Result<(), Interrupted>,
 }
@@ -80,8 +82,11 @@ impl Recorder<'_> {
         let mut notes = Vec::new();
         let texts = loop {
             self.settle(&mut notes)?;
+            // Anew for each run: files that were removed left other pieces behind.
+            let held = self.hold.then(|| self.hold_pieces()).transpose()?;
             let drops = host::page_cache_drops();
             let texts = self.run(scenario);
+            drop(held);
             // Dirty pages of the file go with it, unwritten.
             self.scratch.remove(FILE);
             let texts = texts.with_context(|| format!("the run {} failed", scenario.name))?;
@@ -113,6 +118,26 @@ impl Recorder<'_> {
         let note = "other programs kept data dirty; the dirty level holds theirs too";
         notes.extend((!notes.iter().any(|known| known == note)).then(|| note.to_owned()));
         Ok(())
+    }
+
+    /// Takes the memory that lies free in pieces smaller than a huge page, at most a quarter of what is available, as long
+    /// as the result lives. A run gives its memory back in huge pages; folios smaller than that would come from such pieces
+    /// first, which a virtual machine's host may have taken.
+    fn hold_pieces(&self) -> anyhow::Result<Writer> {
+        let (_program, mut command) = program()?;
+        command.env("HOLD", (host::facts().available.0 / 4).to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut holder = Writer(command.spawn().context(NOT_RUN)?);
+        let mut said = [0; READY.len()];
+        let out = holder.0.stdout.as_mut().context("the program that writes has no output")?;
+        if out.read_exact(&mut said).is_err() {
+            let status = holder.0.wait()?;
+            // A signal from the terminal ends the holder as well.
+            (self.go_on)()?;
+            check(&mut holder, status)?;
+            bail!("the program that writes did not take memory");
+        }
+        Ok(holder)
     }
 
     fn run(&self, scenario: &Scenario) -> anyhow::Result<Texts> {
@@ -204,24 +229,6 @@ fn program() -> anyhow::Result<(File, Command)> {
     let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
     command.env_clear();
     Ok((program, command))
-}
-
-/// Takes the memory that lies free in pieces smaller than a huge page, at most a quarter of what is available, as long
-/// as the result lives. A run gives its memory back in huge pages; folios smaller than that would come from such pieces
-/// first, which a virtual machine's host may have taken.
-pub fn hold_pieces() -> anyhow::Result<Writer> {
-    let (_program, mut command) = program()?;
-    command.env("HOLD", (host::facts().available.0 / 4).to_string());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut holder = Writer(command.spawn().context(NOT_RUN)?);
-    let mut said = [0; READY.len()];
-    let out = holder.0.stdout.as_mut().context("the program that writes has no output")?;
-    if out.read_exact(&mut said).is_err() {
-        let status = holder.0.wait()?;
-        check(&mut holder, status)?;
-        bail!("the program that writes did not take memory");
-    }
-    Ok(holder)
 }
 
 /// The program that writes; it ends when nobody waits for it any more.

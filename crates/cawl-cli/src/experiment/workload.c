@@ -53,16 +53,17 @@ static uint64_t clocks_own(void) {
 
 static uint64_t own;
 
-/* Memory that was touched and is not yet given back. */
+/* Memory that was touched and is not yet given back, and the pieces in which it is. */
 static char *warm;
-static size_t warm_left;
+static size_t warm_left, piece;
 
-/* Gives back as much as is asked for, in huge pages: they are what the kernel hands out next, while smaller ones would
- * first lie around, and memory that the host has taken be handed out instead. */
+/* Gives back as much as is asked for, in pieces of the size that the kernel takes next: huge pages for large folios,
+ * small pages for those of one page, a few at a time, as the call after it is slower. Others would lie around in lists,
+ * and memory that the host has taken be handed out instead. */
 static void give_back(uint64_t size) {
     static uint64_t owed;
     owed += size;
-    size_t length = owed / HUGE * HUGE;
+    size_t length = owed / piece * piece;
     if (length > warm_left)
         length = warm_left;
     if (length)
@@ -219,12 +220,11 @@ int main(int argc, char **argv) {
     warm = aligned_alloc(HUGE, warm_left + HUGE);
     if (!warm)
         warm_left = 0;
+    piece = largest > PAGE ? HUGE : 8 * PAGE;
     /* Without huge pages it helps less. */
-    madvise(warm, warm_left, MADV_HUGEPAGE);
+    madvise(warm, warm_left, piece == HUGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     for (size_t at = 0; at < warm_left; at += PAGE)
         warm[at] = 1;
-    /* What is owed before the first piece is given back. */
-    give_back(4 * HUGE);
 
     const char *path = argv[optind];
     if (number("REWRITE") > 0) {
@@ -247,6 +247,8 @@ int main(int argc, char **argv) {
 
     put(1, "ready\n", 6);
     pass(LEAD_NS / 1e9, 0);
+    /* For what the kernel itself takes meanwhile. No more: what lies free, a host may take. */
+    give_back(HUGE);
 
     uint64_t at = 0, end = 0, seed = 88172645463325252u;
     size = chunk;

@@ -36,6 +36,8 @@ pub struct Snapshot {
     pub history: VecDeque<Point>,
     /// Seconds lost per second to throttling and to synchronous waiting.
     pub lost: Option<(f64, f64)>,
+    /// Seconds a second for which the kernel let writers pause, all of the machine; None where it does not tell.
+    pub paused: Option<f64>,
 }
 
 /// Which table is shown.
@@ -97,7 +99,12 @@ pub struct App {
     /// That it can be heard again.
     pub note: Option<String>,
     totals: Lost,
+    /// The kernel's pauses since the daemon started, and when they were that.
+    pauses: Option<(f64, f64)>,
 }
+
+/// The daemon reads the kernel's pauses once a second: over less, their rate says nothing.
+const PAUSES_EVERY: f64 = 2.0;
 
 impl App {
     /// A screen that begins with this status.
@@ -109,6 +116,7 @@ impl App {
             omitted: [0; 2],
             history: VecDeque::new(),
             lost: None,
+            paused: None,
         };
         App {
             live,
@@ -122,6 +130,7 @@ impl App {
             trouble: None,
             note: None,
             totals,
+            pauses: None,
         }
     }
 
@@ -188,6 +197,7 @@ impl App {
         let totals = Lost::of(&status);
         self.live.lost = totals.since(&self.totals);
         self.totals = totals;
+        self.pauses(&status);
         self.live.history.push_back(Point {
             modelled: status.modelled_dirty_bytes,
             sampled: status.sampled_dirty_bytes,
@@ -195,6 +205,21 @@ impl App {
         });
         self.live.status = status;
         self.forget();
+    }
+
+    fn pauses(&mut self, status: &Status) {
+        let now = status.sampler.paused_s.map(|paused| (status.uptime_s, paused));
+        match (self.pauses, now) {
+            (Some((before, paused)), Some((at, more))) if at >= before && more >= paused => {
+                let span = at - before;
+                if span >= PAUSES_EVERY {
+                    self.live.paused = Some((more - paused) / span);
+                    self.pauses = now;
+                }
+            }
+            // The first reading, that of another daemon, or none.
+            _ => (self.live.paused, self.pauses) = (None, now),
+        }
     }
 
     fn table(&mut self, tab: Tab, mut rows: Vec<Row>) {

@@ -150,6 +150,26 @@ fn eighty_by_twenty_four() {
     );
 }
 
+/// The kernel's own pauses are shown whatever the model says, and not of one look only.
+#[test]
+fn pauses_of_the_kernel() {
+    let mut app = app();
+    let mut tell = |uptime: f64, paused: Option<f64>| {
+        let mut free = status(uptime, Phase::Free, 1);
+        free.sampler.paused_s = paused;
+        app.push(Push::Status(Box::new(free)));
+        let (lines, _) = screen(&app, PLAIN, 80, 24);
+        line(&lines, "let thru").to_owned()
+    };
+    assert!(!tell(20.0, None).contains("paused"), "nobody knows");
+    assert!(!tell(21.0, Some(5.0)).contains("paused"), "since when is not known");
+    tell(21.5, Some(8.0));
+    assert!(tell(23.0, Some(9.0)).contains("everything, paused 2.00 s/s"));
+    assert!(tell(24.0, Some(9.0)).contains("paused 2.00 s/s"), "the next reading is to come");
+    assert!(tell(25.0, Some(9.0)).contains("paused 0.00 s/s"));
+    assert!(!tell(1.0, Some(0.5)).contains("paused"), "another daemon");
+}
+
 /// Figures as large as they get: none is cut off.
 #[test]
 fn large_figures_fit_into_eighty_columns() {
@@ -162,7 +182,10 @@ fn large_figures_fit_into_eighty_columns() {
     extreme.sampler.cpu_fraction = 0.9999;
     extreme.sampler.pressure = Some(1.0);
     (extreme.clients, extreme.drops) = (999_999, 999_999_999_999);
+    extreme.throttled_rate = None;
+    extreme.sampler.paused_s = Some(0.0);
     app.push(Push::Status(Box::new(extreme.clone())));
+    extreme.sampler.paused_s = Some(1e5);
     extreme.uptime_s += 100.0;
     extreme.devices = vec![DeviceStatus { device: "254:1".to_owned(), cost, ..DeviceStatus::default() }];
     app.push(Push::Status(Box::new(extreme)));
@@ -173,6 +196,7 @@ fn large_figures_fit_into_eighty_columns() {
         " s/s throttled, 100 sync ",
         "999999999999 drops ",
         "99.99 % CPU, I/O stall 100 %",
+        "let thru  everything, paused 1000 s/s ",
     ] {
         assert!(lines.iter().any(|line| line.contains(whole)), "`{whole}` is not in {lines:#?}");
     }

@@ -150,6 +150,13 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
     let lost = shown.lost.map_or("-".to_owned(), |(throttled, sync)| {
         format!("{} s/s throttled, {} sync", per_second(throttled), per_second(sync))
     });
+    // What the kernel does, whatever the model says.
+    let let_through = status.throttled_rate.map_or("everything".to_owned(), rate);
+    let let_through = match shown.paused {
+        Some(paused) => format!("{let_through}, paused {} s/s", per_second(paused)),
+        None => let_through,
+    };
+    let is_paused = shown.paused.is_some_and(|paused| paused > 0.005);
     let sampler = format!(
         "{:.2} % CPU, I/O stall {}",
         status.sampler.cpu_fraction * 100.0,
@@ -174,7 +181,7 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
             ("throttle", or_unknown(within(forecast.throttle_s)), soon(forecast.throttle_s)),
         ],
         [
-            ("let thru", status.throttled_rate.map_or("everything".to_owned(), rate), plain),
+            ("let thru", let_through, if is_paused { theme.warning() } else { plain }),
             ("clean", or_unknown(clean), plain),
         ],
         [

@@ -78,7 +78,7 @@ pub fn predict(scene: Scene, plan: &Plan) -> Result<PlanCost, PlanError> {
         Plan { bytes: Bytes(0), .. } => Err(PlanError::NoBytes),
         Plan { chunk: Bytes(0), .. } => Err(PlanError::NoChunk),
         plan if plan.after > LATEST => Err(PlanError::TooLate),
-        plan => Ok(Job::new(scene, plan).run()),
+        plan => Ok(Job::new(scene.begun(), plan).run()),
     }
 }
 

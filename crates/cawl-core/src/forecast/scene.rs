@@ -30,14 +30,18 @@ pub struct Scene {
 
 impl Scene {
     /// A copy of `model`, which is to be looked ahead with from `now` of its clock on. `device`: `st_dev` of
-    /// what is written to.
+    /// what is written to. No more than the copy is made here, so that who keeps the model goes on soon.
     pub fn new(model: &dyn CostModel, now: Time, device: u64) -> Scene {
-        let mut scene = Scene { model: model.fork(), now, device, ends: [0; 3] };
-        scene.model.advance(now);
+        Scene { model: model.fork(), now, device, ends: [0; 3] }
+    }
+
+    /// Brings the copy to its moment, before anything is asked of it.
+    pub(super) fn begun(mut self) -> Scene {
+        self.model.advance(self.now);
         // A call may be under way, which the model has taken as a whole.
-        scene.now = now.max(scene.model.state().time);
-        scene.adopt();
-        scene
+        self.now = self.now.max(self.model.state().time);
+        self.adopt();
+        self
     }
 
     /// Pages of untraced writers become pages of a file, so that they are written back like any other.

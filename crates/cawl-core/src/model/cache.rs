@@ -49,32 +49,32 @@ pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mixer>>;
 /// A file's place in the cache.
 #[derive(Clone, Debug, Default)]
 pub struct File {
-    /// Index of its device.
-    pub device: usize,
-    /// Dirty pages.
-    pub dirty: PageSet,
-    /// Cached pages that are clean.
-    pub clean: PageSet,
-    /// Dirty pages that nobody wrote: they count as dirty since another page of their folio does.
-    pub padding: PageSet,
-    /// In which pieces its pages were allocated.
-    pub folios: Folios,
-    /// Length in bytes as far as known.
-    pub size: u64,
-    /// When its oldest dirty data was dirtied, in seconds (`dirtied_when`).
-    pub dirtied_when: f64,
     /// Counts how often it left the flusher's lists; entries of an older generation are void.
     pub generation: u32,
     /// It is on one of the flusher's lists.
     pub listed: bool,
+    /// No link is left.
+    pub unlinked: bool,
+    /// When its oldest dirty data was dirtied, in seconds (`dirtied_when`).
+    pub dirtied_when: f64,
     /// Where the flusher goes on (`writeback_index`), in pages.
     pub cursor: u64,
+    /// Index of its device.
+    pub device: usize,
+    /// Dirty pages that nobody wrote: they count as dirty since another page of their folio does. Few files have any.
+    padding: Option<Box<PageSet>>,
+    /// Dirty pages.
+    pub dirty: PageSet,
+    /// Cached pages that are clean.
+    pub clean: PageSet,
+    /// In which pieces its pages were allocated.
+    pub folios: Folios,
+    /// Length in bytes as far as known.
+    pub size: u64,
     /// The device's count of submitted pages when this file's last page was submitted.
     pub submitted: u64,
     /// Open descriptors as far as seen.
     pub opens: u32,
-    /// No link is left.
-    pub unlinked: bool,
     /// When it was last touched, as a count of touches.
     touched: u64,
 }
@@ -206,30 +206,179 @@ pub struct Cache {
     /// Number of files at which those long untouched are next looked for.
     sweep_at: usize,
     last: Option<((u64, u64), u32)>,
+    /// In a copy to look ahead with: what it has cleaned.
+    aside: Option<Box<Aside>>,
+}
+
+/// Files that a copy has cleaned whole and not looked at since. The flusher goes through tens of thousands of small
+/// files, and changing them would be copying them.
+///
+/// The law: a file noted here is as it was before it was cleaned; whoever wants it otherwise than to ask whether it
+/// is dirty or listed has it settled first. A file of which other pages are clean is never noted.
+#[derive(Clone, Debug, Default)]
+struct Aside {
+    /// A bit for each file.
+    noted: Vec<u64>,
+    /// Those files in the order of their cleaning, and what the device had submitted after each. One that was settled
+    /// may still be here.
+    cleaned: Vec<(u32, u64)>,
+    /// Files that this copy has met for the first time, while they are few: the shared names need not be copied.
+    met: Vec<((u64, u64), u32)>,
+}
+
+/// Most files in [`Aside::met`].
+const MET: usize = 16;
+
+impl Aside {
+    fn has(&self, at: u32) -> bool {
+        self.noted.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    fn note(&mut self, at: u32, files: usize) {
+        if self.noted.len() * 64 < files {
+            self.noted.resize(files.div_ceil(64), 0);
+        }
+        self.noted[at as usize / 64] |= 1 << (at % 64);
+        self.cleaned.push((at, 0));
+    }
+
+    /// Strikes a file out; what the device had submitted after it was cleaned.
+    fn strike(&mut self, at: u32) -> u64 {
+        self.noted[at as usize / 64] &= !(1 << (at % 64));
+        self.cleaned.iter().rev().find(|(cleaned, _)| *cleaned == at).map_or(0, |(_, submitted)| *submitted)
+    }
 }
 
 impl Cache {
+    /// This copy is to look ahead with, and not for long.
+    pub fn look_ahead(&mut self) {
+        self.aside.get_or_insert_default();
+    }
+
+    fn is_noted(&self, at: u32) -> bool {
+        self.aside.as_ref().is_some_and(|aside| aside.has(at))
+    }
+
+    /// Makes a file what it is.
+    fn settle(&mut self, at: u32) {
+        if let Some(aside) = &mut self.aside
+            && aside.has(at)
+        {
+            let submitted = aside.strike(at);
+            self.files.at_mut(at as usize).flushed(submitted);
+        }
+    }
+
+    /// Makes all files what they are.
+    fn settle_all(&mut self) {
+        if let Some(aside) = &mut self.aside {
+            let cleaned = std::mem::take(&mut aside.cleaned);
+            // The latest of a file that is here more than once is the one that holds.
+            let mut left = Aside { noted: std::mem::take(&mut aside.noted), ..Aside::default() };
+            for (at, submitted) in cleaned.into_iter().rev() {
+                if left.has(at) {
+                    left.strike(at);
+                    self.files.at_mut(at as usize).flushed(submitted);
+                }
+            }
+        }
+    }
+
+    /// No page of this file is dirty.
+    pub fn is_clean(&self, at: u32) -> bool {
+        self.is_noted(at) || self.files.at(at as usize).dirty.pages() == 0
+    }
+
+    /// An entry of this generation on a list of the flusher's stands for this file.
+    pub fn is_listed(&self, at: u32, generation: u32) -> bool {
+        let file = self.files.at(at as usize);
+        file.listed && file.generation == generation && !self.is_noted(at)
+    }
+
+    /// When this file's oldest dirty data was dirtied, in seconds.
+    pub fn dirtied_when(&self, at: u32) -> f64 {
+        self.files.at(at as usize).dirtied_when
+    }
+
+    /// Index of this file's device.
+    pub fn device(&self, at: u32) -> usize {
+        self.files.at(at as usize).device
+    }
+
+    /// Pages of this file were handed over, and now the device has been given so many in all.
+    pub fn submitted(&mut self, at: u32, submitted: u64) {
+        match &mut self.aside {
+            Some(aside) if aside.has(at) => {
+                // Cleaned a moment ago.
+                if let Some(last) = aside.cleaned.last_mut() {
+                    last.1 = submitted;
+                }
+            }
+            _ => self.files.at_mut(at as usize).submitted = submitted,
+        }
+    }
+
+    /// A clean file is on no list.
+    pub fn leave_lists(&mut self, at: u32) {
+        // One that is noted has left them.
+        if !self.is_noted(at) && self.files.at(at as usize).dirty.pages() == 0 {
+            self.files.at_mut(at as usize).leave_lists();
+        }
+    }
+
     /// The file with this identity; `device` is told for files met for the first time.
     pub fn open(&mut self, key: (u64, u64), device: usize) -> u32 {
         self.touches += 1;
         let at = match self.last {
             Some((last, at)) if last == key => at,
-            _ => match self.names.index.get(&key) {
-                Some(&at) => at,
+            _ => match self.names.index.get(&key).copied().or_else(|| self.met(key)) {
+                Some(at) => at,
                 None => self.add(key, device),
             },
         };
         self.last = Some((key, at));
-        self.files.at_mut(at as usize).touched = self.touches;
+        let touches = self.touches;
+        self.file_mut(at).touched = touches;
         at
     }
 
+    /// A file that only this copy has met.
+    fn met(&self, key: (u64, u64)) -> Option<u32> {
+        let met = self.aside.as_ref()?.met.iter();
+        met.rev().find(|(name, _)| *name == key).map(|(_, at)| *at)
+    }
+
+    /// Gives the files that only this copy has met their names.
+    fn name_met(&mut self) {
+        let met = self.aside.as_mut().map(|aside| std::mem::take(&mut aside.met)).unwrap_or_default();
+        if !met.is_empty() {
+            let names = Arc::make_mut(&mut self.names);
+            for (key, at) in met {
+                names.keys.push(key);
+                names.index.insert(key, at);
+            }
+        }
+    }
+
     fn add(&mut self, key: (u64, u64), device: usize) -> u32 {
-        if self.names.index.len() >= self.sweep_at.max(2 * CLEAN_FILES) {
+        let met = self.aside.as_ref().map_or(0, |aside| aside.met.len());
+        if self.names.index.len() + met >= self.sweep_at.max(2 * CLEAN_FILES) {
+            self.name_met();
             self.sweep();
             // Dirty files stay: however many there are, a sweep is paid for by as many files added.
             self.sweep_at = 2 * self.names.index.len();
         }
+        if let Some(aside) = &mut self.aside
+            && aside.met.len() < MET
+        {
+            self.files.push();
+            let at = (self.files.length - 1) as u32;
+            aside.met.push((key, at));
+            let first = File { device, generation: 1, ..File::default() };
+            *self.files.at_mut(at as usize) = first;
+            return at;
+        }
+        self.name_met();
         let names = Arc::make_mut(&mut self.names);
         let at = match names.free.pop() {
             Some(at) => at,
@@ -242,13 +391,14 @@ impl Cache {
         names.keys[at as usize] = key;
         names.index.insert(key, at);
         let generation = self.files.at(at as usize).generation.wrapping_add(1);
-        *self.files.at_mut(at as usize) = File { device, generation, ..File::default() };
+        *self.file_mut(at) = File { device, generation, ..File::default() };
         at
     }
 
     /// Forgets files that are clean and long untouched. That somebody has them open does not count: a
     /// program that ends closes its files without a call.
     fn sweep(&mut self) {
+        self.settle_all();
         let old = self.touches.saturating_sub(CLEAN_FILES as u64);
         let names = Arc::make_mut(&mut self.names);
         for at in 0..self.files.length as u32 {
@@ -267,24 +417,30 @@ impl Cache {
         self.last = None;
     }
 
+    /// How long a file is, in bytes, as far as known.
+    pub fn size(&self, at: u32) -> u64 {
+        self.files.at(at as usize).size
+    }
+
     /// The file at this index.
-    pub fn file(&self, at: u32) -> &File {
+    pub fn file(&mut self, at: u32) -> &File {
+        self.settle(at);
         self.files.at(at as usize)
     }
 
     /// The same, to change.
     pub fn file_mut(&mut self, at: u32) -> &mut File {
+        self.settle(at);
         self.files.at_mut(at as usize)
     }
 
     /// Makes the pages from `start` up to `end` dirty; what is allocated comes in folios of `folio` pages at most.
     pub fn dirty(&mut self, at: u32, start: u64, end: u64, folio: u64) -> Found {
+        self.settle(at);
         let file = self.files.at_mut(at as usize);
         let mut dirtied = file.dirty.insert(start, end);
         let (mut cached, mut padding) = (0, 0);
-        if file.padding.pages() > 0 {
-            file.padding.remove(start, end);
-        }
+        file.unpad(start, end);
         if dirtied > 0 && file.clean.pages() > 0 {
             let before = file.clean.blocks();
             cached = file.clean.remove(start, end);
@@ -305,35 +461,57 @@ impl Cache {
     /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill `room`
     /// pages of a device's queue.
     pub fn clean(&mut self, at: u32, most: u64, room: u64) -> Cleaned {
-        let file = self.files.at_mut(at as usize);
-        let (dirty, clean, padding) = (&mut file.dirty, &mut file.clean, &mut file.padding);
-        let (had, blocks, padded) = (dirty.pages(), clean.blocks(), padding.pages());
-        let mut requests = Requests { queued: 0, jumps: 0, run: (file.cursor, file.cursor) };
+        self.settle(at);
         // All of a small file goes at once. Looked at before it is changed: what a copy shares is not copied then.
+        let file = self.files.at(at as usize);
+        let (had, blocks, padded) = (file.dirty.pages(), file.clean.blocks(), file.padded());
+        let mut requests = Requests { queued: 0, jumps: 0, run: (file.cursor, file.cursor) };
         let mut all = requests;
         let go_on = |(start, end)| all.add(start, end) < room;
-        if had <= most && dirty.runs(file.cursor).all(go_on) {
+        let whole = had <= most && file.dirty.runs(file.cursor).all(go_on);
+        if whole
+            && let Some(aside) = &mut self.aside
+            && had > 0
+            && file.clean.pages() == 0
+            && self.files.held.0 != at as usize
+        {
+            self.clean_blocks += file.dirty.blocks();
+            aside.note(at, self.files.length);
+            let many = aside.cleaned.len() > 2 * self.files.length;
+            if many {
+                self.settle_all();
+            }
+            self.forget();
+            let Requests { queued, jumps, .. } = all;
+            return Cleaned { pages: had, padding: padded, queued, jumps };
+        }
+        let file = self.files.at_mut(at as usize);
+        let (dirty, clean) = (&mut file.dirty, &mut file.clean);
+        if whole {
             (requests, file.cursor) = (all, all.run.1);
             dirty.pour_into(clean);
-            padding.clear();
+            file.padding = None;
         } else {
+            let padding = &mut file.padding;
             file.cursor = dirty.take_from(file.cursor, most, |start, end| {
                 clean.insert(start, end);
-                padding.remove(start, end);
+                if let Some(padding) = padding {
+                    padding.remove(start, end);
+                }
                 requests.add(start, end) < room
             });
         }
         let Requests { queued, jumps, .. } = requests;
         let cleaned =
-            Cleaned { pages: had - dirty.pages(), padding: padded - padding.pages(), queued, jumps };
-        self.clean_blocks = self.clean_blocks + clean.blocks() - blocks;
+            Cleaned { pages: had - file.dirty.pages(), padding: padded - file.padded(), queued, jumps };
+        self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
         self.forget();
         cleaned
     }
 
     /// Remembers that these pages are cached: they were read.
     pub fn read(&mut self, at: u32, start: u64, end: u64) {
-        let file = self.files.at_mut(at as usize);
+        let file = self.file_mut(at);
         let blocks = file.clean.blocks();
         let mut from = start;
         // Leaves out what is dirty; a read touches few pages, and what it misses costs accuracy, not truth.
@@ -348,17 +526,19 @@ impl Cache {
                 from = to;
             }
         }
-        self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
+        let now = file.clean.blocks();
+        self.clean_blocks = self.clean_blocks + now - blocks;
         self.forget();
     }
 
     /// Drops pages from `start` up to `end`; returns how many of them were dirty.
     pub fn drop_range(&mut self, at: u32, start: u64, end: u64) -> u64 {
+        self.settle(at);
         let file = self.files.at_mut(at as usize);
         let blocks = file.clean.blocks();
         file.clean.remove(start, end);
         self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
-        file.padding.remove(start, end);
+        file.unpad(start, end);
         if start == 0 && end == u64::MAX {
             file.folios.clear();
         }
@@ -367,12 +547,16 @@ impl Cache {
 
     /// True if the page is in the cache as far as remembered.
     pub fn holds(&self, at: u32, page: u64) -> bool {
+        // Where it was cleaned only since is one or the other all the same.
         let file = self.files.at(at as usize);
         file.dirty.count(page, page + 1) + file.clean.count(page, page + 1) > 0
     }
 
     /// Keeps the number of clean blocks within bounds.
     fn forget(&mut self) {
+        if self.clean_blocks > CLEAN_BLOCKS {
+            self.settle_all();
+        }
         while self.clean_blocks > CLEAN_BLOCKS {
             let oldest = (self.files.iter().enumerate())
                 .filter(|(_, file)| file.clean.blocks() > 0)
@@ -388,6 +572,34 @@ impl Cache {
 }
 
 impl File {
+    /// The flusher has taken all of it, and then the device had been given so many pages.
+    fn flushed(&mut self, submitted: u64) {
+        self.cursor = self.dirty.runs(self.cursor).last().map_or(self.cursor, |run| run.1);
+        self.dirty.pour_into(&mut self.clean);
+        self.padding = None;
+        self.submitted = submitted;
+        self.leave_lists();
+    }
+
+    /// How many pages are padding.
+    fn padded(&self) -> u64 {
+        self.padding.as_ref().map_or(0, |padding| padding.pages())
+    }
+
+    /// These pages are not padding.
+    fn unpad(&mut self, start: u64, end: u64) {
+        if let Some(padding) = &mut self.padding {
+            padding.remove(start, end);
+        }
+    }
+
+    fn leave_lists(&mut self) {
+        if self.listed {
+            self.listed = false;
+            self.generation = self.generation.wrapping_add(1);
+        }
+    }
+
     /// Makes clean pages that share a folio with a dirty one count as dirty; how many.
     fn pad(&mut self, start: u64, end: u64) -> u64 {
         // Of a folio either all is cached and clean, or it is not as large as it was.
@@ -395,7 +607,7 @@ impl File {
             return 0;
         }
         self.clean.remove(start, end);
-        self.padding.insert(start, end);
+        self.padding.get_or_insert_default().insert(start, end);
         self.dirty.insert(start, end)
     }
 }
@@ -423,7 +635,7 @@ mod tests {
             let mut clean = BTreeSet::new();
             // The first time from the beginning, then from the cursor on and around.
             for (most, room) in [(first, u64::MAX), (most, room * REQUEST), (u64::MAX, u64::MAX)] {
-                let shared = cache.clone();
+                let mut shared = cache.clone();
                 let cursor = cache.file(at).cursor;
                 let order: Vec<u64> = plain.range(cursor..).chain(plain.range(..cursor)).copied().collect();
                 let cleaned = cache.clean(at, most, room);
@@ -521,6 +733,29 @@ mod tests {
             cache.clean(at, 160, 2 * REQUEST),
             Cleaned { pages: 32, padding: 0, queued: 2 * REQUEST, jumps: 2 }
         );
+    }
+
+    #[test]
+    fn what_a_copy_notes_is_counted_like_what_is_done() {
+        let mut cache = Cache::default();
+        for ino in 0..40 {
+            let at = cache.open((1, ino), 0);
+            cache.dirty(at, 0, 20, 1);
+            // Some have clean pages in the same block, some in another one.
+            cache.clean(at, 5 * (ino % 3), u64::MAX);
+            cache.dirty(at, 2000 * (ino % 2), 2000 * (ino % 2) + 3, 1);
+        }
+        let mut copy = cache.clone();
+        copy.look_ahead();
+        for at in 0..40 {
+            assert_eq!(copy.clean(at, u64::MAX, u64::MAX), cache.clean(at, u64::MAX, u64::MAX));
+        }
+        assert_eq!(copy.clean_blocks, cache.clean_blocks);
+        assert!(copy.aside.as_ref().is_some_and(|aside| aside.cleaned.len() > 10));
+        for at in 0..40 {
+            assert_eq!(copy.file(at).clean.blocks(), cache.file(at).clean.blocks());
+            assert_eq!(copy.file(at).cursor, cache.file(at).cursor);
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ mod sync;
 mod tasks;
 mod write;
 
+use std::sync::Arc;
+
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::share::Bounds;
@@ -85,7 +87,8 @@ struct Call {
 pub struct Kernel {
     machine: Machine,
     constants: Constants,
-    profile: Box<HostProfile>,
+    /// Copies share it.
+    profile: Arc<HostProfile>,
     streams: Streams,
     tasks: Tasks,
     history: History,
@@ -144,8 +147,15 @@ impl Kernel {
             unslept: Vec::new(),
             heads: Vec::new(),
             intervals: Spreads::of(profile),
-            profile: Box::new(profile.clone()),
+            profile: Arc::new(profile.clone()),
         }
+    }
+
+    /// A copy to look ahead with.
+    fn copy(&self) -> Kernel {
+        let mut copy = self.clone();
+        copy.machine.cache.look_ahead();
+        copy
     }
 
     /// What became of all bytes that were ever made dirty.
@@ -225,7 +235,7 @@ impl Kernel {
     }
 
     fn end_of_file(&self, file: u32) -> u64 {
-        self.machine.cache.file(file).size
+        self.machine.cache.size(file)
     }
 
     fn offset(&self, event: &Event, file: u32) -> u64 {
@@ -471,10 +481,11 @@ impl CostModel for Kernel {
     }
 
     fn recalibrate(&mut self, profile: &HostProfile) {
-        self.profile.memory.clone_from(&profile.memory);
-        self.profile.calls.clone_from(&profile.calls);
-        self.profile.device.clone_from(&profile.device);
-        self.profile.others.clone_from(&profile.others);
+        let own = Arc::make_mut(&mut self.profile);
+        own.memory.clone_from(&profile.memory);
+        own.calls.clone_from(&profile.calls);
+        own.device.clone_from(&profile.device);
+        own.others.clone_from(&profile.others);
         self.constants = Constants::of(&self.profile);
         self.intervals = Spreads::of(&self.profile);
         let page = self.constants.page as f64;
@@ -534,6 +545,6 @@ impl CostModel for Kernel {
     }
 
     fn fork(&self) -> Box<dyn CostModel> {
-        Box::new(self.clone())
+        Box::new(self.copy())
     }
 }

@@ -206,7 +206,7 @@ impl Machine {
     /// What a file had in flight is written by now: somebody waited for it.
     pub fn complete(&mut self, file: u32) {
         let pages = self.in_flight_before(file);
-        let at = self.cache.file(file).device;
+        let at = self.cache.device(file);
         self.complete_pages(at, pages);
         // Whoever waits for a file commits the transaction as well.
         self.devices[at].commit_at = None;
@@ -272,15 +272,15 @@ impl Machine {
 
     /// Takes note that `pages` dirty pages of a file are gone unwritten.
     pub fn cancel(&mut self, file: u32, pages: u64) {
-        let device = self.cache.file(file).device;
+        let device = self.cache.device(file);
         self.devices[device].dirty -= pages;
         self.devices[device].cancelled += pages;
-        self.leave_lists(file);
+        self.cache.leave_lists(file);
     }
 
     /// Submits `most` dirty pages of a file at once, whatever the queue (`WB_SYNC_ALL`); returns how many.
     pub fn submit(&mut self, file: u32, most: u64) -> u64 {
-        let at = self.cache.file(file).device;
+        let at = self.cache.device(file);
         self.drain(at);
         self.begin_estimate(at);
         let cleaned = self.cache.clean(file, most, u64::MAX);
@@ -288,10 +288,10 @@ impl Machine {
         let device = &mut self.devices[at];
         device.submit(cleaned);
         if pages > 0 {
-            self.cache.file_mut(file).submitted = device.submitted;
+            self.cache.submitted(file, device.submitted);
         }
         device.plan();
-        self.leave_lists(file);
+        self.cache.leave_lists(file);
         self.plan();
         pages
     }
@@ -301,25 +301,13 @@ impl Machine {
         let device = &self.devices[at];
         let in_hand = device.work.and_then(|work| work.file);
         let listed = device.io.iter().chain(device.more.iter()).chain(device.dirty_list.iter());
-        let live = listed.filter(|(file, generation)| {
-            let inode = self.cache.file(*file);
-            inode.listed && inode.generation == *generation
-        });
+        let live = listed.filter(|(file, generation)| self.cache.is_listed(*file, *generation));
         in_hand.into_iter().chain(live.map(|entry| entry.0)).collect()
-    }
-
-    /// A clean file is on no list.
-    fn leave_lists(&mut self, file: u32) {
-        let inode = self.cache.file_mut(file);
-        if inode.dirty.pages() == 0 && inode.listed {
-            inode.listed = false;
-            inode.generation = inode.generation.wrapping_add(1);
-        }
     }
 
     /// Pages of a file that are still in flight, with those ahead of them.
     pub fn in_flight_before(&mut self, file: u32) -> u64 {
-        let at = self.cache.file(file).device;
+        let at = self.cache.device(file);
         self.drain(at);
         self.cache
             .file(file)
@@ -459,11 +447,11 @@ impl Machine {
             let pages = cleaned.pages;
             device.submit(cleaned);
             if pages > 0 {
-                self.cache.file_mut(file).submitted = device.submitted;
+                self.cache.submitted(file, device.submitted);
             }
             let chunk = work.chunk - pages;
             device.work = Some(Work { chunk, ..work });
-            if chunk == 0 || self.cache.file(file).dirty.pages() == 0 {
+            if chunk == 0 || self.cache.is_clean(file) {
                 self.requeue(at, file, chunk == 0, work.dirtied_before);
             }
         }
@@ -479,15 +467,16 @@ impl Machine {
         if let Some(work) = &mut device.work {
             work.file = None;
         }
+        if self.cache.is_clean(file) {
+            return self.cache.leave_lists(file);
+        }
         let inode = self.cache.file_mut(file);
-        if inode.dirty.pages() == 0 {
-            self.leave_lists(file);
-        } else if used_up && inode.dirtied_when <= dirtied_before {
+        if used_up && inode.dirtied_when <= dirtied_before {
             device.more.push_back((file, inode.generation));
         } else {
             let newest = device.dirty_list.back().map(|entry| entry.0);
             device.dirty_list.push_back((file, inode.generation));
-            let newest = newest.map(|file| self.cache.file(file).dirtied_when);
+            let newest = newest.map(|file| self.cache.dirtied_when(file));
             let inode = self.cache.file_mut(file);
             if newest.is_some_and(|newest| inode.dirtied_when < newest) {
                 inode.dirtied_when = now;
@@ -510,9 +499,9 @@ impl Machine {
         if device.io.is_empty() {
             device.io = std::mem::take(&mut device.more);
             while let Some((file, generation)) = device.dirty_list.front() {
-                let inode = self.cache.file(file);
-                let live = inode.listed && inode.generation == generation;
-                if live && inode.dirtied_when > work.dirtied_before && work.why == Why::Periodic {
+                let live = self.cache.is_listed(file, generation);
+                let young = || self.cache.dirtied_when(file) > work.dirtied_before;
+                if live && work.why == Why::Periodic && young() {
                     break;
                 }
                 device.dirty_list.pop_front();
@@ -523,8 +512,7 @@ impl Machine {
         }
         let chunk = device.chunk(limit);
         while let Some((file, generation)) = device.io.pop_front() {
-            let inode = self.cache.file(file);
-            if inode.listed && inode.generation == generation && inode.dirty.pages() > 0 {
+            if self.cache.is_listed(file, generation) && !self.cache.is_clean(file) {
                 device.work = Some(Work { file: Some(file), chunk, ..work });
                 return;
             }

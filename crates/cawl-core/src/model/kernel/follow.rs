@@ -35,7 +35,7 @@ impl Kernel {
             self.machine.rewind(until.max(before));
             return prediction;
         }
-        let prediction = self.clone().step(event);
+        let prediction = self.copy().step(event);
         let call = self.run(event, until);
         self.machine.advance(call.at);
         if let Some(prediction) = &prediction
@@ -89,10 +89,13 @@ impl Kernel {
             return false;
         }
         let strict = of_device.is_none_or(|device| device.bounds.strict);
-        let overlaps = self.tasks.several && self.machine.now > start;
-        let level: u64 = devices.iter().map(|device| device.level()).sum();
+        let mut level = devices.iter().map(|device| device.level()).sum::<u64>() as f64;
+        if self.tasks.several && self.machine.now > start {
+            // It begins before another one is over, and finds the level of its own time.
+            level = level.max(self.history.highest(start));
+        }
         let drift = self.machine.foreign.drift.max(0.0) * Disturbance::LASTS.as_seconds();
-        let highest = (level + pages) as f64 + self.machine.foreign_at(start) + drift;
-        strict || overlaps || highest > self.freerun()
+        let highest = level + pages as f64 + self.machine.foreign_at(start) + drift;
+        strict || highest > self.freerun()
     }
 }

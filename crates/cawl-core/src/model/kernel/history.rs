@@ -49,6 +49,12 @@ impl History {
         Some(earlier.1 + (later.1 - earlier.1) * part)
     }
 
+    /// The highest level from a past moment on; 0 if none was noted.
+    pub fn highest(&self, from: f64) -> f64 {
+        let first = self.points.partition_point(|point| point.0 <= from).saturating_sub(1);
+        self.points.range(first..).fold(0.0, |highest, point| point.1.max(highest))
+    }
+
     /// Forgets what lies before the last point at or before `at`.
     pub fn prune(&mut self, at: f64) {
         let keep = self.points.partition_point(|point| point.0 <= at).saturating_sub(1);
@@ -71,6 +77,7 @@ mod tests {
         history.raise(1.5, 8.0);
         assert_eq!(history.level(1.5), Some(208.0));
         assert_eq!(history.level(2.0), None);
+        assert_eq!((history.highest(1.75), history.highest(3.0)), (258.0, 258.0));
         history.prune(2.5);
         assert_eq!(history.points.len(), 1);
     }

@@ -95,7 +95,7 @@ impl Kernel {
     /// Pages at the edges that are written in part and not cached are read first.
     fn read_edges(&mut self, call: &mut Call, offset: u64, last: u64) {
         let page = self.constants.page;
-        let size = self.machine.cache.file(call.file).size;
+        let size = self.machine.cache.size(call.file);
         let mut edges = [None; 2];
         if !offset.is_multiple_of(page) && offset / page * page < size {
             edges[0] = Some(offset / page);
