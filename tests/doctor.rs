@@ -207,6 +207,37 @@ fn who_can_use_io_uring_is_named_before_the_run() {
 }
 
 #[test]
+fn who_makes_system_calls_itself_is_named_before_the_run() {
+    if std::env::consts::ARCH != "x86_64" {
+        return skipped("the doctor knows system calls in code for x86-64 only");
+    }
+    let dir = Dir::new();
+    let cases = [
+        (
+            "long r; __asm__ volatile(\"syscall\" : \"=a\"(r) : \"0\"(1L), \"D\"(1), \"S\"(\"raw\\n\"), \"d\"(4) : \"rcx\", \"r11\", \"memory\");
+             return r != 4;",
+            "makes system calls itself, past the C library (write)",
+        ),
+        ("return syscall(425, 0, 0) == 1;", "can use io_uring (by system calls)"),
+    ];
+    for (text, told) in cases {
+        for level in ["-O0", "-O2"] {
+            let source = dir.path().join("raw.c");
+            std::fs::write(&source, format!("long syscall(long, ...);\nint main(void) {{ {text} }}\n"))
+                .expect("a file");
+            let program = dir.path().join("raw");
+            let mut compile = dir.command("cc");
+            compile.args([level, "-o"]).args([&program, &source]);
+            Running::start(compile).finish().success();
+            let said = doctor(&dir, &program).success().stdout;
+            assert!(said.contains(told), "{level}: {said}");
+        }
+    }
+    let without = dir.app("print");
+    assert!(!doctor(&dir, &without).success().stdout.contains("system calls"));
+}
+
+#[test]
 fn a_user_of_io_uring_is_named() {
     let dir = Dir::new();
     let app = dir.app("uring");

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, OpKind, Register};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use object::elf::{ELFMAG, PT_INTERP};
 use object::read::elf::{ElfFile32, ElfFile64, FileHeader, ProgramHeader};
@@ -160,6 +161,10 @@ struct Elf {
     is_go: bool,
     libraries: Vec<String>,
     imports: BTreeSet<String>,
+    /// System calls that its own code makes, past the C library.
+    own_calls: BTreeSet<&'static str>,
+    /// It gives the number of io_uring's set-up to a function, as to the C library's `syscall()`.
+    names_io_uring: bool,
 }
 
 impl Elf {
@@ -201,7 +206,18 @@ impl Elf {
             .dynamic_symbols()
             .filter(|symbol| symbol.is_undefined())
             .filter_map(|symbol| symbol.name_bytes().ok().map(text));
-        Elf { foreign, interpreter, is_go, libraries, imports: imports.collect() }
+        let code = || file.sections().filter(|section| section.kind() == object::SectionKind::Text);
+        let known = foreign.is_none() && other == object::Architecture::X86_64;
+        let code: Vec<_> = code().filter(|_| known).filter_map(|section| section.data().ok()).collect();
+        Elf {
+            foreign,
+            interpreter,
+            is_go,
+            libraries,
+            imports: imports.collect(),
+            own_calls: code.iter().flat_map(|code| own_calls(code)).collect(),
+            names_io_uring: code.iter().any(|code| memmem(code, &IO_URING_SETUP)),
+        }
     }
 
     fn judge(&self, path: &Path, verdict: &mut Verdict) {
@@ -242,14 +258,87 @@ impl Elf {
                 .obstacles
                 .push(format!("{name} needs the dynamic linker {interpreter}, which is missing"));
         }
-        let ring = self.libraries.iter().any(|library| library.starts_with("liburing"))
+        let library = self.libraries.iter().any(|library| library.starts_with("liburing"))
             || self.imports.iter().any(|import| import.starts_with("io_uring_"));
-        if ring {
+        let by_itself = self.imports.contains("syscall") && self.names_io_uring
+            || self.own_calls.contains("io_uring_enter");
+        if library || by_itself {
+            let way = if library { "liburing" } else { "by system calls" };
             verdict
                 .remarks
-                .push(format!("{name} can use io_uring (liburing): what it writes that way is not seen"));
+                .push(format!("{name} can use io_uring ({way}): what it writes that way is not seen"));
+        }
+        if !self.own_calls.is_empty() {
+            let calls = self.own_calls.iter().copied().collect::<Vec<_>>().join(", ");
+            verdict.remarks.push(format!(
+                "{name} makes system calls itself, past the C library ({calls}): what it writes that way is not seen"
+            ));
         }
     }
+}
+
+/// System calls that write, or have others write, with their numbers on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl).
+const WRITING: [(u32, &str); 16] = [
+    (1, "write"),
+    (18, "pwrite64"),
+    (20, "writev"),
+    (40, "sendfile"),
+    (74, "fsync"),
+    (75, "fdatasync"),
+    (76, "truncate"),
+    (77, "ftruncate"),
+    (209, "io_submit"),
+    (275, "splice"),
+    (277, "sync_file_range"),
+    (285, "fallocate"),
+    (296, "pwritev"),
+    (326, "copy_file_range"),
+    (328, "pwritev2"),
+    (426, "io_uring_enter"),
+];
+/// `mov edi, 425`: the first argument is the number of `io_uring_setup`.
+const IO_URING_SETUP: [u8; 5] = [0xbf, 0xa9, 0x01, 0x00, 0x00];
+
+fn memmem(text: &[u8], wanted: &[u8]) -> bool {
+    text.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// The writing system calls in code for x86-64: a `syscall`, and before it, in one straight line, its number put into eax.
+/// Numbers that come from elsewhere are not found.
+fn own_calls(code: &[u8]) -> BTreeSet<&'static str> {
+    /// Bytes between a number and the call: the moves of six arguments, with room.
+    const REACH: usize = 48;
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    let calls = code.windows(2).enumerate().filter(|(_, window)| *window == SYSCALL).map(|(at, _)| at);
+    let numbers = calls
+        .filter_map(|at| (at.saturating_sub(REACH)..at).rev().find_map(|from| number(&code[from..at + 2])));
+    let name = |number| WRITING.iter().find(|call| call.0 == number).map(|call| call.1);
+    numbers.filter_map(name).collect()
+}
+
+/// The number that the first of these instructions puts into eax, if the last is the `syscall` that gets it.
+fn number(line: &[u8]) -> Option<u32> {
+    const PUTS: [Code; 3] = [Code::Mov_r32_imm32, Code::Mov_rm32_imm32, Code::Mov_rm64_imm32];
+    let mut decoder = Decoder::new(64, line, DecoderOptions::NONE);
+    let first = decoder.decode();
+    let is_put = PUTS.contains(&first.code()) && first.op0_register().full_register() == Register::RAX;
+    if !is_put {
+        return None;
+    }
+    while decoder.can_decode() {
+        let next = decoder.decode();
+        if next.code() == Code::Syscall {
+            return (!decoder.can_decode()).then(|| first.immediate32());
+        }
+        let goes_on = next.flow_control() == FlowControl::Next;
+        let keeps = next.op_count() == 0
+            || next.op0_kind() != OpKind::Register
+            || next.op0_register().full_register() != Register::RAX;
+        if next.is_invalid() || !goes_on || !keeps {
+            return None;
+        }
+    }
+    None
 }
 
 /// True for the runtimes of sanitizers that stand in front of the C library, by gcc's and clang's names.

@@ -167,6 +167,24 @@ mod tests {
     /// sleeps an hour at noon while the wall clock is set back. Model and books are full by noon.
     #[test]
     fn a_day_takes_bounded_room_and_every_sum_is_right() {
+        // Memory is that of the process: in one of its own, without the other tests.
+        const ALONE: &str = "CAWL_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+            alone.args([
+                "live::tests::a_day_takes_bounded_room_and_every_sum_is_right",
+                "--exact",
+                "--nocapture",
+            ]);
+            let done = alone.env(ALONE, "1").output().unwrap();
+            let told = String::from_utf8_lossy(&done.stdout);
+            assert!(
+                done.status.success() && told.contains("1 passed"),
+                "{told}{}",
+                String::from_utf8_lossy(&done.stderr)
+            );
+            return;
+        }
         let profile = HostProfile::uncalibrated();
         let options =
             AnalysisOptions { models: vec!["kernel".to_owned()], mode: Mode::Lockstep, ..Default::default() };

@@ -116,7 +116,9 @@ impl Thread<'_> {
             self.position = Position { chunk: next, cell: 0 };
         }
         let mut event = Event::new(Op::Write);
-        (event.pid, event.tid, event.start, event.duration) = (self.pid, self.slot, 3000 + 300 * number, 30);
+        // No two threads at the same time: whose call comes first would be anybody's guess.
+        let start = 3000 + 300 * number + u64::from(self.slot % 8);
+        (event.pid, event.tid, event.start, event.duration) = (self.pid, self.slot, start, 30);
         (event.requested, event.returned) = (1, 1);
         (event.kind, event.ino) = (self.kind, self.kind as u64);
         let Event { start, duration, offset, requested, returned, .. } = event;
