@@ -14,7 +14,7 @@
 //! | git commit and gc | `transparency::git_is_the_same`, `git_gc` | all |
 //! | sqlite3, WAL and rollback | `sqlite_with_wal_and_with_rollback`, `languages::sqlite_is_the_same` | all; WAL's index is mapped |
 //! | PostgreSQL initdb, pgbench | `postgresql`, with the server's descriptors and environment | 10 MiB at least, no drops |
-//! | Redis with AOF | `redis_with_an_append_only_file` | all |
+//! | Redis with AOF | `redis_with_an_append_only_file`, with the server's descriptors | all |
 //! | python: pools by fork, spawn, forkserver; subprocess | `python_in_many_processes`, `languages` | all (`languages`) |
 //! | node streams | `node_streams`, `languages::node_is_the_same` | all |
 //! | Java streams, channels, mappings | `java` | all of java's, and by file |
@@ -275,6 +275,9 @@ fn redis_with_an_append_only_file() {
             --dir $PWD --logfile log & server=$!
         until redis-cli -s s ping 2>/dev/null | grep -q PONG; do kill -0 $server || exit 9; done
         for n in 1 2 3 4 5 6 7 8 9; do redis-cli -s s set key$n value$n; done
+        # The server's descriptors, but for sockets, as clients' are closed at some time. It writes its title
+        # over its environment.
+        ls -l /proc/$server/fd | sed -n 's/.* \\([0-9]*\\) -> \\([^:]*\\).*/\\1 \\2/p' | sort -n | grep -v ' socket$' > fds
         redis-cli -s s bgrewriteaof; redis-cli -s s get key3
         redis-cli -s s shutdown nosave; wait $server; echo ended $?; rm -rf log appendonlydir s";
     let dir = Dir::new();
