@@ -1,5 +1,7 @@
 //! Counts, while records go by, everything a report tells: bounded work and memory per call.
 
+mod session;
+
 use std::collections::{BTreeMap, HashMap};
 
 use cawl_wire::ring::Several;
@@ -10,12 +12,13 @@ use crate::call::{Class, kernel_bytes, several_bytes, wchar_bytes};
 use crate::drive::Mode;
 use crate::model::{CallState, Prediction};
 use crate::profile::HostProfile;
-use crate::record::{EndKind, HostFacts, Outcome, Record, Sample, SessionEnd, Wchar};
+use crate::record::{EndKind, HostFacts, Outcome, Record, Sample};
 use crate::report::{
     FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport,
     SessionTotals, Tally, WorstCall,
 };
 use crate::units::Time;
+use session::{Child, SessionBooks};
 
 /// How many of the worst calls a report lists.
 const WORST: usize = 10;
@@ -73,30 +76,6 @@ struct Sums {
     bytes: u64,
     observed_ns: u64,
     predicted_ns: f64,
-}
-
-struct SessionBooks {
-    id: u32,
-    pid: u32,
-    ppid: u32,
-    started: Time,
-    wchar: Wchar,
-    program: String,
-    /// Bytes written by children that are not listed any more.
-    children: u64,
-    calls: u64,
-    seen: u64,
-    /// Whether another thread than the process's first made a call.
-    threaded: bool,
-    end: Option<SessionEnd>,
-}
-
-/// A process, to its parent.
-struct Child {
-    born: Time,
-    ended: Option<Time>,
-    /// Bytes that it and the children it waited for wrote.
-    written: u64,
 }
 
 /// The span of time in which calls of a pid belong to one session.
@@ -520,53 +499,6 @@ impl ModelBooks {
             by_op: by_op.collect(),
             states: states(&self.states),
             fingerprint: format!("{:016x}", self.fingerprint),
-        }
-    }
-}
-
-impl SessionBooks {
-    /// True if the child ended under this image.
-    fn had(&self, child: &Child) -> bool {
-        let at = child.ended.unwrap_or(child.born);
-        self.started <= at && at < self.end.map_or(Time(u64::MAX), |end| end.at)
-    }
-
-    /// Calls like this one, and the bytes that the kernel counted for all of them.
-    fn calls(&mut self, event: &Event, calls: u64, wchar: u64) {
-        self.calls += calls;
-        self.seen += wchar;
-        self.threaded |= event.tid != event.pid;
-    }
-
-    /// Bytes that this image wrote, as the kernel counts them. The figure of its first thread is exact as
-    /// long as no other made a call; else it is that of the process, less what its `children` wrote, which
-    /// the kernel adds when they are waited for. Who was not waited for shows by there being too little left.
-    fn counted(&self, children: impl Iterator<Item = u64>) -> Option<u64> {
-        let (start, end) = (self.wchar, self.end?);
-        let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?) + end.pending);
-        if let Some(alone) = grown(start.thread, end.wchar.thread).filter(|_| !self.threaded) {
-            return Some(alone);
-        }
-        let all = grown(start.process, end.wchar.process)?;
-        Some(
-            std::iter::once(self.children).chain(children).fold(all, |all, child| {
-                all.checked_sub(child).filter(|own| *own >= self.seen).unwrap_or(all)
-            }),
-        )
-    }
-
-    fn report(&self, children: impl Iterator<Item = u64>) -> SessionReport {
-        let wchar = self.counted(children);
-        SessionReport {
-            pid: self.pid,
-            program: self.program.clone(),
-            ended: self.end.map_or(EndKind::Running, |end| end.how),
-            calls: self.calls,
-            seen_bytes: self.seen,
-            wchar_bytes: wchar,
-            coverage: wchar.and_then(|wchar| ratio(self.seen, wchar)),
-            dropped: self.end.map_or(0, |end| end.dropped),
-            unseen: self.end.map_or(0, |end| end.unseen),
         }
     }
 }

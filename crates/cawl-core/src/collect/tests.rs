@@ -1,5 +1,6 @@
 use super::*;
 use crate::record::Session;
+use crate::record::{SessionEnd, Wchar};
 
 fn collector() -> Collector {
     Collector::new(&HostProfile::uncalibrated(), Vec::new())

@@ -5,12 +5,17 @@
 //! remembered; clean ones up to [`CLEAN_BLOCKS`] blocks over all files, those of the file longest untouched
 //! are forgotten first. Memory is therefore bounded by what is dirty or was recently written.
 
+mod aside;
+mod files;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::extents::PageSet;
 use super::folios::Folios;
+use aside::{Aside, MET};
+use files::Files;
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
@@ -130,64 +135,6 @@ impl Requests {
     }
 }
 
-/// Files in a chunk, and chunks in a row.
-const CHUNK: usize = 16;
-const ROW: usize = 64;
-
-/// Files by number, in chunks that copies share until one of them changes a chunk: a copy to look ahead with is
-/// made while programs write, for each call that may have to wait, and touches few files. Rows of chunks, so that
-/// few counts are to be touched by a copy of tens of thousands of files.
-///
-/// The law: one file, that changed last, is in `held` and nowhere else, and blank in its chunk; at first that is
-/// file 0. So changing it again, as most calls do several times, asks of no chunk whether it is shared.
-#[derive(Clone, Debug, Default)]
-struct Files {
-    rows: Vec<Arc<Vec<Arc<[File; CHUNK]>>>>,
-    length: usize,
-    held: (usize, File),
-}
-
-impl Files {
-    fn push(&mut self) {
-        if self.length.is_multiple_of(ROW * CHUNK) {
-            self.rows.push(Arc::default());
-        }
-        if self.length.is_multiple_of(CHUNK)
-            && let Some(row) = self.rows.last_mut()
-        {
-            Arc::make_mut(row).push(Arc::default());
-        }
-        self.length += 1;
-    }
-
-    fn at(&self, at: usize) -> &File {
-        if at == self.held.0 {
-            &self.held.1
-        } else {
-            &self.rows[at / CHUNK / ROW][at / CHUNK % ROW][at % CHUNK]
-        }
-    }
-
-    fn at_mut(&mut self, at: usize) -> &mut File {
-        if at != self.held.0 {
-            let file = std::mem::take(self.place(at));
-            let (before, last) = std::mem::replace(&mut self.held, (at, file));
-            *self.place(before) = last;
-        }
-        &mut self.held.1
-    }
-
-    /// A file's place in its chunk, which is nobody else's from now on.
-    fn place(&mut self, at: usize) -> &mut File {
-        let row = Arc::make_mut(&mut self.rows[at / CHUNK / ROW]);
-        &mut Arc::make_mut(&mut row[at / CHUNK % ROW])[at % CHUNK]
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &File> {
-        (0..self.length).map(|at| self.at(at))
-    }
-}
-
 /// Which file is which. Copies share it until a file is met for the first time, or forgotten.
 #[derive(Clone, Debug, Default)]
 struct Names {
@@ -210,80 +157,7 @@ pub struct Cache {
     aside: Option<Box<Aside>>,
 }
 
-/// Files that a copy has cleaned whole and not looked at since. The flusher goes through tens of thousands of small
-/// files, and changing them would be copying them.
-///
-/// The law: a file noted here is as it was before it was cleaned; whoever wants it otherwise than to ask whether it
-/// is dirty or listed has it settled first. A file of which other pages are clean is never noted.
-#[derive(Clone, Debug, Default)]
-struct Aside {
-    /// A bit for each file.
-    noted: Vec<u64>,
-    /// Those files in the order of their cleaning, and what the device had submitted after each. One that was settled
-    /// may still be here.
-    cleaned: Vec<(u32, u64)>,
-    /// Files that this copy has met for the first time, while they are few: the shared names need not be copied.
-    met: Vec<((u64, u64), u32)>,
-}
-
-/// Most files in [`Aside::met`].
-const MET: usize = 16;
-
-impl Aside {
-    fn has(&self, at: u32) -> bool {
-        self.noted.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
-    }
-
-    fn note(&mut self, at: u32, files: usize) {
-        if self.noted.len() * 64 < files {
-            self.noted.resize(files.div_ceil(64), 0);
-        }
-        self.noted[at as usize / 64] |= 1 << (at % 64);
-        self.cleaned.push((at, 0));
-    }
-
-    /// Strikes a file out; what the device had submitted after it was cleaned.
-    fn strike(&mut self, at: u32) -> u64 {
-        self.noted[at as usize / 64] &= !(1 << (at % 64));
-        self.cleaned.iter().rev().find(|(cleaned, _)| *cleaned == at).map_or(0, |(_, submitted)| *submitted)
-    }
-}
-
 impl Cache {
-    /// This copy is to look ahead with, and not for long.
-    pub fn look_ahead(&mut self) {
-        self.aside.get_or_insert_default();
-    }
-
-    fn is_noted(&self, at: u32) -> bool {
-        self.aside.as_ref().is_some_and(|aside| aside.has(at))
-    }
-
-    /// Makes a file what it is.
-    fn settle(&mut self, at: u32) {
-        if let Some(aside) = &mut self.aside
-            && aside.has(at)
-        {
-            let submitted = aside.strike(at);
-            self.files.at_mut(at as usize).flushed(submitted);
-        }
-    }
-
-    /// Makes all files what they are.
-    fn settle_all(&mut self) {
-        if let Some(aside) = &mut self.aside {
-            let cleaned = std::mem::take(&mut aside.cleaned);
-            // The latest of a file that is here more than once is the one that holds.
-            let mut left = Aside { noted: std::mem::take(&mut aside.noted), ..Aside::default() };
-            for (at, submitted) in cleaned.into_iter().rev() {
-                if left.has(at) {
-                    left.strike(at);
-                    self.files.at_mut(at as usize).flushed(submitted);
-                }
-            }
-        }
-    }
-
     /// No page of this file is dirty.
     pub fn is_clean(&self, at: u32) -> bool {
         self.is_noted(at) || self.files.at(at as usize).dirty.pages() == 0
@@ -340,24 +214,6 @@ impl Cache {
         let touches = self.touches;
         self.file_mut(at).touched = touches;
         at
-    }
-
-    /// A file that only this copy has met.
-    fn met(&self, key: (u64, u64)) -> Option<u32> {
-        let met = self.aside.as_ref()?.met.iter();
-        met.rev().find(|(name, _)| *name == key).map(|(_, at)| *at)
-    }
-
-    /// Gives the files that only this copy has met their names.
-    fn name_met(&mut self) {
-        let met = self.aside.as_mut().map(|aside| std::mem::take(&mut aside.met)).unwrap_or_default();
-        if !met.is_empty() {
-            let names = Arc::make_mut(&mut self.names);
-            for (key, at) in met {
-                names.keys.push(key);
-                names.index.insert(key, at);
-            }
-        }
     }
 
     fn add(&mut self, key: (u64, u64), device: usize) -> u32 {
@@ -613,190 +469,4 @@ impl File {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
-
-    proptest! {
-        #[test]
-        fn what_is_cleaned_at_once_is_what_is_cleaned_page_by_page(
-            writes in proptest::collection::vec((0..3000u64, 1..40u64), 1..20),
-            (first, most, room) in (0..100u64, 1..600u64, 0..20u64),
-            again in proptest::option::of((0..3000u64, 1..40u64)),
-        ) {
-            let mut cache = Cache::default();
-            let at = cache.open((1, 1), 0);
-            let mut plain = BTreeSet::new();
-            for (start, pages) in writes.into_iter().chain(again) {
-                cache.dirty(at, start, start + pages, 1);
-                plain.extend(start..start + pages);
-            }
-            let mut clean = BTreeSet::new();
-            // The first time from the beginning, then from the cursor on and around.
-            for (most, room) in [(first, u64::MAX), (most, room * REQUEST), (u64::MAX, u64::MAX)] {
-                let mut shared = cache.clone();
-                let cursor = cache.file(at).cursor;
-                let order: Vec<u64> = plain.range(cursor..).chain(plain.range(..cursor)).copied().collect();
-                let cleaned = cache.clean(at, most, room);
-                let taken = &order[..cleaned.pages as usize];
-                // Requests are runs of pages; the first goes on from the cursor.
-                let mut runs: Vec<(u64, u64)> = Vec::new();
-                for page in taken {
-                    match runs.last_mut() {
-                        Some(run) if run.1 == *page => run.1 += 1,
-                        _ => runs.push((*page, page + 1)),
-                    }
-                }
-                let jumps = runs.len() - usize::from(runs.first().is_some_and(|run| run.0 == cursor));
-                let queued: u64 = runs.iter().map(|run| REQUEST.max(run.1 - run.0)).sum();
-                prop_assert_eq!((cleaned.queued, cleaned.jumps), (queued, jumps as u64));
-                prop_assert!(cleaned.pages == most.min(order.len() as u64) || queued >= room);
-                prop_assert_eq!(cache.file(at).cursor, taken.last().map_or(cursor, |page| page + 1));
-                prop_assert_eq!(shared.file(at).dirty.pages(), plain.len() as u64);
-                prop_assert_eq!(shared.file(at).clean.pages(), clean.len() as u64);
-                for page in taken {
-                    plain.remove(page);
-                    clean.insert(*page);
-                }
-                let file = cache.file(at);
-                let pages = |set: &PageSet| set.runs(0).flat_map(|(start, end)| start..end).collect::<BTreeSet<_>>();
-                prop_assert_eq!(pages(&file.dirty), plain.clone());
-                prop_assert_eq!(pages(&file.clean), clean.clone());
-            }
-        }
-    }
-
-    #[test]
-    fn fresh_cached_and_dirty_pages_are_told_apart() {
-        let mut cache = Cache::default();
-        let at = cache.open((1, 1), 0);
-        assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10, padding: 0 });
-        assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5, padding: 0 });
-        assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, padding: 0, queued: REQUEST, jumps: 0 });
-        assert_eq!(cache.dirty(at, 0, 15, 1), Found { dirtied: 6, fresh: 0, padding: 0 });
-        assert_eq!(cache.drop_range(at, 10, u64::MAX), 5);
-        assert!(cache.holds(at, 9) && !cache.holds(at, 10));
-    }
-
-    proptest! {
-        /// Copies of copies, each changed on its own.
-        #[test]
-        fn copies_do_not_see_each_others_changes(
-            changes in proptest::collection::vec((0..4usize, 0..40usize, 0..4usize), 1..200),
-        ) {
-            let mut copies = vec![(Files::default(), Vec::new())];
-            for (n, (which, at, what)) in changes.into_iter().enumerate() {
-                let which = which % copies.len();
-                if what == 0 && copies.len() < 4 {
-                    copies.push(copies[which].clone());
-                }
-                let (files, plain) = &mut copies[which];
-                if at < plain.len() {
-                    files.at_mut(at).size = n as u64;
-                    plain[at] = n as u64;
-                } else {
-                    files.push();
-                    plain.push(0);
-                }
-                for (files, plain) in &copies {
-                    prop_assert_eq!(files.length, plain.len());
-                    prop_assert!(files.iter().map(|file| file.size).eq(plain.iter().copied()));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn scattered_pages_take_a_request_and_a_jump_for_each_run() {
-        let mut cache = Cache::default();
-        let at = cache.open((1, 1), 0);
-        // In a row across blocks: one request as long as it is, and the next goes on from there.
-        cache.dirty(at, 0, 2000, 1);
-        assert_eq!(
-            cache.clean(at, 1000, u64::MAX),
-            Cleaned { pages: 1000, padding: 0, queued: 1000, jumps: 0 }
-        );
-        assert_eq!(
-            cache.clean(at, 1000, u64::MAX),
-            Cleaned { pages: 1000, padding: 0, queued: 1000, jumps: 0 }
-        );
-        // Sixteen pages out of every hundred.
-        for i in 30..40 {
-            cache.dirty(at, 100 * i, 100 * i + 16, 1);
-        }
-        assert_eq!(
-            cache.clean(at, 48, u64::MAX),
-            Cleaned { pages: 48, padding: 0, queued: 3 * REQUEST, jumps: 3 }
-        );
-        assert_eq!(
-            cache.clean(at, 160, 2 * REQUEST),
-            Cleaned { pages: 32, padding: 0, queued: 2 * REQUEST, jumps: 2 }
-        );
-    }
-
-    #[test]
-    fn what_a_copy_notes_is_counted_like_what_is_done() {
-        let mut cache = Cache::default();
-        for ino in 0..40 {
-            let at = cache.open((1, ino), 0);
-            cache.dirty(at, 0, 20, 1);
-            // Some have clean pages in the same block, some in another one.
-            cache.clean(at, 5 * (ino % 3), u64::MAX);
-            cache.dirty(at, 2000 * (ino % 2), 2000 * (ino % 2) + 3, 1);
-        }
-        let mut copy = cache.clone();
-        copy.look_ahead();
-        for at in 0..40 {
-            assert_eq!(copy.clean(at, u64::MAX, u64::MAX), cache.clean(at, u64::MAX, u64::MAX));
-        }
-        assert_eq!(copy.clean_blocks, cache.clean_blocks);
-        assert!(copy.aside.as_ref().is_some_and(|aside| aside.cleaned.len() > 10));
-        for at in 0..40 {
-            assert_eq!(copy.file(at).clean.blocks(), cache.file(at).clean.blocks());
-            assert_eq!(copy.file(at).cursor, cache.file(at).cursor);
-        }
-    }
-
-    #[test]
-    fn clean_blocks_are_bounded() {
-        let mut cache = Cache::default();
-        for ino in 0..4 {
-            let at = cache.open((1, ino), 0);
-            for page in 0..CLEAN_BLOCKS as u64 / 2 {
-                cache.dirty(at, 1024 * page, 1024 * page + 1, 1);
-            }
-            cache.clean(at, u64::MAX, u64::MAX);
-        }
-        let kept: usize = cache.files.iter().map(|f| f.clean.blocks()).sum();
-        assert_eq!(kept, cache.clean_blocks);
-        assert!(kept <= CLEAN_BLOCKS);
-    }
-
-    #[test]
-    fn clean_files_are_forgotten_even_if_nobody_closed_them() {
-        let mut cache = Cache::default();
-        for ino in 0..5 * CLEAN_FILES as u64 {
-            let at = cache.open((1, ino), 0);
-            cache.file_mut(at).opens = 1;
-        }
-        assert!(cache.names.index.len() <= 2 * CLEAN_FILES && cache.files.length <= 2 * CLEAN_FILES);
-    }
-
-    #[test]
-    fn dirty_files_are_kept() {
-        let mut cache = Cache::default();
-        for ino in 0..3 * CLEAN_FILES as u64 {
-            let at = cache.open((1, ino), 0);
-            cache.dirty(at, 0, 1, 1);
-        }
-        assert_eq!(cache.names.index.len(), 3 * CLEAN_FILES);
-        for at in 0..cache.files.length as u32 {
-            cache.clean(at, 1, u64::MAX);
-        }
-        for ino in 0..4 * CLEAN_FILES as u64 {
-            cache.open((2, ino), 0);
-        }
-        assert!(cache.names.index.len() <= 4 * CLEAN_FILES, "{}", cache.names.index.len());
-    }
-}
+mod tests;
