@@ -42,8 +42,14 @@ struct Program {
 
 impl Program {
     fn hello(path: &Path, run: u64, pid: u32, memory: BorrowedFd<'_>, ticks: bool) -> Program {
+        Program::hello_at(0, path, run, pid, memory, ticks)
+    }
+
+    /// Of a program whose ticks count from `nanos`.
+    fn hello_at(nanos: u64, path: &Path, run: u64, pid: u32, memory: BorrowedFd<'_>, ticks: bool) -> Program {
         let socket = UnixStream::connect(path).unwrap();
-        let ticks = ticks.then_some([Anchor { ticks: 0, nanos: 0 }, Anchor { ticks: 3000, nanos: 1000 }]);
+        let anchors = [Anchor { ticks: 0, nanos }, Anchor { ticks: 3000, nanos: nanos + 1000 }];
+        let ticks = ticks.then_some(anchors);
         let (ppid, uid, started, wchar) = (1, 0, 0, Wchar::default());
         let hello =
             Hello { pid, ppid, uid, run, started, wchar, ring: true, ticks, program: b"p", arguments: b"" };
@@ -177,16 +183,19 @@ async fn what_a_killed_program_left_is_taken() {
 /// Who keeps a trace gets each call, others may get calls to /dev/null added up: the report is the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_are_added_up_are_reported_as_if_told_each() {
-    let act = |path: &Path, run: u64| {
+    // Calls of long ago are taken as they come, and how far each thread has come when the daemon looks would
+    // decide whose of two calls is first. These wait for the end.
+    let soon = host::now().0 + 3_600_000_000_000;
+    let act = move |path: &Path, run: u64| {
         let memory = honest();
-        let program = Program::hello(path, run, NOBODY, memory.as_fd(), true);
-        let mut threads = [0, 1].map(|slot| Thread::new(&memory, slot, program.pid));
+        let mut threads = [0, 1].map(|slot| Thread::new(&memory, slot, NOBODY));
         let kinds = [FileKind::Char, FileKind::Regular, FileKind::Fifo];
         for number in 0..30_000 {
             threads[0].kind = kinds[number as usize / 10_000];
             threads[1].kind = kinds[number as usize / 10 % 3];
             assert!(threads.iter_mut().all(|thread| thread.put(number)));
         }
+        Program::hello_at(soon, path, run, NOBODY, memory.as_fd(), true);
     };
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
