@@ -125,7 +125,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         writeback.fsync = writeback::fsync(&mut bench)?;
         share(&mut bench, "page cache while the flusher works", 0.15, 0.6);
         let transfer = device.transfer.map(|transfer| transfer.value);
-        writeback::factor(&mut bench, transfer, &mut writeback)?;
+        writeback::factor(&mut bench, &memory, transfer, &mut writeback)?;
         share(&mut bench, "writeback rate", 0.25, 1.0);
         let before = hard();
         let lowered = lowered(&bench, options, &device)?;
@@ -239,6 +239,7 @@ fn profile(
     if let Some(found) = writeback.factor {
         profile.memory.flush_factor = found.measured(|factor| factor);
     }
+    profile.memory.cached_flush_factor = writeback.cached_factor.map(|found| found.measured(|factor| factor));
     put_time(&mut profile.calls.write, memory.call);
     profile.calls.folio = memory.folio.map(|found| found.measured(Nanos::new));
     put_time(&mut profile.calls.stream, stream.call);

@@ -95,6 +95,10 @@ pub struct MemoryConstants {
     pub folio: Option<Measured<Rate>>,
     /// Factor on `fresh` and `cached` while the flusher works (`bg_coeff`), between 0 and 1.
     pub flush_factor: Measured<f64>,
+    /// The same for `cached` alone, where it is known: a page that is dirty already needs no block, so its writer does not
+    /// wait for a flusher who allocates some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_flush_factor: Option<Measured<f64>>,
     /// Largest write whose data still comes from the processor's cache, in bytes: copying it costs less.
     #[serde(default = "defaults::hot_size")]
     pub hot_size: Bytes,
@@ -253,6 +257,7 @@ impl HostProfile {
                 folio: None,
                 cached: Measured::assumed(Rate::mb_per_second(3_500.0)),
                 flush_factor: Measured::assumed(0.8),
+                cached_flush_factor: None,
                 hot_size: defaults::hot_size(),
             },
             device: DeviceConstants {
@@ -318,15 +323,17 @@ impl HostProfile {
     /// Refuses combinations of values that no machine has.
     pub fn check(&self) -> Result<(), ProfileError> {
         let kernel = &self.kernel;
+        let is_part = |factor: &Measured<f64>| factor.value > 0.0 && factor.value <= 1.0;
         let sane = [
             (kernel.limits.background < kernel.limits.hard, "background limit is not below the hard limit"),
             (!kernel.page.is_zero(), "page size is zero"),
             (!self.device.block.is_zero(), "block size is zero"),
             (!kernel.stream_buffer.is_zero(), "stream buffer is empty"),
             (kernel.hz > 0, "hz is zero"),
+            (is_part(&self.memory.flush_factor), "flush_factor is not between 0 and 1"),
             (
-                self.memory.flush_factor.value > 0.0 && self.memory.flush_factor.value <= 1.0,
-                "flush_factor is not between 0 and 1",
+                self.memory.cached_flush_factor.as_ref().is_none_or(is_part),
+                "cached_flush_factor is not between 0 and 1",
             ),
         ];
         match sane.iter().find(|(holds, _)| !holds) {

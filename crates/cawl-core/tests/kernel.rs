@@ -578,3 +578,42 @@ fn scattered_pages_leave_fewer_in_flight_and_seeks_make_them_slow() {
     assert!(slow - fast > 0.5, "{fast} s, with seeks {slow} s");
     assert!((flushed(64, Nanos::millis(4.0)).1 - flushed(64, Nanos::ZERO).1).abs() < 0.02);
 }
+
+/// What a file's 20 MiB, 4 MiB more and these again cost, copying alone, with such a factor for cached pages.
+fn while_flushing(cached: Option<f64>) -> [f64; 2] {
+    let mut profile = profile();
+    profile.memory.flush_factor = Measured::assumed(0.5);
+    profile.memory.cached_flush_factor = cached.map(Measured::assumed);
+    let mut model = Kernel::new(&profile);
+    let mut start = 0;
+    let mut write = |offset: u64, size: u64| {
+        let operation = Operation {
+            op: Op::Pwrite,
+            file: 1,
+            device: 0,
+            task: 0,
+            offset: 0,
+            size: size << 10,
+            think: 0,
+            flags: 0,
+            aux: 0,
+        };
+        let mut event = operation.event(start);
+        event.offset = offset << 20;
+        let prediction = model.step(&event).unwrap();
+        start = (Time(start) + prediction.cost).0;
+        prediction.parts.copy.get()
+    };
+    // Over the background limit of 16 MiB.
+    write(0, 20);
+    [write(20, 2), write(20, 2)]
+}
+
+#[test]
+fn pages_that_are_cached_have_a_factor_of_their_own_while_the_flusher_works() {
+    let [fresh, cached] = while_flushing(None);
+    assert_eq!([fresh, cached], while_flushing(Some(0.5)));
+    let [same, less] = while_flushing(Some(1.0));
+    assert_eq!(fresh, same);
+    assert!((cached / less - 2.0).abs() < 1e-9, "{cached} {less}");
+}

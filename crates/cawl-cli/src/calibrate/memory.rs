@@ -38,7 +38,7 @@ pub struct Memory {
 /// Measures the page cache.
 pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     // All of a round's file stays below the background limit.
-    let most = (background().0 / 4).min(bench.space / 2).min(LARGEST_FILE) as usize;
+    let most = (background().0 / 2).min(bench.space / 2).min(LARGEST_FILE) as usize;
     let mut rounds: Vec<Round> = Vec::new();
     let mut pages = Vec::new();
     bench.repeat(|bench, index| {

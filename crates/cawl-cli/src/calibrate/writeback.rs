@@ -13,6 +13,7 @@ use cawld::host;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, background, hard, since, timed};
+use super::memory::Memory;
 
 const PAGE: u64 = 4096;
 const CHUNK: usize = 1 << 20;
@@ -28,8 +29,9 @@ pub struct Writeback {
     pub fsync: Option<Estimate>,
     /// Most bytes under writeback at a time.
     pub queue: Option<u64>,
-    /// Factor on the page cache's speed while the flusher works.
+    /// Factor on the page cache's speed while the flusher works: for pages that are allocated, and for cached ones.
     pub factor: Option<Estimate>,
+    pub cached_factor: Option<Estimate>,
     /// Bytes per ns that were written back meanwhile.
     beside: Option<Estimate>,
 }
@@ -70,8 +72,6 @@ struct Count {
     pages: u64,
     device: Option<u64>,
     under_way: u64,
-    /// The level is where the kernel holds writers back.
-    held_back: bool,
 }
 
 fn count(bench: &Bench) -> Option<Count> {
@@ -82,7 +82,6 @@ fn count(bench: &Bench) -> Option<Count> {
         pages: sample.written * PAGE,
         device,
         under_way: sample.writeback * PAGE,
-        held_back: sample.dirty + sample.writeback > sample.background.midpoint(sample.hard),
     })
 }
 
@@ -128,12 +127,11 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     let (mut at, mut written) = (0, 0_u64);
     let mut samples = Vec::new();
     let mut under_way = Vec::new();
-    let mut held_back = 0_usize;
-    let mut last: Option<Count> = None;
+    // The first count when it was steady, and that at the end of the last window.
+    let mut steady: Option<(Count, Count)> = None;
     // Windows long enough that the steps in which pages are counted do not show, and short enough that a
     // few of them fit into the bytes allowed.
-    let steady = bench.bytes_left.saturating_sub(limit + limit / 2);
-    let window_bytes = (steady / 6).max(16 << 20);
+    let window_bytes = (bench.bytes_left.saturating_sub(limit + limit / 2) / 6).max(16 << 20);
     let (shortest, longest) = (Nanos::millis(50.0), Nanos::millis(400.0));
     while bench.go_on().is_ok() {
         if !bench.spend(CHUNK as u64) || (host::now() >= give_up && samples.len() >= 3) {
@@ -149,21 +147,17 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
         }
         let Some(now) = count(bench) else { break };
         under_way.push(now.under_way as f64);
-        held_back += usize::from(now.held_back);
-        match last {
-            Some(from)
-                if now.time.since(from.time) >= longest
-                    || now.time.since(from.time) >= shortest
-                        && now.pages.saturating_sub(from.pages) >= window_bytes =>
-            {
-                samples.extend(rate(bench, from, now));
-                last = Some(now);
-            }
-            None => last = Some(now),
-            Some(_) => {}
+        let (first, from) = *steady.get_or_insert((now, now));
+        let span = now.time.since(from.time);
+        let is_window =
+            span >= longest || span >= shortest && now.pages.saturating_sub(from.pages) >= window_bytes;
+        if !is_window {
+            continue;
         }
-        // More of the same would be of no use, and the bytes are needed for the other way.
-        let enough = if is_most(held_back, &under_way) { 4 * bench.rounds.1 } else { bench.rounds.0 };
+        samples.extend(rate(bench, from, now));
+        steady = Some((first, now));
+        // Of a device that idles, more would be of no use, and the bytes are needed for the other way.
+        let enough = if is_kept_busy(&under_way) { 4 * bench.rounds.1 } else { bench.rounds.0 };
         if samples.len() >= enough {
             break;
         }
@@ -172,7 +166,11 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     bench.scratch.remove("throttled");
     bench.go_on()?;
     found.rate = Estimate::of(&samples);
-    if samples.is_empty() || !is_most(held_back, &under_way) {
+    // The windows swing, as a burst follows a lull: what was written in all of them is known far better.
+    if let (Some(found), Some((first, last))) = (&mut found.rate, steady) {
+        found.value = rate(bench, first, last).unwrap_or(found.value);
+    }
+    if samples.is_empty() || !is_kept_busy(&under_way) {
         // The device has idled in between: what it has written is the least that it can do. A file that is flushed at
         // once says little where it is short, as it is below lowered limits.
         for other in [flushed(bench)?, found.beside].into_iter().flatten() {
@@ -182,13 +180,21 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
         }
     }
     // What the queue holds when it is full, which it is while a writer is held back.
-    found.queue = quantile(&under_way, 0.95).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
+    found.queue = full_queue(&under_way).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
     Ok(())
 }
 
-/// Whether `count` is at least half of that of the `samples`.
-const fn is_most(count: usize, samples: &[f64]) -> bool {
-    2 * count >= samples.len()
+/// Bytes under writeback when the queue is full, where these were seen.
+fn full_queue(under_way: &[f64]) -> Option<f64> {
+    quantile(under_way, 0.95)
+}
+
+/// Whether there was always something to do for the device: whether in seven of eight moments its queue was not about
+/// empty. Then what it wrote is what it can.
+fn is_kept_busy(under_way: &[f64]) -> bool {
+    full_queue(under_way)
+        .zip(quantile(under_way, 0.125))
+        .is_some_and(|(full, low)| low > 0.0 && low >= full / 16.0)
 }
 
 /// The rate of a flusher that syncfs has set to work, between a tenth and nine tenths of the way.
@@ -276,10 +282,18 @@ const LONGEST_PIECE: u64 = 64 << 20;
 /// (`i_data_sem`) while it allocates, and when it needs a block group's bitmap for that, the read of it comes after
 /// all that was submitted before. Such waits are long and rare, so the mean of a round counts, of which some are in it.
 ///
-/// `transfer` is the time that the device takes for a byte, in ns.
+/// Pages that are dirty already have their blocks, so rewriting them has a factor of its own.
+///
+/// The factors are on what was found for pages while nothing is written back, so that both together are what was seen
+/// here; `transfer` is the time that the device takes for a byte, in ns.
 ///
 /// What the device takes meanwhile is its rate beside a writer, if he is faster.
-pub fn factor(bench: &mut Bench, transfer: Option<f64>, found: &mut Writeback) -> anyhow::Result<()> {
+pub fn factor(
+    bench: &mut Bench,
+    memory: &Memory,
+    transfer: Option<f64>,
+    found: &mut Writeback,
+) -> anyhow::Result<()> {
     let time = bench.deadline.since(host::now()).get();
     let affordable = transfer.map_or(bench.bytes_left, |per_byte| (time / per_byte) as u64);
     let share = affordable.min(bench.bytes_left) / (PIECES * bench.rounds.0 as u64);
@@ -291,47 +305,55 @@ pub fn factor(bench: &mut Bench, transfer: Option<f64>, found: &mut Writeback) -
     if piece == 0 {
         return Ok(());
     }
-    let (mut alone, mut beside, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut fresh, mut cached, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     bench.repeat(|bench, _| {
         let length = PIECES * piece as u64;
         if !bench.spend(length) {
             return Ok(());
         }
         bench.settle(length)?;
-        // Once so that the memory is warm, and once more for what it costs without a flusher; nothing of these
-        // reaches the device.
+        // Once so that the memory is warm; nothing of this reaches the device.
         in_pieces(bench, piece, call, false)?;
-        let quiet = in_pieces(bench, piece, call, false)?;
         let flushed = in_pieces(bench, piece, call, true)?;
-        beside.push(flushed.cost);
+        fresh.push(flushed.fresh);
+        cached.push(flushed.cached);
         // From the third piece on the device has been busy throughout.
         if let (Some(from), Some(to)) = (flushed.counts.get(2), flushed.counts.last()) {
             rates.extend(rate(bench, *from, *to));
         }
-        alone.push(quiet.cost);
         Ok(())
     })?;
     found.beside = Estimate::of(&rates);
-    let Some(alone) = Estimate::of(&alone) else { return Ok(()) };
-    let factors: Vec<f64> = beside.iter().map(|cost| (alone.value / cost).clamp(0.05, 1.0)).collect();
-    found.factor = Estimate::of(&factors);
+    found.factor = against(memory.fresh, &fresh);
+    found.cached_factor = against(memory.cached, &cached);
     Ok(())
+}
+
+/// The factor between the speeds of these costs and of that when all is quiet.
+fn against(quiet: Option<Estimate>, costs: &[f64]) -> Option<Estimate> {
+    let quiet = quiet?.value;
+    let factors: Vec<f64> = costs.iter().map(|cost| (quiet / cost).clamp(0.05, 1.0)).collect();
+    Estimate::of(&factors)
 }
 
 /// A file written in pieces.
 struct InPieces {
-    /// Mean cost per byte of all pieces but the first, in ns.
-    cost: f64,
+    /// Mean cost per byte of all pieces but the first, in ns, and of what was written again.
+    fresh: f64,
+    cached: f64,
     /// What had been written back when each piece was handed over.
     counts: Vec<Count>,
 }
 
-/// Writes a new file piece by piece, and if `flushing`, has each written back while the next one is written.
+/// Writes a new file piece by piece, the beginning of each twice, and if `flushing`, has each written back while the
+/// next one is written.
 fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow::Result<InPieces> {
     let file = bench.scratch.file("pieces")?;
     let (hand_over, pieces) = std::sync::mpsc::channel::<u64>();
     let mut counts = Vec::new();
-    let time = std::thread::scope(|scope| {
+    // Little, so that the flusher gets his pieces about as fast as they can be made.
+    let again = (piece / 8).max(call) as u64 / call as u64 * call as u64;
+    let (fresh, cached) = std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
             for at in pieces.into_iter().filter(|_| flushing) {
                 // Starts to write as the flusher does, and waits for nothing but room in the queue.
@@ -339,14 +361,19 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
             }
             Ok::<(), nix::Error>(())
         });
-        let mut time = 0.0;
+        let (mut fresh, mut cached) = (0.0, 0.0);
         for index in 0..PIECES {
             let start = index * piece as u64;
-            for at in (start..start + piece as u64).step_by(call) {
-                bench.go_on()?;
-                let took = bench.write_run(&file, at, call, call)?;
-                time += if index > 0 { took } else { 0.0 };
-            }
+            let write = |length: u64| -> anyhow::Result<f64> {
+                let mut time = 0.0;
+                for at in (start..start + length).step_by(call) {
+                    bench.go_on()?;
+                    time += bench.write_run(&file, at, call, call)?;
+                }
+                Ok(if index > 0 { time } else { 0.0 })
+            };
+            fresh += write(piece as u64)?;
+            cached += write(again)?;
             // Does not wait, as no writer waits for the flusher but in a call. An error of the other thread shows below.
             if hand_over.send(start).is_err() {
                 break;
@@ -355,9 +382,10 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
         }
         drop(hand_over);
         flusher.join().map_err(|_| anyhow::anyhow!("the thread that flushes ended"))??;
-        anyhow::Ok(time)
+        anyhow::Ok((fresh, cached))
     })?;
     drop(file);
     bench.scratch.remove("pieces");
-    Ok(InPieces { cost: time / ((PIECES - 1) * piece as u64) as f64, counts })
+    let each = (PIECES - 1) as f64;
+    Ok(InPieces { fresh: fresh / (each * piece as f64), cached: cached / (each * again as f64), counts })
 }

@@ -49,6 +49,9 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     }
     row("cached pages", rate(&memory.cached));
     row("factor while flushing", cells(&memory.flush_factor, |factor| format!("{factor:.3}")));
+    if let Some(factor) = &memory.cached_flush_factor {
+        row("factor while flushing, cached pages", cells(factor, |factor| format!("{factor:.3}")));
+    }
     row("device write", rate(&device.write));
     row("device read", rate(&device.read));
     row("writeback", rate(&device.writeback));

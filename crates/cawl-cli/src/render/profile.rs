@@ -137,6 +137,9 @@ fn constants(profile: &HostProfile) -> Vec<Constant> {
     }
     group.rate("cached", &memory.cached);
     group.measured("flush_factor", "1", &memory.flush_factor, |factor| factor);
+    if let Some(factor) = &memory.cached_flush_factor {
+        group.measured("cached_flush_factor", "1", factor, |factor| factor);
+    }
     group.plain("hot_size", "B", memory.hot_size.as_f64());
     device(&mut found, "device".to_owned(), &profile.device);
     let mut group = Group { prefix: "calls".to_owned(), found: &mut found };

@@ -143,6 +143,10 @@ impl Learner {
         let known = memory.folio.get_or_insert_with(|| Measured::assumed(Rate::per_second(1.0 / FOLIO)));
         let folios = rate(known, folio, self.copying.deviation(3), calls);
         let factor = inverse(&mut memory.flush_factor, slow, slowed, |factor| factor.clamp(0.01, 1.0), |f| f);
+        if factor {
+            // What was learned is of both.
+            memory.cached_flush_factor = None;
+        }
         times | cached | fresh | folios | colds | supplied | factor
     }
 

@@ -177,6 +177,20 @@ fn a_disk_whose_speed_halves_is_followed() {
 }
 
 #[test]
+fn a_learned_factor_while_flushing_is_of_all_pages() {
+    let mut assumed = truth();
+    assumed.memory.flush_factor = Measured::assumed(0.3);
+    assumed.memory.cached_flush_factor = Some(Measured::assumed(0.9));
+    let mut world = World::new(&truth(), &assumed);
+    let calibrated = world.analysis.learned().0.memory.cached_flush_factor.clone();
+    assert_eq!(calibrated, assumed.memory.cached_flush_factor);
+    throttled(&mut world, 10.0);
+    let (learned, _) = world.analysis.learned();
+    assert!(learned.memory.flush_factor.value > 0.35, "{:?}", learned.memory.flush_factor);
+    assert_eq!(learned.memory.cached_flush_factor, None);
+}
+
+#[test]
 fn outliers_do_not_wreck_it() {
     let truth = truth();
     let mut world = World::new(&truth, &truth);

@@ -26,7 +26,7 @@ use super::stdio::Streams;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, CostParts, DirtyLimits, Disturbance, ModelState, Phase, Prediction, Work};
 use crate::call::{Class, classify};
-use crate::profile::{DeviceConstants, HostProfile};
+use crate::profile::{DeviceConstants, HostProfile, Measured};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use history::History;
 use intervals::Spreads;
@@ -50,7 +50,9 @@ struct Constants {
     fresh_page: f64,
     fresh_folio: f64,
     padding_page: f64,
+    /// Of pages that are allocated, and of those that are cached, while the flusher works.
     flush_slowdown: f64,
+    cached_slowdown: f64,
 }
 
 /// Where the time of a call goes, in seconds.
@@ -392,6 +394,7 @@ impl Constants {
         let (kernel, memory) = (&profile.kernel, &profile.memory);
         let page = kernel.page.0.max(1);
         let copy_byte = 1.0 / memory.cached.value.get();
+        let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
         Constants {
             page,
             folio: (kernel.folio.0 / page).max(1),
@@ -404,7 +407,8 @@ impl Constants {
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
             fresh_folio: profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds()),
             padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
-            flush_slowdown: 1.0 / memory.flush_factor.value.clamp(0.01, 1.0),
+            flush_slowdown: slowdown(&memory.flush_factor),
+            cached_slowdown: slowdown(memory.cached_flush_factor.as_ref().unwrap_or(&memory.flush_factor)),
         }
     }
 }

@@ -62,9 +62,9 @@ impl Kernel {
     fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, per_page: f64, folio: u64) {
         let device = &self.machine.devices[call.device];
         let folios = found.fresh.div_ceil(folio) as f64;
-        let mut cost = pages as f64 * per_page
-            + found.fresh as f64 * self.constants.fresh_page
-            + folios * self.constants.fresh_folio
+        let mut allocated =
+            found.fresh as f64 * (per_page + self.constants.fresh_page) + folios * self.constants.fresh_folio;
+        let mut cached = pages.saturating_sub(found.fresh) as f64 * per_page
             + found.padding as f64 * self.constants.padding_page;
         let writes_back = device.writes_back(call.at);
         let flushing = usize::from(writes_back);
@@ -73,9 +73,11 @@ impl Kernel {
         call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
         call.work.padded[flushing] += (found.padding * self.constants.page) as f64;
         if writes_back {
-            cost *= self.constants.flush_slowdown;
+            allocated *= self.constants.flush_slowdown;
+            cached *= self.constants.cached_slowdown;
             call.flushing = true;
         }
+        let cost = allocated + cached;
         let from = call.at;
         call.pass(cost);
         call.spent.copy += cost;
