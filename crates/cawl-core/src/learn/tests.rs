@@ -182,7 +182,7 @@ fn a_learned_factor_while_flushing_is_of_all_pages() {
     assumed.memory.flush_factor = Measured::assumed(0.3);
     assumed.memory.cached_flush_factor = Some(Measured::assumed(0.9));
     let mut world = World::new(&truth(), &assumed);
-    let calibrated = world.analysis.learned().0.memory.cached_flush_factor.clone();
+    let calibrated = world.analysis.learned().0.memory.cached_flush_factor;
     assert_eq!(calibrated, assumed.memory.cached_flush_factor);
     throttled(&mut world, 10.0);
     let (learned, _) = world.analysis.learned();
