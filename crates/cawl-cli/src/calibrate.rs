@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use cawl_core::{Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate};
+use cawl_core::{Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate, settled_base_rate};
 use cawld::host;
 use cawld::limits::LoweredLimits;
 use cawld::place::{Backing, Place};
@@ -253,6 +253,8 @@ fn profile(
         if device.write.is_none() {
             profile.device.write = profile.device.writeback;
         }
+        let told = writeback.base_rate.map(|found| found.measured(|per_ns| Rate::per_second(per_ns * 1e9)));
+        profile.device.base_rate = Some(told.unwrap_or_else(|| settled_base_rate(&profile)));
     }
     if let Some(block) = bench.place.block {
         profile.device.block = block;

@@ -90,7 +90,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
         None => None,
     };
     let mut notes = Vec::new();
-    let profile = profile(options, &place, &signal, &mut notes)?;
+    let profile = profile(options, &place, before, &signal, &mut notes)?;
     let figures = planned(options, &profile);
     let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
     require_room(&scratch, &figures)?;
@@ -168,12 +168,25 @@ fn planned(options: &Options, profile: &HostProfile) -> Vec<(Experiment, Vec<Rep
 fn profile(
     options: &Options,
     place: &Place,
+    before: Bytes,
     signal: &Arc<AtomicUsize>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<HostProfile> {
     let mut profile = if let Some(profile) = &options.profile {
         profile.clone()
     } else if options.disk.is_some() {
+        if options.limits.is_some() {
+            // Calibration is to find the base rate that the runs will meet.
+            let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
+            let mut progress = Progress::new(Budget::ENOUGH.time);
+            progress.begin(slow_limit::WHAT);
+            let page = host::uncalibrated_profile().kernel.page;
+            let outcome = slow_limit::follow(&scratch, before, page, Budget::ENOUGH, || {
+                progress.show();
+                Ok(Interrupted::by(signal)?)
+            })?;
+            notes.extend(outcome.note);
+        }
         let path = place.folder.clone();
         let calibration = calibrate::Options { path, effort: options.effort, lower_limits: false };
         let found = calibrate::calibrate(&calibration, Arc::clone(signal))?;

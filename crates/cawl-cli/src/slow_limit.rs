@@ -25,7 +25,7 @@ use crate::scratch::Scratch;
 /// The kernel tells its own limit when it works the thresholds out, as it does for who reads /proc/vmstat; and what
 /// it has learned of the device when it changes the base rate.
 const LIMIT: &str = "global_dirty_state";
-const LEARNED: &str = "bdi_dirty_ratelimit";
+pub const LEARNED: &str = "bdi_dirty_ratelimit";
 /// How near is near enough: the kernel's limit to the one that was set; the bandwidth and the base rate to what
 /// they were a while ago.
 const NEAR: f64 = 0.05;
@@ -215,6 +215,15 @@ fn last_of(trace: &str, event: &str, field: &str) -> Option<f64> {
     events.find_map(|event| event.split_whitespace().find_map(|word| word.strip_prefix(field)?.parse().ok()))
 }
 
+/// The base rates that the events [`LEARNED`] tell, in bytes per ns.
+pub fn base_rates(trace: &str) -> Vec<f64> {
+    trace
+        .lines()
+        .filter_map(|line| last_of(line, LEARNED, "dirty_ratelimit="))
+        .map(|kib| kib * 1024e-9)
+        .collect()
+}
+
 /// Time of throttled writing after which the kernel's limit has come down from `before` to near `hard`.
 fn throttled_time(before: Bytes, hard: Bytes) -> Nanos {
     let gap = (before.as_f64() - hard.as_f64()).max(0.0) / (hard.as_f64() * NEAR);
@@ -257,6 +266,12 @@ mod tests {
         assert!(seen.is_enough() && seen.not_yet("").is_none());
         seen.read(&event(70_000, 396_000, 205_000), at(4.5), PAGE);
         assert!(!seen.is_enough() && seen.not_yet("no time").unwrap().contains("lowered one"));
+    }
+
+    #[test]
+    fn base_rates_are_told_in_kib() {
+        let rates = base_rates(&(event(1, 2, 250_000) + "CPU:0 [LOST 3 EVENTS]\n" + &event(1, 2, 1000)));
+        assert_eq!(rates, [0.256, 0.001_024]);
     }
 
     #[test]

@@ -208,25 +208,27 @@ fn rates(run: &RecordedRun, page: Bytes, level: Bytes, window: u64) -> Vec<f64> 
 }
 
 /// `base_rate`: what the kernel's own was at the end of the runs, the lowest of them, since it is stepped down in the
-/// course of time; it lives on from run to run. If no run tells it: where the model's own control settles when a device that writes back at this rate is kept
-/// busy. Pauses are whole ticks, so a whole band of base rates lets writers go at the device's rate, and
+/// course of time; it lives on from run to run.
+fn base_rate(runs: &[RecordedRun], profile: &mut HostProfile) {
+    let traced: Vec<f64> = runs.iter().filter_map(|run| run.base_rate).map(Rate::get).collect();
+    let told = (!traced.is_empty()).then(|| rate(&traced, 0.0));
+    profile.device.base_rate = Some(told.unwrap_or_else(|| settled_base_rate(profile)));
+}
+
+/// `device.base_rate` where the kernel does not tell it: where the model's own control settles when a device that writes back at the profile's
+/// rate is kept busy. Pauses are whole ticks, so a whole band of base rates lets writers go at the device's rate, and
 /// the control has no reason to move within it. The lower end counts: what disturbs a device slows it down,
 /// raises the level over the setpoint and lowers the estimate of its bandwidth, so that the base rate is
 /// stepped down; nothing steps it up within the band, since it is never above that estimate.
-fn base_rate(runs: &[RecordedRun], profile: &mut HostProfile) {
-    let traced: Vec<f64> = runs.iter().filter_map(|run| run.base_rate).map(Rate::get).collect();
-    if !traced.is_empty() {
-        profile.device.base_rate = Some(rate(&traced, 0.0));
-        return;
-    }
+pub fn settled_base_rate(profile: &HostProfile) -> Measured<Rate> {
     let rate = profile.device.writeback.value;
     let (below, above) = (settled(profile, rate * 0.5), settled(profile, rate * 2.0));
-    profile.device.base_rate = Some(Measured {
+    Measured {
         value: below,
         p10: Some(below * 0.9),
         p90: Some(below.max(above)),
         samples: profile.device.writeback.samples,
-    });
+    }
 }
 
 /// The base rate after ten minutes of sequential writing, undisturbed by commits.

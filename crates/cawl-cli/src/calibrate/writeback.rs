@@ -14,6 +14,8 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, background, hard, since, timed};
 use super::memory::Memory;
+use crate::kernel_trace::KernelTrace;
+use crate::slow_limit::{LEARNED, base_rates};
 
 const PAGE: u64 = 4096;
 const CHUNK: usize = 1 << 20;
@@ -32,6 +34,8 @@ pub struct Writeback {
     /// Factor on the page cache's speed while the flusher works: for pages that are allocated, and for cached ones.
     pub factor: Option<Estimate>,
     pub cached_factor: Option<Estimate>,
+    /// Bytes per ns to which the kernel holds writers, before it looks at the level, as its tracepoints say.
+    pub base_rate: Option<Estimate>,
     /// Bytes per ns that were written back meanwhile.
     beside: Option<Estimate>,
 }
@@ -120,6 +124,10 @@ pub fn rate_of_writeback(bench: &mut Bench, found: &mut Writeback) -> anyhow::Re
 
 /// The sustained rate of a writer who is held back by the hard limit.
 fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Result<()> {
+    let trace = KernelTrace::begin(&[LEARNED])?;
+    if let Some(trace) = &trace {
+        trace.only_this_thread(&[LEARNED])?;
+    }
     let file = bench.scratch.file("throttled")?;
     // Goes round in a file of this length, in which no page is still dirty when its turn comes again.
     let length = (limit * 2).min(bench.space / 2).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
@@ -147,6 +155,10 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
         }
         let Some(now) = count(bench) else { break };
         under_way.push(now.under_way as f64);
+        if let (None, Some(trace)) = (&steady, &trace) {
+            // What it told on the way is not what it holds to.
+            trace.take()?;
+        }
         let (first, from) = *steady.get_or_insert((now, now));
         let span = now.time.since(from.time);
         let is_window =
@@ -165,6 +177,9 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     drop(file);
     bench.scratch.remove("throttled");
     bench.go_on()?;
+    if let Some(trace) = trace {
+        found.base_rate = Estimate::of(&base_rates(&trace.take()?));
+    }
     found.rate = Estimate::of(&samples);
     // The windows swing, as a burst follows a lull: what was written in all of them is known far better.
     if let (Some(found), Some((first, last))) = (&mut found.rate, steady) {

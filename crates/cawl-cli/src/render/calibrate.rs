@@ -55,6 +55,9 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     row("device write", rate(&device.write));
     row("device read", rate(&device.read));
     row("writeback", rate(&device.writeback));
+    if let Some(base) = &device.base_rate {
+        row("base rate of throttling", rate(base));
+    }
     row("synchronous call", time(&device.sync_call));
     row("fsync", time(&device.fsync));
     row("seek", time(&device.seek));
