@@ -233,6 +233,8 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
             // Reading the counts takes a processor that the flusher may need.
             std::thread::sleep(std::time::Duration::from_millis(2));
         })?;
+        // What was over before the second look was written back as well.
+        counts.extend(count(bench));
         drop(file);
         bench.scratch.remove("flushed");
         let Some(start) = start else { return Ok(()) };
