@@ -158,6 +158,9 @@ impl Cawl {
 
     /// Alg. 1, `syscall_cost`: a write into the page cache, beginning at `at`. The delay before it has
     /// passed already, see [`CostModel::advance`].
+    // Inlined, and so are its callers: a bill handed over in memory is read back in pieces other than it was written in,
+    // for which the processor waits until all earlier stores are done, those to memory out of the cache among them.
+    #[inline(always)]
     fn syscall_cost(&mut self, at: Nanos, pid: u32, file: FileId, run: Run) -> (CostParts, CallState) {
         let size = Bytes(run.size);
         let ram = self.profile.memory.fresh.value;
@@ -177,9 +180,7 @@ impl Cawl {
         let finish = self.now.max(at + cost);
         self.ledger.dirtied +=
             self.cache.insert(file, run.offset, run.offset.saturating_add(run.size), finish);
-        let mut average = self.averages.take(&pid).unwrap_or_default();
-        average.add(size, cost);
-        self.averages.put(pid, average);
+        self.averages.of(pid).add(size, cost);
         self.last_writer = pid;
         self.last.1 += cost;
         self.pass_to(finish);
@@ -187,6 +188,7 @@ impl Cawl {
     }
 
     /// One write system call, by the law that the descriptor's flags ask for.
+    #[inline(always)]
     fn kernel_write(&mut self, at: Nanos, event: &Event, run: Run) -> (CostParts, CallState) {
         let file = (event.dev, event.ino);
         let direct = event.has(flag::DIRECT);
@@ -238,6 +240,7 @@ impl Cawl {
         bill
     }
 
+    #[inline(always)]
     fn write(&mut self, at: Nanos, event: &Event) -> Bill {
         let size = kernel_bytes(event);
         if size == 0 {

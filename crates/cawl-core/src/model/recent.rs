@@ -31,6 +31,19 @@ impl<K: Hash + Eq, V> Recent<K, V> {
         self.young.get(key).or_else(|| self.old.get(key))
     }
 
+    /// The value of a key used now, begun anew if it is not remembered.
+    pub fn of(&mut self, key: K) -> &mut V
+    where
+        K: Copy,
+        V: Default,
+    {
+        if !self.young.contains_key(&key) {
+            let value = self.old.remove(&key).unwrap_or_default();
+            self.put(key, value);
+        }
+        self.young.entry(key).or_default()
+    }
+
     /// Takes the value of a key out.
     pub fn take(&mut self, key: &K) -> Option<V> {
         // A key is in one generation only, see `put`.
@@ -80,6 +93,17 @@ mod tests {
         }
         assert_eq!(recent.take(&usize::MAX), Some(5 * MOST));
         assert_eq!(recent.take(&usize::MAX), None);
+    }
+
+    #[test]
+    fn a_key_that_is_used_in_place_stays_too() {
+        let mut recent = Recent::default();
+        for key in 0..5 * MOST {
+            *recent.of(usize::MAX) += 1;
+            recent.put(key, 0);
+        }
+        assert_eq!(recent.take(&usize::MAX), Some(5 * MOST));
+        assert_eq!((recent.take(&usize::MAX), *recent.of(usize::MAX)), (None, 0));
     }
 
     #[test]
