@@ -323,8 +323,13 @@ impl Cache {
         let (had, blocks, padded) = (file.dirty.pages(), file.clean.blocks(), file.padded());
         let mut requests = Requests { queued: 0, jumps: 0, run: (file.cursor, file.cursor) };
         let mut all = requests;
-        let go_on = |(start, end)| all.add(start, end) < room;
-        let whole = had <= most && file.dirty.runs(file.cursor).all(go_on);
+        let mut go_on = |(start, end)| all.add(start, end) < room;
+        let whole = had <= most
+            && match file.dirty.only_run() {
+                // Most files are small: the flusher goes through tens of thousands of them.
+                Some(run) if file.cursor <= run.0 || run.1 <= file.cursor => go_on(run),
+                _ => file.dirty.runs(file.cursor).all(go_on),
+            };
         if whole
             && let Some(aside) = &mut self.aside
             && had > 0

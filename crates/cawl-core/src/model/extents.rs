@@ -265,6 +265,14 @@ impl PageSet {
         from_cursor.chain(self.runs_between(0, cursor))
     }
 
+    /// The only run of a set that lies in one block, where that is known without a search.
+    pub fn only_run(&self) -> Option<(u64, u64)> {
+        let hot = self.hot.as_ref().filter(|_| self.tree.is_none())?;
+        let (start, end) = hot.block.run(0)?;
+        let base = hot.key * BLOCK;
+        (end - start == self.pages).then_some((base + start, base + end))
+    }
+
     /// Runs from `start` up to `end`.
     fn runs_between(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let blocks = self.blocks_in(start / BLOCK..end.div_ceil(BLOCK));
@@ -325,6 +333,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn the_only_run_of_a_small_file_is_known() {
+        let mut set = PageSet::default();
+        assert_eq!(set.only_run(), None);
+        set.insert(515, 520);
+        set.insert(520, 522);
+        assert_eq!(set.only_run(), Some((515, 522)));
+        set.insert(600, 601);
+        assert_eq!(set.only_run(), None, "two runs");
+    }
 
     /// Pages after which a taker wants no more.
     const ENOUGH: usize = 250;
@@ -397,6 +416,9 @@ mod tests {
                         runs.push((start, end));
                         true
                     });
+                    if let Some(only) = set.only_run() {
+                        prop_assert_eq!(set.runs(0).collect::<Vec<_>>(), vec![only]);
+                    }
                     prop_assert_eq!(set.runs(cursor).collect::<Vec<_>>(), runs);
                     prop_assert_eq!(set.runs(cursor).last().map_or(cursor, |run| run.1), last);
                 }

@@ -17,13 +17,23 @@ pub struct Completions {
 impl Completions {
     /// Adds `pages` written back by `now` (seconds).
     pub fn add(&mut self, pages: f64, now: f64) {
-        *self = Completions { count: self.at(now) + pages, period: period(now).max(self.period) };
+        let period = period(now).max(self.period);
+        *self = Completions { count: self.faded(period - self.period) + pages, period };
     }
 
     /// The faded count at `now` (seconds).
     pub fn at(&self, now: f64) -> f64 {
-        let missed = period(now).saturating_sub(self.period);
-        if missed < 64 { self.count / (missed as f64).exp2() } else { 0.0 }
+        self.faded(period(now).saturating_sub(self.period))
+    }
+
+    /// The count so many periods later.
+    fn faded(&self, missed: u64) -> f64 {
+        match missed {
+            // Asked for each time that a device has written something.
+            0 => self.count,
+            1..64 => self.count / (missed as f64).exp2(),
+            _ => 0.0,
+        }
     }
 }
 

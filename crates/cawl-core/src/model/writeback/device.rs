@@ -198,14 +198,19 @@ impl Device {
         (pages + MIN_CHUNK) / MIN_CHUNK * MIN_CHUNK
     }
 
+    /// What is queued, to the nearest page: it is never negative, and this is asked for each file.
+    fn queued_pages(&self) -> u64 {
+        (self.queued + 0.5) as u64
+    }
+
     /// Room in the queue, in pages.
     pub(super) fn room(&self) -> u64 {
-        self.queue.saturating_sub(self.queued.round() as u64)
+        self.queue.saturating_sub(self.queued_pages())
     }
 
     /// When a batch fits the queue again.
     pub(super) fn room_at(&self) -> f64 {
-        let over = (self.queued.round() as u64 + BATCH.min(self.queue)).saturating_sub(self.queue);
+        let over = (self.queued_pages() + BATCH.min(self.queue)).saturating_sub(self.queue);
         let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
         // A nanosecond late rather than a rounding error early.
         self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9
