@@ -64,14 +64,15 @@ fn descriptors_and_environment_are_the_same() {
 
 /// Notes down the descriptors of whoever started it, but the tracer's, which is a socket far above, and its own
 /// environment, which it has from there. Many learn from a pipe that a program was started; they are looked at when they
-/// have closed it: as they wait for the child, or say so.
+/// have closed it: as they wait for the child, or say so. Threads of Java's own open and close files meanwhile, so which
+/// number its end of a pipe gets is a matter of chance there.
 const LOOK: &str = r#"
     case $2 in
         told) read -r go ;;
         waits) until case $doing in *wait*|0) true ;; *) false ;; esac; do read -r doing < /proc/$PPID/wchan || doing=${doing:-none}; done ;;
     esac
     unset doing
-    { echo "$1"; ls -l /proc/$PPID/fd | sed -n 's/.* \([0-9]*\) -> \([^:]*\).*/\1 \2/p' | sort -n | awk '$1 < 900 || $2 != "socket"'
+    { echo "$1"; ls -l /proc/$PPID/fd | sed -n 's/.* \([0-9]*\) -> \([^:]*\).*/\1 \2/p' | sort -n | awk -v of="$1" '$1 < 900 || $2 != "socket" { if (of == "java" && $1 > 2) $1 = "-"; print }'
       env | grep -v '^LD_PRELOAD=\|^CAWL_\|^_=' | sort; } >> seen
 "#;
 
