@@ -64,14 +64,18 @@ fn descriptors_and_environment_are_the_same() {
 
 /// Notes down the descriptors of whoever started it, but the tracer's, which is a socket far above, and its own
 /// environment, which it has from there. Many learn from a pipe that a program was started; they are looked at when they
-/// have closed it: as they wait for the child, or say so. Threads of Java's own open and close files meanwhile, so which
+/// have closed it: as they wait for the child, which a kernel without /proc/PID/wchan does not tell (then it is believed
+/// after a while), or say so. Threads of Java's own open and close files meanwhile, so which
 /// number its end of a pipe gets is a matter of chance there.
 const LOOK: &str = r#"
     case $2 in
         told) read -r go ;;
-        waits) until case $doing in *wait*|0) true ;; *) false ;; esac; do read -r doing < /proc/$PPID/wchan || doing=${doing:-none}; done ;;
+        waits) until case $doing in *wait*) true ;; *) false ;; esac; do
+                   read -r doing < /proc/$PPID/wchan || doing=${doing:-none}
+                   looks=$((looks + 1)); [ $looks -lt 200000 ] || doing=waits
+               done ;;
     esac
-    unset doing
+    unset doing looks
     { echo "$1"; ls -l /proc/$PPID/fd | sed -n 's/.* \([0-9]*\) -> \([^:]*\).*/\1 \2/p' | sort -n | awk -v of="$1" '$1 < 900 || $2 != "socket" { if (of == "java" && $1 > 2) $1 = "-"; print }'
       env | grep -v '^LD_PRELOAD=\|^CAWL_\|^_=' | sort; } >> seen
 "#;
@@ -96,7 +100,7 @@ fn what_programs_hand_on() {
     let python =
         format!("{python} -I -c \"import os; os.spawnlp(os.P_WAIT, 'sh', 'sh', 'look', 'python', 'waits')\"");
     let cases = [
-        ("tar", "tar -cf out --checkpoint=1 --checkpoint-action=exec='sh look tar waits' in"),
+        ("tar", "tar -cf out --mtime=@0 --checkpoint=1 --checkpoint-action=exec='sh look tar waits' in"),
         ("rsync", "rsync -e 'sh rsh' in host:$PWD/out"),
         ("git", "git -c alias.look='!sh look git waits' look"),
         (
