@@ -579,7 +579,7 @@ fn scattered_pages_leave_fewer_in_flight_and_seeks_make_them_slow() {
     assert!((flushed(64, Nanos::millis(4.0)).1 - flushed(64, Nanos::ZERO).1).abs() < 0.02);
 }
 
-/// What a file's 20 MiB, 4 MiB more and these again cost, copying alone, with such a factor for cached pages.
+/// What 2 MiB behind a file's first 20 and these again cost, copying alone, with such a factor for cached pages.
 fn while_flushing(cached: Option<f64>) -> [f64; 2] {
     let mut profile = profile();
     profile.memory.flush_factor = Measured::assumed(0.5);

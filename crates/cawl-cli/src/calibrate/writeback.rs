@@ -177,14 +177,14 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     drop(file);
     bench.scratch.remove("throttled");
     bench.go_on()?;
-    if let Some(trace) = trace {
-        found.base_rate = Estimate::of(&base_rates(&trace.take()?));
-    }
+    let told = trace.map(|trace| trace.take()).transpose()?;
     found.rate = Estimate::of(&samples);
     // The windows swing, as a burst follows a lull: what was written in all of them is known far better.
     if let (Some(found), Some((first, last))) = (&mut found.rate, steady) {
         found.value = rate(bench, first, last).unwrap_or(found.value);
     }
+    let base = told.and_then(|told| Estimate::of(&base_rates(&told)));
+    found.base_rate = base.filter(|base| found.rate.is_some_and(|rate| is_in_force(base.value, rate.value)));
     if samples.is_empty() || !is_kept_busy(&under_way) {
         // The device has idled in between: what it has written is the least that it can do. A file that is flushed at
         // once says little where it is short, as it is below lowered limits.
@@ -197,6 +197,12 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     // What the queue holds when it is full, which it is while a writer is held back.
     found.queue = full_queue(&under_way).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
     Ok(())
+}
+
+/// Whether the base rate held a writer back who went at `rate`: the kernel lets him go at no more than twice it
+/// (`pos_ratio_polynom` in mm/page-writeback.c, 6.18). If he was faster, nobody held him, and it is left from another time.
+fn is_in_force(base: f64, rate: f64) -> bool {
+    rate <= 2.0 * base
 }
 
 /// Bytes under writeback when the queue is full, where these were seen.
@@ -405,4 +411,26 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
     bench.scratch.remove("pieces");
     let each = (PIECES - 1) as f64;
     Ok(InPieces { fresh: fresh / (each * piece as f64), cached: cached / (each * again as f64), counts })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_rate_that_holds_nobody_back_is_not_believed() {
+        // An emulated ssd, and an nvme whose base rate was left from an earlier disk; bytes per ns.
+        assert!(is_in_force(0.265, 0.380));
+        assert!(!is_in_force(0.063, 1.693));
+    }
+
+    #[test]
+    fn a_device_is_kept_busy_while_its_queue_is_not_empty() {
+        let full = 80e6;
+        let emptied = |of_a_hundred: usize| -> Vec<f64> {
+            (0..100).map(|moment| if moment < of_a_hundred { 0.0 } else { full }).collect()
+        };
+        assert!(is_kept_busy(&emptied(5)) && !is_kept_busy(&emptied(20)));
+        assert!(!is_kept_busy(&[0.0; 100]) && !is_kept_busy(&[]));
+    }
 }
