@@ -386,6 +386,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn limits_that_change_are_those_of_every_model() {
+        let profile = HostProfile::uncalibrated();
+        let mut analysis = Analysis::new(&profile, &[], Mode::Lockstep).expect("known models");
+        let sample = Sample {
+            time: Time(1_000),
+            dirty: 0,
+            writeback: 0,
+            background: 1000,
+            hard: 3000,
+            written: 0,
+            dirtied: 0,
+        };
+        for sample in [sample, Sample { time: Time(2_000), hard: 5000, ..sample }] {
+            analysis.sample(&sample);
+            for model in ["kernel", "cawl"] {
+                let state = analysis.view(Some(model), None, sample.time).expect("kept");
+                assert_eq!(state.limits, sample.limits(profile.kernel.page), "{model}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_not_kept_is_refused_by_name() {
         let profile = HostProfile::uncalibrated();
         let options = AnalysisOptions {

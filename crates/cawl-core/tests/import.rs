@@ -354,7 +354,7 @@ fn row() -> impl Strategy<Value = Row> {
     ];
     (
         (0..1u64 << 62, 0..1u64 << 40, prop::sample::select(ops.to_vec())),
-        (0..1u64 << 50, 0..1u64 << 40, 1..4u32, any::<u32>(), "[a-c,\" é\n]{1,6}"),
+        (0..1u64 << 50, 0..=1u64 << 40, 1..4u32, any::<u32>(), "[a-c,\" é\n]{1,6}"),
     )
         .prop_map(|((start, duration, op), (offset, size, pid, tid, path))| Row {
             start,

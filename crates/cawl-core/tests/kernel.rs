@@ -324,6 +324,29 @@ fn a_steady_writer_gets_the_writeback_rate() {
 }
 
 #[test]
+fn the_more_processors_the_sooner_a_writer_is_checked() {
+    // A fast disk: the quota is 1000 pages, and of 256 MiB a 32nd for each processor is 1024 of two, 256 of eight.
+    let longest = |processors: u32| -> f64 {
+        let mut profile = profile();
+        profile.kernel.limits = DirtyLimits { background: Bytes::mib(128), hard: Bytes::mib(256) };
+        profile.kernel.cpus = processors;
+        profile.device.writeback.value = Rate::mb_per_second(900.0);
+        profile.device.queue = Bytes::mib(64);
+        let mut model = Kernel::new(&profile);
+        let mut now = 0;
+        let costs = (0..2000).map(|call| {
+            let cost = model.step(&write(now, call << 20, 1 << 20)).unwrap().cost;
+            now = (Time(now) + cost).0;
+            cost.get()
+        });
+        // Once it is held back.
+        costs.skip(1000).fold(0.0, f64::max)
+    };
+    // The longest call pauses a quarter less.
+    assert!(longest(8) < 0.9 * longest(2), "{} against {}", longest(8), longest(2));
+}
+
+#[test]
 fn two_writers_share_the_device() {
     let mut model = Kernel::new(&profile());
     let mut ends = [0u64, 0];

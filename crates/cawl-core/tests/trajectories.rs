@@ -1,4 +1,4 @@
-//! Named scenarios and what the kernel model makes of them, as text one can read and draw.
+//! Named scenarios and what the kernel model makes of them, as text one can read, with the dirty level drawn beside it.
 //!
 //! `CAWL_BLESS=1 cargo test -p cawl-core --test trajectories` writes the files anew.
 #![expect(clippy::disallowed_methods, reason = "a test reads and writes its own files")]
@@ -18,6 +18,9 @@ fn profile() -> HostProfile {
     profile
 }
 
+/// A tenth of a second, in ns.
+const TICK: u64 = 100_000_000;
+
 /// A run of the model that is sampled ten times a second.
 struct Scene {
     model: Kernel,
@@ -28,7 +31,7 @@ struct Scene {
 
 impl Scene {
     fn new(profile: &HostProfile) -> Scene {
-        let text = "# time_s dirty_MiB phase writers_MB/s call_ms state\n".to_owned();
+        let text = "# time_s dirty_MiB phase writers_MB/s call_ms state | a # for 4 MiB\n".to_owned();
         Scene { model: Kernel::new(profile), now: [0, 0], sampled: 0, text }
     }
 
@@ -56,19 +59,18 @@ impl Scene {
 
     fn idle(&mut self, seconds: f64) {
         let until = (Time(self.now[0]) + Nanos::seconds(seconds)).0;
+        // What passed in the last call is over.
+        self.sampled = self.sampled.max(self.now[0].next_multiple_of(TICK));
         self.idle_until(until);
         self.now = [until; 2];
     }
 
+    /// Samples the time in which nobody writes; what passes in a call is sampled with the next one.
     fn idle_until(&mut self, until: u64) {
-        while self.sampled < until {
+        while self.sampled < until && self.model.state().time.0 <= self.sampled {
             let at = self.sampled;
-            if self.model.state().time.0 <= at {
-                self.model.advance(Time(at));
-                self.sample(at, "-");
-            } else {
-                self.sampled += 100_000_000;
-            }
+            self.model.advance(Time(at));
+            self.sample(at, "-");
         }
         self.model.advance(Time(until));
     }
@@ -78,11 +80,12 @@ impl Scene {
         let phase = format!("{:?}", state.phase).to_lowercase();
         let rate = state.throttled.map_or("-".to_owned(), |rate| format!("{:.1}", rate.get() / 1e6));
         let dirty = state.dirty.as_f64() / 1_048_576.0;
-        let _ = writeln!(self.text, "{:.1} {dirty:.1} {phase} {rate} {call}", at as f64 / 1e9);
-        self.sampled = at / 100_000_000 * 100_000_000 + 100_000_000;
+        let bar = "#".repeat((dirty / 4.0).round() as usize);
+        let _ = writeln!(self.text, "{:.1} {dirty:.1} {phase} {rate} {call} | {bar}", at as f64 / 1e9);
+        self.sampled = (at + 1).next_multiple_of(TICK);
     }
 
-    /// Compares with the stored trajectory: words exactly, numbers to 2 % or 0.3.
+    /// Compares with the stored trajectory: words exactly, numbers to 2 % or 0.3; the drawing follows from them.
     fn check(self, name: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/trajectories/{name}.txt"));
         if std::env::var("CAWL_BLESS").is_ok() {
@@ -92,10 +95,12 @@ impl Scene {
         let stored = std::fs::read_to_string(&path).expect("a stored trajectory; CAWL_BLESS=1 makes one");
         assert_eq!(stored.lines().count(), self.text.lines().count(), "{name}: length\n{}", self.text);
         for (number, (old, new)) in (1..).zip(stored.lines().zip(self.text.lines())) {
+            let told = |line| str::split_once(line, " | ").map_or(line, |(told, _)| told);
             let alike = |a: &str, b: &str| match (a.parse::<f64>(), b.parse::<f64>()) {
                 (Ok(a), Ok(b)) => (a - b).abs() <= 0.3 + 0.02 * a.abs(),
                 _ => a == b,
             };
+            let (old, new) = (told(old), told(new));
             let same = old.split(' ').count() == new.split(' ').count()
                 && old.split(' ').zip(new.split(' ')).all(|(a, b)| alike(a, b));
             assert!(same, "{name}, line {number}: stored `{old}`, now `{new}`");

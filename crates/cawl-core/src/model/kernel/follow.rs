@@ -85,7 +85,7 @@ impl Kernel {
         let of_device = devices.iter().find(|device| device.id == event.dev);
         let exceeded = of_device.is_some_and(|device| device.exceeded);
         let quota = if exceeded { EXCEEDED_CHECK } else { task.nr_dirtied_pause };
-        if task.nr_dirtied + pages < quota {
+        if task.nr_dirtied + pages < quota && task.unchecked + pages < self.check_interval() {
             return false;
         }
         let strict = of_device.is_none_or(|device| device.bounds.strict);

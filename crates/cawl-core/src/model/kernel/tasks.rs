@@ -14,13 +14,15 @@ pub(super) type Key = (u32, u32);
 pub(super) struct Task {
     /// Pages dirtied since the last check.
     pub(super) nr_dirtied: u64,
+    /// The same, as its processor counts (`bdp_ratelimits`): each task is taken to have one to itself.
+    pub(super) unchecked: u64,
     /// Pages between checks.
     pub(super) nr_dirtied_pause: u64,
     /// When its last pause ended; None before the first check.
     pub(super) paused_when: Option<f64>,
 }
 
-const NEW: Task = Task { nr_dirtied: 0, nr_dirtied_pause: FIRST_CHECK, paused_when: None };
+const NEW: Task = Task { nr_dirtied: 0, unchecked: 0, nr_dirtied_pause: FIRST_CHECK, paused_when: None };
 
 /// All threads.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@
 //! cache is read first.
 
 use super::super::cache::Found;
+use super::super::throttle::check_interval;
 use super::{Call, Kernel, Op};
 use cawl_wire::Event;
 
@@ -33,7 +34,9 @@ impl Kernel {
             let exceeded = self.machine.devices[call.device].exceeded;
             let quota =
                 if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause };
-            let until = quota.saturating_sub(task.nr_dirtied).max(1).div_ceil(folio) * folio;
+            let often = self.check_interval();
+            let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
+            let until = left.max(1).div_ceil(folio) * folio;
             let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
             let found = self.machine.cache.dirty(call.file, at, at + until, self.constants.folio);
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
@@ -41,10 +44,17 @@ impl Kernel {
             at += until;
             let task = &mut self.tasks.current;
             task.nr_dirtied += found.dirtied;
-            if task.nr_dirtied >= quota {
+            task.unchecked += found.dirtied;
+            if task.nr_dirtied >= quota || task.unchecked >= often {
+                task.unchecked = 0;
                 self.balance(call);
             }
         }
+    }
+
+    /// Pages after which a task is checked, whatever its quota.
+    pub(super) fn check_interval(&self) -> u64 {
+        check_interval(self.machine.global.hard, self.profile.kernel.cpus)
     }
 
     /// Nothing can hold this write back or start the flusher: it may be taken in one piece.
