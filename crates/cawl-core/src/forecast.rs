@@ -40,7 +40,7 @@ pub struct Forecast {
 
 /// Looks ahead: everybody together makes pages dirty at `rate`.
 pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
-    let mut scene = scene.begun();
+    let mut scene = scene.begun().coarse();
     let clean = until_clean(scene.fork());
     let mut found = Forecast { rate, background: None, throttle: None, clean };
     let begin = scene.now();

@@ -88,6 +88,10 @@ pub trait CostModel: Send {
 
     /// An independent copy, for looking ahead without touching this one.
     fn fork(&self) -> Box<dyn CostModel>;
+
+    /// Nobody will ask this copy about a moment, but what comes of seconds of writing: it may let the flusher work in
+    /// larger pieces. A model that has no use for that ignores it.
+    fn coarsen(&mut self) {}
 }
 
 /// Dirty bytes that a model's own books do not explain.

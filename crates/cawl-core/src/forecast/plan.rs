@@ -102,6 +102,8 @@ struct Job<'a> {
 impl Job<'_> {
     fn new(scene: Scene, plan: &Plan) -> Job<'_> {
         let scene = scene.on_device(plan.device);
+        // Each call with O_SYNC waits for what is in the queue.
+        let scene = if plan.sync { scene } else { scene.coarse() };
         let share = (scene.state().limits.hard.0 / PIECES).max(64 << 10);
         let chunk = plan.chunk.0.min(plan.bytes.0);
         let piece = if chunk >= share {

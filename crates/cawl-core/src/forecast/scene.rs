@@ -55,6 +55,12 @@ impl Scene {
         }
     }
 
+    /// What is asked is not about a moment.
+    pub(super) fn coarse(mut self) -> Scene {
+        self.model.coarsen();
+        self
+    }
+
     pub(super) fn fork(&self) -> Scene {
         Scene { model: self.model.fork(), ..*self }
     }

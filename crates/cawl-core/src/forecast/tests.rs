@@ -103,12 +103,11 @@ fn plan(bytes: u64, chunk: u64) -> Plan {
     }
 }
 
-/// The plan as real calls, one after another.
-fn by_hand(plan: &Plan) -> f64 {
-    let mut model = Kernel::new(&profile());
+/// The plan as real calls, one after another, from a moment on: their cost and that of an fsync then, in seconds.
+fn by_hand(model: &mut Kernel, plan: &Plan, begin: Time) -> [f64; 2] {
     let mut write = cawl_wire::Event::new(cawl_wire::Op::Write);
     (write.kind, write.returned, write.offset) = (cawl_wire::FileKind::Regular, plan.chunk.0 as i64, 0);
-    write.start = 1_000_000_000;
+    (write.dev, write.ino, write.start) = (5, u64::MAX - 7, begin.0);
     if plan.sync {
         write.flags = cawl_wire::flag::SYNC;
     }
@@ -119,7 +118,8 @@ fn by_hand(plan: &Plan) -> f64 {
         write.start = (Time(write.start) + cost).0;
         write.offset += plan.chunk.0;
     }
-    sum
+    write.op = cawl_wire::Op::Fsync;
+    [sum, model.step(&write).expect("a cost").cost.as_seconds()]
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_plan_costs_what_its_calls_cost() {
     ] {
         let plan = Plan { sync, ..plan(bytes, chunk) };
         let found = predict(scene(&model), &plan).expect("a plan");
-        let real = by_hand(&plan);
+        let [real, _] = by_hand(&mut model.clone(), &plan, Time(1_000_000_000));
         let off = (found.cost.as_seconds() - real).abs() / real;
         assert!(off < 0.05, "{bytes} by {chunk}, sync {sync}: {} against {real}", found.cost.as_seconds());
         assert_eq!(found.calls, bytes / chunk);
@@ -145,6 +145,25 @@ fn a_plan_costs_what_its_calls_cost() {
         assert!((states - found.cost.as_seconds()).abs() < 1e-6 * states);
         assert!(found.worst <= found.cost * 1.000_001 && found.worst > Nanos::ZERO);
         assert!(found.peak >= found.last || sync);
+    }
+}
+
+#[test]
+fn a_flusher_that_takes_many_small_files_at_a_time_comes_to_the_same() {
+    let mut model = Kernel::new(&profile());
+    let begin = Time(1_000_000_000);
+    for _ in 0..3 {
+        soil(&mut model, begin);
+    }
+    let now = model.state().time;
+    for bytes in [20 << 20, 200 << 20, 800 << 20] {
+        let plan = plan(bytes, 1 << 20);
+        let found = predict(Scene::new(&model, now, 5), &plan).expect("a plan");
+        let found = [found.cost.as_seconds(), found.fsync.as_seconds()];
+        let real = by_hand(&mut model.clone(), &plan, now);
+        for (found, real) in found.into_iter().zip(real) {
+            assert!((found - real).abs() < 0.02 * real, "{bytes} bytes: {found} s, not {real} s");
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! Sets of pages, a bit each, in blocks of 2 MiB: insertion, removal and search in O(log n).
 //!
-//! The law: a block is in the tree exactly if it holds a page, and [`PageSet::pages`] is the exact number of
-//! pages in the set. A block costs the same whether its pages lie scattered or in a row, so a file written
-//! at random takes little more than one written from end to end, and no write searches more than one
-//! short tree. A program that writes on and on searches none: the block it is in (`hot`) is kept beside
-//! the tree, and put back when somebody looks. Where it is the only one, there is no tree: most files are small.
+//! The law: a block is in the row or in the tree exactly if it holds a page, and in one of them only;
+//! [`PageSet::pages`] is the exact number of pages in the set. Blocks that have all their pages and follow one
+//! another are a `row`, of which only the ends are kept: a file that is written from end to end, and written back
+//! so, is no more than that, however long. A set has one row; other blocks are in the tree, and there a block costs
+//! the same whether its pages lie scattered or in a row, so a file written at random takes little, and no write
+//! searches more than one short tree. A program that writes on and on searches none: the block it is in (`hot`) is
+//! kept beside the tree, and put back when somebody looks. Where it is the only one, there is no tree: most files
+//! are small.
 //!
 //! A copy of a set shares the tree until one of them changes it.
 
@@ -23,7 +26,9 @@ type Tree = BTreeMap<u64, Block>;
 /// A set of page numbers.
 #[derive(Clone, Debug, Default)]
 pub struct PageSet {
-    /// None where there is no block, or only the hot one.
+    /// Blocks with all their pages, by their keys; none is in the tree, nor hot.
+    row: Range<u64>,
+    /// None where there is no other block, or only the hot one.
     tree: Option<Arc<Tree>>,
     pages: u64,
     /// The block of the latest insertion; two in a row make it hot, and so does being the first.
@@ -109,9 +114,10 @@ impl PageSet {
         self.pages
     }
 
-    /// How many blocks they lie in: a measure of memory, about 100 bytes each.
+    /// How many blocks they lie in.
     pub fn blocks(&self) -> usize {
-        self.tree.as_ref().map_or(usize::from(self.hot.is_some()), |tree| tree.len())
+        let others = self.tree.as_ref().map_or(usize::from(self.hot.is_some()), |tree| tree.len());
+        (self.row.end - self.row.start) as usize + others
     }
 
     /// The tree, to change; a copy of one's own if it is shared.
@@ -119,29 +125,56 @@ impl PageSet {
         Arc::make_mut(self.tree.get_or_insert_default())
     }
 
+    /// A block with all its pages would be in the row.
+    fn joins(&self, key: u64) -> bool {
+        self.row.is_empty() || key == self.row.end || key + 1 == self.row.start
+    }
+
+    /// Puts a block that joins the row there; how many of its pages were elsewhere.
+    fn join(&mut self, key: u64) -> u64 {
+        match &self.row {
+            row if row.is_empty() => self.row = key..key + 1,
+            row if row.end == key => self.row.end += 1,
+            _ => self.row.start = key,
+        }
+        if self.tree.as_ref().is_none_or(|tree| !tree.contains_key(&key)) {
+            return 0;
+        }
+        let had = self.tree().remove(&key);
+        self.tree.take_if(|tree| tree.is_empty());
+        had.map_or(0, |block| block.common(&FULL))
+    }
+
     /// Adds the pages from `start` up to `end` and returns how many of them are new.
     pub fn insert(&mut self, start: u64, end: u64) -> u64 {
         let mut new = 0;
         for (key, from, to) in pieces(start, end) {
-            let piece = if to - from == BLOCK { FULL } else { Block::range(from, to) };
-            new += self.insert_piece(key, &piece);
+            let whole = to - from == BLOCK;
+            let piece = if whole { FULL } else { Block::range(from, to) };
+            new += self.insert_piece(key, &piece, whole);
         }
         self.pages += new;
         new
     }
 
-    /// Adds pages of one block and returns how many of them are new.
-    fn insert_piece(&mut self, key: u64, piece: &Block) -> u64 {
+    /// Adds pages of one block, `whole` if all, and returns how many of them are new.
+    fn insert_piece(&mut self, key: u64, piece: &Block, whole: bool) -> u64 {
         if let Some(hot) = &mut self.hot
             && hot.key == key
         {
             return hot.block.add(piece);
         }
-        if self.hot.is_none() && self.tree.is_none() {
+        if self.row.contains(&key) {
+            return 0;
+        }
+        self.put_back();
+        if whole && self.joins(key) {
+            return BLOCK - self.join(key);
+        }
+        if self.tree.is_none() {
             self.hot = Some(Hot { key, block: *piece });
             return piece.common(&FULL);
         }
-        self.put_back();
         let block = self.tree().entry(key).or_default();
         let new = block.add(piece);
         let block = *block;
@@ -152,15 +185,39 @@ impl PageSet {
         new
     }
 
-    /// Writes the hot block back into the tree.
+    /// Writes the hot block back into the tree, or where it belongs.
     fn put_back(&mut self) {
         if let Some(hot) = self.hot.take() {
-            self.tree().insert(hot.key, hot.block);
+            if self.joins(hot.key) && hot.block == FULL {
+                self.join(hot.key);
+            } else {
+                self.tree().insert(hot.key, hot.block);
+            }
+        }
+    }
+
+    /// Puts a block in that is nowhere.
+    fn put(&mut self, key: u64, block: Block) {
+        self.put_back();
+        if self.tree.is_none() {
+            self.hot = Some(Hot { key, block });
+        } else {
+            self.tree().insert(key, block);
         }
     }
 
     /// The blocks whose keys are in this range.
     fn blocks_in(&self, keys: Range<u64>) -> impl Iterator<Item = (u64, &Block)> {
+        let Range { start, end } = keys;
+        let row = start.max(self.row.start)..end.min(self.row.end);
+        let (before, behind) = if row.is_empty() { (end, end) } else { (row.start, row.end) };
+        let row = row.map(|key| (key, &FULL));
+        self.others_in(start..before).chain(row).chain(self.others_in(behind..end))
+    }
+
+    /// Those of them that are not in the row.
+    fn others_in(&self, keys: Range<u64>) -> impl Iterator<Item = (u64, &Block)> {
+        let keys = keys.start..keys.end.max(keys.start);
         let only = self.hot.as_ref().filter(|hot| self.tree.is_none() && keys.contains(&hot.key));
         let tree = self.tree.iter().flat_map(move |tree| tree.range(keys.clone()));
         let tree = tree.map(|(&key, block)| match &self.hot {
@@ -175,13 +232,18 @@ impl PageSet {
         if start >= end || self.pages == 0 {
             return 0;
         }
+        let removed = self.remove_others(start, end) + self.cut(start, end);
+        self.lose(removed);
+        removed
+    }
+
+    /// Takes pages out that are not in the row; how many there were.
+    fn remove_others(&mut self, start: u64, end: u64) -> u64 {
         let (mut key, last) = (start / BLOCK, (end - 1) / BLOCK);
-        let mut removed = 0;
-        if let (None, Some(hot)) = (&self.tree, &mut self.hot) {
-            if (key..=last).contains(&hot.key) {
-                removed = hot.block.take(&within(hot.key, start, end));
-            }
-            self.lose(removed);
+        if self.tree.is_none() {
+            let Some(hot) = self.hot.as_mut().filter(|hot| (key..=last).contains(&hot.key)) else { return 0 };
+            let removed = hot.block.take(&within(hot.key, start, end));
+            self.hot.take_if(|hot| hot.block.is_empty());
             return removed;
         }
         self.put_back();
@@ -189,6 +251,7 @@ impl PageSet {
         if self.tree.as_ref().is_none_or(|tree| tree.range(key..=last).next().is_none()) {
             return 0;
         }
+        let mut removed = 0;
         let tree = self.tree();
         while let Some((&found, block)) = tree.range_mut(key..=last).next() {
             removed += block.take(&within(found, start, end));
@@ -200,15 +263,37 @@ impl PageSet {
                 break;
             }
         }
-        self.lose(removed);
+        self.tree.take_if(|tree| tree.is_empty());
         removed
+    }
+
+    /// Takes pages out of the row; how many there were. Of what is left on both sides of them the longer is the row.
+    fn cut(&mut self, start: u64, end: u64) -> u64 {
+        let row = self.row.clone();
+        let (first, last) = ((start / BLOCK).max(row.start), end.div_ceil(BLOCK).min(row.end));
+        if first >= last {
+            return 0;
+        }
+        let (left, right) = (row.start..first, last..row.end);
+        let left_is_longer = left.end - left.start > right.end - right.start;
+        let (longer, shorter) = if left_is_longer { (left, right) } else { (right, left) };
+        self.row = if longer.is_empty() { 0..0 } else { longer };
+        shorter.for_each(|key| self.put(key, FULL));
+        for key in [first, last - 1].into_iter().take((last - first).min(2) as usize) {
+            let mut rest = FULL;
+            rest.take(&within(key, start, end));
+            if !rest.is_empty() {
+                self.put(key, rest);
+            }
+        }
+        end.min(last * BLOCK) - start.max(first * BLOCK)
     }
 
     /// So many pages were taken out. Without pages there are no blocks.
     fn lose(&mut self, pages: u64) {
         self.pages -= pages;
         if self.pages == 0 {
-            (self.tree, self.hot) = (None, None);
+            (self.row, self.tree, self.hot) = (0..0, None, None);
         }
     }
 
@@ -217,8 +302,10 @@ impl PageSet {
         if start >= end {
             return 0;
         }
-        let found = self.blocks_in(start / BLOCK..(end - 1) / BLOCK + 1);
-        found.map(|(key, block)| block.common(&within(key, start, end))).sum()
+        let row = self.row.start * BLOCK..self.row.end * BLOCK;
+        let in_row = end.min(row.end).saturating_sub(start.max(row.start));
+        let others = self.others_in(start / BLOCK..(end - 1) / BLOCK + 1);
+        in_row + others.map(|(key, block)| block.common(&within(key, start, end))).sum::<u64>()
     }
 
     /// Takes up to `most` pages out, in ascending order from `cursor` on and then from the beginning, until `each`,
@@ -230,13 +317,26 @@ impl PageSet {
             return cursor;
         }
         self.put_back();
-        let tree = self.tree();
         while go_on && left > 0 {
-            let Some((&key, block)) = tree.range_mut(cursor / BLOCK..).next() else {
-                cursor = 0;
+            let key = cursor / BLOCK;
+            if self.row.contains(&key) {
+                let end = ((key + 1) * BLOCK).min(cursor + left);
+                self.cut(cursor, end);
+                // What was left of a block is looked for in the tree.
+                self.put_back();
+                go_on = each(cursor, end);
+                left -= end - cursor;
+                cursor = end;
+                continue;
+            }
+            let before = if key < self.row.start { self.row.start } else { u64::MAX };
+            let mut tree = self.tree.as_mut().map(Arc::make_mut);
+            let found = tree.as_mut().and_then(|tree| tree.range_mut(key..before).next());
+            let Some((&found, block)) = found else {
+                cursor = if before < u64::MAX { before * BLOCK } else { 0 };
                 continue;
             };
-            let base = key * BLOCK;
+            let base = found * BLOCK;
             let mut from = cursor.saturating_sub(base);
             while go_on
                 && left > 0
@@ -248,12 +348,15 @@ impl PageSet {
                 left -= end - start;
                 from = end;
             }
-            if block.is_empty() {
-                tree.remove(&key);
+            if block.is_empty()
+                && let Some(tree) = tree
+            {
+                tree.remove(&found);
             }
             // If more is wanted, the block has no more pages behind the cursor.
             cursor = if go_on && left > 0 { base + BLOCK } else { base + from };
         }
+        self.tree.take_if(|tree| tree.is_empty());
         self.lose(most - left);
         cursor
     }
@@ -267,7 +370,7 @@ impl PageSet {
 
     /// The only run of a set that lies in one block, where that is known without a search.
     pub fn only_run(&self) -> Option<(u64, u64)> {
-        let hot = self.hot.as_ref().filter(|_| self.tree.is_none())?;
+        let hot = self.hot.as_ref().filter(|_| self.tree.is_none() && self.row.is_empty())?;
         let (start, end) = hot.block.run(0)?;
         let base = hot.key * BLOCK;
         (end - start == self.pages).then_some((base + start, base + end))
@@ -361,6 +464,8 @@ mod tests {
             3 => (0..2000u64, 0..700u64).prop_map(|(s, n)| Op::Insert(s, s + n)),
             1 => (0..2000u64, 0..900u64).prop_map(|(s, n)| Op::Remove(s, s + n)),
             1 => (0..2500u64, 0..400u64).prop_map(|(s, n)| Op::Take(s, n)),
+            2 => (0..5u64, 1..4u64).prop_map(|(s, n)| Op::Insert(s * BLOCK, (s + n) * BLOCK)),
+            1 => (0..2500u64, 500..1500u64).prop_map(|(s, n)| Op::Take(s / BLOCK * BLOCK, n / BLOCK * BLOCK)),
             1 => Just(Op::Pour),
         ]
     }
@@ -427,6 +532,7 @@ mod tests {
                 let blocks: BTreeSet<u64> = plain.iter().map(|page| page / BLOCK).collect();
                 prop_assert_eq!(set.blocks(), blocks.len());
                 prop_assert_eq!(set.count(0, u64::MAX), set.pages());
+                prop_assert!(set.others_in(0..u64::MAX).all(|(key, _)| !set.row.contains(&key)));
                 prop_assert_eq!(copy.pages(), before.len() as u64);
                 prop_assert_eq!(copy.count(500, 1200), before.range(500..1200).count() as u64);
                 prop_assert_eq!(copy.count(0, u64::MAX), copy.pages());

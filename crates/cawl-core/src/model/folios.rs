@@ -8,6 +8,7 @@
 //! Kept is the size of the folios that were last allocated in each block of 2 MiB, the largest folio there is.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::extents::BLOCK;
@@ -17,37 +18,45 @@ use super::extents::BLOCK;
 pub struct Folios {
     /// Binary logarithm of the pages of a folio by block; a block of single pages is left out.
     orders: Option<Arc<BTreeMap<u64, u8>>>,
-    /// The block noted last, whatever `orders` says of it: most files have no other.
-    latest: Option<(u64, u8)>,
+    /// The blocks noted last, which follow one another and are alike, whatever `orders` says of them: most files have
+    /// no others.
+    latest: (Range<u64>, u8),
 }
 
 impl Folios {
     /// The pages from `start` up to `end` were allocated by one write, in folios of `largest` pages at most.
     pub fn allocated(&mut self, start: u64, end: u64, largest: u64) {
         let order = order(start, end, largest.min(BLOCK));
-        let last = end.saturating_sub(1) / BLOCK;
-        let first = start / BLOCK;
-        if self.latest == Some((last, order)) && first == last || order == 0 && self.are_single() {
+        let blocks = start / BLOCK..end.saturating_sub(1) / BLOCK + 1;
+        let latest = &self.latest.0;
+        let alike = self.latest.1 == order;
+        if alike && latest.start <= blocks.start && blocks.end <= latest.end
+            || order == 0 && self.are_single()
+        {
             return;
         }
-        if first < last || self.latest.is_some_and(|(key, _)| key != last) {
+        if alike && (latest.start..=latest.end).contains(&blocks.start) {
+            self.latest.0.end = blocks.end;
+            return;
+        }
+        let (latest, of_latest) = std::mem::replace(&mut self.latest, (blocks.clone(), order));
+        if !latest.is_empty() && (latest.start < blocks.start || blocks.end < latest.end) {
             let orders = Arc::make_mut(self.orders.get_or_insert_default());
-            for (key, order) in self.latest.into_iter().chain((first..last).map(|key| (key, order))) {
-                if order == 0 {
+            for key in latest {
+                if of_latest == 0 {
                     orders.remove(&key);
                 } else {
-                    orders.insert(key, order);
+                    orders.insert(key, of_latest);
                 }
             }
         }
-        self.latest = Some((last, order));
     }
 
     /// First page of the folio of this page, and the page after its last.
     pub fn around(&self, page: u64) -> (u64, u64) {
         let key = page / BLOCK;
-        let order = match self.latest {
-            Some((latest, order)) if latest == key => order,
+        let order = match &self.latest {
+            (latest, order) if latest.contains(&key) => *order,
             _ => self.orders.as_ref().and_then(|orders| orders.get(&key).copied()).unwrap_or(0),
         };
         let pages = 1 << order;
@@ -56,7 +65,7 @@ impl Folios {
 
     /// True if all folios are single pages.
     pub fn are_single(&self) -> bool {
-        self.orders.is_none() && self.latest.is_none_or(|(_, order)| order == 0)
+        self.orders.is_none() && self.latest.1 == 0
     }
 
     /// Nothing is known of any folio.
@@ -102,7 +111,9 @@ mod tests {
         folios.allocated(600, 601, 512);
         assert_eq!(folios.around(600), (600, 601));
         folios.allocated(0, 1024, 512);
+        folios.allocated(1024, 2048, 512);
         folios.allocated(0, 1, 512);
+        assert_eq!((folios.around(1030), folios.around(2048)), ((1024, 1536), (2048, 2049)));
         assert_eq!((folios.around(3), folios.around(600)), ((3, 4), (512, 1024)));
         let copy = folios.clone();
         folios.clear();

@@ -551,4 +551,8 @@ impl CostModel for Kernel {
     fn fork(&self) -> Box<dyn CostModel> {
         Box::new(self.copy())
     }
+
+    fn coarsen(&mut self) {
+        self.machine.coarsen();
+    }
 }

@@ -163,6 +163,11 @@ impl Machine {
         self.now = self.now.min(to);
     }
 
+    /// From now on the flusher hands over more at a time.
+    pub fn coarsen(&mut self) {
+        self.devices.iter_mut().for_each(Device::coarsen);
+    }
+
     /// No more than `most` pages of a device are dirty: it has written the others by now, whatever its rate is held
     /// to be.
     pub fn relieve(&mut self, at: usize, most: u64) {

@@ -3,13 +3,16 @@
 
 use super::queue::Queue;
 use super::{BATCH, INTERVAL};
-use crate::model::cache::Cleaned;
+use crate::model::cache::{Cleaned, REQUEST};
 use crate::model::extents::BLOCK;
 use crate::model::share::{Bounds, Completions};
 use crate::model::throttle::{Bandwidth, RateLimit};
 
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
 const MIN_CHUNK: u64 = 1024;
+
+/// Small files that a coarse flusher hands over at a time; each takes the room of a request.
+const FILES: u64 = 8;
 
 /// Why the flusher works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub struct Device {
     pub seek: f64,
     /// Most pages in flight; as many as are in as many requests of the longest.
     pub queue: u64,
+    /// Pages for which there must be room in the queue before the flusher goes on.
+    batch: u64,
     /// Bounds on its share of the threshold.
     pub bounds: Bounds,
     /// Dirty and not submitted.
@@ -99,6 +104,7 @@ impl Device {
             rate,
             seek: 0.0,
             queue,
+            batch: BATCH,
             bounds,
             dirty: 0,
             in_flight: 0,
@@ -210,10 +216,17 @@ impl Device {
 
     /// When a batch fits the queue again.
     pub(super) fn room_at(&self) -> f64 {
-        let over = (self.queued_pages() + BATCH.min(self.queue)).saturating_sub(self.queue);
+        let over = (self.queued_pages() + self.batch.min(self.queue)).saturating_sub(self.queue);
         let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
         // A nanosecond late rather than a rounding error early.
         self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9
+    }
+
+    /// The flusher waits for room for several small files. The device has enough to do all the same, so what it has
+    /// written at any time is as before; what is in its queue is less by up to that.
+    pub(super) fn coarsen(&mut self) {
+        self.batch = BATCH.max((BATCH + FILES * REQUEST).min(self.queue / 4));
+        self.plan();
     }
 
     pub(super) fn plan(&mut self) {
