@@ -70,7 +70,7 @@ pub fn fsync(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
 }
 
 /// A moment's count of bytes written back, by the whole machine and by the device.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Count {
     time: Time,
     pages: u64,
@@ -133,44 +133,38 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     let length = (limit * 2).min(bench.space / 2).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
     let give_up = bench.deadline;
     let (mut at, mut written) = (0, 0_u64);
-    let mut samples = Vec::new();
-    let mut under_way = Vec::new();
-    // The first count when it was steady, and that at the end of the last window.
-    let mut steady: Option<(Count, Count)> = None;
+    let mut windows: Vec<Window> = Vec::new();
+    let mut current: Option<Window> = None;
     // Windows long enough that the steps in which pages are counted do not show, and short enough that a
     // few of them fit into the bytes allowed.
     let window_bytes = (bench.bytes_left.saturating_sub(limit + limit / 2) / 6).max(16 << 20);
     let (shortest, longest) = (Nanos::millis(50.0), Nanos::millis(400.0));
     while bench.go_on().is_ok() {
-        if !bench.spend(CHUNK as u64) || (host::now() >= give_up && samples.len() >= 3) {
+        if !bench.spend(CHUNK as u64) || (host::now() >= give_up && windows.len() >= 3) {
             break;
         }
         bench.write_run(&file, at, CHUNK, CHUNK)?;
         at = (at + CHUNK as u64) % length;
         written += CHUNK as u64;
         bench.progress.show();
-        // Steady once the limit has been reached and what was written since is as much again.
-        if written < limit + limit / 2 {
+        // Steady once the limit has been reached and half as much was written since. Not after each chunk: reading the counts
+        // takes as long as a part of it.
+        if written < limit + limit / 2 || !written.is_multiple_of(LARGEST as u64) {
             continue;
         }
         let Some(now) = count(bench) else { break };
-        under_way.push(now.under_way as f64);
-        if let (None, Some(trace)) = (&steady, &trace) {
-            // What it told on the way is not what it holds to.
-            trace.take()?;
-        }
-        let (first, from) = *steady.get_or_insert((now, now));
-        let span = now.time.since(from.time);
-        let is_window =
-            span >= longest || span >= shortest && now.pages.saturating_sub(from.pages) >= window_bytes;
-        if !is_window {
+        let window = current.get_or_insert_with(|| Window::at(now));
+        window.to = now;
+        window.under_way.push(now.under_way as f64);
+        let span = now.time.since(window.from.time);
+        let bytes = now.pages.saturating_sub(window.from.pages);
+        if span < longest && !(span >= shortest && bytes >= window_bytes) {
             continue;
         }
-        samples.extend(rate(bench, from, now));
-        steady = Some((first, now));
+        windows.extend(current.replace(Window::at(now)));
         // Of a device that idles, more would be of no use, and the bytes are needed for the other way.
-        let enough = if is_kept_busy(&under_way) { 4 * bench.rounds.1 } else { bench.rounds.0 };
-        if samples.len() >= enough {
+        let enough = if busy(&windows).is_some() { 4 * bench.rounds.1 } else { bench.rounds.0 };
+        if windows.len() >= enough {
             break;
         }
     }
@@ -178,14 +172,20 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     bench.scratch.remove("throttled");
     bench.go_on()?;
     let told = trace.map(|trace| trace.take()).transpose()?;
-    found.rate = Estimate::of(&samples);
+    let kept_busy = busy(&windows);
+    let chosen = kept_busy.clone().unwrap_or_else(|| windows.iter().collect());
+    let rates: Vec<(f64, f64)> = chosen.iter().filter_map(|window| window.rate(bench)).collect();
+    found.rate = Estimate::of(&rates.iter().map(|(rate, _)| *rate).collect::<Vec<_>>());
     // The windows swing, as a burst follows a lull: what was written in all of them is known far better.
-    if let (Some(found), Some((first, last))) = (&mut found.rate, steady) {
-        found.value = rate(bench, first, last).unwrap_or(found.value);
+    if let Some(found) = &mut found.rate {
+        let time: f64 = rates.iter().map(|(_, span)| span).sum();
+        found.value = rates.iter().map(|(rate, span)| rate * span).sum::<f64>() / time;
     }
-    let base = told.and_then(|told| Estimate::of(&base_rates(&told)));
-    found.base_rate = base.filter(|base| found.rate.is_some_and(|rate| is_in_force(base.value, rate.value)));
-    if samples.is_empty() || !is_kept_busy(&under_way) {
+    // What it told at first, on the way to the limit, is not what it holds to. All of it is read here, since a fast device
+    // runs dry meanwhile.
+    let told = told.map(|told| base_rates(&told)).unwrap_or_default();
+    found.base_rate = Estimate::of(&told[told.len() / 2..]);
+    if kept_busy.is_none() {
         // The device has idled in between: what it has written is the least that it can do. A file that is flushed at
         // once says little where it is short, as it is below lowered limits.
         for other in [flushed(bench)?, found.beside].into_iter().flatten() {
@@ -195,27 +195,46 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
         }
     }
     // What the queue holds when it is full, which it is while a writer is held back.
-    found.queue = full_queue(&under_way).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
+    found.queue = full_queue(&windows).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
     Ok(())
 }
 
-/// Whether the base rate held a writer back who went at `rate`: the kernel lets him go at no more than twice it
-/// (`pos_ratio_polynom` in mm/page-writeback.c, 6.18). If he was faster, nobody held him, and it is left from another time.
-fn is_in_force(base: f64, rate: f64) -> bool {
-    rate <= 2.0 * base
+/// A part of the time for which a writer was held back.
+#[derive(Clone, Debug)]
+struct Window {
+    from: Count,
+    to: Count,
+    /// Bytes under writeback at moments in it.
+    under_way: Vec<f64>,
 }
 
-/// Bytes under writeback when the queue is full, where these were seen.
-fn full_queue(under_way: &[f64]) -> Option<f64> {
-    quantile(under_way, 0.95)
+impl Window {
+    fn at(moment: Count) -> Window {
+        Window { from: moment, to: moment, under_way: Vec::new() }
+    }
+
+    /// Bytes per ns that were written, and the time.
+    fn rate(&self, bench: &mut Bench) -> Option<(f64, f64)> {
+        Some((rate(bench, self.from, self.to)?, self.to.time.since(self.from.time).get()))
+    }
 }
 
-/// Whether there was always something to do for the device: whether in seven of eight moments its queue was not about
-/// empty. Then what it wrote is what it can.
-fn is_kept_busy(under_way: &[f64]) -> bool {
-    full_queue(under_way)
-        .zip(quantile(under_way, 0.125))
-        .is_some_and(|(full, low)| low > 0.0 && low >= full / 16.0)
+/// Bytes under writeback when the queue is full.
+fn full_queue(windows: &[Window]) -> Option<f64> {
+    let moments: Vec<f64> = windows.iter().flat_map(|window| window.under_way.iter().copied()).collect();
+    quantile(&moments, 0.95)
+}
+
+/// The windows in which there was always something to do for the device: its queue was not about empty in seven of eight moments.
+/// What it wrote then is what it can. None if those are fewer than half: then the writer is about as slow as the device. A single
+/// one may be due to him waiting for cold memory.
+fn busy(windows: &[Window]) -> Option<Vec<&Window>> {
+    let full = full_queue(windows)?;
+    let is_busy = |window: &&Window| {
+        quantile(&window.under_way, 0.125).is_some_and(|low| low > 0.0 && low >= full / 16.0)
+    };
+    let busy: Vec<&Window> = windows.iter().filter(is_busy).collect();
+    (!busy.is_empty() && 2 * busy.len() >= windows.len()).then_some(busy)
 }
 
 /// The rate of a flusher that syncfs has set to work, between a tenth and nine tenths of the way.
@@ -418,19 +437,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_base_rate_that_holds_nobody_back_is_not_believed() {
-        // An emulated ssd, and an nvme whose base rate was left from an earlier disk; bytes per ns.
-        assert!(is_in_force(0.265, 0.380));
-        assert!(!is_in_force(0.063, 1.693));
-    }
-
-    #[test]
-    fn a_device_is_kept_busy_while_its_queue_is_not_empty() {
-        let full = 80e6;
-        let emptied = |of_a_hundred: usize| -> Vec<f64> {
-            (0..100).map(|moment| if moment < of_a_hundred { 0.0 } else { full }).collect()
+    fn a_window_in_which_the_device_idled_does_not_count() {
+        let count = Count { time: Time::default(), pages: 0, device: None, under_way: 0 };
+        // Of a hundred moments, so many with an empty queue.
+        let window = |emptied: usize| {
+            let under_way = (0..100).map(|moment| if moment < emptied { 0.0 } else { 80e6 }).collect();
+            Window { under_way, ..Window::at(count) }
         };
-        assert!(is_kept_busy(&emptied(5)) && !is_kept_busy(&emptied(20)));
-        assert!(!is_kept_busy(&[0.0; 100]) && !is_kept_busy(&[]));
+        let counted = |emptied: &[usize]| {
+            let windows: Vec<Window> = emptied.iter().map(|emptied| window(*emptied)).collect();
+            busy(&windows).map(|windows| windows.len())
+        };
+        assert_eq!(counted(&[5, 5, 90]), Some(2));
+        assert_eq!(counted(&[5, 20, 90]), None);
+        assert_eq!((counted(&[100]), counted(&[])), (None, None));
     }
 }

@@ -147,6 +147,8 @@ pub struct Sizes {
     scale: f64,
     /// Time that the device needs for a byte, in ns.
     per_byte: f64,
+    /// The same of a synchronous call, and what such a call takes besides.
+    synchronous: (f64, f64),
 }
 
 const KIB: u64 = 1 << 10;
@@ -161,6 +163,7 @@ impl Sizes {
             limits: 4.0 * scale,
             scale,
             per_byte: 1e9 / profile.device.writeback.value.get(),
+            synchronous: (1e9 / profile.device.write.value.get(), profile.device.sync_call.value.get()),
         }
     }
 
@@ -177,6 +180,14 @@ impl Sizes {
 
     fn count(&self, calls: u64) -> u64 {
         ((calls as f64 * self.scale).round() as u64).max(8)
+    }
+
+    /// How often to do what takes so many synchronous calls, of so many bytes each: so that it lasts about a second, at
+    /// most sixteen times. A fast device is done with few calls before the machine has got used to them.
+    fn times(&self, calls: u64, bytes: u64) -> u64 {
+        let (per_byte, per_call) = self.synchronous;
+        let once = calls as f64 * (per_call + per_byte * bytes as f64);
+        ((1e9 / once).round() as u64).clamp(1, 16)
     }
 
     /// A part of the time that the device needs for a chunk, in whole milliseconds.
@@ -245,18 +256,31 @@ fn stepped(name: &str, flags: &'static str, from: u64, step: u64, count: u64) ->
     Run { name: name.to_owned(), chunk: from, step, total, flags, ..Run::default() }
 }
 
+/// Synchronous calls of 64 KiB.
+fn synchronous(sizes: &Sizes, name: &str, flags: &'static str) -> Run {
+    let (calls, chunk) = (128, 64 * KIB);
+    let total = sizes.count(calls * sizes.times(calls, chunk)) * chunk;
+    Run { name: name.into(), chunk, total, flags, ..Run::default() }
+}
+
+/// Synchronous calls from `from` on in steps of `step`, or finer ones: 64, or several times as many.
+fn synchronous_range(sizes: &Sizes, name: &str, flags: &'static str, from: u64, step: u64) -> Run {
+    let calls = 64;
+    // A power of two, so that calls stay aligned.
+    let times = 1 << sizes.times(calls, from + calls / 2 * step).ilog2();
+    stepped(name, flags, from, step / times, sizes.count(calls * times))
+}
+
 fn fig4(sizes: &Sizes) -> Vec<Panel> {
-    let total = sizes.count(128) * 64 * KIB;
-    let one = Run { name: "fig4-direct-64K".into(), chunk: 64 * KIB, total, flags: "ds", ..Run::default() };
-    let range = stepped("fig4-direct-range", "ds", 64 * KIB, 64 * KIB, sizes.count(64));
+    let one = synchronous(sizes, "fig4-direct-64K", "ds");
+    let range = synchronous_range(sizes, "fig4-direct-range", "ds", 64 * KIB, 64 * KIB);
     vec![one.series("(a) chunks of 64 KiB".into()), range.range("(b) a range of sizes".into())]
 }
 
 fn fig5(sizes: &Sizes) -> Vec<Panel> {
-    let total = sizes.count(128) * 64 * KIB;
-    let one = Run { name: "fig5-sync-64K".into(), chunk: 64 * KIB, total, flags: "s", ..Run::default() };
-    let range = stepped("fig5-sync-range", "s", 64 * KIB, 64 * KIB, sizes.count(64));
-    let odd = stepped("fig5-sync-odd", "s", 5000, 33_333, sizes.count(64));
+    let one = synchronous(sizes, "fig5-sync-64K", "s");
+    let range = synchronous_range(sizes, "fig5-sync-range", "s", 64 * KIB, 64 * KIB);
+    let odd = synchronous_range(sizes, "fig5-sync-odd", "s", 5000, 33_333);
     vec![
         one.series("(a) chunks of 64 KiB".into()),
         range.range("(b) a range of sizes".into()),
@@ -310,10 +334,12 @@ fn fig8(sizes: &Sizes) -> Vec<Panel> {
 }
 
 fn fig9(sizes: &Sizes) -> Vec<Panel> {
+    // An eighth of the hard limit, so that nothing is flushed meanwhile.
+    let calls = (sizes.hard / 8 / 1000).clamp(4096, 65_536);
     let run = Run {
         name: "fig9-stream-1000B".into(),
         chunk: 1000,
-        total: sizes.count(4096) * 1000,
+        total: sizes.count(calls) * 1000,
         stream: true,
         ..Run::default()
     };
@@ -473,6 +499,30 @@ mod tests {
             for panel in Plan::of(experiment, &sizes).panels {
                 assert!(panel.scenario.length.0 > 2 * 256 * MIB, "{}", panel.title);
             }
+        }
+    }
+
+    #[test]
+    fn synchronous_runs_of_fast_devices_are_made_of_more_calls() {
+        // Step and total of each run.
+        let planned = |call_ms: f64, mb_per_second: f64| -> Vec<(u64, u64)> {
+            let mut profile = HostProfile::uncalibrated();
+            profile.device.sync_call = Measured::assumed(Nanos::millis(call_ms));
+            profile.device.write = Measured::assumed(Rate::mb_per_second(mb_per_second));
+            let plans = [Experiment::Fig4, Experiment::Fig5];
+            let panels = plans.map(|plan| Plan::of(plan, &Sizes::new(&profile, 1.0)).panels).concat();
+            let planned = |Scenario { args, env, .. }: Scenario| {
+                let step = env.strip_prefix("STEP=").map_or(0, |step| step.parse().unwrap());
+                (step, RunArgs::parse(&args, &env).unwrap().total)
+            };
+            panels.into_iter().map(|panel| planned(panel.scenario)).collect()
+        };
+        let (slow, fast) = (planned(36.0, 150.0), planned(0.3, 2000.0));
+        assert_eq!(slow[..2], [(0, 8 * MIB), (64 * KIB, 130 * MIB)]);
+        // 128 calls of 0.33 ms take a 23rd of a second, 64 of 1.4 ms an eleventh.
+        assert_eq!((fast[0], fast[1].0), ((0, 16 * 8 * MIB), 8 * KIB));
+        for (slow, fast) in slow.iter().zip(&fast) {
+            assert!(fast.1 > 7 * slow.1, "{slow:?} {fast:?}");
         }
     }
 

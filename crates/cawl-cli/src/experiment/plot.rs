@@ -272,6 +272,22 @@ mod tests {
     }
 
     #[test]
+    fn many_calls_do_not_hide_the_models() {
+        // Whether the model drawn last lies over the dots.
+        let over = |times: usize| {
+            let (svg, ..) = drawn(Experiment::Fig4, |title| {
+                let mut run = run(title);
+                let calls = &run.series.calls;
+                run.series.calls = calls.iter().cycle().take(times * calls.len()).cloned().collect();
+                run
+            });
+            let last = |what: &str| svg.rfind(what).unwrap();
+            last("#0072B2") > last("<circle")
+        };
+        assert!(!over(1) && over(10));
+    }
+
+    #[test]
     fn flush_and_throttle_points_are_marked() {
         let (svg, ..) = drawn(Experiment::Fig6, run);
         assert_eq!(svg.matches("flushing begins").count(), 3);

@@ -10,6 +10,8 @@ use crate::experiment::plan::{self, Panel};
 
 /// Part of the height, at the top, for the points at which flushing and throttling begin.
 const BAND: f64 = 0.16;
+/// Calls from which on what was observed would hide the models.
+const CROWDED: usize = 200;
 
 /// Draws a panel.
 pub fn draw<B: DrawingBackend>(area: &Area<'_, B>, panel: &Panel, run: &JudgedRun) -> anyhow::Result<()> {
@@ -101,18 +103,27 @@ pub fn draw<B: DrawingBackend>(area: &Area<'_, B>, panel: &Panel, run: &JudgedRu
             dashed(area, &line.collect::<Vec<_>>(), colour.stroke_width(2), DASHES[model])?;
         }
     }
+    let crowded = calls.len() > CROWDED;
+    let observed = || {
+        numbered().try_for_each(|(index, call)| {
+            dot(area, cost(place(index, call), call.observed), if crowded { 1 } else { 3 }, OBSERVED)
+        })
+    };
     for costs in &series.again {
         for ((index, call), again) in numbered().zip(costs) {
-            dot(area, cost(place(index, call), *again), 2, AGAIN)?;
+            dot(area, cost(place(index, call), *again), if crowded { 1 } else { 2 }, AGAIN)?;
         }
     }
-    // The models over each other from the last to the first, the observed over all.
+    // The models over each other from the last to the first, the observed over all; or below, where they would hide the models.
+    if crowded {
+        observed()?;
+    }
     for (model, colour) in MODEL.iter().enumerate().rev() {
         let line = numbered().map(|(index, call)| cost(place(index, call), call.predicted[model].cost));
         dashed(area, &line.collect::<Vec<_>>(), colour.stroke_width(2), DASHES[model])?;
     }
-    for (index, call) in numbered() {
-        dot(area, cost(place(index, call), call.observed), 3, OBSERVED)?;
+    if !crowded {
+        observed()?;
     }
     if panel.starts {
         starts(area, calls, series, |index, row| {
