@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::util::{self, Dir, LIMIT, Running};
 
 mod canned;
+mod day;
 mod stand_in;
 
 use stand_in::StandIn;
@@ -110,6 +111,26 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
     assert_eq!(texts(&found["themes"]), ["light", "dark"]);
     assert_eq!(texts(&found["faint"]), [""; 0], "text of too little contrast");
     assert_eq!(texts(&found["nameless"]), [""; 0], "controls without a name");
+}
+
+#[test]
+fn a_day_is_shown_in_parts_that_lose_nothing() {
+    let server = StandIn::start(true, None);
+    let Some(found) = browse(&server, "", "day", "1280,1400") else { return };
+    let parts = texts(&found["parts"]);
+    assert!((400..=600).contains(&parts.len()), "{} parts", parts.len());
+    // Ten seconds of throttling are seen in a day, apart from the hour of the backup.
+    let throttled: Vec<usize> = (0..parts.len()).filter(|at| parts[*at].contains("state Throttle")).collect();
+    // What is pushed while the parts are read stands at the end, and is throttled too.
+    let past = throttled.iter().filter(|at| **at + 5 < parts.len());
+    let alone = past.filter(|at| !throttled.contains(&at.wrapping_sub(1)));
+    assert_eq!(alone.count(), 2, "the backup and the burst: {throttled:?} of {parts:#?}");
+    // A second and a half each second for an hour, and the burst: coarser parts lose nothing.
+    has(&found["lostSummary"], "programs lost 90 min to throttling and 5 min to");
+    assert_eq!(texts(&found["legend"]), ["modelled", "sampled", "its highest"], "nothing that is not drawn");
+    for colours in found["colours"].as_array().expect("a list") {
+        assert!(colours.as_u64() > Some(10), "a chart is blank: {found:#}");
+    }
 }
 
 #[test]

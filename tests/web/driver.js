@@ -129,6 +129,27 @@ const scenarios = {
     found.nameless = nameless();
     return found;
   },
+  async day() {
+    await until(() => text("#link") === "Live" && $("#processes tbody").rows.length);
+    document.querySelector("input[name=span][value='86400']").click();
+    // What the day before it lost is told in minutes.
+    await until(() => text("#lost-summary").includes(" min "));
+    const parts = [];
+    let part = key("#dirty-plot", "Home");
+    while (part !== parts.at(-1)) {
+      parts.push(part);
+      part = key("#dirty-plot", "ArrowRight");
+    }
+    key("#dirty-plot", "Escape");
+    const legend = [...$("#dirty-plot").closest("figure").querySelectorAll(".legend li")].filter((item) => item.checkVisibility());
+    const found = { parts, lostSummary: text("#lost-summary"), legend: legend.map((item) => item.textContent), colours: [] };
+    for (const plot of ["#dirty-plot", "#lost-plot", "#cost-plot"]) {
+      $(plot).scrollIntoView();
+      await frame();
+      found.colours.push(colours(`${plot} canvas`));
+    }
+    return found;
+  },
   async empty() {
     await until(() => text("#state-name") === "Free" && text("#link") === "Live" && text("#dirty-summary").startsWith("Now"));
     await until(() => text("#lost-summary") !== "No data yet.");

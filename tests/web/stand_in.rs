@@ -6,11 +6,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cawl_core::Phase;
+use cawld::protocol::HistorySpan;
 use cawld::web;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::canned;
+use super::{canned, day};
 
 /// What is asked in the browser, and told to `/told`.
 const DRIVER: &str = include_str!("driver.js");
@@ -135,6 +136,11 @@ impl State {
             "processes" => json_of(&canned::processes(self.busy)),
             "files" => json_of(&canned::files(self.busy)),
             "profile" => json_of(&canned::profile()),
+            // Longer spans come from a whole day as the daemon keeps it.
+            "history" if self.busy && number("last_s").is_some_and(|last| last > 3600.0) => {
+                let points = number("points").map(|points| points as usize);
+                json_of(&day::history(&HistorySpan { last_s: number("last_s"), points }))
+            }
             "history" => json_of(&canned::history(
                 self.busy,
                 number("last_s").unwrap_or(600.0),

@@ -113,7 +113,7 @@ impl Asker {
         let sample = host::sample();
         let status = self.look(move |engine| engine.status(&view, sample)).await?;
         let mut status = status.map_err(|error| AskError::Refused(error.to_string()))?;
-        status.forecast = self.recent_forecast().await;
+        status.forecast = self.recent_forecast().await.map(|forecast| as_of_now(forecast, &status));
         status.node.clone_from(&self.node.name);
         status.labels.clone_from(&self.node.labels);
         status.time_s = Clocks::now().unix();
@@ -241,6 +241,17 @@ impl Asker {
     }
 }
 
+/// A forecast may be 2 s old: what has come since is not told to come.
+fn as_of_now(mut forecast: Forecast, status: &Status) -> Forecast {
+    if status.modelled_dirty_bytes > status.background_bytes {
+        forecast.background_s = Some(0.0);
+    }
+    if status.modelled_dirty_bytes > status.freerun_bytes {
+        forecast.throttle_s = Some(0.0);
+    }
+    forecast
+}
+
 /// What is asked for, in the core's terms, while others write at this rate.
 pub(crate) fn job(plan: &Plan, others: Rate) -> Result<cawl_core::Plan, AskError> {
     if !(plan.at_s >= 0.0 && plan.at_s.is_finite()) {
@@ -290,6 +301,21 @@ fn device(text: &str) -> Result<u64, AskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_come_since_a_forecast_is_not_told_to_come() {
+        let at = |modelled_dirty_bytes| {
+            let (background_bytes, freerun_bytes) = (100, 150);
+            let status =
+                Status { modelled_dirty_bytes, background_bytes, freerun_bytes, ..Status::default() };
+            let before = Forecast { background_s: Some(2.0), ..Forecast::default() };
+            let told = as_of_now(before, &status);
+            (told.background_s, told.throttle_s)
+        };
+        assert_eq!(at(100), (Some(2.0), None));
+        assert_eq!(at(101), (Some(0.0), None));
+        assert_eq!(at(151), (Some(0.0), Some(0.0)));
+    }
 
     #[test]
     fn devices_are_named_as_answers_name_them() {

@@ -10,11 +10,11 @@
 mod answers;
 mod asker;
 mod books;
-mod clock;
+pub mod clock;
 pub mod direct;
 mod engine;
 mod held;
-mod history;
+pub mod history;
 pub mod host;
 pub mod http;
 pub mod inspect;

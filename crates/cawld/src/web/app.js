@@ -181,6 +181,9 @@ function setSpan(span) {
   view.span = span;
   view.ahead = span <= 300 ? 60 : span <= 3600 ? 300 : 0;
   view.cursor = null;
+  // What is not drawn needs no explanation.
+  for (const item of document.querySelectorAll("[data-near]")) item.hidden = !view.ahead;
+  for (const item of document.querySelectorAll("[data-far]")) item.hidden = view.ahead > 0;
   // About a pixel's worth of time, within what is worth the processor and what feels alive.
   const interval = Math.min(4000, Math.max(500, series.step * 1000));
   for (const chart of timeCharts) {

@@ -186,7 +186,7 @@ class TimeChart extends Chart {
 
   get area() {
     const narrow = this.width < 480;
-    const left = narrow ? 58 : 70;
+    const left = narrow ? 66 : 70;
     return { left, top: 10, right: this.width - 10, bottom: this.height - 22 - this.foot };
   }
 
