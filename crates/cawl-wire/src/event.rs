@@ -3,6 +3,10 @@
 /// Length of an encoded [`Event`], in bytes.
 pub const EVENT_LEN: usize = 96;
 
+/// More bytes than any call moves: 1 TiB. Plain calls move 2 GiB at most (`MAX_RW_COUNT`), stream calls and copies
+/// within a file system more. A record that tells of more is damaged.
+pub const MOST_BYTES: i64 = 1 << 40;
+
 /// [`Event::offset`] when the place in the file is not known, as on a pipe.
 pub const UNKNOWN_OFFSET: u64 = u64::MAX;
 
@@ -105,6 +109,28 @@ ops! {
     Spawn = 61, "spawn";
     /// exec, sent just before the call.
     Exec = 62, "exec";
+}
+
+impl Op {
+    /// True if what the call returns is the number of bytes that it moved.
+    pub const fn moves_bytes(self) -> bool {
+        matches!(
+            self,
+            Op::Write
+                | Op::Pwrite
+                | Op::Writev
+                | Op::Pwritev
+                | Op::CopyRange
+                | Op::Sendfile
+                | Op::Splice
+                | Op::AioWrite
+                | Op::MmapWrite
+                | Op::StreamWrite
+                | Op::Read
+                | Op::Pread
+                | Op::StreamRead
+        )
+    }
 }
 
 /// What kind of object a descriptor leads to.
@@ -265,6 +291,11 @@ impl Event {
         self.flags & bits != 0
     }
 
+    /// False if no program can have made this call: it moved more than [`MOST_BYTES`].
+    pub const fn is_possible(&self) -> bool {
+        !self.op.moves_bytes() || self.returned <= MOST_BYTES
+    }
+
     /// Bytes a stream call handed to the kernel: what was pending, plus what was accepted, less what
     /// is still pending. None unless the C library's figures are known.
     pub const fn flushed(&self) -> Option<u64> {
@@ -303,12 +334,13 @@ impl Event {
         out
     }
 
-    /// Reads a record; None when the operation's code is not known to this version.
+    /// Reads a record; None when it is damaged: the operation's code is not known to this version, or the call is
+    /// not [possible](Event::is_possible).
     #[inline]
     pub fn decode(bytes: &[u8; EVENT_LEN]) -> Option<Event> {
         let u64_at = |at: usize| u64::from_le_bytes(array(bytes, at));
         let u32_at = |at: usize| u32::from_le_bytes(array(bytes, at));
-        Some(Event {
+        let event = Event {
             start: u64_at(0),
             duration: u64_at(8),
             dev: u64_at(16),
@@ -327,7 +359,8 @@ impl Event {
             op: Op::from_code(bytes[88])?,
             kind: FileKind::from_code(bytes[89]),
             errno: u16::from_le_bytes(array(bytes, 90)),
-        })
+        };
+        event.is_possible().then_some(event)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Every message survives a round trip, and no bytes at all make the readers panic.
 
 use cawl_wire::{
-    Anchor, EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op,
-    Wchar, WireError, flag,
+    Anchor, EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind,
+    MOST_BYTES, Op, Wchar, WireError, flag,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #[test]
     fn event_round_trip(event in event()) {
-        prop_assert_eq!(Event::decode(&event.encode()), Some(event));
+        prop_assert_eq!(Event::decode(&event.encode()), event.is_possible().then_some(event));
     }
 
     #[test]
@@ -77,6 +77,17 @@ fn op_codes_and_names_are_unique() {
         }
     }
     assert_eq!(Op::from_code(0), None);
+}
+
+#[test]
+fn a_call_of_more_bytes_than_any_moves_is_damage() {
+    let decoded = |op, returned| Event::decode(&Event { returned, ..Event::new(op) }.encode()).is_some();
+    for op in [Op::Write, Op::StreamWrite, Op::CopyRange, Op::MmapWrite, Op::Read] {
+        assert!(decoded(op, MOST_BYTES) && decoded(op, -1), "{op:?}");
+        assert!(!decoded(op, MOST_BYTES + 1) && !decoded(op, i64::MAX), "{op:?}");
+    }
+    // These return a place or a number of their own.
+    assert!(decoded(Op::Seek, i64::MAX) && decoded(Op::Fork, i64::MAX));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use cawl_core::{
     SessionEnd, Time, Wchar,
 };
 use cawl_wire::ring::Several;
-use cawl_wire::{Anchor, EVENT_LEN, Ended, Event, Goodbye, Op};
+use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::answers::States;
@@ -312,9 +312,8 @@ impl Engine {
     fn events(&mut self, session: u32, batch: &[u8], several: &[Several], dropped: u64) {
         let Some(open) = self.sessions.get_mut(&session) else { return };
         let (records, _) = batch.as_chunks::<EVENT_LEN>();
-        // Both ends speak the same version, so an unknown operation is a damaged record.
-        let damaged =
-            records.iter().filter(|record| Op::from_code(record[Anchor::CODE_AT]).is_none()).count();
+        // Both ends speak the same version, so what cannot be read is a damaged record.
+        let damaged = records.iter().filter(|record| Event::decode(record).is_none()).count();
         open.damaged += damaged as u64;
         open.dropped = dropped + open.damaged;
         for lane in open.lanes.into_iter().flatten() {
@@ -437,6 +436,8 @@ fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
 
 #[cfg(test)]
 mod tests {
+    use cawl_wire::Op;
+
     use super::*;
 
     /// A daemon's engine with one session, outside any run.
@@ -458,10 +459,11 @@ mod tests {
         let good = Event::new(Op::Write).encode();
         let mut damaged = good;
         damaged[88] = 255;
-        engine.events(1, &[good, damaged].concat(), &[], 5);
-        assert_eq!(engine.drops(), 6);
+        let impossible = Event { returned: i64::MAX, ..Event::new(Op::StreamWrite) }.encode();
+        engine.events(1, &[good, damaged, impossible].concat(), &[], 5);
+        assert_eq!(engine.drops(), 7);
         let report = report(&mut engine);
-        assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 6, EndKind::Running));
+        assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 7, EndKind::Running));
     }
 
     #[test]

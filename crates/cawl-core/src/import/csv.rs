@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 
 use super::{
     Fault, ImportError, ImportSummary, Importer, OpenFlags, SecondsFault, nanoseconds, shown, whole_number,
@@ -298,7 +298,8 @@ impl State {
         let duration = seconds(DURATION, text(DURATION))?;
         let op = operation(text(OP)).ok_or_else(|| (Some(OP), Fault::Operation(shown(text(OP)))))?;
         let offset = number(OFFSET, text(OFFSET), u64::MAX - 1)?;
-        let size = number(SIZE, text(SIZE), i64::MAX as u64)?;
+        let most = if op.moves_bytes() { MOST_BYTES } else { i64::MAX };
+        let size = number(SIZE, text(SIZE), most as u64)?;
         let pid = number(PID, text(PID), u32::MAX.into())?.map_or(options.pid, |pid| pid as u32);
         let tid = number(TID, text(TID), u32::MAX.into())?.map_or(pid, |tid| tid as u32);
         let mut flags = options.flags.bits | flag::WRITABLE;

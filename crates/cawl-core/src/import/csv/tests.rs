@@ -109,8 +109,9 @@ fn faults_say_where_and_what() {
     assert_eq!(row("1e30,write,0,1,0"), (3, 1, Fault::Late { column: "start_s", found: "1e30".into() }));
     assert_eq!(
         row("1,write,0,4K,0"),
-        (3, 4, Fault::Number { column: "size", found: "4K".into(), most: i64::MAX as u64 })
+        (3, 4, Fault::Number { column: "size", found: "4K".into(), most: 1 << 40 })
     );
+    assert!(matches!(row("1,read,0,1099511627777,0").2, Fault::Number { column: "size", .. }));
     assert_eq!(row("1,write,0,,0"), (3, 4, Fault::Empty { column: "size", op: "write" }));
     assert_eq!(row("1,pwrite,,5,0"), (3, 3, Fault::Empty { column: "offset", op: "pwrite" }));
     assert_eq!(row("1,\"write,0,1,0").2, Fault::Quote);
