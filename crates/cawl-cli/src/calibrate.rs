@@ -157,12 +157,16 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
 
 fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> {
     let place = Place::of(&options.path)?;
+    let put_back = LoweredLimits::put_back_left()?;
     let scratch = Scratch::create(&place.folder, Purpose::Calibrate)?;
     let available = scratch.require(LEAST)?;
     // Half of what is free, so that nobody else runs out of it.
     let space = (available.0 / 2).min(options.effort.bytes.0);
     let progress = Progress::new(options.effort.time);
     let mut bench = Bench::new(place, scratch, progress, options.effort.rounds, space, signal);
+    if put_back {
+        bench.note("the dirty limits, which a run that was killed had left lowered, were put back");
+    }
     match bench.place.backing {
         Backing::Disk | Backing::Memory => {}
         Backing::Pool => bench.note(

@@ -1,7 +1,7 @@
 //! The kernel's dirty limits, lowered for a while.
 //!
 //! The law: **what was changed is put back**, when the guard is dropped, also by a panic; and if the process
-//! was killed, by the next one that lowers them. Two processes never lower them at the same time.
+//! was killed, by the next one that lowers them or calibrates. Two processes never lower them at the same time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -12,6 +12,10 @@ use anyhow::{Context, bail};
 use cawl_core::Bytes;
 use nix::fcntl::{Flock, FlockArg};
 
+/// Where the kernel keeps them.
+const SETTINGS: &str = "/proc/sys/vm";
+/// Lock of whoever has them lowered, with the settings to go back to.
+const STATE: &str = "/run/cawl-dirty-limits";
 /// A limit is set in bytes or in percent of memory; the kernel shows the other one as zero.
 const PAIRS: [(&str, &str); 2] =
     [("dirty_background_bytes", "dirty_background_ratio"), ("dirty_bytes", "dirty_ratio")];
@@ -38,13 +42,13 @@ impl LoweredLimits {
         hard: Bytes,
         patient: impl FnMut() -> bool,
     ) -> anyhow::Result<LoweredLimits> {
-        LoweredLimits::lower_in(
-            Path::new("/proc/sys/vm"),
-            Path::new("/run/cawl-dirty-limits"),
-            background,
-            hard,
-            patient,
-        )
+        LoweredLimits::lower_in(Path::new(SETTINGS), Path::new(STATE), background, hard, patient)
+    }
+
+    /// Puts back what a process that was killed left lowered; true if there was anything. Nothing happens while
+    /// another process has them lowered, and for users who may not lower them.
+    pub fn put_back_left() -> anyhow::Result<bool> {
+        put_back_left_in(Path::new(SETTINGS), Path::new(STATE))
     }
 
     fn lower_in(
@@ -108,6 +112,26 @@ impl Drop for LoweredLimits {
             );
         }
     }
+}
+
+fn put_back_left_in(settings: &Path, state: &Path) -> anyhow::Result<bool> {
+    let file = match OpenOptions::new().read(true).write(true).open(state) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot open {}", state.display())),
+    };
+    let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(locked) => locked,
+        Err((_, nix::Error::EAGAIN)) => return Ok(false),
+        Err((_, error)) => return Err(error).with_context(|| format!("cannot lock {}", state.display())),
+    };
+    let mut left_behind = String::new();
+    file.read_to_string(&mut left_behind)?;
+    restore(settings, &left_behind)?;
+    note(&mut file, "")?;
+    Ok(!left_behind.is_empty())
 }
 
 /// Tries again and again, so that a signal can end the waiting.
@@ -242,6 +266,24 @@ mod tests {
         fs::write(&state, "dirty_background_ratio 7\ndirty_bytes 5000\n/etc/passwd 1\n").unwrap();
         drop(LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20), || true).unwrap());
         assert_eq!(value(dir.path(), "dirty_bytes"), "5000");
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_put_back_without_lowering() {
+        let dir = machine();
+        let state = dir.path().join("state");
+        assert!(!put_back_left_in(dir.path(), &state).unwrap());
+        let lowered = LoweredLimits::lower_in(dir.path(), &state, Bytes(10), Bytes(20), || true).unwrap();
+        assert!(!put_back_left_in(dir.path(), &state).unwrap(), "its owner lives");
+        assert_eq!(value(dir.path(), "dirty_bytes"), "20");
+        let noted = fs::read_to_string(&state).unwrap();
+        drop(lowered);
+        assert!(!put_back_left_in(dir.path(), &state).unwrap(), "it is put back");
+        fs::write(dir.path().join("dirty_bytes"), "20").unwrap();
+        fs::write(&state, noted).unwrap();
+        assert!(put_back_left_in(dir.path(), &state).unwrap());
+        assert_eq!(value(dir.path(), "dirty_bytes"), "9000");
+        assert!(!put_back_left_in(dir.path(), &state).unwrap(), "once");
     }
 
     #[test]

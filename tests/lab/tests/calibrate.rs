@@ -298,7 +298,7 @@ fn nothing_is_left_when_it_is_interrupted() {
     stop(&mut child, Signal::SIGINT);
     assert_eq!(limits(), before);
     assert_eq!(content(disk.mount_point()), Vec::<String>::new());
-    // Killed: the next one puts everything right.
+    // Killed: the next one puts everything right, whether it lowers them or not.
     let mut child = calibrate(disk.mount_point(), home.path(), &arguments).spawn().unwrap();
     eventually("the limits are lowered", || limits() != before);
     stop(&mut child, Signal::SIGKILL);
@@ -308,6 +308,12 @@ fn nothing_is_left_when_it_is_interrupted() {
     assert_eq!(limits(), before);
     assert_eq!(content(disk.mount_point()), Vec::<String>::new());
     assert_eq!(profiles(home.path()).len(), 1);
+    let mut child = calibrate(disk.mount_point(), home.path(), &arguments).spawn().unwrap();
+    eventually("the limits are lowered", || limits() != before);
+    stop(&mut child, Signal::SIGKILL);
+    let next = calibrate(disk.mount_point(), home.path(), &BRIEF).output().unwrap();
+    assert!(json(&next)["notes"].to_string().contains("were put back"));
+    assert_eq!(limits(), before);
 }
 
 #[test]

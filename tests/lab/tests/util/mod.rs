@@ -11,6 +11,7 @@ use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use cawld::limits::LoweredLimits;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -25,10 +26,13 @@ pub fn possible() -> bool {
     cawl_lab::missing().map(skipped).is_none()
 }
 
-/// Held by a test while it runs: what is measured is not disturbed by the others.
+/// Held by a test while it runs: what is measured is not disturbed by the others, nor by limits that a run of the
+/// tests that was killed has left lowered.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    LoweredLimits::put_back_left().unwrap();
+    alone
 }
 
 /// Says what is not tested, past the test harness, which would keep it to itself.
