@@ -6,7 +6,7 @@ use cawl_wire::ring::{
     CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, Chunks, Expected, Follower, HEAD_AT, Memory, ORDER_AT, Position,
     RingError, RingHeader, SHAPE, SHORT, Several, Taker, WHOLE_CELLS, whole,
 };
-use cawl_wire::{Anchor, EVENT_LEN, Event, FileKind, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Anchor, EVENT_LEN, Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 use proptest::prelude::*;
 
 /// A file that calls add up to.
@@ -186,7 +186,8 @@ struct Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let length = prop_oneof![8 => 0u64..5000, 1 => any::<u32>().prop_map(u64::from), 1 => any::<u64>()];
+    let length =
+        prop_oneof![8 => 0u64..5000, 1 => any::<u32>().prop_map(u64::from), 1 => 0..=MOST_BYTES as u64];
     let gap = prop_oneof![9 => 0u64..100_000, 1 => any::<u64>()];
     let duration = prop_oneof![9 => 0u64..100_000, 1 => any::<u64>()];
     let step = (gap, duration, length, 0..24u8).prop_map(|(gap, duration, requested, odd)| Step {
