@@ -271,8 +271,8 @@ impl Kernel {
         call.spent.stream += self.constants.stream_call + buffered;
         call.work.stream_calls += 1.0;
         call.work.stream_bytes += plan.buffered as f64;
-        let mut offset = plan.offset;
-        for bytes in [plan.first, plan.second] {
+        let second = (plan.offset.saturating_add(plan.first), plan.second);
+        for (offset, bytes) in [plan.before, (plan.offset, plan.first), second] {
             if bytes == 0 {
                 continue;
             }
@@ -281,7 +281,6 @@ impl Kernel {
             if event.has(flag::SYNC | flag::DSYNC) {
                 self.write_through(call, offset, bytes);
             }
-            offset += bytes;
         }
     }
 

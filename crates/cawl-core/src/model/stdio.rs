@@ -4,8 +4,11 @@
 //! free part is filled and the buffer written out; then as many whole buffers as remain are written
 //! straight from the caller's memory; the rest is copied into the buffer. A line-buffered stream to a
 //! file is taken to end every call with a newline, an unbuffered one writes every call.
+//!
+//! What waits goes where the stream stood when it came, wherever the stream goes next: a stream that was moved meanwhile
+//! writes it out first.
 
-use cawl_wire::{Event, Op, flag};
+use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::recent::Recent;
 
@@ -16,6 +19,8 @@ type Key = (u32, i32, u64);
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     pending: u64,
+    /// Where in the file what is pending begins; None if nobody said.
+    begin: Option<u64>,
     buffer: u64,
     allocated: bool,
 }
@@ -31,6 +36,8 @@ pub struct Plan {
     pub first: u64,
     /// Length of the second one: whole buffers from the caller's memory. 0 for none.
     pub second: u64,
+    /// What a stream that was moved writes before that: file offset and length. 0 for none.
+    pub before: (u64, u64),
 }
 
 /// The streams in use.
@@ -60,18 +67,28 @@ impl Streams {
             stream.pending = u64::from(event.pending_before);
             stream.allocated |= stream.pending > 0;
         }
-        let position =
-            if event.offset == cawl_wire::UNKNOWN_OFFSET { end + stream.pending } else { event.offset };
-        let offset = position.saturating_sub(stream.pending);
+        let told = (event.offset != UNKNOWN_OFFSET).then_some(event.offset);
+        let mut before = (0, 0);
+        let offset = match (event.op, told) {
+            // Where the stream stands afterwards.
+            (Op::StreamSeek, _) | (_, None) => stream.begin.unwrap_or(end),
+            // The tracer tells where what left the buffer went, or else would go.
+            (_, Some(at)) if event.has(flag::STREAM_KNOWN) => at,
+            (Op::StreamWrite, Some(at)) => {
+                if let Some(begin) = stream.begin
+                    && begin.saturating_add(stream.pending) != at
+                {
+                    before = (begin, std::mem::take(&mut stream.pending));
+                }
+                at.saturating_sub(stream.pending)
+            }
+            (_, Some(_)) => stream.begin.unwrap_or(end),
+        };
         let mut plan = match event.op {
             Op::StreamWrite => stream.write(event),
             _ => Plan { first: std::mem::take(&mut stream.pending), ..Plan::default() },
         };
-        plan.offset = match event.op {
-            Op::StreamWrite => offset,
-            // Positions of flush, seek and close are not those of the pending bytes.
-            _ => end,
-        };
+        (plan.offset, plan.before) = (offset, before);
         if let Some(flushed) = event.flushed()
             && flushed != plan.first + plan.second
         {
@@ -81,6 +98,10 @@ impl Streams {
         if event.has(flag::STREAM_KNOWN) {
             stream.pending = u64::from(event.pending_after);
         }
+        stream.begin = match event.op {
+            Op::StreamSeek => told,
+            _ => Some(offset.saturating_add(plan.first + plan.second)),
+        };
         if !matches!(event.op, Op::StreamClose | Op::StreamExit) {
             self.streams.put(key, stream);
         }
@@ -147,7 +168,7 @@ mod tests {
     fn a_large_write_goes_past_the_buffer() {
         let mut streams = Streams::new(4096);
         let plan = streams.plan(&fwrite(0, 1 << 20), 0);
-        assert_eq!(plan, Plan { buffered: 0, offset: 0, first: 0, second: 1 << 20 });
+        assert_eq!(plan, Plan { second: 1 << 20, ..Plan::default() });
         streams.plan(&fwrite(1 << 20, 100), 0);
         let plan = streams.plan(&fwrite((1 << 20) + 100, 10_000), 0);
         assert_eq!((plan.offset, plan.first, plan.second), (1 << 20, 4096, 4096));
@@ -164,6 +185,48 @@ mod tests {
         event.op = Op::StreamFlush;
         (event.pending_before, event.pending_after) = (5000, 0);
         assert_eq!(streams.plan(&event, 0).first, 5000);
+    }
+
+    /// As traced: what is told of a write is where that begins which left the buffer, or would have.
+    #[test]
+    fn what_waits_goes_where_it_belongs() {
+        let mut streams = Streams::new(4096);
+        let known = |op, offset, bytes: i64, pending: (u32, u32)| {
+            let mut event = fwrite(offset, bytes);
+            (event.op, event.flags, event.buffer) = (op, flag::STREAM_KNOWN, 4096);
+            (event.pending_before, event.pending_after) = pending;
+            event
+        };
+        let mut handed = |event: Event| {
+            let plan = streams.plan(&event, 1 << 20);
+            (plan.offset, plan.first + plan.second)
+        };
+        assert_eq!(handed(known(Op::StreamWrite, 0, 1000, (0, 1000))).1, 0);
+        assert_eq!(handed(known(Op::StreamWrite, 0, 4000, (1000, 904))), (0, 4096));
+        assert_eq!(handed(known(Op::StreamWrite, 4096, 100_000, (904, 2600))), (4096, 98_304));
+        // A record in the middle, again and again: it never goes to the end of the file.
+        assert_eq!(handed(known(Op::StreamSeek, 50_000, 0, (2600, 0))), (102_400, 2600));
+        for _ in 0..3 {
+            assert_eq!(handed(known(Op::StreamWrite, 50_000, 100, (0, 100))).1, 0);
+            assert_eq!(handed(known(Op::StreamSeek, 50_000, 0, (100, 0))), (50_000, 100));
+        }
+        handed(known(Op::StreamWrite, 50_000, 100, (0, 100)));
+        assert_eq!(handed(known(Op::StreamFlush, 50_000, 0, (100, 0))), (50_000, 100));
+        handed(known(Op::StreamWrite, UNKNOWN_OFFSET, 10, (0, 10)));
+        assert_eq!(handed(known(Op::StreamClose, UNKNOWN_OFFSET, 0, (10, 0))), (50_100, 10));
+    }
+
+    /// Without figures of the library, as imported.
+    #[test]
+    fn a_stream_that_moved_writes_what_waits_first() {
+        let mut streams = Streams::new(4096);
+        assert_eq!(streams.plan(&fwrite(0, 5000), 0).first + streams.plan(&fwrite(5000, 100), 0).first, 0);
+        let plan = streams.plan(&fwrite(50_000, 100), 0);
+        assert_eq!((plan.before, plan.first), ((4096, 1004), 0));
+        let mut flush = fwrite(UNKNOWN_OFFSET, 0);
+        flush.op = Op::StreamFlush;
+        let plan = streams.plan(&flush, 1 << 20);
+        assert_eq!((plan.offset, plan.first, plan.before), (50_000, 100, (0, 0)));
     }
 
     #[test]
