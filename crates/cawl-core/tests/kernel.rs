@@ -462,6 +462,25 @@ fn fsync_waits_for_the_file_and_leaves_nothing() {
     assert!(model.step(&again).expect("fsync has a cost").cost < Nanos::new(10_000.0));
 }
 
+/// As a 6.18 kernel does it: a direct write of 4 KiB over a file with 64 MiB dirty writes out one folio.
+#[test]
+fn a_direct_write_over_dirty_pages_waits_for_those_only() {
+    let mut profile = profile();
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(256), hard: Bytes::mib(512) };
+    let mut model = Kernel::new(&profile);
+    let written = model.step(&write(0, 0, 64 << 20)).expect("a cost");
+    let start = written.cost.get() as u64 + 1;
+    let direct = |start, offset, bytes| Event { flags: flag::DIRECT, ..write(start, offset, bytes) };
+    let over = model.step(&direct(start, 4096, 4096)).expect("a cost");
+    assert_eq!(model.state().dirty, Bytes::mib(62));
+    let device = profile.device.write.value;
+    assert!(over.cost > Bytes::mib(2) / device && over.cost < Bytes::mib(3) / device, "{over:?}");
+    let start = start + over.cost.get() as u64 + 1;
+    let behind = model.step(&direct(start, 64 << 20, 4096)).expect("a cost");
+    assert_eq!(model.state().dirty, Bytes::mib(62));
+    assert!(behind.cost < Bytes::mib(1) / device, "{behind:?}");
+}
+
 #[test]
 fn pauses_while_a_commit_withholds_completions_are_waiting_for_the_device() {
     let mut profile = profile();

@@ -22,9 +22,11 @@ impl Kernel {
     pub(super) fn direct_write(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let page = self.constants.page;
         let (first, end) = (offset / page, offset.saturating_add(bytes).div_ceil(page));
-        let cached = self.machine.cache.file(call.file);
-        if cached.dirty.pages() > 0 && cached.dirty.count(first, end) > 0 {
-            self.machine.submit(call.file, u64::MAX);
+        let inode = self.machine.cache.file(call.file);
+        // A folio is written out and dropped as a whole (`kiocb_invalidate_pages`).
+        let (first, end) = (inode.folios.around(first).0, inode.folios.around(end.saturating_sub(1)).1.max(end));
+        if inode.dirty.pages() > 0 && inode.dirty.count(first, end) > 0 {
+            self.submit_range(call.file, first, end);
             self.wait_for_file(call);
         }
         self.machine.cache.drop_range(call.file, first, end);
@@ -93,14 +95,19 @@ impl Kernel {
             } else {
                 event.offset.saturating_add(event.requested).div_ceil(page)
             };
-            let inode = self.machine.cache.file_mut(call.file);
-            let pages = inode.dirty.count(first, end);
-            inode.cursor = first;
-            self.machine.submit(call.file, pages);
+            self.submit_range(call.file, first, end);
         }
         if event.aux & WAIT_AFTER != 0 {
             self.wait_for_file(call);
         }
+    }
+
+    /// The dirty pages of a file from `first` up to `end` are written back.
+    fn submit_range(&mut self, file: u32, first: u64, end: u64) {
+        let inode = self.machine.cache.file_mut(file);
+        let pages = inode.dirty.count(first, end);
+        inode.cursor = first;
+        self.machine.submit(file, pages);
     }
 
     /// sync and syncfs: every dirty file, of one device or of all.
