@@ -252,6 +252,7 @@ fn profile(
     put_time(&mut profile.device.seek, device.seek);
     put_time(&mut profile.device.sync_call, device.sync_call);
     put_time(&mut profile.device.fsync, writeback.fsync);
+    profile.device.flush = device.flush.map(|found| found.measured(Nanos::new));
     if let Some(found) = writeback.rate {
         profile.device.writeback = found.measured(|per_ns| Rate::per_second(per_ns * 1e9));
         if device.write.is_none() {

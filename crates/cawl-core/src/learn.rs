@@ -188,6 +188,10 @@ impl Learner {
     fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let work = &prediction.work;
         let h = [work.transferred, work.syncs, work.fsyncs, work.seeks];
+        if h == [0.0; 4] {
+            // A flush alone, whose cost is not learned.
+            return false;
+        }
         let expected = self.waiting.expect(&h);
         // Everything but what these constants explain is believed: copying, waiting for others.
         let rest =

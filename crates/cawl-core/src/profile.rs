@@ -118,6 +118,10 @@ pub struct DeviceConstants {
     pub sync_call: Measured<Nanos>,
     /// Fixed cost of fsync with something to write: journal commit and device cache flush (`sc_fsync`).
     pub fsync: Measured<Nanos>,
+    /// A flush of the device's cache alone, which is what fsync costs when there is nothing to commit. None: half of
+    /// `fsync`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush: Option<Measured<Nanos>>,
     /// Extra cost of an access away from the previous one, synchronous (`sk`) or the flusher's.
     pub seek: Measured<Nanos>,
     /// Logical block size (`bs`), in bytes.
@@ -266,6 +270,7 @@ impl HostProfile {
                 writeback: Measured::assumed(Rate::mb_per_second(400.0)),
                 sync_call: Measured::assumed(Nanos::millis(0.1)),
                 fsync: Measured::assumed(Nanos::millis(1.0)),
+                flush: None,
                 seek: Measured::assumed(Nanos::ZERO),
                 block: Bytes(4096),
                 queue: defaults::queue(),

@@ -177,6 +177,9 @@ fn device(found: &mut Vec<Constant>, prefix: String, device: &DeviceConstants) {
     group.rate("writeback", &device.writeback);
     group.time("sync_call", &device.sync_call);
     group.time("fsync", &device.fsync);
+    if let Some(flush) = &device.flush {
+        group.time("flush", flush);
+    }
     group.time("seek", &device.seek);
     group.plain("block", "B", device.block.as_f64());
     group.plain("queue", "B", device.queue.as_f64());

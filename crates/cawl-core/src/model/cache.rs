@@ -7,6 +7,7 @@
 
 mod aside;
 mod files;
+mod holes;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,6 +17,7 @@ use super::extents::PageSet;
 use super::folios::Folios;
 use aside::{Aside, MET};
 use files::Files;
+use holes::Holes;
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
@@ -80,6 +82,14 @@ pub struct File {
     pub submitted: u64,
     /// Open descriptors as far as seen.
     pub opens: u32,
+    /// Transaction of the journal in which its inode changed last, if only a time stamp; 0 for none.
+    pub changed: u64,
+    /// The same for its size or its blocks, which is what fdatasync cares for.
+    pub grown: u64,
+    /// Its dirty pages will take new blocks, or make it longer on the device.
+    pub growing: bool,
+    /// Pages before its end of which nothing is on the device.
+    holes: Holes,
     /// When it was last touched, as a count of touches.
     touched: u64,
 }
@@ -179,17 +189,26 @@ impl Cache {
         self.files.at(at as usize).device
     }
 
-    /// Pages of this file were handed over, and now the device has been given so many in all.
-    pub fn submitted(&mut self, at: u32, submitted: u64) {
-        match &mut self.aside {
-            Some(aside) if aside.has(at) => {
-                // Cleaned a moment ago.
-                if let Some(last) = aside.cleaned.last_mut() {
-                    last.1 = submitted;
-                }
+    /// Pages of this file were handed over in this transaction, and now the device has been given so many in all. True
+    /// if that took new blocks.
+    pub fn submitted(&mut self, at: u32, submitted: u64, transaction: u64) -> bool {
+        if let Some(aside) = &mut self.aside
+            && aside.has(at)
+        {
+            // Cleaned a moment ago.
+            if let Some(last) = aside.cleaned.last_mut() {
+                last.1 = (submitted, transaction);
             }
-            _ => self.files.at_mut(at as usize).submitted = submitted,
+            return self.files.at(at as usize).growing;
         }
+        let file = self.files.at_mut(at as usize);
+        file.submitted = submitted;
+        if !file.growing {
+            return false;
+        }
+        (file.changed, file.grown) = (transaction, transaction);
+        file.growing = file.dirty.pages() > 0;
+        true
     }
 
     /// A clean file is on no list.
@@ -295,6 +314,7 @@ impl Cache {
         self.settle(at);
         let file = self.files.at_mut(at as usize);
         let mut dirtied = file.dirty.insert(start, end);
+        file.growing |= file.holes.fill(start, end);
         let (mut cached, mut padding) = (0, 0);
         file.unpad(start, end);
         if dirtied > 0 && file.clean.pages() > 0 {
@@ -392,10 +412,18 @@ impl Cache {
         self.forget();
     }
 
-    /// Drops pages from `start` up to `end`; returns how many of them were dirty.
+    /// Drops pages from `start` up to `end`; returns how many of them were dirty. A folio of which some are dirty cannot
+    /// be split (`truncate_inode_partial_folio`): it stays unless all of it goes.
     pub fn drop_range(&mut self, at: u32, start: u64, end: u64) -> u64 {
         self.settle(at);
         let file = self.files.at_mut(at as usize);
+        let (from, to) = (file.folios.around(start), file.folios.around(end));
+        let stays = |folio: (u64, u64)| file.dirty.pages() > 0 && file.dirty.count(folio.0, folio.1) > 0;
+        let start = if from.0 < start && stays(from) { from.1 } else { start };
+        let end = if to.0 < end && stays(to) { to.0 } else { end };
+        if start >= end {
+            return 0;
+        }
         let blocks = file.clean.blocks();
         file.clean.remove(start, end);
         self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
@@ -406,8 +434,23 @@ impl Cache {
         file.dirty.remove(start, end)
     }
 
+    /// Nothing of the pages from `start` up to `end` is on the device, as far as they are not dirty.
+    pub fn set_aside(&mut self, at: u32, start: u64, end: u64) {
+        self.file_mut(at).holes.insert(start, end);
+    }
+
+    /// The pages from `start` up to `end` were written past the cache. True if some of them took new blocks.
+    pub fn fill(&mut self, at: u32, start: u64, end: u64) -> bool {
+        self.file_mut(at).holes.fill(start, end)
+    }
+
+    /// Whoever writes a part of this page has it read first: it is on the device, and not cached as far as remembered.
+    pub fn is_elsewhere(&self, at: u32, page: u64) -> bool {
+        !self.holds(at, page) && !self.files.at(at as usize).holes.overlap(page, page + 1)
+    }
+
     /// True if the page is in the cache as far as remembered.
-    pub fn holds(&self, at: u32, page: u64) -> bool {
+    fn holds(&self, at: u32, page: u64) -> bool {
         // Where it was cleaned only since is one or the other all the same.
         let file = self.files.at(at as usize);
         file.dirty.count(page, page + 1) + file.clean.count(page, page + 1) > 0
@@ -433,12 +476,15 @@ impl Cache {
 }
 
 impl File {
-    /// The flusher has taken all of it, and then the device had been given so many pages.
-    fn flushed(&mut self, submitted: u64) {
+    /// The flusher has taken all of it in this transaction, and then the device had been given so many pages.
+    fn flushed(&mut self, (submitted, transaction): (u64, u64)) {
         self.cursor = self.dirty.runs(self.cursor).last().map_or(self.cursor, |run| run.1);
         self.dirty.pour_into(&mut self.clean);
         self.padding = None;
         self.submitted = submitted;
+        if std::mem::take(&mut self.growing) {
+            (self.changed, self.grown) = (transaction, transaction);
+        }
         self.leave_lists();
     }
 

@@ -60,7 +60,8 @@ impl Folios {
             _ => self.orders.as_ref().and_then(|orders| orders.get(&key).copied()).unwrap_or(0),
         };
         let pages = 1 << order;
-        (page / pages * pages, page / pages * pages + pages)
+        let first = page / pages * pages;
+        (first, first.saturating_add(pages))
     }
 
     /// True if all folios are single pages.

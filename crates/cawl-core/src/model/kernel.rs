@@ -257,7 +257,7 @@ impl Kernel {
         } else {
             self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
             if event.has(flag::SYNC | flag::DSYNC) {
-                self.write_through(call, offset, bytes);
+                self.write_through(call, event, offset, bytes);
             }
         }
     }
@@ -279,7 +279,7 @@ impl Kernel {
             call.spend_call(self.constants.call);
             self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
             if event.has(flag::SYNC | flag::DSYNC) {
-                self.write_through(call, offset, bytes);
+                self.write_through(call, event, offset, bytes);
             }
         }
     }
@@ -296,7 +296,7 @@ impl Kernel {
                     self.closed(call.file);
                 }
             }
-            Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(&mut call),
+            Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(&mut call, event),
             Op::SyncRange => self.sync_range(&mut call, event),
             Op::Sync => self.sync_all(&mut call, None),
             Op::Syncfs => {
@@ -336,6 +336,9 @@ impl Kernel {
             Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
             Op::Allocate if event.errno == 0 => self.allocate(file, event),
             Op::Unlink | Op::Rename if event.errno == 0 && event.aux == 0 => {
+                if event.ino != 0 {
+                    self.machine.change(file, self.machine.now, true);
+                }
                 let inode = self.machine.cache.file_mut(file);
                 inode.unlinked = event.ino != 0;
                 if inode.opens == 0 && inode.unlinked {

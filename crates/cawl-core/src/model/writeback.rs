@@ -213,10 +213,32 @@ impl Machine {
         let pages = self.in_flight_before(file);
         let at = self.cache.device(file);
         self.complete_pages(at, pages);
-        // Whoever waits for a file commits the transaction as well.
-        self.devices[at].commit_at = None;
         self.devices[at].held_until = None;
         self.devices[at].plan();
+        self.plan();
+    }
+
+    /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or blocks do.
+    pub fn change(&mut self, file: u32, when: f64, grows: bool) {
+        let commit = self.commit;
+        let inode = self.cache.file_mut(file);
+        let device = &mut self.devices[inode.device];
+        device.changed = device.transaction;
+        inode.changed = device.transaction;
+        if grows {
+            inode.grown = device.transaction;
+        }
+        device.join_transaction(when, commit);
+        self.next = self.next.min(device.next);
+    }
+
+    /// Somebody waited for the running transaction: it is on the device.
+    pub fn commit(&mut self, at: usize) {
+        let device = &mut self.devices[at];
+        device.transaction += 1;
+        device.commit_at = None;
+        device.held_until = None;
+        device.plan();
         self.plan();
     }
 
@@ -292,8 +314,8 @@ impl Machine {
         let pages = cleaned.pages;
         let device = &mut self.devices[at];
         device.submit(cleaned);
-        if pages > 0 {
-            self.cache.submitted(file, device.submitted);
+        if pages > 0 && self.cache.submitted(file, device.submitted, device.transaction) {
+            device.changed = device.transaction;
         }
         device.plan();
         self.cache.leave_lists(file);
@@ -321,13 +343,18 @@ impl Machine {
             .min(self.devices[at].in_flight)
     }
 
-    /// A device's share of the completions, between 0 and 1.
+    /// A device's share of the completions, between 0 and 1. One to which nobody wrote has none.
     fn fraction(&self, at: usize) -> f64 {
         let all = self.completions.at(self.now);
         if all < 1.0 {
-            return 1.0 / self.devices.len() as f64;
+            return 1.0 / self.written_to().count().max(1) as f64;
         }
         (self.devices[at].completions.at(self.now) / all).min(1.0)
+    }
+
+    /// The devices to which somebody wrote: programs open files on others, too.
+    fn written_to(&self) -> impl Iterator<Item = &Device> {
+        self.devices.iter().filter(|device| device.dirtied > 0)
     }
 
     /// A domain at this level.
@@ -338,7 +365,7 @@ impl Machine {
     /// A device's line in a domain (`wb_dirty_limits`), given the device's level.
     pub fn line(&self, at: usize, domain: &Domain, level: f64) -> Line {
         let device = &self.devices[at];
-        let reserved = self.devices.iter().map(|d| d.bounds.min).sum();
+        let reserved = self.written_to().map(|d| d.bounds.min).sum();
         let fraction = if self.devices.len() == 1 { 1.0 } else { self.fraction(at) };
         let thresh = threshold(domain.thresh, domain.dirty, fraction, device.bounds, reserved);
         Line {
@@ -362,7 +389,7 @@ impl Machine {
             if self.devices.len() == 1 && !device.bounds.strict && device.bounds.max >= 1.0 {
                 return false;
             }
-            let reserved = self.devices.iter().map(|d| d.bounds.min).sum();
+            let reserved = self.written_to().map(|d| d.bounds.min).sum();
             let share = threshold(thresholds.background, dirty, self.fraction(at), device.bounds, reserved);
             device.dirty as f64 > share
         };
@@ -388,6 +415,7 @@ impl Machine {
         if self.devices[at].commit_at.is_some_and(|due| due <= now) {
             let device = &mut self.devices[at];
             device.commit_at = None;
+            device.transaction += 1;
             if device.in_flight > 0 && !device.held(now) {
                 device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.speed());
                 // What is written back meanwhile belongs to the next transaction already.
@@ -451,8 +479,8 @@ impl Machine {
             let cleaned = self.cache.clean(file, work.chunk.min(BATCH), room.max(1));
             let pages = cleaned.pages;
             device.submit(cleaned);
-            if pages > 0 {
-                self.cache.submitted(file, device.submitted);
+            if pages > 0 && self.cache.submitted(file, device.submitted, device.transaction) {
+                device.changed = device.transaction;
             }
             let chunk = work.chunk - pages;
             device.work = Some(Work { chunk, ..work });

@@ -13,9 +13,9 @@ use super::Cache;
 pub(super) struct Aside {
     /// A bit for each file.
     noted: Vec<u64>,
-    /// Those files in the order of their cleaning, and what the device had submitted after each. One that was settled
-    /// may still be here.
-    pub(super) cleaned: Vec<(u32, u64)>,
+    /// Those files in the order of their cleaning; what the device had submitted after each, and the running transaction.
+    /// One that was settled may still be here.
+    pub(super) cleaned: Vec<(u32, (u64, u64))>,
     /// Files that this copy has met for the first time, while they are few: the shared names need not be copied.
     pub(super) met: Vec<((u64, u64), u32)>,
 }
@@ -34,13 +34,17 @@ impl Aside {
             self.noted.resize(files.div_ceil(64), 0);
         }
         self.noted[at as usize / 64] |= 1 << (at % 64);
-        self.cleaned.push((at, 0));
+        self.cleaned.push((at, (0, 0)));
     }
 
-    /// Strikes a file out; what the device had submitted after it was cleaned.
-    fn strike(&mut self, at: u32) -> u64 {
+    /// Strikes a file out; what the device had submitted after it was cleaned, and the transaction.
+    fn strike(&mut self, at: u32) -> (u64, u64) {
         self.noted[at as usize / 64] &= !(1 << (at % 64));
-        self.cleaned.iter().rev().find(|(cleaned, _)| *cleaned == at).map_or(0, |(_, submitted)| *submitted)
+        self.cleaned
+            .iter()
+            .rev()
+            .find(|(cleaned, _)| *cleaned == at)
+            .map_or((0, 0), |(_, submitted)| *submitted)
     }
 }
 

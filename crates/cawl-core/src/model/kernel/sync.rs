@@ -1,20 +1,42 @@
 //! Calls that wait for the device: direct and synchronous writes, fsync and relatives.
 //!
 //! The law: what must be on the device is submitted behind what is in flight already and waited for at
-//! the device's rate; on top comes a fixed cost (journal commit, cache flush). Transfers of several tasks
-//! follow each other.
+//! the device's rate; on top comes a fixed cost. That is a commit of the journal if the running transaction has a change of
+//! the file's inode, or of its size or blocks where only these count (fdatasync, O_DSYNC); else a flush of the device's
+//! cache alone, even if nothing was written (`ext4_sync_file`). Transfers of several tasks follow each other.
 
+use super::super::writeback::Machine;
 use super::{Call, Kernel};
-use cawl_wire::{Event, Op, flag};
+use cawl_wire::{Event, FileKind, Op, flag};
 
 /// sync_file_range: wait before writing, write, wait after.
 const WAIT_BEFORE: u32 = 1;
 const WRITE: u32 = 2;
 const WAIT_AFTER: u32 = 4;
+/// msync: nothing is written now.
+const MS_ASYNC: u32 = 1;
+/// Part of what a commit costs that its one flush costs where nobody measured it: `jbd2_journal_commit_transaction`
+/// flushes before its last block and after it.
+const FLUSH: f64 = 0.5;
 
 /// Calls that are made to wait for the device.
 pub(super) fn waits(event: &Event) -> bool {
-    matches!(event.op, Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync)
+    match event.op {
+        Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange => true,
+        Op::Msync => event.aux & MS_ASYNC == 0,
+        _ => false,
+    }
+}
+
+/// What a call that wants data on the device does to the journal.
+#[derive(Clone, Copy, PartialEq)]
+enum Last {
+    /// It commits, as part of an fsync.
+    Commit,
+    /// It commits, as part of a synchronous write.
+    WriteCommit,
+    /// Nothing there to commit: the device's cache is flushed.
+    Flush,
 }
 
 impl Kernel {
@@ -24,60 +46,104 @@ impl Kernel {
         let (first, end) = (offset / page, offset.saturating_add(bytes).div_ceil(page));
         let inode = self.machine.cache.file(call.file);
         // A folio is written out and dropped as a whole (`kiocb_invalidate_pages`).
-        let (first, end) = (inode.folios.around(first).0, inode.folios.around(end.saturating_sub(1)).1.max(end));
+        let (first, end) =
+            (inode.folios.around(first).0, inode.folios.around(end.saturating_sub(1)).1.max(end));
         if inode.dirty.pages() > 0 && inode.dirty.count(first, end) > 0 {
-            self.submit_range(call.file, first, end);
-            self.wait_for_file(call);
+            let submitted = self.submit_range(call.file, first, end);
+            self.wait_for_file(call, submitted);
         }
         self.machine.cache.drop_range(call.file, first, end);
+        let last = offset.saturating_add(bytes);
+        let filled = self.machine.cache.fill(call.file, offset / page, last.div_ceil(page));
         let inode = self.machine.cache.file_mut(call.file);
-        inode.size = inode.size.max(offset.saturating_add(bytes));
-        let of = self.constants_of(event.dev);
-        let mut fixed =
-            if event.has(flag::SYNC | flag::DSYNC) { of.sync_call.value.as_seconds() } else { 0.0 };
-        if self.heads[call.device] != (call.file, offset) && self.heads[call.device].0 != u32::MAX {
-            fixed += of.seek.value.as_seconds();
-            call.work.seeks += 1.0;
-        }
-        call.work.syncs += f64::from(u8::from(event.has(flag::SYNC | flag::DSYNC)));
+        let grows = filled || last > inode.size;
+        inode.size = inode.size.max(last);
+        self.machine.change(call.file, call.at, grows);
+        let fixed = if event.has(flag::SYNC | flag::DSYNC) { self.write_last(call, event) } else { 0.0 };
+        let seek = self.write_seek(call, offset, last);
         call.work.transferred += bytes as f64;
-        let transfer = bytes as f64 / of.write.value.get();
-        self.heads[call.device] = (call.file, offset + bytes);
-        self.occupy(call, transfer, fixed);
+        let transfer = bytes as f64 / self.constants_of(event.dev).write.value.get();
+        self.occupy(call, transfer, fixed + seek);
     }
 
     /// O_SYNC and O_DSYNC through the cache: the write's own pages, then the fixed cost.
-    pub(super) fn write_through(&mut self, call: &mut Call, offset: u64, bytes: u64) {
+    pub(super) fn write_through(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
         let page = self.constants.page;
+        let last = offset.saturating_add(bytes);
         let inode = self.machine.cache.file_mut(call.file);
         let (first, _) = inode.folios.around(offset / page);
-        let (_, end) = inode.folios.around(offset.saturating_add(bytes).div_ceil(page) - 1);
+        let (_, end) = inode.folios.around(last.div_ceil(page) - 1);
         inode.cursor = first;
-        self.machine.submit(call.file, end - first);
-        let of = self.constants_of(self.machine.devices[call.device].id);
-        let mut fixed = of.sync_call.value.as_seconds();
-        if self.heads[call.device] != (call.file, offset) && self.heads[call.device].0 != u32::MAX {
-            fixed += of.seek.value.as_seconds();
-            call.work.seeks += 1.0;
-        }
-        call.work.syncs += 1.0;
-        self.heads[call.device] = (call.file, offset + bytes);
-        self.wait_for_file(call);
-        self.occupy(call, 0.0, fixed);
+        let submitted = self.machine.submit(call.file, end - first);
+        let seek = self.write_seek(call, offset, last);
+        self.wait_for_file(call, submitted);
+        let fixed = self.write_last(call, event);
+        self.occupy(call, 0.0, fixed + seek);
     }
 
-    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost; with nothing to write only a
-    /// call.
-    pub(super) fn fsync(&mut self, call: &mut Call) {
+    /// What a synchronous write ends with, in seconds.
+    fn write_last(&mut self, call: &mut Call, event: &Event) -> f64 {
+        let last =
+            if self.must_commit(call, event.has(flag::SYNC)) { Last::WriteCommit } else { Last::Flush };
+        self.last(call, last)
+    }
+
+    /// What getting from the latest synchronous write to this one takes, in seconds.
+    fn write_seek(&mut self, call: &mut Call, offset: u64, last: u64) -> f64 {
+        let head = std::mem::replace(&mut self.heads[call.device], (call.file, last));
+        if head == (call.file, offset) || head.0 == u32::MAX {
+            return 0.0;
+        }
+        call.work.seeks += 1.0;
+        self.constants_of(self.machine.devices[call.device].id).seek.value.as_seconds()
+    }
+
+    /// The running transaction has a change of the call's file; of its size or blocks, if not `all` counts.
+    fn must_commit(&mut self, call: &Call, all: bool) -> bool {
+        let inode = self.machine.cache.file(call.file);
+        let latest = if all { inode.changed } else { inode.grown };
+        latest == self.machine.devices[call.device].transaction
+    }
+
+    /// What a call ends with that has waited for its data, in seconds.
+    fn last(&mut self, call: &mut Call, last: Last) -> f64 {
+        let of = self.constants_of(self.machine.devices[call.device].id);
+        let (fsync, write, flush) = (of.fsync.value, of.sync_call.value, of.flush);
+        if last != Last::Flush {
+            self.machine.commit(call.device);
+        }
+        match (last, flush) {
+            (Last::Commit, _) => {
+                call.work.fsyncs += 1.0;
+                fsync.as_seconds()
+            }
+            (Last::WriteCommit, _) => {
+                call.work.syncs += 1.0;
+                write.as_seconds()
+            }
+            (Last::Flush, Some(flush)) => flush.value.as_seconds(),
+            (Last::Flush, None) => {
+                call.work.fsyncs += FLUSH;
+                FLUSH * fsync.as_seconds()
+            }
+        }
+    }
+
+    /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost.
+    pub(super) fn fsync(&mut self, call: &mut Call, event: &Event) {
         call.spend_call(self.constants.call);
-        let written = self.machine.submit(call.file, u64::MAX);
-        let waited = self.machine.in_flight_before(call.file);
-        if written + waited == 0 {
+        if !waits(event) {
             return;
         }
-        self.wait_for_file(call);
-        call.work.fsyncs += 1.0;
-        let fixed = self.constants_of(self.machine.devices[call.device].id).fsync.value.as_seconds();
+        let submitted = self.machine.submit(call.file, u64::MAX);
+        self.wait_for_file(call, submitted);
+        let device = &self.machine.devices[call.device];
+        let commits = match event.kind {
+            // A name in it has changed, if anything has.
+            FileKind::Directory => device.changed == device.transaction,
+            _ => self.must_commit(call, event.op != Op::Fdatasync),
+        };
+        let fixed = self.last(call, if commits { Last::Commit } else { Last::Flush });
         self.occupy(call, 0.0, fixed);
     }
 
@@ -85,8 +151,9 @@ impl Kernel {
     pub(super) fn sync_range(&mut self, call: &mut Call, event: &Event) {
         call.spend_call(self.constants.call);
         if event.aux & WAIT_BEFORE != 0 {
-            self.wait_for_file(call);
+            self.wait_for_file(call, 0);
         }
+        let mut submitted = 0;
         if event.aux & WRITE != 0 {
             let page = self.constants.page;
             let first = event.offset / page;
@@ -95,63 +162,84 @@ impl Kernel {
             } else {
                 event.offset.saturating_add(event.requested).div_ceil(page)
             };
-            self.submit_range(call.file, first, end);
+            submitted = self.submit_range(call.file, first, end);
         }
         if event.aux & WAIT_AFTER != 0 {
-            self.wait_for_file(call);
+            self.wait_for_file(call, submitted);
         }
     }
 
-    /// The dirty pages of a file from `first` up to `end` are written back.
-    fn submit_range(&mut self, file: u32, first: u64, end: u64) {
+    /// The dirty pages of a file from `first` up to `end` are written back, and those that share a folio with them; how
+    /// many.
+    pub(super) fn submit_range(&mut self, file: u32, first: u64, end: u64) -> u64 {
         let inode = self.machine.cache.file_mut(file);
+        let (first, end) =
+            (inode.folios.around(first).0, inode.folios.around(end.saturating_sub(1)).1.max(end));
         let pages = inode.dirty.count(first, end);
         inode.cursor = first;
-        self.machine.submit(file, pages);
+        self.machine.submit(file, pages)
     }
 
-    /// sync and syncfs: every dirty file, of one device or of all.
+    /// sync and syncfs: every dirty file, of one device or of all that were written to.
     pub(super) fn sync_all(&mut self, call: &mut Call, only: Option<usize>) {
         call.spend_call(self.constants.call);
-        let mut fixed: f64 = 0.0;
         let mut until = call.at;
         let mut last = Vec::new();
-        for device in 0..self.machine.devices.len() {
-            if only.is_some_and(|only| only != device) {
-                continue;
-            }
+        let all = 0..self.machine.devices.len();
+        let wanted = |machine: &Machine, at: usize| match only {
+            Some(only) => only == at,
+            None => machine.devices[at].changed > 0,
+        };
+        for device in all.clone().filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {
+            let mut submitted = 0;
             for file in self.machine.dirty_files(device) {
-                self.machine.submit(file, u64::MAX);
+                submitted += self.machine.submit(file, u64::MAX);
                 last.push(file);
             }
             self.machine.drain(device);
             let busy = &self.machine.devices[device];
             if busy.in_flight > 0 {
-                until = until.max(self.machine.now.max(call.at) + busy.in_flight as f64 / busy.speed());
-                fixed = fixed.max(self.constants_of(busy.id).fsync.value.as_seconds());
+                let begin = self.transfer_begins(call, device, busy.in_flight > submitted);
+                until = until.max(begin + busy.in_flight as f64 / busy.speed());
             }
         }
         call.spent.device += until - call.at;
         let early = until > call.until;
         call.at = until.min(call.until);
-        self.occupy(call, 0.0, fixed);
+        self.machine.advance(call.at);
+        let own = call.device;
+        for device in all.filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {
+            call.device = device;
+            let commits = self.machine.devices[device].changed == self.machine.devices[device].transaction;
+            let fixed = self.last(call, if commits { Last::Commit } else { Last::Flush });
+            self.occupy(call, 0.0, fixed);
+        }
+        call.device = own;
         if early {
             // Whoever came back from sync knows that all is written.
             last.into_iter().for_each(|file| self.machine.complete(file));
         }
     }
 
-    /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers.
-    fn wait_for_file(&mut self, call: &mut Call) {
+    /// When the device begins with what a call has just submitted, in seconds. The machine may be ahead of the call: of one
+    /// that takes long is told only when it is over, and meanwhile time goes on.
+    fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> f64 {
+        if behind_others { self.machine.now.max(call.at) } else { self.occupied[device].max(call.at) }
+    }
+
+    /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers; of that so many
+    /// pages were `submitted` just now.
+    fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {
             let of = self.constants_of(self.machine.devices[call.device].id);
             let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
             let transfer = bytes / of.write.value.get();
             call.work.transferred += bytes;
-            let until = self.machine.now.max(call.at) + transfer;
+            let until = self.transfer_begins(call, call.device, pages > submitted) + transfer;
             call.spent.device += until - call.at;
             call.at = until.min(call.until);
+            self.occupied[call.device] = self.occupied[call.device].max(call.at);
             self.machine.advance(call.at);
             self.machine.complete(call.file);
         }

@@ -23,8 +23,8 @@ impl Kernel {
         let last = offset.saturating_add(bytes);
         let (first, end) = (offset / page, last.div_ceil(page));
         self.read_edges(call, offset, last);
-        let inode = self.machine.cache.file_mut(call.file);
-        inode.size = inode.size.max(last);
+        self.grow(call.file, offset, last);
+        self.machine.change(call.file, call.at, false);
         let per_byte = if hot { self.constants.hot_byte } else { self.constants.copy_byte };
         let per_page = per_byte * bytes as f64 / (end - first).max(1) as f64;
         let folio = (1u64 << (end - first).max(1).ilog2()).min(self.constants.folio);
@@ -116,7 +116,7 @@ impl Kernel {
             edges[1] = Some(last / page);
         }
         for edge in edges.into_iter().flatten() {
-            if !self.machine.cache.holds(call.file, edge) {
+            if self.machine.cache.is_elsewhere(call.file, edge) {
                 let of = self.constants_of(self.machine.devices[call.device].id);
                 let cost = of.seek.value.as_seconds() + page as f64 / of.read.value.get();
                 call.pass(cost);
@@ -127,16 +127,30 @@ impl Kernel {
         }
     }
 
+    /// Something is written through the cache from `offset` up to `last`, in bytes. What it leaves out behind the end is a
+    /// hole.
+    fn grow(&mut self, file: u32, offset: u64, last: u64) {
+        let page = self.constants.page;
+        let inode = self.machine.cache.file_mut(file);
+        let size = inode.size;
+        if last > size {
+            (inode.size, inode.growing) = (last, true);
+            if offset > size {
+                self.machine.cache.set_aside(file, size.div_ceil(page), offset / page);
+            }
+        }
+    }
+
     /// Dirties pages without asking what it costs: for calls that have no law.
     pub(super) fn dirty_quietly(&mut self, file: u32, offset: u64, bytes: u64) {
         let page = self.constants.page;
         let last = offset.saturating_add(bytes);
+        self.grow(file, offset, last);
         let found = self.machine.cache.dirty(file, offset / page, last.div_ceil(page), self.constants.folio);
         let now = self.machine.now;
+        self.machine.change(file, now, false);
         self.machine.mark_dirty(file, found.dirtied, now);
-        let inode = self.machine.cache.file_mut(file);
-        inode.size = inode.size.max(last);
-        let device = inode.device;
+        let device = self.machine.cache.device(file);
         if self.machine.over_background(device, 0) {
             self.machine.start_background(device);
         }
@@ -147,29 +161,43 @@ impl Kernel {
         let page = self.constants.page;
         let gone = self.machine.cache.drop_range(file, size.div_ceil(page), u64::MAX);
         self.machine.cancel(file, gone);
-        self.machine.cache.file_mut(file).size = size;
+        let before = std::mem::replace(&mut self.machine.cache.file_mut(file).size, size);
+        if size != before {
+            self.machine.cache.fill(file, size.div_ceil(page), u64::MAX);
+            self.machine.cache.set_aside(file, before.div_ceil(page), size.div_ceil(page));
+            self.machine.change(file, self.machine.now, true);
+        }
     }
 
-    /// fallocate: space without data; punching holes and collapsing drop pages.
+    /// fallocate: space without data; punching holes drops pages, and what is moved is written out first.
     pub(super) fn allocate(&mut self, file: u32, event: &Event) {
         const KEEP_SIZE: u32 = 0x01;
         const PUNCH_HOLE: u32 = 0x02;
-        const COLLAPSE_OR_INSERT: u32 = 0x08 | 0x20;
+        const COLLAPSE: u32 = 0x08;
         const ZERO_RANGE: u32 = 0x10;
+        const INSERT: u32 = 0x20;
         debug_assert_eq!(event.op, Op::Allocate);
         let page = self.constants.page;
-        let end = event.offset.saturating_add(event.requested);
-        let dropped = if event.aux & (PUNCH_HOLE | ZERO_RANGE) != 0 {
-            self.machine.cache.drop_range(file, event.offset.div_ceil(page), end / page)
-        } else if event.aux & COLLAPSE_OR_INSERT != 0 {
-            self.machine.cache.drop_range(file, event.offset / page, u64::MAX)
-        } else {
-            0
-        };
-        self.machine.cancel(file, dropped);
-        if event.aux & KEEP_SIZE == 0 {
-            let inode = self.machine.cache.file_mut(file);
-            inode.size = inode.size.max(end);
+        let size = self.machine.cache.size(file);
+        let (offset, bytes) = (event.offset, event.requested);
+        let end = offset.saturating_add(bytes);
+        let (first, last) = (offset.div_ceil(page), end / page);
+        if event.aux & (COLLAPSE | INSERT) != 0 {
+            self.submit_range(file, offset / page, u64::MAX);
+            self.machine.cache.drop_range(file, offset / page, u64::MAX);
+            self.machine.cache.fill(file, offset / page, u64::MAX);
+            let collapsed = event.aux & COLLAPSE != 0;
+            let moved = if collapsed { size.saturating_sub(bytes) } else { size.saturating_add(bytes) };
+            self.machine.cache.file_mut(file).size = moved;
+        } else if event.aux & (PUNCH_HOLE | ZERO_RANGE) != 0 {
+            let dropped = self.machine.cache.drop_range(file, first, last);
+            self.machine.cancel(file, dropped);
+            self.machine.cache.set_aside(file, first, last);
         }
+        if event.aux & (KEEP_SIZE | COLLAPSE | INSERT) == 0 && end > size {
+            self.machine.cache.file_mut(file).size = end;
+            self.machine.cache.set_aside(file, size.div_ceil(page), end.div_ceil(page));
+        }
+        self.machine.change(file, self.machine.now, true);
     }
 }

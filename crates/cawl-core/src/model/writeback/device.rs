@@ -86,6 +86,10 @@ pub struct Device {
     pub(super) pass_began: f64,
     pub(super) wakeup_at: Option<f64>,
     pub(super) last_periodic: f64,
+    /// The running transaction of its journal; the first is 1.
+    pub transaction: u64,
+    /// The latest in which anything changed; 0 for none.
+    pub changed: u64,
     /// When the running transaction is committed.
     pub(super) commit_at: Option<f64>,
     /// Until when a commit withholds completions.
@@ -131,6 +135,8 @@ impl Device {
             pass_began: now,
             wakeup_at: None,
             last_periodic: now,
+            transaction: 1,
+            changed: 0,
             commit_at: None,
             held_until: None,
             next: f64::INFINITY,
