@@ -157,13 +157,9 @@ impl Asker {
     }
 
     async fn look_ahead(&self, view: View) -> Result<Forecast, AskError> {
-        let ahead = self.ahead(view).await?;
-        let foresee = move || {
-            let Ahead { scene, rate, .. } = ahead;
-            cawl_core::forecast(scene, rate)
-        };
+        let foresee = |Ahead { scene, rate, .. }: Ahead| cawl_core::forecast(scene, rate);
         let seconds = |span: Option<Nanos>| span.map(Nanos::as_seconds);
-        let foreseen = tokio::task::spawn_blocking(foresee).await.map_err(|_| AskError::Ending)?;
+        let foreseen = self.ahead(view, foresee).await?;
         Ok(Forecast {
             schema: PROTOCOL,
             // The slowest rate there is stands for none.
@@ -178,11 +174,11 @@ impl Asker {
     pub async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
         // Refused before anybody is asked.
         job(&plan, Rate::MIN)?;
-        let Ahead { scene, model, rate } = self.ahead(plan.view.clone()).await?;
-        let job = job(&plan, rate)?;
-        let cost = tokio::task::spawn_blocking(move || cawl_core::predict(scene, &job)).await;
-        let cost = cost.map_err(|_| AskError::Ending)?;
-        Ok(predicted(model, &cost.map_err(|error| AskError::Refused(error.to_string()))?))
+        let cost = |Ahead { scene, model, rate }: Ahead| {
+            let cost = cawl_core::predict(scene, &job(&plan, rate)?);
+            Ok(predicted(model, &cost.map_err(|error| AskError::Refused(error.to_string()))?))
+        };
+        self.ahead(plan.view.clone(), cost).await?
     }
 
     /// The constants in use, and what was learned.
@@ -205,10 +201,18 @@ impl Asker {
         })
     }
 
-    async fn ahead(&self, view: View) -> Result<Ahead, AskError> {
-        let ahead = self.look(move |engine| engine.ahead(&view)).await?;
-        let nothing = || AskError::Refused("no model is running".to_owned());
-        ahead.map_err(|error| AskError::Refused(error.to_string()))?.ok_or_else(nothing)
+    /// Has a copy of a model made, and does with it what takes milliseconds. All on this thread, which waits for the
+    /// engine: where calls keep the processors busy, another thread may have to wait for one longer than the work takes.
+    async fn ahead<T>(&self, view: View, work: impl FnOnce(Ahead) -> T) -> Result<T, AskError> {
+        let place = self.questions.reserve().await.map_err(|_| AskError::Ending)?;
+        tokio::task::block_in_place(|| {
+            let (reply, answer) = oneshot::channel();
+            // Who asked may have hung up by then.
+            place.send(Box::new(move |engine| drop(reply.send(engine.ahead(&view)))));
+            let ahead = answer.blocking_recv().map_err(|_| AskError::Ending)?;
+            let ahead = ahead.map_err(|error| AskError::Refused(error.to_string()))?;
+            Ok(work(ahead.ok_or_else(|| AskError::Refused("no model is running".to_owned()))?))
+        })
     }
 
     /// The forecast for a status: a recent one at once, while the next is made.

@@ -170,13 +170,14 @@ pub struct Cache {
 impl Cache {
     /// No page of this file is dirty.
     pub fn is_clean(&self, at: u32) -> bool {
-        self.is_noted(at) || self.files.at(at as usize).dirty.pages() == 0
+        self.is_noted(at)
+            || self.files.brief(at as usize).pages == 0 && self.files.at(at as usize).dirty.pages() == 0
     }
 
     /// An entry of this generation on a list of the flusher's stands for this file.
     pub fn is_listed(&self, at: u32, generation: u32) -> bool {
-        let file = self.files.at(at as usize);
-        file.listed && file.generation == generation && !self.is_noted(at)
+        let brief = self.files.brief(at as usize);
+        brief.listed && brief.generation == generation && !self.is_noted(at)
     }
 
     /// When this file's oldest dirty data was dirtied, in seconds.
@@ -337,6 +338,9 @@ impl Cache {
     /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill `room`
     /// pages of a device's queue.
     pub fn clean(&mut self, at: u32, most: u64, room: u64) -> Cleaned {
+        if let Some(cleaned) = self.clean_by_note(at, most, room) {
+            return cleaned;
+        }
         self.settle(at);
         // All of a small file goes at once. Looked at before it is changed: what a copy shares is not copied then.
         let file = self.files.at(at as usize);
@@ -346,24 +350,17 @@ impl Cache {
         let mut go_on = |(start, end)| all.add(start, end) < room;
         let whole = had <= most
             && match file.dirty.only_run() {
-                // Most files are small: the flusher goes through tens of thousands of them.
                 Some(run) if file.cursor <= run.0 || run.1 <= file.cursor => go_on(run),
                 _ => file.dirty.runs(file.cursor).all(go_on),
             };
         if whole
-            && let Some(aside) = &mut self.aside
+            && self.aside.is_some()
             && had > 0
             && file.clean.pages() == 0
             && self.files.held.0 != at as usize
         {
-            self.clean_blocks += file.dirty.blocks();
-            aside.note(at, self.files.length);
-            let many = aside.cleaned.len() > 2 * self.files.length;
-            if many {
-                self.settle_all();
-            }
-            self.forget();
             let Requests { queued, jumps, .. } = all;
+            self.note_clean(at, file.dirty.blocks());
             return Cleaned { pages: had, padding: padded, queued, jumps };
         }
         let file = self.files.at_mut(at as usize);
@@ -388,6 +385,32 @@ impl Cache {
         self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
         self.forget();
         cleaned
+    }
+
+    /// The same of a simple file in a copy to look ahead with, where nothing of it but its brief is looked at: the
+    /// flusher goes through tens of thousands of them.
+    fn clean_by_note(&mut self, at: u32, most: u64, room: u64) -> Option<Cleaned> {
+        let aside = self.aside.as_ref()?;
+        let brief = self.files.brief(at as usize);
+        let pages = u64::from(brief.pages);
+        let queued = REQUEST.max(pages);
+        if pages == 0 || pages > most || queued >= room || self.files.held.0 == at as usize || aside.has(at) {
+            return None;
+        }
+        self.note_clean(at, 1);
+        Some(Cleaned { pages, padding: 0, queued, jumps: brief.jumps.into() })
+    }
+
+    /// Notes that all dirty pages of a file, which lie in so many blocks, are cleaned.
+    fn note_clean(&mut self, at: u32, blocks: usize) {
+        self.clean_blocks += blocks;
+        if let Some(aside) = &mut self.aside {
+            aside.note(at, self.files.length);
+            if aside.cleaned.len() > 2 * self.files.length {
+                self.settle_all();
+            }
+        }
+        self.forget();
     }
 
     /// Remembers that these pages are cached: they were read.

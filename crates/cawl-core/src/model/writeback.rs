@@ -531,6 +531,10 @@ impl Machine {
         }
         if device.io.is_empty() {
             device.io = std::mem::take(&mut device.more);
+            if device.io.is_empty() && work.why == Why::Background {
+                // All of them, however old; those that are void are met as such.
+                device.io = std::mem::take(&mut device.dirty_list);
+            }
             while let Some((file, generation)) = device.dirty_list.front() {
                 let live = self.cache.is_listed(file, generation);
                 let young = || self.cache.dirtied_when(file) > work.dirtied_before;
