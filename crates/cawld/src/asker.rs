@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos, PlanCost, Rate};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::{block_in_place, spawn_blocking};
 
 use crate::answers::Ahead;
 use crate::clock::Clocks;
@@ -157,17 +158,8 @@ impl Asker {
     }
 
     async fn look_ahead(&self, view: View) -> Result<Forecast, AskError> {
-        let foresee = |Ahead { scene, rate, .. }: Ahead| cawl_core::forecast(scene, rate);
-        let seconds = |span: Option<Nanos>| span.map(Nanos::as_seconds);
-        let foreseen = self.ahead(view, foresee).await?;
-        Ok(Forecast {
-            schema: PROTOCOL,
-            // The slowest rate there is stands for none.
-            rate: if foreseen.rate == Rate::MIN { 0.0 } else { foreseen.rate.get() },
-            background_s: seconds(foreseen.background),
-            throttle_s: seconds(foreseen.throttle),
-            clean_s: seconds(foreseen.clean),
-        })
+        let place = self.place().await?;
+        Ok(foreseen(block_in_place(|| ahead(place, view, foresee))?))
     }
 
     /// What a job of writing would cost.
@@ -178,7 +170,8 @@ impl Asker {
             let cost = cawl_core::predict(scene, &job(&plan, rate)?);
             Ok(predicted(model, &cost.map_err(|error| AskError::Refused(error.to_string()))?))
         };
-        self.ahead(plan.view.clone(), cost).await?
+        let place = self.place().await?;
+        block_in_place(|| ahead(place, plan.view.clone(), cost))?
     }
 
     /// The constants in use, and what was learned.
@@ -201,18 +194,9 @@ impl Asker {
         })
     }
 
-    /// Has a copy of a model made, and does with it what takes milliseconds. All on this thread, which waits for the
-    /// engine: where calls keep the processors busy, another thread may have to wait for one longer than the work takes.
-    async fn ahead<T>(&self, view: View, work: impl FnOnce(Ahead) -> T) -> Result<T, AskError> {
-        let place = self.questions.reserve().await.map_err(|_| AskError::Ending)?;
-        tokio::task::block_in_place(|| {
-            let (reply, answer) = oneshot::channel();
-            // Who asked may have hung up by then.
-            place.send(Box::new(move |engine| drop(reply.send(engine.ahead(&view)))));
-            let ahead = answer.blocking_recv().map_err(|_| AskError::Ending)?;
-            let ahead = ahead.map_err(|error| AskError::Refused(error.to_string()))?;
-            Ok(work(ahead.ok_or_else(|| AskError::Refused("no model is running".to_owned()))?))
-        })
+    /// The right to ask a question next.
+    async fn place(&self) -> Result<Place, AskError> {
+        self.questions.clone().reserve_owned().await.map_err(|_| AskError::Ending)
     }
 
     /// The forecast for a status: a recent one at once, while the next is made.
@@ -224,24 +208,64 @@ impl Asker {
             if known.is_some() && !recent.is_being_made && age.is_some_and(|age| age >= FORECAST_EVERY) {
                 recent.is_being_made = true;
                 let asker = self.clone();
-                tokio::spawn(async move { asker.make_forecast().await });
+                tokio::spawn(async move {
+                    let forecast = match asker.place().await {
+                        Ok(place) => spawn_blocking(|| ahead(place, View::default(), foresee)).await.ok(),
+                        Err(_) => None,
+                    };
+                    asker.made(forecast.and_then(Result::ok).map(foreseen))
+                });
             }
             known
         };
         match known {
             Some(known) => Some(known),
-            None => self.make_forecast().await,
+            None => {
+                let forecast = self.look_ahead(View::default()).await.ok();
+                self.made(forecast)
+            }
         }
     }
 
-    async fn make_forecast(&self) -> Option<Forecast> {
-        let forecast = self.look_ahead(View::default()).await.ok();
+    /// The latest forecast is this.
+    fn made(&self, forecast: Option<Forecast>) -> Option<Forecast> {
         *self.recent() = Recent { made: Some(Instant::now()), forecast, is_being_made: false };
         forecast
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Place = mpsc::OwnedPermit<Question>;
+
+/// Has a copy of a model made and does with it what takes milliseconds, all on this thread. While calls keep the
+/// processors busy, handing work to another thread and back may take longer than the work: this is done in place where
+/// somebody waits for the answer.
+fn ahead<T>(place: Place, view: View, work: impl FnOnce(Ahead) -> T) -> Result<T, AskError> {
+    let (reply, answer) = oneshot::channel();
+    // Who asked may have hung up by then.
+    place.send(Box::new(move |engine| drop(reply.send(engine.ahead(&view)))));
+    let ahead = answer.blocking_recv().map_err(|_| AskError::Ending)?;
+    let ahead = ahead.map_err(|error| AskError::Refused(error.to_string()))?;
+    Ok(work(ahead.ok_or_else(|| AskError::Refused("no model is running".to_owned()))?))
+}
+
+fn foresee(Ahead { scene, rate, .. }: Ahead) -> cawl_core::Forecast {
+    cawl_core::forecast(scene, rate)
+}
+
+/// What a model foresees, as it is answered.
+fn foreseen(foreseen: cawl_core::Forecast) -> Forecast {
+    let seconds = |span: Option<Nanos>| span.map(Nanos::as_seconds);
+    Forecast {
+        schema: PROTOCOL,
+        // The slowest rate there is stands for none.
+        rate: if foreseen.rate == Rate::MIN { 0.0 } else { foreseen.rate.get() },
+        background_s: seconds(foreseen.background),
+        throttle_s: seconds(foreseen.throttle),
+        clean_s: seconds(foreseen.clean),
     }
 }
 
