@@ -66,12 +66,19 @@ pub struct Suite {
     pub runs: BTreeMap<String, RunArgs>,
 }
 
+impl From<serde_json::Error> for RecordedError {
+    fn from(error: serde_json::Error) -> RecordedError {
+        // As text, not as a source: it would be told twice.
+        RecordedError::Suite(error.to_string())
+    }
+}
+
 /// Why a recording could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedError {
     /// The suite's description is not what it should be.
     #[error("suite.json cannot be read: {0}")]
-    Suite(#[from] serde_json::Error),
+    Suite(String),
     /// An argument of a run makes no sense.
     #[error("suite.json: run {run}: `{argument}` makes no sense")]
     Argument {

@@ -2,7 +2,7 @@
 //! is one.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -27,6 +27,9 @@ pub fn read(dir: &Path, named: &[String], left_out: &[String]) -> anyhow::Result
         let run = RecordedRun::parse(&name, args, &csv, &dirty);
         runs.push(run.with_context(|| format!("cannot use the recordings in {}", dir.display()))?);
     }
+    if runs.is_empty() {
+        bail!("of the runs in {} none is wanted; check --runs and --exclude", dir.display());
+    }
     Ok(runs)
 }
 
@@ -44,9 +47,17 @@ pub fn traced(dir: &Path, runs: Vec<RecordedRun>) -> anyhow::Result<Vec<Recorded
 fn text(path: &Path) -> anyhow::Result<String> {
     let mut gzipped = path.as_os_str().to_owned();
     gzipped.push(".gz");
-    let file = File::open(path)
-        .or_else(|_| File::open(&gzipped))
-        .with_context(|| format!("cannot open {} or its gzipped form", path.display()))?;
+    let gzipped = Path::new(&gzipped);
+    let (file, path) = match File::open(path) {
+        Ok(file) => (file, path),
+        Err(error) if error.kind() == ErrorKind::NotFound && gzipped.exists() => {
+            let file = File::open(gzipped).with_context(|| format!("cannot open {}", gzipped.display()))?;
+            (file, gzipped)
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot open {} or its gzipped form", path.display()));
+        }
+    };
     let mut file = BufReader::new(file);
     let packed = file.fill_buf().is_ok_and(|head| head.starts_with(&[0x1f, 0x8b]));
     let mut text = String::new();
@@ -57,4 +68,42 @@ fn text(path: &Path) -> anyhow::Result<String> {
     };
     read.with_context(|| format!("cannot read {}", path.display()))?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, create_dir};
+    use std::io::Write;
+
+    /// A suite of one run, with these calls; what reading it says.
+    fn said(name: &str, suite: &str, calls: &str, exclude: &[String]) -> String {
+        let dir = std::env::temp_dir().join(format!("cawl-recordings-{name}-{}", std::process::id()));
+        create_dir(&dir).unwrap();
+        fs::write(dir.join("suite.json"), suite).unwrap();
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(calls.as_bytes()).unwrap();
+        let mut packed = packed.finish().unwrap();
+        if name == "torn" {
+            packed.truncate(packed.len() - 12);
+        }
+        fs::write(dir.join("a.csv.gz"), packed).unwrap();
+        fs::write(dir.join("a.dirty"), "0 0 0 100 200 0 0\n").unwrap();
+        let found = read(&dir, &[], exclude);
+        fs::remove_dir_all(&dir).unwrap();
+        found.map_or_else(|error| format!("{error:#}"), |runs| format!("{} run", runs.len()))
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_once_and_names_the_file() {
+        let suite = r#"{"scenarios":{"a":{"args":"-c 4096 -t 4096"}}}"#;
+        let calls = "start_s,op,offset,size,duration_s\n0,write,0,4096,0.001\n";
+        let whole = said("whole", suite, calls, &[]);
+        assert_eq!(whole, "1 run");
+        assert!(said("torn", suite, calls, &[]).contains("a.csv.gz: "));
+        let none = said("none", suite, calls, &["a".to_owned()]);
+        assert!(none.contains("none is wanted"), "{none}");
+        let broken = said("broken", "{", calls, &[]);
+        assert_eq!(broken.matches("EOF").count(), 1, "{broken}");
+    }
 }
