@@ -7,7 +7,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, Suite, compare};
+use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, Record, RecordedRun, Suite, compare};
 use support::{
     CALIBRATION, base_rate, correlation, lately_lowered, modelled, profile, runs, traced, unpacked,
 };
@@ -175,5 +175,43 @@ fn learning_from_defaults_finds_the_machine() {
         let (sum, median) = (predicted / observed, errors[errors.len() / 2]);
         eprintln!("{suite}: {predicted:.1} s of {observed:.1} s, median error {:.1} %", median * 100.0);
         assert!((sum - 1.0).abs() < 0.15 && median < 0.15, "{suite}: {sum} of the time, median {median}");
+    }
+}
+
+/// How often what was observed lies in the interval that was predicted: calls and runs, of so many.
+fn inside(profile: &HostProfile, run: &RecordedRun) -> ([u32; 2], bool) {
+    let mut analysis = Analysis::new(profile, &["kernel".to_owned()], Mode::OpenLoop).expect("a known model");
+    let (mut calls, mut sums) = ([0, 0], [0.0; 3]);
+    for record in run.records() {
+        let told = analysis.take(&record).first().copied().flatten();
+        let (Record::Event(event), Some(prediction)) = (&record, told) else { continue };
+        let (low, high) = prediction.interval.expect("a fitted profile knows its uncertainties");
+        assert!(low <= prediction.cost && prediction.cost <= high, "{}: {prediction:?}", run.name);
+        let of = [low.as_seconds(), event.duration as f64 * 1e-9, high.as_seconds()];
+        calls = [calls[0] + u32::from(of[0] <= of[1] && of[1] <= of[2]), calls[1] + 1];
+        sums.iter_mut().zip(of).for_each(|(sum, part)| *sum += part);
+    }
+    (calls, sums[0] <= sums[1] && sums[1] <= sums[2])
+}
+
+#[test]
+fn intervals_hold_their_predictions_and_most_of_what_was_observed() {
+    let Some(golden) = golden() else { return };
+    for suite in ["ssd-512-1024", "hdd-256-512"] {
+        for (fitted, judged) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+            let profile = profile(&golden.join(format!("{suite}-run{fitted}")));
+            let dir = golden.join(format!("{suite}-run{judged}"));
+            let (mut calls, mut whole, mut count) = ([0, 0], 0, 0);
+            for run in runs(&dir, |name| !CALIBRATION.contains(&name)) {
+                let (of, total) = inside(&profile, &run);
+                calls = [calls[0] + of[0], calls[1] + of[1]];
+                (whole, count) = (whole + u32::from(total), count + 1);
+            }
+            eprintln!(
+                "{suite} run{fitted} on run{judged}: {whole} of {count} runs, {} of {} calls",
+                calls[0], calls[1]
+            );
+            assert!(whole * 2 > count && calls[0] * 3 > calls[1], "{suite} {fitted} {judged}");
+        }
     }
 }
