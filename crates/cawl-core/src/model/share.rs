@@ -54,11 +54,11 @@ pub struct Bounds {
 
 /// `__wb_calc_thresh`: the part of `thresh` pages that belongs to a device with this `fraction` of the
 /// completions; `reserved` is the sum of all devices' minimum ratios and `dirty` the domain's level.
-/// A device that has been idle is still granted an eighth of the room that is left.
+/// A device that has been idle is still granted an eighth of the room that is left, or a hundredth if it is strict.
 pub fn threshold(thresh: f64, dirty: f64, fraction: f64, bounds: Bounds, reserved: f64) -> f64 {
     let share = thresh * (1.0 - reserved.clamp(0.0, 1.0)) * fraction;
     let grant = (thresh - dirty).max(0.0) / if bounds.strict { 100.0 } else { 8.0 };
-    (share.max(grant) + thresh * bounds.min).min(thresh * bounds.max)
+    (share + thresh * bounds.min).max(grant).min(thresh * bounds.max)
 }
 
 #[cfg(test)]
@@ -85,5 +85,17 @@ mod tests {
         assert_eq!(threshold(1000.0, 1000.0, 0.9, Bounds { max: 0.4, ..FREE }, 0.0), 400.0);
         assert_eq!(threshold(1000.0, 1000.0, 0.0, Bounds { min: 0.1, ..FREE }, 0.1), 100.0);
         assert_eq!(threshold(1000.0, 0.0, 0.0, Bounds { strict: true, ..FREE }, 0.0), 10.0);
+        // What a device has of its own is not added to what is granted to an idle one.
+        assert_eq!(threshold(1000.0, 200.0, 0.0, Bounds { min: 0.6, ..FREE }, 0.6), 600.0);
+    }
+
+    /// As debugfs had it (`BdiDirtyThresh`, kB) while 32 MB were dirty: the slow disk of two, with `min_ratio` 60, when the
+    /// other had 33 792.
+    #[test]
+    fn a_share_as_the_kernel_had_it() {
+        let slow = Bounds { min: 0.6, ..FREE };
+        let fraction = 1.0 - 33_792.0 / (98_304.0 * 0.4);
+        let found = threshold(98_304.0, 32_768.0, fraction, slow, 0.6);
+        assert!((found / 64_500.0 - 1.0).abs() < 0.001, "{found}");
     }
 }

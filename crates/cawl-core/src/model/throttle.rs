@@ -73,16 +73,13 @@ pub fn position_ratio(domain: &Domain, line: &Line) -> f64 {
         return 0.0;
     }
     if line.strict {
-        if line.dirty < 8.0 {
-            return (global * 2.0).min(2.0);
-        }
         let setpoint = (line.thresh + line.background) / 2.0;
         if line.dirty >= line.thresh || setpoint <= 0.0 || setpoint >= line.thresh {
             return 0.0;
         }
         return global.min(polynom(setpoint, line.dirty, line.thresh));
     }
-    let thresh = line.thresh.min(domain.thresh).max((domain.limit - domain.dirty) / 8.0);
+    let thresh = line.thresh.min(domain.thresh);
     let share = thresh / domain.thresh.max(1.0);
     let setpoint = domain.setpoint() * share;
     let span = (domain.thresh - thresh + 8.0 * line.bandwidth) * share;
@@ -196,7 +193,6 @@ impl RateLimit {
         let balanced = (task_rate * line.bandwidth / dirtied_rate.max(1.0)).min(line.bandwidth);
         let (dirty, setpoint) = match line.strict {
             false => (domain.dirty, domain.setpoint()),
-            true if line.dirty < 8.0 => (line.dirty, line.dirty + 1.0),
             true => (line.dirty, (line.thresh + line.background) / 2.0),
         };
         let step = if dirty < setpoint {
@@ -250,6 +246,16 @@ mod tests {
         };
         let ratio = position_ratio(&domain, &line);
         assert!((ratio - 273_724.0 / 127_640.0).abs() < 0.001, "{ratio}");
+    }
+
+    /// Nothing dirty is no reason to let a strict device's writers go on twice as fast as all others.
+    #[test]
+    fn a_strict_device_goes_no_faster_than_the_machine() {
+        let domain = Domain { dirty: 229_376.0, ..domain(0.0) };
+        let mut line = Line { dirty: 0.0, thresh: 1000.0, background: 500.0, bandwidth: 1e4, strict: true };
+        assert_eq!(position_ratio(&domain, &line), 1.0);
+        line.dirty = 1000.0;
+        assert_eq!(position_ratio(&domain, &line), 0.0);
     }
 
     #[test]
