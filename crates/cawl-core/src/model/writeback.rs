@@ -223,6 +223,10 @@ impl Machine {
         let commit = self.commit;
         let inode = self.cache.file_mut(file);
         let device = &mut self.devices[inode.device];
+        if inode.changed == device.transaction && !grows {
+            // As most writes find it.
+            return;
+        }
         device.changed = device.transaction;
         inode.changed = device.transaction;
         if grows {
