@@ -17,9 +17,9 @@
 //! - *Throttled rate.* Beyond the hard limit the formula is negative, and just below it nearly zero. A call
 //!   is never held longer than the device needs to clean what exceeds the setpoint and as much again as the
 //!   call adds; so the cost stays positive and finite.
-//! - *Extents.* Kept in ordered structures instead of sorted at every write. Writes that follow each other
-//!   in a file within 1/256 of the expiry age share an extent; it expires with its first byte, so no byte
-//!   expires more than that fraction early.
+//! - *Extents.* Kept as marks of pages and logs of them instead of sorted at every write. What is written within 1/256
+//!   of the expiry age is of one age: it expires with its first byte, so no byte expires more than that fraction
+//!   early, and in a file that is rewritten the order within an age is that of the first time.
 //! - *Flusher.* Starts when data expires, not at the beginning of the delay in which it does, and stops at
 //!   the byte that brings dirty below the background limit, not at the end of an extent. With
 //!   `dirty_writeback_centisecs` at 0 the kernel expires nothing, nor does the model.
