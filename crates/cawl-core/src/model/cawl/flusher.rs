@@ -64,8 +64,14 @@ impl Flusher {
 
     /// No more than `most` is dirty any longer: the device has written the rest, whatever its rate is held to be.
     pub(super) fn catch_up(&mut self, cache: &mut Extents, most: Bytes) {
-        cache.balance();
-        self.cleaned += cache.clean_oldest(cache.dirty().saturating_sub(most));
+        while cache.dirty() > most {
+            cache.balance();
+            let cleaned = cache.clean_oldest(cache.dirty().saturating_sub(most));
+            if cleaned.is_zero() {
+                return;
+            }
+            self.cleaned += cleaned;
+        }
     }
 
     /// The device is busy with something else for as long, and the flusher waits.
@@ -149,6 +155,15 @@ mod tests {
         let left = cache.dirty().0;
         assert!((120..=121).contains(&left), "{left}");
         assert_eq!(flusher.cleaned(), Bytes(150 - left));
+    }
+
+    #[test]
+    fn what_it_catches_up_with_may_lie_anywhere() {
+        let (mut flusher, mut cache) = (flusher(), cache(&[(40, 0.0), (50, 1.0), (60, 2.0)]));
+        cache.insert((1, 2), 0, 30, s(3.0));
+        cache.insert(FILE, 0, 40, s(4.0));
+        flusher.catch_up(&mut cache, Bytes(25));
+        assert_eq!((cache.dirty(), flusher.cleaned()), (Bytes(25), Bytes(155)));
     }
 
     #[test]
