@@ -128,6 +128,8 @@ pub struct Analysis {
     /// Tracks that no report speaks of.
     besides: Vec<Track>,
     predictions: Vec<Option<Prediction>>,
+    /// What the speaker said of the latest call.
+    spoken: Option<Prediction>,
     collector: Collector,
     recent: Recent,
     learner: Learner,
@@ -185,6 +187,7 @@ impl Analysis {
             tracks_kept: tracks.len(),
             page: profile.kernel.page,
             predictions: Vec::with_capacity(tracks.len()),
+            spoken: None,
             tracks,
             besides,
             collector: Collector::new(profile, names),
@@ -237,6 +240,7 @@ impl Analysis {
             self.device = event.dev;
             self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), spoken.cost);
         }
+        self.spoken = told.speaker;
         self.collector.event(event, class, &self.predictions);
         // What was predicted is judged; now it may be learned from.
         if let (true, Class::Cost, Some(prediction)) = (self.learn, class, &told.teacher)
@@ -245,6 +249,12 @@ impl Analysis {
             self.recalibrate();
         }
         &self.predictions
+    }
+
+    /// What was predicted for the latest call by the model and mode that [`Analysis::view`] speaks by, unless told
+    /// otherwise.
+    pub fn spoken(&self) -> Option<&Prediction> {
+        self.spoken.as_ref()
     }
 
     /// Takes calls that add up. When they are taken does not matter.

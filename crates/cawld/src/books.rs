@@ -36,7 +36,7 @@ pub struct Account {
     pub observed: Nanos,
     /// What the model predicted for them.
     pub predicted: Nanos,
-    /// Observed, in throttled calls.
+    /// Observed: the part of calls that the model puts down to throttling.
     pub throttled: Nanos,
     /// Observed, in calls that waited for the device.
     pub sync: Nanos,
@@ -44,7 +44,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// A call, and what the first model said of it.
+    /// A call, and what the model that answers said of it.
     fn add(&mut self, event: &Event, bytes: u64, prediction: Option<&Prediction>) {
         self.calls += 1;
         self.bytes += bytes;
@@ -58,10 +58,11 @@ impl Account {
             let observed = Nanos::new(event.duration as f64);
             self.observed += observed;
             self.predicted += prediction.cost;
-            match prediction.state {
-                CallState::Throttle => self.throttled += observed,
-                CallState::Sync => self.sync += observed,
-                CallState::Free | CallState::Flush | CallState::Buffered => {}
+            if prediction.state == CallState::Sync {
+                self.sync += observed;
+            } else if prediction.parts.throttle > Nanos::ZERO {
+                // A call that is held back copies besides.
+                self.throttled += observed * (prediction.parts.throttle / prediction.cost);
             }
         }
     }
@@ -210,7 +211,7 @@ impl Books {
         row.path.clone_from(&file.path);
     }
 
-    /// A call, in order of time, and what the first model said of it.
+    /// A call, in order of time, and what the model that answers said of it.
     pub fn call(&mut self, event: &Event, prediction: Option<&Prediction>) {
         let bytes = kernel_bytes(event);
         let in_file = if event.kind == FileKind::Regular { bytes } else { 0 };
@@ -362,6 +363,7 @@ fn ranked<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cawl_core::CostParts;
     use cawl_wire::Op;
 
     fn write(ino: u64, second: u64, bytes: i64, ms: u64) -> Event {
@@ -372,14 +374,16 @@ mod tests {
     }
 
     fn throttled() -> Prediction {
-        Prediction { state: CallState::Throttle, cost: Nanos::millis(1.0), ..Prediction::default() }
+        let parts =
+            CostParts { copy: Nanos::millis(0.25), throttle: Nanos::millis(0.75), ..CostParts::default() };
+        Prediction { state: CallState::Throttle, cost: parts.total(), parts, ..Prediction::default() }
     }
 
     #[test]
     fn sums_by_process_file_and_device() {
         let mut books = Books::default();
         books.begin(&Session { id: 9, pid: 1, program: "p".to_owned(), ..Session::default() });
-        books.call(&write(7, 10, 4096, 3), Some(&throttled()));
+        books.call(&write(7, 10, 4096, 4), Some(&throttled()));
         let sync = Prediction { state: CallState::Sync, ..throttled() };
         books.call(&write(8, 10, 100, 5), Some(&sync));
         books.call(&write(8, 10, 100, 5), None);
@@ -387,7 +391,7 @@ mod tests {
         let (processes, more) = books.processes(Sort::Lost, 0..10, now);
         let cost = processes[0].cost;
         assert_eq!((processes.len(), more), (1, 0));
-        assert_eq!((cost.observed_s, cost.predicted_s), (0.008, 0.002));
+        assert_eq!((cost.observed_s, cost.predicted_s), (0.009, 0.002));
         assert_eq!((cost.throttled_s, cost.sync_s, cost.rate), (0.003, 0.005, 4296.0 / 2.0));
         let (files, more) = books.files(Sort::Bytes, 0..1, now);
         assert_eq!((files[0].inode, files[0].bytes, files.len(), more), (7, 4096, 1, 1));

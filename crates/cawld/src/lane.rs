@@ -135,9 +135,9 @@ impl Lane {
         if let Record::File(file) = &record {
             self.started.file(file);
         }
-        let predictions = self.analysis.take(&record);
+        self.analysis.take(&record);
         if let Some(live) = &mut self.live {
-            live.take(&record, predictions);
+            live.take(&record, self.analysis.spoken());
             if matches!(record, Record::Sample(_)) {
                 live.apart(self.analysis.latest_apart());
             }

@@ -17,7 +17,7 @@ const PIECES: usize = 100;
 /// Most calls in an answer.
 const ANSWERED: usize = 200;
 
-/// A call and what the first model said of it.
+/// A call and what the model that answers said of it.
 #[derive(Clone, Copy)]
 struct Judged {
     at: Time,
@@ -44,7 +44,7 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// A call that the first model has an opinion on.
+    /// A call that the model that answers has an opinion on.
     pub fn call(&mut self, event: &Event, prediction: &Prediction) {
         if let Some(piece) = self.pieces.back_mut() {
             piece.take(Judged { at: Time(event.start), event: *event, prediction: *prediction });

@@ -74,7 +74,7 @@ pub const FAMILIES: &[Family] = {
         Gauge "cawl_clients" "" "Programs being traced" |s| one(s.clients as f64);
         Counter "cawl_calls" "" "Calls recorded" |s| one(s.calls as f64);
         Counter "cawl_written_bytes" "bytes" "Bytes written to files by traced programs" |s| one(s.bytes as f64);
-        Counter "cawl_call_seconds" "seconds" "Time in calls: observed, predicted, and observed in throttled and sync ones"
+        Counter "cawl_call_seconds" "seconds" "Time in calls: observed, predicted, and of the observed what is throttling and what is waiting for the device"
             |s| by("time", times(&s.cost));
         Counter "cawl_dropped_events" "" "Events lost on the way" |s| one(s.drops as f64);
         Gauge "cawl_sampler_interval_seconds" "seconds" "Between two looks at the kernel's counters"

@@ -346,7 +346,7 @@ pub struct Cost {
     pub observed_s: f64,
     /// What the model predicted for them.
     pub predicted_s: f64,
-    /// Observed time of calls that were throttled, by the model's judgement.
+    /// Observed time: the part of calls that the model puts down to throttling.
     pub throttled_s: f64,
     /// Observed time of calls that waited for the device (fsync, O_SYNC, O_DIRECT…).
     pub sync_s: f64,
@@ -511,7 +511,7 @@ pub struct HistoryPoint {
     pub observed_s: f64,
     /// Predicted time of these calls.
     pub predicted_s: f64,
-    /// Observed time of throttled calls.
+    /// Observed time: the part of calls that the model puts down to throttling.
     pub throttled_s: f64,
     /// Observed time of calls that waited for the device.
     pub sync_s: f64,

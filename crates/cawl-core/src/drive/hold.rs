@@ -11,7 +11,7 @@
 //! of observed time, are least is the one that speaks (as in [`learn`](crate::learn)); the model, unless another is
 //! clearly better.
 
-use crate::model::{Disturbance, LONGEST_PAUSE, Prediction};
+use crate::model::{CallState, Disturbance, LONGEST_PAUSE, Prediction};
 use crate::units::{Bytes, Nanos, Time};
 
 /// Seconds of calls that a way of predicting remembers.
@@ -73,6 +73,12 @@ impl Hold {
         if self.used > 0 {
             prediction.parts.throttle = Nanos::seconds(told[self.used]);
             prediction.cost = prediction.parts.total();
+            prediction.state = match prediction.state {
+                _ if told[self.used] > rest => CallState::Throttle,
+                // It is the flusher's work that makes pauses likely.
+                CallState::Throttle => CallState::Flush,
+                state => state,
+            };
             let cost = prediction.cost;
             prediction.interval = prediction.interval.map(|(low, high)| (low.min(cost), high.max(cost)));
         }
@@ -153,6 +159,26 @@ mod tests {
         // A model that has them all wrong is not believed, either.
         let (observed, predicted) = bursts(|_| 0.01, true);
         assert!((predicted / observed - 1.0).abs() < 0.05, "{predicted} of {observed}");
+    }
+
+    #[test]
+    fn whoever_is_held_back_by_the_byte_is_throttled() {
+        // Pauses of 10 ms for one call in `every`, by memory once the model has missed enough of them.
+        for (every, law, state) in [
+            (20, CallState::Flush, CallState::Throttle),
+            (100, CallState::Flush, CallState::Flush),
+            (100, CallState::Throttle, CallState::Flush),
+        ] {
+            let mut hold = Hold::default();
+            let mut last = Prediction::default();
+            for n in 0..4000 {
+                hold.sample(Time(n * 1_000_000), Bytes::mib(30), true);
+                last = Prediction { state: law, ..call(if law == CallState::Throttle { 0.01 } else { 0.0 }) };
+                let took = Nanos::millis(if n % every == 7 { 10.2 } else { 0.2 });
+                hold.call(Time(n * 1_000_000), &mut last, took, BACKGROUND);
+            }
+            assert_eq!((last.state, hold.used > 0), (state, true), "one in {every}, {law:?}");
+        }
     }
 
     #[test]
