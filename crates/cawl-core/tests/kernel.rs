@@ -1,7 +1,7 @@
 //! Invariants of the kernel model, whatever a program does.
 
 use cawl_core::{
-    Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, Prediction, Rate, Time,
+    Bytes, CostModel, DirtyLimits, Disturbance, HostProfile, Kernel, Measured, Nanos, Prediction, Rate, Time,
 };
 use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
@@ -655,6 +655,25 @@ fn a_device_that_nobody_writes_to_takes_no_share() {
     let sync = Event { op: Op::Sync, dev: 0, ino: 0, ..write(0, 0, 0) };
     let open = Event { op: Op::Open, dev: 9, ..write(0, 0, 0) };
     assert_eq!([cost(Some(sync)), cost(Some(open))], [alone; 2]);
+}
+
+#[test]
+fn a_device_that_nobody_writes_to_writes_nothing_back() {
+    let profile = profile();
+    let rate = profile.device.writeback.value;
+    let gone = |elsewhere: bool| {
+        let mut model = Kernel::new(&profile);
+        let open = Event { op: Op::Open, dev: 9, ..write(0, 0, 0) };
+        [write(0, 0, 20 << 20), open].into_iter().take(1 + usize::from(elsewhere)).for_each(|event| {
+            model.step(&event);
+        });
+        let now = model.state().time;
+        assert_eq!(model.state().writeback.map(Rate::get), Some(rate.get()), "open elsewhere: {elsewhere}");
+        // Pages of untraced writers that no sample confirms any longer.
+        model.disturb(Disturbance { at: now, offset: 1e9, drift: 0.0 });
+        model.disturbance(now + Nanos::seconds(2.0)).offset
+    };
+    assert_eq!(gone(true), gone(false));
 }
 
 /// As a 6.18 kernel does it: a direct write of 4 KiB over a file with 64 MiB dirty writes out one folio.

@@ -545,7 +545,7 @@ impl CostModel for Kernel {
                 (false, false) => Phase::Free,
             },
             limits: self.limits,
-            writeback: flushing.then(|| rate(machine.devices.iter().map(|d| d.rate).sum())),
+            writeback: flushing.then(|| rate(machine.rate_at_work())),
             throttled: busiest.filter(|_| throttled).map(|d| rate(d.limit.base)),
         }
     }

@@ -246,9 +246,24 @@ impl Machine {
         self.plan();
     }
 
-    /// Dirty pages that are in nobody's books, at a moment (seconds).
+    /// The device that has most to do, or had, if none has.
+    fn busiest(&self) -> Option<&Device> {
+        self.devices.iter().max_by_key(|device| (device.level(), device.dirtied))
+    }
+
+    /// Pages a second that devices complete which are at work, or the busiest where none is: others have nothing to
+    /// write.
+    pub fn rate_at_work(&self) -> f64 {
+        let working = self.devices.iter().filter(|device| device.is_at_work()).map(|device| device.rate);
+        match working.sum() {
+            0.0 => self.busiest().map_or(0.0, |device| device.rate),
+            rate => rate,
+        }
+    }
+
+    /// Dirty pages that are in nobody's books, at a moment (seconds); they are taken to be the busiest device's.
     pub fn foreign_at(&self, at: f64) -> f64 {
-        let rate = self.devices.iter().map(|device| device.rate).sum();
+        let rate = self.busiest().map_or(0.0, |device| device.rate);
         self.foreign.pages(at, rate)
     }
 
