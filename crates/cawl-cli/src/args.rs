@@ -44,12 +44,12 @@ pub enum Command {
     Watch(WatchArgs),
     /// Ask a running cawld which files are written, and what that costs
     ///
-    /// For each file: time in calls that were throttled, in calls that waited for the device, in all calls, and
+    /// For each file: time that throttling held calls back, in calls that waited for the device, in all calls, and
     /// what the model predicted for these; bytes, bytes per second of late, calls.
     Files(TableArgs),
     /// Ask a running cawld which programs write, and what that costs them
     ///
-    /// For each program: time in calls that were throttled, in calls that waited for the device, in all calls,
+    /// For each program: time that throttling held calls back, in calls that waited for the device, in all calls,
     /// and what the model predicted for these; bytes, bytes per second of late, calls.
     Processes(TableArgs),
     Predict(PredictArgs),
