@@ -1,0 +1,25 @@
+//! Dirty pages that no model of ours has seen made.
+
+use crate::model::Disturbance;
+
+/// Dirty pages that are in nobody's books: pages at a moment (seconds), and pages per second from then on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Foreign {
+    /// The moment.
+    pub at: f64,
+    /// Pages; negative where the books have too many.
+    pub pages: f64,
+    /// Pages per second.
+    pub drift: f64,
+}
+
+impl Foreign {
+    /// Pages at a moment, in seconds. They are written back like any other: what nobody confirms for longer than
+    /// the drift is believed goes at the rate of the device, in pages per second.
+    pub fn pages(&self, now: f64, rate: f64) -> f64 {
+        let (span, lasts) = ((now - self.at).max(0.0), Disturbance::LASTS.as_seconds());
+        let pages = self.pages + self.drift * span.min(lasts);
+        let gone = (span - lasts).max(0.0) * rate;
+        if pages > 0.0 { (pages - gone).max(0.0) } else { (pages + gone).min(0.0) }
+    }
+}
