@@ -115,7 +115,7 @@ fn stores_to_a_mapping_show_while_they_go_on() {
 fn the_service_manager_is_told() {
     let dir = Dir::new();
     let manager = UnixDatagram::bind(dir.path().join("notify")).expect("a new socket");
-    manager.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+    manager.set_read_timeout(Some(Duration::from_secs(300))).expect("a time");
     let told = |wanted: &str| loop {
         let mut bytes = [0; 256];
         let length = manager.recv(&mut bytes).unwrap_or_else(|error| panic!("never told {wanted}: {error}"));

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 pub const NOBODY: u32 = 1 << 30;
 
 /// Longest wait of a test for what must happen.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A daemon with a lane of its own, inside this process.
 pub struct Served {
