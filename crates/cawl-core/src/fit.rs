@@ -121,9 +121,7 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
     // each is small, and what disturbs the memory slows it down.
     let mut at = 0.5;
     if fresh.len() < FEW {
-        let flushed = runs.iter().filter(|run| run.args.fsync && !run.args.sync && !run.args.random);
-        let large = flushed.flat_map(writes).filter(|write| write.bytes > LARGE as f64);
-        let between: Vec<f64> = large.map(|write| write.bytes / write.seconds).collect();
+        let between: Vec<f64> = flushed(runs).flat_map(large_rates).collect();
         at = if between.is_empty() { at } else { UNDISTURBED };
         fresh.extend(between);
     }
@@ -131,9 +129,13 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
         return Err(FitError::NoSequential);
     }
     profile.memory.fresh = rate(&fresh, at);
+    spread(&mut profile.memory.fresh, flushed(runs).map(large_rates).chain([fresh]));
     let fresh = profile.memory.fresh.value.get();
-    profile.memory.cached =
-        if cached.is_empty() { Measured::assumed(Rate::per_second(fresh * 1.7)) } else { rate(&cached, 0.5) };
+    profile.memory.cached = Measured::assumed(Rate::per_second(fresh * 1.7));
+    if !cached.is_empty() {
+        profile.memory.cached = rate(&cached, 0.5);
+        spread(&mut profile.memory.cached, [cached]);
+    }
     let cached = profile.memory.cached.value.get().max(fresh);
     profile.memory.cached.value = Rate::per_second(cached);
     let mut factors = Vec::new();
@@ -157,6 +159,47 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
         };
     }
     Ok(())
+}
+
+/// Runs that call fsync, but whose writes are not synchronous.
+fn flushed(runs: &[RecordedRun]) -> impl Iterator<Item = &RecordedRun> {
+    runs.iter().filter(|run| run.args.fsync && !run.args.sync && !run.args.random)
+}
+
+/// The rates of large writes, in bytes per second.
+fn large_rates(run: &RecordedRun) -> Vec<f64> {
+    let large = writes(run).into_iter().filter(|write| write.bytes > LARGE as f64);
+    large.map(|write| write.bytes / write.seconds).collect()
+}
+
+/// Percentiles of a rate that several runs show. The next run is as likely to lie anywhere among or beyond them, so the
+/// lowest of their 10th percentiles counts, and the highest of their 90th.
+fn spread(rate: &mut Measured<Rate>, runs: impl IntoIterator<Item = Vec<f64>>) {
+    let value = rate.value.get();
+    let (mut low, mut high) = (value, value);
+    for mut run in runs.into_iter().filter(|run| !run.is_empty()) {
+        let (from, to) = next_of(&mut run);
+        (low, high) = (low.min(from), high.max(to));
+    }
+    (rate.p10, rate.p90) = (Some(Rate::per_second(low)), Some(Rate::per_second(high)));
+}
+
+/// Between what the next of a few samples lies eight times in ten, if their logarithms are distributed normally (the
+/// prediction interval, by Student's distribution); the 10th and 90th percentile of many.
+fn next_of(samples: &mut [f64]) -> (f64, f64) {
+    /// 90th percentile of Student's distribution with 1, 2, 3… degrees of freedom.
+    const STUDENT: [f64; 20] = [
+        3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372, 1.363, 1.356, 1.350, 1.345,
+        1.341, 1.337, 1.333, 1.330, 1.328, 1.325,
+    ];
+    let count = samples.len() as f64;
+    let Some(student) = samples.len().checked_sub(2).and_then(|at| STUDENT.get(at)) else {
+        return (quantile(samples, 0.1), quantile(samples, 0.9));
+    };
+    let mean = samples.iter().map(|sample| sample.ln()).sum::<f64>() / count;
+    let squares: f64 = samples.iter().map(|sample| (sample.ln() - mean).powi(2)).sum();
+    let margin = student * (squares / (count - 1.0) * (1.0 + 1.0 / count)).sqrt();
+    ((mean - margin).exp(), (mean + margin).exp())
 }
 
 /// `writeback` and `queue`: the counters while the level is above freerun, in windows of a second that begin
@@ -252,19 +295,24 @@ fn settled(profile: &HostProfile, from: Rate) -> Rate {
 /// `device.write`: the slope between the fastest tenths of direct writes of different sizes, because
 /// what disturbs a device adds time and never takes any.
 fn direct(runs: &[RecordedRun], profile: &mut HostProfile) {
-    let mut points: Vec<(f64, f64)> = Vec::new();
+    // Bytes, and the seconds of the fastest and the slowest tenth.
+    let mut points: Vec<(f64, f64, f64)> = Vec::new();
     for run in runs.iter().filter(|run| run.args.direct && run.args.sync) {
         let writes = writes(run);
         let Some(first) = writes.first() else { continue };
         let mut costs: Vec<f64> = writes.iter().map(|w| w.seconds).collect();
-        points.push((first.bytes, quantile(&mut costs, 0.1)));
+        points.push((first.bytes, quantile(&mut costs, 0.1), quantile(&mut costs, 0.9)));
     }
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let large: Vec<_> = points.iter().filter(|point| point.0 >= LARGE as f64).collect();
-    let slope = match large[..] {
-        [] => None,
-        [only] => Some(only.0 / only.1),
-        [small, .., big] => Some((big.0 - small.0) / (big.1 - small.1)),
+    // The slope, and the least and the most that it could be.
+    let [slope, least, most] = match large[..] {
+        [] => [None; 3],
+        [(bytes, fast, slow)] => [Some(bytes / fast), Some(bytes / slow), Some(bytes / fast)],
+        [small, .., big] => {
+            let slope = |more: f64, less: f64| Some((big.0 - small.0) / (more - less));
+            [slope(big.1, small.1), slope(big.2, small.1), slope(big.1, small.2)]
+        }
     };
     let writeback = profile.device.writeback.value.get();
     let rate = match slope {
@@ -274,12 +322,11 @@ fn direct(runs: &[RecordedRun], profile: &mut HostProfile) {
     // No flusher is faster than the device, as long as the windows do not say that it usually was.
     let slowest = profile.device.writeback.p10.map_or(writeback, Rate::get);
     profile.device.writeback.value = Rate::per_second(writeback.min(rate.max(slowest)));
-    let spread = profile.device.writeback;
-    let scaled = |bound: Option<Rate>| bound.map(|bound| bound * (rate / writeback));
+    let bound = |slope: Option<f64>| slope.filter(|slope| *slope > 0.0 && slope.is_finite());
     profile.device.write = Measured {
         value: Rate::per_second(rate),
-        p10: scaled(spread.p10),
-        p90: scaled(spread.p90),
+        p10: bound(least).map(|least| Rate::per_second(least.min(rate))),
+        p90: bound(most).map(|most| Rate::per_second(most.max(rate))),
         samples: points.len() as u32,
     };
     profile.device.read = Measured::assumed(Rate::per_second(rate));
@@ -473,6 +520,39 @@ mod tests {
         let rate = profile.device.writeback;
         assert!((rate.value.get() / (PAGES * 4096) as f64 - 1.0).abs() < 0.02, "{rate:?}");
         assert!((2..=3).contains(&rate.samples), "{rate:?}");
+    }
+
+    #[test]
+    fn the_spread_of_a_rate_is_that_among_runs_and_wider_for_few_samples() {
+        let mut rate = Measured::assumed(Rate::per_second(100.0));
+        spread(&mut rate, [vec![90.0, 100.0, 110.0], vec![200.0; 50], Vec::new()]);
+        let [low, high] = [rate.p10, rate.p90].map(|end| end.unwrap().get());
+        // ln 1.1 is about the deviation; with two degrees of freedom 1.886 of them, and a bit for the mean's own.
+        assert!((78.0..82.0).contains(&low) && (high - 200.0).abs() < 1e-6, "{low} {high}");
+        let (low, high) = next_of(&mut (0..=100).map(|i| 100.0 + f64::from(i)).collect::<Vec<_>>());
+        assert!((low - 110.0).abs() < 1e-9 && (high - 190.0).abs() < 1e-9);
+        assert_eq!(next_of(&mut [5.0]), (5.0, 5.0));
+    }
+
+    /// What a slope between two sizes may be is told by what calls of either take at least and at most.
+    #[test]
+    fn direct_writes_carry_their_own_spread() {
+        let args = RunArgs { direct: true, sync: true, ..RunArgs::default() };
+        let stream = run(RunArgs::default(), 4 << 20, 4, 2e9);
+        let mut direct = [1 << 20, 4 << 20].map(|chunk| run(args.clone(), chunk, 20, 100e6));
+        for run in &mut direct {
+            run.events.iter_mut().step_by(2).for_each(|event| event.duration += 1_000_000);
+        }
+        let [small, large] = direct;
+        let write =
+            fit(&[RecordedRun { samples: samples(2.0), ..stream }, small, large]).unwrap().device.write;
+        let [low, value, high] = [write.p10.unwrap(), write.value, write.p90.unwrap()].map(Rate::get);
+        // 3 MiB in 31.5 ms, one more or one less.
+        assert!((value / 100e6 - 1.0).abs() < 0.01, "{write:?}");
+        assert!(
+            (low / value - 31.46 / 32.46).abs() < 0.01 && (high / value - 31.46 / 30.46).abs() < 0.01,
+            "{write:?}"
+        );
     }
 
     #[test]

@@ -721,11 +721,59 @@ fn memory_that_may_be_cold_widens_the_interval_of_fresh_pages() {
     let mut profile = profile();
     profile.memory.cold = Some(Measured::assumed(profile.memory.fresh.value * 0.1));
     let mut model = Kernel::new(&profile);
-    let fresh = model.step(&write(0, 0, 1 << 20)).expect("a write has a cost");
-    let again = model.step(&write(1_000_000_000, 0, 1 << 20)).expect("a write has a cost");
+    let fresh = model.step(&write(0, 0, 2 << 20)).expect("a write has a cost");
+    let again = model.step(&write(1_000_000_000, 0, 2 << 20)).expect("a write has a cost");
     let above = |p: &Prediction| p.interval.expect("an interval").1 / p.parts.copy;
     assert!(above(&fresh) > 9.9, "{fresh:?}");
     assert!(above(&again) < 2.0, "{again:?}");
+}
+
+/// When a task is checked depends on all it dirtied before: a call of less than a quota may pause or not, a larger one
+/// once more or once less.
+#[test]
+fn an_interval_has_room_for_a_pause_more_or_less() {
+    let mut profile = profile();
+    let call = profile.calls.write.value;
+    profile.calls.write = Measured { value: call, p10: Some(call), p90: Some(call), samples: 9 };
+    for (chunk, several) in [(256 << 10, false), (16 << 20, true)] {
+        let mut model = Kernel::new(&profile);
+        let (mut at, mut offset, mut paused, mut ran) = (0, 0, 0, 0);
+        while offset < 8 << 30 {
+            let told = model.step(&write(at, offset, chunk)).expect("a write has a cost");
+            let (low, high) = told.interval.expect("an interval");
+            let (cost, slept) = (told.cost.as_seconds(), told.parts.throttle.as_seconds());
+            let (down, up) = (cost - low.as_seconds(), high.as_seconds() - cost);
+            if slept > 0.0 && told.parts.device == Nanos::ZERO {
+                paused += 1;
+                assert!(up > 0.003 && (down - slept.min(up)).abs() < 2e-3, "{told:?}");
+                assert!(down < 0.9 * slept || !several, "{told:?}");
+            } else if paused > 0 && model.in_flight() > Bytes::ZERO && told.parts.device == Nanos::ZERO {
+                ran += u32::from(up > 0.003);
+            }
+            (at, offset) = (at + told.cost.get().ceil() as u64, offset + chunk);
+        }
+        assert!(paused > 20 && (several || ran > 20), "{paused} {ran}");
+    }
+}
+
+/// Nobody measures what the processor's cache saves, so small writes may cost as much a byte as large ones.
+#[test]
+fn what_the_processors_cache_saves_is_uncertain() {
+    let mut profile = profile();
+    let cached = profile.memory.cached.value;
+    profile.memory.cached = Measured { value: cached, p10: Some(cached), p90: Some(cached), samples: 9 };
+    profile.calls.write = Measured { p10: Some(Nanos::ZERO), p90: Some(Nanos::ZERO), ..profile.calls.write };
+    let rewritten = |bytes: u64| {
+        let mut model = Kernel::new(&profile);
+        let _ = model.step(&write(0, 0, bytes));
+        let told = model.step(&write(1_000_000_000, 0, bytes)).expect("a write has a cost");
+        let (low, high) = told.interval.expect("an interval");
+        [low, high].map(|end| (end.as_seconds() - told.parts.call.as_seconds()) / bytes as f64 * cached.get())
+    };
+    let [low, high] = rewritten(64 << 10);
+    assert!(low < 0.1 && (high - 1.0).abs() < 0.05, "{low} {high}");
+    let [low, high] = rewritten(16 << 20);
+    assert!(low > 0.95 && high < 1.05, "{low} {high}");
 }
 
 #[test]

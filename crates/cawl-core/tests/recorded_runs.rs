@@ -7,9 +7,10 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, Record, RecordedRun, Suite, compare};
+use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, Suite, compare};
 use support::{
-    CALIBRATION, base_rate, correlation, lately_lowered, modelled, profile, runs, traced, unpacked,
+    CALIBRATION, base_rate, correlation, lately_lowered, modelled, predictions, profile, runs, traced,
+    unpacked,
 };
 
 fn golden() -> Option<PathBuf> {
@@ -178,15 +179,12 @@ fn learning_from_defaults_finds_the_machine() {
     }
 }
 
-/// How often what was observed lies in the interval that was predicted: calls and runs, of so many.
-fn inside(profile: &HostProfile, run: &RecordedRun) -> ([u32; 2], bool) {
-    let mut analysis = Analysis::new(profile, &["kernel".to_owned()], Mode::OpenLoop).expect("a known model");
+/// How often what was observed lies in the interval that was predicted: calls of so many, and the sum of all.
+fn inside(model: &mut Kernel, run: &RecordedRun) -> ([u32; 2], bool) {
     let (mut calls, mut sums) = ([0, 0], [0.0; 3]);
-    for record in run.records() {
-        let told = analysis.take(&record).first().copied().flatten();
-        let (Record::Event(event), Some(prediction)) = (&record, told) else { continue };
-        let (low, high) = prediction.interval.expect("a fitted profile knows its uncertainties");
-        assert!(low <= prediction.cost && prediction.cost <= high, "{}: {prediction:?}", run.name);
+    for (event, told) in predictions(model, run) {
+        let (low, high) = told.interval.expect("a fitted profile knows its uncertainties");
+        assert!(low <= told.cost && told.cost <= high, "{}: {told:?}", run.name);
         let of = [low.as_seconds(), event.duration as f64 * 1e-9, high.as_seconds()];
         calls = [calls[0] + u32::from(of[0] <= of[1] && of[1] <= of[2]), calls[1] + 1];
         sums.iter_mut().zip(of).for_each(|(sum, part)| *sum += part);
@@ -194,24 +192,52 @@ fn inside(profile: &HostProfile, run: &RecordedRun) -> ([u32; 2], bool) {
     (calls, sums[0] <= sums[1] && sums[1] <= sums[2])
 }
 
+/// Of a recording's runs to judge: the part of all calls inside their intervals, its mean over the runs, and the runs whose
+/// sum lies between the sums of the ends, of so many.
+fn held(dir: &Path, model: impl Fn(&str) -> Kernel) -> (f64, f64, u32, u32) {
+    let (mut calls, mut parts, mut whole, mut count) = ([0, 0], 0.0, 0, 0);
+    for run in runs(dir, |name| !CALIBRATION.contains(&name)) {
+        let (of, total) = inside(&mut model(&run.name), &run);
+        calls = [calls[0] + of[0], calls[1] + of[1]];
+        parts += f64::from(of[0]) / f64::from(of[1]);
+        (whole, count) = (whole + u32::from(total), count + 1);
+    }
+    let (part, mean) = (f64::from(calls[0]) / f64::from(calls[1]), parts / f64::from(count));
+    eprintln!(
+        "{}: {whole} of {count} runs, {:.0} % of calls, {:.0} % of a run's",
+        dir.display(),
+        part * 100.0,
+        mean * 100.0
+    );
+    (part, mean, whole, count)
+}
+
+/// p10 to p90 should hold eight calls of ten. Fitted on one recording and judged on each of a suite, and on the recording
+/// that is in the tree; whole runs by the sums of their ends.
 #[test]
-fn intervals_hold_their_predictions_and_most_of_what_was_observed() {
+fn intervals_hold_eight_calls_of_ten() {
+    let of_tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded/run2");
+    let fitted = profile(&of_tree);
+    let (part, mean, whole, count) = held(&of_tree, |name| lately_lowered(&fitted, &of_tree, name));
+    // On that machine copying took longer than any calibration run shows, and pauses were shorter by as much.
+    assert!(part > 0.55 && mean > 0.55 && whole + 1 >= count, "{part} {mean} {whole}");
     let Some(golden) = golden() else { return };
+    let mut means = 0.0;
     for suite in ["ssd-512-1024", "hdd-256-512"] {
-        for (fitted, judged) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
-            let profile = profile(&golden.join(format!("{suite}-run{fitted}")));
-            let dir = golden.join(format!("{suite}-run{judged}"));
-            let (mut calls, mut whole, mut count) = ([0, 0], 0, 0);
-            for run in runs(&dir, |name| !CALIBRATION.contains(&name)) {
-                let (of, total) = inside(&profile, &run);
-                calls = [calls[0] + of[0], calls[1] + of[1]];
-                (whole, count) = (whole + u32::from(total), count + 1);
+        let dirs = ["run1", "run2"].map(|run| golden.join(format!("{suite}-{run}")));
+        for fitted in &dirs {
+            let profile = profile(fitted);
+            for judged in &dirs {
+                let (part, mean, whole, count) = held(judged, |_| Kernel::new(&profile));
+                assert!(
+                    part >= 0.8 && mean >= 0.65 && whole + 2 >= count,
+                    "{} {part} {mean}",
+                    judged.display()
+                );
+                means += mean / 8.0;
             }
-            eprintln!(
-                "{suite} run{fitted} on run{judged}: {whole} of {count} runs, {} of {} calls",
-                calls[0], calls[1]
-            );
-            assert!(whole * 2 > count && calls[0] * 3 > calls[1], "{suite} {fitted} {judged}");
         }
     }
+    // Wider would be easy: cold memory makes upper ends far, so that most of what is missed lies below.
+    assert!((0.78..0.90).contains(&means), "{means}");
 }

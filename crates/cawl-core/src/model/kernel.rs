@@ -29,7 +29,7 @@ use crate::call::{Class, classify};
 use crate::profile::{DeviceConstants, HostProfile, Measured};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use history::History;
-use intervals::Spreads;
+use intervals::{Spreads, one_pause};
 use sync::waits;
 use tasks::Tasks;
 
@@ -77,8 +77,16 @@ struct Call {
     file: u32,
     device: usize,
     spent: Spent,
-    /// What of the copying allocated pages, in seconds.
-    allocating: f64,
+    /// What it writes comes from the processor's cache.
+    hot: bool,
+    /// By how much copying may be off, down and up, in seconds.
+    uncopied: (f64, f64),
+    /// Seconds of copying that are assumed to come from the processor's cache.
+    doubt: f64,
+    /// The longest of its pauses, in seconds.
+    pause: f64,
+    /// What of its waiting for the device were pauses, in seconds.
+    held: f64,
     work: Work,
     /// The flusher was at work.
     flushing: bool,
@@ -230,7 +238,11 @@ impl Kernel {
             file,
             device,
             spent: Spent::default(),
-            allocating: 0.0,
+            hot: false,
+            uncopied: (0.0, 0.0),
+            doubt: 0.0,
+            pause: 0.0,
+            held: 0.0,
             work: Work::default(),
             flushing: false,
         }
@@ -380,12 +392,15 @@ impl Kernel {
         };
         self.machine.advance(call.at);
         let dirty = self.dirty_level();
+        let (cost, task) = (parts.total(), &self.tasks.current);
+        let dirtied = call.work.dirtied / self.constants.page as f64;
+        let pause = one_pause(call, task.slept, dirtied, task.nr_dirtied_pause as f64);
         Prediction {
-            cost: parts.total(),
+            cost,
             state,
             parts,
             dirty,
-            interval: self.intervals.around(&parts, Nanos::seconds(call.allocating)),
+            interval: self.intervals.around(cost, call, pause),
             work: call.work,
         }
     }

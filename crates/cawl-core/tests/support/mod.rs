@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use cawl_core::{Bytes, CostModel, HostProfile, Kernel, RecordedRun, Suite, Time, fit};
+use cawl_core::{Bytes, CostModel, HostProfile, Kernel, Prediction, RecordedRun, Suite, Time, fit};
 use cawl_wire::Event;
 
 /// Runs from which a suite's profile is derived; errors count on the others.
@@ -70,17 +70,23 @@ pub fn traced(dir: &Path, name: &str) -> (f64, f64) {
     (slept, rates.get(rates.len() / 2).copied().unwrap_or(0.0))
 }
 
-/// What a model makes of a run, open loop: for each call its cost and its pauses, in seconds.
-pub fn modelled(model: &mut Kernel, run: &RecordedRun) -> Vec<(f64, f64)> {
+/// What a model makes of a run's calls, open loop: those that cost time, with what is predicted of them.
+pub fn predictions(model: &mut Kernel, run: &RecordedRun) -> Vec<(Event, Prediction)> {
     let (mut observed, mut clock) = (Time(0), Time(0));
     let mut calls = Vec::new();
     for event in &run.events {
         let start = clock + Time(event.start).since(observed);
         let prediction = model.step(&Event { start: start.0, duration: 0, ..*event });
         (observed, clock) = (Time(event.end()), start + prediction.map_or_else(Default::default, |p| p.cost));
-        calls.extend(prediction.map(|p| (p.cost.as_seconds(), p.parts.throttle.as_seconds())));
+        calls.extend(prediction.map(|prediction| (*event, prediction)));
     }
     calls
+}
+
+/// The same: for each call its cost and its pauses, in seconds.
+pub fn modelled(model: &mut Kernel, run: &RecordedRun) -> Vec<(f64, f64)> {
+    let told = predictions(model, run).into_iter();
+    told.map(|(_, p)| (p.cost.as_seconds(), p.parts.throttle.as_seconds())).collect()
 }
 
 /// A model's base rate for a run's device, in bytes per second.

@@ -109,6 +109,7 @@ impl Kernel {
         let task = &mut self.tasks.current;
         task.paused_when = Some(jiffy);
         task.nr_dirtied = 0;
+        task.slept = 0.0;
         task.nr_dirtied_pause = quota.unwrap_or(1);
     }
 
@@ -154,9 +155,12 @@ impl Kernel {
         // which takes as long, and books it where it belongs.
         if self.machine.devices[call.device].held(call.at) {
             call.spent.device += slept;
+            call.held += slept;
         } else {
             call.spent.throttle += slept;
         }
+        call.pause = call.pause.max(slept);
+        task.slept = slept;
         call.pass(slept);
         if call.at >= call.until {
             // It is known to have gone on by then.

@@ -1,37 +1,63 @@
 //! How far off a prediction may be, by what is known of the profile's constants.
 //!
-//! The law: each part of the cost is scaled by the spread of the constant that it comes from. Memory that may turn out
-//! cold reaches up to the cost of cold memory.
+//! The law: each part of the cost has the spread of the constant that it comes from; what rests on the same memory or the
+//! same device goes wrong together, what is independent adds up as squares. Memory that may turn out cold reaches up to the cost of cold memory. Of a task's pauses
+//! only the sum is known well: when it is checked (`nr_dirtied_pause` in `balance_dirty_pages`, 6.18) depends on
+//! everything it dirtied before, so that a call may have one more of them or one less. What the processor's cache saves of
+//! copying nobody measures: it may be all or nothing.
 
-use super::super::CostParts;
+use super::Call;
+use super::write::HOT_COPY;
 use crate::profile::{HostProfile, Measured};
 use crate::units::{Nanos, Rate};
 
+/// Part of a task's quota from which on a call that was predicted not to pause does so in one case of ten.
+const LIKELY: f64 = 0.1;
+
 /// Factors from a part of the cost to its 10th and 90th percentile.
+type Factors = (f64, f64);
+
+/// The spreads of the parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spreads {
-    call: (f64, f64),
-    stream: (f64, f64),
-    copy: (f64, f64),
-    throttle: (f64, f64),
-    device: (f64, f64),
-    /// From the cost of fresh pages to that of cold ones, where the machine has been seen to have some.
-    cold: f64,
+    call: Factors,
+    stream: Factors,
+    /// Of pages that are allocated and of those that are cached, while nothing is written back and while something is.
+    fresh: [Factors; 2],
+    cached: [Factors; 2],
+    throttle: Factors,
+    transfer: Factors,
+    /// Of synchronous writes and of fsync: what they take, and how far down and up it goes, in seconds.
+    fixed: [(f64, Factors); 2],
     known: bool,
+}
+
+/// The spread of a product of two constants.
+fn both(a: Factors, b: Factors) -> Factors {
+    let root = |a: f64, b: f64| a.ln().hypot(b.ln()).exp();
+    (1.0 / root(a.0, b.0), root(a.1, b.1))
 }
 
 impl Spreads {
     /// Rates spread the cost inversely, times directly.
     pub(super) fn of(profile: &HostProfile) -> Spreads {
+        let (calls, memory, device) = (&profile.calls, &profile.memory, &profile.device);
+        let factors =
+            |found: Option<Factors>| found.map_or((1.0, 1.0), |(lo, hi)| (lo.min(1.0), hi.max(1.0)));
+        let ratio = |value: f64, lo: Option<f64>, hi: Option<f64>| {
+            lo.zip(hi).filter(|(lo, _)| *lo > 0.0 && value > 0.0).map(|(lo, hi)| (value / hi, value / lo))
+        };
+        let rates = |m: &Measured<Rate>| ratio(m.value.get(), m.p10.map(Rate::get), m.p90.map(Rate::get));
+        let seconds = |m: &Measured<Nanos>| {
+            let of = |time: Option<Nanos>| time.unwrap_or(m.value).as_seconds();
+            let value = m.value.as_seconds();
+            (value, ((of(m.p10) - value).min(0.0), (of(m.p90) - value).max(0.0)))
+        };
         let times = |m: &Measured<Nanos>| match (m.p10, m.p90) {
             (Some(lo), Some(hi)) if m.value.get() > 0.0 => Some((lo / m.value, hi / m.value)),
             _ => None,
         };
-        let rates = |m: &Measured<Rate>| match (m.p10, m.p90) {
-            (Some(lo), Some(hi)) => Some((m.value / hi, m.value / lo)),
-            _ => None,
-        };
-        let (calls, memory, device) = (&profile.calls, &profile.memory, &profile.device);
+        let parts = |m: &Measured<f64>| ratio(m.value, m.p10, m.p90);
         let found = [
             times(&calls.write),
             rates(&memory.stream),
@@ -39,36 +65,68 @@ impl Spreads {
             rates(&device.writeback),
             times(&device.sync_call).or_else(|| rates(&device.write)),
         ];
-        let factor = |at: usize| {
-            let (lo, hi): (f64, f64) = found[at].unwrap_or((1.0, 1.0));
-            (lo.min(1.0), hi.max(1.0))
-        };
         let cold = memory.cold.map_or(1.0, |cold| memory.fresh.value / cold.p10.unwrap_or(cold.value));
+        let flush = factors(parts(&memory.flush_factor));
+        let rewriting = memory.cached_flush_factor.as_ref().map_or(flush, |factor| factors(parts(factor)));
+        let (fresh, cached) = (factors(found[2]), factors(rates(&memory.cached)));
+        let frozen = |(lo, hi): Factors| (lo, hi.max(cold));
+        let (base, rate) = (factors(device.base_rate.as_ref().and_then(rates)), factors(found[3]));
         Spreads {
-            cold,
-            call: factor(0),
-            stream: factor(1),
-            copy: factor(2),
-            throttle: factor(3),
-            device: factor(4),
+            call: factors(found[0]),
+            stream: factors(found[1]),
+            fresh: [frozen(fresh), frozen(both(fresh, flush))],
+            cached: [cached, both(cached, rewriting)],
+            throttle: (base.0.min(rate.0), base.1.max(rate.1)),
+            transfer: factors(rates(&device.write)),
+            fixed: [seconds(&device.sync_call), seconds(&device.fsync)],
             known: found.iter().any(Option::is_some) || memory.cold.is_some(),
         }
     }
 
-    /// The interval around these parts, of which `allocating` was copying into fresh pages: those may turn out
-    /// cold.
-    pub(super) fn around(&self, parts: &CostParts, allocating: Nanos) -> Option<(Nanos, Nanos)> {
+    /// By how much copying may be off, down and up: so many seconds of it into new pages and into cached ones.
+    pub(super) fn copying(&self, allocated: f64, cached: f64, flushing: bool) -> (f64, f64) {
+        let (fresh, over) = (self.fresh[usize::from(flushing)], self.cached[usize::from(flushing)]);
+        let off = |pick: fn(Factors) -> f64| allocated * (pick(fresh) - 1.0) + cached * (pick(over) - 1.0);
+        (off(|f| f.0), off(|f| f.1))
+    }
+
+    /// The interval around the cost of a call that may have one `pause` of so many seconds more or less.
+    pub(super) fn around(&self, cost: Nanos, call: &Call, pause: f64) -> Option<(Nanos, Nanos)> {
         if !self.known {
             return None;
         }
-        let sum = |pick: fn((f64, f64)) -> f64| {
-            parts.call * pick(self.call)
-                + parts.stream * pick(self.stream)
-                + parts.copy * pick(self.copy)
-                + parts.throttle * pick(self.throttle)
-                + parts.device * pick(self.device)
+        let (spent, work) = (&call.spent, &call.work);
+        let slept = spent.throttle + call.held;
+        let [sync, fsync] = self.fixed;
+        let transfer = (spent.device - call.held - work.syncs * sync.0 - work.fsyncs * fsync.0).max(0.0);
+        let off = |pick: fn(Factors) -> f64, pause: f64, doubt: f64| {
+            let of = |part: f64, factors: Factors| part * (pick(factors) - 1.0);
+            [
+                of(spent.call, self.call) + of(spent.stream, self.stream) + pick(call.uncopied),
+                doubt,
+                of(slept, self.throttle),
+                pause,
+                of(transfer, self.transfer) + work.syncs * pick(sync.1) + work.fsyncs * pick(fsync.1),
+            ]
+            .iter()
+            .map(|off| off * off)
+            .sum::<f64>()
+            .sqrt()
         };
-        let cold = allocating * (self.cold - self.copy.1).max(0.0);
-        Some((sum(|f| f.0), sum(|f| f.1) + cold))
+        let low = off(|f| f.0, pause.min(slept), call.doubt);
+        let high = off(|f| f.1, pause, call.doubt * (1.0 / HOT_COPY - 1.0));
+        Some((Nanos::seconds((cost.as_seconds() - low).max(0.0)), cost + Nanos::seconds(high)))
+    }
+}
+
+/// The pause, in seconds, by which a call may differ: the longest that it has; if it has none, the one before it, if it
+/// dirtied enough of the quota to be checked.
+pub(super) fn one_pause(call: &Call, last: f64, dirtied: f64, quota: f64) -> f64 {
+    if call.pause > 0.0 {
+        call.pause
+    } else if dirtied >= LIKELY * quota {
+        last
+    } else {
+        0.0
     }
 }

@@ -20,9 +20,12 @@ pub(super) struct Task {
     pub(super) nr_dirtied_pause: u64,
     /// When its last pause ended; None before the first check.
     pub(super) paused_when: Option<f64>,
+    /// How long that was, in seconds; 0 since it was let go on without one.
+    pub(super) slept: f64,
 }
 
-const NEW: Task = Task { nr_dirtied: 0, unchecked: 0, nr_dirtied_pause: FIRST_CHECK, paused_when: None };
+const NEW: Task =
+    Task { nr_dirtied: 0, unchecked: 0, nr_dirtied_pause: FIRST_CHECK, paused_when: None, slept: 0.0 };
 
 /// All threads.
 #[derive(Clone, Debug)]

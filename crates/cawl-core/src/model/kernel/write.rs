@@ -22,6 +22,7 @@ impl Kernel {
         let page = self.constants.page;
         let last = offset.saturating_add(bytes);
         let (first, end) = (offset / page, last.div_ceil(page));
+        call.hot = hot;
         self.read_edges(call, offset, last);
         self.grow(call.file, offset, last);
         self.machine.change(call.file, call.at, false);
@@ -91,8 +92,10 @@ impl Kernel {
         let from = call.at;
         call.pass(cost);
         call.spent.copy += cost;
-        if found.fresh > 0 {
-            call.allocating += cost;
+        let (down, up) = self.intervals.copying(allocated, cached, writes_back);
+        call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
+        if call.hot {
+            call.doubt += pages as f64 * per_page;
         }
         if self.tasks.several {
             self.history.raise(from, found.dirtied as f64);
