@@ -36,7 +36,8 @@ pub struct Account {
     pub observed: Nanos,
     /// What the model predicted for them.
     pub predicted: Nanos,
-    /// Observed: the part of calls that the model puts down to throttling.
+    /// Observed: the part of calls that the model puts down to throttling, where the kernel tells its pauses no more
+    /// than these.
     pub throttled: Nanos,
     /// Observed, in calls that waited for the device.
     pub sync: Nanos,
@@ -44,8 +45,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// A call, and what the model that answers said of it.
-    fn add(&mut self, event: &Event, bytes: u64, prediction: Option<&Prediction>) {
+    /// A call, what the model that answers said of it, and how much of the throttling that it said is believed.
+    fn add(&mut self, event: &Event, bytes: u64, prediction: Option<&Prediction>, belief: f64) {
         self.calls += 1;
         self.bytes += bytes;
         if event.has(flag::ESTIMATED) {
@@ -60,9 +61,8 @@ impl Account {
             self.predicted += prediction.cost;
             if prediction.state == CallState::Sync {
                 self.sync += observed;
-            } else if prediction.parts.throttle > Nanos::ZERO {
-                // A call that is held back copies besides.
-                self.throttled += observed * (prediction.parts.throttle / prediction.cost);
+            } else {
+                self.throttled += held_back(observed, prediction) * belief;
             }
         }
     }
@@ -98,6 +98,41 @@ impl Account {
             Sort::Calls => self.calls as f64,
             Sort::Rate => self.rate(now),
         }
+    }
+}
+
+/// The part of a call's time that the model puts down to throttling: a call that is held back copies besides.
+fn held_back(observed: Nanos, prediction: &Prediction) -> Nanos {
+    let throttle = prediction.parts.throttle;
+    if prediction.state == CallState::Sync || throttle <= Nanos::ZERO {
+        return Nanos::ZERO;
+    }
+    observed * (throttle / prediction.cost)
+}
+
+/// How much of the throttling that the model sees the kernel confirms. Its pauses are those of all tasks of the machine,
+/// so traced programs cannot have lost more to them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Confirmed {
+    /// Since the latest look, by the model.
+    latest: Nanos,
+    /// Of the latest looks, fading: by the model, and by the kernel.
+    modelled: Nanos,
+    paused: Nanos,
+}
+
+impl Confirmed {
+    /// What a look leaves of those before it: the kernel's figures come once a second.
+    const FADING: f64 = 0.8;
+
+    /// A look: so long were the pauses since the one before.
+    fn look(&mut self, paused: Nanos) {
+        self.modelled = self.modelled * Self::FADING + std::mem::take(&mut self.latest);
+        self.paused = self.paused * Self::FADING + paused;
+    }
+
+    fn part(&self) -> f64 {
+        if self.modelled > self.paused { self.paused / self.modelled } else { 1.0 }
     }
 }
 
@@ -169,9 +204,18 @@ pub struct Books {
     /// Files that made room for others.
     files_omitted: u64,
     devices: BTreeMap<u64, Account>,
+    confirmed: Confirmed,
 }
 
 impl Books {
+    /// The kernel let writers pause for so long since the latest look; None where that is not known.
+    pub fn paused(&mut self, paused: Option<Nanos>) {
+        match paused {
+            Some(paused) => self.confirmed.look(paused),
+            None => self.confirmed = Confirmed::default(),
+        }
+    }
+
     /// A process image begins.
     pub fn begin(&mut self, session: &Session) {
         self.last_process = None;
@@ -215,14 +259,18 @@ impl Books {
     pub fn call(&mut self, event: &Event, prediction: Option<&Prediction>) {
         let bytes = kernel_bytes(event);
         let in_file = if event.kind == FileKind::Regular { bytes } else { 0 };
-        self.total.add(event, in_file, prediction);
+        let belief = self.confirmed.part();
+        if let Some(prediction) = prediction {
+            self.confirmed.latest += held_back(Nanos::new(event.duration as f64), prediction);
+        }
+        self.total.add(event, in_file, prediction, belief);
         let session = match self.last_process {
             Some((pid, session)) if pid == event.pid => session,
             _ => self.by_pid.get(&event.pid).copied(),
         };
         self.last_process = Some((event.pid, session));
         if let Some(process) = session.and_then(|session| self.processes.get_mut(&session)) {
-            process.account.add(event, bytes, prediction);
+            process.account.add(event, bytes, prediction, belief);
         }
         if event.kind != FileKind::Regular || (bytes == 0 && prediction.is_none()) {
             return;
@@ -230,11 +278,11 @@ impl Books {
         let at = self.file((event.dev, event.ino));
         let row = &mut self.files[at];
         row.touched = self.total.calls;
-        row.account.add(event, bytes, prediction);
+        row.account.add(event, bytes, prediction, belief);
         if let Some(device) = self.devices.get_mut(&event.dev) {
-            device.add(event, bytes, prediction);
+            device.add(event, bytes, prediction, belief);
         } else if self.devices.len() < DEVICES {
-            self.devices.entry(event.dev).or_default().add(event, bytes, prediction);
+            self.devices.entry(event.dev).or_default().add(event, bytes, prediction, belief);
         }
     }
 
@@ -400,6 +448,30 @@ mod tests {
         assert_eq!((books.total.calls, books.total.bytes), (3, 4296));
         books.end(9);
         assert!(books.processes(Sort::Lost, 0..10, now).0.is_empty() && books.by_pid.is_empty());
+    }
+
+    /// The model puts 0.75 s of every second down to throttling; the kernel's pauses are a third of that.
+    #[test]
+    fn no_more_is_lost_to_throttling_than_the_kernel_lets_writers_pause() {
+        let lost_in = |seconds: Range<u64>, books: &mut Books, paused: Option<Nanos>| {
+            let before = books.total.throttled;
+            for second in seconds {
+                books.call(&write(7, second, 4096, 1000), Some(&throttled()));
+                books.paused(paused);
+            }
+            books.total.throttled.saturating_sub(before).as_seconds()
+        };
+        let mut books = Books::default();
+        let quarter = Some(Nanos::millis(250.0));
+        lost_in(0..30, &mut books, quarter);
+        let confirmed = lost_in(30..130, &mut books, quarter);
+        assert!((confirmed - 25.0).abs() < 0.5, "{confirmed} s of 25");
+        // Others are paused too: what the model says stands.
+        lost_in(130..160, &mut books, Some(Nanos::seconds(3.0)));
+        assert_eq!(lost_in(160..260, &mut books, Some(Nanos::seconds(3.0))), 75.0);
+        // Nobody tells.
+        lost_in(260..261, &mut books, None);
+        assert_eq!(lost_in(261..361, &mut books, None), 75.0);
     }
 
     #[test]

@@ -264,7 +264,7 @@ impl Engine {
             if observed.mounts != self.observed.mounts {
                 lane.look_at_host();
             }
-            lane.paused(observed.paused.map(|(paused, _)| paused));
+            lane.paused(observed.paused);
         }
         self.observed = observed;
     }

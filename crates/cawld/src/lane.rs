@@ -144,10 +144,11 @@ impl Lane {
         }
     }
 
-    /// The kernel has let writers pause for so long since sampling began.
-    pub fn paused(&mut self, paused: Option<Nanos>) {
+    /// The kernel has let writers pause for so long since sampling began, besides so many pauses that it had no room to
+    /// tell of.
+    pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
         if let Some(live) = &mut self.live {
-            live.paused(paused);
+            live.paused(told);
         }
     }
 

@@ -24,8 +24,8 @@ pub struct Live {
     sample: Option<Sample>,
     /// Samples that the model was compared with.
     compared: u64,
-    /// The kernel's pauses that the history has.
-    paused: Option<Nanos>,
+    /// The kernel's pauses that the history has, and how many were not told.
+    paused: Option<(Nanos, u64)>,
     page: u64,
 }
 
@@ -81,11 +81,16 @@ impl Live {
         }
     }
 
-    /// The kernel has let writers pause for so long since sampling began.
-    pub fn paused(&mut self, paused: Option<Nanos>) {
-        let more = paused.map(|paused| paused.saturating_sub(self.paused.unwrap_or_default()));
+    /// The kernel has let writers pause for so long since sampling began, besides so many pauses that it had no room to
+    /// tell of.
+    pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
+        let before = self.paused.unwrap_or_default();
+        let more = told.map(|(paused, _)| paused.saturating_sub(before.0));
         self.history.add(&Sums { paused: more, ..Sums::default() });
-        self.paused = paused;
+        // The first look has nothing before it, and one that is not whole bounds nothing.
+        let whole = told.is_some_and(|(_, untold)| self.paused.is_some() && untold == before.1);
+        self.books.paused(more.filter(|_| whole));
+        self.paused = told;
     }
 
     /// Time has passed; the first model stands there, and so many events were lost in all.
@@ -143,7 +148,7 @@ mod tests {
         }
         live.apart(None);
         for total in [2.0, 2.0, 5.0] {
-            live.paused(Some(Nanos::seconds(total)));
+            live.paused(Some((Nanos::seconds(total), 0)));
         }
         live.pass(&clocks(101), &state, 0);
         live.pass(&clocks(102), &state, 0);
