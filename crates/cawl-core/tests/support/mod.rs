@@ -38,9 +38,14 @@ pub fn runs(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<RecordedRun> {
     .collect()
 }
 
-/// The profile of a folder.
+/// The profile of a folder, as `cawl-cli fit` makes it: with what the tracepoints tell of the base rate.
 pub fn profile(dir: &Path) -> HostProfile {
-    fit(&runs(dir, |name| CALIBRATION.contains(&name))).expect("a profile")
+    let shown = runs(dir, |name| CALIBRATION.contains(&name)).into_iter();
+    let told = |run: RecordedRun| {
+        let trace = unpacked(&dir.join(format!("{}.trace.gz", run.name)));
+        run.traced(&trace)
+    };
+    fit(&shown.map(told).collect::<Vec<_>>()).expect("a profile")
 }
 
 /// Seconds slept in pauses and the median base rate (bytes per second) that the kernel traced.
