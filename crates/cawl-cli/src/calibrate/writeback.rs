@@ -250,7 +250,9 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
         }
         bench.settle(length)?;
         let file = bench.scratch.file("flushed")?;
-        bench.write_run(&file, 0, length as usize, CHUNK)?;
+        let before = host::sample();
+        let wrote = bench.write_run(&file, 0, length as usize, CHUNK)?;
+        let dirtied = before.zip(host::sample()).map(|(from, to)| to.dirtied.saturating_sub(from.dirtied) * PAGE);
         let start = count(bench);
         let mut counts = Vec::new();
         let took = while_flushing(&file, || {
@@ -267,6 +269,9 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
             let target = start.pages + (length as f64 * part) as u64;
             counts.iter().copied().find(|count| count.pages >= target)
         };
+        // Pages that nobody counted as dirty, or that were clean sooner than anybody could read them, were not written
+        // back here: whatever was counted meanwhile was that of others.
+        let ours = dirtied.is_some_and(|dirtied| dirtied >= length / 2) && took >= wrote / 8.0;
         let middle = reached(0.1).zip(reached(0.9)).filter(|(from, to)| {
             // Some filesystems count pages in few large steps, which tell nothing about the time between.
             to.time.since(from.time).get() > 0.4 * took
@@ -274,7 +279,7 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
         let whole = counts.last().map(|last| (start, *last));
         // What others wrote meanwhile is not what was written here.
         let whole = whole.filter(|(from, to)| to.pages.saturating_sub(from.pages) >= length / 2);
-        if let Some((from, to)) = middle.or(whole) {
+        if let Some((from, to)) = middle.or(whole).filter(|_| ours) {
             samples.extend(rate(bench, from, to));
         } else {
             bench.note(
