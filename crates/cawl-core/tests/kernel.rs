@@ -581,6 +581,48 @@ fn a_call_that_is_told_late_waits_no_longer_for_that() {
     }
 }
 
+/// Who hands over more than the device's queue holds waits until it holds the rest (6.18, with a queue of 128 requests of
+/// 1280 KiB: 128 MiB take 8 ms, 256 MiB 304, after which 152 MiB are in flight).
+#[test]
+fn who_submits_more_than_the_queue_holds_waits() {
+    let waited = |mib: u64, aux: u32| {
+        let mut profile = profile();
+        profile.kernel.limits = DirtyLimits { background: Bytes::mib(512), hard: Bytes::mib(1024) };
+        profile.device.queue = Bytes::mib(160);
+        let mut program = Program::on(&profile);
+        program.call(write(0, 0, mib << 20));
+        (program.waits(range(Op::SyncRange, 0, 0, aux)), program.dirty() >> 8)
+    };
+    assert!(waited(150, 2).0 < 0.1);
+    let (wait, left) = waited(256, 2);
+    assert!(
+        (wait - 96.0 * 1048.576 / 120.0).abs() < 10.0 && (155..=160).contains(&left),
+        "{wait} ms, {left} MiB"
+    );
+    assert!(waited(256, 0).0 < 0.1);
+}
+
+/// Rewriting a small file stays in the processor's cache; of a large one only the source does.
+#[test]
+fn a_large_file_is_not_in_the_processors_cache() {
+    let rewritten = |mib: u64| {
+        let mut model = Kernel::new(&profile());
+        let mut cost =
+            |start, offset, bytes| model.step(&write(start, offset, bytes)).expect("a cost").parts.copy;
+        let (_, new) = (cost(0, 0, (mib << 20) - 65536), cost(1_000_000_000, (mib << 20) - 65536, 65536));
+        (new, cost(2_000_000_000, 0, 65536))
+    };
+    let [(new, small), (same, large)] = [1, 14].map(rewritten);
+    assert_eq!(new, same);
+    assert_eq!(small, large);
+    let mut profile = profile();
+    profile.memory.hot_size = Bytes::kib(64);
+    let mut model = Kernel::new(&profile);
+    let _ = model.step(&write(0, 0, 8 << 20));
+    let large = model.step(&write(1_000_000_000, 0, 65536)).expect("a cost").parts.copy;
+    assert!((large / small - 4.0).abs() < 0.01, "{large} {small}");
+}
+
 #[test]
 fn nobody_reads_what_is_not_on_the_device() {
     let part = |at: u64| write(0, at + 100, 1000);

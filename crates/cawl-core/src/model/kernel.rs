@@ -77,8 +77,8 @@ struct Call {
     file: u32,
     device: usize,
     spent: Spent,
-    /// What it writes comes from the processor's cache.
-    hot: bool,
+    /// What it writes into new pages comes from the processor's cache; what it writes over cached ones does, and so do they.
+    hot: (bool, bool),
     /// By how much copying may be off, down and up, in seconds.
     uncopied: (f64, f64),
     /// Seconds of copying that are assumed to come from the processor's cache.
@@ -238,7 +238,7 @@ impl Kernel {
             file,
             device,
             spent: Spent::default(),
-            hot: false,
+            hot: (false, false),
             uncopied: (0.0, 0.0),
             doubt: 0.0,
             pause: 0.0,

@@ -147,7 +147,8 @@ impl Kernel {
         self.occupy(call, 0.0, fixed);
     }
 
-    /// sync_file_range: no journal, no flush; waits only if told to.
+    /// sync_file_range: no journal, no flush; waits if told to, and while the device's queue has no room for what it
+    /// submits.
     pub(super) fn sync_range(&mut self, call: &mut Call, event: &Event) {
         call.spend_call(self.constants.call);
         if event.aux & WAIT_BEFORE != 0 {
@@ -163,10 +164,22 @@ impl Kernel {
                 event.offset.saturating_add(event.requested).div_ceil(page)
             };
             submitted = self.submit_range(call.file, first, end);
+            let device = &self.machine.devices[call.device];
+            let full = submitted > 0 && device.queued_pages() > device.queue;
+            if full {
+                self.wait_until(call, device.taken_at());
+            }
         }
         if event.aux & WAIT_AFTER != 0 {
             self.wait_for_file(call, submitted);
         }
+    }
+
+    /// The call waits for the device until then, in seconds.
+    fn wait_until(&mut self, call: &mut Call, until: f64) {
+        call.spent.device += (until - call.at).max(0.0);
+        call.at = until.max(call.at).min(call.until);
+        self.machine.advance(call.at);
     }
 
     /// The dirty pages of a file from `first` up to `end` are written back, and those that share a folio with them; how

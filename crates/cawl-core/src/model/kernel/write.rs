@@ -12,8 +12,18 @@ use cawl_wire::Event;
 
 /// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory.
 pub(super) const HOT_COPY: f64 = 0.25;
+/// Cached pages of files up to so many times the largest hot write are in the processor's cache, too: on 6.18 with a last-level
+/// cache of 32 MiB, 64 KiB at random places of a file were rewritten at 18 GB/s in 1 MiB, at 12 in 16 MiB, at 2 to 7 in larger ones.
+const HOT_FILES: u64 = 16;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
 pub(super) const EXCEEDED_CHECK: u64 = 8;
+
+/// Seconds it takes to copy a page, into a new one and over a cached one.
+#[derive(Clone, Copy)]
+struct Copying {
+    fresh: f64,
+    cached: f64,
+}
 
 impl Kernel {
     /// Writes `bytes` at `offset` of the call's file into the cache, pauses included; `hot` if they come
@@ -22,12 +32,15 @@ impl Kernel {
         let page = self.constants.page;
         let last = offset.saturating_add(bytes);
         let (first, end) = (offset / page, last.div_ceil(page));
-        call.hot = hot;
         self.read_edges(call, offset, last);
         self.grow(call.file, offset, last);
         self.machine.change(call.file, call.at, false);
-        let per_byte = if hot { self.constants.hot_byte } else { self.constants.copy_byte };
-        let per_page = per_byte * bytes as f64 / (end - first).max(1) as f64;
+        let small = self.machine.cache.size(call.file) <= HOT_FILES * self.constants.hot_most;
+        let part = bytes as f64 / (end - first).max(1) as f64;
+        let per_page =
+            |hot: bool| part * if hot { self.constants.hot_byte } else { self.constants.copy_byte };
+        let copying = Copying { fresh: per_page(hot), cached: per_page(hot && small) };
+        call.hot = (hot, hot && small);
         let folio = (1u64 << (end - first).max(1).ilog2()).min(self.constants.folio);
         let mut at = first;
         while at < end {
@@ -41,7 +54,7 @@ impl Kernel {
             let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
             let found = self.machine.cache.dirty(call.file, at, at + until, self.constants.folio);
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
-            self.spend_copy(call, until, found, per_page, folio);
+            self.spend_copy(call, until, found, copying, folio);
             at += until;
             let task = &mut self.tasks.current;
             task.nr_dirtied += found.dirtied;
@@ -70,16 +83,17 @@ impl Kernel {
     }
 
     /// The cost of `pages`, of which some are fresh and come in folios of so many.
-    fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, per_page: f64, folio: u64) {
+    fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, copying: Copying, folio: u64) {
         let device = &self.machine.devices[call.device];
         let folios = found.fresh.div_ceil(folio) as f64;
+        let (fresh, over) = (found.fresh as f64, pages.saturating_sub(found.fresh) as f64);
         let mut allocated =
-            found.fresh as f64 * (per_page + self.constants.fresh_page) + folios * self.constants.fresh_folio;
-        let mut cached = pages.saturating_sub(found.fresh) as f64 * per_page
-            + found.padding as f64 * self.constants.padding_page;
+            fresh * (copying.fresh + self.constants.fresh_page) + folios * self.constants.fresh_folio;
+        let mut cached = over * copying.cached + found.padding as f64 * self.constants.padding_page;
         let writes_back = device.writes_back(call.at);
         let flushing = usize::from(writes_back);
-        call.work.copied[flushing] += pages as f64 * per_page / self.constants.copy_byte;
+        call.work.copied[flushing] +=
+            (fresh * copying.fresh + over * copying.cached) / self.constants.copy_byte;
         call.work.dirtied += (found.dirtied * self.constants.page) as f64;
         call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
         call.work.padded[flushing] += (found.padding * self.constants.page) as f64;
@@ -94,9 +108,9 @@ impl Kernel {
         call.spent.copy += cost;
         let (down, up) = self.intervals.copying(allocated, cached, writes_back);
         call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
-        if call.hot {
-            call.doubt += pages as f64 * per_page;
-        }
+        let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };
+        call.doubt +=
+            doubtful(call.hot.0, fresh * copying.fresh) + doubtful(call.hot.1, over * copying.cached);
         if self.tasks.several {
             self.history.raise(from, found.dirtied as f64);
         }

@@ -211,7 +211,7 @@ impl Device {
     }
 
     /// What is queued, to the nearest page: it is never negative, and this is asked for each file.
-    fn queued_pages(&self) -> u64 {
+    pub fn queued_pages(&self) -> u64 {
         (self.queued + 0.5) as u64
     }
 
@@ -222,7 +222,18 @@ impl Device {
 
     /// When a batch fits the queue again.
     pub(super) fn room_at(&self) -> f64 {
-        let over = (self.queued_pages() + self.batch.min(self.queue)).saturating_sub(self.queue);
+        self.room_for(self.batch.min(self.queue))
+    }
+
+    /// When the queue holds all that it was given, whoever gave it: until then the last of them waits for a request
+    /// (`blk_mq_get_tag`, `wbt_wait`, 6.18).
+    pub fn taken_at(&self) -> f64 {
+        self.room_for(0).max(self.held_until.unwrap_or(0.0))
+    }
+
+    /// When so many pages fit the queue.
+    fn room_for(&self, pages: u64) -> f64 {
+        let over = (self.queued_pages() + pages).saturating_sub(self.queue);
         let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
         // A nanosecond late rather than a rounding error early.
         self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9
