@@ -113,13 +113,6 @@ pub struct AnalysisOptions {
 /// The model that constants are learned by.
 const TEACHER: &str = "kernel";
 
-/// What tracks of a special part said of a call.
-#[derive(Default)]
-struct Told {
-    speaker: Option<Prediction>,
-    teacher: Option<Prediction>,
-}
-
 /// Judges models on a stream of records.
 pub struct Analysis {
     mode: Mode,
@@ -127,18 +120,15 @@ pub struct Analysis {
     tracks: Vec<Track>,
     /// Tracks that no report speaks of.
     besides: Vec<Track>,
+    /// What all of them said of the latest call, in this order.
     predictions: Vec<Option<Prediction>>,
-    /// What the speaker said of the latest call.
-    spoken: Option<Prediction>,
     collector: Collector,
     recent: Recent,
     learner: Learner,
     learn: bool,
-    /// The track that constants are learned by, the one whose errors are told, and how many are reported on,
-    /// counted over `tracks` and `besides`.
+    /// The track that constants are learned by, and the one whose errors are told, counted over `tracks` and `besides`.
     teacher: Option<usize>,
     speaker: usize,
-    tracks_kept: usize,
     untraced: Untraced,
     /// Pages written back as of the latest sample.
     written: Option<u64>,
@@ -184,10 +174,8 @@ impl Analysis {
             mode: options.mode,
             teacher: best(TEACHER),
             speaker: tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
-            tracks_kept: tracks.len(),
             page: profile.kernel.page,
-            predictions: Vec::with_capacity(tracks.len()),
-            spoken: None,
+            predictions: Vec::with_capacity(tracks.len() + besides.len()),
             tracks,
             besides,
             collector: Collector::new(profile, names),
@@ -219,42 +207,30 @@ impl Analysis {
     pub fn event(&mut self, event: &Event) -> &[Option<Prediction>] {
         let class = classify(event);
         self.predictions.clear();
-        let mut told = Told::default();
-        if class == Class::Elsewhere {
-            self.predictions.resize(self.tracks.len(), None);
-        } else {
-            for (at, track) in self.tracks.iter_mut().chain(&mut self.besides).enumerate() {
-                let prediction = track.event(event, class);
-                if at == self.speaker {
-                    told.speaker = prediction;
-                }
-                if Some(at) == self.teacher {
-                    told.teacher = prediction;
-                }
-                if at < self.tracks_kept {
-                    self.predictions.push(prediction);
-                }
-            }
+        let tracks = self.tracks.iter_mut().chain(&mut self.besides);
+        match class {
+            Class::Elsewhere => self.predictions.extend(tracks.map(|_| None)),
+            _ => self.predictions.extend(tracks.map(|track| track.event(event, class))),
         }
-        if let (Class::Cost, Some(spoken)) = (class, &told.speaker) {
+        if let (Class::Cost, Some(Some(spoken))) = (class, self.predictions.get(self.speaker)) {
             self.device = event.dev;
             self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), spoken.cost);
         }
-        self.spoken = told.speaker;
-        self.collector.event(event, class, &self.predictions);
+        self.collector.event(event, class, &self.predictions[..self.tracks.len()]);
         // What was predicted is judged; now it may be learned from.
-        if let (true, Class::Cost, Some(prediction)) = (self.learn, class, &told.teacher)
+        let teacher = self.teacher.and_then(|teacher| self.predictions[teacher].as_ref());
+        if let (true, Class::Cost, Some(prediction)) = (self.learn, class, teacher)
             && self.learner.call(event, prediction)
         {
             self.recalibrate();
         }
-        &self.predictions
+        &self.predictions[..self.tracks.len()]
     }
 
     /// What was predicted for the latest call by the model and mode that [`Analysis::view`] speaks by, unless told
     /// otherwise.
     pub fn spoken(&self) -> Option<&Prediction> {
-        self.spoken.as_ref()
+        self.predictions.get(self.speaker)?.as_ref()
     }
 
     /// Takes calls that add up. When they are taken does not matter.

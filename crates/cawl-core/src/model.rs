@@ -13,10 +13,12 @@ pub mod kernel;
 pub mod naive;
 mod recent;
 mod share;
+mod sparse;
 mod stdio;
 mod throttle;
 mod writeback;
 
+pub(crate) use cache::Map;
 use cawl_wire::Event;
 use serde::{Deserialize, Serialize};
 

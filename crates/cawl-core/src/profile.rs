@@ -331,7 +331,7 @@ impl HostProfile {
         let is_part = |factor: &Measured<f64>| factor.value > 0.0 && factor.value <= 1.0;
         let sane = [
             (kernel.limits.background < kernel.limits.hard, "background limit is not below the hard limit"),
-            (!kernel.page.is_zero(), "page size is zero"),
+            (kernel.page.0.is_power_of_two(), "page size is not a power of two"),
             (!self.device.block.is_zero(), "block size is zero"),
             (!kernel.stream_buffer.is_zero(), "stream buffer is empty"),
             (kernel.hz > 0, "hz is zero"),
@@ -367,6 +367,8 @@ mod tests {
         assert!(HostProfile::from_toml(&unknown).unwrap_err().to_string().contains("surprise"));
         let negative = good.replace("hz = 250", "hz = -1");
         assert!(HostProfile::from_toml(&negative).is_err());
+        let odd = good.replace("page = 4096", "page = 3000");
+        assert!(HostProfile::from_toml(&odd).unwrap_err().to_string().contains("power of two"));
         let mut upside_down = HostProfile::uncalibrated();
         upside_down.kernel.limits.background = Bytes::mib(10_000);
         assert!(

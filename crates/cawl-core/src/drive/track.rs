@@ -1,7 +1,5 @@
 //! A model with its clock and its record of errors.
 
-use std::collections::HashMap;
-
 use cawl_wire::Event;
 
 use super::Mode;
@@ -10,7 +8,7 @@ use super::hold::Hold;
 use crate::accuracy::{Accuracy, AccuracySummary};
 use crate::call::Class;
 use crate::forecast::Scene;
-use crate::model::{CostModel, DirtyLimits, ModelState, Prediction};
+use crate::model::{CostModel, DirtyLimits, Map, ModelState, Prediction};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Time};
 
@@ -20,7 +18,7 @@ pub(super) struct Track {
     mode: Mode,
     accuracy: Accuracy,
     /// Where each thread stands; needed only in open loop, where every model has a time of its own.
-    threads: HashMap<(u32, u32), Clock>,
+    threads: Map<(u32, u32), Clock>,
     /// The latest call, for relating moments of the observed clock to the model's.
     last: Span,
     limits: Option<DirtyLimits>,
@@ -55,7 +53,7 @@ impl Track {
             model,
             mode,
             accuracy: Accuracy::new(),
-            threads: HashMap::new(),
+            threads: Map::default(),
             last: Span::default(),
             limits: None,
             settled: 0.0,

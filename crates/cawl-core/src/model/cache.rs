@@ -305,6 +305,7 @@ impl Cache {
     }
 
     /// The same, to change.
+    #[inline]
     pub fn file_mut(&mut self, at: u32) -> &mut File {
         self.settle(at);
         self.files.at_mut(at as usize)

@@ -11,9 +11,10 @@
 //!
 //! A copy of a set shares the tree until one of them changes it.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+
+use super::sparse::Sparse;
 
 /// Pages in a block.
 pub const BLOCK: u64 = 512;
@@ -21,7 +22,7 @@ pub const BLOCK: u64 = 512;
 const FULL: Block = Block([u64::MAX; 8]);
 
 /// Blocks by the number of their first page over [`BLOCK`].
-type Tree = BTreeMap<u64, Block>;
+type Tree = Sparse<Block>;
 
 /// A set of page numbers.
 #[derive(Clone, Debug, Default)]
@@ -48,46 +49,35 @@ struct Hot {
 struct Block([u64; 8]);
 
 impl Block {
-    /// The pages from `start` up to `end`, both within a block.
-    fn range(start: u64, end: u64) -> Block {
-        let mut block = Block::default();
-        for (index, word) in block.0.iter_mut().enumerate() {
-            let base = index as u64 * 64;
-            let (from, to) = (start.clamp(base, base + 64) - base, end.clamp(base, base + 64) - base);
-            if from < to {
-                *word = (u64::MAX >> (64 - (to - from))) << from;
-            }
-        }
-        block
-    }
-
     fn is_empty(&self) -> bool {
         self.0 == [0; 8]
     }
 
-    /// Adds the pages of `other`; how many are new.
-    fn add(&mut self, other: &Block) -> u64 {
+    /// Adds the pages from `start` up to `end`; how many are new.
+    fn add(&mut self, (start, end): (u64, u64)) -> u64 {
         let mut new = 0;
-        for (word, more) in self.0.iter_mut().zip(&other.0) {
-            new += u64::from((more & !*word).count_ones());
-            *word |= more;
+        for (index, mask) in words(start, end) {
+            let word = &mut self.0[index];
+            new += u64::from((mask & !*word).count_ones());
+            *word |= mask;
         }
         new
     }
 
-    /// Takes the pages of `other` out; how many there were.
-    fn take(&mut self, other: &Block) -> u64 {
+    /// Takes the pages from `start` up to `end` out; how many there were.
+    fn take(&mut self, (start, end): (u64, u64)) -> u64 {
         let mut gone = 0;
-        for (word, less) in self.0.iter_mut().zip(&other.0) {
-            gone += u64::from((less & *word).count_ones());
-            *word &= !less;
+        for (index, mask) in words(start, end) {
+            let word = &mut self.0[index];
+            gone += u64::from((mask & *word).count_ones());
+            *word &= !mask;
         }
         gone
     }
 
-    /// How many of the pages of `other` are here.
-    fn common(&self, other: &Block) -> u64 {
-        self.0.iter().zip(&other.0).map(|(word, mask)| u64::from((word & mask).count_ones())).sum()
+    /// How many of the pages from `start` up to `end` are here.
+    fn count(&self, (start, end): (u64, u64)) -> u64 {
+        words(start, end).map(|(index, mask)| u64::from((mask & self.0[index]).count_ones())).sum()
     }
 
     /// First run of pages at or after `from`: where it begins and ends.
@@ -106,6 +96,15 @@ impl Block {
         }
         Some(index as u64 * 64 + u64::from(word.trailing_zeros()))
     }
+}
+
+/// The words of a block that hold the pages from `start` up to `end`, and which of their bits do.
+fn words(start: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
+    (start / 64..end.div_ceil(64)).map(move |index| {
+        let base = index * 64;
+        let (from, to) = (start.max(base) - base, (end - base).min(64));
+        (index as usize, (u64::MAX >> (64 - (to - from))) << from)
+    })
 }
 
 impl PageSet {
@@ -137,28 +136,26 @@ impl PageSet {
             row if row.end == key => self.row.end += 1,
             _ => self.row.start = key,
         }
-        if self.tree.as_ref().is_none_or(|tree| !tree.contains_key(&key)) {
+        if self.tree.as_ref().is_none_or(|tree| tree.get(key).is_none()) {
             return 0;
         }
-        let had = self.tree().remove(&key);
+        let had = self.tree().remove(key);
         self.tree.take_if(|tree| tree.is_empty());
-        had.map_or(0, |block| block.common(&FULL))
+        had.map_or(0, |block| block.count((0, BLOCK)))
     }
 
     /// Adds the pages from `start` up to `end` and returns how many of them are new.
     pub fn insert(&mut self, start: u64, end: u64) -> u64 {
         let mut new = 0;
         for (key, from, to) in pieces(start, end) {
-            let whole = to - from == BLOCK;
-            let piece = if whole { FULL } else { Block::range(from, to) };
-            new += self.insert_piece(key, &piece, whole);
+            new += self.insert_piece(key, (from, to));
         }
         self.pages += new;
         new
     }
 
-    /// Adds pages of one block, `whole` if all, and returns how many of them are new.
-    fn insert_piece(&mut self, key: u64, piece: &Block, whole: bool) -> u64 {
+    /// Adds pages of one block and returns how many of them are new.
+    fn insert_piece(&mut self, key: u64, piece: (u64, u64)) -> u64 {
         if let Some(hot) = &mut self.hot
             && hot.key == key
         {
@@ -168,14 +165,16 @@ impl PageSet {
             return 0;
         }
         self.put_back();
-        if whole && self.joins(key) {
+        if piece == (0, BLOCK) && self.joins(key) {
             return BLOCK - self.join(key);
         }
         if self.tree.is_none() {
-            self.hot = Some(Hot { key, block: *piece });
-            return piece.common(&FULL);
+            let mut block = Block::default();
+            let new = block.add(piece);
+            self.hot = Some(Hot { key, block });
+            return new;
         }
-        let block = self.tree().entry(key).or_default();
+        let block = self.tree().entry(key);
         let new = block.add(piece);
         let block = *block;
         if self.latest == key {
@@ -191,7 +190,7 @@ impl PageSet {
             if self.joins(hot.key) && hot.block == FULL {
                 self.join(hot.key);
             } else {
-                self.tree().insert(hot.key, hot.block);
+                *self.tree().entry(hot.key) = hot.block;
             }
         }
     }
@@ -202,7 +201,7 @@ impl PageSet {
         if self.tree.is_none() {
             self.hot = Some(Hot { key, block });
         } else {
-            self.tree().insert(key, block);
+            *self.tree().entry(key) = block;
         }
     }
 
@@ -220,7 +219,7 @@ impl PageSet {
         let keys = keys.start..keys.end.max(keys.start);
         let only = self.hot.as_ref().filter(|hot| self.tree.is_none() && keys.contains(&hot.key));
         let tree = self.tree.iter().flat_map(move |tree| tree.range(keys.clone()));
-        let tree = tree.map(|(&key, block)| match &self.hot {
+        let tree = tree.map(|(key, block)| match &self.hot {
             Some(hot) if hot.key == key => (key, &hot.block),
             _ => (key, block),
         });
@@ -239,29 +238,29 @@ impl PageSet {
 
     /// Takes pages out that are not in the row; how many there were.
     fn remove_others(&mut self, start: u64, end: u64) -> u64 {
-        let (mut key, last) = (start / BLOCK, (end - 1) / BLOCK);
+        let keys = start / BLOCK..(end - 1) / BLOCK + 1;
         if self.tree.is_none() {
-            let Some(hot) = self.hot.as_mut().filter(|hot| (key..=last).contains(&hot.key)) else { return 0 };
-            let removed = hot.block.take(&within(hot.key, start, end));
+            let Some(hot) = self.hot.as_mut().filter(|hot| keys.contains(&hot.key)) else { return 0 };
+            let removed = hot.block.take(within(hot.key, start, end));
             self.hot.take_if(|hot| hot.block.is_empty());
             return removed;
         }
         self.put_back();
         // Found before it is changed, so that what is not there costs no copy of a shared tree.
-        if self.tree.as_ref().is_none_or(|tree| tree.range(key..=last).next().is_none()) {
+        let mut next = self.tree.as_ref().and_then(|tree| tree.first_in(keys.clone()));
+        if next.is_none() {
             return 0;
         }
         let mut removed = 0;
         let tree = self.tree();
-        while let Some((&found, block)) = tree.range_mut(key..=last).next() {
-            removed += block.take(&within(found, start, end));
+        while let Some(key) = next
+            && let Some(block) = tree.get_mut(key)
+        {
+            removed += block.take(within(key, start, end));
             if block.is_empty() {
-                tree.remove(&found);
+                tree.remove(key);
             }
-            key = found + 1;
-            if key > last {
-                break;
-            }
+            next = tree.first_in(key + 1..keys.end);
         }
         self.tree.take_if(|tree| tree.is_empty());
         removed
@@ -281,7 +280,7 @@ impl PageSet {
         shorter.for_each(|key| self.put(key, FULL));
         for key in [first, last - 1].into_iter().take((last - first).min(2) as usize) {
             let mut rest = FULL;
-            rest.take(&within(key, start, end));
+            rest.take(within(key, start, end));
             if !rest.is_empty() {
                 self.put(key, rest);
             }
@@ -305,7 +304,7 @@ impl PageSet {
         let row = self.row.start * BLOCK..self.row.end * BLOCK;
         let in_row = end.min(row.end).saturating_sub(start.max(row.start));
         let others = self.others_in(start / BLOCK..(end - 1) / BLOCK + 1);
-        in_row + others.map(|(key, block)| block.common(&within(key, start, end))).sum::<u64>()
+        in_row + others.map(|(key, block)| block.count(within(key, start, end))).sum::<u64>()
     }
 
     /// Takes up to `most` pages out, in ascending order from `cursor` on and then from the beginning, until `each`,
@@ -330,12 +329,13 @@ impl PageSet {
                 continue;
             }
             let before = if key < self.row.start { self.row.start } else { u64::MAX };
-            let mut tree = self.tree.as_mut().map(Arc::make_mut);
-            let found = tree.as_mut().and_then(|tree| tree.range_mut(key..before).next());
-            let Some((&found, block)) = found else {
+            let found = self.tree.as_ref().and_then(|tree| tree.first_in(key..before));
+            let tree = self.tree.as_mut().map(Arc::make_mut);
+            let Some((found, tree)) = found.zip(tree) else {
                 cursor = if before < u64::MAX { before * BLOCK } else { 0 };
                 continue;
             };
+            let block = tree.entry(found);
             let base = found * BLOCK;
             let mut from = cursor.saturating_sub(base);
             while go_on
@@ -343,15 +343,13 @@ impl PageSet {
                 && let Some((start, end)) = block.run(from)
             {
                 let end = end.min(start + left);
-                block.take(&Block::range(start, end));
+                block.take((start, end));
                 go_on = each(base + start, base + end);
                 left -= end - start;
                 from = end;
             }
-            if block.is_empty()
-                && let Some(tree) = tree
-            {
-                tree.remove(&found);
+            if block.is_empty() {
+                tree.remove(found);
             }
             // If more is wanted, the block has no more pages behind the cursor.
             cursor = if go_on && left > 0 { base + BLOCK } else { base + from };
@@ -421,14 +419,10 @@ fn pieces(start: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     })
 }
 
-/// The pages of a range that lie in the block of this key.
-fn within(key: u64, start: u64, end: u64) -> Block {
+/// The pages of a range that lie in the block of this key: where they begin and end within.
+fn within(key: u64, start: u64, end: u64) -> (u64, u64) {
     let base = key * BLOCK;
-    if start <= base && end - base >= BLOCK {
-        FULL
-    } else {
-        Block::range(start.saturating_sub(base), (end - base).min(BLOCK))
-    }
+    (start.saturating_sub(base), (end - base).min(BLOCK))
 }
 
 #[cfg(test)]

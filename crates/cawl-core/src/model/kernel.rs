@@ -23,6 +23,7 @@ use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::share::Bounds;
 use super::stdio::Streams;
+use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, CostParts, DirtyLimits, Disturbance, ModelState, Phase, Prediction, Work};
 use crate::call::{Class, classify};
@@ -40,6 +41,8 @@ const WRITERS: f64 = 64.0;
 #[derive(Clone, Debug)]
 struct Constants {
     page: u64,
+    /// Binary logarithm of the page.
+    page_bits: u32,
     folio: u64,
     call: f64,
     stream_call: f64,
@@ -103,6 +106,8 @@ pub struct Kernel {
     tasks: Tasks,
     history: History,
     limits: DirtyLimits,
+    /// Pages after which a task is checked, whatever its quota.
+    check_interval: u64,
     origin: Option<u64>,
     /// Until when synchronous transfers occupy each device, in seconds.
     occupied: Vec<f64>,
@@ -130,7 +135,7 @@ impl Kernel {
     /// A machine with these constants, an empty cache and nothing dirty.
     pub fn new(profile: &HostProfile) -> Kernel {
         let kernel = &profile.kernel;
-        let page = kernel.page.0.max(1);
+        let page = kernel.page.0.next_power_of_two();
         let hz = f64::from(kernel.hz.max(1));
         let thresholds = |limits: DirtyLimits| Thresholds {
             background: (limits.background.0 / page) as f64,
@@ -146,6 +151,7 @@ impl Kernel {
         );
         machine.commit = profile.device.commit.as_seconds();
         Kernel {
+            check_interval: check_interval(machine.global.hard, kernel.cpus),
             machine,
             constants: Constants::of(profile),
             streams: Streams::new(kernel.stream_buffer.0),
@@ -296,28 +302,23 @@ impl Kernel {
         }
     }
 
-    /// Lives through a call that has a cost and is over at `until` at the latest, in seconds.
-    fn run(&mut self, event: &Event, until: f64) -> Call {
-        let mut call = self.begin(event);
+    /// Lives through a call that has a cost, as soon as it has begun, and is over at `until` at the latest, in seconds.
+    fn run(&mut self, call: &mut Call, event: &Event, until: f64) {
         call.until = until.max(call.at);
         match event.op {
-            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write_call(&mut call, event),
+            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write_call(call, event),
             Op::StreamWrite | Op::StreamFlush | Op::StreamClose | Op::StreamSeek => {
-                self.stream_call(&mut call, event);
+                self.stream_call(call, event);
                 if event.op == Op::StreamClose {
                     self.closed(call.file);
                 }
             }
-            Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(&mut call, event),
-            Op::SyncRange => self.sync_range(&mut call, event),
-            Op::Sync => self.sync_all(&mut call, None),
-            Op::Syncfs => {
-                let device = call.device;
-                self.sync_all(&mut call, Some(device));
-            }
+            Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(call, event),
+            Op::SyncRange => self.sync_range(call, event),
+            Op::Sync => self.sync_all(call, None),
+            Op::Syncfs => self.sync_all(call, Some(call.device)),
             _ => {}
         }
-        call
     }
 
     /// Calls that have effects but no modelled cost.
@@ -409,11 +410,12 @@ impl Kernel {
 impl Constants {
     fn of(profile: &HostProfile) -> Constants {
         let (kernel, memory) = (&profile.kernel, &profile.memory);
-        let page = kernel.page.0.max(1);
+        let page = kernel.page.0.next_power_of_two();
         let copy_byte = 1.0 / memory.cached.value.get();
         let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
         Constants {
             page,
+            page_bits: page.ilog2(),
             folio: (kernel.folio.0 / page).max(1),
             call: profile.calls.write.value.as_seconds(),
             stream_call: profile.calls.stream.value.as_seconds(),
@@ -427,6 +429,24 @@ impl Constants {
             flush_slowdown: slowdown(&memory.flush_factor),
             cached_slowdown: slowdown(memory.cached_flush_factor.as_ref().unwrap_or(&memory.flush_factor)),
         }
+    }
+}
+
+impl Constants {
+    /// The page that a byte is in. Every call asks for several, and a division by a number that the compiler does not
+    /// know takes as long as ten additions.
+    fn page_of(&self, byte: u64) -> u64 {
+        byte >> self.page_bits
+    }
+
+    /// Pages up to a byte, the last one in part.
+    fn pages_up_to(&self, byte: u64) -> u64 {
+        self.page_of(byte) + u64::from(!self.begins_page(byte))
+    }
+
+    /// A page begins at this byte.
+    fn begins_page(&self, byte: u64) -> bool {
+        byte & (self.page - 1) == 0
     }
 }
 
@@ -468,7 +488,8 @@ impl CostModel for Kernel {
             self.effect(event);
             return None;
         }
-        let call = self.run(event, f64::INFINITY);
+        let mut call = self.begin(event);
+        self.run(&mut call, event, f64::INFINITY);
         let state = call.state();
         let state = if waits(event) { CallState::Sync } else { state };
         Some(self.predict(&call, state))
@@ -488,6 +509,7 @@ impl CostModel for Kernel {
         let page = self.constants.page;
         self.machine.global.background = (limits.background.0 / page) as f64;
         self.machine.global.hard = (limits.hard.0 / page) as f64;
+        self.check_interval = check_interval(self.machine.global.hard, self.profile.kernel.cpus);
         let dirty = self.machine.level_now() as f64;
         self.machine.global.limit = self.machine.global.limit.max(self.machine.global.hard).max(dirty);
     }

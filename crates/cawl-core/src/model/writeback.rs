@@ -102,7 +102,17 @@ impl Machine {
     }
 
     /// Lets time pass up to `to` (seconds); the past is left alone.
+    #[inline]
     pub fn advance(&mut self, to: f64) {
+        // Seldom, and asked for several times a call.
+        if self.next <= to {
+            self.live_through(to);
+        }
+        self.now = self.now.max(to);
+    }
+
+    /// What is due up to `to` (seconds) happens.
+    fn live_through(&mut self, to: f64) {
         while self.next <= to {
             self.now = self.now.max(self.next);
             for at in 0..self.devices.len() {
@@ -112,7 +122,6 @@ impl Machine {
             }
             self.plan();
         }
-        self.now = self.now.max(to);
     }
 
     fn plan(&mut self) {
@@ -242,6 +251,9 @@ impl Machine {
 
     /// Dirty pages that are in nobody's books, at a moment (seconds); they are taken to be the busiest device's.
     pub fn foreign_at(&self, at: f64) -> f64 {
+        if self.foreign.are_none() {
+            return 0.0;
+        }
         let rate = self.busiest().map_or(0.0, |device| device.rate);
         self.foreign.pages(at, rate)
     }

@@ -91,13 +91,18 @@ impl Files {
     #[inline]
     pub(super) fn at_mut(&mut self, at: usize) -> &mut File {
         if at != self.held.0 {
-            let file = std::mem::take(self.row(at).file(at));
-            let (before, last) = std::mem::replace(&mut self.held, (at, file));
-            let row = self.row(before);
-            row.briefs[before % FILES] = Brief::of(&last);
-            *row.file(before) = last;
+            self.hold(at);
         }
         &mut self.held.1
+    }
+
+    /// Another file is held.
+    fn hold(&mut self, at: usize) {
+        let file = std::mem::take(self.row(at).file(at));
+        let (before, last) = std::mem::replace(&mut self.held, (at, file));
+        let row = self.row(before);
+        row.briefs[before % FILES] = Brief::of(&last);
+        *row.file(before) = last;
     }
 
     /// A file's row, which is nobody else's from now on.

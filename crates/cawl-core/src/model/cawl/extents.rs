@@ -14,7 +14,7 @@
 //! another and have one mark in all their pages are a *row*, and cost what one block costs.
 //!
 //! Logs are weeded when they have become twice as long, so memory is in proportion to what is dirty now: about
-//! 150 bytes for a page far from others, 15 for a page among others, and next to nothing for what was written in a row.
+//! 130 bytes for a page far from others, 15 for a page among others, and next to nothing for what was written in a row.
 
 mod ages;
 mod blocks;
@@ -25,8 +25,9 @@ mod tests;
 use std::collections::BTreeMap;
 
 use self::ages::{Ages, List, Mark, Place};
-use self::blocks::{Block, Home};
+use self::blocks::{Block, Home, OfFile};
 use self::pages::{Part, pages};
+use crate::model::Map;
 use crate::units::{Bytes, Nanos};
 
 /// A file's identity: device and inode number.
@@ -50,14 +51,19 @@ struct Front {
 /// The dirty bytes of every file.
 #[derive(Clone, Debug)]
 pub(super) struct Extents {
-    /// Blocks and rows by the place in the file, counted in blocks; none of them is clean.
-    files: BTreeMap<FileId, BTreeMap<u64, u32>>,
+    /// Which of `files` is whose.
+    names: BTreeMap<FileId, u32>,
+    /// The files with dirty bytes, and places that are free.
+    files: Vec<OfFile>,
+    unused_files: Vec<u32>,
     blocks: Vec<Block>,
     homes: Vec<Home>,
+    /// How many blocks a row has, of those that have more than one.
+    rows: Map<u32, u64>,
     unused: Vec<u32>,
     front: Option<Front>,
     /// The block written last, if it is still in use and in no row.
-    hot: Option<(FileId, u64, u32)>,
+    hot: Option<(u32, u64, u32)>,
     /// Parts of the mixed pages, in order.
     mixed: BTreeMap<(u32, u8), Vec<Part>>,
     ages: Ages,
@@ -71,9 +77,12 @@ impl Extents {
     /// A clean cache.
     pub(super) fn new(grain: Nanos) -> Extents {
         Extents {
-            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            files: Vec::new(),
+            unused_files: Vec::new(),
             blocks: Vec::new(),
             homes: Vec::new(),
+            rows: Map::default(),
             unused: Vec::new(),
             front: None,
             hot: None,
@@ -95,6 +104,7 @@ impl Extents {
     pub(super) fn insert(&mut self, file: FileId, start: u64, end: u64, now: Nanos) -> Bytes {
         let before = self.dirty();
         let number = self.ages.current(now);
+        let file = if start < end { self.file(file) } else { 0 };
         let mut at = start;
         while at < end {
             let key = at / BLOCK;
@@ -120,9 +130,7 @@ impl Extents {
 
     /// Takes `[start, end)` of a file out of the cache; returns how much of it was dirty.
     pub(super) fn remove(&mut self, file: FileId, start: u64, end: u64) -> Bytes {
-        if start >= end || !self.files.contains_key(&file) {
-            return Bytes::ZERO;
-        }
+        let Some(&file) = self.names.get(&file).filter(|_| start < end) else { return Bytes::ZERO };
         let before = self.dirty();
         let (first, last) = (start / BLOCK, (end - 1) / BLOCK);
         // Then every row is within it or outside.
@@ -132,8 +140,7 @@ impl Extents {
             }
         }
         let mut found = std::mem::take(&mut self.found);
-        let map = self.files.get(&file);
-        found.extend(map.into_iter().flat_map(|map| map.range(first..=last)).map(|(_, &block)| block));
+        found.extend(self.files[file as usize].blocks.range(first..last + 1).map(|(_, &block)| block));
         for block in found.drain(..) {
             self.settle_in(block);
             let base = self.homes[block as usize].key * BLOCK;
@@ -159,21 +166,21 @@ impl Extents {
             Some(dev) => (dev, 0)..=(dev, u64::MAX),
             None => (0, 0)..=(u64::MAX, u64::MAX),
         };
-        let files: Vec<FileId> = self.files.range(range).map(|(file, _)| *file).collect();
+        let files: Vec<FileId> = self.names.range(range).map(|(file, _)| *file).collect();
         files.into_iter().map(|file| self.remove(file, 0, u64::MAX)).sum()
     }
 
     /// Where the file's last dirty byte ends, 0 if it has none: the best guess where an append goes.
     pub(super) fn end_of(&self, file: FileId) -> u64 {
-        let last = self.files.get(&file).and_then(|map| map.last_key_value());
-        let Some((&key, &block)) = last else { return 0 };
+        let of = self.names.get(&file).map(|&file| &self.files[file as usize].blocks);
+        let Some((key, &block)) = of.and_then(|blocks| blocks.at_or_before(u64::MAX)) else { return 0 };
         let marks = self.blocks[block as usize].0;
         let page = marks.iter().rposition(|mark| *mark != Mark::CLEAN).unwrap_or(0);
         let end = match marks[page] {
             Mark::MIXED => self.parts(block, page as u8).last().map_or(0, |part| u64::from(part.end)),
             _ => PAGE,
         };
-        let last = key + self.homes[block as usize].len - 1;
+        let last = key + self.length(block) - 1;
         (last * BLOCK + page as u64 * PAGE).saturating_add(end)
     }
 
@@ -188,7 +195,7 @@ impl Extents {
         while self.ages.bytes[List::Active as usize] > half {
             let Some((from, place)) = self.ages.oldest_place(List::Active) else { return };
             let to = Mark::new(List::Demoted, from.number());
-            if self.homes[place.block as usize].len > 1 {
+            if self.length(place.block) > 1 {
                 if self.blocks[place.block as usize].mark() == Some(from) {
                     self.mark_anew(place.block, 0..PAGES as usize, from, to);
                 }
@@ -230,14 +237,15 @@ impl Extents {
                 self.settle(front);
             }
             let Some((mark, place)) = self.ages.oldest_place(list) else { break };
-            let Home { key, len, .. } = self.homes[place.block as usize];
             let mut place = place;
+            let len = self.length(place.block);
             if len > 1 {
                 if self.blocks[place.block as usize].mark() != Some(mark) {
                     continue;
                 }
                 // What is not for now gets a place of its own.
                 let blocks = (left / BLOCK).min(len);
+                let Home { key, .. } = self.homes[place.block as usize];
                 self.part(place.block, key, key + blocks.max(1));
                 place = Place { start: 0, end: PAGES as u8, ..place };
                 if blocks > 0 {

@@ -36,7 +36,8 @@ impl Kernel {
             return prediction;
         }
         let prediction = self.copy().step(event);
-        let call = self.run(event, until);
+        let mut call = self.begin(event);
+        self.run(&mut call, event, until);
         self.machine.advance(call.at);
         if let Some(prediction) = &prediction
             && prediction.parts.throttle.get() > 0.0
@@ -85,7 +86,7 @@ impl Kernel {
         let of_device = devices.iter().find(|device| device.id == event.dev);
         let exceeded = of_device.is_some_and(|device| device.exceeded);
         let quota = if exceeded { EXCEEDED_CHECK } else { task.nr_dirtied_pause };
-        if task.nr_dirtied + pages < quota && task.unchecked + pages < self.check_interval() {
+        if task.nr_dirtied + pages < quota && task.unchecked + pages < self.check_interval {
             return false;
         }
         let strict = of_device.is_none_or(|device| device.bounds.strict);

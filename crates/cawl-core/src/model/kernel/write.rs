@@ -6,7 +6,6 @@
 //! cache is read first.
 
 use super::super::cache::Found;
-use super::super::throttle::check_interval;
 use super::{Call, Kernel, Op};
 use cawl_wire::Event;
 
@@ -29,9 +28,8 @@ impl Kernel {
     /// Writes `bytes` at `offset` of the call's file into the cache, pauses included; `hot` if they come
     /// from the processor's cache.
     pub(super) fn buffered_write(&mut self, call: &mut Call, offset: u64, bytes: u64, hot: bool) {
-        let page = self.constants.page;
         let last = offset.saturating_add(bytes);
-        let (first, end) = (offset / page, last.div_ceil(page));
+        let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
         self.read_edges(call, offset, last);
         self.grow(call.file, offset, last);
         self.machine.change(call.file, call.at, false);
@@ -48,7 +46,7 @@ impl Kernel {
             let exceeded = self.machine.devices[call.device].exceeded;
             let quota =
                 if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause };
-            let often = self.check_interval();
+            let often = self.check_interval;
             let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
             let until = left.max(1).div_ceil(folio) * folio;
             let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
@@ -64,11 +62,6 @@ impl Kernel {
                 self.balance(call);
             }
         }
-    }
-
-    /// Pages after which a task is checked, whatever its quota.
-    pub(super) fn check_interval(&self) -> u64 {
-        check_interval(self.machine.global.hard, self.profile.kernel.cpus)
     }
 
     /// Nothing can hold this write back or start the flusher: it may be taken in one piece.
@@ -123,14 +116,15 @@ impl Kernel {
 
     /// Pages at the edges that are written in part and not cached are read first.
     fn read_edges(&mut self, call: &mut Call, offset: u64, last: u64) {
-        let page = self.constants.page;
-        let size = self.machine.cache.size(call.file);
+        let constants = &self.constants;
+        let (page, size) = (constants.page, self.machine.cache.size(call.file));
+        let (first, behind) = (constants.page_of(offset), constants.page_of(last));
         let mut edges = [None; 2];
-        if !offset.is_multiple_of(page) && offset / page * page < size {
-            edges[0] = Some(offset / page);
+        if !constants.begins_page(offset) && first * page < size {
+            edges[0] = Some(first);
         }
-        if !last.is_multiple_of(page) && last < size && edges[0] != Some(last / page) {
-            edges[1] = Some(last / page);
+        if !constants.begins_page(last) && last < size && edges[0] != Some(behind) {
+            edges[1] = Some(behind);
         }
         for edge in edges.into_iter().flatten() {
             if self.machine.cache.is_elsewhere(call.file, edge) {
@@ -147,13 +141,13 @@ impl Kernel {
     /// Something is written through the cache from `offset` up to `last`, in bytes. What it leaves out behind the end is a
     /// hole.
     fn grow(&mut self, file: u32, offset: u64, last: u64) {
-        let page = self.constants.page;
         let inode = self.machine.cache.file_mut(file);
         let size = inode.size;
         if last > size {
             (inode.size, inode.growing) = (last, true);
             if offset > size {
-                self.machine.cache.set_aside(file, size.div_ceil(page), offset / page);
+                let (from, to) = (self.constants.pages_up_to(size), self.constants.page_of(offset));
+                self.machine.cache.set_aside(file, from, to);
             }
         }
     }

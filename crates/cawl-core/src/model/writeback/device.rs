@@ -150,8 +150,11 @@ impl Device {
 
     /// True while the flusher works on this device, or the device on what it was handed.
     pub fn writes_back(&self, now: f64) -> bool {
+        if self.busy() || self.in_flight == 0 {
+            return self.busy();
+        }
         let span = if self.held(now) { 0.0 } else { (now - self.drained).max(0.0) };
-        self.busy() || self.in_flight as f64 > self.carry + span * self.speed()
+        self.in_flight as f64 > self.carry + span * self.speed()
     }
 
     /// Dirty pages, those in flight included.
@@ -170,6 +173,10 @@ impl Device {
 
     /// Pages per second that the kernel counts as completed of those in flight, which may lie scattered.
     pub fn speed(&self) -> f64 {
+        if self.padding <= 0.0 && self.seek == 0.0 {
+            // Nothing slows it down; asked for several times a call.
+            return self.rate;
+        }
         let seeking = self.jumps * self.seek * self.rate / self.in_flight.max(1) as f64;
         self.rate / (self.density() + seeking)
     }

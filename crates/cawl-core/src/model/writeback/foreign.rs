@@ -14,6 +14,11 @@ pub struct Foreign {
 }
 
 impl Foreign {
+    /// There are none, at any time.
+    pub fn are_none(&self) -> bool {
+        self.pages == 0.0 && self.drift == 0.0
+    }
+
     /// Pages at a moment, in seconds. They are written back like any other: what nobody confirms for longer than
     /// the drift is believed goes at the rate of the device, in pages per second.
     pub fn pages(&self, now: f64, rate: f64) -> f64 {

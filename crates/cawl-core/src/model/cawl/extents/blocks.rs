@@ -1,10 +1,11 @@
 //! Blocks of marks, and rows of blocks that are kept as one.
 //!
-//! The law: a block or row is in its file's map exactly if it has a dirty byte, none overlaps another, and a row of more
+//! The law: a block or row is in its file's map exactly if it has a dirty byte, and so is a file among the files; none overlaps another, and a row of more
 //! than one block has one mark in all its pages.
 
 use super::ages::{List, Mark};
 use super::{BLOCK, Extents, FileId, PAGES};
+use crate::model::sparse::Sparse;
 
 /// Marks of a block's pages; fills one cache line, and lies in one.
 #[repr(align(64))]
@@ -21,31 +22,71 @@ impl Block {
     }
 }
 
-/// Where a block is, or a row of them that is kept as one.
+/// A file with dirty bytes.
+#[derive(Clone, Debug)]
+pub(super) struct OfFile {
+    pub(super) id: FileId,
+    /// Its blocks and rows by the place in the file, counted in blocks; none of them is clean.
+    pub(super) blocks: Sparse<u32>,
+}
+
+/// Where a block is, or the first one of a row that is kept as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Home {
-    pub(super) file: FileId,
+    /// Which of the files.
+    pub(super) file: u32,
     /// The place in the file, counted in blocks.
     pub(super) key: u64,
-    /// Blocks in the row.
-    pub(super) len: u64,
 }
 
 impl Extents {
-    /// The block or row that this place is in, and the one before it if there is none.
-    pub(super) fn around(&self, file: FileId, key: u64) -> Option<(u32, bool)> {
-        let map = self.files.get(&file)?;
-        // Most are no rows, and found so in less time.
-        if let Some(&block) = map.get(&key) {
-            return Some((block, true));
+    /// Which of the files this one is; it is about to have dirty bytes.
+    pub(super) fn file(&mut self, id: FileId) -> u32 {
+        if let Some(&file) = self.names.get(&id) {
+            return file;
         }
-        let (_, &block) = map.range(..key).next_back()?;
-        let home = self.homes[block as usize];
-        Some((block, key - home.key < home.len))
+        let of = OfFile { id, blocks: Sparse::default() };
+        let file = match self.unused_files.pop() {
+            Some(file) => {
+                self.files[file as usize] = of;
+                file
+            }
+            None => {
+                self.files.push(of);
+                (self.files.len() - 1) as u32
+            }
+        };
+        self.names.insert(id, file);
+        file
     }
 
-    /// A new block or row, with this mark in all pages; the bytes are counted elsewhere.
-    pub(super) fn occupy(&mut self, home: Home, mark: Mark) -> u32 {
+    /// The block or row that this place is in, and the one before it if there is none.
+    pub(super) fn around(&self, file: u32, key: u64) -> Option<(u32, bool)> {
+        let (at, &block) = self.files[file as usize].blocks.at_or_before(key)?;
+        Some((block, at == key || key - at < self.length(block)))
+    }
+
+    /// How many blocks are kept as this one.
+    // Asked for with every page: few blocks are rows, and to look at a block's home is to wait for memory.
+    pub(super) fn length(&self, block: u32) -> u64 {
+        self.rows.get(&block).copied().unwrap_or(1)
+    }
+
+    fn set_length(&mut self, block: u32, len: u64) {
+        if len > 1 {
+            self.rows.insert(block, len);
+        } else {
+            self.rows.remove(&block);
+        }
+    }
+
+    /// Where a block or row ends in its file, counted in blocks.
+    fn end(&self, block: u32) -> u64 {
+        self.homes[block as usize].key + self.length(block)
+    }
+
+    /// A new row of so many blocks, or a block, with this mark in all pages; the bytes are counted elsewhere.
+    pub(super) fn occupy(&mut self, home: Home, len: u64, mark: Mark) -> u32 {
         let marks = Block([mark; PAGES as usize]);
         let block = match self.unused.pop() {
             Some(block) => {
@@ -58,7 +99,8 @@ impl Extents {
                 (self.blocks.len() - 1) as u32
             }
         };
-        self.files.entry(home.file).or_default().insert(home.key, block);
+        self.set_length(block, len);
+        *self.files[home.file as usize].blocks.entry(home.key) = block;
         if mark != Mark::CLEAN {
             self.ages.note(mark, block, 0, PAGES as u8);
         }
@@ -67,32 +109,32 @@ impl Extents {
 
     /// Splits a row so that what is from `start` to `end` is one of its own, and returns that.
     pub(super) fn part(&mut self, row: u32, start: u64, end: u64) -> u32 {
-        let Home { file, key, len } = self.homes[row as usize];
+        let (Home { file, key }, len) = (self.homes[row as usize], self.length(row));
         let mark = self.blocks[row as usize].0[0];
         let mut wanted = row;
         if key < start {
-            self.homes[row as usize].len = start - key;
-            wanted = self.occupy(Home { file, key: start, len: end - start }, mark);
+            self.set_length(row, start - key);
+            wanted = self.occupy(Home { file, key: start }, end - start, mark);
         } else {
-            self.homes[row as usize].len = end - start;
+            self.set_length(row, end - start);
         }
         if end < key + len {
-            self.occupy(Home { file, key: end, len: key + len - end }, mark);
+            self.occupy(Home { file, key: end }, key + len - end, mark);
         }
         wanted
     }
 
     /// The block at this place, a clean one if there is none.
-    pub(super) fn block(&mut self, file: FileId, key: u64) -> u32 {
+    pub(super) fn block(&mut self, file: u32, key: u64) -> u32 {
         if let Some((of, at, block)) = self.hot
             && (of, at) == (file, key)
         {
             return block;
         }
         let block = match self.around(file, key) {
-            Some((row, true)) if self.homes[row as usize].len > 1 => self.part(row, key, key + 1),
+            Some((row, true)) if self.length(row) > 1 => self.part(row, key, key + 1),
             Some((block, true)) => block,
-            _ => self.occupy(Home { file, key, len: 1 }, Mark::CLEAN),
+            _ => self.occupy(Home { file, key }, 1, Mark::CLEAN),
         };
         self.hot = Some((file, key, block));
         block
@@ -100,13 +142,12 @@ impl Extents {
 
     /// Puts a block into the row before it, if they are alike.
     pub(super) fn join(&mut self, block: u32) {
-        let Home { file, key, .. } = self.homes[block as usize];
+        let Home { file, key } = self.homes[block as usize];
         let Some(mark) = self.blocks[block as usize].mark() else { return };
         let Some((before, _)) = key.checked_sub(1).and_then(|key| self.around(file, key)) else { return };
         self.settle_in(before);
-        let home = &mut self.homes[before as usize];
-        if home.key + home.len == key && self.blocks[before as usize].mark() == Some(mark) {
-            home.len += 1;
+        if self.end(before) == key && self.blocks[before as usize].mark() == Some(mark) {
+            self.set_length(before, self.length(before) + 1);
             self.blocks[block as usize] = Block::CLEAN;
             self.release_clean(block);
         }
@@ -117,30 +158,31 @@ impl Extents {
         if self.blocks[block as usize] != Block::CLEAN {
             return;
         }
-        let Home { file, key, .. } = self.homes[block as usize];
-        let Some(map) = self.files.get_mut(&file) else { return };
+        let Home { file, key } = self.homes[block as usize];
+        let of = &mut self.files[file as usize];
         // A place in a log may be that of a block which was given back since.
-        if map.get(&key) != Some(&block) {
+        if of.blocks.get(key) != Some(&block) {
             return;
         }
-        map.remove(&key);
-        if map.is_empty() {
-            self.files.remove(&file);
+        of.blocks.remove(key);
+        if of.blocks.is_empty() {
+            self.names.remove(&of.id);
+            self.unused_files.push(file);
         }
         self.hot.take_if(|hot| hot.2 == block);
+        self.rows.remove(&block);
         self.unused.push(block);
     }
 
     /// Whole blocks from `key` on are written, as far as they are alike and no further than to `end`; how far that is.
-    pub(super) fn write_blocks(&mut self, file: FileId, key: u64, end: u64, number: u16) -> u64 {
+    pub(super) fn write_blocks(&mut self, file: u32, key: u64, end: u64, number: u16) -> u64 {
         let (new, again) = (Mark::new(List::Inactive, number), Mark::new(List::Active, number));
         let before = self.around(file, key);
         if let Some((block, _)) = before {
             self.settle_in(block);
         }
         if let Some((block, true)) = before {
-            let home = self.homes[block as usize];
-            let end = end.min(home.key + home.len);
+            let end = end.min(self.end(block));
             match self.blocks[block as usize].mark() {
                 Some(mark) => {
                     let row = self.part(block, key, end);
@@ -150,21 +192,18 @@ impl Extents {
             }
             return end;
         }
-        let next = self.files.get(&file).and_then(|map| map.range(key..).next());
-        let end = next.map_or(end, |(next, _)| end.min(*next));
+        let next = self.files[file as usize].blocks.first_in(key..end);
+        let end = next.unwrap_or(end);
         let bytes = (end - key) * BLOCK;
         match before {
-            Some((row, _))
-                if self.blocks[row as usize].mark() == Some(new)
-                    && self.homes[row as usize].key + self.homes[row as usize].len == key =>
-            {
-                self.homes[row as usize].len += end - key;
+            Some((row, _)) if self.blocks[row as usize].mark() == Some(new) && self.end(row) == key => {
+                self.set_length(row, self.length(row) + end - key);
                 self.hot.take_if(|hot| hot.2 == row);
                 self.ages.add(new, bytes);
             }
             _ => {
                 self.ages.add(new, bytes);
-                self.occupy(Home { file, key, len: end - key }, new);
+                self.occupy(Home { file, key }, end - key, new);
             }
         }
         end

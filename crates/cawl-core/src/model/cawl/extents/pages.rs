@@ -47,7 +47,7 @@ impl Extents {
         if old == new {
             return;
         }
-        let bytes = pages.len() as u64 * PAGE * self.homes[block as usize].len;
+        let bytes = pages.len() as u64 * PAGE * self.length(block);
         if new != Mark::CLEAN {
             self.ages.add(new, bytes);
             self.ages.note(new, block, pages.start as u8, pages.end as u8);

@@ -21,22 +21,25 @@ impl Extents {
             _ => found.push((file, part)),
         };
         let mut sums = BTreeMap::<(usize, usize), u64>::new();
-        let (mut blocks, mut mixed) = (0, 0);
-        for (&file, map) in &self.files {
-            assert!(!map.is_empty());
+        let (mut blocks, mut mixed, mut rows) = (0, 0, 0);
+        assert_eq!(self.files.len() - self.unused_files.len(), self.names.len());
+        for (&file, &number) in &self.names {
+            let of = &self.files[number as usize];
+            assert!(of.id == file && !of.blocks.is_empty());
             let mut free = 0;
-            for (&key, &block) in map {
+            for (key, &block) in of.blocks.range(0..u64::MAX) {
                 blocks += 1;
                 let home = self.homes[block as usize];
-                assert_eq!((home.file, home.key), (file, key));
-                assert!(free <= key && home.len > 0);
-                free = key + home.len;
+                assert_eq!((home.file, home.key), (number, key));
+                let len = self.length(block);
+                assert!(free <= key && len > 0);
+                free = key + len;
+                rows += usize::from(len > 1);
                 let marks = self.blocks[block as usize].0;
                 assert_ne!(self.blocks[block as usize], Block::CLEAN);
-                if home.len > 1 {
+                if len > 1 {
                     let mark = self.blocks[block as usize].mark().expect("a row has one mark");
-                    *sums.entry((self.ages.older(mark.number()), mark.list())).or_default() +=
-                        home.len * BLOCK;
+                    *sums.entry((self.ages.older(mark.number()), mark.list())).or_default() += len * BLOCK;
                     assert!(self.is_noted(block, 0, mark), "{home:?}");
                     put(&mut found, file, (key * BLOCK, free * BLOCK, mark));
                     continue;
@@ -66,7 +69,7 @@ impl Extents {
             }
         }
         assert_eq!(self.blocks.len() - self.unused.len(), blocks);
-        assert_eq!(self.mixed.len(), mixed);
+        assert_eq!((self.mixed.len(), self.rows.len()), (mixed, rows));
         let mut places = 0;
         for (older, age) in self.ages.ages.iter().enumerate() {
             assert!(older == 0 || self.ages.ages[older - 1].since <= age.since);
@@ -87,7 +90,7 @@ impl Extents {
 
     fn is_noted(&self, block: u32, page: u8, mark: Mark) -> bool {
         let generation = &self.ages.ages[self.ages.older(mark.number())].lists[mark.list()];
-        let row = self.homes[block as usize].len > 1;
+        let row = self.length(block) > 1;
         let log = &generation.log[generation.done..];
         log.iter().any(|place| place.block == block && (row || (place.start..place.end).contains(&page)))
     }
@@ -249,11 +252,11 @@ fn what_is_written_in_a_row_is_kept_as_one() {
     for start in (0..all).step_by(PAGE as usize) {
         cache.insert(A, start, start + PAGE, at(5));
     }
-    assert_eq!((cache.files[&A].len(), cache.dump()), (1, vec![(A, 0, all, false)]));
+    assert_eq!((cache.files[0].blocks.len(), cache.dump()), (1, vec![(A, 0, all, false)]));
     // However long, in pages or at once, and again.
     cache.insert(A, all, 1 << 50, at(6));
     cache.insert(A, 3 * BLOCK, 1 << 49, at(7));
-    assert_eq!(cache.files[&A].len(), 3);
+    assert_eq!(cache.files[0].blocks.len(), 3);
     assert_eq!(cache.remove(A, 5 * BLOCK + 1, 1 << 50), Bytes((1 << 50) - 5 * BLOCK - 1));
     assert_eq!(cache.dump(), [(A, 0, 3 * BLOCK, false), (A, 3 * BLOCK, 5 * BLOCK + 1, true)]);
     assert_eq!(cache.end_of(A), 5 * BLOCK + 1);
