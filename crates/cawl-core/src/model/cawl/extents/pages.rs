@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::ages::{List, Mark, Place};
-use super::{Extents, PAGE};
+use super::{Extents, PAGE, PAGES};
 
 /// Dirty bytes of a mixed page, from `start` to `end`, of one mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,9 @@ impl Extents {
         if old == new {
             return;
         }
-        let bytes = pages.len() as u64 * PAGE * self.length(block);
+        // Of a row all pages change at once.
+        let len = if pages.len() as u64 == PAGES { self.length(block) } else { 1 };
+        let bytes = pages.len() as u64 * PAGE * len;
         if new != Mark::CLEAN {
             self.ages.add(new, bytes);
             self.ages.note(new, block, pages.start as u8, pages.end as u8);
