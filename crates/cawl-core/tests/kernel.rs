@@ -1,7 +1,8 @@
 //! Invariants of the kernel model, whatever a program does.
 
 use cawl_core::{
-    Bytes, CostModel, DirtyLimits, Disturbance, HostProfile, Kernel, Measured, Nanos, Prediction, Rate, Time,
+    Analysis, Bytes, CostModel, DirtyLimits, Disturbance, HostProfile, Kernel, Measured, Mode, Nanos,
+    OtherDevice, Prediction, Rate, Record, Time,
 };
 use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
@@ -600,6 +601,53 @@ fn who_submits_more_than_the_queue_holds_waits() {
         "{wait} ms, {left} MiB"
     );
     assert!(waited(256, 0).0 < 0.1);
+}
+
+/// A writer to each of these devices (MB/s), as the model sees them go: start, end and what is written, in the order of ends.
+fn seen(rates: &[f64]) -> Vec<Event> {
+    let mut model = Kernel::new(&devices(rates));
+    let (mut at, mut offset, mut calls) = (vec![0; rates.len()], vec![0; rates.len()], Vec::new());
+    while let Some(next) =
+        (0..rates.len()).filter(|d| (offset[*d] as f64) < 4e6 * rates[*d]).min_by_key(|d| at[*d])
+    {
+        let dev = next as u64 + 1;
+        let call = Event { dev, ino: dev, tid: dev as u32, ..write(at[next], offset[next], 1 << 20) };
+        let cost = model.step(&call).expect("a write has a cost").cost;
+        calls.push(Event { duration: cost.get() as u64 + 1, ..call });
+        at[next] += cost.get() as u64 + 1000;
+        offset[next] += 1 << 20;
+    }
+    calls.sort_by_key(Event::end);
+    calls
+}
+
+fn devices(rates: &[f64]) -> HostProfile {
+    let mut profile = profile();
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(48), hard: Bytes::mib(96) };
+    profile.device.commit = Nanos::ZERO;
+    profile.device.queue = Bytes::mib(32);
+    for (at, rate) in rates.iter().enumerate() {
+        let mut constants = profile.device.clone();
+        constants.writeback.value = Rate::mb_per_second(*rate);
+        profile.others.push(OtherDevice { dev: at as u64 + 1, constants });
+    }
+    profile
+}
+
+/// Nobody tells the level, and the rates are a bit off: that writers slept, or did not, says where the level is.
+#[test]
+fn in_lockstep_the_level_does_not_drift_away() {
+    for (rates, off) in [(&[240.0][..], 0.93), (&[240.0], 1.05), (&[240.0, 60.0], 0.95)] {
+        let believed = devices(&rates.iter().map(|rate| rate * off).collect::<Vec<_>>());
+        let mut analysis =
+            Analysis::new(&believed, &["kernel".to_owned()], Mode::Lockstep).expect("a known model");
+        for call in seen(rates) {
+            let _ = analysis.take(&Record::Event(call));
+        }
+        let summary = &analysis.report().models[0].summary;
+        let part = summary.predicted.as_seconds() / summary.observed.as_seconds();
+        assert!((0.7..1.2).contains(&part), "{rates:?} believed to be {off} of it: {part}");
+    }
 }
 
 /// Rewriting a small file stays in the processor's cache; of a large one only the source does.

@@ -548,7 +548,7 @@ impl CostModel for Kernel {
         let page = self.constants.page as f64;
         let at = self.seconds(disturbance.at.0);
         self.machine.foreign =
-            Foreign { at, pages: disturbance.offset / page, drift: disturbance.drift / page };
+            Foreign { at, pages: disturbance.offset / page, drift: disturbance.drift / page, told: true };
     }
 
     fn disturbance(&self, at: Time) -> Disturbance {

@@ -137,6 +137,7 @@ impl Machine {
         }
         device.drained = self.now;
         if device.in_flight == 0 {
+            device.carry = 0.0;
             return;
         }
         let due = device.carry + span * device.speed();
@@ -154,6 +155,18 @@ impl Machine {
     /// From now on the flusher hands over more at a time.
     pub fn coarsen(&mut self) {
         self.devices.iter_mut().for_each(Device::coarsen);
+    }
+
+    /// A call that may be made to sleep took so many seconds longer than thought, or less if negative: its writer slept, or
+    /// did not, as the level is another. The device is taken to have written that much less, or more.
+    pub fn stand_still(&mut self, at: usize, seconds: f64) {
+        self.drain(at);
+        let device = &mut self.devices[at];
+        if device.in_flight > 0 {
+            device.carry -= seconds * device.speed();
+            device.plan();
+            self.plan();
+        }
     }
 
     /// No more than `most` pages of a device are dirty: it has written the others by now, whatever its rate is held

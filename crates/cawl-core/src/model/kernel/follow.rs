@@ -33,6 +33,9 @@ impl Kernel {
             let before = self.machine.now.max(start);
             let prediction = self.step(event);
             self.machine.rewind(until.max(before));
+            if let Some(prediction) = &prediction {
+                self.judge_rest(event, until - start - prediction.cost.as_seconds());
+            }
             return prediction;
         }
         let prediction = self.copy().step(event);
@@ -40,11 +43,29 @@ impl Kernel {
         self.run(&mut call, event, until);
         self.machine.advance(call.at);
         if let Some(prediction) = &prediction
+            && !waits(event)
+            && !self.machine.foreign.told
+        {
+            self.machine.stand_still(call.device, until - start - prediction.cost.as_seconds());
+        }
+        if let Some(prediction) = &prediction
             && prediction.parts.throttle.get() > 0.0
         {
             self.judge_pauses(&call, prediction.cost.as_seconds() - (until - start));
         }
         prediction
+    }
+
+    /// A call that the model would not make to wait took so many seconds longer than thought, while the flusher works: from a
+    /// tick on it is taken for a pause.
+    fn judge_rest(&mut self, event: &Event, late: f64) {
+        let devices = &self.machine.devices;
+        if late * self.machine.hz >= 1.0
+            && !self.machine.foreign.told
+            && let Some(at) = devices.iter().position(|device| device.id == event.dev && device.busy())
+        {
+            self.machine.stand_still(at, late);
+        }
     }
 
     /// Writers to the call's device went on `early` seconds before they should have.

@@ -11,6 +11,8 @@ pub struct Foreign {
     pub pages: f64,
     /// Pages per second.
     pub drift: f64,
+    /// The kernel's counters have been told at all.
+    pub told: bool,
 }
 
 impl Foreign {
