@@ -10,6 +10,10 @@
 //! Writers that go on where the model would make them sleep say something about the dirty level, too: the kernel makes
 //! nobody sleep at or below freerun, and lets nobody go on at the limit. Where they sleep less than predicted for
 //! longer than any pause lasts, the device has written what is above freerun.
+//!
+//! Where no counters are told, time that only a sleep in `balance_dirty_pages` (6.18) explains counts at once: as long as a
+//! writer sleeps longer than thought the device has not got ahead of the model, as long as it sleeps less the device
+//! has. So the level goes as the model's own control makes it go, not as errors of its rates add up.
 
 use cawl_wire::{Event, Op, flag};
 
