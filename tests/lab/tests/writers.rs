@@ -40,7 +40,8 @@ struct Seen {
 /// Lets the writers write, all at once, and the kernel tell of this alone. Other programs share the limits, so what
 /// was seen while they wrote as well does not count. None, and a line that says so, where they never rest.
 fn observe(trace: &Tracepoints, writers: &[Writer]) -> Option<Seen> {
-    let dirtied = || host::sample().unwrap().dirtied * 4096;
+    let page = host::uncalibrated_profile().kernel.page.0;
+    let dirtied = || host::sample().unwrap().dirtied * page;
     let own: u64 = writers.iter().map(|writer| writer.chunks * CHUNK as u64).sum();
     for _ in 0..10 {
         let files: Vec<File> = writers.iter().map(|writer| File::create(&writer.file).unwrap()).collect();

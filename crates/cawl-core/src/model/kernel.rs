@@ -430,9 +430,7 @@ impl Constants {
             cached_slowdown: slowdown(memory.cached_flush_factor.as_ref().unwrap_or(&memory.flush_factor)),
         }
     }
-}
 
-impl Constants {
     /// The page that a byte is in. Every call asks for several, and a division by a number that the compiler does not
     /// know takes as long as ten additions.
     fn page_of(&self, byte: u64) -> u64 {

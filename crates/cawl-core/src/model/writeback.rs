@@ -14,23 +14,19 @@
 //! What is written meanwhile belongs to the next transaction.
 
 mod device;
+mod flusher;
 mod foreign;
 mod queue;
 
 pub use device::Device;
-use device::{Why, Work};
 pub use foreign::Foreign;
 
 use super::cache::Cache;
 use super::share::{Completions, threshold};
 use super::throttle::{Domain, Line};
 
-/// Pages the flusher hands over at a time: what ext4 maps in one go (`MAX_WRITEPAGES_EXTENT_LEN`).
-const BATCH: u64 = 2048;
 /// Interval of the bandwidth estimation, in seconds (`BANDWIDTH_INTERVAL`).
 pub const INTERVAL: f64 = 0.2;
-/// After this long without writeback the estimation starts afresh, in seconds (`WB_BANDWIDTH_IDLE_JIF`).
-const IDLE: f64 = 1.0;
 
 /// The limits of a domain and its slowly falling hard limit, in pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -420,14 +416,6 @@ impl Machine {
         over(&self.global, all) || self.group.as_ref().is_some_and(|group| over(group, own as f64))
     }
 
-    /// `wb_start_background_writeback`, unless the flusher is at work.
-    pub fn start_background(&mut self, at: usize) {
-        if self.devices[at].work.is_none() {
-            self.run(at);
-            self.plan();
-        }
-    }
-
     /// Something is due on a device: a commit begins or ends, the flusher wakes up, or its queue has room.
     fn happen(&mut self, at: usize) {
         let (now, commit) = (self.now, self.commit);
@@ -454,145 +442,6 @@ impl Machine {
         } else {
             self.run(at);
         }
-    }
-
-    /// `wb_do_writeback`: old data if it is time, then the background.
-    fn run(&mut self, at: usize) {
-        self.drain(at);
-        self.begin_estimate(at);
-        let (now, wakeup, expire) = (self.now, self.wakeup, self.expire);
-        let device = &mut self.devices[at];
-        device.wakeup_at = None;
-        device.pass_began = now;
-        let periodic = wakeup > 0.0 && now - device.last_periodic >= wakeup;
-        let (why, dirtied_before) = match periodic {
-            true => (Why::Periodic, now - expire),
-            false => (Why::Background, now),
-        };
-        if periodic {
-            device.last_periodic = now;
-        }
-        device.work = Some(Work { why, file: None, chunk: 0, dirtied_before });
-        self.flush(at);
-    }
-
-    /// `wb_bandwidth_estimate_start`.
-    fn begin_estimate(&mut self, at: usize) {
-        let now = self.now;
-        let device = &mut self.devices[at];
-        if device.in_flight == 0 && now - device.stamp > IDLE {
-            device.restamp(now);
-        }
-    }
-
-    /// `wb_writeback` and `writeback_sb_inodes`: submits until the queue is full or the work is done.
-    fn flush(&mut self, at: usize) {
-        while let Some(work) = self.devices[at].work {
-            let device = &mut self.devices[at];
-            let room = device.room();
-            let full = room < BATCH.min(device.queue);
-            if device.held(self.now) || device.in_flight > 0 && full {
-                break;
-            }
-            device.join_transaction(self.now, self.commit);
-            let Some(file) = work.file else {
-                self.next_inode(at, work);
-                continue;
-            };
-            let cleaned = self.cache.clean(file, work.chunk.min(BATCH), room.max(1));
-            let pages = cleaned.pages;
-            device.submit(cleaned);
-            if pages > 0 && self.cache.submitted(file, device.submitted, device.transaction) {
-                device.changed = device.transaction;
-            }
-            let chunk = work.chunk - pages;
-            device.work = Some(Work { chunk, ..work });
-            if chunk == 0 || self.cache.is_clean(file) {
-                self.requeue(at, file, chunk == 0, work.dirtied_before);
-            }
-        }
-        self.devices[at].plan();
-    }
-
-    /// `requeue_inode`: what is still dirty after a full chunk goes on in the next turn, unless it is
-    /// younger than this work cares for.
-    fn requeue(&mut self, at: usize, file: u32, used_up: bool, dirtied_before: f64) {
-        let (now, hz) = (self.now, self.hz);
-        let device = &mut self.devices[at];
-        device.estimate(now, hz);
-        if let Some(work) = &mut device.work {
-            work.file = None;
-        }
-        if self.cache.is_clean(file) {
-            return self.cache.leave_lists(file);
-        }
-        let inode = self.cache.file_mut(file);
-        if used_up && inode.dirtied_when <= dirtied_before {
-            device.more.push_back((file, inode.generation));
-        } else {
-            let newest = device.dirty_list.back().map(|entry| entry.0);
-            device.dirty_list.push_back((file, inode.generation));
-            let newest = newest.map(|file| self.cache.dirtied_when(file));
-            let inode = self.cache.file_mut(file);
-            if newest.is_some_and(|newest| inode.dirtied_when < newest) {
-                inode.dirtied_when = now;
-            }
-        }
-    }
-
-    /// Picks the next inode (`queue_io`), or ends the work.
-    fn next_inode(&mut self, at: usize, work: Work) {
-        let pass_over = self.devices[at].io.is_empty() || self.now - self.devices[at].pass_began >= 0.1;
-        if pass_over && work.why == Why::Background && !self.over_background(at, 1) {
-            return self.end_work(at, work.why);
-        }
-        let limit = self.global.limit;
-        let now = self.now;
-        let device = &mut self.devices[at];
-        if pass_over {
-            device.pass_began = now;
-        }
-        if device.io.is_empty() {
-            device.io = std::mem::take(&mut device.more);
-            if device.io.is_empty() && work.why == Why::Background {
-                // All of them, however old; those that are void are met as such.
-                device.io = std::mem::take(&mut device.dirty_list);
-            }
-            while let Some((file, generation)) = device.dirty_list.front() {
-                let live = self.cache.is_listed(file, generation);
-                let young = || self.cache.dirtied_when(file) > work.dirtied_before;
-                if live && work.why == Why::Periodic && young() {
-                    break;
-                }
-                device.dirty_list.pop_front();
-                if live {
-                    device.io.push_back((file, generation));
-                }
-            }
-        }
-        let chunk = device.chunk(limit);
-        while let Some((file, generation)) = device.io.pop_front() {
-            if self.cache.is_listed(file, generation) && !self.cache.is_clean(file) {
-                device.work = Some(Work { file: Some(file), chunk, ..work });
-                return;
-            }
-        }
-        self.end_work(at, work.why);
-    }
-
-    /// The work is done: on to the background if there is need, or to sleep until the next wake-up.
-    fn end_work(&mut self, at: usize, why: Why) {
-        self.devices[at].work = None;
-        if why == Why::Periodic && self.over_background(at, 1) {
-            let now = self.now;
-            self.devices[at].pass_began = now;
-            self.devices[at].work =
-                Some(Work { why: Why::Background, file: None, chunk: 0, dirtied_before: now });
-            return;
-        }
-        let device = &mut self.devices[at];
-        let dirty = device.has_dirty_inodes();
-        device.wakeup_at = (dirty && self.wakeup > 0.0).then_some(self.now + self.wakeup);
     }
 
     /// The base rate and bandwidth of a device are brought up to date by a task in `balance_dirty_pages`

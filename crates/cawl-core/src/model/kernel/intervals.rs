@@ -1,8 +1,8 @@
 //! How far off a prediction may be, by what is known of the profile's constants.
 //!
 //! The law: each part of the cost has the spread of the constant that it comes from; what rests on the same memory or the
-//! same device goes wrong together, what is independent adds up as squares. Memory that may turn out cold reaches up to the cost of cold memory. Of a task's pauses
-//! only the sum is known well: when it is checked (`nr_dirtied_pause` in `balance_dirty_pages`, 6.18) depends on
+//! same device goes wrong together, what is independent adds up as squares. Memory that may turn out cold reaches up to
+//! the cost of cold memory. Of a task's pauses only the sum is known well: when it is checked (`nr_dirtied_pause` in `balance_dirty_pages`, 6.18) depends on
 //! everything it dirtied before, so that a call may have one more of them or one less. What the processor's cache saves of
 //! copying nobody measures: it may be all or nothing.
 

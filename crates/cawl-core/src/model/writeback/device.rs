@@ -1,8 +1,9 @@
 //! A device and the flusher that serves it (`struct bdi_writeback`): its counters, its lists of inodes, and
 //! when it must be looked at next. What it does then is decided by [`Machine`](super::Machine).
 
+use super::INTERVAL;
+use super::flusher::BATCH;
 use super::queue::Queue;
-use super::{BATCH, INTERVAL};
 use crate::model::cache::{Cleaned, REQUEST};
 use crate::model::extents::BLOCK;
 use crate::model::share::{Bounds, Completions};
