@@ -20,7 +20,8 @@ use nix::unistd::Pid;
 use util::{LAB, alone, close, direct, mounted, possible, sysctl};
 
 const SMALL: usize = 4 << 10;
-const LARGE: usize = 1 << 20;
+/// One request however scattered the memory is: a loop device takes 128 segments in one.
+const LARGE: usize = 512 << 10;
 
 /// The constants that a user of the block device finds, one request at a time.
 struct Seen {
@@ -125,7 +126,7 @@ fn speeds_and_times_are_those_asked_for() {
         // A disk measures its own overhead when it is brought up; a bad moment is with it all its life.
         // So each figure has a few chances.
         let mut off = what_is_off(name, &spec, bare.device());
-        for _ in 0..4 {
+        for _ in 0..9 {
             if off.is_empty() {
                 break;
             }
