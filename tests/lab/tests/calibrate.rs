@@ -18,7 +18,7 @@ use cawl_lab::{DiskSpec, EmulatedDisk, Filesystem};
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use util::{LAB, alone, cli, content, eventually, json, limits, possible, refused, stop};
+use util::{LAB, Started, alone, cli, content, eventually, json, limits, possible, refused, stop};
 
 /// A calibration in `folder`, its data in `home`.
 fn calibrate(folder: &Path, home: &Path, arguments: &[&str]) -> Command {
@@ -336,29 +336,29 @@ fn nothing_is_left_when_it_is_interrupted() {
     let before = limits();
     // As soon as it has begun.
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let mut child = calibrate(disk.mount_point(), home.path(), &["--thorough"]).spawn().unwrap();
+        let mut child = Started::by(&mut calibrate(disk.mount_point(), home.path(), &["--thorough"]));
         eventually("the folder is made", || !content(disk.mount_point()).is_empty());
         stop(&mut child, signal);
         assert_eq!(content(disk.mount_point()), Vec::<String>::new());
     }
     // While the limits are lowered.
     let arguments = ["--quick", "--max-seconds=6", "--max-bytes=512M", "--lower-limits"];
-    let mut child = calibrate(disk.mount_point(), home.path(), &arguments).spawn().unwrap();
+    let mut child = Started::by(&mut calibrate(disk.mount_point(), home.path(), &arguments));
     eventually("the limits are lowered", || limits() != before);
     stop(&mut child, Signal::SIGINT);
     assert_eq!(limits(), before);
     assert_eq!(content(disk.mount_point()), Vec::<String>::new());
     // Killed: the next one puts everything right, whether it lowers them or not.
-    let mut child = calibrate(disk.mount_point(), home.path(), &arguments).spawn().unwrap();
+    let mut child = Started::by(&mut calibrate(disk.mount_point(), home.path(), &arguments));
     eventually("the limits are lowered", || limits() != before);
     stop(&mut child, Signal::SIGKILL);
     assert!(!content(disk.mount_point()).is_empty());
-    let mut next = calibrate(disk.mount_point(), home.path(), &arguments).spawn().unwrap();
+    let mut next = Started::by(&mut calibrate(disk.mount_point(), home.path(), &arguments));
     assert!(next.wait().unwrap().success());
     assert_eq!(limits(), before);
     assert_eq!(content(disk.mount_point()), Vec::<String>::new());
     assert_eq!(profiles(home.path()).len(), 1);
-    let mut child = calibrate(disk.mount_point(), home.path(), &arguments).spawn().unwrap();
+    let mut child = Started::by(&mut calibrate(disk.mount_point(), home.path(), &arguments));
     eventually("the limits are lowered", || limits() != before);
     stop(&mut child, Signal::SIGKILL);
     let next = calibrate(disk.mount_point(), home.path(), &BRIEF).output().unwrap();

@@ -17,7 +17,7 @@ use cawld::host;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use util::{LAB, alone, cli, content, eventually, json, limits, possible, refused, stop};
+use util::{LAB, Started, alone, cli, content, eventually, json, limits, possible, refused, stop};
 
 /// An experiment whose results go to `out` and whose other data to `home`; `cawl-lab` is in its PATH.
 fn experiment(home: &Path, out: &Path, arguments: &[&str]) -> Command {
@@ -166,7 +166,7 @@ fn nothing_but_results_is_left_when_it_is_interrupted() {
     let disk = disk("ssd,size=4");
     let at = disk.mount_point();
     let arguments = ["fig6", "--path", at.to_str().unwrap(), "--limits", "64M,128M", "--profile", &profile];
-    let mut child = experiment(home.path(), &out, &arguments).spawn().unwrap();
+    let mut child = Started::by(&mut experiment(home.path(), &out, &arguments));
     eventually("a run is made", || written(at).is_some());
     assert!(limits() != before);
     stop(&mut child, Signal::SIGINT);
@@ -175,7 +175,7 @@ fn nothing_but_results_is_left_when_it_is_interrupted() {
 
     // With a disk of its own.
     let arguments = ["fig6", "--disk", "hdd", "--profile", &profile];
-    let mut child = experiment(home.path(), &out, &arguments).spawn().unwrap();
+    let mut child = Started::by(&mut experiment(home.path(), &out, &arguments));
     eventually("the first run is saved", || out.join("run1/suite.json").exists());
     let served = children(child.id());
     assert!(!served.is_empty());

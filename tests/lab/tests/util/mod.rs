@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -127,6 +128,40 @@ pub fn content(folder: &Path) -> Vec<String> {
 /// The settings of the dirty limits.
 pub fn limits() -> [u64; 4] {
     ["dirty_background_bytes", "dirty_background_ratio", "dirty_bytes", "dirty_ratio"].map(sysctl)
+}
+
+/// A process that ends with its test: one that outlived a test that failed would leave what it has changed, and its
+/// load, to the next.
+pub struct Started(Child);
+
+impl Started {
+    pub fn by(command: &mut Command) -> Started {
+        Started(command.spawn().unwrap())
+    }
+}
+
+impl Deref for Started {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Started {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            // It puts things right at a signal that can be caught.
+            let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+            let _ = self.0.wait();
+        }
+    }
 }
 
 /// Sends a signal, and checks that the process ends by it.
