@@ -5,7 +5,9 @@
 //! lockstep) for the clock.
 
 mod assimilate;
+mod books;
 mod hold;
+mod side_by_side;
 mod track;
 
 use std::str::FromStr;
@@ -20,11 +22,11 @@ use crate::forecast::{self, Forecast, Plan, PlanCost, PlanError, Scene};
 use crate::learn::{Constant, Learner};
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
-use crate::recent::{Recent, RecentError};
+use crate::recent::RecentError;
 use crate::record::{Record, Sample};
 use crate::report::Report;
-use crate::units::{Bytes, Nanos, Rate, Time};
-use assimilate::Untraced;
+use crate::units::{Bytes, Rate, Time};
+use books::{Books, Counters};
 use track::Track;
 
 /// Whose clock the models live by, and how far they follow the kernel's counters.
@@ -116,24 +118,17 @@ const TEACHER: &str = "kernel";
 /// Judges models on a stream of records.
 pub struct Analysis {
     mode: Mode,
-    page: Bytes,
     tracks: Vec<Track>,
     /// Tracks that no report speaks of.
     besides: Vec<Track>,
     /// What all of them said of the latest call, in this order.
     predictions: Vec<Option<Prediction>>,
-    collector: Collector,
-    recent: Recent,
+    counters: Counters,
+    books: Books,
     learner: Learner,
     learn: bool,
-    /// The track that constants are learned by, and the one whose errors are told, counted over `tracks` and `besides`.
+    /// The track that constants are learned by, counted over `tracks` and `besides`.
     teacher: Option<usize>,
-    speaker: usize,
-    untraced: Untraced,
-    /// Pages written back as of the latest sample.
-    written: Option<u64>,
-    /// Device of the latest call that a model had an opinion on.
-    device: u64,
 }
 
 impl Analysis {
@@ -173,18 +168,17 @@ impl Analysis {
         Ok(Analysis {
             mode: options.mode,
             teacher: best(TEACHER),
-            speaker: tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
-            page: profile.kernel.page,
             predictions: Vec::with_capacity(tracks.len() + besides.len()),
+            counters: Counters::new(profile.kernel.page),
+            books: Books::new(
+                Collector::new(profile, names),
+                profile.kernel.page,
+                tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
+            ),
             tracks,
             besides,
-            collector: Collector::new(profile, names),
-            recent: Recent::default(),
             learner: Learner::new(profile),
             learn: options.learn,
-            untraced: Untraced::default(),
-            written: None,
-            device: 0,
         })
     }
 
@@ -198,7 +192,7 @@ impl Analysis {
         match record {
             Record::Event(event) => return self.event(event),
             Record::Sample(sample) => self.sample(sample),
-            other => self.collector.note(other),
+            other => self.books.collector.note(other),
         }
         &[]
     }
@@ -212,11 +206,7 @@ impl Analysis {
             Class::Elsewhere => self.predictions.extend(tracks.map(|_| None)),
             _ => self.predictions.extend(tracks.map(|track| track.event(event, class))),
         }
-        if let (Class::Cost, Some(Some(spoken))) = (class, self.predictions.get(self.speaker)) {
-            self.device = event.dev;
-            self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), spoken.cost);
-        }
-        self.collector.event(event, class, &self.predictions[..self.tracks.len()]);
+        self.books.event(event, class, &self.predictions, self.tracks.len());
         // What was predicted is judged; now it may be learned from.
         let teacher = self.teacher.and_then(|teacher| self.predictions[teacher].as_ref());
         if let (true, Class::Cost, Some(prediction)) = (self.learn, class, teacher)
@@ -230,32 +220,23 @@ impl Analysis {
     /// What was predicted for the latest call by the model and mode that [`Analysis::view`] speaks by, unless told
     /// otherwise.
     pub fn spoken(&self) -> Option<&Prediction> {
-        self.predictions.get(self.speaker)?.as_ref()
+        self.predictions.get(self.books.speaker)?.as_ref()
     }
 
     /// Takes calls that add up. When they are taken does not matter.
     pub fn several(&mut self, several: &Several) {
-        self.collector.several(several);
+        self.books.collector.several(several);
     }
 
     /// Takes a sample of the kernel's counters: the limits may have changed, and the modelled dirty
     /// level is compared with the real one.
     pub fn sample(&mut self, sample: &Sample) {
-        let limits = sample.limits(self.page);
-        if limits.background >= limits.hard {
-            return;
-        }
-        let sampled = sample.dirty_bytes(self.page);
-        let flushing = sample.writeback > 0 || self.written.is_some_and(|before| before < sample.written);
-        self.written = Some(sample.written);
+        let Some(counted) = self.counters.take(sample) else { return };
         for (at, track) in self.tracks.iter_mut().chain(&mut self.besides).enumerate() {
-            let modelled = track.sample(sample.time, sampled, limits, flushing);
-            if let (true, Some(modelled)) = (at == self.speaker, modelled) {
-                self.recent.dirty(modelled, sampled, limits.hard);
-            }
+            let modelled = track.sample(&counted);
+            self.books.compared(at, modelled, &counted);
         }
-        self.untraced.sample(sample.time, sample.dirtied, self.page, self.tracks[0].dirtied());
-        self.collector.sample(sample);
+        self.books.sample(sample, self.tracks[0].dirtied());
         if self.learn && self.learner.sample(sample) {
             self.recalibrate();
         }
@@ -294,13 +275,13 @@ impl Analysis {
         now: Time,
         rate: Rate,
     ) -> Result<Forecast, NotKept> {
-        Ok(forecast::forecast(self.track(model, mode)?.scene(now, self.device), rate))
+        Ok(forecast::forecast(self.track(model, mode)?.scene(now, self.books.device), rate))
     }
 
     /// A copy of a model at `now`, to be looked ahead with elsewhere: [`forecast`](crate::forecast()) and
     /// [`predict`](crate::predict()) take more time than the copy.
     pub fn scene(&self, model: Option<&str>, mode: Option<Mode>, now: Time) -> Result<Scene, NotKept> {
-        Ok(self.track(model, mode)?.scene(now, self.device))
+        Ok(self.track(model, mode)?.scene(now, self.books.device))
     }
 
     /// What a job of writing would cost.
@@ -311,25 +292,25 @@ impl Analysis {
         now: Time,
         plan: &Plan,
     ) -> Result<PlanCost, CannotPredict> {
-        let scene = self.track(model, mode)?.scene(now, self.device);
+        let scene = self.track(model, mode)?.scene(now, self.books.device);
         Ok(forecast::predict(scene, plan)?)
     }
 
     /// Rate at which writers that nobody traces make pages dirty, as the kernel's counters tell;
     /// [`Rate::MIN`] for none.
     pub fn untraced_rate(&self) -> Rate {
-        Rate::per_second(self.untraced.rate())
+        Rate::per_second(self.books.untraced.rate())
     }
 
     /// How wrong the first model was over the latest minute of writing, in the mode that [`Analysis::view`] chooses.
     pub fn recent_error(&self) -> RecentError {
-        self.recent.error()
+        self.books.recent.error()
     }
 
     /// How many samples that model was compared with, and how far apart it was from the latest, before it was
     /// corrected.
     pub fn latest_apart(&self) -> Option<(u64, Bytes)> {
-        self.recent.latest_apart()
+        self.books.recent.latest_apart()
     }
 
     /// The profile with what was learned, and each constant that is learned.
@@ -363,7 +344,7 @@ impl Analysis {
     /// The report so far.
     pub fn report(&self) -> Report {
         let tracks = self.tracks.iter().map(|track| (track.name(), track.summary()));
-        self.collector.report(self.mode, tracks.collect())
+        self.books.collector.report(self.mode, tracks.collect())
     }
 }
 

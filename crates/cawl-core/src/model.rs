@@ -43,6 +43,10 @@ pub trait CostModel: Send {
     /// Must not read `event.duration`.
     fn step(&mut self, event: &Event) -> Option<Prediction>;
 
+    /// A call at this offset of a file (device and inode number) comes soon. Changes nothing: a model whose books do not
+    /// fit the processor's cache may look at what it will need, so that it waits for memory once for several calls.
+    fn touch(&self, _file: (u64, u64), _offset: u64) {}
+
     /// Lets time pass up to `to`: the flusher works, pages expire. A moment in the past does nothing.
     /// Advancing in many small steps or one large one comes to the same, up to rounding.
     fn advance(&mut self, to: Time);

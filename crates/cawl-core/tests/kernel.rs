@@ -1,8 +1,8 @@
 //! Invariants of the kernel model, whatever a program does.
 
 use cawl_core::{
-    Analysis, Bytes, CostModel, DirtyLimits, Disturbance, HostProfile, Kernel, Measured, Mode, Nanos,
-    OtherDevice, Prediction, Rate, Record, Time,
+    Analysis, AnalysisOptions, Bytes, CostModel, DirtyLimits, Disturbance, HostProfile, Kernel, Measured,
+    Mode, Nanos, OtherDevice, Prediction, Rate, Record, Sample, Time,
 };
 use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
@@ -1010,4 +1010,89 @@ fn pages_that_are_cached_have_a_factor_of_their_own_while_the_flusher_works() {
     let [same, less] = while_flushing(Some(1.0));
     assert_eq!(fresh, same);
     assert!((cached / less - 2.0).abs() < 1e-9, "{cached} {less}");
+}
+
+/// Calls again and again, with a sample after every third.
+fn records(operations: &[(Operation, u64)], count: usize) -> Vec<Record> {
+    let mut now = 1_000_000_000;
+    let mut records = Vec::new();
+    for (index, (operation, micros)) in operations.iter().cycle().enumerate() {
+        if records.len() >= count {
+            return records;
+        }
+        let mut event = operation.event(now + operation.think * 10_000);
+        event.duration = micros * 1000;
+        now = event.end();
+        records.push(Record::Event(event));
+        if index % 3 == 0 {
+            let (background, hard) = (10_000, 20_000 + (index as u64 % 5) * 1000);
+            let written = index as u64 * 50;
+            let (dirty, writeback) = (index as u64 * 77 % 18_000, index as u64 % 2);
+            let sample = Sample {
+                time: Time(now),
+                dirty,
+                writeback,
+                background,
+                hard,
+                written,
+                dirtied: written + dirty,
+            };
+            records.push(Record::Sample(sample));
+        }
+    }
+    records
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    /// Side by side the models say what they say one after another, of every call, and so does the report.
+    #[test]
+    fn side_by_side_nothing_differs(
+        operations in observed(),
+        mode in prop::sample::select(vec![Mode::OpenLoop, Mode::Lockstep, Mode::Assimilated]),
+        learn in any::<bool>(),
+        // More than a batch.
+        count in 1..6000usize,
+        fails in any::<bool>(),
+    ) {
+        let profile = HostProfile::uncalibrated();
+        let besides = vec![("cawl".to_owned(), Mode::Lockstep)];
+        let options = AnalysisOptions { mode, learn, besides, ..AnalysisOptions::default() };
+        let records = records(&operations, count);
+
+        let mut plain = Analysis::with(&profile, &options).expect("known models");
+        let expected: Vec<Vec<Option<Prediction>>> =
+            records.iter().map(|record| plain.take(record).to_vec()).collect();
+
+        let mut beside = Analysis::with(&profile, &options).expect("known models");
+        let mut said = Vec::new();
+        let error = fails.then_some(Err("the disk is gone"));
+        let read = records.iter().cloned().map(Ok).chain(error);
+        let result = beside.take_all(read, |record, predictions| {
+            assert_eq!(record, &records[said.len()]);
+            said.push(predictions.to_vec());
+            true
+        });
+        prop_assert_eq!(result.is_err(), fails);
+        prop_assert_eq!(said, expected);
+        let report = |analysis: &Analysis| serde_json::to_string(&analysis.report()).expect("JSON");
+        prop_assert_eq!(report(&beside), report(&plain));
+        let live = |analysis: &Analysis| (analysis.recent_error(), analysis.latest_apart(), analysis.untraced_rate());
+        prop_assert_eq!(live(&beside), live(&plain));
+        // It goes on like that.
+        let next = Record::Event(operations[0].0.event(u64::MAX / 4));
+        prop_assert_eq!(beside.take(&next), plain.take(&next));
+
+        // Whoever has seen enough is shown no more.
+        let mut stopped = Analysis::with(&profile, &options).expect("known models");
+        let mut shown = 0;
+        let read = records.iter().cloned().map(Ok::<_, ()>);
+        let result = stopped.take_all(read, |_, _| {
+            shown += 1;
+            shown < count / 2
+        });
+        prop_assert!(result.is_ok());
+        prop_assert_eq!(shown, (count / 2).clamp(1, records.len()));
+    }
 }

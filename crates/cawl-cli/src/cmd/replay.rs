@@ -48,24 +48,22 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let mut printer = args.calls.then(|| CallPrinter::new(&analysis.models(), args.json));
     let mut paths = HashMap::new();
 
-    let mut take = |analysis: &mut Analysis, record: &Record| -> std::io::Result<()> {
-        let predictions = analysis.take(record);
-        let Some(printer) = &mut printer else { return Ok(()) };
-        match record {
-            Record::File(file) => drop(paths.insert((file.dev, file.ino), file.path.clone())),
-            Record::Event(event) => {
-                let path = paths.get(&(event.dev, event.ino)).map_or("-", String::as_str);
-                printer.print(&mut out, event, path, predictions)?;
+    let mut result = Ok(());
+    let all = head.into_iter().map(Ok).chain(&mut reader);
+    analysis
+        .take_all(all, |record, predictions| {
+            let Some(printer) = &mut printer else { return true };
+            match record {
+                Record::File(file) => drop(paths.insert((file.dev, file.ino), file.path.clone())),
+                Record::Event(event) => {
+                    let path = paths.get(&(event.dev, event.ino)).map_or("-", String::as_str);
+                    result = printer.print(&mut out, event, path, predictions);
+                }
+                _ => {}
             }
-            _ => {}
-        }
-        Ok(())
-    };
-    let mut result = head.iter().try_for_each(|record| take(&mut analysis, record));
-    while result.is_ok() {
-        let Some(record) = reader.next_record().with_context(about)? else { break };
-        result = take(&mut analysis, &record);
-    }
+            result.is_ok()
+        })
+        .with_context(about)?;
     if let Some(damage) = reader.damage().describe() {
         analysis.take(&Record::Note(damage));
     }

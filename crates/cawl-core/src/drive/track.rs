@@ -4,12 +4,14 @@ use cawl_wire::Event;
 
 use super::Mode;
 use super::assimilate::{Filter, Pace};
+use super::books::Counted;
 use super::hold::Hold;
 use crate::accuracy::{Accuracy, AccuracySummary};
 use crate::call::Class;
 use crate::forecast::Scene;
 use crate::model::{CostModel, DirtyLimits, Map, ModelState, Prediction};
 use crate::profile::HostProfile;
+use crate::record::Record;
 use crate::units::{Bytes, Nanos, Time};
 
 /// One model with its clock and its record of errors.
@@ -102,6 +104,15 @@ impl Track {
         Scene::new(self.model.as_ref(), self.model_time(now), device)
     }
 
+    /// These records come next.
+    pub(super) fn touch(&self, records: &[Record]) {
+        for record in records {
+            if let Record::Event(event) = record {
+                self.model.touch((event.dev, event.ino), event.offset);
+            }
+        }
+    }
+
     pub(super) fn event(&mut self, event: &Event, class: Class) -> Option<Prediction> {
         let start = self.start(event);
         // A model cannot peek at what it is not given.
@@ -173,13 +184,8 @@ impl Track {
     }
 
     /// Compares with a sample; returns the modelled dirty level once there were calls.
-    pub(super) fn sample(
-        &mut self,
-        at: Time,
-        sampled: Bytes,
-        limits: DirtyLimits,
-        flushing: bool,
-    ) -> Option<Bytes> {
+    pub(super) fn sample(&mut self, counted: &Counted) -> Option<Bytes> {
+        let Counted { at, dirty: sampled, limits, flushing } = *counted;
         if let Some(hold) = &mut self.hold {
             hold.sample(at, sampled, flushing);
         }

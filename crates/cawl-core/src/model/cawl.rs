@@ -341,6 +341,10 @@ impl CostModel for Cawl {
         "cawl"
     }
 
+    fn touch(&self, file: FileId, offset: u64) {
+        self.cache.touch(file, offset);
+    }
+
     fn step(&mut self, event: &Event) -> Option<Prediction> {
         let start = Time(event.start);
         self.advance(start);

@@ -23,6 +23,7 @@ mod pages;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 
 use self::ages::{Ages, List, Mark, Place};
 use self::blocks::{Block, Home, OfFile};
@@ -128,6 +129,22 @@ impl Extents {
         self.dirty().saturating_sub(before)
     }
 
+    /// Looks at a page that will be written soon, for the sake of the processor's cache.
+    pub(super) fn touch(&self, file: FileId, at: u64) {
+        if let Some(&file) = self.names.get(&file)
+            && let Some(&block) = self.files[file as usize].blocks.get(at / BLOCK)
+        {
+            black_box(self.blocks[block as usize].0[(at % BLOCK / PAGE) as usize]);
+        }
+    }
+
+    /// Looks at the pages that come next in a list's order, for the same sake, whenever as many have been taken.
+    fn touch_next(&self, mark: Mark) {
+        for place in self.ages.next_places(mark) {
+            black_box(self.blocks[place.block as usize].0[usize::from(place.start)]);
+        }
+    }
+
     /// Takes `[start, end)` of a file out of the cache; returns how much of it was dirty.
     pub(super) fn remove(&mut self, file: FileId, start: u64, end: u64) -> Bytes {
         let Some(&file) = self.names.get(&file).filter(|_| start < end) else { return Bytes::ZERO };
@@ -194,6 +211,7 @@ impl Extents {
         let half = self.dirty().0 / 2;
         while self.ages.bytes[List::Active as usize] > half {
             let Some((from, place)) = self.ages.oldest_place(List::Active) else { return };
+            self.touch_next(from);
             let to = Mark::new(List::Demoted, from.number());
             if self.length(place.block) > 1 {
                 if self.blocks[place.block as usize].mark() == Some(from) {
@@ -236,8 +254,8 @@ impl Extents {
                 }
                 self.settle(front);
             }
-            let Some((mark, place)) = self.ages.oldest_place(list) else { break };
-            let mut place = place;
+            let Some((mark, mut place)) = self.ages.oldest_place(list) else { break };
+            self.touch_next(mark);
             let len = self.length(place.block);
             if len > 1 {
                 if self.blocks[place.block as usize].mark() != Some(mark) {

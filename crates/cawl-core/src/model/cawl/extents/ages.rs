@@ -13,6 +13,9 @@ pub(super) const MOST_AGES: usize = 4096;
 /// Places in logs before they are first weeded.
 pub(super) const FEW: usize = 1 << 12;
 
+/// Places that are looked at together. Memory answers about so many questions at a time.
+const TOGETHER: usize = 16;
+
 /// Which list a byte is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
@@ -161,6 +164,17 @@ impl Ages {
         let place = *generation.log.get(generation.done)?;
         generation.done += 1;
         Some((self.mark(list, head), place))
+    }
+
+    /// After the first of every [`TOGETHER`] places has been taken out of the log of this mark: the others, and the
+    /// first one after them.
+    pub(super) fn next_places(&self, mark: Mark) -> &[Place] {
+        let Some(age) = self.ages.get(self.older(mark.number())) else { return &[] };
+        let Generation { log, done, .. } = &age.lists[mark.list()];
+        match done % TOGETHER {
+            1 => &log[*done..log.len().min(done + TOGETHER)],
+            _ => &[],
+        }
     }
 
     /// The place taken last may have bytes still.
