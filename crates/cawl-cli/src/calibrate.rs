@@ -240,6 +240,7 @@ fn profile(
     put_rate(&mut profile.memory.fresh, memory.fresh);
     put_rate(&mut profile.memory.cached, memory.cached);
     profile.memory.cold = memory.cold.map(|found| found.measured(per_byte));
+    profile.memory.hot = memory.hot.filter(|found| found.value > 0.0).map(|found| found.measured(per_byte));
     if let Some(found) = writeback.factor {
         profile.memory.flush_factor = found.measured(|factor| factor);
     }

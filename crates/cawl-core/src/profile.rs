@@ -90,6 +90,9 @@ pub struct MemoryConstants {
     pub cold: Option<Measured<Rate>>,
     /// Page-cache write over pages that are already cached (`bw_redirty`).
     pub cached: Measured<Rate>,
+    /// Copying into the page cache what comes from the processor's cache. None: four times `cached`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot: Option<Measured<Rate>>,
     /// Rate at which pages count as dirty with their folio, when another page of it is rewritten. None: at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folio: Option<Measured<Rate>>,
@@ -259,6 +262,7 @@ impl HostProfile {
                 fresh: Measured::assumed(Rate::mb_per_second(2_000.0)),
                 cold: None,
                 folio: None,
+                hot: None,
                 cached: Measured::assumed(Rate::mb_per_second(3_500.0)),
                 flush_factor: Measured::assumed(0.8),
                 cached_flush_factor: None,

@@ -48,6 +48,9 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         row("fresh pages, cold memory", rate(cold));
     }
     row("cached pages", rate(&memory.cached));
+    if let Some(hot) = &memory.hot {
+        row("copy from the processor's cache", rate(hot));
+    }
     row("factor while flushing", cells(&memory.flush_factor, |factor| format!("{factor:.3}")));
     if let Some(factor) = &memory.cached_flush_factor {
         row("factor while flushing, cached pages", cells(factor, |factor| format!("{factor:.3}")));

@@ -136,6 +136,9 @@ fn constants(profile: &HostProfile) -> Vec<Constant> {
         group.rate("cold", cold);
     }
     group.rate("cached", &memory.cached);
+    if let Some(hot) = &memory.hot {
+        group.rate("hot", hot);
+    }
     group.measured("flush_factor", "1", &memory.flush_factor, |factor| factor);
     if let Some(factor) = &memory.cached_flush_factor {
         group.measured("cached_flush_factor", "1", factor, |factor| factor);

@@ -421,7 +421,7 @@ impl Constants {
             stream_call: profile.calls.stream.value.as_seconds(),
             stream_byte: 1.0 / memory.stream.value.get(),
             copy_byte,
-            hot_byte: copy_byte * write::HOT_COPY,
+            hot_byte: copy_byte * write::hot_part(memory),
             hot_most: memory.hot_size.0,
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
             fresh_folio: profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds()),

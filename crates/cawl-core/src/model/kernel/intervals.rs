@@ -4,10 +4,10 @@
 //! same device goes wrong together, what is independent adds up as squares. Memory that may turn out cold reaches up to
 //! the cost of cold memory. Of a task's pauses only the sum is known well: when it is checked (`nr_dirtied_pause` in `balance_dirty_pages`, 6.18) depends on
 //! everything it dirtied before, so that a call may have one more of them or one less. What the processor's cache saves of
-//! copying nobody measures: it may be all or nothing.
+//! copying may be nothing; where nobody has measured it, it may be all.
 
 use super::Call;
-use super::write::HOT_COPY;
+use super::write::hot_part;
 use crate::profile::{HostProfile, Measured};
 use crate::units::{Nanos, Rate};
 
@@ -29,6 +29,8 @@ pub(super) struct Spreads {
     transfer: Factors,
     /// Of synchronous writes and of fsync: what they take, and how far down and up it goes, in seconds.
     fixed: [(f64, Factors); 2],
+    /// Of copying that is taken to come from the processor's cache.
+    hot: Factors,
     known: bool,
 }
 
@@ -79,6 +81,7 @@ impl Spreads {
             throttle: (base.0.min(rate.0), base.1.max(rate.1)),
             transfer: factors(rates(&device.write)),
             fixed: [seconds(&device.sync_call), seconds(&device.fsync)],
+            hot: (if memory.hot.is_some() { 1.0 } else { 0.0 }, 1.0 / hot_part(memory)),
             known: found.iter().any(Option::is_some) || memory.cold.is_some(),
         }
     }
@@ -113,8 +116,8 @@ impl Spreads {
             .sum::<f64>()
             .sqrt()
         };
-        let low = off(|f| f.0, pause.min(slept), call.doubt);
-        let high = off(|f| f.1, pause, call.doubt * (1.0 / HOT_COPY - 1.0));
+        let low = off(|f| f.0, pause.min(slept), call.doubt * (1.0 - self.hot.0));
+        let high = off(|f| f.1, pause, call.doubt * (self.hot.1 - 1.0));
         Some((Nanos::seconds((cost.as_seconds() - low).max(0.0)), cost + Nanos::seconds(high)))
     }
 }
