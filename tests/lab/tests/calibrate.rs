@@ -153,9 +153,9 @@ fn the_constants_of_emulated_disks_come_out() {
                 eprintln!(
                     "{name}, attempt {attempt}: {what} {figure:.0}, is {constant:.0}, shown {shown:.0?}"
                 );
-                // At 2 GB/s the disk's allowance for its own overhead is as long as a request, and overlaps in a
-                // queue of them: the slope between sizes is 10 to 20 % too steep there, the rate of whole calls is not.
-                let excused = name == "nvme" && ["transfer", "writeback"].contains(&what);
+                // The processors that emulate 2 GB/s also write back, copy and run other tests: the rate of writeback is
+                // what they leave, which may be less than the disk's.
+                let excused = name == "nvme" && what == "writeback" && figure < constant;
                 if !Delivered::allows(shown, constant, figure, tolerance, slack) && !excused {
                     still.push(what);
                 }
@@ -199,7 +199,7 @@ fn filesystems_get_what_they_allow() {
             let samples = found["profile"]["device"][constant]["samples"].as_u64();
             assert!(samples >= Some(1), "{name}: {constant} was not measured: {found:#}");
         }
-        for constant in ["fresh", "cached", "stream", "flush_factor", "cached_flush_factor"] {
+        for constant in ["fresh", "cached", "hot", "stream", "flush_factor", "cached_flush_factor"] {
             let samples = found["profile"]["memory"][constant]["samples"].as_u64();
             assert!(samples >= Some(1), "{name}: {constant} was not measured");
         }

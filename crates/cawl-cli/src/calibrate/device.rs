@@ -1,7 +1,8 @@
 //! The device, past the page cache: transfer rates, latency, seek, flush, and what a synchronous call costs.
 //!
-//! A round makes calls of several sizes one after another and lays a line through their costs: the
-//! intercept is the fixed part, the slope the transfer.
+//! A round makes calls of several sizes one after another and lays a line through their costs: the intercept is the fixed
+//! part, the slope the transfer. Of calls that are not synchronous only large ones are on the line: what it takes to hand a
+//! request on and what the device does overlap, so that small ones cost no less than the former, however fast the device.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,6 +19,9 @@ const SMALL: usize = 4 << 10;
 const CALLS: [(usize, usize); 5] = [(16 << 10, 8), (64 << 10, 8), (256 << 10, 5), (1 << 20, 4), (LARGEST, 3)];
 /// The same for synchronous calls, of which each may wait for a journal.
 const SYNCHRONOUS: [(usize, usize); 4] = [(SMALL, 3), (64 << 10, 5), (1 << 20, 3), (LARGEST, 3)];
+
+/// From this size on what a call costs is the transfer.
+const TRANSFER: usize = 256 << 10;
 
 /// Times per byte and per call, in ns.
 #[derive(Clone, Debug, Default)]
@@ -93,13 +97,13 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
                 points[0].push((size as f64, write));
                 points[1].push((size as f64, read));
             }
-            if let Some(line) = Line::through(&points[0]) {
-                // The smallest calls tell more of the fixed part than the line through all of them.
+            if let Some(line) = transfer(&points[0]) {
+                // The smallest calls tell more of the fixed part than the line.
                 let (size, time) = points[0][0];
                 samples.latency.push((time - line.slope * size).max(0.0));
                 samples.transfer.push(line);
             }
-            samples.read.extend(Line::through(&points[1]));
+            samples.read.extend(transfer(&points[1]));
             Ok(())
         };
         lines(&mut buffer)?;
@@ -107,6 +111,12 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
         synchronous_calls(bench, index, &mut samples)
     })?;
     Ok(samples.into_device(bench))
+}
+
+/// The line through calls whose cost is the device's: its slope is the transfer.
+fn transfer(points: &[(f64, f64)]) -> Option<Line> {
+    let large: Vec<_> = points.iter().copied().filter(|(size, _)| *size >= TRANSFER as f64).collect();
+    Line::through(&large)
 }
 
 #[derive(Default)]
@@ -264,4 +274,20 @@ fn undisturbed(count: usize, mut call: impl FnMut() -> anyhow::Result<()>) -> an
         times.push(timed(&mut call)?);
     }
     Ok(quantile(&times, 0.25).unwrap_or(f64::NAN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transfer_is_that_of_the_device_however_long_the_way_to_it() {
+        // 15 µs and 2 GB/s, or what it takes to hand a request on if that is more.
+        for way in [0.0, 17e3, 49e3, 80e3] {
+            let call = |size: f64| (size, (15e3 + 0.5 * size).max(way + 0.2 * size));
+            let points: Vec<_> = CALLS.iter().map(|(size, _)| call(*size as f64)).collect();
+            let slope = transfer(&points).unwrap().slope;
+            assert!((slope - 0.5).abs() < 1e-9, "a way of {way} ns: {slope} ns a byte");
+        }
+    }
 }
