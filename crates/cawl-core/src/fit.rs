@@ -119,21 +119,21 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
     }
     // Where a call or two reach the background limit, those between calls of fsync count too, the fastest of them:
     // each is small, and what disturbs the memory slows it down.
-    let mut at = 0.5;
+    let mut fastest = false;
     if fresh.len() < FEW {
         let between: Vec<f64> = flushed(runs).flat_map(large_rates).collect();
-        at = if between.is_empty() { at } else { UNDISTURBED };
+        fastest = !between.is_empty();
         fresh.extend(between);
     }
     if fresh.is_empty() {
         return Err(FitError::NoSequential);
     }
-    profile.memory.fresh = rate(&fresh, at);
+    profile.memory.fresh = if fastest { rate(&fresh, UNDISTURBED) } else { warm_rate(&fresh) };
     spread(&mut profile.memory.fresh, flushed(runs).map(large_rates).chain([fresh]));
     let fresh = profile.memory.fresh.value.get();
     profile.memory.cached = Measured::assumed(Rate::per_second(fresh * 1.7));
     if !cached.is_empty() {
-        profile.memory.cached = rate(&cached, 0.5);
+        profile.memory.cached = warm_rate(&cached);
         spread(&mut profile.memory.cached, [cached]);
     }
     let cached = profile.memory.cached.value.get().max(fresh);
@@ -450,6 +450,16 @@ fn rate(values: &[f64], at: f64) -> Measured<Rate> {
         p90: Some(Rate::per_second(quantile(&mut sorted, 0.9))),
         samples: values.len() as u32,
     }
+}
+
+/// The rate at which warm memory is written in the mean of so many calls of one size: a run's time is a sum, so that the mean time of
+/// a byte counts, and few calls with a slow one among them have another median. Cold memory is no part of it.
+fn warm_rate(rates: &[f64]) -> Measured<Rate> {
+    let fastest = rates.iter().copied().fold(0.0, f64::max);
+    let warm: Vec<f64> =
+        rates.iter().filter(|rate| **rate * MODES >= fastest).map(|rate| 1.0 / rate).collect();
+    let mean = warm.iter().sum::<f64>() / warm.len().max(1) as f64;
+    Measured { value: Rate::per_second(1.0 / mean), ..rate(rates, 0.5) }
 }
 
 /// The value that this part of the values stays within; 0 of nothing.

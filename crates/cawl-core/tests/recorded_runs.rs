@@ -132,7 +132,7 @@ fn recorded_runs_are_predicted_down_to_pauses_and_base_rate() {
     }
     let median = |values: &mut Vec<f64>| {
         values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+        (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
     };
     let (error, floor) = (median(&mut errors), median(&mut floors));
     assert!(error <= f64::max(0.05, floor), "median error {error:.3}, floor {floor:.3}");

@@ -137,7 +137,7 @@ impl Machine {
             return;
         }
         let due = device.carry + span * device.speed();
-        let done = (due as u64).min(device.in_flight);
+        let done = device.counted(due);
         device.carry = if done == device.in_flight { 0.0 } else { due - done as f64 };
         self.complete_pages(at, done);
     }
@@ -179,6 +179,7 @@ impl Machine {
         let device = &self.devices[at];
         let written = device.level().saturating_sub(most).min(device.in_flight);
         self.complete_pages(at, written);
+        self.devices[at].carry -= self.devices[at].carry.min(written as f64).max(0.0);
         self.devices[at].plan();
         self.plan();
     }
@@ -207,8 +208,11 @@ impl Machine {
 
     /// What a file had in flight is written by now: somebody waited for it.
     pub fn complete(&mut self, file: u32) {
-        let pages = self.in_flight_before(file);
         let at = self.cache.device(file);
+        self.drain(at);
+        let device = &mut self.devices[at];
+        let pages = self.cache.file(file).submitted.saturating_sub(device.written).min(device.in_flight);
+        device.carry = (device.carry - pages as f64).max(0.0);
         self.complete_pages(at, pages);
         self.devices[at].held_until = None;
         self.devices[at].plan();
@@ -283,8 +287,7 @@ impl Machine {
                 return d.dirty;
             }
             let span = if d.held(self.now) { 0.0 } else { (self.now - d.drained).max(0.0) };
-            let done = (d.carry + span * d.speed()) as u64;
-            d.dirty + d.in_flight.saturating_sub(done)
+            d.dirty + d.in_flight - d.counted(d.carry + span * d.speed())
         };
         self.devices.iter().map(level).sum()
     }
@@ -355,11 +358,9 @@ impl Machine {
     pub fn in_flight_before(&mut self, file: u32) -> u64 {
         let at = self.cache.device(file);
         self.drain(at);
-        self.cache
-            .file(file)
-            .submitted
-            .saturating_sub(self.devices[at].written)
-            .min(self.devices[at].in_flight)
+        let device = &self.devices[at];
+        let counted = self.cache.file(file).submitted.saturating_sub(device.written).min(device.in_flight);
+        counted.saturating_sub(device.carry.max(0.0) as u64)
     }
 
     /// A device's share of the completions, between 0 and 1. One to which nobody wrote has none.
@@ -428,7 +429,7 @@ impl Machine {
             device.commit_at = None;
             device.transaction += 1;
             if device.in_flight > 0 && !device.held(now) {
-                device.held_until = Some(now + (device.in_flight as f64 - device.carry) / device.speed());
+                device.held_until = Some(now + device.left() / device.speed());
                 // What is written back meanwhile belongs to the next transaction already.
                 device.commit_at = Some(now + commit);
             }

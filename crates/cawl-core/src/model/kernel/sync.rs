@@ -212,8 +212,8 @@ impl Kernel {
             self.machine.drain(device);
             let busy = &self.machine.devices[device];
             if busy.in_flight > 0 {
-                let begin = self.transfer_begins(call, device, busy.in_flight > submitted);
-                until = until.max(begin + busy.in_flight as f64 / busy.speed());
+                let begin = self.transfer_begins(call, device, busy.left() as u64 > submitted);
+                until = until.max(begin + busy.left() / busy.speed());
             }
         }
         call.spent.device += until - call.at;

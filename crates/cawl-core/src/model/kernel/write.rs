@@ -1,11 +1,12 @@
 //! Writing into the page cache (`generic_perform_write`, `iomap_write_iter`).
 //!
 //! The law: a write goes folio by folio. Each byte is copied, each page that was not cached is allocated,
-//! both more slowly while data are written back; after each folio the task's quota is checked
-//! (`balance_dirty_pages_ratelimited`). A page written in part that exists on the device but not in the
+//! both more slowly while data are written back; before each folio it is checked whether the task has used up its quota
+//! (`balance_dirty_pages_ratelimited`, which in 6.18 comes before the copy: what a call dirties last is owed by the next). A page written in part that exists on the device but not in the
 //! cache is read first.
 
 use super::super::cache::Found;
+use super::tasks::Task;
 use super::{Call, Kernel, Op};
 use crate::profile::MemoryConstants;
 use cawl_wire::Event;
@@ -22,6 +23,11 @@ pub(super) const EXCEEDED_CHECK: u64 = 8;
 /// The part of the time of copying from memory that copying from the processor's cache takes.
 pub(super) fn hot_part(memory: &MemoryConstants) -> f64 {
     memory.hot.as_ref().map_or(HOT_COPY, |hot| (memory.cached.value / hot.value).min(1.0))
+}
+
+/// Pages after which a task is checked.
+fn quota(task: &Task, exceeded: bool) -> u64 {
+    if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause }
 }
 
 /// Seconds it takes to copy a page, into a new one and over a cached one.
@@ -49,11 +55,16 @@ impl Kernel {
         let folio = (1u64 << (end - first).max(1).ilog2()).min(self.constants.folio);
         let mut at = first;
         while at < end {
-            let task = &self.tasks.current;
-            let exceeded = self.machine.devices[call.device].exceeded;
-            let quota =
-                if exceeded { EXCEEDED_CHECK.min(task.nr_dirtied_pause) } else { task.nr_dirtied_pause };
             let often = self.check_interval;
+            let task = &mut self.tasks.current;
+            if task.nr_dirtied >= quota(task, self.machine.devices[call.device].exceeded)
+                || task.unchecked >= often
+            {
+                task.unchecked = 0;
+                self.balance(call);
+            }
+            let task = &self.tasks.current;
+            let quota = quota(task, self.machine.devices[call.device].exceeded);
             let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
             let until = left.max(1).div_ceil(folio) * folio;
             let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
@@ -64,10 +75,6 @@ impl Kernel {
             let task = &mut self.tasks.current;
             task.nr_dirtied += found.dirtied;
             task.unchecked += found.dirtied;
-            if task.nr_dirtied >= quota || task.unchecked >= often {
-                task.unchecked = 0;
-                self.balance(call);
-            }
         }
     }
 

@@ -59,6 +59,8 @@ pub struct Device {
     pub(super) queued: f64,
     /// Runs among this that are away from the one before.
     pub(super) jumps: f64,
+    /// Extents that this was mapped to: the filesystem counts none of an extent's pages as written before all of it is.
+    extents: f64,
     /// Pages made dirty since the beginning.
     pub dirtied: u64,
     /// Pages submitted since the beginning.
@@ -116,6 +118,7 @@ impl Device {
             padding: 0.0,
             queued: 0.0,
             jumps: 0.0,
+            extents: 0.0,
             dirtied: 0,
             submitted: 0,
             written: 0,
@@ -147,6 +150,11 @@ impl Device {
     /// True while the flusher works on this device.
     pub fn busy(&self) -> bool {
         self.work.is_some()
+    }
+
+    /// Pages in flight that the device has not written, whether they count or not.
+    pub fn left(&self) -> f64 {
+        (self.in_flight as f64 - self.carry).max(0.0)
     }
 
     /// True while the flusher works on this device, or the device on what it was handed.
@@ -182,6 +190,16 @@ impl Device {
         self.rate / (self.density() + seeking)
     }
 
+    /// Of so many pages that the device has written those that count as written: whole extents
+    /// (`ext4_end_io_rsv_work`, 6.18), all of them about equally long.
+    pub(super) fn counted(&self, due: f64) -> u64 {
+        if due >= self.in_flight as f64 {
+            return self.in_flight;
+        }
+        let extent = self.in_flight as f64 / self.extents.max(1.0);
+        ((due / extent).floor().max(0.0) * extent).round() as u64
+    }
+
     /// Pages of a file are handed over to the device.
     pub(super) fn submit(&mut self, cleaned: Cleaned) {
         self.dirty -= cleaned.pages;
@@ -189,6 +207,7 @@ impl Device {
         self.padding += cleaned.padding as f64;
         self.queued += cleaned.queued as f64;
         self.jumps += cleaned.jumps as f64;
+        self.extents += cleaned.jumps.max(cleaned.pages.div_ceil(BATCH)) as f64;
         self.submitted += cleaned.pages;
     }
 
@@ -199,6 +218,7 @@ impl Device {
         self.padding *= kept;
         self.queued *= kept;
         self.jumps *= kept;
+        self.extents *= kept;
         self.in_flight = left;
         self.written += pages;
     }
@@ -223,9 +243,15 @@ impl Device {
         (self.queued + 0.5) as u64
     }
 
+    /// The same without what the device has written of an extent that does not count as written yet.
+    fn unwritten(&self) -> u64 {
+        let left = 1.0 - self.carry / self.in_flight.max(1) as f64;
+        (self.queued * left.max(0.0) + 0.5) as u64
+    }
+
     /// Room in the queue, in pages.
     pub(super) fn room(&self) -> u64 {
-        self.queue.saturating_sub(self.queued_pages())
+        self.queue.saturating_sub(self.unwritten())
     }
 
     /// When a batch fits the queue again.
