@@ -15,7 +15,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
-use cawl_core::{Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, OtherDevice, Rate, Time};
+use cawl_core::{
+    Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, OtherDevice, Rate, Time,
+};
 use cawl_lab::{DiskSpec, EmulatedDisk, Filesystem, LimitsGuard};
 use cawl_wire::{Event, FileKind, Op};
 use cawld::host;
@@ -23,6 +25,9 @@ use util::{LAB, alone, possible};
 
 const CHUNK: usize = 1 << 20;
 const LIMITS: DirtyLimits = DirtyLimits { background: Bytes::mib(48), hard: Bytes::mib(96) };
+
+/// Writers that begin within this begin at once: below freerun there is work for as long.
+const TOGETHER: Nanos = Nanos::millis(50.0);
 
 /// A writer: its disk and file, where it begins in it, and how many chunks it writes.
 #[derive(Clone, Debug)]
@@ -38,7 +43,8 @@ struct Seen {
 }
 
 /// Lets the writers write, all at once, and the kernel tell of this alone. Other programs share the limits, so what
-/// was seen while they wrote as well does not count. None, and a line that says so, where they never rest.
+/// was seen while they wrote as well does not count; nor does a run in which a writer began so long before the others that
+/// it was done before they counted, which is chance. None, and a line that says so, where they never rest.
 fn observe(trace: &Tracepoints, writers: &[Writer]) -> Option<Seen> {
     let page = host::uncalibrated_profile().kernel.page.0;
     let dirtied = || host::sample().unwrap().dirtied * page;
@@ -50,12 +56,14 @@ fn observe(trace: &Tracepoints, writers: &[Writer]) -> Option<Seen> {
         let before = dirtied();
         let seen = write_all(writers, &files);
         let foreign = (dirtied() - before).saturating_sub(own);
-        if foreign <= own / 20 {
+        let starts = || seen.calls.iter().map(|calls| calls[0].start);
+        let apart = Time(starts().max()?).since(Time(starts().min()?));
+        if foreign <= own / 20 && apart <= TOGETHER {
             return Some(seen);
         }
-        eprintln!("other programs wrote {foreign} B beside {own} B");
+        eprintln!("other programs wrote {foreign} B beside {own} B, the writers began {apart} apart");
     }
-    util::skipped("other programs write all the time");
+    util::skipped("other programs write, or take the processors, all the time");
     None
 }
 
