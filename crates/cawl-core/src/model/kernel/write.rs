@@ -63,11 +63,14 @@ impl Kernel {
                 task.unchecked = 0;
                 self.balance(call);
             }
-            let task = &self.tasks.current;
-            let quota = quota(task, self.machine.devices[call.device].exceeded);
-            let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
-            let until = left.max(1).div_ceil(folio) * folio;
-            let until = if self.quiet(call, end - at) { end - at } else { until.min(end - at) };
+            let until = if self.quiet(call, end - at) {
+                end - at
+            } else {
+                let task = &self.tasks.current;
+                let quota = quota(task, self.machine.devices[call.device].exceeded);
+                let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
+                (left.max(1).div_ceil(folio) * folio).min(end - at)
+            };
             let found = self.machine.cache.dirty(call.file, at, at + until, self.constants.folio);
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
             self.spend_copy(call, until, found, copying, folio);
