@@ -4,10 +4,10 @@
 //! duration, its prediction is fixed, and only then is the observed cost used, for judging and (in
 //! lockstep) for the clock.
 
+mod apart;
 mod assimilate;
 mod books;
 mod hold;
-mod side_by_side;
 mod track;
 
 use std::str::FromStr;
@@ -26,6 +26,7 @@ use crate::recent::RecentError;
 use crate::record::{Record, Sample};
 use crate::report::Report;
 use crate::units::{Bytes, Rate, Time};
+pub use apart::{Answers, BooksApart, ModelApart};
 use books::{Books, Counters};
 use track::Track;
 

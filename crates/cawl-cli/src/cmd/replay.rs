@@ -11,6 +11,7 @@ use cawld::profiles;
 use cawld::trace::TraceReader;
 
 use super::read_profile;
+use super::side_by_side::take_all;
 use crate::args::ReplayArgs;
 use crate::render;
 use crate::render::calls::CallPrinter;
@@ -50,20 +51,19 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 
     let mut result = Ok(());
     let all = head.into_iter().map(Ok).chain(&mut reader);
-    analysis
-        .take_all(all, |record, predictions| {
-            let Some(printer) = &mut printer else { return true };
-            match record {
-                Record::File(file) => drop(paths.insert((file.dev, file.ino), file.path.clone())),
-                Record::Event(event) => {
-                    let path = paths.get(&(event.dev, event.ino)).map_or("-", String::as_str);
-                    result = printer.print(&mut out, event, path, predictions);
-                }
-                _ => {}
+    let taken = take_all(&mut analysis, all, |record, predictions| {
+        let Some(printer) = &mut printer else { return true };
+        match record {
+            Record::File(file) => drop(paths.insert((file.dev, file.ino), file.path.clone())),
+            Record::Event(event) => {
+                let path = paths.get(&(event.dev, event.ino)).map_or("-", String::as_str);
+                result = printer.print(&mut out, event, path, predictions);
             }
-            result.is_ok()
-        })
-        .with_context(about)?;
+            _ => {}
+        }
+        result.is_ok()
+    });
+    taken.with_context(about)?;
     if let Some(damage) = reader.damage().describe() {
         analysis.take(&Record::Note(damage));
     }

@@ -1,0 +1,127 @@
+//! An analysis whose models work side by side: each in a thread of its own, and the reader in another.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use cawl_core::{Analysis, Answers, Prediction, Record};
+
+/// Records of a batch: large enough to be worth handing over, small enough for the processor's cache.
+const BATCH: usize = 2048;
+/// Batches that wait between two threads.
+const WAITING: usize = 2;
+
+/// Takes records until there are no more or `each` returns false; the models may have seen more by then. `each` is
+/// shown every record with the predictions made for it, as [`Analysis::take`] returns them. An error ends it, after
+/// what came before has been taken.
+pub fn take_all<E: Send>(
+    analysis: &mut Analysis,
+    mut records: impl Iterator<Item = Result<Record, E>> + Send,
+    mut each: impl FnMut(&Record, &[Option<Prediction>]) -> bool,
+) -> Result<(), E> {
+    let Some((apart, mut books)) = analysis.apart() else {
+        for record in records {
+            let record = record?;
+            if !each(&record, analysis.take(&record)) {
+                break;
+            }
+        }
+        return Ok(());
+    };
+    thread::scope(|scope| {
+        let (mut models, mut answers): (Vec<_>, Vec<Receiver<Answers>>) = (Vec::new(), Vec::new());
+        for mut model in apart {
+            let (to_model, records) = sync_channel::<Arc<Vec<Record>>>(WAITING);
+            let (to_books, from_model) = sync_channel(WAITING);
+            scope.spawn(move || {
+                for batch in records {
+                    if to_books.send(model.answer(&batch)).is_err() {
+                        return;
+                    }
+                }
+            });
+            models.push(to_model);
+            answers.push(from_model);
+        }
+        let (to_books, batches) = sync_channel(WAITING);
+        scope.spawn(move || {
+            loop {
+                let mut failed = None;
+                let all =
+                    records.by_ref().map_while(|record| record.map_err(|error| failed = Some(error)).ok());
+                let batch = Arc::new(all.take(BATCH).collect::<Vec<_>>());
+                let last = batch.len() < BATCH;
+                // Whoever does not listen any more has been told to stop.
+                let sent = models.iter().all(|model| model.send(Arc::clone(&batch)).is_ok());
+                if !sent || to_books.send((batch, failed)).is_err() || last {
+                    return;
+                }
+            }
+        });
+        for (batch, failed) in batches {
+            // A model that does not answer has panicked; so does the scope.
+            let Ok(said) = answers.iter().map(Receiver::recv).collect() else { break };
+            if !books.take(&batch, said, &mut each) {
+                break;
+            }
+            if let Some(error) = failed {
+                return Err(error);
+            }
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_core::{AnalysisOptions, HostProfile, Mode};
+    use cawl_wire::{Event, FileKind, Op};
+
+    fn call(at: u64) -> Record {
+        let mut event = Event::new(Op::Pwrite);
+        (event.start, event.duration, event.offset) =
+            (1 + at * 10_000, 1000 + at % 7, at * 7919 % 5000 * 4096);
+        (event.requested, event.returned, event.kind) = (4096, 4096, FileKind::Regular);
+        Record::Event(event)
+    }
+
+    fn analysis(learn: bool) -> Analysis {
+        let options = AnalysisOptions { mode: Mode::Assimilated, learn, ..AnalysisOptions::default() };
+        Analysis::with(&HostProfile::uncalibrated(), &options).unwrap()
+    }
+
+    #[test]
+    fn all_is_taken_in_order_up_to_an_error_or_an_end() {
+        for (learn, count) in [(false, 0), (false, 3 * BATCH), (false, 3 * BATCH + 5), (true, BATCH + 5)] {
+            let mut plain = analysis(learn);
+            let records: Vec<Record> = (0..count as u64).map(call).collect();
+            let expected: Vec<_> = records.iter().map(|record| plain.take(record).to_vec()).collect();
+            for fails in [false, true] {
+                let (mut beside, mut said) = (analysis(learn), Vec::new());
+                let error = fails.then_some(Err("the disk is gone"));
+                let result = take_all(
+                    &mut beside,
+                    records.iter().cloned().map(Ok).chain(error),
+                    |record, predictions| {
+                        assert_eq!(record, &records[said.len()]);
+                        said.push(predictions.to_vec());
+                        true
+                    },
+                );
+                assert_eq!((result.is_err(), said == expected), (fails, true), "{count} records");
+                let report = |analysis: &Analysis| serde_json::to_string(&analysis.report()).unwrap();
+                assert_eq!(report(&beside), report(&plain));
+            }
+            // Whoever has seen enough is shown no more.
+            let mut shown = 0;
+            let endless = (0..).map(|at| Ok::<_, ()>(call(at)));
+            let enough = |_: &Record, _: &[Option<Prediction>]| {
+                shown += 1;
+                shown < count
+            };
+            take_all(&mut analysis(learn), endless, enough).unwrap();
+            assert_eq!(shown, count.max(1));
+        }
+    }
+}
