@@ -12,22 +12,21 @@ mod track;
 
 use std::str::FromStr;
 
-use cawl_wire::Event;
 use cawl_wire::ring::Several;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Class, classify};
 use crate::collect::Collector;
-use crate::forecast::{self, Forecast, Plan, PlanCost, PlanError, Scene};
+use crate::forecast::Scene;
 use crate::learn::{Constant, Learner};
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
 use crate::recent::RecentError;
-use crate::record::{Record, Sample};
+use crate::record::Record;
 use crate::report::Report;
 use crate::units::{Bytes, Rate, Time};
 pub use apart::{Answers, BooksApart, ModelApart};
-use books::{Books, Counters};
+use books::Books;
 use track::Track;
 
 /// Whose clock the models live by, and how far they follow the kernel's counters.
@@ -88,17 +87,6 @@ pub struct NotKept {
     kept: String,
 }
 
-/// Why a plan's cost could not be told.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CannotPredict {
-    /// Nobody keeps the model asked for.
-    #[error(transparent)]
-    NotKept(#[from] NotKept),
-    /// The plan makes no sense.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-}
-
 /// What an [`Analysis`] is to keep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnalysisOptions {
@@ -122,9 +110,6 @@ pub struct Analysis {
     tracks: Vec<Track>,
     /// Tracks that no report speaks of.
     besides: Vec<Track>,
-    /// What all of them said of the latest call, in this order.
-    predictions: Vec<Option<Prediction>>,
-    counters: Counters,
     books: Books,
     learner: Learner,
     learn: bool,
@@ -149,7 +134,7 @@ impl Analysis {
         }
         let track = |name: &String, mode| {
             build(name, profile)
-                .map(|m| Track::new(m, mode))
+                .map(|m| Track::new(m, mode, profile.kernel.page))
                 .ok_or_else(|| ModelsError::Unknown(name.clone()))
         };
         let tracks = chosen.iter().map(|name| track(name, options.mode)).collect::<Result<Vec<_>, _>>()?;
@@ -169,12 +154,11 @@ impl Analysis {
         Ok(Analysis {
             mode: options.mode,
             teacher: best(TEACHER),
-            predictions: Vec::with_capacity(tracks.len() + besides.len()),
-            counters: Counters::new(profile.kernel.page),
             books: Books::new(
                 Collector::new(profile, names),
                 profile.kernel.page,
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
+                tracks.len(),
             ),
             tracks,
             besides,
@@ -188,72 +172,43 @@ impl Analysis {
         self.tracks.iter().map(Track::name).collect()
     }
 
-    /// Takes the next record. For a call, the predictions made for it are returned.
+    /// Takes the next record. For a call, the predictions made for it are returned: one for each model, none where a
+    /// model has no opinion.
     pub fn take(&mut self, record: &Record) -> &[Option<Prediction>] {
-        match record {
-            Record::Event(event) => return self.event(event),
-            Record::Sample(sample) => self.sample(sample),
-            other => self.books.collector.note(other),
+        let said = self.tracks.iter_mut().chain(&mut self.besides).map(|track| track.take(record));
+        self.books.take(record, said);
+        // What was predicted is judged; now it may be learned from.
+        if self.learn && self.learns_from(record) {
+            let profile = self.learner.profile();
+            for track in self.tracks.iter_mut().chain(&mut self.besides) {
+                track.recalibrate(profile);
+            }
         }
-        &[]
+        self.books.shown(record)
     }
 
-    /// Takes a call; returns one prediction for each model, none where a model has no opinion.
-    pub fn event(&mut self, event: &Event) -> &[Option<Prediction>] {
-        let class = classify(event);
-        self.predictions.clear();
-        let tracks = self.tracks.iter_mut().chain(&mut self.besides);
-        match class {
-            Class::Elsewhere => self.predictions.extend(tracks.map(|_| None)),
-            _ => self.predictions.extend(tracks.map(|track| track.event(event, class))),
+    /// True if what was learned from the record changes constants.
+    fn learns_from(&mut self, record: &Record) -> bool {
+        match record {
+            Record::Event(event) => {
+                let prediction = self.teacher.and_then(|teacher| self.books.prediction(teacher));
+                let costs = classify(event) == Class::Cost;
+                prediction.filter(|_| costs).is_some_and(|prediction| self.learner.call(event, prediction))
+            }
+            Record::Sample(sample) => self.books.counted.is_some() && self.learner.sample(sample),
+            _ => false,
         }
-        self.books.event(event, class, &self.predictions, self.tracks.len());
-        // What was predicted is judged; now it may be learned from.
-        let teacher = self.teacher.and_then(|teacher| self.predictions[teacher].as_ref());
-        if let (true, Class::Cost, Some(prediction)) = (self.learn, class, teacher)
-            && self.learner.call(event, prediction)
-        {
-            self.recalibrate();
-        }
-        &self.predictions[..self.tracks.len()]
     }
 
     /// What was predicted for the latest call by the model and mode that [`Analysis::view`] speaks by, unless told
     /// otherwise.
     pub fn spoken(&self) -> Option<&Prediction> {
-        self.predictions.get(self.books.speaker)?.as_ref()
+        self.books.prediction(self.books.speaker)
     }
 
     /// Takes calls that add up. When they are taken does not matter.
     pub fn several(&mut self, several: &Several) {
         self.books.collector.several(several);
-    }
-
-    /// Takes a sample of the kernel's counters: the limits may have changed, and the modelled dirty
-    /// level is compared with the real one.
-    pub fn sample(&mut self, sample: &Sample) {
-        let Some(counted) = self.counters.take(sample) else { return };
-        for (at, track) in self.tracks.iter_mut().chain(&mut self.besides).enumerate() {
-            let modelled = track.sample(&counted);
-            self.books.compared(at, modelled, &counted);
-        }
-        self.books.sample(sample, self.tracks[0].dirtied());
-        if self.learn && self.learner.sample(sample) {
-            self.recalibrate();
-        }
-    }
-
-    fn recalibrate(&mut self) {
-        let profile = self.learner.profile();
-        for track in self.tracks.iter_mut().chain(&mut self.besides) {
-            track.recalibrate(profile);
-        }
-    }
-
-    /// Where the first model says the machine stands at `now`. Looks ahead on a copy, so asking changes
-    /// nothing.
-    pub fn state_at(&self, now: Time) -> ModelState {
-        self.tracks[0].state_at(now)
     }
 
     /// Where a model says the machine stands at `now`: the first one that fits what is asked for, those that
@@ -268,33 +223,10 @@ impl Analysis {
         Ok((track.name(), track.mode()))
     }
 
-    /// What happens next if everybody together goes on making pages dirty at `rate`.
-    pub fn forecast(
-        &self,
-        model: Option<&str>,
-        mode: Option<Mode>,
-        now: Time,
-        rate: Rate,
-    ) -> Result<Forecast, NotKept> {
-        Ok(forecast::forecast(self.track(model, mode)?.scene(now, self.books.device), rate))
-    }
-
     /// A copy of a model at `now`, to be looked ahead with elsewhere: [`forecast`](crate::forecast()) and
     /// [`predict`](crate::predict()) take more time than the copy.
     pub fn scene(&self, model: Option<&str>, mode: Option<Mode>, now: Time) -> Result<Scene, NotKept> {
         Ok(self.track(model, mode)?.scene(now, self.books.device))
-    }
-
-    /// What a job of writing would cost.
-    pub fn predict(
-        &self,
-        model: Option<&str>,
-        mode: Option<Mode>,
-        now: Time,
-        plan: &Plan,
-    ) -> Result<PlanCost, CannotPredict> {
-        let scene = self.track(model, mode)?.scene(now, self.books.device);
-        Ok(forecast::predict(scene, plan)?)
     }
 
     /// Rate at which writers that nobody traces make pages dirty, as the kernel's counters tell;
@@ -352,6 +284,7 @@ impl Analysis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Sample;
 
     #[test]
     fn limits_that_change_are_those_of_every_model() {
@@ -367,7 +300,7 @@ mod tests {
             dirtied: 0,
         };
         for sample in [sample, Sample { time: Time(2_000), hard: 5000, ..sample }] {
-            analysis.sample(&sample);
+            analysis.take(&Record::Sample(sample));
             for model in ["kernel", "cawl"] {
                 let state = analysis.view(Some(model), None, sample.time).expect("kept");
                 assert_eq!(state.limits, sample.limits(profile.kernel.page), "{model}");

@@ -30,8 +30,7 @@ pub use accuracy::{
 pub use call::{Class, adds_up, classify, is_synchronous, kernel_bytes, several_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use drive::{
-    Analysis, AnalysisOptions, Answers, BooksApart, CannotPredict, Mode, ModelApart, ModelsError, NotKept,
-    UnknownMode,
+    Analysis, AnalysisOptions, Answers, BooksApart, Mode, ModelApart, ModelsError, NotKept, UnknownMode,
 };
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Plan, PlanCost, PlanError, Scene, forecast, predict};

@@ -1,65 +1,37 @@
 //! An analysis taken apart, so that whoever has threads can let each model work in one.
 //!
-//! The law: nothing but time differs from [`Analysis::take`], record after record. Models do not see one another, so
-//! each may be ahead of the others; the books take what all have said of a record, in the order of records.
+//! Models do not see one another, so each may be ahead of the others; the books take what all have said of a record,
+//! in the order of records. What is done with a record is the code of [`Analysis::take`], over a batch.
 
 use super::Analysis;
-use super::books::{Books, Counters};
-use super::track::Track;
-use crate::call::{Class, classify};
+use super::books::Books;
+use super::track::{Said, Track};
 use crate::model::Prediction;
 use crate::record::Record;
-use crate::units::Bytes;
 
 /// How many calls a model is told of ahead. Memory answers about so many questions at a time.
 const AHEAD: usize = 16;
 
 /// One model of an analysis.
-pub struct ModelApart<'a> {
-    track: &'a mut Track,
-    counters: Counters,
-}
+pub struct ModelApart<'a>(&'a mut Track);
 
-/// What a model said of some records.
-pub struct Answers {
-    /// Of each call in it that is not about something else.
-    predictions: Vec<Option<Prediction>>,
-    /// Of each sample that makes sense: the level modelled, and bytes made dirty so far.
-    levels: Vec<(Option<Bytes>, Bytes)>,
-}
+/// What a model said of each record of a batch.
+pub struct Answers(Vec<Said>);
 
 impl ModelApart<'_> {
     /// Takes the next records.
     pub fn answer(&mut self, records: &[Record]) -> Answers {
-        let mut answers = Answers { predictions: Vec::with_capacity(records.len()), levels: Vec::new() };
-        for (at, record) in records.iter().enumerate() {
-            if at % AHEAD == 0 {
-                self.track.touch(&records[at..records.len().min(at + AHEAD)]);
-            }
-            match record {
-                Record::Event(event) => match classify(event) {
-                    Class::Elsewhere => {}
-                    class => answers.predictions.push(self.track.event(event, class)),
-                },
-                Record::Sample(sample) => {
-                    if let Some(counted) = self.counters.take(sample) {
-                        answers.levels.push((self.track.sample(&counted), self.track.dirtied()));
-                    }
-                }
-                _ => {}
-            }
+        let mut said = Vec::with_capacity(records.len());
+        for near in records.chunks(AHEAD) {
+            self.0.touch(near);
+            said.extend(near.iter().map(|record| self.0.take(record)));
         }
-        answers
+        Answers(said)
     }
 }
 
 /// All of an analysis but its models.
-pub struct BooksApart<'a> {
-    predictions: &'a mut Vec<Option<Prediction>>,
-    counters: &'a mut Counters,
-    books: &'a mut Books,
-    reported: usize,
-}
+pub struct BooksApart<'a>(&'a mut Books);
 
 impl BooksApart<'_> {
     /// Takes the next records with what each model said of them, in the order of the models. `each` is shown every record
@@ -70,41 +42,11 @@ impl BooksApart<'_> {
         said: Vec<Answers>,
         mut each: impl FnMut(&Record, &[Option<Prediction>]) -> bool,
     ) -> bool {
-        let mut said: Vec<_> = said
-            .into_iter()
-            .map(|answers| (answers.predictions.into_iter(), answers.levels.into_iter()))
-            .collect();
-        for record in records {
-            self.predictions.clear();
-            match record {
-                Record::Event(event) => {
-                    let class = classify(event);
-                    self.predictions.extend(said.iter_mut().map(|(predictions, _)| match class {
-                        Class::Elsewhere => None,
-                        _ => predictions.next().flatten(),
-                    }));
-                    self.books.event(event, class, self.predictions, self.reported);
-                }
-                Record::Sample(sample) => {
-                    if let Some(counted) = self.counters.take(sample) {
-                        let levels = said.iter_mut().map(|(_, levels)| levels.next().unwrap_or_default());
-                        let mut dirtied = Bytes::ZERO;
-                        for (at, (modelled, so_far)) in levels.enumerate() {
-                            self.books.compared(at, modelled, &counted);
-                            dirtied = if at == 0 { so_far } else { dirtied };
-                        }
-                        self.books.sample(sample, dirtied);
-                    }
-                }
-                other => self.books.collector.note(other),
-            }
-            let shown =
-                if matches!(record, Record::Event(_)) { &self.predictions[..self.reported] } else { &[] };
-            if !each(record, shown) {
-                return false;
-            }
-        }
-        true
+        let mut said: Vec<_> = said.into_iter().map(|Answers(said)| said.into_iter()).collect();
+        records.iter().all(|record| {
+            self.0.take(record, said.iter_mut().filter_map(Iterator::next));
+            each(record, self.0.shown(record))
+        })
     }
 }
 
@@ -115,10 +57,7 @@ impl Analysis {
         if self.learn {
             return None;
         }
-        let Analysis { tracks, besides, predictions, counters, books, .. } = self;
-        let reported = tracks.len();
-        let tracks = tracks.iter_mut().chain(besides);
-        let models = tracks.map(|track| ModelApart { track, counters: counters.clone() }).collect();
-        Some((models, BooksApart { predictions, counters, books, reported }))
+        let models = self.tracks.iter_mut().chain(&mut self.besides).map(ModelApart).collect();
+        Some((models, BooksApart(&mut self.books)))
     }
 }

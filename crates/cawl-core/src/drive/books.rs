@@ -1,13 +1,12 @@
 //! What is kept of calls and samples besides the models: the report, the latest errors, writers that nobody traces.
 
-use cawl_wire::Event;
-
 use super::assimilate::Untraced;
-use crate::call::Class;
+use super::track::Said;
+use crate::call::{Class, classify};
 use crate::collect::Collector;
 use crate::model::{DirtyLimits, Prediction};
 use crate::recent::Recent;
-use crate::record::Sample;
+use crate::record::{Record, Sample};
 use crate::units::{Bytes, Nanos, Time};
 
 /// The kernel's counters, as a model is told of them.
@@ -52,6 +51,13 @@ pub(super) struct Books {
     pub(super) recent: Recent,
     pub(super) untraced: Untraced,
     page: Bytes,
+    counters: Counters,
+    /// What the latest record says, if it is a sample that makes sense.
+    pub(super) counted: Option<Counted>,
+    /// What each track said of the latest call.
+    predictions: Vec<Option<Prediction>>,
+    /// Reports speak of so many tracks, the first.
+    reported: usize,
     /// The track whose errors are told, counted over all.
     pub(super) speaker: usize,
     /// Device of the latest call that a model had an opinion on.
@@ -59,36 +65,70 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(collector: Collector, page: Bytes, speaker: usize) -> Books {
-        let (recent, untraced) = (Recent::default(), Untraced::default());
-        Books { collector, recent, untraced, page, speaker, device: 0 }
-    }
-
-    /// Takes a call, and what was predicted for it by each track; reports speak of the first `reported` ones.
-    pub(super) fn event(
-        &mut self,
-        event: &Event,
-        class: Class,
-        predictions: &[Option<Prediction>],
-        reported: usize,
-    ) {
-        if let (Class::Cost, Some(Some(spoken))) = (class, predictions.get(self.speaker)) {
-            self.device = event.dev;
-            self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), spoken.cost);
-        }
-        self.collector.event(event, class, &predictions[..reported]);
-    }
-
-    /// A track's level was compared with the kernel's, if it had one.
-    pub(super) fn compared(&mut self, track: usize, modelled: Option<Bytes>, counted: &Counted) {
-        if let (true, Some(modelled)) = (track == self.speaker, modelled) {
-            self.recent.dirty(modelled, counted.dirty, counted.limits.hard);
+    pub(super) fn new(collector: Collector, page: Bytes, speaker: usize, reported: usize) -> Books {
+        Books {
+            collector,
+            recent: Recent::default(),
+            untraced: Untraced::default(),
+            page,
+            counters: Counters::new(page),
+            counted: None,
+            predictions: Vec::new(),
+            reported,
+            speaker,
+            device: 0,
         }
     }
 
-    /// Takes a sample, when the first track counts so many bytes made dirty.
-    pub(super) fn sample(&mut self, sample: &Sample, dirtied: Bytes) {
-        self.untraced.sample(sample.time, sample.dirtied, self.page, dirtied);
-        self.collector.sample(sample);
+    /// Takes a record with what each track said of it.
+    pub(super) fn take(&mut self, record: &Record, said: impl Iterator<Item = Said>) {
+        self.predictions.clear();
+        self.counted = match record {
+            Record::Sample(sample) => self.counters.take(sample),
+            _ => None,
+        };
+        let mut dirtied = None;
+        for (track, said) in said.enumerate() {
+            match said {
+                Said::Call(prediction) => self.predictions.push(prediction),
+                Said::Level(modelled, so_far) => {
+                    dirtied.get_or_insert(so_far);
+                    if let (true, Some(modelled), Some(counted)) =
+                        (track == self.speaker, modelled, &self.counted)
+                    {
+                        self.recent.dirty(modelled, counted.dirty, counted.limits.hard);
+                    }
+                }
+                Said::Nothing => {}
+            }
+        }
+        match record {
+            Record::Event(event) => {
+                let class = classify(event);
+                if let (Class::Cost, Some(spoken)) = (class, self.prediction(self.speaker)) {
+                    let cost = spoken.cost;
+                    self.device = event.dev;
+                    self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), cost);
+                }
+                self.collector.event(event, class, &self.predictions[..self.reported]);
+            }
+            Record::Sample(sample) => {
+                if let Some(dirtied) = dirtied {
+                    self.untraced.sample(sample.time, sample.dirtied, self.page, dirtied);
+                    self.collector.sample(sample);
+                }
+            }
+            other => self.collector.note(other),
+        }
+    }
+
+    /// What a track said of the latest call.
+    pub(super) fn prediction(&self, track: usize) -> Option<&Prediction> {
+        self.predictions.get(track)?.as_ref()
+    }
+
+    /// What is shown of the latest record, which is this one: the predictions of the tracks that reports speak of.
+    pub(super) fn shown(&self, record: &Record) -> &[Option<Prediction>] {
+        if matches!(record, Record::Event(_)) { &self.predictions[..self.reported] } else { &[] }
     }
 }

@@ -4,10 +4,10 @@ use cawl_wire::Event;
 
 use super::Mode;
 use super::assimilate::{Filter, Pace};
-use super::books::Counted;
+use super::books::{Counted, Counters};
 use super::hold::Hold;
 use crate::accuracy::{Accuracy, AccuracySummary};
-use crate::call::Class;
+use crate::call::{Class, classify};
 use crate::forecast::Scene;
 use crate::model::{CostModel, DirtyLimits, Map, ModelState, Prediction};
 use crate::profile::HostProfile;
@@ -18,6 +18,7 @@ use crate::units::{Bytes, Nanos, Time};
 pub(super) struct Track {
     model: Box<dyn CostModel>,
     mode: Mode,
+    counters: Counters,
     accuracy: Accuracy,
     /// Where each thread stands; needed only in open loop, where every model has a time of its own.
     threads: Map<(u32, u32), Clock>,
@@ -32,6 +33,16 @@ pub(super) struct Track {
     pace: Option<Pace>,
     /// Predicts pauses that the model's level does not show, if the mode says so.
     hold: Option<Hold>,
+}
+
+/// What a track says of a record.
+pub(super) enum Said {
+    /// Of a call: what it should cost, if the model has an opinion.
+    Call(Option<Prediction>),
+    /// Of a sample that makes sense: the level modelled, once there were calls, and bytes made dirty so far.
+    Level(Option<Bytes>, Bytes),
+    /// The record is not for models.
+    Nothing,
 }
 
 /// The end of a thread's latest call, on both clocks.
@@ -50,10 +61,11 @@ struct Span {
 }
 
 impl Track {
-    pub(super) fn new(model: Box<dyn CostModel>, mode: Mode) -> Track {
+    pub(super) fn new(model: Box<dyn CostModel>, mode: Mode, page: Bytes) -> Track {
         Track {
             model,
             mode,
+            counters: Counters::new(page),
             accuracy: Accuracy::new(),
             threads: Map::default(),
             last: Span::default(),
@@ -76,11 +88,6 @@ impl Track {
     /// The model goes on with these constants.
     pub(super) fn recalibrate(&mut self, profile: &HostProfile) {
         self.model.recalibrate(profile);
-    }
-
-    /// Bytes that the traced calls made dirty, as far as the model counts them.
-    pub(super) fn dirtied(&self) -> Bytes {
-        self.model.dirtied()
     }
 
     pub(super) fn summary(&self) -> AccuracySummary {
@@ -113,7 +120,22 @@ impl Track {
         }
     }
 
-    pub(super) fn event(&mut self, event: &Event, class: Class) -> Option<Prediction> {
+    /// Takes the next record.
+    pub(super) fn take(&mut self, record: &Record) -> Said {
+        match record {
+            Record::Event(event) => match classify(event) {
+                Class::Elsewhere => Said::Call(None),
+                class => Said::Call(self.event(event, class)),
+            },
+            Record::Sample(sample) => match self.counters.take(sample) {
+                Some(counted) => Said::Level(self.sample(&counted), self.model.dirtied()),
+                None => Said::Nothing,
+            },
+            _ => Said::Nothing,
+        }
+    }
+
+    fn event(&mut self, event: &Event, class: Class) -> Option<Prediction> {
         let start = self.start(event);
         // A model cannot peek at what it is not given.
         let shown = Event { start: start.0, duration: 0, ..*event };
@@ -184,7 +206,7 @@ impl Track {
     }
 
     /// Compares with a sample; returns the modelled dirty level once there were calls.
-    pub(super) fn sample(&mut self, counted: &Counted) -> Option<Bytes> {
+    fn sample(&mut self, counted: &Counted) -> Option<Bytes> {
         let Counted { at, dirty: sampled, limits, flushing } = *counted;
         if let Some(hold) = &mut self.hold {
             hold.sample(at, sampled, flushing);

@@ -6,6 +6,7 @@ use crate::drive::{Analysis, AnalysisOptions, Mode};
 use crate::model::kernel::Kernel;
 use crate::model::{CostModel, DirtyLimits};
 use crate::profile::Measured;
+use crate::record::Record;
 use crate::units::{Rate, Time};
 
 /// A small generator of noise, the same in every run.
@@ -76,7 +77,7 @@ impl World {
             let (state, totals) = (look.state(), look.conservation());
             let writeback = look.in_flight().0 / 4096;
             self.written = totals.written.0 / 4096;
-            self.analysis.sample(&Sample {
+            self.analysis.take(&Record::Sample(Sample {
                 time: at,
                 dirty: (state.dirty.0 / 4096).saturating_sub(writeback),
                 writeback,
@@ -84,7 +85,7 @@ impl World {
                 hard: state.limits.hard.0 / 4096,
                 written: self.written,
                 dirtied: totals.dirtied.0 / 4096,
-            });
+            }));
         }
     }
 
@@ -98,7 +99,7 @@ impl World {
         let cost = self.real.step(&event).expect("a cost").cost.get();
         let observed = disturbed(&mut self.noise, cost);
         event.duration = observed as u64;
-        let predicted = self.analysis.event(&event)[0].expect("a prediction").cost.get();
+        let predicted = self.analysis.take(&Record::Event(event))[0].expect("a prediction").cost.get();
         // The next call waits for the real machine's clock, where the noise has put it behind.
         self.now += event.duration.max(cost as u64) + 1000;
         self.sample();
