@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod answers;
+mod aside;
 mod asker;
 mod books;
 pub mod clock;

@@ -105,7 +105,7 @@ async fn tracer(
         program: text(hello.program),
         arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
     };
-    let uring = Uring::new(run, pid, session.program.clone());
+    let uring = Uring::new(run, pid, session.program.clone(), &shared.aside);
     tracing::debug!(pid, program = session.program, ring = hello.ring, "session begins");
     let each = shared.traces.have(run);
     let ring = match (hello.ring, messages.descriptor.take()) {
@@ -123,7 +123,7 @@ async fn tracer(
         run,
         ring: None,
         uring,
-        mapped: Mapped::new(pid, &shared.mapped),
+        mapped: Mapped::new(pid, &shared.mapped, &shared.aside),
         ticks: hello.ticks.map(Ticks::new),
         wchar: started,
         goodbye: None,
@@ -150,7 +150,7 @@ struct Tracer<'a> {
     pid: u32,
     run: u64,
     ring: Option<Ring>,
-    uring: Uring,
+    uring: Uring<'a>,
     mapped: Mapped<'a>,
     ticks: Option<Ticks>,
     wchar: Wchar,
@@ -179,7 +179,7 @@ impl Tracer<'_> {
                     Some(message)
                 }
                 () = tokio::time::sleep(Duration::from_millis(pause)), if self.ring.is_some() => None,
-                () = Mapped::due(self.mapped.next()) => {
+                () = self.mapped.due() => {
                     self.look_at_mappings().await?;
                     None
                 }
@@ -295,11 +295,11 @@ impl Tracer<'_> {
 
     /// Stores through mappings that no call has told of.
     async fn look_at_mappings(&mut self) -> anyhow::Result<()> {
-        let (batch, note) = self.mapped.look();
-        if let Some(note) = note
-            && self.shared.is_first_failure_of_mappings()
+        let (batch, failure) = self.mapped.look();
+        if let Some(failure) = failure
+            && (failure.is_its_own || self.shared.is_first_failure_of_mappings())
         {
-            self.note(note).await?;
+            self.note(failure.note).await?;
         }
         if !batch.is_empty() {
             self.shared.active.store(host::now().0, Ordering::Relaxed);
@@ -320,7 +320,7 @@ impl Tracer<'_> {
         // What a killed process had recorded is still in its ring.
         let goodbye = self.goodbye;
         let rest = self.take_from_ring(usize::MAX).await;
-        ended = ended.and(rest.map(drop));
+        ended = ended.and(rest.map(drop)).and(self.uring.finish(self.engine).await);
         // Other threads may get a last word in; only after an exec it means that the process goes on.
         let last = goodbye.filter(|goodbye| goodbye.ended != Ended::Exec);
         self.goodbye = self.goodbye.or(last);

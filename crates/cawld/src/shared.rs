@@ -9,6 +9,7 @@ use cawl_core::{Nanos, Time};
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::sync::{Notify, watch};
 
+use crate::aside::Aside;
 use crate::engine::Traces;
 use crate::host;
 use crate::mapped::Levels;
@@ -37,6 +38,8 @@ pub struct Shared {
     pub traces: Arc<Traces>,
     /// Files that processes have mapped.
     pub mapped: Levels,
+    /// Where processes are looked at.
+    pub aside: Aside,
     /// Processes whose mappings could not be looked at.
     unmapped: AtomicU64,
     next: AtomicU32,
@@ -87,6 +90,7 @@ impl Shared {
             active: AtomicU64::new(0),
             traces,
             mapped: Levels::default(),
+            aside: Aside::default(),
             unmapped: AtomicU64::new(0),
             next: AtomicU32::new(1),
             connections: Mutex::new(BTreeMap::new()),

@@ -1,46 +1,87 @@
 //! Whether a program writes through io_uring, where nobody sees it.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 
+use crate::aside::{Aside, Pending};
 use crate::engine::Input;
 use crate::inspect;
 
+/// How long a look is waited for. The end of a process waits for one, and that of a run for no longer than `SETTLE`.
+const LIMIT: Duration = Duration::from_secs(3);
+
 /// Looks, now and then, whether a process uses io_uring, and says so once.
-pub struct Uring {
+pub struct Uring<'a> {
     run: u64,
     pid: u32,
     program: String,
-    told: bool,
+    aside: &'a Aside,
     looks: u32,
+    pending: Option<Pending<bool>>,
+    /// It has been said what there is to say.
+    told: bool,
 }
 
-impl Uring {
+impl<'a> Uring<'a> {
     /// Of this process.
-    pub fn new(run: u64, pid: u32, program: String) -> Uring {
-        Uring { run, pid, program, told: false, looks: 0 }
+    pub fn new(run: u64, pid: u32, program: String, aside: &'a Aside) -> Uring<'a> {
+        Uring { run, pid, program, aside, looks: 0, pending: None, told: false }
     }
 
-    /// One look in sixteen: many open descriptors make it slow.
+    /// Time for a look, and for what the latest one found. One in sixteen is made: many open descriptors make it
+    /// slow.
     pub async fn look(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+        if let Some(found) = self.pending.as_mut().and_then(Pending::ready) {
+            self.pending = None;
+            self.answer(found.ok(), engine).await?;
+        }
         self.looks += 1;
-        if self.looks % 16 == 1 { self.look_once_more(engine).await } else { Ok(()) }
-    }
-
-    /// A look at the end, whatever the latest one found.
-    pub async fn look_once_more(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
-        if !self.told && inspect::uses_io_uring(self.pid) {
-            self.found(engine).await?;
+        if self.looks % 16 == 1 {
+            self.begin();
         }
         Ok(())
     }
 
+    /// A look while the process ends, whatever the latest one found.
+    pub async fn look_once_more(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+        self.finish(engine).await?;
+        self.begin();
+        self.finish(engine).await
+    }
+
+    /// Waits for the look that is under way.
+    pub async fn finish(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+        let Some(mut pending) = self.pending.take() else { return Ok(()) };
+        let found = pending.done().await;
+        self.answer(found.ok(), engine).await
+    }
+
+    fn begin(&mut self) {
+        if !self.told && self.pending.is_none() {
+            let pid = self.pid;
+            self.pending = self.aside.begin(LIMIT, move || inspect::uses_io_uring(pid));
+        }
+    }
+
+    async fn answer(&mut self, found: Option<bool>, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+        match found {
+            Some(true) => self.found(engine).await,
+            Some(false) => Ok(()),
+            None => {
+                self.tell("may use io_uring: its descriptors could not be looked at in time", engine).await
+            }
+        }
+    }
+
     /// It does: says so.
     pub async fn found(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+        self.tell("uses io_uring: what it writes that way was not seen", engine).await
+    }
+
+    async fn tell(&mut self, about: &str, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
         if !std::mem::replace(&mut self.told, true) {
-            let note = format!(
-                "{} (pid {}) uses io_uring: what it writes that way was not seen",
-                self.program, self.pid
-            );
+            let note = format!("{} (pid {}) {about}", self.program, self.pid);
             engine.send(Input::Note { run: self.run, note }).await?;
         }
         Ok(())
