@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::Value;
 
-use crate::util::{Daemon, Dir, Report, Running, SmallDisk, built, find, skipped};
+use crate::util::{Daemon, Dir, MuteServer, Report, Running, SmallDisk, built, find, skipped};
 
 /// Every example of docs/PROTOCOL.md, asked of a real daemon.
 #[test]
@@ -108,6 +108,46 @@ fn stores_to_a_mapping_show_while_they_go_on() {
     // What the tracer finds at the end was told before.
     let bytes = file().expect("a row")["bytes"].as_u64().expect("a count");
     assert!(bytes <= 3 << 20, "{bytes} bytes in 3 MiB");
+    daemon.end(Signal::SIGTERM).success();
+}
+
+/// A program has mapped a file on a server that does not answer when the daemon wants to look at it.
+#[test]
+fn a_file_that_cannot_be_opened_holds_up_nobody() {
+    let dir = Dir::new();
+    let Some(server) = MuteServer::mount(&dir.path().join("mute")) else { return };
+    let (program, writer) = (dir.app("mapped"), dir.app("paced_writer"));
+    let daemon = Daemon::start(&dir, &[]);
+    let start = |report: &str, program: &[&str], folder: &Path| {
+        let mut command = dir.cawl(&["run", "--report"]);
+        command.arg(dir.path().join(report)).arg("--socket").arg(dir.socket()).arg("--").args(program);
+        Running::start({
+            command.current_dir(folder);
+            command
+        })
+    };
+    let program = program.to_str().expect("a readable path");
+    let mut mapping = start("mapping.json", &[program], server.path());
+    mapping.say(".");
+    mapping.stdout_until("stored\n");
+    // The daemon looks: from now on nothing is opened there.
+    server.until_it_hangs();
+    // Another program's calls, more than a ring holds, and the end of its run.
+    let writer = writer.to_str().expect("a readable path");
+    let mut writing = start("writing.json", &[writer, "file", "100000", "100"], &dir.work());
+    writing.stdout_until("half ");
+    writing.say("\n");
+    let report = Report::read(&dir.path().join("writing.json"), &writing.finish().success());
+    assert_eq!((report.calls_of("write"), report.bytes()), (200_000, 20_000_000));
+    report.all_seen();
+    // And those of the program itself.
+    let report = Report::read(&dir.path().join("mapping.json"), &mapping.finish().success());
+    assert_eq!(report.sessions()[0]["ended"], "exit", "{:#}", report.0);
+    assert_eq!(report.file_bytes("mapped"), 1 << 20, "{:#}", report.0);
+    daemon.status_when(|status| status["clients"] == 0);
+    // Only now the server answers: a thread that waits for it cannot end.
+    assert!(server.hangs());
+    server.answer();
     daemon.end(Signal::SIGTERM).success();
 }
 

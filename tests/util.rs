@@ -15,11 +15,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 mod fake;
+mod mute;
 mod process;
 mod report;
 mod small;
 
 pub use fake::{Answer, FakeDaemon};
+pub use mute::MuteServer;
 pub use process::{Finished, LIMIT, Running};
 pub use report::{Report, calls};
 pub use small::SmallDisk;
