@@ -25,6 +25,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -135,6 +136,7 @@ static int descriptors(void *function) {
     int fd, other, ends[2], mode = O_RDWR | O_CREAT | O_TRUNC;
     char path[64];
     off_t place = 3;
+    struct stat status;
     if (is("open open64 __open __open64")) {
         check((fd = V(int, const char *, int)(fresh(), mode, 0644)) >= 0 && close(fd) == 0);
     } else if (is("openat openat64")) {
@@ -179,6 +181,14 @@ static int descriptors(void *function) {
         check(other == 50 && write(50, "x", 1) == 1 && close(fd) == 0 && close(50) == 0);
     } else if (is("fcntl fcntl64 __fcntl")) {
         check((other = V(int, int, int)(fd = file(), F_DUPFD, 40)) >= 40 && close(fd) == 0 && close(other) == 0);
+    } else if (is("fstat fstat64")) {
+        check(F(int, int, struct stat *)(fd = file(), &status) == 0 && close(fd) == 0);
+    } else if (is("__fxstat __fxstat64")) {
+#if defined __x86_64__
+        check(F(int, int, int, struct stat *)(1, fd = file(), &status) == 0 && close(fd) == 0);
+#else
+        check(F(int, int, int, struct stat *)(0, fd = file(), &status) == 0 && close(fd) == 0);
+#endif
     } else if (is("lseek lseek64 __lseek llseek")) {
         check(F(off_t, int, off_t, int)(fd = file(), 7, SEEK_SET) == 7 && close(fd) == 0);
     } else if (is("write __write")) {

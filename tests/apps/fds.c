@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A system call that no library sees. */
@@ -23,6 +25,22 @@ static long raw(long number, long a, long b) {
     __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
     return x0;
 #endif
+}
+
+/* Notes down the limits, and every descriptor below the soft one that any of the usual questions finds. */
+static void look(FILE *to) {
+    struct rlimit limit;
+    struct stat status;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        abort();
+    fprintf(to, "limits %ld %ld\n", (long)limit.rlim_cur, (long)limit.rlim_max);
+    for (int fd = 0; fd < (int)limit.rlim_cur; fd++) {
+        int found = fstat(fd, &status) == 0, flags = fcntl(fd, F_GETFD) >= 0, copy = dup(fd);
+        if (found || flags || copy >= 0)
+            fprintf(to, "%d: %d %d %d\n", fd, found, flags, copy);
+        if (copy >= 0)
+            close(copy);
+    }
 }
 
 int main(int count, char **arguments) {
@@ -70,6 +88,30 @@ int main(int count, char **arguments) {
         for (int next; (next = dup(fd)) >= 0;)
             last = next;
         if (last < 10 || close(last))
+            abort();
+    }
+    if (!strcmp(way, "look")) {
+        FILE *to = fopen("seen", "w");
+        struct rlimit limit;
+        look(to);
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit))
+            abort();
+        look(to);
+        fclose(to);
+    } else if (!strcmp(way, "all")) {
+        /* Every number that the limit allows is the program's, in the child too. */
+        FILE *to = fopen("seen", "w");
+        int last = fd, count = 0;
+        pid_t child = fork();
+        for (int next; (next = dup(fd)) >= 0; count++)
+            last = next;
+        fprintf(to, "%d more, up to %d\n", count, last);
+        for (; last > fileno(to); last--)
+            close(last);
+        fclose(to);
+        if (child && waitpid(child, NULL, 0) != child)
             abort();
     }
     for (int i = 0; i < 1000; i++)

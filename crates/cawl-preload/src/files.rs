@@ -226,7 +226,7 @@ pub fn opened(fd: c_int, look: bool) -> Option<&'static File> {
 
 #[cold]
 fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
-    if fd < 0 || fd == uplink::own_fd() || !uplink::is_ours() {
+    if fd < 0 || uplink::is_own(fd) || !uplink::is_ours() {
         return None;
     }
     let stat = sys::fstat(fd)?;

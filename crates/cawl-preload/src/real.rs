@@ -134,6 +134,8 @@ reals! {
     fn dup2(fd: c_int, to: c_int) -> c_int = -1;
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int = -1;
     fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int = -1;
+    fn fstat(fd: c_int, stat: *mut c_void) -> c_int = -1;
+    fn __fxstat(version: c_int, fd: c_int, stat: *mut c_void) -> c_int = -1;
     fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int = -1;
     fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = -1;
     fn write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t = -1;

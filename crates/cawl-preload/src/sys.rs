@@ -190,15 +190,19 @@ pub unsafe fn unmap(at: *mut c_void, length: usize) {
     unsafe { call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]) };
 }
 
+/// The limits on a resource, and then, if they are given, others.
+pub fn limits(resource: libc::__rlimit_resource_t, new: Option<&libc::rlimit>) -> Option<libc::rlimit> {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
+    // SAFETY: a valid place for the result; the new limits are none or valid.
+    let done =
+        unsafe { call(libc::SYS_prlimit64, [0, resource as usize, new, &raw mut limits as usize, 0, 0]) };
+    (done == 0).then_some(limits)
+}
+
 /// The soft limit on a resource.
 pub fn limit(resource: libc::__rlimit_resource_t) -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid place for the result; a new limit is not given.
-    unsafe {
-        let place = &raw mut limit as usize;
-        call(libc::SYS_prlimit64, [0, resource as usize, 0, place, 0, 0]);
-    }
-    limit.rlim_cur
+    limits(resource, None).map_or(0, |limits| limits.rlim_cur)
 }
 
 /// True if there is one.

@@ -28,6 +28,8 @@ const LAST_WAIT: u64 = 100;
 pub const PATIENCE: u64 = 10_000;
 /// Shortest time, in ns, between two rings of the daemon's bell.
 const BELL_EVERY: u64 = 500_000;
+/// Highest number wanted for the socket: for higher ones the kernel keeps a larger table, which each fork copies.
+const HIGHEST: u64 = 1024;
 /// Asked of the kernel for the socket's queue, in bytes; it grants what it allows.
 const QUEUE: c_int = 4 << 20;
 
@@ -74,9 +76,14 @@ pub fn pid() -> u32 {
 }
 
 /// The tracer's own descriptor, or -1.
-#[inline]
 pub fn own_fd() -> c_int {
-    FD.load(Relaxed)
+    if still_our_socket() { FD.load(Relaxed) } else { -1 }
+}
+
+/// True if this is the tracer's own descriptor, which for the program is not open.
+#[inline(always)]
+pub fn is_own(fd: c_int) -> bool {
+    fd >= 0 && fd == FD.load(Relaxed) && still_our_socket()
 }
 
 /// Counts events that will not be sent.
@@ -205,6 +212,7 @@ pub fn forked() {
 }
 
 /// True if our descriptor still leads to our socket: the program may have closed it behind our back.
+#[cold]
 fn still_our_socket() -> bool {
     let fd = FD.load(Relaxed);
     fd >= 0
@@ -284,10 +292,35 @@ fn connect() -> Result<c_int, isize> {
 
 static QUEUE_SIZE: c_int = QUEUE;
 
-/// Moves a descriptor to a high number, where programs do not look, below the limit on their count.
-pub fn out_of_the_way(fd: c_int) -> c_int {
-    // Higher numbers would make the kernel keep a larger table for this process.
-    let limit = sys::limit(libc::RLIMIT_NOFILE).min(1024) as usize;
+/// A duplicate at the first number that the program itself cannot have; an error if there is none.
+///
+/// The kernel compares a number with the soft limit only when it is given out, so the limit is raised for that moment.
+fn duplicate_above_the_limit(fd: c_int) -> isize {
+    const REFUSED: isize = -(libc::EPERM as isize);
+    let Some(limits) = sys::limits(libc::RLIMIT_NOFILE, None) else { return REFUSED };
+    let lowest = limits.rlim_cur;
+    if lowest > HIGHEST {
+        return REFUSED;
+    }
+    let raised = libc::rlimit { rlim_cur: lowest + 16, rlim_max: limits.rlim_max.max(lowest + 16) };
+    let Some(before) = sys::limits(libc::RLIMIT_NOFILE, Some(&raised)) else { return REFUSED };
+    let moved = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest as usize);
+    let found = sys::limits(libc::RLIMIT_NOFILE, Some(&before));
+    // Another thread's limits, set meanwhile, are the program's.
+    if let Some(found) = found.filter(|found| found.rlim_cur != raised.rlim_cur) {
+        sys::limits(libc::RLIMIT_NOFILE, Some(&found));
+    }
+    moved
+}
+
+/// Moves a descriptor to a number that the program cannot have, or else to a high one, where few look.
+fn out_of_the_way(fd: c_int) -> c_int {
+    let above = duplicate_above_the_limit(fd);
+    if above >= 0 {
+        sys::close(fd);
+        return above as c_int;
+    }
+    let limit = sys::limit(libc::RLIMIT_NOFILE).min(HIGHEST) as usize;
     for lowest in [limit.saturating_sub(24), limit.saturating_sub(limit / 4), limit / 2] {
         if lowest <= fd as usize {
             continue;
@@ -303,8 +336,12 @@ pub fn out_of_the_way(fd: c_int) -> c_int {
 
 /// The program is about to put something else at the number of our descriptor: take another.
 pub fn make_way(wanted: c_int) {
-    if wanted >= 0 && wanted == FD.load(Relaxed) && is_ours() && still_our_socket() {
-        let mut moved = sys::fcntl(wanted, libc::F_DUPFD_CLOEXEC, wanted as usize + 1);
+    // Above the limit nothing can be put.
+    if is_own(wanted) && is_ours() && (wanted as u64) < sys::limit(libc::RLIMIT_NOFILE) {
+        let mut moved = duplicate_above_the_limit(wanted);
+        if moved < 0 {
+            moved = sys::fcntl(wanted, libc::F_DUPFD_CLOEXEC, wanted as usize + 1);
+        }
         if moved < 0 {
             moved = sys::fcntl(wanted, libc::F_DUPFD_CLOEXEC, 3);
         }

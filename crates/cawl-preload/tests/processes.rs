@@ -80,6 +80,22 @@ fn rough_treatment_of_descriptors_is_survived() {
     }
 }
 
+/// However many descriptors a program may have, and however many later.
+#[test]
+fn the_tracers_descriptor_is_not_found() {
+    let app = app("fds", &[]);
+    // An ordinary user may raise no more than the soft limit; where that is above 1024, or as high as the hard one,
+    // the tracer's number is one that the program could have.
+    for (soft, hard, way) in
+        [(16, 100, "all"), (1024, 1100, "all"), (100, 200, "look"), (200, 200, "look"), (1500, 1600, "look")]
+    {
+        let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec {} {way}", app.display());
+        let sessions = compare("/bin/sh".as_ref(), &["-c", &script], |_| {});
+        assert_eq!(sessions.len(), 2 + usize::from(way == "all"), "{soft} of {hard}: {way}");
+        assert_complete(&sessions);
+    }
+}
+
 #[test]
 fn a_socket_lost_behind_our_back_is_not_written_to() {
     let sessions = compare(&app("fds", &[]), &["raw"], |_| {});

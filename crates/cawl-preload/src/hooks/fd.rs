@@ -44,6 +44,13 @@ fn closed(event: Option<Event>, start: u64, returned: c_int) {
     buffer::push(&inside, &event);
 }
 
+/// What the program is told of the tracer's own descriptor.
+#[cold]
+fn not_open() -> c_int {
+    guard::set_errno(libc::EBADF);
+    -1
+}
+
 /// `to` has become a duplicate of `from`.
 fn duplicated(start: u64, from: c_int, to: c_int) {
     if to < 0 || to == from {
@@ -114,10 +121,8 @@ hooks! {
         if !uplink::active() {
             return real::close(fd);
         }
-        if fd >= 0 && fd == uplink::own_fd() && uplink::is_ours() {
-            // For the program this descriptor is not open.
-            guard::set_errno(libc::EBADF);
-            return -1;
+        if uplink::is_own(fd) {
+            return not_open();
         }
         let event = closing(fd);
         let start = sys::now();
@@ -127,11 +132,11 @@ hooks! {
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        let own = uplink::own_fd() as c_uint;
         const CLOSE_RANGE_CLOEXEC: c_int = 1 << 2;
         if !uplink::active() || flags & CLOSE_RANGE_CLOEXEC != 0 || last < first {
             return real::close_range(first, last, flags);
         }
+        let own = uplink::own_fd() as c_uint;
         if uplink::is_ours() {
             files::forget_range(first, last);
         }
@@ -149,10 +154,10 @@ hooks! {
     }
 
     fn closefrom(first: c_int) -> () {
-        let own = uplink::own_fd();
-        if !uplink::active() || own < 0 {
+        if !uplink::active() {
             return real::closefrom(first);
         }
+        let own = uplink::own_fd();
         let from = first.max(0);
         if uplink::is_ours() {
             files::forget_range(from as c_uint, c_uint::MAX);
@@ -183,6 +188,9 @@ hooks! {
         if !uplink::active() {
             return real::dup(fd);
         }
+        if uplink::is_own(fd) {
+            return not_open();
+        }
         let start = sys::now();
         let returned = real::dup(fd);
         duplicated(start, fd, returned);
@@ -192,6 +200,9 @@ hooks! {
     fn dup2, __dup2(fd: c_int, to: c_int) -> c_int {
         if !uplink::active() {
             return real::dup2(fd, to);
+        }
+        if uplink::is_own(fd) {
+            return not_open();
         }
         replacing(fd, to);
         let start = sys::now();
@@ -204,6 +215,9 @@ hooks! {
         if !uplink::active() {
             return real::dup3(fd, to, flags);
         }
+        if uplink::is_own(fd) {
+            return not_open();
+        }
         replacing(fd, to);
         let start = sys::now();
         let returned = real::dup3(fd, to, flags);
@@ -214,6 +228,9 @@ hooks! {
     fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
         if !uplink::active() {
             return real::fcntl(fd, command, argument);
+        }
+        if uplink::is_own(fd) {
+            return not_open();
         }
         let start = sys::now();
         let returned = real::fcntl(fd, command, argument);
@@ -227,6 +244,15 @@ hooks! {
             _ => {}
         }
         returned
+    }
+
+    // A program that looks which descriptors are open must not find the tracer's.
+    fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int {
+        if uplink::is_own(fd) { not_open() } else { real::fstat(fd, stat) }
+    }
+
+    fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int {
+        if uplink::is_own(fd) { not_open() } else { real::__fxstat(version, fd, stat) }
     }
 
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {

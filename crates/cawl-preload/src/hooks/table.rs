@@ -66,6 +66,12 @@ pub const HOOKS: &[Group] = &[
         "files::offsets_survive_dup_append_lseek_pwrite_and_fork",
     ),
     hooks(
+        "looks at descriptors",
+        &["fstat", "fstat64", "__fxstat", "__fxstat64"],
+        "none; the tracer's own descriptor is not open, as for the other functions of descriptors",
+        "processes::the_tracers_descriptor_is_not_found",
+    ),
+    hooks(
         "position",
         &["lseek", "lseek64", "__lseek", "llseek"],
         "the next write's place",

@@ -475,7 +475,13 @@ pub fn compare(program: &Path, arguments: &[&str], prepare: impl Fn(&Path)) -> V
     let names = |tree: &[(PathBuf, Vec<u8>)]| tree.iter().map(|file| file.0.clone()).collect::<Vec<_>>();
     assert_eq!(names(&written), names(&wanted));
     for (one, other) in written.iter().zip(&wanted) {
-        assert!(one.1 == other.1, "{} differs from the untraced run", one.0.display());
+        assert!(
+            one.1 == other.1,
+            "{} differs from the untraced run: {:.2000} and {:.2000}",
+            one.0.display(),
+            String::from_utf8_lossy(&one.1),
+            String::from_utf8_lossy(&other.1)
+        );
     }
     sessions
 }
