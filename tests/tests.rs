@@ -14,6 +14,7 @@
 //! - `sanitizers`: programs with a sanitizer's runtime, which insists on being first
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
+//! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `install`: where the tracer is put on disk
 //! - `web`: the daemon's web page in headless Chromium
@@ -39,6 +40,7 @@ mod languages;
 mod live;
 mod matrix;
 mod matrix_rough;
+mod people;
 mod replay;
 mod sanitizers;
 mod top;

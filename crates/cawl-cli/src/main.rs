@@ -1,6 +1,8 @@
 //! `cawl-cli`: put it in front of a program, and see what each write should cost, what it did cost,
 //! and why.
 #![deny(unsafe_code)]
+// They panic where the output is closed or full; render.rs has what does not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod calibrate;

@@ -9,6 +9,7 @@ pub mod profile;
 pub mod progress;
 pub mod report;
 pub mod rows;
+mod shown;
 pub mod status;
 pub mod watch;
 
@@ -18,22 +19,36 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use shown::{BOLD, PLAIN, YELLOW};
+pub use shown::{page, shown};
 
 /// A line on stderr. That stderr is closed or full must not change how this program ends, as it would
 /// with `eprintln!`, which panics.
 pub fn tell(text: impl Display) {
-    drop(io::stderr().write_all(format!("{text}\n").as_bytes()));
+    draw(&page(&format!("{text}\n"), io::stderr().is_terminal()));
 }
 
-/// Writes a whole answer to stdout.
+/// Shows text on stderr as it is; it does not matter if nobody sees it.
+pub fn draw(text: &str) {
+    drop(io::stderr().write_all(text.as_bytes()));
+}
+
+/// Writes a text for people to stdout.
 pub fn print(text: &str) -> anyhow::Result<ExitCode> {
+    data(&page(text, io::stdout().is_terminal()))
+}
+
+/// Writes what is for programs to stdout, as it is.
+pub fn data(text: &str) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Writes an answer of the daemon to stdout as it came, fields of later versions included.
-pub fn json(answer: &serde_json::Value) -> anyhow::Result<ExitCode> {
-    print(&(serde_json::to_string_pretty(answer)? + "\n"))
+/// Writes an answer to stdout as JSON; one of the daemon as it came, fields of later versions included.
+pub fn json(answer: &impl Serialize) -> anyhow::Result<ExitCode> {
+    data(&(serde_json::to_string_pretty(answer)? + "\n"))
 }
 
 /// Columns of the terminal that stdout is, if it is one.
@@ -78,12 +93,12 @@ pub fn percent(fraction: Option<f64>) -> String {
 
 /// Text in bold, where the output is a terminal.
 fn bold(text: &str, terminal: bool) -> String {
-    if terminal { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    if terminal { format!("{BOLD}{text}{PLAIN}") } else { text.to_owned() }
 }
 
 /// Text in yellow, where the output is a terminal: something to look at.
 fn warn(text: &str, terminal: bool) -> String {
-    if terminal { format!("\x1b[33m{text}\x1b[0m") } else { text.to_owned() }
+    if terminal { format!("{YELLOW}{text}{PLAIN}") } else { text.to_owned() }
 }
 
 /// [`warn`] on a condition.

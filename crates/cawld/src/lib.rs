@@ -6,6 +6,8 @@
 //! written by threads of their own. Queues between them are bounded, and the traced program at the far
 //! end drops and counts rather than waits.
 #![deny(unsafe_code)]
+// They panic where the output is closed or full.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod answers;
 mod aside;

@@ -106,10 +106,12 @@ impl Drop for LoweredLimits {
     fn drop(&mut self) {
         let done = restore(&self.settings, &self.before).and_then(|()| note(&mut self.file, ""));
         if let Err(error) = done {
-            eprintln!(
-                "cawl: the dirty limits could not be put back ({error:#}); do it by hand: {}",
+            let text = format!(
+                "cawl: the dirty limits could not be put back ({error:#}); do it by hand: {}\n",
                 self.before.replace('\n', " ").trim()
             );
+            // Not eprintln, which panics where stderr is closed or full.
+            drop(std::io::stderr().write_all(text.as_bytes()));
         }
     }
 }

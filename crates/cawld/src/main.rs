@@ -1,5 +1,7 @@
 //! `cawld`: the daemon as a server of its own, many programs at once.
 #![forbid(unsafe_code)]
+// They panic where the output is closed or full.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod service;
 

@@ -1,10 +1,12 @@
 //! What is measured now and how long it will take, on the terminal and nowhere else.
 
 use std::borrow::Cow;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use cawl_core::{Nanos, Time};
 use cawld::host;
+
+use crate::render::draw;
 
 /// A line on the terminal.
 #[derive(Debug)]
@@ -41,21 +43,20 @@ impl Progress {
         let done = (now.since(self.started) / self.expected).clamp(0.0, 1.0);
         let left = self.expected.saturating_sub(now.since(self.started));
         let filled = (done * 20.0) as usize;
-        eprint!(
+        draw(&format!(
             "\r\x1b[K[{}{}] {}, {:.0} s left",
             "#".repeat(filled),
             "-".repeat(20 - filled),
             self.what,
             left.as_seconds().ceil()
-        );
-        drop(std::io::stderr().flush());
+        ));
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.terminal {
-            eprint!("\r\x1b[K");
+            draw("\r\x1b[K");
         }
     }
 }

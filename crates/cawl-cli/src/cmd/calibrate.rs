@@ -1,7 +1,7 @@
 //! `calibrate`: the machine's constants, found by measuring.
 
 use std::fs;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,15 +45,13 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
     };
     let calibration = calibrate::calibrate(&options, signal)?;
     save(&file, &calibration.profile.to_toml())?;
-    let mut out = std::io::stdout().lock();
-    let text = if args.json {
-        serde_json::to_string_pretty(&calibration)? + "\n"
+    // Told first: it is written, whether the table can be or not.
+    render::tell(format_args!("profile written to {}", file.display()));
+    if args.json {
+        render::json(&calibration)
     } else {
-        render::calibrate::text(&calibration, out.is_terminal())
-    };
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the output")?;
-    eprintln!("profile written to {}", file.display());
-    Ok(ExitCode::SUCCESS)
+        render::print(&render::calibrate::text(&calibration, std::io::stdout().is_terminal()))
+    }
 }
 
 fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
@@ -66,18 +64,16 @@ fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitC
         read_profile(&file).context("there is nothing to check; calibrate without --check first")?;
     let compared = calibrate::check(&options, &profile, signal)?;
     let holds = compared.iter().all(|constant| constant.holds);
-    let mut out = std::io::stdout().lock();
-    let text = if args.json {
-        serde_json::to_string_pretty(&serde_json::json!({ "holds": holds, "constants": compared }))? + "\n"
+    let printed = if args.json {
+        render::json(&serde_json::json!({ "holds": holds, "constants": compared }))?
     } else {
-        render::calibrate::compared(&compared, out.is_terminal())
+        render::print(&render::calibrate::compared(&compared, std::io::stdout().is_terminal()))?
     };
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the output")?;
     if !holds {
-        eprintln!("the profile {} is no longer true; calibrate again", file.display());
+        render::tell(format_args!("the profile {} is no longer true; calibrate again", file.display()));
         return Ok(ExitCode::from(exit::FAILED));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(printed)
 }
 
 /// Written aside and renamed, so that nobody ever reads half a profile.

@@ -20,9 +20,10 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let mode = if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop };
     let comparison = cawl_core::compare(&profile, &args.models, mode, &runs, &again)?;
     if args.json {
-        render::print(&(serde_json::to_string_pretty(&comparison)? + "\n"))
+        render::json(&comparison)
     } else {
-        render::print(&format!("{} with profile {}\n{}\n", mode.name(), profile.name, table(&comparison)))
+        let (mode, profile) = (mode.name(), render::shown(&profile.name));
+        render::print(&format!("{mode} with profile {profile}\n{}\n", table(&comparison)))
     }
 }
 
@@ -37,7 +38,7 @@ fn table(comparison: &Comparison) -> Table {
         let scenario = if row.scenario == last { "" } else { &row.scenario };
         last = &row.scenario;
         table.add_row([
-            scenario.to_owned(),
+            render::shown(scenario).into_owned(),
             row.model.clone(),
             format!("{:.3}", row.observed_s),
             format!("{:.3}", row.predicted_s),

@@ -9,6 +9,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
+use crate::render::shown;
 use crate::{exit, render, tracer};
 
 /// Version of the JSON output.
@@ -63,7 +64,9 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     };
     if let Some(name) = args.command.first() {
         let Some(path) = inspect::find(name) else {
-            eprintln!("cawl-cli: {}: no such program; check the spelling and PATH", name.display());
+            let name = name.to_string_lossy();
+            let name = shown(&name);
+            render::tell(format_args!("cawl-cli: {name}: no such program; check the spelling and PATH"));
             return Ok(ExitCode::from(exit::NOT_FOUND));
         };
         let verdict = inspect::program(&path);
@@ -74,9 +77,9 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     findings.traced =
         findings.obstacles.is_empty() && findings.machine.iter().all(|check| check.state != State::Bad);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&findings)?);
+        render::json(&findings)?;
     } else {
-        print!("{}", text(&findings, std::io::stdout().is_terminal()));
+        render::print(&text(&findings, std::io::stdout().is_terminal()))?;
     }
     Ok(if findings.traced { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })
 }
@@ -85,16 +88,16 @@ fn text(findings: &Findings, terminal: bool) -> String {
     let mut out = String::new();
     for (index, path) in findings.chain.iter().enumerate() {
         let role = if index == 0 { "program" } else { "started by it" };
-        out += &format!("{role:<16} {}\n", path.display());
+        out += &format!("{role:<16} {}\n", shown(&path.to_string_lossy()));
     }
     for obstacle in &findings.obstacles {
-        out += &render::warn_if(&format!("{:<16} {obstacle}\n", "not traced"), true, terminal);
+        out += &render::warn_if(&format!("{:<16} {}\n", "not traced", shown(obstacle)), true, terminal);
     }
     for remark in &findings.remarks {
-        out += &format!("{:<16} {remark}\n", "not seen");
+        out += &format!("{:<16} {}\n", "not seen", shown(remark));
     }
     for check in &findings.machine {
-        let line = format!("{:<16} {}\n", check.name, check.text);
+        let line = format!("{:<16} {}\n", check.name, shown(&check.text));
         out += &render::warn_if(&line, check.state != State::Fine, terminal);
     }
     out += match (findings.traced, &findings.program) {

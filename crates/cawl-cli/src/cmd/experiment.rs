@@ -41,7 +41,7 @@ fn measure(args: &ExperimentArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Ex
     };
     let evaluation = experiment::run(&options, signal)?;
     let code = if args.json {
-        render::print(&(serde_json::to_string_pretty(&evaluation)? + "\n"))?
+        render::json(&evaluation)?
     } else {
         render::print(&render::experiment::text(&evaluation, std::io::stdout().is_terminal()))?
     };

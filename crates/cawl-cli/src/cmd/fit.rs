@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use super::recordings;
 use crate::args::FitArgs;
-use crate::render::tell;
+use crate::render::{shown, tell};
 
 /// Derives the profile and writes it.
 pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
@@ -21,7 +21,12 @@ pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
     std::fs::write(&args.output, profile.to_toml())
         .with_context(|| format!("cannot write the profile {}", args.output.display()))?;
     let (memory, device) = (&profile.memory, &profile.device);
-    tell(format_args!("{} from {} runs is now in {}", profile.name, runs.len(), args.output.display()));
+    tell(format_args!(
+        "{} from {} runs is now in {}",
+        shown(&profile.name),
+        runs.len(),
+        args.output.display()
+    ));
     tell(format_args!("page cache: fresh {}, cached {}", memory.fresh.value, memory.cached.value));
     tell(format_args!(
         "device: direct {}, writeback {}, synchronous call {}, fsync {}",

@@ -12,7 +12,7 @@ use crate::render;
 pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "cawl-cli", &mut text);
-    render::print(&String::from_utf8(text)?)
+    render::data(&String::from_utf8(text)?)
 }
 
 /// Writes the pages.

@@ -1,6 +1,6 @@
 //! `predict`: what a job of writing would cost, before it is done.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use cawl_core::HostProfile;
 use cawld::protocol::{Plan, Request, Status, View};
 use cawld::{profiles, query};
 use nix::sys::stat::{major, minor};
+use serde_json::Value;
 
 use super::socket_of;
 use crate::args::PredictArgs;
@@ -35,7 +36,7 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         let profile = offline_profile(args)?;
         let answer = cawld::offline::predict(&plan, &profile)?;
         if args.json {
-            return render::json(&serde_json::to_value(&answer)?);
+            return render::json(&answer);
         }
         let hard = Some(profile.kernel.limits.hard.0);
         return render::print(&render::predict::text(&plan, &answer, hard, terminal));
@@ -43,7 +44,7 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let socket = socket_of(&args.daemon)?;
     let request = Request::Predict(plan.clone());
     if args.json {
-        return render::json(&query::ask(&socket, &request)?);
+        return render::json(&query::ask::<Value>(&socket, &request)?);
     }
     let answer = query::ask(&socket, &request)?;
     let status: Status = query::ask(&socket, &Request::Status(View::default()))?;
@@ -69,8 +70,7 @@ fn offline_profile(args: &PredictArgs) -> anyhow::Result<HostProfile> {
         (Some(_), None) => None,
     };
     if let Some(note) = note {
-        // The answer counts, whether this is read or not.
-        drop(writeln!(std::io::stderr(), "cawl-cli: {note}"));
+        render::tell(format_args!("cawl-cli: {note}"));
     }
     Ok(chosen.profile)
 }

@@ -54,7 +54,7 @@ fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     HostProfile::from_toml(&text)
         .context("the daemon's profile cannot be read; use a cawl-cli of its version")?;
     match &args.output {
-        None => render::print(&text),
+        None => render::data(&text),
         Some(file) => {
             save(file, &text, args.force)?;
             render::tell(format_args!("profile written to {}", file.display()));

@@ -75,7 +75,8 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             out.write_all(b"\n")
         }
         (false, _) => {
-            out.write_all(render::report::text(&report, std::io::stdout().is_terminal()).as_bytes())
+            let terminal = std::io::stdout().is_terminal();
+            out.write_all(render::page(&render::report::text(&report, terminal), terminal).as_bytes())
         }
     });
     render::printed(result.and_then(|()| out.flush()))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -236,7 +236,8 @@ fn preload(library: &Path, before: &OsStr, sanitizer: Option<&str>) -> OsString 
 }
 
 fn not_started(path: &Path, error: &std::io::Error) -> u8 {
-    let program = path.display();
+    let program = path.to_string_lossy();
+    let program = render::shown(&program);
     match error.kind() {
         // A path that leads somewhere: what is missing is the program that would run it.
         std::io::ErrorKind::NotFound if path.components().nth(1).is_some() && path.exists() => {
@@ -296,14 +297,13 @@ fn notes(args: &RunArgs) -> Vec<String> {
 
 fn deliver(report: &Report, file: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = file else {
-        let text = render::report::text(report, std::io::stderr().is_terminal());
-        // If stderr is closed there is nobody to tell.
-        drop(std::io::stderr().write_all(text.as_bytes()));
+        let terminal = std::io::stderr().is_terminal();
+        render::draw(&render::page(&render::report::text(report, terminal), terminal));
         return Ok(());
     };
     let text = match path.extension().and_then(OsStr::to_str) {
         Some("json") => serde_json::to_string_pretty(report)? + "\n",
-        _ => render::report::text(report, false),
+        _ => render::page(&render::report::text(report, false), false).into_owned(),
     };
     std::fs::write(path, text).with_context(|| format!("cannot write the report {}", path.display()))
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use cawld::protocol::{Request, Status};
 use cawld::query;
+use serde_json::Value;
 
 use super::socket_of;
 use crate::args::StatusArgs;
@@ -15,7 +16,7 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let path = socket_of(&args.daemon)?;
     let request = Request::Status(args.view.view());
     if args.json {
-        return render::json(&query::ask(&path, &request)?);
+        return render::json(&query::ask::<Value>(&path, &request)?);
     }
     let status: Status = query::ask(&path, &request)?;
     render::print(&render::status::text(&status, std::io::stdout().is_terminal()))

@@ -65,11 +65,7 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         }
         if !told {
             told = true;
-            // If nobody reads that, the lines still count.
-            drop(
-                io::stderr()
-                    .write_all(format!("cawl-cli: {lost:#}; waiting for it to come back\n").as_bytes()),
-            );
+            render::tell(format_args!("cawl-cli: {lost:#}; waiting for it to come back"));
         }
         std::thread::sleep(RETRY);
     }

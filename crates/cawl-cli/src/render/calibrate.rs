@@ -2,14 +2,14 @@
 
 use cawl_core::{Measured, Nanos, Rate};
 
-use super::{bold, lines, table, warn};
+use super::{bold, lines, shown, table, warn};
 use crate::calibrate::{Calibration, Compared};
 
 /// The constants with their spread, and what must be known about them.
 pub fn text(calibration: &Calibration, terminal: bool) -> String {
     let place = &calibration.place;
     let profile = &calibration.profile;
-    let mut out = format!("{} {}\n", bold("place", terminal), place.folder.display());
+    let mut out = format!("{} {}\n", bold("place", terminal), shown(&place.folder.to_string_lossy()));
     let or = |text: Option<String>| text.unwrap_or_else(|| "unknown".to_owned());
     out += &format!(
         "{} on {}, blocks of {} / {} (logical / physical), rotational {}, write cache {}, scheduler {}\n",

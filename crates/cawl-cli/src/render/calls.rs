@@ -6,6 +6,8 @@ use cawl_core::{Bytes, Nanos, Prediction, kernel_bytes};
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use serde::Serialize;
 
+use super::shown;
+
 /// Prints calls as they come, without holding any back.
 pub struct CallPrinter {
     models: Vec<&'static str>,
@@ -108,6 +110,6 @@ impl CallPrinter {
         for prediction in predictions {
             write!(out, " {:>10}", prediction.map_or("-".to_owned(), |p| p.cost.to_string()))?;
         }
-        writeln!(out, "  {path}")
+        writeln!(out, "  {}", shown(path))
     }
 }

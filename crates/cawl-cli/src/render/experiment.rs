@@ -2,14 +2,17 @@
 
 use cawl_core::Bytes;
 
-use super::{bold, lines, percent, table, warn};
+use super::{bold, lines, percent, shown, table, warn};
 use crate::experiment::{Errors, Evaluation, ModelErrors};
 
 /// Errors of each model and run, with the noise floor and what is gained over naive.
 pub fn text(evaluation: &Evaluation, terminal: bool) -> String {
     let Evaluation { device, filesystem, limits, .. } = evaluation;
-    let mut out =
-        format!("{} {device} ({filesystem}), profile {}\n", bold("place", terminal), evaluation.profile);
+    let mut out = format!(
+        "{} {device} ({filesystem}), profile {}\n",
+        bold("place", terminal),
+        shown(&evaluation.profile)
+    );
     out += &format!(
         "dirty limits {} / {}, each run {} times, open loop; errors of the total cost, improvement over naive in points\n\n",
         limits.background, limits.hard, evaluation.repeats

@@ -3,7 +3,7 @@
 use cawl_core::{Bytes, Nanos, Rate};
 use cawld::protocol::{Plan, Predicted};
 
-use super::bold;
+use super::{bold, shown};
 
 /// The states in the order of what they cost.
 const STATES: [&str; 4] = ["free", "flush", "throttle", "sync"];
@@ -55,9 +55,9 @@ fn job(plan: &Plan, answer: &Predicted) -> String {
         text += &format!(", beginning in {}", Nanos::seconds(plan.at_s));
     }
     if let Some(device) = &plan.device {
-        text += &format!(", to device {device}");
+        text += &format!(", to device {}", shown(device));
     }
-    format!("{text}; by model {}", answer.model)
+    format!("{text}; by model {}", shown(&answer.model))
 }
 
 /// The known states in their order, then any of later versions.
@@ -68,7 +68,7 @@ fn states(answer: &Predicted) -> String {
         .chain(later)
         .filter_map(|name| Some((name, *answer.states_s.get(name)?)))
         .filter(|(_, seconds)| *seconds > 0.0)
-        .map(|(name, seconds)| format!("{name} {}", Nanos::seconds(seconds)))
+        .map(|(name, seconds)| format!("{} {}", shown(name), Nanos::seconds(seconds)))
         .collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }

@@ -4,7 +4,7 @@ use cawl_core::{Bytes, DeviceConstants, HostProfile, Measured, Nanos, Rate};
 use cawld::protocol::ConstantStatus;
 use serde::Serialize;
 
-use super::{compact, lines, table};
+use super::{compact, lines, shown, table};
 
 /// A constant in two profiles. Rates in bytes per second, times in ns, sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -205,7 +205,7 @@ pub fn text(rows: &[Difference], names: [&str; 2]) -> String {
         let show = |value: Option<f64>| value.map_or("-".to_owned(), |value| with_unit(value, &row.unit));
         let change = row.before.zip(row.after).filter(|(before, _)| *before != 0.0);
         drawn.add_row([
-            row.name.clone(),
+            shown(&row.name).into_owned(),
             show(row.before),
             show(row.after),
             change.map_or("-".to_owned(), |(before, after)| signed((after - before) / before)),
@@ -229,7 +229,7 @@ fn with_unit(value: f64, unit: &str) -> String {
         "ns" => Nanos::new(value).to_string(),
         "B" => Bytes::from_f64(value).to_string(),
         "1" => format!("{}", (value * 1e4).round() / 1e4),
-        other => format!("{value} {other}"),
+        other => format!("{value} {}", shown(other)),
     }
 }
 

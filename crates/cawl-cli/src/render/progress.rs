@@ -1,7 +1,9 @@
 //! How far a long reading has come: a line on the terminal, and nothing anywhere else.
 
-use std::io::{IsTerminal, Read, Result, Write};
+use std::io::{IsTerminal, Read, Result};
 use std::time::{Duration, Instant};
+
+use super::draw;
 
 /// Shows progress through an input of known size, from the second second on.
 pub struct Progress {
@@ -34,11 +36,6 @@ impl Progress {
             draw(&format!("\r{} {share:3.0} %", self.what));
         }
     }
-}
-
-/// Shows text on stderr; it does not matter if nobody sees it.
-fn draw(text: &str) {
-    drop(std::io::stderr().write_all(text.as_bytes()));
 }
 
 impl Drop for Progress {

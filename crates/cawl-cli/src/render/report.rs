@@ -2,7 +2,7 @@
 
 use cawl_core::{Bytes, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Report, SessionReport, Tally};
 
-use super::{bold, lines, percent, short, table, warn};
+use super::{bold, lines, percent, short, shown, table, warn};
 
 /// Files and processes listed before the rest is summed up.
 const LISTED: usize = 20;
@@ -47,7 +47,7 @@ fn basis(out: &mut String, report: &Report, terminal: bool) {
     }
     line(out, "profile", &profile(report, terminal), terminal);
     for note in &report.notes {
-        line(out, "note", &warn(note, terminal), terminal);
+        line(out, "note", &warn(&shown(note), terminal), terminal);
     }
     if report.sessions.len() > 1 {
         processes(out, report, terminal);
@@ -93,7 +93,7 @@ fn coverage(report: &Report, terminal: bool) -> String {
         Bytes(all.seen_bytes),
         Bytes(all.counted_bytes + report.untraced_bytes),
         match all.images {
-            1 => format!("{} (pid {})", report.sessions[0].program, report.sessions[0].pid),
+            1 => format!("{} (pid {})", shown(&report.sessions[0].program), report.sessions[0].pid),
             n => format!("{n} process images"),
         }
     );
@@ -122,7 +122,7 @@ fn processes(out: &mut String, report: &Report, terminal: bool) {
         };
         table.add_row([
             session.pid.to_string(),
-            short(&session.program, 32),
+            short(&shown(&session.program), 32),
             ended.to_owned(),
             session.calls.to_string(),
             Bytes(session.seen_bytes).to_string(),
@@ -155,9 +155,9 @@ fn profile(report: &Report, terminal: bool) -> String {
             };
             warn(&format!("uncalibrated: {limits}; predictions tell orders of magnitude"), terminal)
         }
-        Origin::Calibrated => format!("{} (calibrated{age})", used.name),
-        Origin::Fitted => format!("{} (fitted to recorded runs{age})", used.name),
-        Origin::Learned => format!("{} (learned{age})", used.name),
+        Origin::Calibrated => format!("{} (calibrated{age})", shown(&used.name)),
+        Origin::Fitted => format!("{} (fitted to recorded runs{age})", shown(&used.name)),
+        Origin::Learned => format!("{} (learned{age})", shown(&used.name)),
     }
 }
 
@@ -209,7 +209,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     out.extend(lines.next().into_iter().flat_map(|header| [header, "\n"]));
     for (line, (file, _)) in lines.zip(rows.clone()) {
         if last.replace((file.dev, file.ino)) != Some((file.dev, file.ino)) {
-            out.extend([&file.path, "\n"]);
+            out.extend([&*shown(&file.path), "\n"]);
         }
         out.extend([line, "\n"]);
     }
@@ -308,7 +308,7 @@ fn worst(out: &mut String, report: &Report, terminal: bool) {
             Nanos::seconds(call.observed_s).to_string(),
             Nanos::seconds(call.predicted_s).to_string(),
             call.state.clone(),
-            short(&call.path, 40),
+            short(&shown(&call.path), 40),
         ]);
     }
     out.push_str(&format!("\nworst calls, by model {}\n", model.name));

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use cawld::protocol::{Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 
-use super::{compact, lines, short, table};
+use super::{compact, lines, short, shown, table};
 
 /// What rows can be sorted by, with the names on the command line.
 pub const SORTS: [(Sort, &str); 7] = [
@@ -43,7 +43,7 @@ impl From<&ProcessStatus> for Row {
     fn from(process: &ProcessStatus) -> Row {
         Row {
             of: process.pid.to_string(),
-            name: shown(&process.program),
+            name: shown(&process.program).into_owned(),
             calls: process.calls,
             bytes: process.bytes,
             is_estimated: false,
@@ -54,7 +54,11 @@ impl From<&ProcessStatus> for Row {
 
 impl From<&FileStatus> for Row {
     fn from(file: &FileStatus) -> Row {
-        let name = if file.path.is_empty() { format!("inode {}", file.inode) } else { shown(&file.path) };
+        let name = if file.path.is_empty() {
+            format!("inode {}", file.inode)
+        } else {
+            shown(&file.path).into_owned()
+        };
         Row {
             of: file.device.clone(),
             name,
@@ -64,11 +68,6 @@ impl From<&FileStatus> for Row {
             cost: file.cost,
         }
     }
-}
-
-/// A name that cannot do anything to a terminal: programs and files may be called anything.
-pub fn shown(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// The name of a program that is too long for a table: without its folder, and if need be the end of that.

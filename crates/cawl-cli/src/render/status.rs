@@ -4,9 +4,9 @@ use cawl_core::{Bytes, Nanos, Rate};
 use cawld::protocol::{DeviceStatus, Forecast, ProcessStatus, Status};
 
 use super::compact::{self, until};
-use super::rows::{short_program, shown};
+use super::rows::short_program;
 use super::watch::phase;
-use super::{bold, lines, percent, short, table, warn_if};
+use super::{bold, lines, percent, short, shown, table, warn_if};
 
 /// Columns of a bar, within its brackets.
 const BAR: usize = 34;
@@ -70,7 +70,7 @@ fn headline(status: &Status, terminal: bool) -> String {
     let mut text = format!(
         "{}{node}, by model {} ({})",
         bold(phase(status.state), terminal),
-        status.model,
+        shown(&status.model),
         status.mode.name()
     );
     for (name, value) in &status.labels {

@@ -11,9 +11,9 @@ use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use super::app::{App, Keys, Tab};
 use super::graph::Graph;
 use super::theme::Theme;
-use crate::render::rows::{COLUMNS, Row, cells, name_of, short_program, shown};
+use crate::render::rows::{COLUMNS, Row, cells, name_of, short_program};
 use crate::render::watch::{phase, time_of_day};
-use crate::render::{compact, short};
+use crate::render::{compact, short, shown};
 
 /// Smallest screen that everything fits on.
 pub const SMALLEST: (u16, u16) = (80, 24);
@@ -81,7 +81,7 @@ fn title(app: &App, theme: Theme) -> (Line<'_>, Line<'_>) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let about = format!(
         " by model {} ({}), profile {}, up {}",
-        status.model,
+        shown(&status.model),
         status.mode.name(),
         short(&shown(&status.profile), 14),
         compact::seconds(status.uptime_s)
@@ -343,7 +343,7 @@ fn bottom(app: &App, theme: Theme) -> Line<'_> {
         ]);
     }
     if let Some(trouble) = &app.trouble {
-        return Line::styled(format!("trying again: {trouble}"), theme.warning());
+        return Line::styled(format!("trying again: {}", shown(trouble)), theme.warning());
     }
     if let Some(note) = &app.note {
         return Line::styled(note.as_str(), theme.warning());
