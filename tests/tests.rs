@@ -4,6 +4,7 @@
 //! - `transparency`: tools run under `cawl-cli run` behave as without it, and every byte is seen
 //! - `languages`: the same for language runtimes and compiled programs
 //! - `ending`: exit status, death by signal, Ctrl-C, stdin, programs that cannot be started
+//! - `waiting`: processes that go on when the program has ended; Ctrl-C while a report is awaited
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
 //! - `live`: the documented questions, books against what was written, the service manager, changed limits
@@ -46,4 +47,5 @@ mod sanitizers;
 mod top;
 mod transparency;
 mod util;
+mod waiting;
 mod web;

@@ -60,7 +60,9 @@ pub enum Command {
 
 /// Run a program and report predicted against observed cost
 ///
-/// The program's output, input, exit status and death by signal are its own; the report goes to stderr.
+/// The program's output, input, exit status and death by signal are its own; the report goes to stderr. It comes
+/// when the program has ended, and names the processes that go on. Ctrl-C while it is awaited: the report comes at
+/// once, without what has not been taken yet; once more: none.
 #[derive(clap::Args)]
 pub struct RunArgs {
     /// Keep every call in a trace for `replay`
@@ -77,6 +79,9 @@ pub struct RunArgs {
     /// Trace the program but not the processes it starts
     #[arg(long)]
     pub no_children: bool,
+    /// Report when the last of the processes has ended that the program started; Ctrl-C ends the wait
+    #[arg(long, conflicts_with = "no_children")]
+    pub wait: bool,
     /// Let the program wait, when calls come faster than they can be taken, rather than drop any
     #[arg(long)]
     pub lossless: bool,

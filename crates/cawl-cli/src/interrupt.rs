@@ -1,14 +1,52 @@
-//! Commands that change something for a while: a signal only asks, what is under way puts everything back, and
-//! then the process ends by the signal.
+//! Signals that only ask.
+//!
+//! Commands that change something for a while: what is under way puts everything back, and then the process ends by
+//! the signal. Commands that wait: the wait ends.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::calibrate::Interrupted;
 use crate::{exit, render};
+
+/// What comes so soon after a program's end was meant for the program: a terminal sends it to both.
+const MEANT_FOR_THE_PROGRAM: Duration = Duration::from_millis(200);
+
+/// Signals that ask a wait to end, from now on.
+#[derive(Clone)]
+pub struct Stop(watch::Receiver<u64>);
+
+impl Stop {
+    /// Takes signals of these kinds, for which there is a handler. Needs a tokio runtime.
+    pub fn new(kinds: &[SignalKind]) -> Stop {
+        let (count, asked) = watch::channel(0);
+        for kind in kinds.iter().copied() {
+            let count = count.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(MEANT_FOR_THE_PROGRAM).await;
+                let Ok(mut signals) = signal(kind) else { return };
+                while signals.recv().await.is_some() {
+                    count.send_modify(|count| *count += 1);
+                }
+            });
+        }
+        Stop(asked)
+    }
+
+    /// Returns when another one came.
+    pub async fn asked(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody takes signals.
+            std::future::pending::<()>().await;
+        }
+    }
+}
 
 /// Runs `command` with a flag that holds the number of a signal that asked to stop, or zero.
 pub fn guard(command: impl FnOnce(Arc<AtomicUsize>) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {

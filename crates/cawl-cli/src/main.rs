@@ -7,6 +7,7 @@
 mod args;
 mod calibrate;
 mod cmd;
+mod descendants;
 mod experiment;
 mod interrupt;
 mod kernel_trace;

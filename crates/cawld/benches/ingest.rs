@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use cawl_core::Mode;
 
 use cawl_wire::{EVENT_LEN, Event, FileKind, Header, Hello, Kind, Op, Wchar};
-use cawld::protocol::View;
+use cawld::protocol::{RunEnd, View};
 use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
 
 const BATCH: usize = 340;
@@ -113,7 +113,7 @@ async fn measure(models: &[&str], trace: Option<PathBuf>, calls: u64) {
     let run = daemon.begin_run(RunSpec { models, trace, ..RunSpec::default() }).await.expect("run");
     let began = Instant::now();
     tokio::task::spawn_blocking(move || send(&path, run, calls)).await.expect("sender");
-    let report = daemon.end_run(run, None, Vec::new()).await.expect("report");
+    let report = daemon.end_run(run, RunEnd::default(), std::future::pending()).await.expect("report");
     let (wall, engine) = (began.elapsed().as_secs_f64(), engine_time());
     assert_eq!((report.calls, report.drops), (calls, 0));
     let rate = |seconds: f64| calls as f64 / 1e6 / seconds;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos, PlanCost, Rate};
+use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos, PlanCost, Rate, Report};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{block_in_place, spawn_blocking};
 
@@ -15,7 +15,7 @@ use crate::engine::{Engine, Question};
 use crate::host;
 use crate::protocol::{
     Calls, ConstantStatus, Devices, Files, Forecast, History, HistorySpan, Listing, PROTOCOL, Plan,
-    Predicted, Processes, ProfileAnswer, Status, View,
+    Predicted, Processes, ProfileAnswer, RunEnd, Running, Status, View,
 };
 
 /// Questions that may wait for the engine; whoever comes then waits to ask.
@@ -192,6 +192,21 @@ impl Asker {
             learned: learned.to_toml(),
             constants: constants.into_iter().map(status).collect(),
         })
+    }
+
+    /// The processes of a run that go on.
+    pub async fn running(&self, run: u64) -> Result<Running, AskError> {
+        let mut processes = self.look(move |engine| engine.processes_of(run)).await?;
+        processes.retain(|process| host::is_running(process.pid));
+        Ok(Running { schema: PROTOCOL, processes })
+    }
+
+    /// Ends a run without waiting for anything; None if there is none, or somebody else has ended it: they get
+    /// their report then.
+    pub async fn end_run_now(&self, run: u64, end: RunEnd) -> Result<Option<Report>, AskError> {
+        let (reply, answer) = oneshot::channel();
+        self.look(move |engine| engine.end_run(run, end, true, reply)).await?;
+        answer.await.map_err(|_| AskError::Ending)
     }
 
     /// The right to ask a question next.

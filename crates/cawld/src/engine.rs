@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cawl_core::{
-    AnalysisOptions, EndKind, FileFacts, HostProfile, Mode, Nanos, Outcome, Record, Report, Sample, Session,
+    AnalysisOptions, EndKind, FileFacts, HostProfile, Mode, Nanos, Record, Report, Sample, Session,
     SessionEnd, Time, Wchar,
 };
 use cawl_wire::ring::Several;
@@ -18,6 +19,7 @@ use crate::clock::Clocks;
 use crate::host;
 use crate::lane::Lane;
 use crate::merge::Source;
+use crate::protocol::{RunEnd, RunProcess};
 use crate::sampler::Observed;
 use crate::trace::{TraceFile, WhenFull};
 
@@ -71,7 +73,7 @@ pub enum Input {
     /// A run wants a lane of its own. `owner`: the process that will ask for its report, where known.
     BeginRun { spec: RunSpec, owner: Option<u32>, reply: oneshot::Sender<Result<u64, String>> },
     /// A run wants its report.
-    EndRun { run: u64, outcome: Option<Outcome>, notes: Vec<String>, reply: oneshot::Sender<Option<Report>> },
+    EndRun { run: u64, end: RunEnd, reply: oneshot::Sender<Option<Report>> },
     /// Finish every trace; the last thing an engine does.
     Stop { reply: oneshot::Sender<()> },
 }
@@ -126,7 +128,7 @@ pub struct Engine {
     traces: Arc<Traces>,
     sessions: BTreeMap<u32, Open>,
     /// Lanes whose reports are being made.
-    finishing: Vec<std::thread::JoinHandle<()>>,
+    finishing: Vec<Finishing>,
     /// Who asked for a run and will ask for its report: without them, nobody ever ends it.
     owners: BTreeMap<u64, u32>,
     owners_seen: Time,
@@ -141,6 +143,14 @@ pub struct Engine {
     pub(crate) states: States,
     /// Of sessions that ended.
     drops: u64,
+}
+
+/// A run whose report is being made.
+struct Finishing {
+    run: u64,
+    /// That it is wanted now.
+    hurry: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<()>,
 }
 
 /// A session that has not ended.
@@ -237,18 +247,14 @@ impl Engine {
                 Input::Observed(observed) => self.observe(*observed),
                 Input::Tick => self.tick(&mut questions),
                 Input::BeginRun { spec, owner, reply } => drop(reply.send(self.begin_run(&spec, owner))),
-                Input::EndRun { run, outcome, notes, reply } => {
-                    let lane = (run != HOST_LANE).then(|| self.remove(run)).flatten();
-                    self.owners.remove(&run);
-                    self.finish(lane, outcome, notes, reply);
-                }
+                Input::EndRun { run, end, reply } => self.end_run(run, end, false, reply),
                 Input::Stop { reply } => {
-                    for thread in std::mem::take(&mut self.finishing) {
-                        drop(thread.join());
+                    for finishing in std::mem::take(&mut self.finishing) {
+                        drop(finishing.thread.join());
                     }
                     for (run, lane) in std::mem::take(&mut self.lanes) {
                         // Nobody reads these reports any more, but that a trace is not whole must be said.
-                        for note in lane.finish(None, Vec::new()).notes {
+                        for note in lane.finish(RunEnd::default(), &AtomicBool::new(false)).notes {
                             tracing::warn!(run, "{note}");
                         }
                     }
@@ -284,19 +290,47 @@ impl Engine {
         self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>()
     }
 
-    /// Ends a run. What waits is taken and the report made by a thread of its own, so that a run with a backlog
+    /// The processes of a run that may go on.
+    pub(crate) fn processes_of(&self, run: u64) -> Vec<RunProcess> {
+        let lane = self.lanes.get(&run).filter(|_| run != HOST_LANE);
+        lane.map(Lane::processes).unwrap_or_default()
+    }
+
+    /// Ends a run; with `hurry` without what has not been taken yet. No answer if it was ended before: its report
+    /// is then hurried.
+    pub(crate) fn end_run(
+        &mut self,
+        run: u64,
+        end: RunEnd,
+        hurry: bool,
+        reply: oneshot::Sender<Option<Report>>,
+    ) {
+        self.owners.remove(&run);
+        let lane = (run != HOST_LANE).then(|| self.remove(run)).flatten();
+        let Some(lane) = lane else {
+            let ended = self.finishing.iter().filter(|finishing| hurry && finishing.run == run);
+            ended.for_each(|finishing| finishing.hurry.store(true, Ordering::Relaxed));
+            return drop(reply.send(None));
+        };
+        self.finish(run, lane, end, hurry, reply);
+    }
+
+    /// Ends a lane. What waits is taken and the report made by a thread of its own, so that a run with a backlog
     /// and a hundred thousand files holds up nobody.
     fn finish(
         &mut self,
-        lane: Option<Lane>,
-        outcome: Option<Outcome>,
-        notes: Vec<String>,
+        run: u64,
+        lane: Lane,
+        end: RunEnd,
+        hurry: bool,
         reply: oneshot::Sender<Option<Report>>,
     ) {
-        self.finishing.retain(|thread| !thread.is_finished());
-        let finish = move || drop(reply.send(lane.map(|lane| lane.finish(outcome, notes))));
+        self.finishing.retain(|finishing| !finishing.thread.is_finished());
+        let hurry = Arc::new(AtomicBool::new(hurry));
+        let hurried = Arc::clone(&hurry);
+        let finish = move || drop(reply.send(Some(lane.finish(end, &hurried))));
         match std::thread::Builder::new().name("cawl-report".to_owned()).spawn(finish) {
-            Ok(thread) => self.finishing.push(thread),
+            Ok(thread) => self.finishing.push(Finishing { run, hurry, thread }),
             // The asker sees that there is no answer.
             Err(error) => tracing::error!("a report could not be made: {error}"),
         }
@@ -399,7 +433,8 @@ impl Engine {
                 tracing::info!(run, "a run was given up by its cawl-cli; its trace is closed");
                 let notes = vec!["cawl-cli was killed before it could end this run".to_owned()];
                 // Nobody is left to read the report.
-                self.finish(Some(lane), None, notes, oneshot::channel().0);
+                let end = RunEnd { notes, ..RunEnd::default() };
+                self.finish(run, lane, end, false, oneshot::channel().0);
             }
         }
     }
@@ -436,6 +471,7 @@ fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
 
 #[cfg(test)]
 mod tests {
+    use cawl_core::Outcome;
     use cawl_wire::Op;
 
     use super::*;
@@ -449,8 +485,12 @@ mod tests {
         engine
     }
 
+    fn finished(engine: &mut Engine, run: u64) -> Report {
+        engine.lanes.remove(&run).unwrap().finish(RunEnd::default(), &AtomicBool::new(false))
+    }
+
     fn report(engine: &mut Engine) -> Report {
-        engine.lanes.remove(&HOST_LANE).unwrap().finish(None, Vec::new())
+        finished(engine, HOST_LANE)
     }
 
     #[test]
@@ -464,6 +504,37 @@ mod tests {
         assert_eq!(engine.drops(), 7);
         let report = report(&mut engine);
         assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 7, EndKind::Running));
+    }
+
+    #[test]
+    fn what_is_left_out_in_a_hurry_is_told_and_sessions_end() {
+        let mut engine = engine();
+        engine.events(1, &Event::new(Op::Write).encode().repeat(5), &[], 0);
+        engine.end(1, None, Wchar::default(), 2);
+        let lane = engine.lanes.remove(&HOST_LANE).unwrap();
+        let report = lane.finish(RunEnd::default(), &AtomicBool::new(true));
+        assert_eq!((report.calls, report.drops, report.sessions[0].ended), (0, 2, EndKind::Vanished));
+        assert!(report.notes[0].ends_with("5 are not in it"), "{:?}", report.notes);
+    }
+
+    #[test]
+    fn processes_that_go_on_are_told_only_at_a_program_s_end() {
+        let mut engine = engine();
+        let run = engine.begin_run(&RunSpec::default(), None).unwrap();
+        for (id, pid) in [(2, std::process::id()), (3, 1 << 30)] {
+            let program = "/bin/a".to_owned();
+            engine.begin(Session { id, pid, program, ..Session::default() }, run);
+        }
+        assert_eq!(engine.processes_of(run).len(), 2);
+        assert!(engine.processes_of(HOST_LANE).is_empty());
+        let outcome = Outcome { pid: 1 << 30, code: Some(0), signal: None, wchar: None };
+        let more = RunProcess { pid: 1, program: "b".to_owned() };
+        let end = RunEnd { outcome: Some(outcome), notes: Vec::new(), running: vec![more] };
+        let ended = engine.lanes.remove(&run).unwrap().finish(end, &AtomicBool::new(false));
+        let expected = format!("b (pid 1), /bin/a (pid {})", std::process::id());
+        let note = &ended.notes[0];
+        assert!(note.starts_with("2 processes still ran") && note.ends_with(&expected), "{note}");
+        assert!(report(&mut engine).notes.is_empty());
     }
 
     #[test]
@@ -482,7 +553,7 @@ mod tests {
         engine.note(HOST_LANE, "a");
         engine.note(run, "b");
         assert_eq!(report(&mut engine).notes, ["a", "b"]);
-        assert_eq!(engine.lanes.remove(&run).unwrap().finish(None, Vec::new()).notes, ["b"]);
+        assert_eq!(finished(&mut engine, run).notes, ["b"]);
     }
 
     #[test]

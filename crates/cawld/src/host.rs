@@ -35,11 +35,21 @@ pub fn wchar(pid: u32) -> Wchar {
     Wchar { process: figure(format!("/proc/{pid}/io")), thread: figure(format!("/proc/{pid}/task/{pid}/io")) }
 }
 
-/// True while the process runs; a zombie does not.
+/// True while the process runs; a zombie does not, a stopped one does.
 pub fn is_running(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    state(pid).is_some_and(|state| !matches!(state, b'Z' | b'X'))
+}
+
+/// True if the process is stopped, by a signal or by who traces it.
+pub fn is_stopped(pid: u32) -> bool {
+    matches!(state(pid), Some(b'T' | b't'))
+}
+
+/// The letter that stands for the process's state; None where there is no such process.
+fn state(pid: u32) -> Option<u8> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses and may contain anything; the state follows the last one.
-    !matches!(stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes().first()), Some(Some(b'Z' | b'X')) | None)
+    stat.rsplit_once(") ")?.1.bytes().next()
 }
 
 /// True if this process ignores the signal of this number.

@@ -5,10 +5,11 @@
 //! is why a replay in lockstep repeats the live predictions exactly.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cawl_core::{
-    Analysis, AnalysisOptions, EndKind, FileFacts, HostProfile, ModelState, Nanos, Outcome, Record, Report,
-    Session, SessionEnd, Tally, Time, kernel_bytes,
+    Analysis, AnalysisOptions, EndKind, FileFacts, HostProfile, ModelState, Nanos, Record, Report, Session,
+    SessionEnd, Tally, Time, kernel_bytes,
 };
 use cawl_wire::ring::Several;
 use cawl_wire::{Event, FileKind};
@@ -17,6 +18,7 @@ use crate::clock::Clocks;
 use crate::host;
 use crate::live::Live;
 use crate::merge::{Merge, Source};
+use crate::protocol::{RunEnd, RunProcess};
 use crate::started::Started;
 use crate::trace::TraceFile;
 
@@ -41,7 +43,34 @@ const STALE: Nanos = Nanos::millis(1000.0);
 /// A session that has not ended.
 struct Open {
     pid: u32,
+    program: String,
     dropped: u64,
+}
+
+/// Records taken between two looks at whether there is a hurry.
+const PIECE: usize = 4096;
+
+/// Processes named in a note.
+const NAMED: usize = 10;
+
+/// What a report says of processes that go on.
+fn still_running(processes: impl Iterator<Item = RunProcess>) -> Option<String> {
+    let all: BTreeMap<u32, String> = processes.map(|process| (process.pid, process.program)).collect();
+    let named: Vec<String> =
+        all.iter().take(NAMED).map(|(pid, program)| format!("{program} (pid {pid})")).collect();
+    let more = match all.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let processes = match all.len() {
+        0 => return None,
+        1 => "1 process",
+        many => &format!("{many} processes"),
+    };
+    Some(format!(
+        "{processes} still ran when this report was made, which `run --wait` waits for: {}{more}",
+        named.join(", ")
+    ))
 }
 
 impl Lane {
@@ -89,7 +118,7 @@ impl Lane {
         if let Some(live) = &mut self.live {
             live.begin(&session);
         }
-        self.open.insert(session.id, Open { pid: session.pid, dropped: 0 });
+        self.open.insert(session.id, Open { pid: session.pid, program: session.program.clone(), dropped: 0 });
         self.take(Record::Session(session));
     }
 
@@ -223,9 +252,44 @@ impl Lane {
         &self.analysis
     }
 
-    /// Ends the lane: takes all that waits, closes the trace, and reports.
-    pub fn finish(mut self, outcome: Option<Outcome>, notes: Vec<String>) -> Report {
-        self.release(Time(u64::MAX), usize::MAX);
+    /// Processes that may go on: those with a session, and those that were started and have not spoken up.
+    pub fn processes(&self) -> Vec<RunProcess> {
+        let open = self.open.values().map(|open| (open.pid, open.program.as_str()));
+        let all: BTreeMap<u32, &str> = self.started.silent().chain(open).collect();
+        let process = |(pid, program): (u32, &str)| RunProcess { pid, program: program.to_owned() };
+        all.into_iter().map(process).collect()
+    }
+
+    /// Takes all that waits. Once `hurry` says so, calls are left out; how many that were.
+    fn take_rest(&mut self, hurry: &AtomicBool) -> u64 {
+        while !hurry.load(Ordering::Relaxed) {
+            if self.release(Time(u64::MAX), PIECE) {
+                return 0;
+            }
+        }
+        let mut left_out = 0;
+        let mut merge = std::mem::take(&mut self.merge);
+        merge.release(Time(u64::MAX), usize::MAX, |record| match record {
+            Record::Event(_) => left_out += 1,
+            other => self.take(other),
+        });
+        left_out
+    }
+
+    /// Ends the lane: takes all that waits, unless there is `hurry`, closes the trace, and reports.
+    pub fn finish(mut self, end: RunEnd, hurry: &AtomicBool) -> Report {
+        let RunEnd { outcome, mut notes, running } = end;
+        let left_out = self.take_rest(hurry);
+        if left_out > 0 {
+            notes.push(format!(
+                "the report was wanted before all calls had been taken: {left_out} are not in it"
+            ));
+        }
+        // Without an outcome it was no program's end that ended this.
+        if outcome.is_some() {
+            let own = self.processes().into_iter().filter(|process| host::is_running(process.pid));
+            notes.extend(still_running(running.into_iter().chain(own)));
+        }
         let now = host::now();
         for (id, open) in std::mem::take(&mut self.open) {
             let end = SessionEnd {

@@ -38,15 +38,53 @@ pub enum Request {
     Subscribe(Subscription),
     /// A program is about to be run: keep its calls apart. Answered by a [`RunStarted`].
     BeginRun(RunSpec),
+    /// Which processes of a run go on? Answered by [`Running`], once all that has been said by then is known.
+    Running {
+        /// The run, as `begin-run` answered.
+        run: u64,
+    },
     /// The program ended: what happened? Answered by a [`cawl_core::Report`].
     EndRun {
         /// The run, as `begin-run` answered.
         run: u64,
-        /// How the program ended.
-        outcome: Option<Outcome>,
-        /// What the report should say besides.
-        notes: Vec<String>,
+        /// Wait for nothing: what has not been taken yet is left out, and the report says so. For a run whose report
+        /// is waited for on another connection that is answered there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        now: bool,
+        /// What the report says besides.
+        #[serde(flatten)]
+        end: RunEnd,
     },
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// How the program ended.
+    pub outcome: Option<Outcome>,
+    /// What the report should say besides.
+    pub notes: Vec<String>,
+    /// Processes that whoever started the program knows to go on.
+    #[serde(default)]
+    pub running: Vec<RunProcess>,
+}
+
+/// The processes of a run that go on, as far as the daemon knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// [`PROTOCOL`].
+    pub schema: u32,
+    /// The processes.
+    pub processes: Vec<RunProcess>,
+}
+
+/// A process of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Its program: path, or name.
+    pub program: String,
 }
 
 /// By which model, living by which clock; the first model and assimilation, where nothing is said.

@@ -92,11 +92,20 @@ impl Questions {
                 let run = answer.await?.map_err(anyhow::Error::msg)?;
                 line(&RunStarted { run })
             }
-            Request::EndRun { run, outcome, notes } => {
+            Request::Running { run } => {
                 self.shared.settle().await;
-                let (reply, answer) = oneshot::channel();
-                self.engine.send(Input::EndRun { run, outcome, notes, reply }).await?;
-                line(&answer.await?.with_context(|| format!("there is no run {run}"))?)
+                line(&asker.running(run).await?)
+            }
+            Request::EndRun { run, now, end } => {
+                let report = if now {
+                    asker.end_run_now(run, end).await?
+                } else {
+                    self.shared.settle().await;
+                    let (reply, answer) = oneshot::channel();
+                    self.engine.send(Input::EndRun { run, end, reply }).await?;
+                    answer.await?
+                };
+                line(&report.with_context(|| format!("there is no run {run}"))?)
             }
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cawl_core::{Bytes, Outcome, Report};
+use cawl_core::{Bytes, Report};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::asker::{Asker, Node, QUESTIONS};
 use crate::engine::{Engine, EngineOptions, Input, RunSpec};
+use crate::protocol::{RunEnd, RunProcess};
 use crate::sampler::Sampler;
 use crate::shared::{SETTLE, Shared};
 use crate::{session, socket};
@@ -76,17 +77,36 @@ impl Daemon {
         answer.await?.map_err(anyhow::Error::msg)
     }
 
-    /// Waits for what ended processes had sent, and reports.
+    /// The processes of a run that go on, once all that has been said by now is known.
+    pub async fn running(&self, run: u64) -> anyhow::Result<Vec<RunProcess>> {
+        self.drain().await;
+        Ok(self.asker.running(run).await?.processes)
+    }
+
+    /// Waits for what ended processes had sent, and reports. Once `hurried` is ready, nothing is waited for any
+    /// more, and the report is about what had been taken by then.
     pub async fn end_run(
         &self,
         run: u64,
-        outcome: Option<Outcome>,
-        notes: Vec<String>,
+        end: RunEnd,
+        hurried: impl Future<Output = ()>,
     ) -> anyhow::Result<Report> {
-        self.drain().await;
-        let (reply, answer) = oneshot::channel();
-        self.engine.send(Input::EndRun { run, outcome, notes, reply }).await?;
-        answer.await?.ok_or_else(|| anyhow::anyhow!("there is no run {run}"))
+        let patient = async {
+            self.drain().await;
+            let (reply, answer) = oneshot::channel();
+            self.engine.send(Input::EndRun { run, end: end.clone(), reply }).await?;
+            answer.await?.ok_or_else(|| anyhow::anyhow!("there is no run {run}"))
+        };
+        let mut patient = std::pin::pin!(patient);
+        tokio::select! {
+            biased;
+            report = &mut patient => return report,
+            () = hurried => {}
+        }
+        match self.asker.end_run_now(run, end.clone()).await? {
+            Some(report) => Ok(report),
+            None => patient.await,
+        }
     }
 
     /// Waits for what processes sent before they ended, connections not yet accepted included: those

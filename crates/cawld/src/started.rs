@@ -6,7 +6,7 @@ use std::path::Path;
 use cawl_core::{FileFacts, Time};
 use cawl_wire::{Event, Op};
 
-use crate::inspect;
+use crate::{host, inspect};
 
 /// Starts that are remembered.
 const MOST: usize = 4096;
@@ -74,13 +74,19 @@ impl Started {
         self.silent.retain(|start| start.pid != pid);
     }
 
+    /// The programs in which no tracer has spoken up yet, with their processes.
+    pub fn silent(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.silent.iter().filter_map(|start| Some((start.pid, self.programs.get(&start.program)?.as_str())))
+    }
+
     /// What a report must say.
     pub fn notes(&self) -> Vec<String> {
         let mut counts: BTreeMap<Identity, (usize, bool)> = BTreeMap::new();
         for start in &self.silent {
             let (count, sure) = counts.entry(start.program).or_default();
             *count += 1;
-            *sure |= start.sure;
+            // One that has only just begun may speak up yet.
+            *sure |= start.sure && !host::is_running(start.pid);
         }
         let mut notes: Vec<String> =
             counts.iter().filter_map(|(identity, count)| self.note(identity, *count)).collect();
@@ -110,6 +116,9 @@ mod tests {
     use super::*;
     use cawl_core::Bytes;
 
+    /// Processes that are not there.
+    const NOBODY: u32 = 1 << 30;
+
     fn exec(pid: u32, at: u64, ino: u64) -> Event {
         let mut event = Event::new(Op::Exec);
         (event.pid, event.start, event.ino, event.dev) = (pid, at, ino, 1);
@@ -119,7 +128,7 @@ mod tests {
     #[test]
     fn only_silent_programs_are_named() {
         let mut started = Started::default();
-        for ino in 1..=4 {
+        for ino in 1..=5 {
             let path = format!("/nonexistent/{ino}");
             started.file(&FileFacts { dev: 1, ino, size: Bytes(0), block: 0, mode: 0o100_755, path });
         }
@@ -131,7 +140,9 @@ mod tests {
         // Failed.
         started.event(&exec(12, 300, 3));
         started.end(12);
-        started.event(&exec(13, 400, 4));
+        started.event(&exec(NOBODY, 400, 4));
+        // Goes on, and has not spoken up yet.
+        started.event(&exec(std::process::id(), 500, 5));
         let notes = started.notes();
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].contains("/nonexistent/4"));

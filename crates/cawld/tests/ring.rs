@@ -14,6 +14,7 @@ use cawl_wire::ring::{
     SHAPE, TAIL_AT, USED_AT, whole,
 };
 use cawl_wire::{Anchor, Ended, Event, FileKind, Goodbye, Header, Hello, Kind, Op, Wchar};
+use cawld::protocol::RunEnd;
 use cawld::trace::TraceReader;
 use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -158,7 +159,7 @@ async fn report_of(spec: RunSpec, act: impl FnOnce(&Path, u64) + Send + 'static)
     let daemon = Daemon::start(socket::listen(&path).unwrap(), options).unwrap();
     let run = daemon.begin_run(spec).await.unwrap();
     tokio::task::spawn_blocking(move || act(&path, run)).await.unwrap();
-    daemon.end_run(run, None, Vec::new()).await.unwrap()
+    daemon.end_run(run, RunEnd::default(), std::future::pending()).await.unwrap()
 }
 
 /// No process has such a number, so nobody waits for it.

@@ -6,15 +6,53 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use cawl_core::Outcome;
 use cawl_wire::{EVENT_LEN, Kind};
 use cawld::http::{Http, HttpOptions};
+use cawld::protocol::RunEnd;
 use cawld::{RunSpec, host};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use served::{NOBODY, PATIENCE, Served, events, hello, message};
+
+/// A program is gone and its calls go on coming, so the end of its run is waited for; until somebody has enough.
+#[test]
+fn a_report_that_is_wanted_now_waits_for_nothing() {
+    let served = Served::start();
+    let spec = RunSpec { models: vec!["naive".to_owned()], ..RunSpec::default() };
+    let run = served.runtime.block_on(served.daemon().begin_run(spec)).unwrap();
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (path, ended) = (&served.path, &has_ended);
+        scope.spawn(move || {
+            let mut socket = UnixStream::connect(path).unwrap();
+            socket.write_all(&hello(NOBODY, run)).unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                socket.write_all(&events(NOBODY, 1, 0)).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        served.status_when(|status| status.calls > 0);
+        let outcome = Outcome { pid: NOBODY, code: Some(0), signal: None, wchar: None };
+        let end = RunEnd { outcome: Some(outcome), ..RunEnd::default() };
+        let now = std::future::ready(());
+        let report = served
+            .runtime
+            .block_on(async { tokio::time::timeout(PATIENCE, served.daemon().end_run(run, end, now)).await });
+        has_ended.store(true, Ordering::Relaxed);
+        let report = report.expect("it waits for nothing").unwrap();
+        assert_eq!((report.sessions.len(), report.outcome), (1, Some(outcome)));
+        let left_out = "the report was wanted before all calls had been taken";
+        assert!(report.calls > 0 || report.notes.iter().any(|note| note.starts_with(left_out)), "{report:?}");
+        assert!(!report.notes.iter().any(|note| note.contains("still ran")), "{:?}", report.notes);
+    });
+    let again = served.daemon().end_run(run, RunEnd::default(), std::future::ready(()));
+    assert!(served.runtime.block_on(again).is_err(), "it has ended");
+}
 
 /// 64 programs write as fast as they can; every third is killed in the middle of a message. What was sent
 /// as a whole is counted, and the daemon answers all the while.
@@ -49,7 +87,10 @@ fn programs_that_are_killed_lose_only_what_they_had_not_sent() {
     });
     let offered = f64::from(PROGRAMS) * (BATCHES * BATCH) as f64 / began.elapsed().as_secs_f64();
     println!("offered: {:.2} M events/s from {PROGRAMS} programs", offered / 1e6);
-    let report = served.runtime.block_on(served.daemon().end_run(run, None, Vec::new())).unwrap();
+    let report = served
+        .runtime
+        .block_on(served.daemon().end_run(run, RunEnd::default(), std::future::pending()))
+        .unwrap();
     assert_eq!(report.calls, u64::from(PROGRAMS) * (BATCHES * BATCH) as u64);
     assert_eq!((report.sessions.len(), report.drops), (64, 32));
     let total = served.status_when(|status| status.clients == 0 && status.calls == report.calls);
@@ -123,7 +164,10 @@ fn a_flood_of_silent_connections_is_no_matter() {
         socket.write_all(&hello(NOBODY, run)).unwrap();
         socket.write_all(&events(NOBODY, 10, 0)).unwrap();
         drop(socket);
-        served.runtime.block_on(served.daemon().end_run(run, None, Vec::new())).unwrap()
+        served
+            .runtime
+            .block_on(served.daemon().end_run(run, RunEnd::default(), std::future::pending()))
+            .unwrap()
     };
     let mut silent: Vec<UnixStream> = (0..400).map(|_| UnixStream::connect(&served.path).unwrap()).collect();
     let mut half = UnixStream::connect(&served.path).unwrap();

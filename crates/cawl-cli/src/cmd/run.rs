@@ -8,22 +8,28 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use cawl_core::{HostProfile, Outcome, Report};
-use cawld::protocol::{Request, RunStarted};
+use cawld::protocol::{Request, RunEnd, RunProcess, RunStarted, Running};
 use cawld::query;
 use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, profiles, socket};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal as listen_for};
+use tokio::task::JoinSet;
 
 use super::read_profile;
 use crate::args::RunArgs;
+use crate::descendants::Family;
+use crate::interrupt::Stop;
 use crate::{exit, render, start, tracer};
 
 /// How long a daemon may take over a report: it first takes all that the program and its children sent.
 const REPORT_WITHIN: Duration = Duration::from_secs(120);
+
+/// Why there is no report.
+const GIVEN_UP: &str = "there is no report: two signals asked not to wait for it";
 
 /// Runs the program; returns its exit code, or dies as it died.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -75,10 +81,12 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
             return Ok(Ended::NotStarted(not_started(program, &error)));
         }
     };
+    let kinds: Vec<SignalKind> = forwarded.iter().map(|(kind, _)| *kind).collect();
+    let mut forwarding = JoinSet::new();
     for (kind, mut signal) in forwarded {
         // Interrupt and quit come from the terminal, to the whole group: the program has them already.
         let from_terminal = kind == SignalKind::interrupt() || kind == SignalKind::quit();
-        tokio::spawn(async move {
+        forwarding.spawn(async move {
             while signal.recv().await.is_some() {
                 if !from_terminal && let Ok(signal) = Signal::try_from(kind.as_raw_value()) {
                     let _ = signal::kill(pid, signal);
@@ -87,8 +95,28 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         });
     }
     let outcome = tokio::task::spawn_blocking(move || wait(pid)).await??;
-    // Not reaped yet, so the kernel still knows what the program wrote.
-    let report = backend.finish(outcome, notes).await;
+    forwarding.shutdown().await;
+    // From here on signals are ours again.
+    let mut stop = Stop::new(&kinds);
+    let family = Family::new(backend.socket(), backend.run());
+    let running = if args.wait {
+        // What the program wrote is known by the answer; a process may wait for it to be gone.
+        let known = tokio::select! {
+            known = backend.running() => Some(known),
+            () = stop.asked() => None,
+        };
+        let _ = waitpid(pid, None);
+        match known {
+            Some(known) => family.wait(known, || backend.running(), &mut stop).await,
+            None => family.running(),
+        }
+    } else if args.no_children {
+        Vec::new()
+    } else {
+        tokio::task::spawn_blocking(move || family.running()).await?
+    };
+    // Without --wait not reaped yet, so the kernel still knows what the program wrote.
+    let report = backend.finish(RunEnd { outcome: Some(outcome), notes, running }, &mut stop).await;
     // It has ended, so this does not wait; and if somebody else reaped it, that is as good.
     let _ = waitpid(pid, None);
     // The program has run, so its end is what this command ends with, even if nobody can tell of it.
@@ -150,16 +178,53 @@ impl Backend {
         }
     }
 
-    async fn finish(self, outcome: Outcome, notes: Vec<String>) -> anyhow::Result<Report> {
+    /// The processes of the run that go on, as far as the daemon knows, once all that has been said is known to it.
+    async fn running(&self) -> anyhow::Result<Vec<RunProcess>> {
+        match self {
+            Backend::Inside { daemon, run, .. } => daemon.running(*run).await,
+            Backend::Outside { path, run } => {
+                let (path, request) = (path.clone(), Request::Running { run: *run });
+                let answer = tokio::task::spawn_blocking(move || query::ask(&path, &request)).await?;
+                answer.map(|running: Running| running.processes)
+            }
+        }
+    }
+
+    /// The report. A first request to stop brings it at once, a second one does without.
+    async fn finish(self, end: RunEnd, stop: &mut Stop) -> anyhow::Result<Report> {
+        let mut given_up = stop.clone();
+        let given_up = async {
+            given_up.asked().await;
+            given_up.asked().await;
+        };
         match self {
             Backend::Inside { daemon, path, run } => {
-                let report = daemon.end_run(run, Some(outcome), notes).await;
+                let report = tokio::select! {
+                    report = daemon.end_run(run, end, stop.asked()) => report,
+                    () = given_up => Err(anyhow!(GIVEN_UP)),
+                };
                 drop(std::fs::remove_file(&path));
                 report
             }
             Backend::Outside { path, run } => {
-                let request = Request::EndRun { run, outcome: Some(outcome), notes };
-                tokio::task::spawn_blocking(move || query::ask_within(&path, &request, REPORT_WITHIN)).await?
+                let ask = |now: bool| {
+                    let (path, request) = (path.clone(), Request::EndRun { run, now, end: end.clone() });
+                    tokio::task::spawn_blocking(move || query::ask_within(&path, &request, REPORT_WITHIN))
+                };
+                let mut patient = ask(false);
+                let hurried = async {
+                    stop.asked().await;
+                    // What was ended before is answered where it was asked.
+                    match ask(true).await {
+                        Ok(Ok(report)) => report,
+                        _ => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    report = hurried => Ok(report),
+                    report = &mut patient => report?,
+                    () = given_up => Err(anyhow!(GIVEN_UP)),
+                }
             }
         }
     }
@@ -172,7 +237,7 @@ impl Backend {
                 daemon.stop().await;
             }
             Backend::Outside { path, run } => {
-                let request = Request::EndRun { run, outcome: None, notes: Vec::new() };
+                let request = Request::EndRun { run, now: false, end: RunEnd::default() };
                 let asked = tokio::task::spawn_blocking(move || query::ask::<Report>(&path, &request)).await;
                 drop(asked);
             }

@@ -1,0 +1,157 @@
+//! The processes that a program left behind.
+//!
+//! They are known by what `run` put into their environment, whether they are traced or not; those that overwrote
+//! it, as many daemons do to show a title, are known to the daemon that takes their calls.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cawld::host;
+use cawld::protocol::RunProcess;
+
+use crate::interrupt::Stop;
+use crate::render::{self, shown};
+
+/// How often it is looked whether those that are known have ended, and whether there are others.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
+
+/// Processes named on the terminal.
+const NAMED: usize = 4;
+
+/// The processes of one run.
+pub struct Family {
+    /// Entries of their environment.
+    marks: [Vec<u8>; 2],
+}
+
+impl Family {
+    /// Those that report to this socket as this run.
+    pub fn new(socket: &Path, run: u64) -> Family {
+        let socket = [b"CAWL_SOCKET=", socket.as_os_str().as_bytes()].concat();
+        Family { marks: [socket, format!("CAWL_RUN={run}").into_bytes()] }
+    }
+
+    /// Those that run, as far as their environment tells.
+    pub fn running(&self) -> Vec<RunProcess> {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let found = pids.filter(|pid| self.has(*pid) && host::is_running(*pid));
+        found.map(|pid| RunProcess { pid, program: name(pid) }).collect()
+    }
+
+    /// A process that ended has no environment any more, and one of somebody else's cannot be read.
+    fn has(&self, pid: u32) -> bool {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        self.marks.iter().all(|mark| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
+    }
+
+    /// Waits until none is left, of these and of those found meanwhile; or until somebody asks to stop, which
+    /// returns those that are left. `ask`: those that the daemon knows of.
+    pub async fn wait<F>(
+        &self,
+        known: anyhow::Result<Vec<RunProcess>>,
+        ask: impl Fn() -> F,
+        stop: &mut Stop,
+    ) -> Vec<RunProcess>
+    where
+        F: Future<Output = anyhow::Result<Vec<RunProcess>>>,
+    {
+        let mut line = Line::default();
+        let mut answer = known;
+        loop {
+            let of_daemon = answer.unwrap_or_else(|error| {
+                // It may be of a version that cannot tell, or be gone.
+                line.tell_once(&error);
+                Vec::new()
+            });
+            let found = self.running().into_iter().chain(of_daemon);
+            let mut left: BTreeMap<u32, String> =
+                found.map(|process| (process.pid, process.program)).collect();
+            // One that starts another and ends while it is looked for hides both; not twice.
+            if left.is_empty() {
+                left.extend(self.running().into_iter().map(|process| (process.pid, process.program)));
+            }
+            if left.is_empty() {
+                return Vec::new();
+            }
+            let searched = Instant::now();
+            while !left.is_empty() && searched.elapsed() < SEARCH_EVERY {
+                line.show(&left);
+                tokio::select! {
+                    () = stop.asked() => return left_of(left),
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                }
+                left.retain(|pid, _| host::is_running(*pid));
+            }
+            answer = tokio::select! {
+                answer = ask() => answer,
+                () = stop.asked() => return left_of(left),
+            };
+        }
+    }
+}
+
+fn left_of(left: BTreeMap<u32, String>) -> Vec<RunProcess> {
+    left.into_iter().map(|(pid, program)| RunProcess { pid, program }).collect()
+}
+
+/// What a process is called, without its arguments.
+fn name(pid: u32) -> String {
+    fs::read(format!("/proc/{pid}/comm"))
+        .map(|name| String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
+        .unwrap_or_default()
+}
+
+/// What is waited for, on the terminal and nowhere else.
+#[derive(Default)]
+struct Line {
+    shown: String,
+    told: bool,
+}
+
+impl Line {
+    fn show(&mut self, left: &BTreeMap<u32, String>) {
+        let columns = match crossterm::terminal::size() {
+            Ok((columns, _)) if io::stderr().is_terminal() => usize::from(columns),
+            _ => return,
+        };
+        let text: String = text(left).chars().take(columns.saturating_sub(1)).collect();
+        if text != self.shown {
+            render::draw(&format!("\r\x1b[K{text}"));
+            self.shown = text;
+        }
+    }
+
+    fn tell_once(&mut self, error: &anyhow::Error) {
+        if !std::mem::replace(&mut self.told, true) {
+            render::tell(format_args!(
+                "cawl-cli: only processes whose environment tells that they belong to this run are waited for: {error:#}"
+            ));
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !self.shown.is_empty() {
+            render::draw("\r\x1b[K");
+        }
+    }
+}
+
+fn text(left: &BTreeMap<u32, String>) -> String {
+    let named = left.iter().take(NAMED).map(|(pid, program)| {
+        let program = program.rsplit('/').next().unwrap_or_default();
+        let stopped = if host::is_stopped(*pid) { ", stopped" } else { "" };
+        format!("{} ({pid}{stopped})", shown(program))
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = if left.len() > NAMED { ", …" } else { "" };
+    let processes = if left.len() == 1 { "process" } else { "processes" };
+    format!("waiting for {} {processes}: {named}{more}; Ctrl-C ends the wait", left.len())
+}
