@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
@@ -71,6 +72,8 @@ impl MuteServer {
 
 impl Drop for MuteServer {
     fn drop(&mut self) {
+        // Programs of a test that failed may still be there.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.path).status();
         self.answer();
     }
 }
