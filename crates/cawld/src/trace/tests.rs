@@ -4,7 +4,7 @@ use cawl_core::{HostProfile, Record, Sample, Session, Time};
 use cawl_wire::{Event, Op};
 use proptest::prelude::*;
 
-use super::writer::QUEUE;
+use super::writer::WAITING;
 use super::{BLOCK_TARGET, TraceError, TraceFile, TraceReader, TraceWriter, WhenFull};
 
 fn records(count: u64) -> Vec<Record> {
@@ -123,7 +123,7 @@ fn a_slow_disk_leaves_a_gap_that_is_told() {
     })
     .unwrap();
     let event = Event::new(Op::Write);
-    let count = (QUEUE as u64 + 16) * (BLOCK_TARGET as u64 / cawl_wire::EVENT_LEN as u64);
+    let count = (WAITING + 16 * BLOCK_TARGET) as u64 / cawl_wire::EVENT_LEN as u64;
     for _ in 0..count {
         trace.push(&Record::Event(event));
     }
@@ -136,7 +136,7 @@ fn a_slow_disk_leaves_a_gap_that_is_told() {
     file.extend(written.iter().flatten());
     let (records, damage) = read(&file);
     let calls = records.iter().filter(|record| matches!(record, Record::Event(_))).count() as u64;
-    assert!(calls < count && calls >= QUEUE as u64 * 1000, "{calls} of {count}");
+    assert!(calls < count && calls >= (WAITING / BLOCK_TARGET) as u64 * 1000, "{calls} of {count}");
     assert!(records.iter().any(|record| matches!(record, Record::Session(_))));
     let missing = count - calls;
     assert!(told.contains(&format!("lacks {missing} calls")), "{told}");
@@ -144,6 +144,47 @@ fn a_slow_disk_leaves_a_gap_that_is_told() {
     assert!(records.iter().any(|record| matches!(record, Record::Note(text) if text.contains(&note))));
     assert!(!damage.unclosed && damage.records == missing, "{damage:?}");
     assert!(damage.describe().unwrap().contains(&format!("lacks {missing} calls")));
+}
+
+/// A disk that stands still while the little that comes is flushed again and again: nothing is lost until the bytes
+/// that may wait do, and then each call is counted.
+#[test]
+fn a_disk_that_stands_still_costs_nothing_before_the_bytes_are_reached() {
+    const FLUSHES: u64 = 5000;
+    let (go_on, stalled) = std::sync::mpsc::channel::<()>();
+    let (to, written) = std::sync::mpsc::channel::<Vec<u8>>();
+    let mut trace = TraceFile::start(std::path::Path::new("t"), WhenFull::LeaveOut, move |block| {
+        let _ = stalled.recv();
+        to.send(block.to_vec()).map_err(std::io::Error::other)
+    })
+    .unwrap();
+    let event = Record::Event(Event::new(Op::Write));
+    let mut count = 0;
+    let mut push = |trace: &mut TraceFile| {
+        trace.push(&event);
+        count += 1;
+    };
+    for _ in 0..FLUSHES {
+        push(&mut trace);
+        push(&mut trace);
+        trace.flush();
+    }
+    assert_eq!(trace.failure(), None);
+    // Up to the bytes, with as many flushes between.
+    while trace.failure().is_none() {
+        (0..100).for_each(|_| push(&mut trace));
+        trace.flush();
+    }
+    drop(go_on);
+    let told = trace.finish().unwrap();
+    let mut file = TraceWriter::new(Vec::new()).unwrap().out;
+    file.extend(written.iter().flatten());
+    let (records, damage) = read(&file);
+    let calls = records.iter().filter(|record| matches!(record, Record::Event(_))).count() as u64;
+    let held = calls as usize * cawl_wire::EVENT_LEN;
+    assert!(held <= WAITING + BLOCK_TARGET && held > WAITING / 10 * 9, "{held} bytes");
+    assert!(told.contains(&format!("lacks {} calls", count - calls)), "{told}");
+    assert_eq!((damage.records, damage.unclosed), (count - calls, false));
 }
 
 /// An importer waits, and loses nothing.
@@ -155,7 +196,7 @@ fn who_may_wait_loses_nothing_to_a_slow_disk() {
     })
     .unwrap();
     let all = std::thread::spawn(move || written.iter().flatten().collect::<Vec<u8>>());
-    let count = (QUEUE as u64 + 16) * (BLOCK_TARGET as u64 / cawl_wire::EVENT_LEN as u64);
+    let count = (WAITING + 16 * BLOCK_TARGET) as u64 / cawl_wire::EVENT_LEN as u64;
     for _ in 0..count {
         trace.push(&Record::Event(Event::new(Op::Write)));
     }

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -82,7 +83,7 @@ fn encode_block(raw: &[u8], sequence: u32) -> Vec<u8> {
     block
 }
 
-/// What happens when more blocks wait for the disk than may.
+/// What happens when more waits for the disk than may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// Whoever writes waits, as an importer can.
@@ -101,18 +102,22 @@ pub struct TraceFile {
     raw: Vec<u8>,
     records: u64,
     when_full: WhenFull,
-    /// The queue was full at the latest attempt.
+    /// As much waited as may at the latest attempt.
     full: bool,
     /// Records left out: in all, and in the present gap.
     missing: u64,
     gap: u64,
     blocks: Option<SyncSender<Vec<u8>>>,
+    /// Bytes of records handed over and not yet on the disk.
+    waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
-/// Blocks that may wait for the disk: 64 MiB of records.
-pub(super) const QUEUE: usize = 512;
+/// Bytes of records that may wait for the disk.
+pub(super) const WAITING: usize = 64 << 20;
+/// The blocks that they make: all but the first are full.
+const QUEUE: usize = 1 + WAITING / BLOCK_TARGET;
 /// What describes calls is kept while calls are left out, up to this many bytes.
 const KEPT: usize = BLOCK_MAX / 2;
 
@@ -132,19 +137,18 @@ impl TraceFile {
     ) -> io::Result<TraceFile> {
         let (blocks, queue) = sync_channel::<Vec<u8>>(QUEUE);
         let failure = Arc::new(Mutex::new(None));
-        let told = Arc::clone(&failure);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let (told, written) = (Arc::clone(&failure), Arc::clone(&waiting));
         let thread = std::thread::Builder::new().name("cawl-trace".to_owned()).spawn(move || {
             let mut sequence = 0;
             let mut failed = false;
             for raw in queue {
-                if failed {
-                    continue;
-                }
-                if let Err(error) = append(&encode_block(&raw, sequence)) {
+                if !failed && let Err(error) = append(&encode_block(&raw, sequence)) {
                     failed = true;
                     *told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.to_string());
                 }
                 sequence += 1;
+                written.fetch_sub(raw.len(), Ordering::Relaxed);
             }
         })?;
         Ok(TraceFile {
@@ -156,6 +160,7 @@ impl TraceFile {
             missing: 0,
             gap: 0,
             blocks: Some(blocks),
+            waiting,
             thread: Some(thread),
             failure,
         })
@@ -172,31 +177,31 @@ impl TraceFile {
         codec::put(&mut self.raw, record);
         self.records += 1;
         if self.raw.len() >= BLOCK_TARGET {
-            self.flush();
+            self.hand_over();
+        }
+    }
+
+    /// Hands what has gathered to the writing thread, unless that has enough to do and more fits into the block.
+    pub fn flush(&mut self) {
+        if self.raw.len() >= BLOCK_TARGET || self.waiting.load(Ordering::Relaxed) == 0 {
+            self.hand_over();
         }
     }
 
     /// Hands what has gathered to the writing thread, if there is room.
-    pub fn flush(&mut self) {
+    fn hand_over(&mut self) {
         if self.raw.is_empty() {
             return;
         }
-        let Some(blocks) = &self.blocks else { return };
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        self.full = self.when_full == WhenFull::LeaveOut && waiting + self.raw.len() > WAITING;
+        let Some(blocks) = self.blocks.as_ref().filter(|_| !self.full) else { return };
         let raw = std::mem::replace(&mut self.raw, Vec::with_capacity(BLOCK_TARGET + 1024));
-        // The thread drains its queue even after an error, so nothing is sent in vain unless it is gone.
-        match self.when_full {
-            WhenFull::Wait => drop(blocks.send(raw)),
-            WhenFull::LeaveOut => match blocks.try_send(raw) {
-                Ok(()) | Err(TrySendError::Disconnected(_)) => {
-                    self.full = false;
-                    self.note_gap();
-                }
-                Err(TrySendError::Full(raw)) => {
-                    self.full = true;
-                    self.raw = raw;
-                }
-            },
-        }
+        self.waiting.fetch_add(raw.len(), Ordering::Relaxed);
+        // Only one who may wait finds the queue full. The thread drains it even after an error, so nothing is sent in
+        // vain unless it is gone.
+        drop(blocks.send(raw));
+        self.note_gap();
     }
 
     /// Says in the trace that something is missing at this place.
@@ -234,7 +239,7 @@ impl TraceFile {
         self.note_gap();
         codec::put_close(&mut self.raw, self.records + self.missing);
         self.when_full = WhenFull::Wait;
-        self.flush();
+        self.hand_over();
         self.blocks = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
