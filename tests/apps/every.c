@@ -3,7 +3,15 @@
  * A descriptor of the file "marker" is moved to N before the Nth call, so whoever traces this program can tell
  * which of its events are of which call. What the kernel counted for each call, children that were waited for
  * included, goes to the file "counts"; it is read by system calls of our own. A call that does not return, or
- * that spoils the process for the next one, is made in a child. */
+ * that spoils the process for the next one, is made in a child.
+ *
+ *     every --stack WAY SIZES NAME...
+ *
+ * makes each call in a child and on a stack of its own, below which nothing can be touched, and tells how much of it the
+ * call took: NAME BYTES goes to the file "stacks". The stack has 1 KiB more than the file SIZES, which another such run
+ * left, says that the call takes, but at least 4 KiB; plenty, if SIZES is "-". WAY is "warm": the call comes as it is;
+ * "cold": in a copy of the process that nobody saw being made; or "vfork": in a vfork child, which only few calls can be
+ * made in. */
 #include <aio.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -54,6 +62,17 @@ static long unseen(long which, long a, long b, long c) {
     register long x8 __asm__("x8") = which, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c, x3 __asm__("x3") = 0;
     __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
     return x0;
+#endif
+}
+
+static long unseen4(long which, long a, long b, long c, long d) {
+#if defined __x86_64__
+    long returned;
+    register long r10 __asm__("r10") = d;
+    __asm__ volatile("syscall" : "=a"(returned) : "a"(which), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
+    return returned;
+#else
+    return unseen(which, a, b, c);
 #endif
 }
 
@@ -558,6 +577,144 @@ static void *found(void) {
     return function;
 }
 
+#if defined __x86_64__
+enum { PLENTY = 1 << 20, GUARD = 1 << 16, LEAST = 4096, MORE = 1024, PAINT = 0xA5, WORDS = 8 };
+
+/* What a child tells of its call. */
+static struct told {
+    char *top;
+    long used;
+    int over;
+} * told;
+static char *stacks[2], *stack;
+static const char *way;
+static long room;
+void *target;
+long kept[10];
+
+/* A process of which no handler knows; this one then ends as that one does. */
+static void copy_process(void) {
+    int status;
+    long child = unseen(SYS_fork, 0, 0, 0);
+    if (!child)
+        return;
+    unseen4(SYS_wait4, child, (long)&status, 0, 0);
+    if (WIFSIGNALED(status))
+        unseen(SYS_kill, unseen(SYS_getpid, 0, 0, 0), WTERMSIG(status), 0);
+    unseen(SYS_exit_group, WEXITSTATUS(status), 0, 0);
+}
+
+/* Before the call: the top of its stack, painted, with the words that were handed over on the caller's. */
+__attribute__((used)) char *measure_begin(char *caller) {
+    char *end = stack + GUARD + PLENTY;
+    told->top = stack + GUARD + room;
+    if (!strcmp(way, "cold"))
+        copy_process();
+    if (!strcmp(way, "vfork")) {
+        static int status;
+        static long child;
+        if ((child = unseen(SYS_vfork, 0, 0, 0))) {
+            unseen4(SYS_wait4, child, (long)&status, 0, 0);
+            unseen(SYS_exit_group, WIFEXITED(status) ? WEXITSTATUS(status) : 99, 0, 0);
+        }
+    }
+    memset(stack + GUARD, PAINT, end - (stack + GUARD));
+    memcpy(told->top, caller + 8, WORDS * 8);
+    return told->top;
+}
+
+static long used(void) {
+    const char *at = stack + GUARD;
+    while (at < told->top && *at == (char)PAINT)
+        at++;
+    return told->top - at;
+}
+
+__attribute__((used)) void measure_end(void) {
+    told->used = used();
+    told->over = 1;
+}
+
+/* Stands before the call: changes the stack, and nothing else that the call could see. */
+void measured(void);
+__asm__(".text\n.type measured, @function\nmeasured:\n"
+        "endbr64\n"
+        "mov %rdi, kept(%rip)\n mov %rsi, kept+8(%rip)\n mov %rdx, kept+16(%rip)\n mov %rcx, kept+24(%rip)\n"
+        "mov %r8, kept+32(%rip)\n mov %r9, kept+40(%rip)\n mov %rax, kept+48(%rip)\n mov %rsp, kept+56(%rip)\n"
+        "mov %rsp, %rdi\n sub $8, %rsp\n call measure_begin\n mov %rax, %rsp\n"
+        "mov kept(%rip), %rdi\n mov kept+8(%rip), %rsi\n mov kept+16(%rip), %rdx\n mov kept+24(%rip), %rcx\n"
+        "mov kept+32(%rip), %r8\n mov kept+40(%rip), %r9\n mov kept+48(%rip), %rax\n"
+        "call *target(%rip)\n"
+        "mov %rax, kept(%rip)\n mov kept+56(%rip), %rsp\n sub $8, %rsp\n call measure_end\n"
+        "add $8, %rsp\n mov kept(%rip), %rax\n ret\n");
+
+/* How much the call took in another run. */
+static long size_of_other(const char *sizes) {
+    char line[200];
+    long size = -1, found;
+    FILE *file = fopen(sizes, "r");
+    check(file != NULL);
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "%*s %ld", &found) == 1 && !strncmp(line, name, strlen(name)) && line[strlen(name)] == ' ')
+            size = found;
+    fclose(file);
+    check(size >= 0);
+    return size;
+}
+
+static void measure(const char *sizes, void *function) {
+    pid_t child;
+    int status, wanted = ends(function, 0);
+    /* Whoever does not return is looked at from outside. daemon() divides itself, and its halves must not share a stack. */
+    stack = stacks[wanted >= 0 && !is("daemon")];
+    room = PLENTY - 4096;
+    if (strcmp(sizes, "-")) {
+        long needed = size_of_other(sizes) + MORE;
+        room = (needed < LEAST ? LEAST : needed + 15) & -16;
+    }
+    *told = (struct told){0};
+    target = function;
+    fflush(stdout);
+    check((child = fork()) >= 0);
+    if (child == 0) {
+        if (wanted >= 0) {
+            ends((void *)measured, 1);
+            _exit(98);
+        }
+        int called = descriptors((void *)measured) || streams((void *)measured) || starts((void *)measured);
+        unseen(SYS_exit_group, called ? 0 : 97, 0, 0);
+    }
+    check(waitpid(child, &status, 0) == child);
+    /* A raw fork's end by abort has no core. */
+    if ((status & ~0x80) != (wanted >= 0 ? wanted : 0)) {
+        fprintf(stderr, "%s: %s, %ld bytes of stack: ended by %#x\n", name, way, room, status);
+        told->used = room + 1;
+    } else if (!told->over) {
+        told->used = used();
+    }
+}
+
+static int stacks_of(int count, char **arguments) {
+    const int prot = PROT_READ | PROT_WRITE, flags = MAP_ANONYMOUS;
+    for (int shared = 0; shared < 2; shared++) {
+        stacks[shared] = mmap(NULL, GUARD + PLENTY, prot, flags | (shared ? MAP_SHARED : MAP_PRIVATE), -1, 0);
+        check(stacks[shared] != MAP_FAILED && mprotect(stacks[shared], GUARD, PROT_NONE) == 0);
+    }
+    told = mmap(NULL, 4096, prot, flags | MAP_SHARED, -1, 0);
+    check(told != MAP_FAILED);
+    way = arguments[0];
+    int out = open("stacks", O_WRONLY | O_CREAT | O_APPEND, 0644);
+    for (number = 1; number < count - 1; number++) {
+        name = arguments[number + 1];
+        measure(arguments[1], found());
+        dprintf(out, "%s %ld\n", name, told->used);
+    }
+    return 0;
+}
+#else
+static int stacks_of(int count, char **arguments) { return 77; }
+#endif
+
 int main(int count, char **arguments) {
     static char path[512];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -577,6 +734,8 @@ int main(int count, char **arguments) {
     }
     int fd = open("source", O_WRONLY | O_CREAT, 0644);
     check(write(fd, text, sizeof text) == sizeof text && close(fd) == 0);
+    if (count >= 4 && !strcmp(arguments[1], "--stack"))
+        return stacks_of(count - 2, arguments + 2);
     static long counts[1000];
     for (number = 1; number < count; number++) {
         name = arguments[number];

@@ -1,62 +1,97 @@
 //! Telling the daemon which file an identity means, before the first event about it.
 //!
 //! The law of this module: a record is sent at once, ahead of the buffers. If the socket is full it waits
-//! at one of a few desks, which every sender empties before it sends events. No thread waits for another to write
-//! one down: it takes the next desk. Telling twice is harmless.
+//! at one of a few desks, which every sender empties before it sends events. **No thread waits for another**: to write
+//! a record down it takes a desk that is free, and what lies on a desk may be sent by several at the same time, because
+//! telling twice is harmless. A desk is free again when it has been told and the last who reads there has left.
+//! So a thread may be jumped or killed out of here at any moment: the desk where it was stays as it is, told by
+//! others, until the thread comes here again or ends.
 
-use crate::sys;
+use crate::guard::{self, Thread};
+use crate::sys::{self, Stat};
 use crate::uplink::{self, Sent};
 use cawl_wire::{FileRecord, Kind};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 /// Longest path that is told; longer ones are cut.
 const PATH: usize = 4096;
 /// A record with such a path.
 const RECORD: usize = PATH + 64;
-/// Records that can wait for room.
+/// Records that can wait for room: one for each bit of [`TO_TELL`].
 const WAITING_MOST: usize = 64;
 /// Files remembered as told. Two that collide are told again when they take turns.
 const TOLD: usize = 4096;
-/// How often another thread's sending is looked at before it counts as slow: some microseconds.
-const PATIENCE: u32 = 20_000;
 
 static TOLD_FILES: [AtomicU64; TOLD] = [const { AtomicU64::new(0) }; TOLD];
 
 /// Nothing is there.
-const FREE: u8 = 0;
+const FREE: u32 = 0;
 /// A thread writes a record down.
-const FILLING: u8 = 1;
-/// A record waits to be sent.
-const WAITING: u8 = 2;
-/// A thread sends it.
-const SENDING: u8 = 3;
+const FILLING: u32 = 1;
+/// There is a record, which nobody changes any more.
+const FULL: u32 = 2;
+/// The same, and it has been told.
+const TOLD_ALREADY: u32 = 4;
+/// One who reads there; the number of them is counted above the other bits.
+const READER: u32 = 8;
 
 /// A place for one record.
 struct Desk {
-    state: AtomicU8,
+    state: AtomicU32,
     length: AtomicUsize,
     record: UnsafeCell<[u8; RECORD]>,
     path: UnsafeCell<[u8; PATH]>,
 }
 
-// SAFETY: the cells are touched only by the thread that moved the state to FILLING or SENDING.
+// SAFETY: the cells are written only by the thread that moved the state to FILLING, and read only by those who are
+// counted as readers, without whom the state becomes FREE.
 unsafe impl Sync for Desk {}
 
 /// Static, because a hook may be running on the small stack of a signal handler.
 static DESKS: [Desk; WAITING_MOST] = [const {
     Desk {
-        state: AtomicU8::new(FREE),
+        state: AtomicU32::new(FREE),
         length: AtomicUsize::new(0),
         record: UnsafeCell::new([0; RECORD]),
         path: UnsafeCell::new([0; PATH]),
     }
 }; WAITING_MOST];
 
-/// Records that are waiting or being sent.
-static PENDING: AtomicUsize = AtomicUsize::new(0);
+/// Desks with a record that has not been told.
+static TO_TELL: AtomicU64 = AtomicU64::new(0);
+
+impl Desk {
+    /// Begins to read, if there is something to tell.
+    fn join(&self) -> bool {
+        let more = |state: u32| (state & (FULL | TOLD_ALREADY) == FULL).then_some(state + READER);
+        self.state.fetch_update(Acquire, Relaxed, more).is_ok()
+    }
+
+    /// Ends to read; the last one clears away what was told.
+    fn leave(&self, told: bool) {
+        let less = |state: u32| {
+            // Nobody is there any more, if this is the copy of a process.
+            let left = state.checked_sub(READER)? | if told { TOLD_ALREADY } else { 0 };
+            Some(if left == FULL | TOLD_ALREADY { FREE } else { left })
+        };
+        let _ = self.state.fetch_update(AcqRel, Relaxed, less);
+    }
+}
+
+/// The calling thread is at no desk: if it still counts as being at one, it was jumped out of there (or it was a vfork
+/// child with this thread's record, which was killed).
+pub fn stand_up(thread: &Thread) {
+    let number = (thread.desk.swap(0, Relaxed) as usize).wrapping_sub(1);
+    let Some(desk) = DESKS.get(number) else { return };
+    if desk.state.compare_exchange(FILLING, FREE, AcqRel, Relaxed).is_err() {
+        // Whether it was told is not certain.
+        TO_TELL.fetch_or(1 << number, AcqRel);
+        desk.leave(false);
+    }
+}
 
 fn key(dev: u64, ino: u64) -> u64 {
     let mixed = (ino ^ dev.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -69,7 +104,7 @@ fn place(key: u64) -> &'static AtomicU64 {
 
 /// Tells about an open file; false if it could not be done and should be tried again.
 #[cold]
-pub fn open_file(fd: c_int, stat: &libc::stat) -> bool {
+pub fn open_file(fd: c_int, stat: &Stat) -> bool {
     tell(stat, |path| {
         const PREFIX: &[u8] = b"/proc/self/fd/";
         let mut link = [0u8; 40];
@@ -81,7 +116,7 @@ pub fn open_file(fd: c_int, stat: &libc::stat) -> bool {
 
 /// Tells about a file known by the path that the program used.
 #[cold]
-pub fn named_file(stat: &libc::stat, directory: c_int, name: &[u8]) -> bool {
+pub fn named_file(stat: &Stat, directory: c_int, name: &[u8]) -> bool {
     tell(stat, |path| {
         let mut at = 0;
         if name.first() != Some(&b'/') {
@@ -100,9 +135,14 @@ pub fn named_file(stat: &libc::stat, directory: c_int, name: &[u8]) -> bool {
 }
 
 /// Writes a record down and sends it, and what waits; waits for room, where the user wants nothing lost.
-fn tell(stat: &libc::stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
+fn tell(stat: &Stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
     let mark = key(stat.st_dev, stat.st_ino);
-    if place(mark).load(Acquire) == mark || note(stat, mark, &find_path) {
+    if place(mark).load(Acquire) == mark {
+        return true;
+    }
+    let noted = note(stat, mark, &find_path);
+    send_waiting();
+    if noted {
         return true;
     }
     if !uplink::lossless() {
@@ -113,16 +153,23 @@ fn tell(stat: &libc::stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
         uplink::wait_for_room(1);
         send_waiting();
         if note(stat, mark, &find_path) {
+            send_waiting();
             return true;
         }
     }
     false
 }
 
-/// Writes a record down, if there is room, and sends what waits.
-fn note(stat: &libc::stat, mark: u64, find_path: &impl Fn(&mut [u8]) -> usize) -> bool {
-    let free = |desk: &&Desk| desk.state.compare_exchange(FREE, FILLING, Acquire, Relaxed).is_ok();
-    let noted = DESKS.iter().find(free).is_some_and(|desk| {
+/// Writes a record down, if there is room.
+#[inline(never)]
+fn note(stat: &Stat, mark: u64, find_path: &impl Fn(&mut [u8]) -> usize) -> bool {
+    let thread = guard::thread();
+    stand_up(thread);
+    let free = |desk: &Desk| desk.state.compare_exchange(FREE, FILLING, Acquire, Relaxed).is_ok();
+    DESKS.iter().enumerate().find(|(_, desk)| free(desk)).is_some_and(|(number, desk)| {
+        // Said after the desk was taken, and taken back before it is given away: who is jumped out of here in between
+        // leaves a desk that is never used again, and not one that two use.
+        thread.desk.store(number as u32 + 1, Relaxed);
         // SAFETY: the state is FILLING, by this thread.
         let (record, path) = unsafe { (&mut *desk.record.get(), &mut *desk.path.get()) };
         let length = find_path(path).min(path.len());
@@ -134,51 +181,49 @@ fn note(stat: &libc::stat, mark: u64, find_path: &impl Fn(&mut [u8]) -> usize) -
             mode: stat.st_mode,
             path: &path[..length],
         };
-        let Some(length) = file.encode(record) else {
+        let encoded = file.encode(record);
+        thread.desk.store(0, Relaxed);
+        let Some(length) = encoded else {
             desk.state.store(FREE, Release);
             return false;
         };
         desk.length.store(length, Relaxed);
-        PENDING.fetch_add(1, AcqRel);
-        desk.state.store(WAITING, Release);
+        desk.state.store(FULL, Release);
+        TO_TELL.fetch_or(1 << number, AcqRel);
         // Whoever sees this, and sends an event, sees the record too.
         place(mark).store(mark, Release);
         true
-    });
-    send_waiting();
-    noted
+    })
 }
 
 /// Sends the records that wait; Whole if none is left.
 #[inline]
 pub fn send_waiting() -> Sent {
-    if PENDING.load(Acquire) == 0 { Sent::Whole } else { send_all() }
+    if TO_TELL.load(Acquire) == 0 { Sent::Whole } else { send_all() }
 }
 
 #[cold]
+#[inline(never)]
 fn send_all() -> Sent {
-    let mut patience = PATIENCE;
-    for desk in &DESKS {
-        // Another thread may be sending it; events about the file must not come before it has.
-        while desk.state.load(Acquire) == SENDING {
-            patience -= 1;
-            if patience == 0 {
-                return Sent::Later;
-            }
-            core::hint::spin_loop();
-        }
-        if desk.state.compare_exchange(WAITING, SENDING, Acquire, Relaxed).is_err() {
+    let thread = guard::thread();
+    stand_up(thread);
+    for (number, desk) in DESKS.iter().enumerate() {
+        let bit = 1 << number;
+        if TO_TELL.load(Acquire) & bit == 0 || !desk.join() {
             continue;
         }
-        // SAFETY: the state is SENDING, by this thread.
+        thread.desk.store(number as u32 + 1, Relaxed);
+        // SAFETY: there is a record, and it stays as long as this thread is counted as a reader.
         let record = unsafe { &*desk.record.get() };
         let sent = uplink::send(Kind::File, &record[..desk.length.load(Relaxed).min(RECORD)]);
+        if sent == Sent::Whole {
+            TO_TELL.fetch_and(!bit, AcqRel);
+        }
+        thread.desk.store(0, Relaxed);
+        desk.leave(sent == Sent::Whole);
         if sent != Sent::Whole {
-            desk.state.store(WAITING, Release);
             return sent;
         }
-        PENDING.fetch_sub(1, AcqRel);
-        desk.state.store(FREE, Release);
     }
     Sent::Whole
 }
@@ -196,5 +241,5 @@ pub fn forget() {
             desk.state.store(FREE, Relaxed);
         }
     }
-    PENDING.store(0, Relaxed);
+    TO_TELL.store(0, Relaxed);
 }

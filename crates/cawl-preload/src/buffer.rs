@@ -7,7 +7,7 @@
 //! process: there, the first event finds no room, and the cold path finds out why.
 
 use crate::guard::{Inside, Thread};
-use crate::{batches, clock, ring, sys, uplink};
+use crate::{announce, batches, clock, ring, room, sys, uplink};
 use cawl_wire::ring::{CELL_LEN, Call, Chunks, Expected, SHAPE, WHOLE_CELLS, whole};
 use cawl_wire::{Anchor, EVENT_LEN, Event, Op};
 use core::ffi::c_void;
@@ -195,9 +195,11 @@ fn find_room(thread: &Thread) -> Option<&'static Slot> {
 #[inline]
 pub fn put(slot: &Slot, event: &Event) {
     put_whole(slot, event, 0, 0);
+    finish(slot, event.start.wrapping_add(event.duration));
 }
 
-/// The same for an event that others may go on from: those of its [`key`] and, of a stream, its buffering.
+/// The same for an event that others may go on from: those of its [`key`] and, of a stream, its buffering. To be
+/// followed by [`finish`], when the event, which is large, is off the stack.
 pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) {
     let cell = slot.next.load(Relaxed);
     let position = slot.position.load(Relaxed);
@@ -216,7 +218,6 @@ pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) {
     slot.publish(cell.wrapping_add(EVENT_LEN), position + if ringed { u64::from(WHOLE_CELLS) } else { 1 });
     ask_for(cell.wrapping_add(AHEAD));
     ask_for(cell.wrapping_add(AHEAD + 64));
-    finish(slot, event.start.wrapping_add(event.duration));
 }
 
 /// An event as `cawl_wire::ring` has it, or as the socket has.
@@ -268,7 +269,7 @@ const AHEAD: usize = 512;
 
 /// An event that ended `now` has been put.
 #[inline(always)]
-fn finish(slot: &Slot, now: u64) {
+pub fn finish(slot: &Slot, now: u64) {
     if now >= slot.due.load(Relaxed) {
         look_around(slot, now);
     }
@@ -301,15 +302,20 @@ fn look_around(slot: &Slot, now: u64) {
     if !uplink::is_ours() {
         return;
     }
-    let ringed = slot.ringed.load(Relaxed);
+    keep_time(slot, now);
+    if !slot.ringed.load(Relaxed) {
+        crate::guard::keeping_errno(|| batches::send_if_old(slot));
+    }
+}
+
+#[inline(never)]
+fn keep_time(slot: &Slot, now: u64) {
     let anchor = crate::guard::keeping_errno(clock::anchor);
-    let next = if anchor.is_none() && ringed { u64::MAX } else { now + clock::span(MARK_EVERY) };
+    let next =
+        if anchor.is_none() && slot.ringed.load(Relaxed) { u64::MAX } else { now + clock::span(MARK_EVERY) };
     slot.due.store(next, Relaxed);
     if let Some(anchor) = anchor {
         mark(slot, &anchor);
-    }
-    if !ringed {
-        crate::guard::keeping_errno(|| batches::send_if_old(slot));
     }
 }
 
@@ -348,14 +354,17 @@ fn claim(thread: &Thread) -> Option<*mut Slot> {
     }
     let place = table.wrapping_add(index);
     thread.slot.store(place, Relaxed);
-    let key = KEY.load(Relaxed);
-    // The C library keeps the values of its first 32 keys inside the thread's record; beyond that it
-    // would allocate, and the slot of a thread that ended is then not used again.
-    if key < 32 {
-        // SAFETY: the key was created by `prepare`; its value is a pointer to memory that stays.
-        unsafe { libc::pthread_setspecific(key, place.cast()) };
-    }
+    // The slot of a thread of whose end nobody tells is not used again.
+    tell_end();
     Some(place)
+}
+
+/// Asks for [`thread_ends`] at the end of the calling thread; false if there can be no such thing.
+pub fn tell_end() -> bool {
+    let key = KEY.load(Relaxed);
+    // The C library keeps the values of its first 32 keys inside the thread's record; beyond that it would allocate.
+    // SAFETY: the key was created by `prepare`; its value is not null and otherwise unused.
+    key < 32 && unsafe { libc::pthread_setspecific(key, TABLE.load(Relaxed).cast()) } == 0
 }
 
 /// Makes the table, and sees to it that a thread's slot is free again when the thread ends. False if
@@ -380,9 +389,11 @@ pub fn prepare() -> bool {
     true
 }
 
-unsafe extern "C" fn thread_ends(_slot: *mut c_void) {
+unsafe extern "C" fn thread_ends(_value: *mut c_void) {
     let Some(inside) = crate::guard::enter() else { return };
     let thread = inside.thread();
+    announce::stand_up(thread);
+    room::end(thread);
     let slot = thread.slot.swap(core::ptr::null_mut(), Relaxed);
     // SAFETY: null, or an element of the table.
     let Some(slot) = (unsafe { slot.as_ref() }) else { return };

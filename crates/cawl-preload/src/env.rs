@@ -11,8 +11,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Most variables carried to a child.
 const CARRIED: usize = 16;
-/// Longest list of variables that is completed on the stack.
-pub const MAX_STRINGS: usize = 1024;
+/// Strings that are added to an environment at most, and the null at its end.
+pub const ADDED: usize = CARRIED + 2;
 /// Longest LD_PRELOAD that is put together anew.
 pub const MAX_PRELOAD: usize = 4096;
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
@@ -288,7 +288,7 @@ impl Settings {
         &self,
         envp: *const *const c_char,
         target: &Target,
-        list: &mut [*const c_char; MAX_STRINGS],
+        list: &mut [*const c_char],
         preload: &mut [u8; MAX_PRELOAD],
     ) -> *const *const c_char {
         if self.library_length == 0 {
@@ -349,7 +349,7 @@ impl Settings {
     /// libraries in their order. None if it does not fit.
     fn preload_text(&self, value: &[u8], target: &Target, out: &mut [u8; MAX_PRELOAD]) -> Option<Preload> {
         let is_separator = |byte: &u8| matches!(byte, b':' | b' ');
-        let mut text = Text { out, length: 0 };
+        let mut text = Text::new(out);
         text.add(PRELOAD)?;
         let named = self.names_library(value);
         if let Target::Foreign = target {
@@ -368,7 +368,7 @@ impl Settings {
         // Whoever preloads a sanitizer himself has it first.
         let own = value.split(is_separator).next().filter(|first| is_sanitizer(first)).unwrap_or(b"");
         let runtime = match target {
-            Target::Sanitized(name) if own.is_empty() => name.bytes(),
+            Target::Sanitized(name) if own.is_empty() => *name,
             _ => b"",
         };
         if named && runtime.is_empty() {
@@ -404,30 +404,50 @@ enum Preload {
 }
 
 /// A text that is put together in place.
-struct Text<'a> {
-    out: &'a mut [u8; MAX_PRELOAD],
+pub struct Text<'a> {
+    out: &'a mut [u8],
     length: usize,
 }
 
-impl Text<'_> {
-    fn add(&mut self, part: &[u8]) -> Option<()> {
+impl<'a> Text<'a> {
+    /// One of which nothing is there yet.
+    pub fn new(out: &'a mut [u8]) -> Text<'a> {
+        Text { out, length: 0 }
+    }
+
+    /// Adds a part; None if it does not fit.
+    #[inline(never)]
+    pub fn add(&mut self, part: &[u8]) -> Option<()> {
         self.out.get_mut(self.length..self.length + part.len())?.copy_from_slice(part);
         self.length += part.len();
         Some(())
+    }
+
+    /// Adds a number; None if it does not fit.
+    #[inline(never)]
+    pub fn add_number(&mut self, number: u64) -> Option<()> {
+        let rest = self.out.get_mut(self.length..)?;
+        let length = crate::sys::put_decimal(number, rest);
+        self.length += length;
+        (length > 0).then_some(())
+    }
+
+    /// What there is.
+    pub fn bytes(&self) -> &[u8] {
+        self.out.get(..self.length).unwrap_or(b"")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Name;
 
     #[test]
     fn what_is_preloaded_depends_on_the_program() {
         // SAFETY: tests of other modules do not begin a session; nobody else touches the settings.
         let settings = unsafe { &mut *SETTINGS.0.get() };
         settings.library_length = copy(b"/c/our.so", &mut settings.library);
-        let asan = Target::Sanitized(Name::new(b"libasan.so.8"));
+        let asan = Target::Sanitized(b"libasan.so.8");
         let (usual, foreign) = (Target::Usual, Target::Foreign);
         for (target, value, wanted) in [
             (&usual, "", Some("/c/our.so")),

@@ -225,14 +225,15 @@ pub fn opened(fd: c_int, look: bool) -> Option<&'static File> {
 }
 
 #[cold]
+#[inline(never)]
 fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
     if fd < 0 || uplink::is_own(fd) || !uplink::is_ours() {
         return None;
     }
+    uplink::prepare();
     let stat = sys::fstat(fd)?;
     let file = make_entry(fd)?;
-    let session = HOT.session.load(Relaxed);
-    let fresh = file.session.load(Relaxed) == session;
+    let fresh = file.session.load(Relaxed) == HOT.session.load(Relaxed);
     let state = file.state.load(Acquire);
     if state == UNTOLD && fresh && file.is(&stat) {
         if announce::open_file(fd, &stat) {
@@ -240,35 +241,7 @@ fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
         }
         return Some(file);
     }
-    let open_flags = sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int;
-    let kind = FileKind::from_mode(stat.st_mode);
-    let mut flags = event_flags(open_flags);
-    if stat.st_nlink == 0 && kind == FileKind::Regular {
-        flags |= flag::TMPFILE;
-    }
-    if state == UNKNOWN || !fresh || file.flags.load(Relaxed) & flag::INHERITED != 0 && state >= KNOWN {
-        flags |= flag::INHERITED;
-    }
-    // Elsewhere the call that led here has already moved the position.
-    let alone = just_opened
-        && state == OPENED
-        && fresh
-        && kind == FileKind::Regular
-        && open_flags & libc::O_ACCMODE == libc::O_WRONLY
-        && open_flags & libc::O_APPEND == 0;
-    file.dev.store(stat.st_dev, Relaxed);
-    file.ino.store(stat.st_ino, Relaxed);
-    file.flags.store(flags, Relaxed);
-    file.kind.store(kind as u8, Relaxed);
-    file.moves.store(matches!(kind, FileKind::Regular | FileKind::Block), Relaxed);
-    file.session.store(session, Relaxed);
-    match sys::position(fd) {
-        Some(at) if alone => file.offset.store(at, Relaxed),
-        _ => {
-            file.epoch.store(0, Relaxed);
-            file.offset.store(UNKNOWN_OFFSET, Relaxed);
-        }
-    }
+    file.describe(fd, &stat, just_opened, state, fresh);
     let told = announce::open_file(fd, &stat);
     file.enter(if told { KNOWN } else { UNTOLD });
     Some(file)
@@ -365,7 +338,41 @@ impl File {
         }
     }
 
-    fn is(&self, stat: &libc::stat) -> bool {
+    /// Notes what there is to know of a descriptor. Not part of `learn`, which telling it leaves little of the stack.
+    #[inline(never)]
+    fn describe(&self, fd: c_int, stat: &sys::Stat, just_opened: bool, state: u8, fresh: bool) {
+        let open_flags = sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int;
+        let kind = FileKind::from_mode(stat.st_mode);
+        let mut flags = event_flags(open_flags);
+        if stat.st_nlink == 0 && kind == FileKind::Regular {
+            flags |= flag::TMPFILE;
+        }
+        if state == UNKNOWN || !fresh || self.flags.load(Relaxed) & flag::INHERITED != 0 && state >= KNOWN {
+            flags |= flag::INHERITED;
+        }
+        // Elsewhere the call that led here has already moved the position.
+        let alone = just_opened
+            && state == OPENED
+            && fresh
+            && kind == FileKind::Regular
+            && open_flags & libc::O_ACCMODE == libc::O_WRONLY
+            && open_flags & libc::O_APPEND == 0;
+        self.dev.store(stat.st_dev, Relaxed);
+        self.ino.store(stat.st_ino, Relaxed);
+        self.flags.store(flags, Relaxed);
+        self.kind.store(kind as u8, Relaxed);
+        self.moves.store(matches!(kind, FileKind::Regular | FileKind::Block), Relaxed);
+        self.session.store(HOT.session.load(Relaxed), Relaxed);
+        match sys::position(fd) {
+            Some(at) if alone => self.offset.store(at, Relaxed),
+            _ => {
+                self.epoch.store(0, Relaxed);
+                self.offset.store(UNKNOWN_OFFSET, Relaxed);
+            }
+        }
+    }
+
+    fn is(&self, stat: &sys::Stat) -> bool {
         self.ino.load(Relaxed) == stat.st_ino && self.dev.load(Relaxed) == stat.st_dev
     }
 

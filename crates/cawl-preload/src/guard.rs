@@ -7,9 +7,10 @@
 //! above knows that its holder was jumped out of, and takes it.
 
 use crate::buffer::Slot;
+use crate::room::Room;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed, compiler_fence};
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
 
 /// Calls that passed through unrecorded because the guard was held.
 pub static UNSEEN: AtomicU64 = AtomicU64::new(0);
@@ -28,6 +29,10 @@ pub struct Thread {
     ids: AtomicU64,
     /// The thread's event buffer, once it has one.
     pub slot: AtomicPtr<Slot>,
+    /// Where the environments of programs that it starts are put together, see `room`.
+    pub room: AtomicPtr<Room>,
+    /// The desk of `announce` where it is at work, plus one.
+    pub desk: AtomicU32,
 }
 
 unsafe extern "C" {
@@ -94,6 +99,7 @@ impl Thread {
     /// In a fork child: the thread has a new id, and whatever hook was at work is not.
     pub fn reset(&self) {
         self.ids.store(0, Relaxed);
+        self.desk.store(0, Relaxed);
     }
 }
 

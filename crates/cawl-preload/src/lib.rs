@@ -48,6 +48,8 @@ mod maps;
 mod real;
 mod record;
 mod ring;
+#[cfg_attr(test, allow(dead_code))]
+mod room;
 mod stream;
 mod streams;
 mod sys;

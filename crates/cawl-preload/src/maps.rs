@@ -6,8 +6,9 @@
 //! (cachestat), while it has one, and else about the mapping (smaps). Stores cannot be seen; what is found
 //! is an estimate, and says so.
 
+use crate::buffer::{self, Slot};
 use crate::guard::{Inside, UNSEEN};
-use crate::{buffer, files, record, sys};
+use crate::{files, record, sys};
 use cawl_wire::{Event, FileKind, Op, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -149,11 +150,19 @@ impl Mapping {
         }
         let Some(news @ 1..) = self.news() else { return };
         self.told.fetch_add(news, Relaxed);
+        if let Some(slot) = buffer::ready(inside) {
+            self.tell(inside, slot, now, news);
+            buffer::finish(slot, now);
+        }
+    }
+
+    #[inline(never)]
+    fn tell(&self, inside: &Inside, slot: &Slot, now: u64, news: u64) {
         let mut event = record::event(inside, Op::MmapWrite, now, now);
         self.describe(&mut event);
         event.requested = news;
         event.returned = news as i64;
-        buffer::push(inside, &event);
+        buffer::put_whole(slot, &event, 0, 0);
     }
 
     fn describe(&self, event: &mut Event) {

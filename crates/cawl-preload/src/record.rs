@@ -64,29 +64,27 @@ pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, return
         Place::At(offset) => offset,
         Place::Nowhere => UNKNOWN_OFFSET,
     };
-    let duration = end.saturating_sub(start);
-    if goes_on && flags == 0 {
-        let call = Call { start, duration, offset, requested, returned, pending: None };
-        if buffer::put_short(slot, &call) {
-            return;
-        }
+    let call =
+        Call { start, duration: end.saturating_sub(start), offset, requested, returned, pending: None };
+    if goes_on && flags == 0 && buffer::put_short(slot, &call) {
+        return;
     }
-    let mut event = event(&inside, op, start, end);
-    (event.requested, event.returned, event.offset, event.flags) = (requested, returned, offset, flags);
-    wrote_whole(&inside, slot, &mut event, fd, file);
+    wrote_whole(&inside, slot, op, &call, flags, fd, file);
+    buffer::finish(slot, end);
 }
 
 #[inline(never)]
-fn wrote_whole(inside: &Inside, slot: &Slot, event: &mut Event, fd: c_int, file: &File) {
-    let flags = event.flags;
-    about(event, fd, file);
+fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, call: &Call, flags: u32, fd: c_int, file: &File) {
+    let mut event = event(inside, op, call.start, call.start.wrapping_add(call.duration));
+    about(&mut event, fd, file);
+    (event.requested, event.returned, event.offset) = (call.requested, call.returned, call.offset);
     event.flags |= flags;
     if event.returned < 0 {
         event.errno = inside.errno();
     }
     let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known();
-    let key = if may_go_on { buffer::key(file.number(), event.op) } else { 0 };
-    buffer::put_whole(slot, event, key, 0);
+    let key = if may_go_on { buffer::key(file.number(), op) } else { 0 };
+    buffer::put_whole(slot, &event, key, 0);
 }
 
 /// Records a call about a descriptor that moved no data, such as fsync.
@@ -96,14 +94,8 @@ pub fn did(op: Op, start: u64, fd: c_int, returned: i64, fill: impl FnOnce(&mut 
     let Some(inside) = guard::enter_or_count() else { return };
     let Some(slot) = buffer::ready(&inside) else { return };
     let Some(file) = files::known(fd) else { return };
-    let mut event = event(&inside, op, start, end);
-    about(&mut event, fd, file);
-    event.returned = returned;
-    if returned < 0 {
-        event.errno = inside.errno();
-    }
-    fill(&mut event);
-    buffer::put(slot, &event);
+    tell(&inside, slot, op, (start, end), Some((fd, file)), returned, fill);
+    buffer::finish(slot, end);
 }
 
 /// Records a call that is about no descriptor, such as sync or fork.
@@ -114,11 +106,30 @@ pub fn happened(op: Op, start: u64, returned: i64, fill: impl FnOnce(&mut Event)
     if !uplink::is_ours() {
         return;
     }
-    let mut event = event(&inside, op, start, end);
+    let Some(slot) = buffer::ready(&inside) else { return };
+    tell(&inside, slot, op, (start, end), None, returned, fill);
+    buffer::finish(slot, end);
+}
+
+/// Puts the event together when all is known: it is large, and what finds things out needs the stack as well.
+#[inline(never)]
+fn tell(
+    inside: &Inside,
+    slot: &Slot,
+    op: Op,
+    (start, end): (u64, u64),
+    file: Option<(c_int, &File)>,
+    returned: i64,
+    fill: impl FnOnce(&mut Event),
+) {
+    let mut event = event(inside, op, start, end);
+    if let Some((fd, file)) = file {
+        about(&mut event, fd, file);
+    }
     event.returned = returned;
     if returned < 0 {
         event.errno = inside.errno();
     }
     fill(&mut event);
-    buffer::push(&inside, &event);
+    buffer::put_whole(slot, &event, 0, 0);
 }

@@ -148,6 +148,9 @@ pub fn attach(slot: &Slot, index: u32) -> bool {
 #[cold]
 pub fn next_chunk(slot: &Slot) -> bool {
     if try_next_chunk(slot) {
+        if is_behind(slot) {
+            uplink::ring_bell();
+        }
         return true;
     }
     uplink::ring_bell();
@@ -173,6 +176,12 @@ pub fn next_chunk(slot: &Slot) -> bool {
     false
 }
 
+/// True if the daemon has much to read.
+fn is_behind(slot: &Slot) -> bool {
+    slot.chunks().waiting(Position::unpack(slot.position.load(Relaxed)).chunk) >= BELL
+}
+
+#[inline(never)]
 fn try_next_chunk(slot: &Slot) -> bool {
     let index = slot.index.load(Relaxed);
     let control = HEADER.control(index);
@@ -225,8 +234,5 @@ fn try_next_chunk(slot: &Slot) -> bool {
     slot.next.store(first, Relaxed);
     slot.limit.store(first.wrapping_add(CHUNK_LEN - EVENT_LEN + 1), Relaxed);
     slot.position.store(Position { chunk: next, cell: 0 }.pack(), Relaxed);
-    if chunks.waiting(next) >= BELL {
-        uplink::ring_bell();
-    }
     true
 }

@@ -180,6 +180,7 @@ fn calls_ended(index: usize) -> u32 {
 ///
 /// # Safety
 /// `stream` must be open.
+#[inline(never)]
 unsafe fn account(shared: Shared, stream: *mut FILE, before: u32, accepted: i64) -> (u32, u32) {
     let place = &ACCOUNTS[shared.index];
     let accepted = accepted.max(0) as u64;
@@ -227,49 +228,59 @@ pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, a
             (held, left) = account(shared, stream, before.pending, counted);
         }
         let buffering = buffering(stream);
+        let call = Call {
+            start: before.start,
+            duration: end.saturating_sub(before.start),
+            offset: file.position_if_known(),
+            requested,
+            returned: accepted,
+            pending: Some((held, left)),
+        };
         // Nothing left the buffer: then all that changed is what waits in it.
         let stays = u64::from(held).wrapping_add(requested) == u64::from(left);
-        if goes_on && stays && !failed && flags == 0 && slot.buffers_as(buffering.pack()) {
-            let call = Call {
-                start: before.start,
-                duration: end.saturating_sub(before.start),
-                offset: file.position_if_known(),
-                requested,
-                returned: accepted,
-                pending: Some((held, left)),
-            };
-            if buffer::put_short(slot, &call) {
-                return;
-            }
+        if goes_on
+            && stays
+            && !failed
+            && flags == 0
+            && slot.buffers_as(buffering.pack())
+            && buffer::put_short(slot, &call)
+        {
+            return;
         }
-        let mut event = record::event(&inside, op, before.start, end);
-        (event.requested, event.returned, event.flags) = (requested, accepted, flags);
-        (event.pending_before, event.pending_after) = (held, left);
-        after_whole(&inside, slot, event, fd, file, buffering, failed);
+        after_whole(&inside, slot, op, &call, flags, fd, file, buffering, failed);
+        buffer::finish(slot, end);
     }
 }
 
 #[inline(never)]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "it is one function with the one above, but for its place on the stack"
+)]
 fn after_whole(
     inside: &Inside,
     slot: &Slot,
-    mut event: Event,
+    op: Op,
+    call: &Call,
+    flags: u32,
     fd: c_int,
     file: &File,
     buffering: Buffering,
     failed: bool,
 ) {
-    let flags = event.flags;
+    let mut event = record::event(inside, op, call.start, call.start.wrapping_add(call.duration));
     record::about(&mut event, fd, file);
+    (event.requested, event.returned) = (call.requested, call.returned);
+    (event.pending_before, event.pending_after) = call.pending.unwrap_or_default();
     event.flags |= flags;
     describe(&mut event, buffering);
     if failed {
         event.errno = inside.errno();
     }
-    let counted = if event.op == Op::StreamWrite { event.returned } else { 0 };
+    let counted = if op == Op::StreamWrite { event.returned } else { 0 };
     settle(&mut event, fd, file, counted, failed);
-    let may_go_on = event.op == Op::StreamWrite && flags == 0 && !failed && inside.thread().is_known();
-    let key = if may_go_on { buffer::key(file.number(), event.op) } else { 0 };
+    let may_go_on = op == Op::StreamWrite && flags == 0 && !failed && inside.thread().is_known();
+    let key = if may_go_on { buffer::key(file.number(), op) } else { 0 };
     buffer::put_whole(slot, &event, key, buffering.pack());
 }
 

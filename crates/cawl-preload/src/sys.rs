@@ -119,30 +119,61 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
     unsafe { call(libc::SYS_fcntl, [fd as usize, command as usize, argument, 0, 0, 0]) }
 }
 
-/// fstat
-pub fn fstat(fd: c_int) -> Option<libc::stat> {
+/// What the kernel tells of a file, as far as anybody here wants to know it: `libc::stat` is large, and none of it
+/// stays on the stack of a caller.
+#[derive(Clone, Copy)]
+pub struct Stat {
+    /// Device.
+    pub st_dev: libc::dev_t,
+    /// Inode number.
+    pub st_ino: libc::ino_t,
+    /// Length, in bytes.
+    pub st_size: libc::off_t,
+    /// Preferred size of a write, in bytes.
+    pub st_blksize: libc::blksize_t,
+    /// Names.
+    pub st_nlink: libc::nlink_t,
+    /// Kind and permissions.
+    pub st_mode: libc::mode_t,
+}
+
+/// `ask` lets the kernel fill in a `libc::stat` at the address that it is given.
+#[inline(always)]
+fn stat(ask: impl FnOnce(usize) -> isize) -> Option<Stat> {
     let mut stat = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: `stat` is a valid place for the result, which is complete if the call succeeds (and all
-    // zero bytes are a valid `stat` besides).
-    unsafe {
-        let done = call(libc::SYS_fstat, [fd as usize, stat.as_mut_ptr() as usize, 0, 0, 0, 0]);
-        (done == 0).then(|| stat.assume_init())
+    if ask(stat.as_mut_ptr() as usize) != 0 {
+        return None;
     }
+    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
+    let stat = unsafe { stat.assume_init_ref() };
+    Some(Stat {
+        st_dev: stat.st_dev,
+        st_ino: stat.st_ino,
+        st_size: stat.st_size,
+        st_blksize: stat.st_blksize,
+        st_nlink: stat.st_nlink,
+        st_mode: stat.st_mode,
+    })
+}
+
+/// fstat
+#[inline(never)]
+pub fn fstat(fd: c_int) -> Option<Stat> {
+    // SAFETY: a valid place for the result.
+    stat(|place| unsafe { call(libc::SYS_fstat, [fd as usize, place, 0, 0, 0, 0]) })
 }
 
 /// fstatat of a path given by the program; symbolic links are followed if `follow`.
 ///
 /// # Safety
 /// `path` must be what the program passed to a function that takes a path.
-pub unsafe fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<libc::stat> {
-    let mut stat = MaybeUninit::<libc::stat>::zeroed();
+#[inline(never)]
+pub unsafe fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<Stat> {
     let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW as usize };
-    // SAFETY: the kernel checks `path` itself and answers EFAULT for a bad one; `stat` as in fstat.
-    unsafe {
-        let place = stat.as_mut_ptr() as usize;
-        let done = call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags, 0, 0]);
-        (done == 0).then(|| stat.assume_init())
-    }
+    // SAFETY: the kernel checks `path` itself and answers EFAULT for a bad one; a valid place for the result.
+    stat(|place| unsafe {
+        call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags, 0, 0])
+    })
 }
 
 /// readlink of a NUL-terminated path into `out`; the length, or 0.
@@ -290,7 +321,8 @@ pub fn read_at(fd: c_int, at: u64, out: &mut [u8]) -> usize {
 /// Dirty bytes of the mappings that begin in a range of addresses, as /proc/self/smaps tells.
 #[cold]
 pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
-    let mut text = [0u8; 2048];
+    // Short, because it lies on the stack of the program; the kernel keeps what a read leaves over.
+    let mut text = [0u8; 256];
     // SAFETY: a NUL-terminated path.
     let fd = unsafe {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
@@ -300,7 +332,8 @@ pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
     if fd < 0 {
         return None;
     }
-    let (mut kept, mut inside, mut sum) = (0, false, 0);
+    let range = start..start.saturating_add(length);
+    let (mut kept, mut beheaded, mut inside, mut sum) = (0, false, false, 0);
     loop {
         let room = &mut text[kept..];
         // SAFETY: `room` is a valid place of the length given.
@@ -310,18 +343,26 @@ pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
         let end = kept + read;
         let mut from = 0;
         while let Some(line) = text[from..end].iter().position(|byte| *byte == b'\n') {
-            smaps_line(&text[from..from + line], start..start.saturating_add(length), &mut inside, &mut sum);
+            if !core::mem::take(&mut beheaded) {
+                smaps_line(&text[from..from + line], &range, &mut inside, &mut sum);
+            }
             from += line + 1;
         }
-        // A line longer than all the room is not one of those looked for.
-        kept = if from == 0 && end == text.len() { 0 } else { end - from };
-        text.copy_within(end - kept..end, 0);
+        if from == 0 && end == text.len() {
+            // A long name: all that matters of its line is at the front.
+            if !core::mem::replace(&mut beheaded, true) {
+                smaps_line(&text, &range, &mut inside, &mut sum);
+            }
+            from = end;
+        }
+        kept = end - from;
+        text.copy_within(from..end, 0);
     }
     close(fd as c_int);
     Some(sum)
 }
 
-fn smaps_line(line: &[u8], range: core::ops::Range<usize>, inside: &mut bool, sum: &mut u64) {
+fn smaps_line(line: &[u8], range: &core::ops::Range<usize>, inside: &mut bool, sum: &mut u64) {
     if let Some(rest) =
         [&b"Shared_Dirty:"[..], b"Private_Dirty:"].iter().find_map(|name| line.strip_prefix(*name))
     {
@@ -419,10 +460,33 @@ mod tests {
             b"00003000-00004000 rw-s 00000000 fe:00 1 /f",
             b"Private_Dirty:       100 kB",
         ] {
-            smaps_line(line, 0x1000..0x3000, &mut inside, &mut sum);
+            smaps_line(line, &(0x1000..0x3000), &mut inside, &mut sum);
         }
         assert_eq!(sum, 12 << 10);
         assert!(dirty_by_smaps(0, usize::MAX).is_some_and(|dirty| dirty > 0));
+    }
+
+    /// The line that tells a mapping's addresses may be longer than what is read at a time.
+    #[test]
+    fn smaps_with_long_names_is_understood() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("f".repeat(200)).join("g".repeat(200));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = std::fs::File::create_new(folder.join("h".repeat(200))).unwrap();
+        file.set_len(16384).unwrap();
+        drop(file);
+        let path = std::fs::canonicalize(folder.join("h".repeat(200))).unwrap();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        // SAFETY: a new mapping of a file of the length, which nobody else knows.
+        unsafe {
+            let (both, fd) = (libc::PROT_READ | libc::PROT_WRITE, std::os::fd::AsRawFd::as_raw_fd(&file));
+            let at = libc::mmap(core::ptr::null_mut(), 16384, both, libc::MAP_SHARED, fd, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            at.cast::<u8>().write(1);
+            at.cast::<u8>().add(8192).write(1);
+            assert_eq!(dirty_by_smaps(at as usize, 16384), Some(8192));
+            libc::munmap(at, 16384);
+        }
     }
 
     #[test]

@@ -11,14 +11,17 @@ use core::ffi::{CStr, c_char, c_int};
 
 /// Scripts that name scripts: the kernel gives up after this many (exec_binprm, Linux 6.18).
 const LONGEST_CHAIN: usize = 5;
-/// What is read first: the headers of most programs and the first line of a script.
-const HEAD: usize = 1024;
+/// What is read first, in bytes: an ELF header and the first line of a script, of which the kernel reads no more
+/// (BINPRM_BUF_SIZE).
+const HEAD: usize = 256;
 /// Longest path followed, and longest name of a library.
 const PATH: usize = 1024;
 const NAME: usize = 64;
 /// Program headers, and entries of the dynamic section, that are looked at.
 const HEADERS: usize = 32;
 const ENTRIES: usize = 64;
+/// What is read at a time, in bytes.
+const PIECE: usize = 256;
 
 #[cfg(target_arch = "x86_64")]
 const MACHINE: u16 = 62;
@@ -33,34 +36,31 @@ const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 
 /// What is to be started.
-pub enum Target {
+pub enum Target<'a> {
     /// Nothing special, as far as is known.
     Usual,
     /// Its dynamic linker is not that of this C library: musl's ends a program for which it cannot load a
     /// library, a 32-bit one complains.
     Foreign,
     /// Its first library is this runtime of a sanitizer, which insists on being the first.
-    Sanitized(Name),
+    Sanitized(&'a [u8]),
 }
 
-/// A library's name.
-pub struct Name {
-    text: [u8; NAME],
-    length: usize,
+/// The same while it is looked at.
+enum Kind {
+    Usual,
+    Foreign,
+    /// With so many bytes of a name in [`Look::piece`].
+    Sanitized(usize),
 }
 
-impl Name {
-    /// A name, cut where it is too long.
-    #[cfg(test)]
-    pub fn new(name: &[u8]) -> Name {
-        let mut text = [0; NAME];
-        text[..name.len()].copy_from_slice(name);
-        Name { text, length: name.len() }
-    }
-
-    /// The name.
-    pub fn bytes(&self) -> &[u8] {
-        &self.text[..self.length]
+impl Kind {
+    fn target(self, place: &Look) -> Target<'_> {
+        match self {
+            Kind::Usual => Target::Usual,
+            Kind::Foreign => Target::Foreign,
+            Kind::Sanitized(length) => place.piece.get(..length).map_or(Target::Usual, Target::Sanitized),
+        }
     }
 }
 
@@ -77,20 +77,26 @@ pub fn is_sanitizer(library: &[u8]) -> bool {
 ///
 /// # Safety
 /// `path` must be null or what exec was given.
-pub unsafe fn at(directory: c_int, path: *const c_char) -> Target {
+pub unsafe fn at(directory: c_int, path: *const c_char, place: &mut Look) -> Target<'_> {
     if path.is_null() {
         return Target::Usual;
     }
     // SAFETY: the caller's promise.
     let Some(fd) = (unsafe { open(directory, path) }) else { return Target::Usual };
-    let target = follow(fd);
+    let kind = follow(fd, place);
     sys::close(fd);
-    target
+    kind.target(place)
 }
 
 /// The program that an open descriptor leads to.
-pub fn of(fd: c_int) -> Target {
-    follow(fd)
+pub fn of(fd: c_int, place: &mut Look) -> Target<'_> {
+    follow(fd, place).target(place)
+}
+
+/// Room for what is read of a program.
+pub struct Look {
+    head: [u8; HEAD],
+    piece: [u8; PIECE],
 }
 
 /// Room for the path of a program that was searched for.
@@ -101,6 +107,7 @@ pub type Found = [u8; PATH];
 ///
 /// # Safety
 /// `file` must be null or what execvp was given, and `variables` an environment.
+#[inline(never)]
 pub unsafe fn search(
     file: *const c_char,
     variables: *const *const c_char,
@@ -160,35 +167,34 @@ unsafe fn open(directory: c_int, path: *const c_char) -> Option<c_int> {
 }
 
 /// Looks at a file, and at the interpreters of scripts. Leaves the descriptor open.
-fn follow(first: c_int) -> Target {
+fn follow(first: c_int, place: &mut Look) -> Kind {
     let mut fd = first;
-    let mut head = [0u8; HEAD];
     for _ in 0..=LONGEST_CHAIN {
-        let length = sys::read_at(fd, 0, &mut head);
-        let target = look(fd, &head[..length]);
+        let length = sys::read_at(fd, 0, &mut place.head);
+        let kind = look(fd, &place.head[..length], &mut place.piece);
         if fd != first {
             sys::close(fd);
         }
-        if let Some(target) = target {
-            return target;
+        if let Some(kind) = kind {
+            return kind;
         }
-        let Some(next) = interpreter(&mut head, length) else { return Target::Usual };
+        let Some(next) = interpreter(&mut place.head, length) else { return Kind::Usual };
         // SAFETY: a string that ends with NUL.
-        let Some(next) = (unsafe { open(libc::AT_FDCWD, next.as_ptr()) }) else { return Target::Usual };
+        let Some(next) = (unsafe { open(libc::AT_FDCWD, next.as_ptr()) }) else { return Kind::Usual };
         fd = next;
     }
     if fd != first {
         sys::close(fd);
     }
-    Target::Usual
+    Kind::Usual
 }
 
 /// What a file is; None for a script.
-fn look(fd: c_int, head: &[u8]) -> Option<Target> {
+fn look(fd: c_int, head: &[u8], piece: &mut [u8; PIECE]) -> Option<Kind> {
     if head.starts_with(b"#!") {
         return None;
     }
-    Some(elf(fd, head).unwrap_or(Target::Usual))
+    Some(elf(fd, head, piece).unwrap_or(Kind::Usual))
 }
 
 /// The interpreter in the first line of a script.
@@ -213,31 +219,29 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// One program header: type, place in the file, address, length in the file.
-fn header(fd: c_int, head: &[u8], at: u64) -> Option<(u32, u64, u64, u64)> {
-    let mut further = [0u8; 56];
-    let near = usize::try_from(at).ok().and_then(|at| head.get(at..at.checked_add(56)?));
-    let bytes = match near {
-        Some(bytes) => bytes,
-        None if sys::read_at(fd, at, &mut further) == 56 => &further,
-        None => return None,
-    };
-    Some((u32_at(bytes, 0)?, u64_at(bytes, 8)?, u64_at(bytes, 16)?, u64_at(bytes, 32)?))
+fn header(fd: c_int, at: u64) -> Option<(u32, u64, u64, u64)> {
+    let mut bytes = [0u8; 56];
+    if sys::read_at(fd, at, &mut bytes) != bytes.len() {
+        return None;
+    }
+    Some((u32_at(&bytes, 0)?, u64_at(&bytes, 8)?, u64_at(&bytes, 16)?, u64_at(&bytes, 32)?))
 }
 
 /// What an ELF file is (System V ABI, chapters 4 and 5); None if it is none, or makes no sense.
-fn elf(fd: c_int, head: &[u8]) -> Option<Target> {
+#[inline(never)]
+fn elf(fd: c_int, head: &[u8], piece: &mut [u8; PIECE]) -> Option<Kind> {
     if !head.starts_with(b"\x7fELF") {
         return None;
     }
     // Not of 64 bits, or of another processor.
     if head.get(4..6)? != [2, 1] || u16_at(head, 18)? != MACHINE {
-        return Some(Target::Foreign);
+        return Some(Kind::Foreign);
     }
     let (place, count) = (u64_at(head, 32)?, usize::from(u16_at(head, 56)?).min(HEADERS));
     let mut dynamic = None;
     let mut linker = None;
     for index in 0..count as u64 {
-        let (kind, at, _, length) = header(fd, head, place.checked_add(index * 56)?)?;
+        let (kind, at, _, length) = header(fd, place.checked_add(index * 56)?)?;
         match kind {
             PT_INTERP => linker = Some((at, length)),
             PT_DYNAMIC => dynamic = Some((at, length)),
@@ -245,41 +249,47 @@ fn elf(fd: c_int, head: &[u8]) -> Option<Target> {
         }
     }
     let (at, length) = linker?;
-    let mut name = [0u8; 256];
-    let room = name.get_mut(..usize::try_from(length).ok()?)?;
+    let room = piece.get_mut(..usize::try_from(length).ok()?)?;
     let read = sys::read_at(fd, at, room);
-    let linker = name[..read].split(|byte| *byte == 0).next()?;
+    let linker = piece[..read].split(|byte| *byte == 0).next()?;
     if !linker.rsplit(|byte| *byte == b'/').next()?.starts_with(b"ld-linux") {
-        return Some(Target::Foreign);
+        return Some(Kind::Foreign);
     }
-    let (first, names) = libraries(fd, dynamic?)?;
+    let (first, names) = libraries(fd, dynamic?, piece)?;
     // The address of the names, as a place in the file.
     for index in 0..count as u64 {
-        let (kind, at, address, length) = header(fd, head, place.checked_add(index * 56)?)?;
+        let (kind, at, address, length) = header(fd, place.checked_add(index * 56)?)?;
         if kind == PT_LOAD && (address..address.saturating_add(length)).contains(&names) {
-            let mut name = Name { text: [0; NAME], length: 0 };
-            let read = sys::read_at(fd, at.checked_add(names - address)?.checked_add(first)?, &mut name.text);
-            name.length = name.text[..read].iter().position(|byte| *byte == 0)?;
-            return is_sanitizer(name.bytes()).then_some(Target::Sanitized(name));
+            let name = &mut piece[..NAME];
+            let read = sys::read_at(fd, at.checked_add(names - address)?.checked_add(first)?, name);
+            let length = name[..read].iter().position(|byte| *byte == 0)?;
+            return is_sanitizer(&name[..length]).then_some(Kind::Sanitized(length));
         }
     }
     None
 }
 
 /// Of a dynamic section: where among the names that of the first library is, and the address of the names.
-fn libraries(fd: c_int, (at, length): (u64, u64)) -> Option<(u64, u64)> {
-    let mut entries = [0u8; 16 * ENTRIES];
-    let room = entries.len().min(usize::try_from(length).ok()?);
-    let read = sys::read_at(fd, at, &mut entries[..room]);
+fn libraries(fd: c_int, (at, length): (u64, u64), piece: &mut [u8; PIECE]) -> Option<(u64, u64)> {
     let (mut first, mut names) = (None, None);
-    for entry in entries[..read].chunks_exact(16) {
-        let value = u64_at(entry, 8)?;
-        match u64_at(entry, 0)? {
-            DT_NULL => break,
-            DT_NEEDED if first.is_none() => first = Some(value),
-            DT_STRTAB => names = Some(value),
-            _ => {}
+    let end = length.min(16 * ENTRIES as u64);
+    let mut done = 0;
+    'pieces: while done < end {
+        let room = piece.len().min((end - done) as usize);
+        let read = sys::read_at(fd, at.checked_add(done)?, &mut piece[..room]);
+        for entry in piece[..read].chunks_exact(16) {
+            let value = u64_at(entry, 8)?;
+            match u64_at(entry, 0)? {
+                DT_NULL => break 'pieces,
+                DT_NEEDED if first.is_none() => first = Some(value),
+                DT_STRTAB => names = Some(value),
+                _ => {}
+            }
         }
+        if read < room {
+            break;
+        }
+        done += read as u64;
     }
     Some((first?, names?))
 }
@@ -292,10 +302,11 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    fn look_at(path: &Path) -> Target {
+    fn look_at(path: &Path) -> Target<'static> {
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+        let place = Box::leak(Box::new(Look { head: [0; HEAD], piece: [0; PIECE] }));
         // SAFETY: a string that ends with NUL.
-        unsafe { at(libc::AT_FDCWD, path.as_ptr()) }
+        unsafe { at(libc::AT_FDCWD, path.as_ptr(), place) }
     }
 
     fn file(dir: &tempfile::TempDir, name: &str, content: &[u8]) -> std::path::PathBuf {

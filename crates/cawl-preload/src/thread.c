@@ -9,6 +9,8 @@ struct cawl_thread {
     size_t busy;
     unsigned long long ids;
     void *slot;
+    void *room;
+    unsigned desk;
 };
 
 __thread struct cawl_thread cawl_thread __attribute__((tls_model("initial-exec"), visibility("hidden"), aligned(32)));

@@ -125,11 +125,12 @@ pub fn is_daemon_there() -> bool {
     false
 }
 
-/// Opens the session if it is not, before the first event needs a place.
-#[cold]
+/// Opens the session if it is not, before anything is told. Nothing else does, because it takes much of the stack.
+#[inline]
 pub fn prepare() {
-    if HOT.state.load(Acquire) == WANTED {
-        open();
+    if HOT.state.load(Acquire) == WANTED && open() == Sent::Whole {
+        // What was written down while that could not be.
+        announce::send_waiting();
     }
 }
 
@@ -213,6 +214,7 @@ pub fn forked() {
 
 /// True if our descriptor still leads to our socket: the program may have closed it behind our back.
 #[cold]
+#[inline(never)]
 fn still_our_socket() -> bool {
     let fd = FD.load(Relaxed);
     fd >= 0
@@ -230,17 +232,18 @@ fn give_up() -> Sent {
 }
 
 #[cold]
+#[inline(never)]
 fn open() -> Sent {
     if HOT.state.compare_exchange(WANTED, OPENING, AcqRel, Acquire).is_err() {
         return if HOT.state.load(Acquire) == OFF { Sent::Broken } else { Sent::Later };
     }
     match connect() {
-        Ok(fd) => FD.store(fd, Release),
+        Ok(fd) if settle(fd) => {}
         Err(errno) if errno == -(libc::EAGAIN as isize) => {
             HOT.state.store(WANTED, Release);
             return Sent::Later;
         }
-        Err(_) => return give_up(),
+        _ => return give_up(),
     }
     // Others may send only after the hello.
     if introduce() != Sent::Whole {
@@ -250,6 +253,31 @@ fn open() -> Sent {
     Sent::Whole
 }
 
+/// Makes a socket that was just connected the session's; false if it is not to be.
+#[inline(never)]
+fn settle(fd: c_int) -> bool {
+    let fd = out_of_the_way(fd);
+    if !peer_is_trusted(fd) {
+        sys::close(fd);
+        return false;
+    }
+    // SAFETY: a valid number of the length given; a refusal is harmless.
+    unsafe {
+        let place = &raw const QUEUE_SIZE as usize;
+        let option = [fd as usize, libc::SOL_SOCKET as usize, libc::SO_SNDBUF as usize, place, 4, 0];
+        sys::call(libc::SYS_setsockopt, option);
+    }
+    if let Some(stat) = sys::fstat(fd) {
+        SOCKET_DEV.store(stat.st_dev, Relaxed);
+        SOCKET_INO.store(stat.st_ino, Relaxed);
+    }
+    FD.store(fd, Release);
+    true
+}
+
+static QUEUE_SIZE: c_int = QUEUE;
+
+#[inline(never)]
 fn connect() -> Result<c_int, isize> {
     let settings = env::settings().ok_or(-1isize)?;
     let mut address =
@@ -272,25 +300,8 @@ fn connect() -> Result<c_int, isize> {
         sys::close(fd as c_int);
         return Err(connected);
     }
-    let fd = out_of_the_way(fd as c_int);
-    if !peer_is_trusted(fd) {
-        sys::close(fd);
-        return Err(-1);
-    }
-    // SAFETY: a valid number of the length given; a refusal is harmless.
-    unsafe {
-        let place = &raw const QUEUE_SIZE as usize;
-        let option = [fd as usize, libc::SOL_SOCKET as usize, libc::SO_SNDBUF as usize, place, 4, 0];
-        sys::call(libc::SYS_setsockopt, option);
-    }
-    if let Some(stat) = sys::fstat(fd) {
-        SOCKET_DEV.store(stat.st_dev, Relaxed);
-        SOCKET_INO.store(stat.st_ino, Relaxed);
-    }
-    Ok(fd)
+    Ok(fd as c_int)
 }
-
-static QUEUE_SIZE: c_int = QUEUE;
 
 /// A duplicate at the first number that the program itself cannot have; an error if there is none.
 ///
@@ -397,9 +408,17 @@ fn introduce() -> Sent {
 }
 
 fn hello(memory: Option<c_int>) -> Sent {
-    let Some(settings) = env::settings() else { return Sent::Broken };
     // SAFETY: only the thread that opens the session comes here.
     let payload = unsafe { &mut *HELLO.0.get() };
+    match encode_hello(memory.is_some(), payload) {
+        Some(length) => transmit(Kind::Hello, &payload[..length], memory),
+        None => Sent::Broken,
+    }
+}
+
+#[inline(never)]
+fn encode_hello(ring: bool, payload: &mut [u8]) -> Option<usize> {
+    let settings = env::settings()?;
     let hello = Hello {
         pid: HOT.pid.load(Relaxed),
         ppid: sys::getppid(),
@@ -407,26 +426,19 @@ fn hello(memory: Option<c_int>) -> Sent {
         run: settings.run,
         started: STARTED.load(Relaxed),
         wchar: started_wchar(),
-        ring: memory.is_some(),
+        ring,
         ticks: clock::anchors(),
         program: settings.program(),
         arguments: settings.arguments(),
     };
-    match hello.encode(payload) {
-        Some(length) => transmit(Kind::Hello, &payload[..length], memory),
-        None => Sent::Broken,
-    }
+    hello.encode(payload)
 }
 
 /// Sends one message, or nothing.
 pub fn send(kind: Kind, payload: &[u8]) -> Sent {
     match HOT.state.load(Acquire) {
         OPEN => {}
-        WANTED => match open() {
-            Sent::Whole => {}
-            other => return other,
-        },
-        OPENING => return Sent::Later,
+        WANTED | OPENING => return Sent::Later,
         _ => return Sent::Broken,
     }
     if payload.len() > MAX_PAYLOAD || !still_our_socket() {
@@ -451,6 +463,7 @@ struct Passed {
     padding: c_int,
 }
 
+#[inline(never)]
 fn transmit(kind: Kind, payload: &[u8], passed: Option<c_int>) -> Sent {
     let header = Header { kind, len: payload.len() as u32, dropped: DROPPED.load(Relaxed) }.encode();
     let parts = [
@@ -488,6 +501,7 @@ fn transmit(kind: Kind, payload: &[u8], passed: Option<c_int>) -> Sent {
 
 /// Looks for the daemon's answer without waiting; false if it refused.
 #[cold]
+#[inline(never)]
 fn answer() -> bool {
     let mut bytes = [0u8; HEADER_LEN];
     let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize;
@@ -509,30 +523,23 @@ fn answer() -> bool {
 }
 
 /// The one line that the tracer ever prints.
+#[cold]
+#[inline(never)]
 fn refuse(theirs: u16) {
     let Some(settings) = env::settings() else { return };
-    let mut line = [0u8; 768];
-    let mut at = 0;
-    let (mut one, mut two) = ([0u8; 20], [0u8; 20]);
-    let (one_length, two_length) =
-        (sys::put_decimal(u64::from(theirs), &mut one), sys::put_decimal(u64::from(VERSION), &mut two));
-    for part in [
-        b"cawl: not tracing ",
-        settings.program(),
-        b": the daemon at ",
-        settings.socket(),
-        b" speaks protocol version ",
-        &one[..one_length],
-        b", this tracer version ",
-        &two[..two_length],
-        b"; start it with cawl of the same version\n",
-    ] {
-        if let Some(place) = line.get_mut(at..at + part.len()) {
-            place.copy_from_slice(part);
-            at += part.len();
-        }
-    }
-    sys::write(libc::STDERR_FILENO, &line[..at]);
+    // SAFETY: only the thread that got the answer comes here, and nobody opens a session while there is one.
+    let mut line = env::Text::new(unsafe { &mut *HELLO.0.get() });
+    let _ = line
+        .add(b"cawl: not tracing ")
+        .and_then(|()| line.add(settings.program()))
+        .and_then(|()| line.add(b": the daemon at "))
+        .and_then(|()| line.add(settings.socket()))
+        .and_then(|()| line.add(b" speaks protocol version "))
+        .and_then(|()| line.add_number(theirs.into()))
+        .and_then(|()| line.add(b", this tracer version "))
+        .and_then(|()| line.add_number(VERSION.into()))
+        .and_then(|()| line.add(b"; start it with cawl of the same version\n"));
+    sys::write(libc::STDERR_FILENO, line.bytes());
 }
 
 /// Waits until the socket has room.
@@ -570,6 +577,15 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
     if HOT.state.load(Relaxed) != OPEN {
         return;
     }
+    last_words(ended, pending, left);
+    if ended != Ended::Exec {
+        HOT.state.store(OFF, Release);
+    }
+}
+
+/// Says goodbye, for which `left` tells how many ms there are.
+#[inline(never)]
+fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
     let words =
         Goodbye { ended, at: sys::nanoseconds(), wchar: sys::wchar(), pending, unseen: UNSEEN.load(Relaxed) };
     let mut payload = [0u8; 64];
@@ -588,8 +604,5 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
             // Better without a name than not at all.
             send(Kind::Goodbye, &payload[..length]);
         }
-    }
-    if ended != Ended::Exec {
-        HOT.state.store(OFF, Release);
     }
 }

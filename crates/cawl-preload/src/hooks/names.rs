@@ -1,6 +1,7 @@
 //! Names that go away. What was behind them is looked up before the call, because afterwards it is gone.
 
 use crate::record::happened;
+use crate::sys::Stat;
 use crate::{announce, guard, real, sys, uplink};
 use cawl_wire::{FileKind, Op};
 use core::ffi::{CStr, c_char, c_int, c_uint};
@@ -9,11 +10,12 @@ use core::ffi::{CStr, c_char, c_int, c_uint};
 ///
 /// # Safety
 /// `path` must be what the program passed as a path.
-unsafe fn behind(directory: c_int, path: *const c_char) -> Option<libc::stat> {
+unsafe fn behind(directory: c_int, path: *const c_char) -> Option<Stat> {
     let _inside = guard::enter()?;
     if !uplink::is_ours() {
         return None;
     }
+    uplink::prepare();
     // SAFETY: the caller's promise; and a path that the kernel could read is a string.
     unsafe {
         let stat = sys::stat_path(directory, path, false)?;
@@ -25,7 +27,7 @@ unsafe fn behind(directory: c_int, path: *const c_char) -> Option<libc::stat> {
     }
 }
 
-fn gone(op: Op, start: u64, stat: Option<libc::stat>, returned: c_int) {
+fn gone(op: Op, start: u64, stat: Option<Stat>, returned: c_int) {
     happened(op, start, i64::from(returned), |event| {
         if let Some(stat) = stat {
             event.dev = stat.st_dev;
@@ -37,7 +39,7 @@ fn gone(op: Op, start: u64, stat: Option<libc::stat>, returned: c_int) {
 }
 
 /// Records a removal, of regular files only.
-fn removed(start: u64, stat: Option<libc::stat>, returned: c_int) {
+fn removed(start: u64, stat: Option<Stat>, returned: c_int) {
     match stat {
         Some(_) => gone(Op::Unlink, start, stat, returned),
         // Not looked at, or nothing to be told: only the former is counted.

@@ -1,11 +1,11 @@
 //! Starting programs. The tracer and its settings are carried into the new program's environment,
 //! whatever the caller made of it; other preloads and their order are kept.
 
-use crate::env::{self, MAX_PRELOAD, MAX_STRINGS};
+use crate::env::Settings;
 use crate::record::happened;
+use crate::room::{self, Room};
 use crate::streams::{closed, closing, opened};
-use crate::target::Target;
-use crate::{announce, buffer, files, guard, maps, real, record, sys, target, uplink};
+use crate::{announce, buffer, env, files, guard, maps, real, record, sys, target, uplink};
 use cawl_wire::{Ended, Event, FileKind, Op};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
@@ -16,29 +16,90 @@ unsafe extern "C" {
     static environ: Strings;
 }
 
-/// Room on the stack for a completed environment.
-struct Room {
-    list: [*const c_char; MAX_STRINGS],
-    preload: [u8; MAX_PRELOAD],
+/// How the program to be started is told.
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    /// As a path.
+    Path,
+    /// As a name that is searched for in the folders of PATH.
+    Name,
+    /// As a descriptor.
+    Descriptor,
 }
 
-impl Room {
-    const fn new() -> Room {
-        Room { list: [core::ptr::null(); MAX_STRINGS], preload: [0; MAX_PRELOAD] }
-    }
+/// What a start needs while the real function is at work.
+struct Start {
+    /// The completed environment, or that of the caller.
+    envp: Strings,
+    /// The program's path, null if that is not known.
+    program: *const c_char,
+    /// Where both may lie. To be given back.
+    room: *mut Room,
+}
 
-    /// The environment for a program: `replaces`, if it takes this process's place.
-    ///
-    /// # Safety
-    /// `envp` must be as exec takes it.
-    unsafe fn complete(&mut self, envp: Strings, target: impl FnOnce() -> Target, replaces: bool) -> Strings {
-        let Some(settings) = env::settings() else { return envp };
+/// Does all that comes before a start. `replaces`: the program takes this process's place. Not part of the hooks, whose
+/// frames stay while the real function works.
+///
+/// # Safety
+/// `name` and `envp` must be as the function was given them.
+#[inline(never)]
+unsafe fn prepare(directory: c_int, name: *const c_char, by: By, envp: Strings, replaces: bool) -> Start {
+    let null = core::ptr::null();
+    if uplink::is_ours() {
+        uplink::prepare();
+    }
+    // SAFETY: the caller's promise; the room is this start's alone.
+    unsafe {
+        let Some(room) = room::take(env::strings(envp).count()) else {
+            // The program is started as the caller wants it: traced, if its environment says so.
+            guard::count_unseen();
+            let program = if by == By::Path { name } else { null };
+            files::share_all();
+            if replaces {
+                replacing(directory, program);
+            }
+            return Start { envp, program, room: core::ptr::null_mut() };
+        };
+        let program = match by {
+            By::Path => name,
+            By::Name => target::search(name, environ, &mut room::parts(room).0.found),
+            By::Descriptor => null,
+        };
+        files::share_all();
+        if replaces {
+            replacing(directory, program);
+        }
+        let Some(settings) = env::settings() else { return Start { envp, program, room } };
         // With children off, only the traced process's own successor is traced too.
         if settings.only_child_of != 0 && !(replaces && sys::getpid() == uplink::pid()) {
-            return envp;
+            return Start { envp, program, room };
         }
-        // SAFETY: the caller's promise.
-        unsafe { settings.complete(envp, &target(), &mut self.list, &mut self.preload) }
+        let envp = complete(settings, directory, program, by, envp, room);
+        Start { envp, program, room }
+    }
+}
+
+/// The environment for a program, in a room that was taken for it.
+///
+/// # Safety
+/// As [`prepare`]; `program` is what it found.
+#[inline(never)]
+unsafe fn complete(
+    settings: &Settings,
+    directory: c_int,
+    program: *const c_char,
+    by: By,
+    envp: Strings,
+    room: *mut Room,
+) -> Strings {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (parts, list) = room::parts(room);
+        let target = match by {
+            By::Descriptor => target::of(directory, &mut parts.look),
+            _ => target::at(directory, program, &mut parts.look),
+        };
+        settings.complete(envp, &target, list, &mut parts.preload)
     }
 }
 
@@ -47,53 +108,71 @@ impl Room {
 /// # Safety
 /// `path` must be null or what exec was given.
 unsafe fn replacing(directory: c_int, path: *const c_char) {
-    files::share_all();
+    // SAFETY: the caller's promise.
+    let program = unsafe { Program::behind(directory, path) };
     if !uplink::is_ours() {
         // A vfork child: its parent, which waits, is said to have started the program.
         if let Some(inside) = guard::enter() {
             let now = sys::now();
             let mut event = record::event(&inside, Op::Spawn, now, now);
             event.returned = i64::from(sys::getpid());
-            // SAFETY: the caller's promise.
-            unsafe { identify(&mut event, directory, path) };
+            program.describe(&mut event);
             buffer::push(&inside, &event);
         }
         return;
     }
-    // SAFETY: the caller's promise.
-    happened(Op::Exec, sys::now(), 0, |event| unsafe { identify(event, directory, path) });
+    happened(Op::Exec, sys::now(), 0, |event| program.describe(event));
     if let Some(inside) = guard::enter() {
         maps::sample_all(&inside);
         uplink::goodbye(&inside, Ended::Exec, 0);
     }
 }
 
-/// Says which file a program is.
-///
-/// # Safety
-/// `path` must be null or what exec was given.
-unsafe fn identify(event: &mut Event, directory: c_int, path: *const c_char) {
-    if path.is_null() {
-        return;
+/// Which file a program is: nothing but zeros, if that is not known.
+#[derive(Default)]
+struct Program {
+    dev: u64,
+    ino: u64,
+    mode: libc::mode_t,
+}
+
+impl Program {
+    /// The program behind a path, which the daemon then knows.
+    ///
+    /// # Safety
+    /// `path` must be null or what exec was given.
+    unsafe fn behind(directory: c_int, path: *const c_char) -> Program {
+        if path.is_null() {
+            return Program::default();
+        }
+        // SAFETY: the caller's promise; and a path that the kernel could read is a string.
+        let (stat, name) = unsafe {
+            let Some(stat) = sys::stat_path(directory, path, true) else { return Program::default() };
+            (stat, CStr::from_ptr(path).to_bytes())
+        };
+        if !name.contains(&b'/') {
+            return Program::default();
+        }
+        announce::named_file(&stat, directory, name);
+        Program { dev: stat.st_dev, ino: stat.st_ino, mode: stat.st_mode }
     }
-    // SAFETY: the caller's promise; and a path that the kernel could read is a string.
-    unsafe {
-        let Some(stat) = sys::stat_path(directory, path, true) else { return };
-        let name = CStr::from_ptr(path).to_bytes();
-        if name.contains(&b'/') {
-            announce::named_file(&stat, directory, name);
-            (event.dev, event.ino) = (stat.st_dev, stat.st_ino);
-            event.kind = FileKind::from_mode(stat.st_mode);
+
+    fn describe(&self, event: &mut Event) {
+        if self.ino != 0 {
+            (event.dev, event.ino) = (self.dev, self.ino);
+            event.kind = FileKind::from_mode(self.mode);
         }
     }
 }
 
 /// # Safety
 /// `path` must be null or what the function was given.
+#[inline(never)]
 unsafe fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
+    // SAFETY: the caller's promise.
+    let program = unsafe { Program::behind(libc::AT_FDCWD, path) };
     happened(Op::Spawn, start, child, |event| {
-        // SAFETY: the caller's promise.
-        unsafe { identify(event, libc::AT_FDCWD, path) };
+        program.describe(event);
         event.errno = failure as u16;
     });
 }
@@ -101,17 +180,44 @@ unsafe fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
 /// # Safety
 /// As execve, or execvpe if `search`.
 unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) -> c_int {
-    // SAFETY: the caller's promise; the completed environment lives until the call returns.
+    // SAFETY: the caller's promise.
     unsafe {
         if !uplink::active() {
             return if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
         }
-        let mut found: target::Found = [0; size_of::<target::Found>()];
-        let program = if search { target::search(path, environ, &mut found) } else { path };
-        replacing(libc::AT_FDCWD, program);
-        let mut room = Room::new();
-        let envp = room.complete(envp, || target::at(libc::AT_FDCWD, program), true);
-        if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) }
+        let by = if search { By::Name } else { By::Path };
+        let Start { envp, room, .. } = prepare(libc::AT_FDCWD, path, by, envp, true);
+        let returned = if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
+        room::give_back(room);
+        returned
+    }
+}
+
+/// # Safety
+/// As posix_spawn, or posix_spawnp if `search`.
+unsafe fn spawn(
+    pid: *mut pid_t,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    argv: Strings,
+    envp: Strings,
+    search: bool,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let real = if search { real::posix_spawnp } else { real::posix_spawn };
+        if !uplink::active() {
+            return real(pid, path, actions, attributes, argv, envp);
+        }
+        let by = if search { By::Name } else { By::Path };
+        let Start { envp, program, room } = prepare(libc::AT_FDCWD, path, by, envp, false);
+        let start = sys::now();
+        let failure = real(pid, path, actions, attributes, argv, envp);
+        let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
+        spawned(start, program, child, failure);
+        room::give_back(room);
+        failure
     }
 }
 
@@ -136,10 +242,10 @@ hooks! {
         if !uplink::active() {
             return real::fexecve(fd, argv, envp);
         }
-        replacing(fd, core::ptr::null());
-        let mut room = Room::new();
-        let envp = room.complete(envp, || target::of(fd), true);
-        real::fexecve(fd, argv, envp)
+        let Start { envp, room, .. } = prepare(fd, core::ptr::null(), By::Descriptor, envp, true);
+        let returned = real::fexecve(fd, argv, envp);
+        room::give_back(room);
+        returned
     }
 
     fn execveat(
@@ -148,48 +254,26 @@ hooks! {
         if !uplink::active() {
             return real::execveat(directory, path, argv, envp, flags);
         }
-        replacing(directory, path);
-        let mut room = Room::new();
         let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
-        let target = || if is_descriptor { target::of(directory) } else { target::at(directory, path) };
-        let envp = room.complete(envp, target, true);
-        real::execveat(directory, path, argv, envp, flags)
+        let by = if is_descriptor { By::Descriptor } else { By::Path };
+        let Start { envp, room, .. } = prepare(directory, path, by, envp, true);
+        let returned = real::execveat(directory, path, argv, envp, flags);
+        room::give_back(room);
+        returned
     }
 
     fn posix_spawn(
         pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
         argv: Strings, envp: Strings,
     ) -> c_int {
-        if !uplink::active() {
-            return real::posix_spawn(pid, path, actions, attributes, argv, envp);
-        }
-        files::share_all();
-        let mut room = Room::new();
-        let envp = room.complete(envp, || target::at(libc::AT_FDCWD, path), false);
-        let start = sys::now();
-        let failure = real::posix_spawn(pid, path, actions, attributes, argv, envp);
-        let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
-        spawned(start, path, child, failure);
-        failure
+        spawn(pid, path, actions, attributes, argv, envp, false)
     }
 
     fn posix_spawnp(
         pid: *mut pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void,
         argv: Strings, envp: Strings,
     ) -> c_int {
-        if !uplink::active() {
-            return real::posix_spawnp(pid, file, actions, attributes, argv, envp);
-        }
-        files::share_all();
-        let mut room = Room::new();
-        let mut found: target::Found = [0; size_of::<target::Found>()];
-        let program = target::search(file, environ, &mut found);
-        let envp = room.complete(envp, || target::at(libc::AT_FDCWD, program), false);
-        let start = sys::now();
-        let failure = real::posix_spawnp(pid, file, actions, attributes, argv, envp);
-        let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
-        spawned(start, program, child, failure);
-        failure
+        spawn(pid, file, actions, attributes, argv, envp, true)
     }
 
     fn system(command: *const c_char) -> c_int {

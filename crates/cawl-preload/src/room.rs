@@ -1,0 +1,158 @@
+//! Memory for what is put together to start a program, above all its environment: the stack of the caller may be that
+//! of a signal handler, of a few KiB.
+//!
+//! The law of this module: what was taken stays as it is until it is given back. Nobody can count on that: a vfork child
+//! whose exec succeeds never gives back what it took in its parent's memory, a handler that interrupts a start may
+//! start a program itself, and may jump out of it. So each thread keeps one room, and takes it again if it is certain
+//! that nobody needs it; in every other case there is a new one for this one use. They are few, or there is none.
+
+use crate::guard::{self, Thread};
+use crate::{buffer, env, sys, target};
+use core::ffi::c_char;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32};
+
+/// Rooms that there may be at a time. Few are, and few are left for good: only where a vfork child started its program
+/// in the midst of another start, or a thread was killed there.
+const MOST: u32 = 1024;
+/// Longest environment that is completed, in strings: the kernel takes no longer one.
+const LONGEST: usize = 1 << 20;
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// A mapping that begins like this.
+#[repr(C)]
+pub struct Room {
+    /// Of the mapping, in bytes.
+    length: usize,
+    /// Strings that the list behind this has room for.
+    strings: usize,
+    /// The process that has taken it, 0 if none has, and that one's parent.
+    user: AtomicU32,
+    parent: AtomicU32,
+    /// It is a thread's own.
+    kept: AtomicBool,
+    parts: Parts,
+}
+
+/// What it is for.
+pub struct Parts {
+    /// The path of a program that was searched for.
+    pub found: target::Found,
+    /// What was read of it.
+    pub look: target::Look,
+    /// The text of a changed LD_PRELOAD.
+    pub preload: [u8; env::MAX_PRELOAD],
+}
+
+/// Takes a room for an environment of so many strings, and those that the tracer adds. None if there is none.
+#[inline(never)]
+pub fn take(strings: usize) -> Option<*mut Room> {
+    if strings > LONGEST {
+        return None;
+    }
+    let strings = strings + env::ADDED;
+    let kept = guard::enter().and_then(|inside| take_kept(inside.thread(), strings));
+    kept.or_else(|| make(strings))
+}
+
+/// The room of a thread. The caller holds the guard, so that no handler comes between.
+fn take_kept(thread: &Thread, strings: usize) -> Option<*mut Room> {
+    let old = thread.room.load(Relaxed);
+    // SAFETY: null, or a room, which only this thread unmaps (or a vfork child in its stead).
+    if let Some(room) = unsafe { old.as_ref() } {
+        if !room.is_free() {
+            return None;
+        }
+        if room.strings >= strings {
+            room.belongs_to_us();
+            return Some(old);
+        }
+    }
+    // Of a thread that ends without a word it would stay for good.
+    if old.is_null() && !buffer::tell_end() {
+        return None;
+    }
+    let new = make(strings)?;
+    // SAFETY: just made.
+    unsafe { (*new).kept.store(true, Relaxed) };
+    thread.room.store(new, Relaxed);
+    unmap(old);
+    Some(new)
+}
+
+impl Room {
+    /// True if whoever took it does not need it any more. What is a thread's own is taken only by that thread and its
+    /// vfork children, and while one of these has not yet let go of the memory, the thread stands still: so do its own
+    /// parts, and who was there before a brother was made has gone.
+    fn is_free(&self) -> bool {
+        let (user, parent) = (self.user.load(Relaxed), self.parent.load(Relaxed));
+        if user == 0 {
+            return true;
+        }
+        let us = sys::getpid();
+        parent == us || user != us && parent == sys::getppid()
+    }
+
+    fn belongs_to_us(&self) {
+        self.parent.store(sys::getppid(), Relaxed);
+        self.user.store(sys::getpid(), Relaxed);
+    }
+}
+
+fn make(strings: usize) -> Option<*mut Room> {
+    if COUNT.fetch_add(1, AcqRel) >= MOST {
+        COUNT.fetch_sub(1, AcqRel);
+        return None;
+    }
+    let length = size_of::<Room>() + strings * size_of::<*const c_char>();
+    let room = sys::map(length).cast::<Room>();
+    if room.is_null() {
+        COUNT.fetch_sub(1, AcqRel);
+        return None;
+    }
+    // SAFETY: a new mapping that is large enough, all zero, which is a valid room but for its length.
+    unsafe {
+        (*room).length = length;
+        (*room).strings = strings;
+        (*room).belongs_to_us();
+    }
+    Some(room)
+}
+
+/// The room's parts, and its list of strings.
+///
+/// # Safety
+/// The room must have been taken by the caller, who has no other reference to its parts.
+pub unsafe fn parts<'a>(room: *mut Room) -> (&'a mut Parts, &'a mut [*const c_char]) {
+    // SAFETY: the caller's promise; the list lies behind the room, as `make` saw to it.
+    unsafe {
+        let list = core::slice::from_raw_parts_mut(room.add(1).cast(), (*room).strings);
+        (&mut (*room).parts, list)
+    }
+}
+
+/// The real function has returned.
+///
+/// # Safety
+/// The room must be null, or have been taken by the caller, who does not use it any more.
+pub unsafe fn give_back(room: *mut Room) {
+    // SAFETY: the caller's promise.
+    match unsafe { room.as_ref() } {
+        Some(kept) if kept.kept.load(Relaxed) => kept.user.store(0, Relaxed),
+        _ => unmap(room),
+    }
+}
+
+/// At the end of a thread.
+pub fn end(thread: &Thread) {
+    unmap(thread.room.swap(core::ptr::null_mut(), Relaxed));
+}
+
+fn unmap(room: *mut Room) {
+    if !room.is_null() {
+        // SAFETY: made by `make`, and callers know that nobody uses it.
+        unsafe { sys::unmap(room.cast(), (*room).length) };
+        COUNT.fetch_sub(1, AcqRel);
+    }
+}

@@ -1,0 +1,104 @@
+//! How much of the program's stack the hooks take: at most 1 KiB more than the C library's own function takes, on
+//! every path. A program may have little of it: signal handlers and threads run on stacks of a few KiB.
+
+mod support;
+
+#[path = "../src/hooks/table.rs"]
+#[allow(dead_code, reason = "tests/table.rs uses the rest")]
+mod table;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use support::{Answer, Daemon, app, dir};
+use table::{HOOKS, UNCALLED};
+
+/// What a hook may take, in bytes.
+const MOST: u64 = 1024;
+
+/// These are being changed elsewhere.
+const NOT_YET: &[&str] = &[
+    "fflush",
+    "_IO_fflush",
+    "fflush_unlocked",
+    "fcloseall",
+    "aio_write",
+    "aio_write64",
+    "lio_listio",
+    "lio_listio64",
+    "io_submit",
+    "syscall",
+];
+
+/// What tests/apps/every.c tells of its calls, in bytes of stack.
+fn sizes(mut command: Command, way: &str, others: Option<&Path>, names: &[&str]) -> BTreeMap<String, u64> {
+    let place = dir();
+    let others = others.map_or("-".as_ref(), Path::as_os_str);
+    command.args(["--stack", way]).arg(others).args(names).env("LC_ALL", "C").current_dir(place.path());
+    let out = command.output().expect("run");
+    assert!(out.status.success(), "{way}: {}", String::from_utf8_lossy(&out.stderr));
+    let text = std::fs::read_to_string(place.path().join("stacks")).expect("stacks");
+    text.lines()
+        .map(|line| {
+            let (name, size) = line.split_once(' ').expect("NAME BYTES");
+            (name.to_owned(), size.parse().expect("a number"))
+        })
+        .collect()
+}
+
+#[test]
+#[cfg_attr(not(target_arch = "x86_64"), ignore = "the program that measures is for x86-64")]
+fn every_hook_is_content_with_one_kibibyte_more() {
+    let is_called =
+        |name: &&str| !NOT_YET.contains(name) && !UNCALLED.iter().any(|left| left.names.contains(name));
+    let names: Vec<&str> =
+        HOOKS.iter().flat_map(|group| group.names.iter().copied()).filter(is_called).collect();
+    // What can be done in a vfork child.
+    let few: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| name.contains("exec") || ["_exit", "_Exit"].contains(name))
+        .collect();
+    let program = app("every", &["-O0", "-Wl,-z,now"]);
+    let place = dir();
+    let bare = place.path().join("bare");
+    let native = sizes(Command::new(&program), "warm", None, &names);
+    let lines: String = native.iter().map(|(name, size)| format!("{name} {size}\n")).collect();
+    std::fs::write(&bare, lines).expect("write");
+    let mut wrong = Vec::new();
+    let mut most = (0, String::new());
+    // A copy of the process has no children to wait for.
+    let copied: Vec<&str> = names.iter().copied().filter(|name| *name != "pclose").collect();
+    for (way, transport, names) in [
+        ("warm", "ring", &names),
+        ("warm", "socket", &names),
+        ("cold", "ring", &copied),
+        ("cold", "socket", &copied),
+        ("vfork", "ring", &few),
+    ] {
+        let place = dir();
+        let daemon = Daemon::start(place.path(), Answer::Welcome);
+        let mut command = daemon.command(&program);
+        command.env("CAWL_READS", "1").env("CAWL_TRANSPORT", transport);
+        let traced = sizes(command, way, Some(&bare), names);
+        for session in daemon.finish() {
+            assert_eq!(
+                (session.dropped, session.nameless),
+                (0, 0),
+                "{way}, {transport}: {}",
+                session.program
+            );
+        }
+        assert_eq!(traced.len(), names.len());
+        for (name, size) in traced {
+            let more = size.saturating_sub(native[&name]);
+            most = most.max((more, format!("{name}, {way}, by {transport}")));
+            // A call that takes little by itself is content with a stack of 4 KiB, which is what it was given.
+            if more > MOST {
+                wrong.push(format!("{name}, {way}, by {transport}: {} and {more} bytes", native[&name]));
+            }
+        }
+    }
+    println!("most: {} bytes more: {}", most.0, most.1);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
