@@ -8,11 +8,12 @@
 //! others, until the thread comes here again or ends.
 
 use crate::guard::{self, Thread};
-use crate::sys::{self, Stat};
+use crate::sys::Stat;
 use crate::uplink::{self, Sent};
+use crate::{memory, sys};
 use cawl_wire::{FileRecord, Kind};
 use core::cell::UnsafeCell;
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
@@ -116,10 +117,11 @@ pub fn open_file(fd: c_int, stat: &Stat) -> bool {
 
 /// Tells about a file known by the path that the program used.
 #[cold]
-pub fn named_file(stat: &Stat, directory: c_int, name: &[u8]) -> bool {
+pub fn named_file(stat: &Stat, directory: c_int, name: *const c_char) -> bool {
     tell(stat, |path| {
         let mut at = 0;
-        if name.first() != Some(&b'/') {
+        // SAFETY: any byte is a character.
+        if unsafe { memory::value(name) } != Some(b'/' as c_char) {
             if directory == libc::AT_FDCWD {
                 at = sys::getcwd(path);
             }
@@ -128,9 +130,11 @@ pub fn named_file(stat: &Stat, directory: c_int, name: &[u8]) -> bool {
                 at += 1;
             }
         }
-        let length = name.len().min(path.len() - at);
-        path[at..at + length].copy_from_slice(&name[..length]);
-        at + length
+        // Half a name is none.
+        match path.get_mut(at..).map_or(0, |rest| memory::string(name, rest)) {
+            0 => 0,
+            length => at + length,
+        }
     })
 }
 

@@ -28,7 +28,8 @@
 //! into an event, `buffer` is where a thread puts it: into memory shared with the daemon (`ring`), or into
 //! the process's own (`batches`) until `uplink`, which is the session, sends it. `announce` names files,
 //! `clock` tells when, `hot` is what all of them read at every call, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, and `target` tells into which it must
-//! not come; `sys` is the kernel.
+//! not come; `sys` is the kernel,
+//! and `memory` reads what the program points to where nobody has vouched for it.
 //! `variadic.c` does what stable Rust cannot.
 #![warn(missing_docs)]
 
@@ -44,6 +45,7 @@ mod guard;
 mod hooks;
 mod hot;
 mod maps;
+mod memory;
 #[cfg_attr(test, allow(dead_code))]
 mod real;
 mod record;

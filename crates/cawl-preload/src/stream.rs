@@ -5,13 +5,13 @@
 //! header when it is compiled. What is not among them (wide streams, streams without a file) is asked of the
 //! C library.
 
-use crate::guard;
-use crate::real;
+use crate::{guard, memory, real};
 use core::ffi::{c_int, c_void};
 use libc::FILE;
 
 /// `struct _IO_FILE`, as far as it is read. Layout: struct_FILE.h of glibc; checked in thread.c.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Layout {
     flags: c_int,
     read: [*mut u8; 3],
@@ -54,6 +54,55 @@ impl Buffering {
     }
 }
 
+/// A stream as it was at one moment.
+pub struct Look {
+    /// Its descriptor, or a negative number.
+    pub fd: c_int,
+    /// Bytes waiting in its buffer; None for a wide stream of which that cannot be told.
+    pub pending: Option<u32>,
+    /// How it buffers.
+    pub buffering: Buffering,
+}
+
+/// Looks at a stream that nobody else can close.
+///
+/// # Safety
+/// `stream` must be open.
+pub unsafe fn look(stream: *mut FILE) -> Look {
+    // SAFETY: the caller's promise.
+    unsafe { Look { fd: descriptor(stream), pending: Some(pending(stream)), buffering: buffering(stream) } }
+}
+
+/// Looks at what another thread may be closing, or what may be no stream at all: None if it cannot be read. What
+/// was found is a stream's only if that was open afterwards, too.
+pub fn look_from_afar(stream: *mut FILE) -> Option<Look> {
+    // SAFETY: numbers, and pointers that are not followed, may be any bytes.
+    let fields = unsafe { memory::value(stream.cast::<Layout>()) }?;
+    let pending = (fields.mode <= 0).then(|| fields.pending());
+    Some(Look {
+        fd: fields.fd,
+        pending,
+        buffering: Buffering { size: fields.size(), by_line: fields.by_line() },
+    })
+}
+
+impl Layout {
+    #[inline(always)]
+    fn pending(&self) -> u32 {
+        (self.write_next as usize).wrapping_sub(self.write_base as usize) as u32
+    }
+
+    #[inline(always)]
+    fn size(&self) -> u32 {
+        (self.buffer_end as usize).wrapping_sub(self.buffer as usize) as u32
+    }
+
+    #[inline(always)]
+    fn by_line(&self) -> bool {
+        self.flags & LINE != 0
+    }
+}
+
 /// # Safety
 /// `stream` must be open.
 #[inline(always)]
@@ -75,7 +124,7 @@ pub unsafe fn pending(stream: *mut FILE) -> u32 {
         if fields.mode > 0 {
             return pending_wide(stream);
         }
-        (fields.write_next as usize).wrapping_sub(fields.write_base as usize) as u32
+        fields.pending()
     }
 }
 
@@ -120,11 +169,8 @@ pub unsafe fn buffering(stream: *mut FILE) -> Buffering {
     // SAFETY: the caller's promise.
     unsafe {
         let fields = fields(stream);
-        let by_line = fields.flags & LINE != 0;
-        if fields.mode > 0 {
-            return Buffering { size: size_wide(stream), by_line };
-        }
-        Buffering { size: (fields.buffer_end as usize).wrapping_sub(fields.buffer as usize) as u32, by_line }
+        let size = if fields.mode > 0 { size_wide(stream) } else { fields.size() };
+        Buffering { size, by_line: fields.by_line() }
     }
 }
 

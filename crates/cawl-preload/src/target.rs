@@ -6,7 +6,7 @@
 //! **A program that this process has open is not opened**: closing that would release the process's record
 //! locks on it.
 
-use crate::{files, sys};
+use crate::{files, memory, sys};
 use core::ffi::{CStr, c_char, c_int};
 
 /// Scripts that name scripts: the kernel gives up after this many (exec_binprm, Linux 6.18).
@@ -113,10 +113,11 @@ pub unsafe fn search(
     variables: *const *const c_char,
     found: &mut Found,
 ) -> *const c_char {
-    if file.is_null() {
-        return file;
+    // A search in the C library's child must not have cost the parent its life.
+    if !memory::is_text(file) {
+        return core::ptr::null();
     }
-    // SAFETY: the caller's promises; `found` is ended with NUL before it is used.
+    // SAFETY: the caller's promises, and the string can be read; `found` is ended with NUL before it is used.
     unsafe {
         let name = CStr::from_ptr(file).to_bytes();
         if name.contains(&b'/') {

@@ -59,19 +59,19 @@ PASS_ON_VOID(warnx, (const char *format, ...), format)
 PASS_ON_VOID(err, (int status, const char *format, ...), status, format)
 PASS_ON_VOID(errx, (int status, const char *format, ...), status, format)
 
-/* execl and its relatives: the arguments up to the null become an array on the stack. */
+/* execl and its relatives: the arguments up to the null become an array on the stack. As in the C library, the
+ * first one may be null and ends nothing. */
 #define COLLECT(argv, first)                                    \
     va_list list;                                               \
     size_t count = 1;                                           \
     va_start(list, first);                                      \
-    if (first)                                                  \
-        while (va_arg(list, char *))                            \
-            count++;                                            \
+    while (va_arg(list, char *))                                \
+        count++;                                                \
     va_end(list);                                               \
     char **argv = alloca((count + 1) * sizeof *argv);           \
     argv[0] = (char *)first;                                    \
     va_start(list, first);                                      \
-    for (size_t at = 1; first && at <= count; at++)             \
+    for (size_t at = 1; at <= count; at++)                      \
         argv[at] = va_arg(list, char *);
 
 int cawl_c_execl(const char *path, const char *first, ...) {

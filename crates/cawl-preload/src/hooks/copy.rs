@@ -5,7 +5,7 @@ use crate::hooks::write::asked;
 use crate::record::{Place, did, happened, wrote};
 use crate::{announce, real, sys, uplink};
 use cawl_wire::{FileKind, Op};
-use core::ffi::{CStr, c_char, c_int, c_uint};
+use core::ffi::{c_char, c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
 
 /// Where a copy wrote: at the offset that the program gave and the kernel then moved on, or at the
@@ -100,7 +100,7 @@ hooks! {
         happened(Op::Truncate, start, i64::from(returned), |event| {
             event.offset = length as u64;
             if returned == 0 && let Some(stat) = sys::stat_path(libc::AT_FDCWD, path, true) {
-                announce::named_file(&stat, libc::AT_FDCWD, CStr::from_ptr(path).to_bytes());
+                announce::named_file(&stat, libc::AT_FDCWD, path);
                 event.dev = stat.st_dev;
                 event.ino = stat.st_ino;
                 event.kind = FileKind::from_mode(stat.st_mode);

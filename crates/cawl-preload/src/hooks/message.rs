@@ -4,6 +4,7 @@
 
 use crate::hooks::process::ending;
 use crate::record::{Place, happened, wrote};
+use crate::stream::look_from_afar;
 use crate::streams::{after, standard_error, standard_output};
 use crate::{guard, real, sys, uplink};
 use cawl_wire::{Ended, FileKind, Op, flag};
@@ -77,7 +78,8 @@ macro_rules! to_stream {
         if !uplink::active() {
             return $call;
         }
-        let stream = $stream;
+        // Where the other arguments are wrong, some of these functions do not look at the stream.
+        let stream = if look_from_afar($stream).is_some() { $stream } else { core::ptr::null_mut() };
         let moment = Moment::before(stream);
         let returned = $call;
         if !stream.is_null() {

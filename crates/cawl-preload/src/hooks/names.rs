@@ -4,7 +4,7 @@ use crate::record::happened;
 use crate::sys::Stat;
 use crate::{announce, guard, real, sys, uplink};
 use cawl_wire::{FileKind, Op};
-use core::ffi::{CStr, c_char, c_int, c_uint};
+use core::ffi::{c_char, c_int, c_uint};
 
 /// The regular file behind a name, before the name goes; and the daemon knows it by its name.
 ///
@@ -16,13 +16,13 @@ unsafe fn behind(directory: c_int, path: *const c_char) -> Option<Stat> {
         return None;
     }
     uplink::prepare();
-    // SAFETY: the caller's promise; and a path that the kernel could read is a string.
+    // SAFETY: the caller's promise.
     unsafe {
         let stat = sys::stat_path(directory, path, false)?;
         if FileKind::from_mode(stat.st_mode) != FileKind::Regular {
             return None;
         }
-        announce::named_file(&stat, directory, CStr::from_ptr(path).to_bytes());
+        announce::named_file(&stat, directory, path);
         Some(stat)
     }
 }

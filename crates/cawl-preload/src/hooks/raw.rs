@@ -8,7 +8,7 @@ use crate::hooks::write::{asked, write_flags};
 use crate::record::{Place, did, happened, wrote};
 use crate::{announce, env, files, guard, real, sys};
 use cawl_wire::{Ended, FileKind, Op};
-use core::ffi::{CStr, c_char, c_int, c_long, c_uint};
+use core::ffi::{c_char, c_int, c_long, c_uint};
 
 /// What to jump to: the real function, or [`understood`].
 #[cfg(not(test))]
@@ -162,7 +162,7 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
                 if returned == 0
                     && let Some(stat) = sys::stat_path(libc::AT_FDCWD, path, true)
                 {
-                    announce::named_file(&stat, libc::AT_FDCWD, CStr::from_ptr(path).to_bytes());
+                    announce::named_file(&stat, libc::AT_FDCWD, path);
                     (event.dev, event.ino) = (stat.st_dev, stat.st_ino);
                     event.kind = FileKind::from_mode(stat.st_mode);
                 }

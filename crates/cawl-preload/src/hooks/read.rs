@@ -1,6 +1,7 @@
 //! Reads. Recorded only where they were asked for (`CAWL_READS=1`): they cost no model anything, but tell
 //! when a program waited for its input.
 
+use crate::hooks::write::asked;
 use crate::record::{Place, wrote};
 use crate::streams::{after, before};
 use crate::{env, real, sys};
@@ -20,24 +21,33 @@ macro_rules! read_body {
     }};
 }
 
+macro_rules! readv_body {
+    ($op:expr, $fd:ident, $place:expr, $parts:ident, $count:ident, $call:expr) => {{
+        if !env::reads() {
+            return $call;
+        }
+        let start = sys::now();
+        let returned = $call;
+        wrote($op, start, $fd, $place, asked($parts, $count, returned), returned as i64, 0);
+        returned
+    }};
+}
+
 /// A read's own position has moved on by what it returned, as a write's has.
 const OWN: Place = Place::Own;
 
 macro_rules! fread_body {
     ($size:ident, $count:ident, $stream:ident, $call:expr) => {{
-        if !env::reads() || $stream.is_null() {
+        // Asked for nothing, the C library does not look at the stream.
+        if !env::reads() || $size.wrapping_mul($count) == 0 {
             return $call;
         }
         let before = before($stream);
         let returned = $call;
         let requested = ($size as u64).saturating_mul($count as u64);
-        after(Op::StreamRead, $stream, before, requested, (returned * $size) as i64, 0);
+        after(Op::StreamRead, $stream, before, requested, returned.wrapping_mul($size) as i64, 0);
         returned
     }};
-}
-
-fn asked(count: c_int) -> u64 {
-    count.max(0) as u64
 }
 
 hooks! {
@@ -50,7 +60,7 @@ hooks! {
     }
 
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        read_body!(Op::Read, fd, OWN, asked(count), real::readv(fd, parts, count))
+        readv_body!(Op::Read, fd, OWN, parts, count, real::readv(fd, parts, count))
     }
 
     fn pread, pread64, __pread64(fd: c_int, data: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
@@ -67,14 +77,14 @@ hooks! {
 
     fn preadv, preadv64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         let place = Place::At(offset as u64);
-        read_body!(Op::Pread, fd, place, asked(count), real::preadv(fd, parts, count, offset))
+        readv_body!(Op::Pread, fd, place, parts, count, real::preadv(fd, parts, count, offset))
     }
 
     fn preadv2, preadv64v2(
         fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int,
     ) -> ssize_t {
         let place = if offset == -1 { OWN } else { Place::At(offset as u64) };
-        read_body!(Op::Pread, fd, place, asked(count), real::preadv2(fd, parts, count, offset, flags))
+        readv_body!(Op::Pread, fd, place, parts, count, real::preadv2(fd, parts, count, offset, flags))
     }
 
     fn fread, _IO_fread(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {

@@ -4,10 +4,10 @@
 use crate::env::Settings;
 use crate::record::happened;
 use crate::room::{self, Room};
-use crate::streams::{closed, closing, opened};
-use crate::{announce, buffer, env, files, guard, maps, real, record, sys, target, uplink};
+use crate::streams::{self, closed, closing, opened};
+use crate::{announce, buffer, env, files, guard, maps, memory, real, record, sys, target, uplink};
 use cawl_wire::{Ended, Event, FileKind, Op};
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 type Strings = *const *const c_char;
@@ -50,9 +50,14 @@ unsafe fn prepare(directory: c_int, name: *const c_char, by: By, envp: Strings, 
     }
     // SAFETY: the caller's promise; the room is this start's alone.
     unsafe {
-        let Some(room) = room::take(env::strings(envp).count()) else {
+        // What the kernel could not read, it is to refuse.
+        let is_list = memory::is_list(envp);
+        let room = if is_list { room::take(env::strings(envp).count()) } else { None };
+        let Some(room) = room else {
             // The program is started as the caller wants it: traced, if its environment says so.
-            guard::count_unseen();
+            if is_list {
+                guard::count_unseen();
+            }
             let program = if by == By::Path { name } else { null };
             files::share_all();
             if replaces {
@@ -145,15 +150,12 @@ impl Program {
         if path.is_null() {
             return Program::default();
         }
-        // SAFETY: the caller's promise; and a path that the kernel could read is a string.
-        let (stat, name) = unsafe {
-            let Some(stat) = sys::stat_path(directory, path, true) else { return Program::default() };
-            (stat, CStr::from_ptr(path).to_bytes())
-        };
-        if !name.contains(&b'/') {
+        // SAFETY: the caller's promise.
+        let Some(stat) = (unsafe { sys::stat_path(directory, path, true) }) else { return Program::default() };
+        if !memory::contains(path, b'/') {
             return Program::default();
         }
-        announce::named_file(&stat, directory, name);
+        announce::named_file(&stat, directory, path);
         Program { dev: stat.st_dev, ino: stat.st_ino, mode: stat.st_mode }
     }
 
@@ -239,7 +241,8 @@ hooks! {
     }
 
     fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
-        if !uplink::active() {
+        // The C library refuses to go without an environment, so there must not be one.
+        if !uplink::active() || argv.is_null() || envp.is_null() {
             return real::fexecve(fd, argv, envp);
         }
         let Start { envp, room, .. } = prepare(fd, core::ptr::null(), By::Descriptor, envp, true);
@@ -254,7 +257,7 @@ hooks! {
         if !uplink::active() {
             return real::execveat(directory, path, argv, envp, flags);
         }
-        let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
+        let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && memory::value(path) == Some(0);
         let by = if is_descriptor { By::Descriptor } else { By::Path };
         let Start { envp, room, .. } = prepare(directory, path, by, envp, true);
         let returned = real::execveat(directory, path, argv, envp, flags);
@@ -305,6 +308,7 @@ hooks! {
 
     fn pclose(stream: *mut FILE) -> c_int {
         if !uplink::active() || stream.is_null() {
+            streams::forget(stream);
             return real::pclose(stream);
         }
         let event = closing(stream);

@@ -11,7 +11,8 @@ fn one(returned: c_int) -> i64 {
     if returned == libc::EOF { -1 } else { 1 }
 }
 
-/// What a call that takes a string accepted, `extra` bytes added to it.
+/// What a call that takes a string accepts, `extra` bytes added to it. To be asked before the call: until then the
+/// string is there, and the C library's own first look is at its length, too.
 ///
 /// # Safety
 /// `text` must be a string.
@@ -29,7 +30,8 @@ fn all_or_failed(length: u64, returned: c_int) -> i64 {
 
 macro_rules! fwrite_body {
     ($real:ident, $data:ident, $size:ident, $count:ident, $stream:ident) => {{
-        if !uplink::active() {
+        // Asked for nothing, the C library does not look at the stream.
+        if !uplink::active() || $size.wrapping_mul($count) == 0 {
             return real::$real($data, $size, $count, $stream);
         }
         let before = before($stream);
@@ -47,9 +49,9 @@ macro_rules! fputs_body {
         if !uplink::active() {
             return real::$real($text, $stream);
         }
+        let length = string($text, 0);
         let before = before($stream);
         let returned = real::$real($text, $stream);
-        let length = string($text, 0);
         after(Op::StreamWrite, $stream, before, length, all_or_failed(length, returned), 0);
         returned
     }};
@@ -118,10 +120,10 @@ hooks! {
         if !uplink::active() {
             return real::puts(text);
         }
+        let length = string(text, 1);
         let stream = standard_output();
         let before = before(stream);
         let returned = real::puts(text);
-        let length = string(text, 1);
         after(Op::StreamWrite, stream, before, length, all_or_failed(length, returned), 0);
         returned
     }
@@ -142,14 +144,14 @@ hooks! {
             return real::perror(text);
         }
         let number = crate::guard::errno();
-        let stream = standard_error();
-        let before = before(stream);
-        real::perror(text);
         // "text: message\n"; the message is the untranslated one, hence an estimate.
         let prefix = match string(text, 0) {
             0 => 0,
             length => length + 2,
         };
+        let stream = standard_error();
+        let before = before(stream);
+        real::perror(text);
         let message = real::strerrordesc_np(number);
         let length = prefix + if message.is_null() { 0 } else { CStr::from_ptr(message).count_bytes() as u64 } + 1;
         after(Op::StreamWrite, stream, before, length, length as i64, flag::ESTIMATED);

@@ -9,7 +9,7 @@ use libc::{FILE, wchar_t};
 
 const WEOF: c_uint = c_uint::MAX;
 
-/// Characters in a wide string.
+/// Characters in a wide string. To be asked before the call, as in `stdio`.
 ///
 /// # Safety
 /// `text` must be one.
@@ -43,9 +43,9 @@ macro_rules! fputws_body {
         if !uplink::active() {
             return real::$real($text, $stream);
         }
+        let length = length($text);
         let before = before($stream);
         let returned = real::$real($text, $stream);
-        let length = length($text);
         let accepted = if returned < 0 { -1 } else { length as i64 };
         after(Op::StreamWrite, $stream, before, length, accepted, flag::ESTIMATED);
         returned

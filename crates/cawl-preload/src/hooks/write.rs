@@ -1,5 +1,6 @@
 //! write and its vectored and positioned forms.
 
+use crate::hooks::aio::VECTORS;
 use crate::record::{Place, wrote};
 use crate::{real, sys, uplink};
 use cawl_wire::{Op, flag};
@@ -10,13 +11,16 @@ use libc::{iovec, off_t, size_t, ssize_t};
 ///
 /// # Safety
 /// `parts` must be valid for `count` elements, as after a call that did not fail with EFAULT.
+#[inline]
 pub unsafe fn asked(parts: *const iovec, count: c_int, returned: ssize_t) -> u64 {
-    if returned < 0 || parts.is_null() {
+    if returned < 0 {
         return 0;
     }
-    // SAFETY: the kernel has just read the same elements without complaint.
-    let parts = unsafe { core::slice::from_raw_parts(parts, usize::try_from(count).unwrap_or(0)) };
-    parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.iov_len as u64))
+    let count = usize::try_from(count).unwrap_or(0).min(VECTORS);
+    // SAFETY: the kernel has just read the same elements without complaint, and asks for no alignment. They are
+    // the call's until it returns to the program.
+    let length = |at| unsafe { parts.add(at).read_unaligned() }.iov_len as u64;
+    (0..count).fold(0u64, |sum, at| sum.saturating_add(length(at)))
 }
 
 pub fn write_flags(flags: c_int) -> u32 {
