@@ -88,6 +88,8 @@ static const struct row {
     {"sem_open", 'p', "S##1", {O_CREAT}},
     {"closedir", 'i', "O"},
     {"fcntl fcntl64 __fcntl", 'i', "d#X", {F_GETLK}},
+    {"fstat fstat64", 'i', "dX"},
+    {"__fxstat __fxstat64", 'i', "1dX"},
     {"ioctl", 'i', "d#X", {0x4020940d /* FICLONERANGE */}},
     {"ioctl", 'i', "d#I", {0x541b /* FIONREAD */}},
     {"write __write", 'l', "dbz"},

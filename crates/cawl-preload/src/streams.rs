@@ -1,13 +1,14 @@
 //! The streams that may hold bytes back, and what a call to one did to them.
 //!
 //! The law of this module: what reached the kernel is pending before + accepted − pending after, by the
-//! C library's own figures; its buffering is never imitated. A stream is forgotten before it is freed,
-//! so that what the table holds can be looked at.
+//! C library's own figures; its buffering is never imitated. A stream is forgotten before it is freed. Another
+//! thread may do both while somebody looks at it, so what the table holds is looked at from afar, and what was
+//! found counts only if the stream was still there afterwards.
 
 use crate::buffer::Slot;
 use crate::files::{self, File};
-use crate::guard::{self, Inside, UNSEEN};
-use crate::stream::{Buffering, buffering, descriptor};
+use crate::guard::{self, Inside};
+use crate::stream::{Buffering, Look, buffering, descriptor, look, look_from_afar};
 use crate::{buffer, real, record, sys, uplink};
 use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, flag};
@@ -27,6 +28,12 @@ static TABLE: [AtomicPtr<FILE>; SIZE] = [const { AtomicPtr::new(core::ptr::null_
 static ACCOUNTS: [AtomicU64; SIZE] = [const { AtomicU64::new(0) }; SIZE];
 /// For each stream: calls under way.
 static UNDER_WAY: [AtomicU32; SIZE] = [const { AtomicU32::new(0) }; SIZE];
+/// For each place of the table: how many streams have left it.
+static LEFT: [AtomicU32; SIZE] = [const { AtomicU32::new(0) }; SIZE];
+/// For each stream: what it held before a call that flushes all.
+static HELD: [AtomicU32; SIZE] = [const { AtomicU32::new(0) }; SIZE];
+/// Streams, still open, for which there was no room. A look at all streams does not find them, and says so.
+static UNPLACED: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" {
     static stdout: *mut FILE;
@@ -71,23 +78,94 @@ fn remember_elsewhere(stream: *mut FILE) -> Option<usize> {
         if place.compare_exchange(null, stream, AcqRel, Relaxed).is_ok() {
             ACCOUNTS[index].store(0, Relaxed);
             UNDER_WAY[index].store(0, Relaxed);
+            HELD[index].store(0, Relaxed);
             return Some(index);
         }
     }
-    UNSEEN.fetch_add(1, Relaxed);
+    // Which of those that are known to have found no room it is, nobody can tell.
+    UNPLACED.fetch_max(1, Relaxed);
     None
 }
 
-/// Forgets a stream that is about to be closed.
-pub fn forget(stream: *mut FILE) {
-    for (_, place) in places(stream) {
-        let _ = place.compare_exchange(stream, core::ptr::null_mut(), AcqRel, Relaxed);
+/// Forgets a stream that is about to be closed; false if it was not known.
+pub fn forget(stream: *mut FILE) -> bool {
+    let mut known = false;
+    for (index, place) in places(stream) {
+        if place.load(Relaxed) == stream {
+            let _ = place.compare_exchange(stream, core::ptr::null_mut(), AcqRel, Relaxed);
+            LEFT[index].fetch_add(1, AcqRel);
+            // Whoever sees what is done to the stream from now on sees that it has left.
+            fence(SeqCst);
+            known = true;
+        }
+    }
+    known
+}
+
+/// Counts a look at all streams that cannot have found all.
+fn count_unplaced() {
+    if UNPLACED.load(Relaxed) != 0 {
+        guard::count_unseen();
     }
 }
 
-/// Every remembered stream.
-pub fn all() -> impl Iterator<Item = *mut FILE> {
-    TABLE.iter().map(|place| place.load(Relaxed)).filter(|stream| !stream.is_null())
+/// The stream at a place of the table, if there is one, as it was while it stood there.
+fn look_at(index: usize) -> Option<Look> {
+    let left = LEFT[index].load(Acquire);
+    let stream = TABLE[index].load(Acquire);
+    if stream.is_null() {
+        return None;
+    }
+    if !real::threads() {
+        // SAFETY: a stream leaves the table before it is freed, and there is nobody else who could do so now.
+        return Some(unsafe { look(stream) });
+    }
+    let mut look = look_from_afar(stream)?;
+    fence(SeqCst);
+    let stood = TABLE[index].load(Relaxed) == stream && LEFT[index].load(Relaxed) == left;
+    look.pending = Some(look.pending.unwrap_or(ACCOUNTS[index].load(Relaxed) as u32));
+    stood.then_some(look)
+}
+
+/// Before a call that flushes all streams: notes what each holds, and says whether there is anything to tell
+/// afterwards.
+pub fn before_all() -> bool {
+    let mut any = UNPLACED.load(Relaxed) != 0;
+    for (index, held) in HELD.iter().enumerate() {
+        let pending = look_at(index).and_then(|look| look.pending).unwrap_or(0);
+        if pending != 0 || held.load(Relaxed) != 0 {
+            held.store(pending, Relaxed);
+            any |= pending != 0;
+        }
+    }
+    any
+}
+
+/// After such a call. A stream that was closed meanwhile may have been flushed by this call or by that.
+#[cold]
+pub fn after_all(start: u64, returned: i64) {
+    let end = sys::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    count_unplaced();
+    for (index, held) in HELD.iter().enumerate().filter(|(_, held)| held.load(Relaxed) != 0) {
+        let held = held.swap(0, Relaxed);
+        let Some(look) = look_at(index) else {
+            guard::count_unseen();
+            continue;
+        };
+        let Some(slot) = buffer::ready(&inside) else { return };
+        let Some(file) = files::known(look.fd) else { continue };
+        let call = Call {
+            start,
+            duration: end.saturating_sub(start),
+            offset: file.position_if_known(),
+            requested: 0,
+            returned,
+            pending: Some((held, look.pending.unwrap_or(0))),
+        };
+        after_whole(&inside, slot, Op::StreamFlush, &call, 0, look.fd, file, look.buffering, returned < 0);
+        buffer::finish(slot, end);
+    }
 }
 
 pub use crate::stream::pending;
@@ -353,7 +431,10 @@ pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, flags: u32) {
             return;
         }
         let Some(file) = files::known(fd) else { return };
-        remember(stream);
+        let unplaced = UNPLACED.load(Relaxed);
+        if remember(stream).is_none() {
+            UNPLACED.store(unplaced + 1, Relaxed);
+        }
         let mut event = record::event(&inside, Op::StreamOpen, start, end);
         record::about(&mut event, fd, file);
         event.flags |= flags;
@@ -369,7 +450,10 @@ pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, flags: u32) {
 /// # Safety
 /// `stream` must be open.
 pub unsafe fn closing(stream: *mut FILE) -> Option<Event> {
-    forget(stream);
+    // SAFETY: the caller's promise.
+    if !forget(stream) && UNPLACED.load(Relaxed) > 0 && unsafe { real::__fwritable(stream) } != 0 {
+        UNPLACED.fetch_sub(1, Relaxed);
+    }
     let inside = guard::enter()?;
     // SAFETY: the caller's promise.
     unsafe {
@@ -414,25 +498,22 @@ pub fn closed(event: Option<Event>, start: u64, returned: i64) {
 pub fn last_look(inside: &Inside) -> u64 {
     let mut sum = 0;
     let now = sys::now();
-    for stream in all() {
-        // SAFETY: streams leave the table before they are freed.
-        unsafe {
-            let held = pending(stream);
-            let fd = descriptor(stream);
-            if held == 0 || fd < 0 {
-                continue;
-            }
-            let Some(file) = files::known(fd) else { continue };
-            let mut event = record::event(inside, Op::StreamExit, now, now);
-            record::about(&mut event, fd, file);
-            event.pending_before = held;
-            describe(&mut event, buffering(stream));
-            event.pending_after = 0;
-            event.flags |= flag::ESTIMATED;
-            event.offset = file.next_place(fd);
-            buffer::push(inside, &event);
-            sum += u64::from(held);
+    count_unplaced();
+    for look in (0..SIZE).filter_map(look_at) {
+        let (fd, held) = (look.fd, look.pending.unwrap_or(0));
+        if held == 0 || fd < 0 {
+            continue;
         }
+        let Some(file) = files::known(fd) else { continue };
+        let mut event = record::event(inside, Op::StreamExit, now, now);
+        record::about(&mut event, fd, file);
+        event.pending_before = held;
+        describe(&mut event, look.buffering);
+        event.pending_after = 0;
+        event.flags |= flag::ESTIMATED;
+        event.offset = file.next_place(fd);
+        buffer::push(inside, &event);
+        sum += u64::from(held);
     }
     sum
 }

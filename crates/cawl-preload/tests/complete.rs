@@ -139,7 +139,8 @@ fn reads_are_recorded_where_asked_for() {
         let counts =
             [Op::Read, Op::Pread, Op::StreamRead].map(|op| about_in.iter().filter(|one| **one == op).count());
         assert_eq!(counts, wanted, "{about_in:?}");
-        let bytes: Vec<_> = session.about("/in").iter().map(|event| (event.requested, event.returned)).collect();
+        let bytes: Vec<_> =
+            session.about("/in").iter().map(|event| (event.requested, event.returned)).collect();
         let all = [(10, 10), (20, 20), (30, 30), (30, 30), (50, 50)];
         assert_eq!(bytes, if asked { &all[..] } else { &[] });
     }

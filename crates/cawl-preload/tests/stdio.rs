@@ -62,3 +62,30 @@ fn a_killed_program_loses_one_batch_at_most() {
     let all = compare(&app("wide", &[]), &[], |_| {})[0].events.len();
     assert!(session.events.len() + 340 > all, "{} of {all}", session.events.len());
 }
+
+/// What a thread closes is gone while another looks at all streams: at fflush(NULL), and at the end.
+#[test]
+fn streams_that_other_threads_close_are_left_alone() {
+    let sessions = compare(&app("closing", &[]), &["20"], |_| {});
+    assert_eq!(sessions.len(), 21);
+    assert_eq!(sessions.iter().filter(|session| ended(session) == Some(Ended::Exit)).count(), 21);
+}
+
+/// A stream for which there is no room is recorded as any other. Only a look at all streams cannot find it, and says
+/// so.
+#[test]
+fn streams_beyond_those_remembered_are_recorded() {
+    let program = app("many_streams", &[]);
+    for (arguments, unseen) in [(&[][..], 0), (&["leave"], 1)] {
+        let session = compare(&program, arguments, |_| {}).remove(0);
+        let goodbye = session.goodbyes.last().expect("goodbye");
+        if session.count(Op::StreamWrite) == 0 {
+            println!("SKIPPED: a process may not have so many descriptors here");
+            return;
+        }
+        assert_eq!((goodbye.unseen, session.dropped), (unseen, 0));
+        assert_eq!(session.count(Op::StreamWrite), 4200);
+        let closed = session.count(Op::StreamClose);
+        assert_eq!(closed, if unseen == 0 { 4200 } else { 0 });
+    }
+}

@@ -151,7 +151,9 @@ impl Program {
             return Program::default();
         }
         // SAFETY: the caller's promise.
-        let Some(stat) = (unsafe { sys::stat_path(directory, path, true) }) else { return Program::default() };
+        let Some(stat) = (unsafe { sys::stat_path(directory, path, true) }) else {
+            return Program::default();
+        };
         if !memory::contains(path, b'/') {
             return Program::default();
         }

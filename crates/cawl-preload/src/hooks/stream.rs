@@ -8,38 +8,13 @@ use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_long};
 use libc::{FILE, off_t, size_t};
 
-/// Streams whose flush by one fflush(NULL) or fcloseall is recorded one by one; more are left out.
-const AT_ONCE: usize = 128;
-
-/// The streams that hold something, before a call that flushes all.
-fn holding(found: &mut [(*mut FILE, Before); AT_ONCE]) -> usize {
-    let mut count = 0;
-    let start = sys::now();
-    for stream in streams::all() {
-        // SAFETY: streams leave the table before they are freed.
-        let pending = unsafe { streams::pending(stream) };
-        if pending > 0
-            && let Some(place) = found.get_mut(count)
-        {
-            *place = (stream, Before::new(start, pending));
-            count += 1;
-        }
-    }
-    count
-}
-
 /// Calls something that flushes all streams.
 fn flush_all(call: impl FnOnce() -> c_int) -> c_int {
-    let mut found = [(core::ptr::null_mut(), Before::new(0, 0)); AT_ONCE];
-    let count = holding(&mut found);
+    let any = streams::before_all();
     let start = sys::now();
     let returned = call();
-    for (stream, before) in found.iter().take(count) {
-        // SAFETY: the call flushes streams and frees none.
-        unsafe {
-            let before = Before::new(start, before.pending);
-            after(Op::StreamFlush, *stream, before, 0, i64::from(returned), 0);
-        }
+    if any {
+        streams::after_all(start, i64::from(returned));
     }
     returned
 }
@@ -99,6 +74,7 @@ hooks! {
 
     fn freopen, freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
         if !uplink::active() || stream.is_null() {
+            streams::forget(stream);
             return real::freopen(path, mode, stream);
         }
         let event = closing(stream);
@@ -126,6 +102,7 @@ hooks! {
 
     fn fclose, _IO_fclose(stream: *mut FILE) -> c_int {
         if !uplink::active() || stream.is_null() {
+            streams::forget(stream);
             return real::fclose(stream);
         }
         let event = closing(stream);
@@ -137,6 +114,7 @@ hooks! {
 
     fn endmntent(stream: *mut FILE) -> c_int {
         if !uplink::active() || stream.is_null() {
+            streams::forget(stream);
             return real::endmntent(stream);
         }
         let event = closing(stream);
