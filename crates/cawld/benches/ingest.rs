@@ -1,7 +1,7 @@
 //! How many calls a second the daemon takes, with the models in lockstep.
 //!
-//! A program sends ready-made batches as fast as they are taken. Told for each set of models, without and
-//! with a trace, and for the daemon's own lane, with books, history, an assimilated model and learning: calls a
+//! A program sends ready-made batches as fast as they are taken, of one thread or of a thousand that take turns.
+//! Told for each set of models, without and with a trace, and for the daemon's own lane, with books, history, an assimilated model and learning: calls a
 //! second of the engine's thread (by its processor time) and by the wall clock.
 //! Usage: cargo bench -p cawld --bench ingest [-- MILLIONS]
 
@@ -18,7 +18,7 @@ use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
 
 const BATCH: usize = 340;
 
-fn send(path: &Path, run: u64, calls: u64) {
+fn send(path: &Path, run: u64, threads: u32, calls: u64) {
     let mut socket = UnixStream::connect(path).expect("connect");
     // All of it is past already, so that nothing is held back for the end, where the engine's thread has no part.
     let started = host::now().0.saturating_sub(1000 * calls);
@@ -53,6 +53,7 @@ fn send(path: &Path, run: u64, calls: u64) {
             event.start += 1000;
             // Over the same 64 MB again and again.
             event.offset = call % 16384 * 4096;
+            event.tid = (1 << 30) + call as u32 % threads;
             message.extend_from_slice(&event.encode());
         }
         socket.write_all(&message).expect("events");
@@ -74,7 +75,7 @@ async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64
     let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
     let asker = daemon.asker();
     let (began, before) = (Instant::now(), engine_time());
-    tokio::task::spawn_blocking(move || send(&path, 0, calls)).await.expect("sender");
+    tokio::task::spawn_blocking(move || send(&path, 0, 1, calls)).await.expect("sender");
     while asker.status(View::default()).await.expect("status").calls < calls {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -103,16 +104,18 @@ fn engine_time() -> f64 {
     of_engine.map(spent).sum::<f64>() / 1e9
 }
 
-async fn measure(models: &[&str], trace: Option<PathBuf>, calls: u64) {
+async fn measure(models: &[&str], trace: Option<PathBuf>, threads: u32, calls: u64) {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("s.sock");
     let options = EngineOptions::new(host::uncalibrated_profile());
     let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
     let models: Vec<String> = models.iter().map(|name| (*name).to_owned()).collect();
-    let label = format!("{}{}", models.join("+"), if trace.is_some() { " and a trace" } else { "" });
+    let of_threads = if threads > 1 { format!(", {threads} threads in turn") } else { String::new() };
+    let label =
+        format!("{}{}{of_threads}", models.join("+"), if trace.is_some() { " and a trace" } else { "" });
     let run = daemon.begin_run(RunSpec { models, trace, ..RunSpec::default() }).await.expect("run");
     let began = Instant::now();
-    tokio::task::spawn_blocking(move || send(&path, run, calls)).await.expect("sender");
+    tokio::task::spawn_blocking(move || send(&path, run, threads, calls)).await.expect("sender");
     let report = daemon.end_run(run, RunEnd::default(), std::future::pending()).await.expect("report");
     let (wall, engine) = (began.elapsed().as_secs_f64(), engine_time());
     assert_eq!((report.calls, report.drops), (calls, 0));
@@ -128,9 +131,10 @@ fn main() {
     runtime.expect("runtime").block_on(async {
         let dir = tempfile::tempdir().expect("directory");
         for models in [&["cawl"][..], &["kernel"], cawl_core::MODELS] {
-            measure(models, None, calls).await;
+            measure(models, None, 1, calls).await;
         }
-        measure(&["cawl"], Some(dir.path().join("trace")), calls).await;
+        measure(&["cawl"], Some(dir.path().join("trace")), 1, calls).await;
+        measure(&["naive"], None, 1000, calls).await;
         let of_kernel: &[&str] = &["kernel"];
         for (models, assimilated, learn) in [
             (of_kernel, false, false),

@@ -4,7 +4,7 @@
 //! nothing earlier is to be expected any more, then releases them by start time. What comes later than
 //! that is released at once: a late call is better than a lost one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cawl_core::{Record, Time};
 use cawl_wire::Event;
@@ -26,6 +26,8 @@ pub enum Source {
 #[derive(Default)]
 pub struct Merge {
     queues: BTreeMap<Source, Queue>,
+    /// The sources that have something, by the time of their first one.
+    turns: BTreeSet<(Time, Source)>,
 }
 
 /// What one source delivered.
@@ -33,6 +35,8 @@ pub struct Merge {
 struct Queue {
     calls: Held,
     others: VecDeque<(Time, Record)>,
+    /// Its place in the turns.
+    turn: Option<Time>,
 }
 
 impl Queue {
@@ -52,9 +56,23 @@ impl Queue {
 }
 
 impl Merge {
+    /// Adds to what a source has delivered.
+    fn add(&mut self, source: Source, add: impl FnOnce(&mut Queue)) {
+        let queue = self.queues.entry(source).or_default();
+        add(queue);
+        let first = queue.first();
+        if queue.turn != first {
+            if let Some(before) = queue.turn {
+                self.turns.remove(&(before, source));
+            }
+            self.turns.extend(first.map(|first| (first, source)));
+            queue.turn = first;
+        }
+    }
+
     /// Adds a record that happened at `time`.
     pub fn push(&mut self, source: Source, time: Time, record: Record) {
-        self.queues.entry(source).or_default().others.push_back((time, record));
+        self.add(source, |queue| queue.others.push_back((time, record)));
     }
 
     /// Adds calls of one session, in the order in which their threads made them.
@@ -63,10 +81,11 @@ impl Merge {
         while let Some(first) = calls.peek() {
             // Calls of a thread come in runs: one search for each.
             let tid = first.tid;
-            let queue = self.queues.entry(Source::Thread(session, tid)).or_default();
-            while let Some(call) = calls.next_if(|call| call.tid == tid) {
-                queue.calls.push(call);
-            }
+            self.add(Source::Thread(session, tid), |queue| {
+                while let Some(call) = calls.next_if(|call| call.tid == tid) {
+                    queue.calls.push(call);
+                }
+            });
         }
     }
 
@@ -74,24 +93,13 @@ impl Merge {
     /// that was all.
     pub fn release(&mut self, until: Time, most: usize, mut take: impl FnMut(Record)) -> bool {
         let mut left = most;
-        while left > 0 {
-            // The source whose turn it is, and the moment the next one's comes.
-            let mut first: Option<(Time, Source)> = None;
-            let mut second = until;
-            for (source, queue) in &self.queues {
-                let Some(time) = queue.first() else { continue };
-                match first {
-                    Some((earliest, _)) if time >= earliest => second = second.min(time),
-                    _ => {
-                        if let Some((earliest, _)) = first {
-                            second = second.min(earliest);
-                        }
-                        first = Some((time, *source));
-                    }
-                }
-            }
-            let Some((earliest, source)) = first.filter(|(time, _)| *time < until) else { break };
-            let Some(queue) = self.queues.get_mut(&source) else { break };
+        while left > 0
+            && let Some(&(earliest, source)) = self.turns.first().filter(|(time, _)| *time < until)
+            && let Some(queue) = self.queues.get_mut(&source)
+        {
+            self.turns.pop_first();
+            // The moment the next one's turn comes.
+            let second = self.turns.first().map_or(until, |(time, _)| until.min(*time));
             let mut limit = second.max(earliest);
             while left > 0
                 && let Some(time) = queue.first().filter(|time| *time <= limit && *time < until)
@@ -101,9 +109,11 @@ impl Merge {
                 limit = second;
                 left -= 1;
             }
+            queue.turn = queue.first();
+            self.turns.extend(queue.turn.map(|first| (first, source)));
         }
         if left > 0 {
-            self.queues.retain(|_, queue| queue.first().is_some());
+            self.queues.retain(|_, queue| queue.turn.is_some());
         }
         left > 0
     }
@@ -111,6 +121,9 @@ impl Merge {
 
 #[cfg(test)]
 mod tests {
+    use cawl_wire::Op;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn note(text: &str) -> Record {
@@ -176,5 +189,97 @@ mod tests {
             merge.push(Source::Thread(0, thread), Time(5), note("y"));
         }
         assert_eq!(released(&mut merge, 6).len(), 6);
+    }
+
+    /// The order told plainly: each source is asked at every turn.
+    #[derive(Default)]
+    struct Plain(BTreeMap<Source, VecDeque<(Time, u32)>>);
+
+    impl Plain {
+        fn release(&mut self, until: Time, most: usize) -> (Vec<u32>, bool) {
+            let mut out = Vec::new();
+            while out.len() < most {
+                let firsts = || self.0.iter().filter_map(|(source, queue)| Some((queue.front()?.0, *source)));
+                let Some(turn) = firsts().min().filter(|(time, _)| *time < until) else { break };
+                let second = firsts().filter(|other| *other != turn).map(|(time, _)| time).min();
+                let second = second.map_or(until, |second| second.min(until));
+                // One that is late goes alone; of equal ones the source goes on.
+                let mut limit = second.max(turn.0);
+                let queue = self.0.get_mut(&turn.1).unwrap();
+                while out.len() < most
+                    && let Some((_, name)) = queue.pop_front_if(|(time, _)| *time <= limit && *time < until)
+                {
+                    out.push(name);
+                    limit = second;
+                }
+            }
+            let all = out.len() < most;
+            (out, all)
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Of these threads, at these times.
+        Calls(u32, Vec<(u32, u64)>),
+        Sample(u64),
+        End(u64),
+        Release(u64, usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let call = (0u32..5, 0u64..40);
+        prop_oneof![
+            4 => (0u32..3, prop::collection::vec(call, 1..8)).prop_map(|(session, calls)| Step::Calls(session, calls)),
+            1 => (0u64..40).prop_map(Step::Sample),
+            1 => (0u64..40).prop_map(Step::End),
+            3 => (0u64..45, prop_oneof![0usize..4, Just(usize::MAX)])
+                .prop_map(|(until, most)| Step::Release(until, most)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_order_is_that_of_asking_every_source(mut steps in prop::collection::vec(step(), 1..60)) {
+            steps.push(Step::Release(u64::MAX, usize::MAX));
+            let (mut merge, mut plain) = (Merge::default(), Plain::default());
+            let mut name = 0;
+            for step in steps {
+                let mut add = |source, time| {
+                    name += 1;
+                    plain.0.entry(source).or_default().push_back((Time(time), name));
+                    name
+                };
+                match step {
+                    Step::Calls(session, calls) => {
+                        let call = |(tid, start): (u32, u64)| {
+                            let aux = add(Source::Thread(session, tid), start).into();
+                            Event { tid, start, aux, ..Event::new(Op::Write) }
+                        };
+                        merge.push_calls(session, calls.into_iter().map(call));
+                    }
+                    Step::Sample(time) => {
+                        let name = add(Source::Samples, time).to_string();
+                        merge.push(Source::Samples, Time(time), note(&name));
+                    }
+                    Step::End(time) => {
+                        let name = add(Source::Ends, time).to_string();
+                        merge.push(Source::Ends, Time(time), note(&name));
+                    }
+                    Step::Release(until, most) => {
+                        let mut out = Vec::new();
+                        let all = merge.release(Time(until), most, |record| match record {
+                            Record::Event(event) => out.push(event.aux as u32),
+                            Record::Note(name) => out.push(name.parse().unwrap()),
+                            other => panic!("{other:?}"),
+                        });
+                        prop_assert_eq!((out, all), plain.release(Time(until), most));
+                    }
+                }
+            }
+            prop_assert!(merge.queues.is_empty() && merge.turns.is_empty());
+        }
     }
 }
