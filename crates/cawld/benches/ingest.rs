@@ -1,8 +1,8 @@
 //! How many calls a second the daemon takes, with the models in lockstep.
 //!
 //! A program sends ready-made batches as fast as they are taken, of one thread or of a thousand that take turns.
-//! Told for each set of models, without and with a trace, and for the daemon's own lane, with books, history, an assimilated model and learning: calls a
-//! second of the engine's thread (by its processor time) and by the wall clock.
+//! Told for each set of models, without and with a trace, and for the daemon's own lane, with books, history, an
+//! assimilated model and learning: calls a second of the engine's thread (by its processor time) and by the wall clock.
 //! Usage: cargo bench -p cawld --bench ingest [-- MILLIONS]
 
 use std::io::Write;

@@ -2,11 +2,13 @@
 
 use std::io::Cursor;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::asker::Asker;
 use crate::engine::Input;
@@ -17,6 +19,9 @@ use crate::subscribe;
 
 /// Longest question, in bytes: a profile fits.
 const QUESTION_MAX: u64 = 1 << 20;
+
+/// How long an answer waits for whoever asked to take more of it.
+const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Pushes that a subscriber may be behind, beyond what its socket holds.
 const BEHIND: usize = 8;
@@ -41,6 +46,10 @@ impl Questions {
         let peer = peer.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
         let (reader, mut writer) = messages.stream.into_split();
         let mut stream = BufReader::new(Cursor::new(messages.bytes).chain(reader));
+        if !self.shared.may_ask(self.id) {
+            let error = "too many ask at the same time; try again in a moment".to_owned();
+            return send(&mut writer, &(line(&Failure { error })? + "\n")).await;
+        }
         loop {
             self.shared.is_client(self.id);
             let mut line = Vec::new();
@@ -67,7 +76,7 @@ impl Questions {
                 Err(error) => serde_json::to_string(&Failure { error: format!("{error:#}") })?,
             };
             answer.push('\n');
-            writer.write_all(answer.as_bytes()).await?;
+            send(&mut writer, &answer).await?;
             if !is_whole {
                 return Ok(());
             }
@@ -139,6 +148,44 @@ impl Questions {
     }
 }
 
+/// Sends an answer to one who takes it.
+async fn send(writer: &mut (impl AsyncWrite + Unpin), answer: &str) -> anyhow::Result<()> {
+    let mut rest = answer.as_bytes();
+    while !rest.is_empty() {
+        let taken = timeout(TAKEN_WITHIN, writer.write(rest)).await;
+        let taken = taken.context("who asked does not take the answer")??;
+        anyhow::ensure!(taken > 0, "who asked is gone");
+        rest = &rest[taken..];
+    }
+    Ok(())
+}
+
 fn line(answer: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string(answer)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_sent_as_slowly_as_it_is_taken_but_not_to_one_who_takes_none() {
+        let (mut writer, mut reader) = tokio::io::duplex(4);
+        let answer = "an answer that is longer than what fits";
+        let slow = tokio::spawn(async move {
+            let mut taken = String::new();
+            while taken.len() < answer.len() {
+                tokio::time::sleep(TAKEN_WITHIN / 2).await;
+                let mut bytes = [0; 4];
+                let length = reader.read(&mut bytes).await.unwrap();
+                taken += std::str::from_utf8(&bytes[..length]).unwrap();
+            }
+            (reader, taken)
+        });
+        send(&mut writer, answer).await.unwrap();
+        let (_reader, taken) = slow.await.unwrap();
+        assert_eq!(taken, answer);
+        let error = send(&mut writer, answer).await.unwrap_err();
+        assert!(error.to_string().contains("does not take"), "{error:#}");
+    }
 }

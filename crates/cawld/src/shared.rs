@@ -23,7 +23,8 @@ const WCHAR_EVERY: Nanos = Nanos::millis(100.0);
 /// Longest wait at the end of a run for connections from which nothing comes any more.
 pub const SETTLE: Duration = Duration::from_secs(5);
 
-/// Connections that are no tracer's; when there are more, the one that has been silent longest is closed.
+/// Connections that ask, and as many that have said nothing yet; when there are more of a sort, the one of it that
+/// has been silent longest is closed. Tracers have all other room.
 const ASKERS: usize = 256;
 
 /// Descriptors kept for other things than connections, and those a connection takes: its socket and its ring.
@@ -49,8 +50,9 @@ pub struct Shared {
     looks: watch::Sender<u64>,
     draining: AtomicBool,
     drain: Notify,
-    /// Connections for which there are descriptors.
+    /// Connections for which there are descriptors, and how many of them may ask.
     most: usize,
+    askers: usize,
 }
 
 /// A connection that is open.
@@ -85,8 +87,10 @@ impl Shared {
     pub fn new(traces: Arc<Traces>) -> Shared {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;
+        let most = usize::try_from(most).unwrap_or(usize::MAX).max(4);
         Shared {
-            most: usize::try_from(most).unwrap_or(usize::MAX).max(ASKERS),
+            most,
+            askers: ASKERS.min(most / 2),
             active: AtomicU64::new(0),
             traces,
             mapped: Levels::default(),
@@ -111,13 +115,14 @@ impl Shared {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let close = Arc::new(Notify::new());
         let mut connections = self.connections();
-        let askers = connections.values().filter(|c| !matches!(c.role, Role::Tracer(_))).count();
-        if askers >= ASKERS || connections.len() >= self.most {
-            let silent = connections.iter().filter(|(_, c)| matches!(c.role, Role::Unknown | Role::Client));
-            let oldest = silent.min_by_key(|(id, c)| (c.since, **id)).map(|(id, _)| *id)?;
-            if let Some(oldest) = connections.remove(&oldest) {
-                oldest.close.notify_one();
-            }
+        let unknown = connections.values().filter(|c| matches!(c.role, Role::Unknown)).count();
+        if unknown >= self.askers {
+            close_oldest(&mut connections, |_, role| matches!(role, Role::Unknown));
+        }
+        if connections.len() >= self.most
+            && !close_oldest(&mut connections, |_, role| matches!(role, Role::Unknown | Role::Client))
+        {
+            return None;
         }
         connections.insert(
             id,
@@ -149,7 +154,17 @@ impl Shared {
         self.settle_role(id, Role::Tracer(pid));
     }
 
-    /// A connection turned out to ask questions; it has none at the moment.
+    /// A connection turned out to ask questions. False if there is no room for it: all others wait for an answer.
+    pub fn may_ask(&self, id: u32) -> bool {
+        let mut connections = self.connections();
+        let others = connections
+            .iter()
+            .filter(|(other, c)| **other != id && matches!(c.role, Role::Client | Role::Asking));
+        others.count() < self.askers
+            || close_oldest(&mut connections, |other, role| other != id && matches!(role, Role::Client))
+    }
+
+    /// A connection that may ask has no question at the moment.
     pub fn is_client(&self, id: u32) {
         self.settle_role(id, Role::Client);
     }
@@ -267,6 +282,15 @@ impl Shared {
     }
 }
 
+/// Closes the one of these connections that has been silent longest; false if there is none.
+fn close_oldest(connections: &mut BTreeMap<u32, Connection>, which: impl Fn(u32, Role) -> bool) -> bool {
+    let silent = connections.iter().filter(|(id, connection)| which(**id, connection.role));
+    let oldest = silent.min_by_key(|(id, connection)| (connection.since, **id)).map(|(id, _)| *id);
+    let Some(oldest) = oldest.and_then(|id| connections.remove(&id)) else { return false };
+    oldest.close.notify_one();
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,7 +307,7 @@ mod tests {
             shared.connect().unwrap();
         }
         let connections = shared.connections();
-        assert_eq!(connections.len(), ASKERS + 1);
+        assert_eq!(connections.len(), ASKERS + 2);
         assert!(connections.contains_key(&asking) && connections.contains_key(&tracer));
         assert!(!connections.contains_key(&oldest));
         drop(connections);
@@ -291,13 +315,34 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_for_an_answer_are_not_closed() {
+    fn those_who_wait_for_an_answer_are_not_closed_and_take_no_tracers_room() {
         let shared = Shared::new(Arc::default());
-        for _ in 0..ASKERS {
-            let (id, _) = shared.connect().unwrap();
-            shared.is_asking(id);
+        let ask = || {
+            let (id, closed) = shared.connect().unwrap();
+            let may = shared.may_ask(id);
+            if may {
+                shared.is_client(id);
+            } else {
+                shared.disconnect(id);
+            }
+            (id, closed, may)
+        };
+        let asking: Vec<u32> = (0..ASKERS - 1).map(|_| ask().0).collect();
+        asking.iter().for_each(|id| shared.is_asking(*id));
+        // There is room for one, which the latest gets.
+        let (silent, closed, may) = ask();
+        assert!(may);
+        let (latest, _, may) = ask();
+        assert!(may && !shared.connections().contains_key(&silent));
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
+        shared.is_asking(latest);
+        assert!(!ask().2);
+        // That is no matter to others.
+        for pid in 0..20 {
+            let (tracer, _) = shared.connect().expect("room for a tracer");
+            shared.is_tracer(tracer, pid);
         }
-        assert!(shared.connect().is_none());
+        assert_eq!(shared.connections().len(), ASKERS + 20);
     }
 
     #[tokio::test(start_paused = true)]

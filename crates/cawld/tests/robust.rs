@@ -186,6 +186,39 @@ fn a_flood_of_silent_connections_is_no_matter() {
     assert!(line.starts_with("{\"schema\":1"), "{line}");
 }
 
+/// Those who ask and never read keep no tracer out, and are closed in the end.
+#[test]
+fn who_does_not_take_its_answers_keeps_nobody_out() {
+    let served = Served::start();
+    let questions = b"{\"request\":\"profile\"}\n".repeat(1000);
+    let deaf: Vec<UnixStream> = (0..256)
+        .map(|_| {
+            let mut socket = UnixStream::connect(&served.path).unwrap();
+            // More than the sockets hold, answers included.
+            socket.set_nonblocking(true).unwrap();
+            while socket.write_all(&questions).is_ok() {}
+            socket
+        })
+        .collect();
+    // They are being answered.
+    let readable = |socket: &UnixStream| poll(&mut [PollFd::new(socket, PollFlags::IN)], None).unwrap() > 0;
+    assert!(deaf.iter().all(readable));
+    let run = served.runtime.block_on(served.daemon().begin_run(RunSpec::default())).unwrap();
+    for program in 0..8 {
+        let mut socket = UnixStream::connect(&served.path).unwrap();
+        socket.write_all(&hello(NOBODY + program, run)).unwrap();
+        socket.write_all(&events(NOBODY + program, 10, 0)).unwrap();
+    }
+    let ended = served.daemon().end_run(run, RunEnd::default(), std::future::pending());
+    let report = served.runtime.block_on(ended).unwrap();
+    assert_eq!((report.calls, report.sessions.len(), report.drops), (80, 8, 0));
+    // Their room becomes free.
+    let deadline = Instant::now() + PATIENCE;
+    while !say(&served.path, b"{\"request\":\"devices\"}\n").starts_with(b"{\"schema\":1") {
+        assert!(Instant::now() < deadline, "nobody is answered any more");
+    }
+}
+
 /// A subscriber that does not read is dropped; others are served all the while.
 #[test]
 fn a_subscriber_that_does_not_read_is_dropped() {
