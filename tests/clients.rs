@@ -41,6 +41,7 @@ pub fn busy(uptime_s: f64) -> Status {
 pub fn files() -> Files {
     let cost = Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, rate: 1e6 };
     let file = |path: &str| FileStatus {
+        first_path: None,
         path: path.to_owned(),
         device: "254:1".to_owned(),
         inode: 7,

@@ -47,7 +47,17 @@ fn trace(dir: &Dir) -> String {
         let (program, arguments) = (name.clone(), vec![name.clone()]);
         push(Record::Session(Session { id, pid: id, program, arguments, ..Session::default() }));
     }
-    let file = FileFacts { dev: 1, ino: 7, size: Bytes(0), block: 4096, mode: 0o100_644, path: name.clone() };
+    let path = name.clone();
+    let file = FileFacts {
+        dev: 1,
+        ino: 7,
+        birth: 0,
+        size: Bytes(0),
+        block: 4096,
+        mode: 0o100_644,
+        path,
+        renamed: false,
+    };
     push(Record::File(file));
     for at in 0..3 {
         let mut event = Event::new(Op::Write);

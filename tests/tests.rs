@@ -14,6 +14,7 @@
 //! - `inherited`: signals, descriptors and the rest that a program finds at its start
 //! - `sanitizers`: programs with a sanitizer's runtime, which insists on being first
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
+//! - `identity`: which file a call was about: numbers given out again, renames, the last close
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
@@ -34,6 +35,7 @@ mod daemon;
 mod doctor;
 mod ending;
 mod http;
+mod identity;
 mod import;
 mod inherited;
 mod install;

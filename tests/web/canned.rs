@@ -97,6 +97,7 @@ pub fn processes(busy: bool) -> Processes {
 pub fn files(busy: bool) -> Files {
     let row = FileStatus {
         path: HOSTILE_PATH.into(),
+        first_path: None,
         device: "254:0".into(),
         inode: 99,
         calls: 4,

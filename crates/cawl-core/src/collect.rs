@@ -5,12 +5,13 @@ mod session;
 use std::collections::{BTreeMap, HashMap};
 
 use cawl_wire::ring::Several;
-use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET};
+use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
 use crate::call::{Class, kernel_bytes, several_bytes, wchar_bytes};
 use crate::drive::Mode;
 use crate::model::{CallState, Prediction};
+use crate::names::FileName;
 use crate::profile::HostProfile;
 use crate::record::{EndKind, HostFacts, Outcome, Record, Sample};
 use crate::report::{
@@ -44,9 +45,9 @@ pub struct Collector {
     /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
     by_pid: HashMap<u32, Vec<usize>>,
     files: Vec<FileBooks>,
-    by_identity: HashMap<(u64, u64), usize>,
+    by_identity: HashMap<FileId, usize>,
     /// The latest look-ups: programs tend to write to one file at a time.
-    last_file: Option<((u64, u64), usize)>,
+    last_file: Option<(FileId, usize)>,
     last_session: Option<SessionSpan>,
     files_omitted: Tally,
     calls: u64,
@@ -87,8 +88,8 @@ struct SessionSpan {
 }
 
 struct FileBooks {
-    identity: (u64, u64),
-    path: String,
+    identity: FileId,
+    name: FileName,
     ops: Vec<FileOpBooks>,
 }
 
@@ -167,9 +168,11 @@ impl Collector {
                     end: None,
                 });
             }
+            // Who renames a file need not be one who writes to it.
+            Record::File(file) if file.renamed && !self.by_identity.contains_key(&file.file()) => {}
             Record::File(file) => {
-                if let Some(index) = self.file((file.dev, file.ino)) {
-                    self.files[index].path.clone_from(&file.path);
+                if let Some(index) = self.file(file.file()) {
+                    self.files[index].name.told(file);
                 }
             }
             Record::End(end) => {
@@ -256,7 +259,7 @@ impl Collector {
 
     /// A call that wrote to a file, or that a model has an opinion on.
     fn file_call(&mut self, event: &Event, bytes: u64, predictions: &[Option<Prediction>]) {
-        let Some(index) = self.file((event.dev, event.ino)) else {
+        let Some(index) = self.file(event.file()) else {
             self.files_omitted.add(bytes);
             return;
         };
@@ -318,7 +321,7 @@ impl Collector {
     }
 
     /// Index of the books of a file; None when there are too many to tell apart.
-    fn file(&mut self, identity: (u64, u64)) -> Option<usize> {
+    fn file(&mut self, identity: FileId) -> Option<usize> {
         if let Some((last, index)) = self.last_file
             && last == identity
         {
@@ -329,7 +332,7 @@ impl Collector {
             None if self.files.len() >= FILES => return None,
             None => {
                 self.by_identity.insert(identity, self.files.len());
-                self.files.push(FileBooks { identity, path: String::new(), ops: Vec::new() });
+                self.files.push(FileBooks { identity, name: FileName::default(), ops: Vec::new() });
                 self.files.len() - 1
             }
         };
@@ -337,12 +340,14 @@ impl Collector {
         Some(index)
     }
 
-    /// Path of a file, or its identity if nobody told the path.
-    pub fn path(&self, dev: u64, ino: u64) -> String {
-        match self.by_identity.get(&(dev, ino)).map(|index| &self.files[*index].path) {
-            Some(path) if !path.is_empty() => path.clone(),
-            _ if (dev, ino) == (0, 0) => "-".to_owned(),
-            _ => format!("dev {dev} inode {ino}"),
+    /// Path of a file, or its identity if nobody told the path; and its first path, if it was renamed.
+    fn path(&self, file: FileId) -> (String, Option<String>) {
+        match self.by_identity.get(&file).map(|index| &self.files[*index].name) {
+            Some(name) if !name.path().is_empty() => {
+                (name.path().to_owned(), name.first_path().map(str::to_owned))
+            }
+            _ if file == FileId::default() => ("-".to_owned(), None),
+            _ => (format!("dev {} inode {}", file.dev, file.ino), None),
         }
     }
 
@@ -465,16 +470,19 @@ impl Collector {
             predicted_s: names().zip(op.predicted_ns.iter().map(|ns| ns / 1e9)).collect(),
             states: states(&op.states),
         });
-        let (dev, ino) = books.identity;
-        FileReport { path: self.path(dev, ino), dev, ino, ops: ops.collect() }
+        let FileId { dev, ino, birth } = books.identity;
+        let (path, first_path) = self.path(books.identity);
+        FileReport { path, first_path, dev, ino, birth, ops: ops.collect() }
     }
 
     fn worst_call(&self, event: &Event, primary: &Prediction) -> WorstCall {
+        let (path, first_path) = self.path(event.file());
         WorstCall {
             at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
             pid: event.pid,
             op: event.op.name().to_owned(),
-            path: self.path(event.dev, event.ino),
+            path,
+            first_path,
             offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),
             bytes: kernel_bytes(event),
             state: primary.state.name().to_owned(),

@@ -16,6 +16,7 @@ pub mod host_text;
 mod import;
 mod learn;
 mod model;
+mod names;
 mod profile;
 mod recent;
 mod record;
@@ -45,6 +46,7 @@ pub use model::{
     kernel::{Conservation, Kernel},
     naive::Naive,
 };
+pub use names::{FileName, renamed_path};
 pub use profile::{
     CallConstants, DeviceConstants, HostProfile, KernelSettings, Measured, MemoryConstants, Origin,
     OtherDevice, PROFILE_SCHEMA, ProfileError,

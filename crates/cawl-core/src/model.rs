@@ -19,7 +19,7 @@ mod throttle;
 mod writeback;
 
 pub(crate) use cache::Map;
-use cawl_wire::Event;
+use cawl_wire::{Event, FileId};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::HostProfile;
@@ -43,9 +43,9 @@ pub trait CostModel: Send {
     /// Must not read `event.duration`.
     fn step(&mut self, event: &Event) -> Option<Prediction>;
 
-    /// A call at this offset of a file (device and inode number) comes soon. Changes nothing: a model whose books do not
+    /// A call at this offset of a file comes soon. Changes nothing: a model whose books do not
     /// fit the processor's cache may look at what it will need, so that it waits for memory once for several calls.
-    fn touch(&self, _file: (u64, u64), _offset: u64) {}
+    fn touch(&self, _file: FileId, _offset: u64) {}
 
     /// Lets time pass up to `to`: the flusher works, pages expire. A moment in the past does nothing.
     /// Advancing in many small steps or one large one comes to the same, up to rounding.

@@ -1,7 +1,7 @@
 //! What a trace is made of: the same records whether they come live from a program, from a trace file
 //! or from an importer.
 
-use cawl_wire::Event;
+use cawl_wire::{Event, FileId};
 use serde::{Deserialize, Serialize};
 
 use crate::model::DirtyLimits;
@@ -120,12 +120,18 @@ pub struct Outcome {
 }
 
 /// A file, by identity.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFacts {
     /// Device (`st_dev`).
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
+    /// See [`FileId::birth`].
+    #[serde(default)]
+    pub birth: u32,
+    /// It had another name until now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renamed: bool,
     /// Size in bytes when it was first met.
     pub size: Bytes,
     /// Preferred I/O size (`st_blksize`), in bytes.
@@ -134,6 +140,13 @@ pub struct FileFacts {
     pub mode: u32,
     /// Path, as far as known.
     pub path: String,
+}
+
+impl FileFacts {
+    /// Which file it is.
+    pub const fn file(&self) -> FileId {
+        FileId { dev: self.dev, ino: self.ino, birth: self.birth }
+    }
 }
 
 /// The kernel's counters at one moment, from /proc/vmstat; all in pages except the time.

@@ -185,12 +185,18 @@ pub struct OpReport {
 /// One file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FileReport {
-    /// Path, as far as known.
+    /// Path, as far as known; the last one, if it was renamed.
     pub path: String,
+    /// Its first path, if it was renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_path: Option<String>,
     /// Device number.
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
+    /// What tells it apart from other files that had this number; 0: not known.
+    #[serde(default)]
+    pub birth: u32,
     /// Its operations.
     pub ops: Vec<FileOp>,
 }
@@ -221,8 +227,11 @@ pub struct WorstCall {
     pub pid: u32,
     /// Name of the operation.
     pub op: String,
-    /// Path of the file.
+    /// Path of the file; the last one, if it was renamed.
     pub path: String,
+    /// Its first path, if it was renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_path: Option<String>,
     /// Offset in bytes, if known.
     pub offset: Option<u64>,
     /// Bytes.

@@ -11,7 +11,7 @@ use crate::guard::{self, Thread};
 use crate::sys::Stat;
 use crate::uplink::{self, Sent};
 use crate::{memory, sys};
-use cawl_wire::{FileRecord, Kind};
+use cawl_wire::{FileId, FileRecord, Kind};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -94,8 +94,9 @@ pub fn stand_up(thread: &Thread) {
     }
 }
 
-fn key(dev: u64, ino: u64) -> u64 {
-    let mixed = (ino ^ dev.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+fn key(file: FileId) -> u64 {
+    let mixed = (file.ino ^ file.dev.rotate_left(32) ^ u64::from(file.birth).rotate_left(16))
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed | 1
 }
 
@@ -105,46 +106,62 @@ fn place(key: u64) -> &'static AtomicU64 {
 
 /// Tells about an open file; false if it could not be done and should be tried again.
 #[cold]
-pub fn open_file(fd: c_int, stat: &Stat) -> bool {
-    tell(stat, |path| {
-        const PREFIX: &[u8] = b"/proc/self/fd/";
-        let mut link = [0u8; 40];
-        link[..PREFIX.len()].copy_from_slice(PREFIX);
-        let digits = sys::put_decimal(fd as u64, &mut link[PREFIX.len()..39]);
-        sys::readlink(&link[..PREFIX.len() + digits + 1], path)
-    })
+pub fn open_file(fd: c_int, file: FileId, stat: &Stat) -> bool {
+    tell(file, stat, |path| put_path(path, fd))
 }
 
 /// Tells about a file known by the path that the program used.
 #[cold]
-pub fn named_file(stat: &Stat, directory: c_int, name: *const c_char) -> bool {
-    tell(stat, |path| {
-        let mut at = 0;
-        // SAFETY: any byte is a character.
-        if unsafe { memory::value(name) } != Some(b'/' as c_char) {
-            if directory == libc::AT_FDCWD {
-                at = sys::getcwd(path);
-            }
-            if let Some(place) = path.get_mut(at) {
-                *place = b'/';
-                at += 1;
-            }
+pub fn named_file(file: FileId, stat: &Stat, directory: c_int, name: *const c_char) -> bool {
+    tell(file, stat, |path| put_name(path, directory, name))
+}
+
+/// Tells that a file has this name now.
+#[cold]
+pub fn renamed_file(file: FileId, stat: &Stat, directory: c_int, name: *const c_char) {
+    tell_anew(file, true, stat, |path| put_name(path, directory, name));
+}
+
+/// The path of an open descriptor; its length.
+fn put_path(path: &mut [u8], fd: c_int) -> usize {
+    const PREFIX: &[u8] = b"/proc/self/fd/";
+    let mut link = [0u8; 40];
+    link[..PREFIX.len()].copy_from_slice(PREFIX);
+    let digits = sys::put_decimal(fd as u64, &mut link[PREFIX.len()..39]);
+    sys::readlink(&link[..PREFIX.len() + digits + 1], path)
+}
+
+/// The path that the program used, below the directory that it begins in; its length.
+fn put_name(path: &mut [u8], directory: c_int, mut name: *const c_char) -> usize {
+    // SAFETY: any bytes are characters.
+    let head = |name: *const c_char| unsafe { memory::value(name.cast::<[u8; 2]>()) }.unwrap_or_default();
+    let mut at = 0;
+    if head(name)[0] != b'/' {
+        while head(name) == *b"./" {
+            name = name.wrapping_add(2);
         }
-        // Half a name is none.
-        match path.get_mut(at..).map_or(0, |rest| memory::string(name, rest)) {
-            0 => 0,
-            length => at + length,
+        at = if directory == libc::AT_FDCWD { sys::getcwd(path) } else { put_path(path, directory) };
+        if let Some(place) = path.get_mut(at) {
+            *place = b'/';
+            at += 1;
         }
-    })
+    }
+    // Half a name is none.
+    match path.get_mut(at..).map_or(0, |rest| memory::string(name, rest)) {
+        0 => 0,
+        length => at + length,
+    }
 }
 
 /// Writes a record down and sends it, and what waits; waits for room, where the user wants nothing lost.
-fn tell(stat: &Stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
-    let mark = key(stat.st_dev, stat.st_ino);
-    if place(mark).load(Acquire) == mark {
-        return true;
-    }
-    let noted = note(stat, mark, &find_path);
+fn tell(file: FileId, stat: &Stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
+    let mark = key(file);
+    place(mark).load(Acquire) == mark || tell_anew(file, false, stat, find_path)
+}
+
+/// The same, whatever was told before.
+fn tell_anew(file: FileId, renamed: bool, stat: &Stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
+    let noted = note(file, renamed, stat, &find_path);
     send_waiting();
     if noted {
         return true;
@@ -156,7 +173,7 @@ fn tell(stat: &Stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
     while uplink::is_open() && sys::nanoseconds() - began < uplink::PATIENCE * 1_000_000 {
         uplink::wait_for_room(1);
         send_waiting();
-        if note(stat, mark, &find_path) {
+        if note(file, renamed, stat, &find_path) {
             send_waiting();
             return true;
         }
@@ -166,7 +183,8 @@ fn tell(stat: &Stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
 
 /// Writes a record down, if there is room.
 #[inline(never)]
-fn note(stat: &Stat, mark: u64, find_path: &impl Fn(&mut [u8]) -> usize) -> bool {
+fn note(file: FileId, renamed: bool, stat: &Stat, find_path: &impl Fn(&mut [u8]) -> usize) -> bool {
+    let mark = key(file);
     let thread = guard::thread();
     stand_up(thread);
     let free = |desk: &Desk| desk.state.compare_exchange(FREE, FILLING, Acquire, Relaxed).is_ok();
@@ -177,15 +195,15 @@ fn note(stat: &Stat, mark: u64, find_path: &impl Fn(&mut [u8]) -> usize) -> bool
         // SAFETY: the state is FILLING, by this thread.
         let (record, path) = unsafe { (&mut *desk.record.get(), &mut *desk.path.get()) };
         let length = find_path(path).min(path.len());
-        let file = FileRecord {
-            dev: stat.st_dev,
-            ino: stat.st_ino,
+        let told = FileRecord {
+            file,
+            renamed,
             size: stat.st_size as u64,
             block: stat.st_blksize as u32,
             mode: stat.st_mode,
             path: &path[..length],
         };
-        let encoded = file.encode(record);
+        let encoded = told.encode(record);
         thread.desk.store(0, Relaxed);
         let Some(length) = encoded else {
             desk.state.store(FREE, Release);

@@ -9,8 +9,8 @@
 
 use crate::buffer::Slot;
 use crate::hot::HOT;
-use crate::{announce, buffer, real, sys, uplink};
-use cawl_wire::{FileKind, Op, UNKNOWN_OFFSET, flag};
+use crate::{announce, birth, buffer, real, sys, uplink};
+use cawl_wire::{FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
@@ -37,10 +37,12 @@ const LEFT_ALONE: i32 = -2;
 /// A descriptor. All zero bytes are an unknown one.
 #[repr(C, align(64))]
 pub struct File {
-    /// Device.
-    pub dev: AtomicU64,
     /// Inode number.
-    pub ino: AtomicU64,
+    ino: AtomicU64,
+    /// Device: Linux has 32 bits for it.
+    dev: AtomicU32,
+    /// See [`FileId::birth`].
+    birth: AtomicU32,
     /// The next write's place, while `epoch` is the present one; unknown, where positions mean nothing.
     offset: AtomicU64,
     /// The sharing epoch in which the description was opened, 0 if its offset cannot be counted along.
@@ -136,7 +138,7 @@ pub fn known(fd: c_int) -> Option<&'static File> {
     {
         return Some(file);
     }
-    learn(fd, false)
+    learn(fd)
 }
 
 /// The same for an operation that goes on as the last event of a slot did, which is the second part.
@@ -158,7 +160,7 @@ pub fn if_known(fd: c_int) -> Option<&'static File> {
 /// A descriptor of this file: `fd`, if it still is one, else any other that is known.
 pub fn descriptor_of(fd: c_int, dev: u64, ino: u64) -> Option<c_int> {
     let leads = |fd: c_int| {
-        if_known(fd).is_some_and(|file| file.ino.load(Relaxed) == ino && file.dev.load(Relaxed) == dev)
+        if_known(fd).is_some_and(|file| file.has(dev, ino))
             && sys::fstat(fd).is_some_and(|stat| stat.st_ino == ino && stat.st_dev == dev)
     };
     if leads(fd) {
@@ -174,7 +176,7 @@ pub fn may_be_open(dev: u64, ino: u64) -> bool {
         match file.state.load(Acquire) {
             UNKNOWN => false,
             OPENED => sys::fstat(fd).is_some_and(|stat| stat.st_ino == ino && stat.st_dev == dev),
-            _ => file.ino.load(Relaxed) == ino && file.dev.load(Relaxed) == dev,
+            _ => file.has(dev, ino),
         }
     })
 }
@@ -214,37 +216,46 @@ pub fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// A descriptor was just opened by this process. Looked at now if `look`, else when first used.
-pub fn opened(fd: c_int, look: bool) -> Option<&'static File> {
+/// A descriptor was just opened by this process. Looked at now if `look`, else when first used; the file's size in
+/// bytes, if it was looked at.
+pub fn opened(fd: c_int, look: bool) -> Option<u64> {
     let file = make_entry(fd)?;
     file.epoch.store(HOT.epoch.load(Relaxed), Relaxed);
     file.session.store(HOT.session.load(Relaxed), Relaxed);
     file.twin.store(ALONE, Relaxed);
     file.enter(OPENED);
-    if look { learn(fd, true) } else { None }
+    if look { look_at(fd, true).map(|(_, size)| size) } else { None }
 }
 
 #[cold]
+fn learn(fd: c_int) -> Option<&'static File> {
+    look_at(fd, false).map(|(file, _)| file)
+}
+
+/// Finds out what a descriptor leads to, and the file's size in bytes.
+#[cold]
 #[inline(never)]
-fn learn(fd: c_int, just_opened: bool) -> Option<&'static File> {
+fn look_at(fd: c_int, just_opened: bool) -> Option<(&'static File, u64)> {
     if fd < 0 || uplink::is_own(fd) || !uplink::is_ours() {
         return None;
     }
     uplink::prepare();
     let stat = sys::fstat(fd)?;
+    let size = stat.st_size as u64;
+    let identity = birth::of(fd, &stat);
     let file = make_entry(fd)?;
     let fresh = file.session.load(Relaxed) == HOT.session.load(Relaxed);
     let state = file.state.load(Acquire);
-    if state == UNTOLD && fresh && file.is(&stat) {
-        if announce::open_file(fd, &stat) {
+    if state == UNTOLD && fresh && file.identity() == identity {
+        if announce::open_file(fd, identity, &stat) {
             file.enter(KNOWN);
         }
-        return Some(file);
+        return Some((file, size));
     }
-    file.describe(fd, &stat, just_opened, state, fresh);
-    let told = announce::open_file(fd, &stat);
+    file.describe(fd, identity, &stat, just_opened, state, fresh);
+    let told = announce::open_file(fd, identity, &stat);
     file.enter(if told { KNOWN } else { UNTOLD });
-    Some(file)
+    Some((file, size))
 }
 
 /// What the flags of an open-file description mean for an event.
@@ -285,8 +296,7 @@ pub fn duplicated(from: c_int, to: c_int) {
     copy.was.store(counted as u32, Relaxed);
     source.twin.store(if first { to + 1 } else { CROWDED }, Relaxed);
     copy.twin.store(if first { from + 1 } else { CROWDED }, Relaxed);
-    copy.dev.store(source.dev.load(Relaxed), Relaxed);
-    copy.ino.store(source.ino.load(Relaxed), Relaxed);
+    copy.identify(source.identity());
     copy.flags.store(source.flags.load(Relaxed), Relaxed);
     copy.kind.store(source.kind.load(Relaxed), Relaxed);
     copy.moves.store(source.moves.load(Relaxed), Relaxed);
@@ -322,8 +332,9 @@ pub fn moved_unseen(fd: c_int, bytes: i64) {
 impl File {
     const fn unknown() -> File {
         File {
-            dev: AtomicU64::new(0),
             ino: AtomicU64::new(0),
+            dev: AtomicU32::new(0),
+            birth: AtomicU32::new(0),
             offset: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             flags: AtomicU32::new(0),
@@ -340,7 +351,7 @@ impl File {
 
     /// Notes what there is to know of a descriptor. Not part of `learn`, which telling it leaves little of the stack.
     #[inline(never)]
-    fn describe(&self, fd: c_int, stat: &sys::Stat, just_opened: bool, state: u8, fresh: bool) {
+    fn describe(&self, fd: c_int, file: FileId, stat: &sys::Stat, just_opened: bool, state: u8, fresh: bool) {
         let open_flags = sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int;
         let kind = FileKind::from_mode(stat.st_mode);
         let mut flags = event_flags(open_flags);
@@ -357,8 +368,7 @@ impl File {
             && kind == FileKind::Regular
             && open_flags & libc::O_ACCMODE == libc::O_WRONLY
             && open_flags & libc::O_APPEND == 0;
-        self.dev.store(stat.st_dev, Relaxed);
-        self.ino.store(stat.st_ino, Relaxed);
+        self.identify(file);
         self.flags.store(flags, Relaxed);
         self.kind.store(kind as u8, Relaxed);
         self.moves.store(matches!(kind, FileKind::Regular | FileKind::Block), Relaxed);
@@ -372,8 +382,22 @@ impl File {
         }
     }
 
-    fn is(&self, stat: &sys::Stat) -> bool {
-        self.ino.load(Relaxed) == stat.st_ino && self.dev.load(Relaxed) == stat.st_dev
+    /// Which file it leads to.
+    #[inline(always)]
+    pub fn identity(&self) -> FileId {
+        let (dev, birth) = (self.dev.load(Relaxed), self.birth.load(Relaxed));
+        FileId { dev: dev.into(), ino: self.ino.load(Relaxed), birth }
+    }
+
+    fn identify(&self, file: FileId) {
+        self.ino.store(file.ino, Relaxed);
+        self.dev.store(file.dev as u32, Relaxed);
+        self.birth.store(file.birth, Relaxed);
+    }
+
+    /// It leads to a file with this number, of which there is one while the descriptor is open.
+    fn has(&self, dev: u64, ino: u64) -> bool {
+        self.ino.load(Relaxed) == ino && u64::from(self.dev.load(Relaxed)) == dev
     }
 
     fn enter(&self, state: u8) {

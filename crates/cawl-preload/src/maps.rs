@@ -9,10 +9,10 @@
 use crate::buffer::{self, Slot};
 use crate::guard::{Inside, UNSEEN};
 use crate::{files, record, sys};
-use cawl_wire::{Event, FileKind, Op, flag};
+use cawl_wire::{Event, FileId, FileKind, Op, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 
 /// Mappings that can be followed; further ones are counted as unseen.
 const SIZE: usize = 512;
@@ -29,6 +29,7 @@ struct Mapping {
     offset: AtomicU64,
     dev: AtomicU64,
     ino: AtomicU64,
+    birth: AtomicU32,
     /// The descriptor it was made from.
     fd: AtomicI32,
     /// Dirty bytes of the file's range at the latest look.
@@ -46,6 +47,7 @@ static TABLE: [Mapping; SIZE] = [const {
         offset: AtomicU64::new(0),
         dev: AtomicU64::new(0),
         ino: AtomicU64::new(0),
+        birth: AtomicU32::new(0),
         fd: AtomicI32::new(-1),
         dirty: AtomicU64::new(0),
         told: AtomicU64::new(0),
@@ -88,8 +90,10 @@ pub fn made(_inside: &Inside, start: usize, length: usize, fd: c_int, offset: u6
     USED.fetch_add(1, Relaxed);
     mapping.length.store(length, Relaxed);
     mapping.offset.store(offset, Relaxed);
-    mapping.dev.store(file.dev.load(Relaxed), Relaxed);
-    mapping.ino.store(file.ino.load(Relaxed), Relaxed);
+    let identity = file.identity();
+    mapping.dev.store(identity.dev, Relaxed);
+    mapping.ino.store(identity.ino, Relaxed);
+    mapping.birth.store(identity.birth, Relaxed);
     mapping.fd.store(fd, Relaxed);
     mapping.dirty.store(cachestat(fd, offset, length).unwrap_or(0), Relaxed);
     mapping.told.store(0, Relaxed);
@@ -167,8 +171,8 @@ impl Mapping {
 
     fn describe(&self, event: &mut Event) {
         event.fd = self.fd.load(Relaxed);
-        event.dev = self.dev.load(Relaxed);
-        event.ino = self.ino.load(Relaxed);
+        let (dev, ino) = (self.dev.load(Relaxed), self.ino.load(Relaxed));
+        event.set_file(FileId { dev, ino, birth: self.birth.load(Relaxed) });
         event.offset = self.offset.load(Relaxed);
         event.kind = FileKind::Regular;
         event.flags |= flag::ESTIMATED | flag::WRITABLE;

@@ -7,7 +7,6 @@ use crate::{buffer, sys, uplink};
 use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::Relaxed;
 
 /// Where a call wrote.
 #[derive(Clone, Copy)]
@@ -36,8 +35,7 @@ pub fn event(inside: &Inside, op: Op, start: u64, end: u64) -> Event {
 #[inline(always)]
 pub fn about(event: &mut Event, fd: c_int, file: &File) {
     event.fd = fd;
-    event.dev = file.dev.load(Relaxed);
-    event.ino = file.ino.load(Relaxed);
+    event.set_file(file.identity());
     event.kind = file.kind();
     event.flags = file.flags();
 }

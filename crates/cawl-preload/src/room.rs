@@ -36,6 +36,7 @@ pub struct Room {
 }
 
 /// What it is for.
+#[repr(C)]
 pub struct Parts {
     /// The path of a program that was searched for.
     pub found: target::Found,

@@ -424,9 +424,7 @@ pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, flags: u32) {
         if fd < 0 {
             return;
         }
-        if own {
-            files::opened(fd, writable);
-        }
+        let size = if own { files::opened(fd, writable) } else { None };
         if !writable {
             return;
         }
@@ -439,7 +437,8 @@ pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, flags: u32) {
         record::about(&mut event, fd, file);
         event.flags |= flags;
         event.returned = i64::from(fd);
-        event.requested = sys::fstat(fd).map_or(0, |stat| stat.st_size as u64);
+        let size = size.or_else(|| sys::fstat(fd).map(|stat| stat.st_size as u64));
+        event.requested = size.unwrap_or(0);
         buffer::push(&inside, &event);
     }
 }

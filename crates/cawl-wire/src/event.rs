@@ -69,7 +69,8 @@ ops! {
     Allocate = 21, "fallocate";
     /// unlink and remove. `aux`: the number of links left.
     Unlink = 22, "unlink";
-    /// rename. `aux`: links left to the file that was replaced; identity: that of the replaced file.
+    /// rename. `aux`: links left to the file that was replaced; identity: that of the replaced file, none if there was
+    /// none.
     Rename = 23, "rename";
     /// fsync.
     Fsync = 30, "fsync";
@@ -213,6 +214,25 @@ pub mod flag {
     pub const INHERITED: u32 = 1 << 12;
 }
 
+/// Which file it is. Filesystems give the numbers of deleted files out again, so a number alone does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId {
+    /// Device (`st_dev`).
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// What tells files apart that had this number one after another: made from the inode's generation, or from the
+    /// time of its birth. 0: not known.
+    pub birth: u32,
+}
+
+impl FileId {
+    /// A file of which no more is known.
+    pub const fn new(dev: u64, ino: u64) -> FileId {
+        FileId { dev, ino, birth: 0 }
+    }
+}
+
 /// One intercepted call.
 ///
 /// Times are nanoseconds of CLOCK_MONOTONIC, sizes and offsets are bytes.
@@ -222,10 +242,12 @@ pub struct Event {
     pub start: u64,
     /// How long it took, in ns.
     pub duration: u64,
-    /// Device of the file (`st_dev`).
+    /// Device of the file (`st_dev`). Linux has 32 bits for it, and so has the record.
     pub dev: u64,
-    /// Inode number of the file; with `dev`, the file's identity.
+    /// Inode number of the file.
     pub ino: u64,
+    /// See [`FileId::birth`].
+    pub birth: u32,
     /// Where in the file the first byte went, in bytes, or [`UNKNOWN_OFFSET`].
     pub offset: u64,
     /// Bytes the program asked to write.
@@ -264,6 +286,7 @@ impl Event {
             duration: 0,
             dev: 0,
             ino: 0,
+            birth: 0,
             offset: UNKNOWN_OFFSET,
             requested: 0,
             returned: 0,
@@ -279,6 +302,18 @@ impl Event {
             kind: FileKind::Unknown,
             errno: 0,
         }
+    }
+
+    /// The file that the call is about.
+    #[inline]
+    pub const fn file(&self) -> FileId {
+        FileId { dev: self.dev, ino: self.ino, birth: self.birth }
+    }
+
+    /// The call is about this file.
+    #[inline]
+    pub const fn set_file(&mut self, file: FileId) {
+        (self.dev, self.ino, self.birth) = (file.dev, file.ino, file.birth);
     }
 
     /// When the call ended, in ns of CLOCK_MONOTONIC.
@@ -315,7 +350,8 @@ impl Event {
         let mut out = [0u8; EVENT_LEN];
         out[0..8].copy_from_slice(&self.start.to_le_bytes());
         out[8..16].copy_from_slice(&self.duration.to_le_bytes());
-        out[16..24].copy_from_slice(&self.dev.to_le_bytes());
+        out[16..20].copy_from_slice(&(self.dev as u32).to_le_bytes());
+        out[20..24].copy_from_slice(&self.birth.to_le_bytes());
         out[24..32].copy_from_slice(&self.ino.to_le_bytes());
         out[32..40].copy_from_slice(&self.offset.to_le_bytes());
         out[40..48].copy_from_slice(&self.requested.to_le_bytes());
@@ -343,7 +379,8 @@ impl Event {
         let event = Event {
             start: u64_at(0),
             duration: u64_at(8),
-            dev: u64_at(16),
+            dev: u32_at(16).into(),
+            birth: u32_at(20),
             ino: u64_at(24),
             offset: u64_at(32),
             requested: u64_at(40),

@@ -3,13 +3,13 @@
 //! The bound is chosen so that one message is one buffer in the kernel's socket queue: a non-blocking
 //! send takes it whole or not at all, and threads need no lock between them.
 
-use crate::{Anchor, EVENT_LEN};
+use crate::{Anchor, EVENT_LEN, FileId};
 
 /// First four bytes of every message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CAWL");
 
 /// Version of the protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Length of a message header, in bytes.
 pub const HEADER_LEN: usize = 24;
@@ -230,13 +230,14 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// Which file an identity means: sent once per file and process, before the first event about it.
+/// Which file an identity means: sent once per file and process, before the first event about it, and again when the
+/// process has renamed the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRecord<'a> {
-    /// Device (`st_dev`).
-    pub dev: u64,
-    /// Inode number.
-    pub ino: u64,
+    /// The file.
+    pub file: FileId,
+    /// The file had another name until now.
+    pub renamed: bool,
     /// Size in bytes when it was first met.
     pub size: u64,
     /// Preferred I/O size (`st_blksize`), in bytes.
@@ -251,8 +252,10 @@ impl<'a> FileRecord<'a> {
     /// Writes the payload into `out` and returns its length in bytes, or None if it does not fit.
     pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
         let mut writer = Writer { out, at: 0 };
-        writer.u64(self.dev)?;
-        writer.u64(self.ino)?;
+        writer.u64(self.file.dev)?;
+        writer.u64(self.file.ino)?;
+        writer.u32(self.file.birth)?;
+        writer.u32(u32::from(self.renamed))?;
         writer.u64(self.size)?;
         writer.u32(self.block)?;
         writer.u32(self.mode)?;
@@ -265,8 +268,8 @@ impl<'a> FileRecord<'a> {
         let mut r = Reader(payload);
         let mut read = || {
             Some(FileRecord {
-                dev: r.u64()?,
-                ino: r.u64()?,
+                file: FileId { dev: r.u64()?, ino: r.u64()?, birth: r.u32()? },
+                renamed: r.u32()? != 0,
                 size: r.u64()?,
                 block: r.u32()?,
                 mode: r.u32()?,

@@ -23,7 +23,7 @@ mod event;
 mod frame;
 pub mod ring;
 
-pub use event::{EVENT_LEN, Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
+pub use event::{EVENT_LEN, Event, FileId, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 pub use frame::{
     Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, VERSION, Wchar,
     WireError,

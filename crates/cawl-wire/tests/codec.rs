@@ -1,21 +1,22 @@
 //! Every message survives a round trip, and no bytes at all make the readers panic.
 
 use cawl_wire::{
-    Anchor, EVENT_LEN, Ended, Event, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind,
+    Anchor, EVENT_LEN, Ended, Event, FileId, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind,
     MOST_BYTES, Op, Wchar, WireError, flag,
 };
 use proptest::prelude::*;
 
 fn event() -> impl Strategy<Value = Event> {
-    let words = (any::<[u64; 6]>(), any::<i64>());
-    let small = (any::<[u32; 7]>(), any::<i32>(), 0..Op::ALL.len(), 0..8u8, any::<u16>());
+    let words = (any::<[u64; 5]>(), any::<i64>());
+    let small = (any::<[u32; 9]>(), any::<i32>(), 0..Op::ALL.len(), 0..8u8, any::<u16>());
     (words, small).prop_map(|((w, returned), (s, fd, op, kind, errno))| Event {
         start: w[0],
         duration: w[1],
-        dev: w[2],
-        ino: w[3],
-        offset: w[4],
-        requested: w[5],
+        dev: s[7].into(),
+        ino: w[2],
+        birth: s[8],
+        offset: w[3],
+        requested: w[4],
         returned,
         pid: s[0],
         tid: s[1],
@@ -61,7 +62,7 @@ proptest! {
         let len = hello.encode(&mut out).unwrap();
         prop_assert_eq!(Hello::decode(&out[..len]), Ok(hello));
         prop_assert!(Hello::decode(&out[..len - 1]).is_err());
-        let file = FileRecord { dev: run, ino: 9, size: 1, block: 2, mode: pid, path: &program };
+        let file = FileRecord { file: FileId { dev: run, ino: 9, birth: pid }, renamed: pid % 3 == 0, size: 1, block: 2, mode: pid, path: &program };
         let len = file.encode(&mut out).unwrap();
         prop_assert_eq!(FileRecord::decode(&out[..len]), Ok(file));
     }

@@ -226,6 +226,7 @@ fn calls(steps: &[Step], stream: bool, unknown: bool) -> Vec<Event> {
             4 => event.start = event.start.wrapping_sub(200_000),
             5 => event.pending_after = 17,
             6 => event.aux = step.gap as u32,
+            7 if step.gap.is_multiple_of(2) => event.birth ^= 1,
             7 => event.ino ^= 1,
             8 => event.offset = UNKNOWN_OFFSET,
             9 => event.buffer += 1,

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use cawl_core::{
-    CallState, FileFacts, Nanos, Prediction, Session, Tally, Time, host_text, kernel_bytes, several_bytes,
+    CallState, FileFacts, FileName, Nanos, Prediction, Session, Tally, Time, host_text, kernel_bytes,
+    several_bytes,
 };
 use cawl_wire::ring::Several;
-use cawl_wire::{Event, FileKind, flag};
+use cawl_wire::{Event, FileId, FileKind, flag};
 
 use crate::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 
@@ -181,8 +182,8 @@ struct Process {
 }
 
 struct File {
-    identity: (u64, u64),
-    path: String,
+    identity: FileId,
+    name: FileName,
     /// The number of the latest call that concerned it.
     touched: u64,
     account: Account,
@@ -197,8 +198,8 @@ pub struct Books {
     /// The latest session of each pid.
     by_pid: HashMap<u32, u32>,
     files: Vec<File>,
-    by_identity: HashMap<(u64, u64), usize>,
-    last_file: Option<((u64, u64), usize)>,
+    by_identity: HashMap<FileId, usize>,
+    last_file: Option<(FileId, usize)>,
     /// The latest pid and its session, if it has one.
     last_process: Option<(u32, Option<u32>)>,
     /// Files that made room for others.
@@ -249,10 +250,14 @@ impl Books {
 
     /// Which file an identity means.
     pub fn name(&mut self, file: &FileFacts) {
-        let at = self.file((file.dev, file.ino));
+        // Who renames a file need not be one who writes to it.
+        if file.renamed && !self.by_identity.contains_key(&file.file()) {
+            return;
+        }
+        let at = self.file(file.file());
         let row = &mut self.files[at];
         row.touched = self.total.calls;
-        row.path.clone_from(&file.path);
+        row.name.told(file);
     }
 
     /// A call, in order of time, and what the model that answers said of it.
@@ -275,7 +280,7 @@ impl Books {
         if event.kind != FileKind::Regular || (bytes == 0 && prediction.is_none()) {
             return;
         }
-        let at = self.file((event.dev, event.ino));
+        let at = self.file(event.file());
         let row = &mut self.files[at];
         row.touched = self.total.calls;
         row.account.add(event, bytes, prediction, belief);
@@ -300,7 +305,7 @@ impl Books {
         }
     }
 
-    fn file(&mut self, identity: (u64, u64)) -> usize {
+    fn file(&mut self, identity: FileId) -> usize {
         if let Some((last, at)) = self.last_file
             && last == identity
         {
@@ -313,7 +318,8 @@ impl Books {
                     self.make_room();
                 }
                 let touched = self.total.calls;
-                self.files.push(File { identity, path: String::new(), touched, account: Account::default() });
+                let (name, account) = (FileName::default(), Account::default());
+                self.files.push(File { identity, name, touched, account });
                 self.by_identity.insert(identity, self.files.len() - 1);
                 self.files.len() - 1
             }
@@ -356,9 +362,10 @@ impl Books {
         let written = self.files.iter().filter(|file| file.account.calls > 0);
         let (rows, more) = ranked(written, |file| file.account.key(sort, now), page);
         let status = |file: &File| {
-            let (dev, inode) = file.identity;
+            let FileId { dev, ino: inode, .. } = file.identity;
             FileStatus {
-                path: file.path.clone(),
+                path: file.name.path().to_owned(),
+                first_path: file.name.first_path().map(str::to_owned),
                 device: device(dev),
                 inode,
                 calls: file.account.calls,
@@ -519,7 +526,7 @@ mod tests {
         let (rows, more) = books.files(Sort::Observed, 0..3, now);
         assert_eq!(rows[0].inode, 0, "it cost most");
         assert_eq!(more + books.files_omitted() + 3, files);
-        assert!(books.by_identity.contains_key(&(5, files - 1)), "it was the last");
+        assert!(books.by_identity.contains_key(&FileId::new(5, files - 1)), "it was the last");
         assert_eq!(books.total.calls, files);
     }
 }

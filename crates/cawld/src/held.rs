@@ -27,7 +27,7 @@ fn is_stream(event: &Event) -> bool {
 
 /// True if the calls differ only in what a short record tells.
 fn alike(one: &Event, other: &Event) -> bool {
-    let about = |event: &Event| (event.dev, event.ino, event.pid, event.tid, event.fd, event.flags);
+    let about = |event: &Event| (event.file(), event.pid, event.tid, event.fd, event.flags);
     let how = |event: &Event| (event.op, event.kind, event.errno, event.buffer, event.aux);
     let pending = |event: &Event| (event.pending_before, event.pending_after);
     about(one) == about(other)
@@ -134,7 +134,7 @@ mod tests {
                     6 if stream => event.pending_after = random(100) as u32,
                     7 => event.fd ^= 1,
                     8 => event.aux ^= 1,
-                    9 => event.ino ^= 1,
+                    9 => event.birth ^= 1,
                     10 => event.start += random(1 << 40),
                     _ => {}
                 }

@@ -263,7 +263,8 @@ impl<'a> Mapped<'a> {
         levels: &mut BTreeMap<Identity, Level>,
     ) -> Option<Option<Event>> {
         let number = |at: usize| record[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let identity = (number(16)?, number(24)?);
+        // The device has the lower half of its word.
+        let identity = (number(16)? & u64::from(u32::MAX), number(24)?);
         let told = self.files.get_mut(&identity)?;
         let level = levels.get_mut(&identity)?;
         let mut event = Event::decode(record)?;

@@ -409,8 +409,11 @@ pub struct Files {
 /// A file that was written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileStatus {
-    /// Path, as far as known.
+    /// Path, as far as known; the last one, if it was renamed.
     pub path: String,
+    /// Its first path, if it was renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_path: Option<String>,
     /// Its device, "major:minor".
     pub device: String,
     /// Inode number.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
-use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
+use cawl_wire::{Ended, FileId, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -342,8 +342,8 @@ fn later(new: Wchar, old: Wchar) -> Wchar {
 }
 
 fn facts(file: &FileRecord<'_>) -> FileFacts {
-    let FileRecord { dev, ino, size, block, mode, path } = *file;
-    FileFacts { dev, ino, size: Bytes(size), block, mode, path: text(path) }
+    let FileRecord { file: FileId { dev, ino, birth }, renamed, size, block, mode, path } = *file;
+    FileFacts { dev, ino, birth, renamed, size: Bytes(size), block, mode, path: text(path) }
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use cawl_core::{FileFacts, Time};
-use cawl_wire::{Event, Op};
+use cawl_wire::{Event, FileId, Op};
 
 use crate::{host, inspect};
 
@@ -17,14 +17,11 @@ const RECENT: usize = 256;
 /// Programs named in a report.
 const NAMED: usize = 10;
 
-/// A file's device and inode number.
-type Identity = (u64, u64);
-
 /// One start.
 struct Start {
     pid: u32,
     at: Time,
-    program: Identity,
+    program: FileId,
     /// The process said itself that it was about to become the program, and then ended its session.
     sure: bool,
 }
@@ -34,14 +31,14 @@ struct Start {
 pub struct Started {
     silent: Vec<Start>,
     recent: VecDeque<(u32, Time)>,
-    programs: BTreeMap<Identity, String>,
+    programs: BTreeMap<FileId, String>,
 }
 
 impl Started {
     /// A file that may be a program.
     pub fn file(&mut self, file: &FileFacts) {
         if file.mode & 0o111 != 0 && self.programs.len() < PROGRAMS && !file.path.is_empty() {
-            self.programs.insert((file.dev, file.ino), file.path.clone());
+            self.programs.insert(file.file(), file.path.clone());
         }
     }
 
@@ -56,7 +53,7 @@ impl Started {
         let heard = self.recent.iter().any(|(one, since)| *one == pid && *since >= at);
         if event.ino != 0 && !heard && self.silent.len() < MOST {
             let sure = event.op == Op::Exec;
-            self.silent.push(Start { pid, at, program: (event.dev, event.ino), sure });
+            self.silent.push(Start { pid, at, program: event.file(), sure });
         }
     }
 
@@ -81,7 +78,7 @@ impl Started {
 
     /// What a report must say.
     pub fn notes(&self) -> Vec<String> {
-        let mut counts: BTreeMap<Identity, (usize, bool)> = BTreeMap::new();
+        let mut counts: BTreeMap<FileId, (usize, bool)> = BTreeMap::new();
         for start in &self.silent {
             let (count, sure) = counts.entry(start.program).or_default();
             *count += 1;
@@ -98,7 +95,7 @@ impl Started {
         notes
     }
 
-    fn note(&self, identity: &Identity, (count, sure): (usize, bool)) -> Option<String> {
+    fn note(&self, identity: &FileId, (count, sure): (usize, bool)) -> Option<String> {
         let path = self.programs.get(identity)?;
         let verdict = inspect::program(Path::new(path));
         let times = if count == 1 { String::new() } else { format!(", started {count} times") };
@@ -114,7 +111,6 @@ impl Started {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_core::Bytes;
 
     /// Processes that are not there.
     const NOBODY: u32 = 1 << 30;
@@ -130,7 +126,7 @@ mod tests {
         let mut started = Started::default();
         for ino in 1..=5 {
             let path = format!("/nonexistent/{ino}");
-            started.file(&FileFacts { dev: 1, ino, size: Bytes(0), block: 0, mode: 0o100_755, path });
+            started.file(&FileFacts { dev: 1, ino, mode: 0o100_755, path, ..FileFacts::default() });
         }
         started.event(&exec(10, 100, 1));
         started.begin(10, Time(101));

@@ -54,9 +54,9 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let taken = take_all(&mut analysis, all, |record, predictions| {
         let Some(printer) = &mut printer else { return true };
         match record {
-            Record::File(file) => drop(paths.insert((file.dev, file.ino), file.path.clone())),
+            Record::File(file) => drop(paths.insert(file.file(), file.path.clone())),
             Record::Event(event) => {
-                let path = paths.get(&(event.dev, event.ino)).map_or("-", String::as_str);
+                let path = paths.get(&event.file()).map_or("-", String::as_str);
                 result = printer.print(&mut out, event, path, predictions);
             }
             _ => {}

@@ -1,6 +1,8 @@
 //! The report, as text: first what it rests on, then files, totals and the worst calls.
 
-use cawl_core::{Bytes, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Report, SessionReport, Tally};
+use cawl_core::{
+    Bytes, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Report, SessionReport, Tally, renamed_path,
+};
 
 use super::{bold, lines, percent, short, shown, table, warn};
 
@@ -208,8 +210,9 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     let mut lines = table.lines();
     out.extend(lines.next().into_iter().flat_map(|header| [header, "\n"]));
     for (line, (file, _)) in lines.zip(rows.clone()) {
-        if last.replace((file.dev, file.ino)) != Some((file.dev, file.ino)) {
-            out.extend([&*shown(&file.path), "\n"]);
+        let identity = (file.dev, file.ino, file.birth);
+        if last.replace(identity) != Some(identity) {
+            out.extend([&*shown(&renamed_path(&file.path, file.first_path.as_deref())), "\n"]);
         }
         out.extend([line, "\n"]);
     }
@@ -308,7 +311,7 @@ fn worst(out: &mut String, report: &Report, terminal: bool) {
             Nanos::seconds(call.observed_s).to_string(),
             Nanos::seconds(call.predicted_s).to_string(),
             call.state.clone(),
-            short(&shown(&call.path), 40),
+            short(&shown(&renamed_path(&call.path, call.first_path.as_deref())), 40),
         ]);
     }
     out.push_str(&format!("\nworst calls, by model {}\n", model.name));

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use cawl_core::renamed_path;
 use cawld::protocol::{Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 
 use super::{compact, lines, short, shown, table};
@@ -54,10 +55,9 @@ impl From<&ProcessStatus> for Row {
 
 impl From<&FileStatus> for Row {
     fn from(file: &FileStatus) -> Row {
-        let name = if file.path.is_empty() {
-            format!("inode {}", file.inode)
-        } else {
-            shown(&file.path).into_owned()
+        let name = match file.path.as_str() {
+            "" => format!("inode {}", file.inode),
+            path => shown(&renamed_path(path, file.first_path.as_deref())).into_owned(),
         };
         Row {
             of: file.device.clone(),

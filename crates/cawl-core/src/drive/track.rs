@@ -115,7 +115,7 @@ impl Track {
     pub(super) fn touch(&self, records: &[Record]) {
         for record in records {
             if let Record::Event(event) = record {
-                self.model.touch((event.dev, event.ino), event.offset);
+                self.model.touch(event.file(), event.offset);
             }
         }
     }

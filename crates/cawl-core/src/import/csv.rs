@@ -428,6 +428,7 @@ impl State {
             block: 4096,
             mode: 0o100_644,
             path: String::from_utf8_lossy(path).into_owned(),
+            ..FileFacts::default()
         }));
     }
 }

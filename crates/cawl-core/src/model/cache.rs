@@ -13,6 +13,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use cawl_wire::FileId;
+
 use super::extents::PageSet;
 use super::folios::Folios;
 use aside::{Aside, MET};
@@ -148,8 +150,8 @@ impl Requests {
 /// Which file is which. Copies share it until a file is met for the first time, or forgotten.
 #[derive(Clone, Debug, Default)]
 struct Names {
-    index: Map<(u64, u64), u32>,
-    keys: Vec<(u64, u64)>,
+    index: Map<FileId, u32>,
+    keys: Vec<FileId>,
     free: Vec<u32>,
 }
 
@@ -162,7 +164,7 @@ pub struct Cache {
     clean_blocks: usize,
     /// Number of files at which those long untouched are next looked for.
     sweep_at: usize,
-    last: Option<((u64, u64), u32)>,
+    last: Option<(FileId, u32)>,
     /// In a copy to look ahead with: what it has cleaned.
     aside: Option<Box<Aside>>,
 }
@@ -221,7 +223,7 @@ impl Cache {
     }
 
     /// The file with this identity; `device` is told for files met for the first time.
-    pub fn open(&mut self, key: (u64, u64), device: usize) -> u32 {
+    pub fn open(&mut self, key: FileId, device: usize) -> u32 {
         self.touches += 1;
         let at = match self.last {
             Some((last, at)) if last == key => at,
@@ -236,7 +238,7 @@ impl Cache {
         at
     }
 
-    fn add(&mut self, key: (u64, u64), device: usize) -> u32 {
+    fn add(&mut self, key: FileId, device: usize) -> u32 {
         let met = self.aside.as_ref().map_or(0, |aside| aside.met.len());
         if self.names.index.len() + met >= self.sweep_at.max(2 * CLEAN_FILES) {
             self.name_met();

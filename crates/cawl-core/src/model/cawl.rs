@@ -51,9 +51,9 @@ mod throttle;
 
 use std::collections::BTreeMap;
 
-use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Event, FileId, Op, UNKNOWN_OFFSET, flag};
 
-use self::extents::{Extents, FileId};
+use self::extents::Extents;
 use self::flusher::Flusher;
 use self::stream::{Buffer, Run};
 use self::sync::{SyncChunk, cached_sync_cost, direct_cost};
@@ -89,7 +89,7 @@ pub struct Cawl {
     /// Streams that hold something, by process and descriptor.
     streams: Recent<u32, BTreeMap<i32, Buffer>>,
     /// Where the last synchronous access to each device ended.
-    heads: Recent<u64, (u64, u64)>,
+    heads: Recent<u64, (FileId, u64)>,
     /// Cost of the last call, and how much of it counts as its process's time in write calls.
     last: (Nanos, Nanos),
     /// In lockstep, while a call's cost is being told: time stands still, and the device's time that the call took
@@ -190,15 +190,15 @@ impl Cawl {
     /// One write system call, by the law that the descriptor's flags ask for.
     #[inline(always)]
     fn kernel_write(&mut self, at: Nanos, event: &Event, run: Run) -> (CostParts, CallState) {
-        let file = (event.dev, event.ino);
+        let file = event.file();
         let direct = event.has(flag::DIRECT);
         if !direct && !is_synchronous(event) {
             return self.syscall_cost(at, event.pid, file, run);
         }
         let end = run.offset.saturating_add(run.size);
         let head = self.heads.take(&event.dev);
-        self.heads.put(event.dev, (event.ino, end));
-        let random = head.is_some_and(|head| head != (event.ino, run.offset));
+        self.heads.put(event.dev, (file, end));
+        let random = head.is_some_and(|head| head != (file, run.offset));
         let chunks = [SyncChunk { size: Bytes(run.size), random }];
         let device = &self.profile.device;
         let parts = if direct {
@@ -255,7 +255,7 @@ impl Cawl {
 
     /// fsync, fdatasync, msync, sync, syncfs and sync_file_range (ours).
     fn sync(&mut self, at: Nanos, event: &Event) -> Bill {
-        let file = (event.dev, event.ino);
+        let file = event.file();
         let fixed = self.profile.device.fsync.value;
         if event.returned < 0 {
             return self.bare_call();
@@ -280,7 +280,7 @@ impl Cawl {
     /// Where a write goes; one whose place is not known goes on from the file's last dirty byte.
     fn place(&self, event: &Event) -> u64 {
         match event.offset {
-            UNKNOWN_OFFSET => self.cache.end_of((event.dev, event.ino)),
+            UNKNOWN_OFFSET => self.cache.end_of(event.file()),
             offset => offset,
         }
     }

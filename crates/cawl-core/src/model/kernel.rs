@@ -236,7 +236,7 @@ impl Kernel {
             self.history.prune(at);
         }
         let device = self.device(event.dev);
-        let file = self.machine.cache.open((event.dev, event.ino), device);
+        let file = self.machine.cache.open(event.file(), device);
         Call {
             at,
             until: f64::INFINITY,

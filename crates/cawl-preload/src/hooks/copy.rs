@@ -3,7 +3,7 @@
 
 use crate::hooks::write::asked;
 use crate::record::{Place, did, happened, wrote};
-use crate::{announce, real, sys, uplink};
+use crate::{announce, birth, real, sys, uplink};
 use cawl_wire::{FileKind, Op};
 use core::ffi::{c_char, c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
@@ -100,9 +100,9 @@ hooks! {
         happened(Op::Truncate, start, i64::from(returned), |event| {
             event.offset = length as u64;
             if returned == 0 && let Some(stat) = sys::stat_path(libc::AT_FDCWD, path, true) {
-                announce::named_file(&stat, libc::AT_FDCWD, path);
-                event.dev = stat.st_dev;
-                event.ino = stat.st_ino;
+                let file = birth::at(libc::AT_FDCWD, path, true, &stat);
+                announce::named_file(file, &stat, libc::AT_FDCWD, path);
+                event.set_file(file);
                 event.kind = FileKind::from_mode(stat.st_mode);
             }
         });

@@ -1,16 +1,36 @@
-//! Names that go away. What was behind them is looked up before the call, because afterwards it is gone.
+//! Names that go away, or come to another file. What was behind them is looked up before the call, because afterwards it
+//! is gone.
 
 use crate::record::happened;
 use crate::sys::Stat;
-use crate::{announce, guard, real, sys, uplink};
-use cawl_wire::{FileKind, Op};
+use crate::{announce, birth, guard, real, sys, uplink};
+use cawl_wire::{FileId, FileKind, Op};
 use core::ffi::{c_char, c_int, c_uint};
+
+/// A regular file that a name leads to.
+struct Named {
+    file: FileId,
+    stat: Stat,
+}
+
+/// The regular file behind a name.
+///
+/// # Safety
+/// `path` must be what the program passed as a path.
+unsafe fn look(directory: c_int, path: *const c_char) -> Option<Named> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let stat = sys::stat_path(directory, path, false)?;
+        let is_regular = FileKind::from_mode(stat.st_mode) == FileKind::Regular;
+        is_regular.then(|| Named { file: birth::at(directory, path, false, &stat), stat })
+    }
+}
 
 /// The regular file behind a name, before the name goes; and the daemon knows it by its name.
 ///
 /// # Safety
 /// `path` must be what the program passed as a path.
-unsafe fn behind(directory: c_int, path: *const c_char) -> Option<Stat> {
+unsafe fn behind(directory: c_int, path: *const c_char) -> Option<Named> {
     let _inside = guard::enter()?;
     if !uplink::is_ours() {
         return None;
@@ -18,20 +38,35 @@ unsafe fn behind(directory: c_int, path: *const c_char) -> Option<Stat> {
     uplink::prepare();
     // SAFETY: the caller's promise.
     unsafe {
-        let stat = sys::stat_path(directory, path, false)?;
-        if FileKind::from_mode(stat.st_mode) != FileKind::Regular {
-            return None;
-        }
-        announce::named_file(&stat, directory, path);
-        Some(stat)
+        let found = look(directory, path)?;
+        announce::named_file(found.file, &found.stat, directory, path);
+        Some(found)
     }
 }
 
-fn gone(op: Op, start: u64, stat: Option<Stat>, returned: c_int) {
+/// A file came to this name, behind which there was `before`. Whoever knows the file learns its new name.
+///
+/// # Safety
+/// `path` must be what the program passed as a path, in a call that succeeded.
+#[cold]
+unsafe fn came(directory: c_int, path: *const c_char, before: Option<FileId>) {
+    let Some(_inside) = guard::enter() else { return };
+    if !uplink::is_ours() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Of two names of one file neither goes.
+        if let Some(found) = look(directory, path).filter(|found| before != Some(found.file)) {
+            announce::renamed_file(found.file, &found.stat, directory, path);
+        }
+    }
+}
+
+fn gone(op: Op, start: u64, found: Option<&Named>, returned: c_int) {
     happened(op, start, i64::from(returned), |event| {
-        if let Some(stat) = stat {
-            event.dev = stat.st_dev;
-            event.ino = stat.st_ino;
+        if let Some(Named { file, stat }) = found {
+            event.set_file(*file);
             event.kind = FileKind::Regular;
             event.aux = (stat.st_nlink as u32).saturating_sub(u32::from(returned == 0));
         }
@@ -39,9 +74,9 @@ fn gone(op: Op, start: u64, stat: Option<Stat>, returned: c_int) {
 }
 
 /// Records a removal, of regular files only.
-fn removed(start: u64, stat: Option<Stat>, returned: c_int) {
-    match stat {
-        Some(_) => gone(Op::Unlink, start, stat, returned),
+fn removed(start: u64, found: Option<Named>, returned: c_int) {
+    match found {
+        Some(found) => gone(Op::Unlink, start, Some(&found), returned),
         // Not looked at, or nothing to be told: only the former is counted.
         None => drop(guard::enter_or_count()),
     }
@@ -52,10 +87,13 @@ macro_rules! rename_body {
         if !uplink::active() {
             return $call;
         }
-        let stat = behind($directory, $to);
+        let found = behind($directory, $to);
         let start = sys::now();
         let returned = $call;
-        gone(Op::Rename, start, stat, returned);
+        gone(Op::Rename, start, found.as_ref(), returned);
+        if returned == 0 {
+            came($directory, $to, found.map(|found| found.file));
+        }
         returned
     }};
 }
@@ -65,10 +103,10 @@ hooks! {
         if !uplink::active() {
             return real::unlink(path);
         }
-        let stat = behind(libc::AT_FDCWD, path);
+        let found = behind(libc::AT_FDCWD, path);
         let start = sys::now();
         let returned = real::unlink(path);
-        removed(start, stat, returned);
+        removed(start, found, returned);
         returned
     }
 
@@ -76,10 +114,10 @@ hooks! {
         if !uplink::active() || flags & libc::AT_REMOVEDIR != 0 {
             return real::unlinkat(directory, path, flags);
         }
-        let stat = behind(directory, path);
+        let found = behind(directory, path);
         let start = sys::now();
         let returned = real::unlinkat(directory, path, flags);
-        removed(start, stat, returned);
+        removed(start, found, returned);
         returned
     }
 
@@ -87,10 +125,10 @@ hooks! {
         if !uplink::active() {
             return real::remove(path);
         }
-        let stat = behind(libc::AT_FDCWD, path);
+        let found = behind(libc::AT_FDCWD, path);
         let start = sys::now();
         let returned = real::remove(path);
-        removed(start, stat, returned);
+        removed(start, found, returned);
         returned
     }
 
@@ -107,9 +145,16 @@ hooks! {
     fn renameat2(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint,
     ) -> c_int {
-        if flags != 0 && flags != libc::RENAME_NOREPLACE {
+        if uplink::active() && flags != 0 && flags != libc::RENAME_NOREPLACE {
             // An exchange, or a whiteout: nothing is replaced for good.
-            return real::renameat2(from_directory, from, to_directory, to, flags);
+            let returned = real::renameat2(from_directory, from, to_directory, to, flags);
+            if returned == 0 {
+                came(to_directory, to, None);
+                if flags & libc::RENAME_EXCHANGE != 0 {
+                    came(from_directory, from, None);
+                }
+            }
+            return returned;
         }
         rename_body!(to_directory, to, real::renameat2(from_directory, from, to_directory, to, flags))
     }

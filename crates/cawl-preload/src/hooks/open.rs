@@ -14,7 +14,7 @@ pub fn opened(start: u64, fd: c_int, flags: c_int) {
     }
     let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
     let worth_it = (writable || flags & libc::O_TRUNC != 0) && flags & libc::O_PATH == 0;
-    {
+    let size = {
         let Some(_inside) = guard::enter() else {
             files::forget(fd);
             if worth_it {
@@ -25,13 +25,13 @@ pub fn opened(start: u64, fd: c_int, flags: c_int) {
         if !uplink::is_ours() {
             return;
         }
-        files::opened(fd, worth_it);
-    }
+        files::opened(fd, worth_it)
+    };
     if worth_it {
         did(Op::Open, start, fd, i64::from(fd), |event| {
             // F_GETFL does not tell the flags that only mattered at the opening.
             event.flags |= files::event_flags(flags & (libc::O_TRUNC | libc::O_TMPFILE));
-            event.requested = sys::fstat(fd).map_or(0, |stat| stat.st_size as u64);
+            event.requested = size.unwrap_or(0);
         });
     }
 }

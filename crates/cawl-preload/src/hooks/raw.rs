@@ -6,7 +6,7 @@ use crate::hooks::copy::place;
 use crate::hooks::process::ending;
 use crate::hooks::write::{asked, write_flags};
 use crate::record::{Place, did, happened, wrote};
-use crate::{announce, env, files, guard, real, sys};
+use crate::{announce, birth, env, files, guard, real, sys};
 use cawl_wire::{Ended, FileKind, Op};
 use core::ffi::{c_char, c_int, c_long, c_uint};
 
@@ -40,6 +40,8 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_truncate
         | libc::SYS_fallocate
         | libc::SYS_unlinkat
+        | libc::SYS_renameat
+        | libc::SYS_renameat2
         | libc::SYS_io_submit
         | libc::SYS_io_uring_setup
         | libc::SYS_close
@@ -55,7 +57,7 @@ fn is_understood(number: c_long) -> bool {
         libc::SYS_prctl => true,
         libc::SYS_read | libc::SYS_pread64 => env::reads(),
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_dup2 | libc::SYS_unlink | libc::SYS_open | libc::SYS_creat => true,
+        libc::SYS_dup2 | libc::SYS_unlink | libc::SYS_rename | libc::SYS_open | libc::SYS_creat => true,
         _ => false,
     }
 }
@@ -97,6 +99,18 @@ unsafe extern "C-unwind" fn understood(
             libc::SYS_unlink => return c_long::from(super::names::unlink(a as *const c_char)),
             libc::SYS_unlinkat => {
                 return c_long::from(super::names::unlinkat(fd, b as *const c_char, c as c_int));
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rename => {
+                return c_long::from(super::names::rename(a as *const c_char, b as *const c_char));
+            }
+            libc::SYS_renameat => {
+                let (from, to) = (b as *const c_char, d as *const c_char);
+                return c_long::from(super::names::renameat(fd, from, c as c_int, to));
+            }
+            libc::SYS_renameat2 => {
+                let (from, to) = (b as *const c_char, d as *const c_char);
+                return c_long::from(super::names::renameat2(fd, from, c as c_int, to, e as c_uint));
             }
             _ => {}
         }
@@ -162,8 +176,9 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
                 if returned == 0
                     && let Some(stat) = sys::stat_path(libc::AT_FDCWD, path, true)
                 {
-                    announce::named_file(&stat, libc::AT_FDCWD, path);
-                    (event.dev, event.ino) = (stat.st_dev, stat.st_ino);
+                    let file = birth::at(libc::AT_FDCWD, path, true, &stat);
+                    announce::named_file(file, &stat, libc::AT_FDCWD, path);
+                    event.set_file(file);
                     event.kind = FileKind::from_mode(stat.st_mode);
                 }
             }),

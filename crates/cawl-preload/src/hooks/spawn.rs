@@ -5,8 +5,8 @@ use crate::env::Settings;
 use crate::record::happened;
 use crate::room::{self, Room};
 use crate::streams::{self, closed, closing, opened};
-use crate::{announce, buffer, env, files, guard, maps, memory, real, record, sys, target, uplink};
-use cawl_wire::{Ended, Event, FileKind, Op};
+use crate::{announce, birth, buffer, env, files, guard, maps, memory, real, record, sys, target, uplink};
+use cawl_wire::{Ended, Event, FileId, FileKind, Op};
 use core::ffi::{c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
@@ -136,8 +136,7 @@ unsafe fn replacing(directory: c_int, path: *const c_char) {
 /// Which file a program is: nothing but zeros, if that is not known.
 #[derive(Default)]
 struct Program {
-    dev: u64,
-    ino: u64,
+    file: FileId,
     mode: libc::mode_t,
 }
 
@@ -157,13 +156,15 @@ impl Program {
         if !memory::contains(path, b'/') {
             return Program::default();
         }
-        announce::named_file(&stat, directory, path);
-        Program { dev: stat.st_dev, ino: stat.st_ino, mode: stat.st_mode }
+        // SAFETY: the caller's promise.
+        let file = unsafe { birth::at(directory, path, true, &stat) };
+        announce::named_file(file, &stat, directory, path);
+        Program { file, mode: stat.st_mode }
     }
 
     fn describe(&self, event: &mut Event) {
-        if self.ino != 0 {
-            (event.dev, event.ino) = (self.dev, self.ino);
+        if self.file.ino != 0 {
+            event.set_file(self.file);
             event.kind = FileKind::from_mode(self.mode);
         }
     }

@@ -3,7 +3,7 @@
 
 use cawl_wire::ring::{self, Follower, Memory, Position, RingHeader, Several, Taker};
 use cawl_wire::{
-    Anchor, EVENT_LEN, Ended, Event, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar,
+    Anchor, EVENT_LEN, Ended, Event, FileId, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar,
 };
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::collections::HashMap;
@@ -27,7 +27,9 @@ pub struct Session {
     pub wchar: Wchar,
     pub program: String,
     pub arguments: String,
-    pub files: HashMap<(u64, u64), String>,
+    pub files: HashMap<FileId, String>,
+    /// Names that files were given.
+    pub renamed: Vec<String>,
     pub events: Vec<Event>,
     pub goodbyes: Vec<Goodbye>,
     pub dropped: u64,
@@ -53,7 +55,7 @@ impl Session {
     }
 
     pub fn path(&self, event: &Event) -> &str {
-        self.files.get(&(event.dev, event.ino)).map_or("", String::as_str)
+        self.files.get(&event.file()).map_or("", String::as_str)
     }
 
     pub fn count(&self, op: Op) -> usize {
@@ -363,7 +365,11 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
             }
             Kind::File => {
                 let file = FileRecord::decode(payload).expect("file");
-                session.files.insert((file.dev, file.ino), String::from_utf8_lossy(file.path).into_owned());
+                let path = String::from_utf8_lossy(file.path).into_owned();
+                match file.renamed {
+                    true => session.renamed.push(path),
+                    false => drop(session.files.insert(file.file, path)),
+                }
             }
             Kind::Events => {
                 for record in payload.as_chunks::<EVENT_LEN>().0 {
@@ -371,7 +377,7 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
                         continue;
                     }
                     let event = Event::decode(record).expect("event");
-                    if event.ino != 0 && !session.files.contains_key(&(event.dev, event.ino)) {
+                    if event.ino != 0 && !session.files.contains_key(&event.file()) {
                         session.nameless += 1;
                     }
                     session.events.push(event);
@@ -389,8 +395,7 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
         session.slots = rings.followers.len();
         session.dropped = session.dropped.max(rings.word(ring::DROPPED_AT as u64));
         let events = rings.events;
-        let is_nameless =
-            |event: &&Event| event.ino != 0 && !session.files.contains_key(&(event.dev, event.ino));
+        let is_nameless = |event: &&Event| event.ino != 0 && !session.files.contains_key(&event.file());
         session.nameless += events.iter().filter(is_nameless).count();
         session.events.extend(events);
     }

@@ -1,6 +1,14 @@
 // Tables sorted by buttons, with rows that stay in place in the document and change only where they must.
 
 const TEXT = (name, value) => ({ name, value, text: (row) => printable(value(row)), kind: "text", sort: null });
+/** A renamed file has its first name beside the last. */
+const filed = (row) => {
+  if (!row.path) return `inode ${row.inode}`;
+  if (!row.first_path) return row.path;
+  const folder = row.path.slice(0, row.path.lastIndexOf("/") + 1);
+  const inside = row.first_path.startsWith(folder) && !row.first_path.slice(folder.length).includes("/");
+  return `${row.path} (was ${inside ? row.first_path.slice(folder.length) : row.first_path})`;
+};
 const FIGURE = (name, key, text, sort = null) => ({ name, value: (row) => row[key] ?? -Infinity, text: (row) => text(row[key]), kind: "figure", sort });
 const LOST = {
   name: "Lost",
@@ -20,7 +28,7 @@ const COSTS = [
 const WRITTEN = [FIGURE("Rate", "rate", rate, "rate"), FIGURE("Written", "bytes", bytes, "bytes"), FIGURE("Calls", "calls", count, "calls")];
 const COLUMNS = {
   processes: [TEXT("Program", (row) => row.program), { ...FIGURE("PID", "pid", String), kind: "id" }, ...COSTS, ...WRITTEN],
-  files: [{ ...TEXT("File", (row) => row.path || `inode ${row.inode}`), path: true }, { ...TEXT("Device", (row) => row.device), kind: "id" }, ...COSTS, ...WRITTEN],
+  files: [{ ...TEXT("File", filed), path: true }, { ...TEXT("Device", (row) => row.device), kind: "id" }, ...COSTS, ...WRITTEN],
   devices: [
     TEXT("Device", (row) => (row.name ? `${row.name} (${row.device})` : row.device)),
     ...COSTS,

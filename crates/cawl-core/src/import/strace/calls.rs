@@ -6,6 +6,7 @@
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::lex::{self, Call, Outcome};
+use super::tables::File;
 use super::{Closing, StraceImporter, StraceOptions, names};
 use crate::import::SkipReason;
 use crate::record::{FileFacts, Record};
@@ -240,14 +241,17 @@ impl StraceImporter {
         (event.dev, event.ino, event.kind) = (self.options.dev, ino, file.kind);
         if !file.met {
             file.met = true;
-            self.queue.know(FileFacts {
-                dev: self.options.dev,
-                ino,
-                size: Bytes(if file.size_known { file.size } else { 0 }),
-                block: 4096,
-                mode: mode_of(file.kind),
-                path: file.path.clone(),
-            });
+            let facts = facts(self.options.dev, ino, file, false);
+            self.queue.know(facts);
+        }
+    }
+
+    /// The file at this path has come there; who has met it learns its new name.
+    pub(super) fn came(&mut self, path: &str, at: u64, out: &mut Vec<Record>) {
+        let Some(ino) = self.tables.find(path) else { return };
+        if let Some(file) = self.tables.file(ino).filter(|file| file.met) {
+            let facts = facts(self.options.dev, ino, file, true);
+            self.queue.push(at, Record::File(facts), out);
         }
     }
 
@@ -477,6 +481,21 @@ fn vector_length(text: &str) -> u64 {
 }
 
 /// `st_mode` of a file of which only the kind is known.
+/// What is known of a file.
+fn facts(dev: u64, ino: u64, file: &File, renamed: bool) -> FileFacts {
+    FileFacts {
+        dev,
+        ino,
+        // The number is the importer's own, and given once.
+        birth: 0,
+        renamed,
+        size: Bytes(if file.size_known { file.size } else { 0 }),
+        block: 4096,
+        mode: mode_of(file.kind),
+        path: file.path.clone(),
+    }
+}
+
 fn mode_of(kind: FileKind) -> u32 {
     match kind {
         FileKind::Regular => 0o100_644,

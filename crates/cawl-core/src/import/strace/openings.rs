@@ -211,7 +211,9 @@ impl StraceImporter {
             self.tables.rename(&second, &aside);
             self.tables.rename(&first, &second);
             self.tables.rename(&aside, &first);
-            return self.emit(event, out);
+            self.emit(event, out);
+            self.came(&first, caller.start, out);
+            return self.came(&second, caller.start, out);
         }
         if first != second {
             if let Some(replaced) = self.tables.find(&second) {
@@ -222,6 +224,7 @@ impl StraceImporter {
             self.tables.rename(&first, &second);
         }
         self.emit(event, out);
+        self.came(&second, caller.start, out);
     }
 
     pub(super) fn apply_exec(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {

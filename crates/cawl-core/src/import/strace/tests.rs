@@ -172,6 +172,21 @@ fn names_come_and_go() {
     let expected =
         [(Open, 1), (Rename, 0), (Write, 1), (Open, 2), (Rename, 1), (Write, 1), (Unlink, 2), (Write, 2)];
     assert_eq!(identities, expected);
+    let told = |record: &Record| match record {
+        Record::File(file) => Some((file.ino, file.path.clone(), file.renamed)),
+        _ => None,
+    };
+    let names: Vec<_> = import(&lines).0.iter().filter_map(told).collect();
+    let name = |ino, path: &str, renamed| (ino, path.to_owned(), renamed);
+    assert_eq!(
+        names,
+        [
+            name(1, "/tmp/a", false),
+            name(1, "/tmp/b", true),
+            name(2, "/tmp/c", false),
+            name(2, "/tmp/b", true)
+        ]
+    );
 }
 
 #[test]

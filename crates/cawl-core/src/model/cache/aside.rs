@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use cawl_wire::FileId;
+
 use super::Cache;
 
 /// What a copy has noted instead of doing it.
@@ -17,7 +19,7 @@ pub(super) struct Aside {
     /// One that was settled may still be here.
     pub(super) cleaned: Vec<(u32, (u64, u64))>,
     /// Files that this copy has met for the first time, while they are few: the shared names need not be copied.
-    pub(super) met: Vec<((u64, u64), u32)>,
+    pub(super) met: Vec<(FileId, u32)>,
 }
 
 /// Most files in [`Aside::met`].
@@ -86,7 +88,7 @@ impl Cache {
     }
 
     /// A file that only this copy has met.
-    pub(super) fn met(&self, key: (u64, u64)) -> Option<u32> {
+    pub(super) fn met(&self, key: FileId) -> Option<u32> {
         let met = self.aside.as_ref()?.met.iter();
         met.rev().find(|(name, _)| *name == key).map(|(_, at)| *at)
     }

@@ -10,7 +10,7 @@ proptest! {
         again in proptest::option::of((0..3000u64, 1..40u64)),
     ) {
         let mut cache = Cache::default();
-        let at = cache.open((1, 1), 0);
+        let at = cache.open(FileId::new(1, 1), 0);
         let mut plain = BTreeSet::new();
         for (start, pages) in writes.into_iter().chain(again) {
             cache.dirty(at, start, start + pages, 1);
@@ -54,7 +54,7 @@ proptest! {
 #[test]
 fn fresh_cached_and_dirty_pages_are_told_apart() {
     let mut cache = Cache::default();
-    let at = cache.open((1, 1), 0);
+    let at = cache.open(FileId::new(1, 1), 0);
     assert_eq!(cache.dirty(at, 0, 10, 1), Found { dirtied: 10, fresh: 10, padding: 0 });
     assert_eq!(cache.dirty(at, 5, 15, 1), Found { dirtied: 5, fresh: 5, padding: 0 });
     assert_eq!(cache.clean(at, 6, u64::MAX), Cleaned { pages: 6, padding: 0, queued: REQUEST, jumps: 0 });
@@ -94,7 +94,7 @@ proptest! {
 #[test]
 fn scattered_pages_take_a_request_and_a_jump_for_each_run() {
     let mut cache = Cache::default();
-    let at = cache.open((1, 1), 0);
+    let at = cache.open(FileId::new(1, 1), 0);
     // In a row across blocks: one request as long as it is, and the next goes on from there.
     cache.dirty(at, 0, 2000, 1);
     assert_eq!(cache.clean(at, 1000, u64::MAX), Cleaned { pages: 1000, padding: 0, queued: 1000, jumps: 0 });
@@ -117,7 +117,7 @@ fn scattered_pages_take_a_request_and_a_jump_for_each_run() {
 fn what_a_copy_notes_is_counted_like_what_is_done() {
     let mut cache = Cache::default();
     for ino in 0..40 {
-        let at = cache.open((1, ino), 0);
+        let at = cache.open(FileId::new(1, ino), 0);
         cache.dirty(at, 0, 20, 1);
         // Some have clean pages in the same block, some in another one.
         cache.clean(at, 5 * (ino % 3), u64::MAX);
@@ -145,7 +145,7 @@ proptest! {
     ) {
         let mut cache = Cache::default();
         for ino in 0..4 {
-            cache.open((1, ino), 0);
+            cache.open(FileId::new(1, ino), 0);
         }
         let mut copies = Vec::new();
         for (at, start, pages, what) in calls {
@@ -181,7 +181,7 @@ proptest! {
 fn small_files_are_cleaned_by_their_briefs() {
     let mut cache = Cache::default();
     for ino in 0..4 {
-        let at = cache.open((1, ino), 0);
+        let at = cache.open(FileId::new(1, ino), 0);
         cache.dirty(at, 0, 20, 1);
     }
     cache.look_ahead();
@@ -199,7 +199,7 @@ fn small_files_are_cleaned_by_their_briefs() {
 fn clean_blocks_are_bounded() {
     let mut cache = Cache::default();
     for ino in 0..4 {
-        let at = cache.open((1, ino), 0);
+        let at = cache.open(FileId::new(1, ino), 0);
         for page in 0..CLEAN_BLOCKS as u64 / 2 {
             cache.dirty(at, 1024 * page, 1024 * page + 1, 1);
         }
@@ -214,7 +214,7 @@ fn clean_blocks_are_bounded() {
 fn clean_files_are_forgotten_even_if_nobody_closed_them() {
     let mut cache = Cache::default();
     for ino in 0..5 * CLEAN_FILES as u64 {
-        let at = cache.open((1, ino), 0);
+        let at = cache.open(FileId::new(1, ino), 0);
         cache.file_mut(at).opens = 1;
     }
     assert!(cache.names.index.len() <= 2 * CLEAN_FILES && cache.files.length <= 2 * CLEAN_FILES);
@@ -224,7 +224,7 @@ fn clean_files_are_forgotten_even_if_nobody_closed_them() {
 fn dirty_files_are_kept() {
     let mut cache = Cache::default();
     for ino in 0..3 * CLEAN_FILES as u64 {
-        let at = cache.open((1, ino), 0);
+        let at = cache.open(FileId::new(1, ino), 0);
         cache.dirty(at, 0, 1, 1);
     }
     assert_eq!(cache.names.index.len(), 3 * CLEAN_FILES);
@@ -232,7 +232,7 @@ fn dirty_files_are_kept() {
         cache.clean(at, 1, u64::MAX);
     }
     for ino in 0..4 * CLEAN_FILES as u64 {
-        cache.open((2, ino), 0);
+        cache.open(FileId::new(2, ino), 0);
     }
     assert!(cache.names.index.len() <= 4 * CLEAN_FILES, "{}", cache.names.index.len());
 }

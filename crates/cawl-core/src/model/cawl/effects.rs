@@ -1,9 +1,8 @@
 //! What calls do to the modelled machine besides costing time (ours; the paper knows only writes).
 
-use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Event, FileId, Op, UNKNOWN_OFFSET, flag};
 
 use super::Cawl;
-use super::extents::FileId;
 use crate::call::{is_synchronous, kernel_bytes};
 
 /// Modes of fallocate after which the range reads as zeros (`FALLOC_FL_PUNCH_HOLE`, `_ZERO_RANGE`).
@@ -12,7 +11,7 @@ const RANGE_DROPPED: u32 = 0x02 | 0x10;
 impl Cawl {
     /// Calls that cost nothing anyone asks about, but change what is dirty or buffered.
     pub(super) fn effect(&mut self, event: &Event) {
-        let file = (event.dev, event.ino);
+        let file = event.file();
         if event.returned < 0 {
             return;
         }

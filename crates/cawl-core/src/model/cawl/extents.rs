@@ -25,14 +25,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
+use cawl_wire::FileId;
+
 use self::ages::{Ages, List, Mark, Place};
 use self::blocks::{Block, Home, OfFile};
 use self::pages::{Part, pages};
 use crate::model::Map;
 use crate::units::{Bytes, Nanos};
-
-/// A file's identity: device and inode number.
-pub(super) type FileId = (u64, u64);
 
 /// Bytes of a mark's page, whatever the machine's pages are.
 const PAGE: u64 = 4096;
@@ -180,9 +179,10 @@ impl Extents {
     /// Takes all files of a device, or of all devices, out of the cache; returns how much was dirty.
     pub(super) fn remove_all(&mut self, dev: Option<u64>) -> Bytes {
         let range = match dev {
-            Some(dev) => (dev, 0)..=(dev, u64::MAX),
-            None => (0, 0)..=(u64::MAX, u64::MAX),
+            Some(dev) => (dev, dev),
+            None => (0, u64::MAX),
         };
+        let range = FileId::new(range.0, 0)..=FileId { dev: range.1, ino: u64::MAX, birth: u32::MAX };
         let files: Vec<FileId> = self.names.range(range).map(|(file, _)| *file).collect();
         files.into_iter().map(|file| self.remove(file, 0, u64::MAX)).sum()
     }

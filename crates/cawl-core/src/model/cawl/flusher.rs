@@ -97,7 +97,7 @@ impl Flusher {
 mod tests {
     use super::*;
 
-    const FILE: (u64, u64) = (1, 1);
+    const FILE: cawl_wire::FileId = cawl_wire::FileId::new(1, 1);
 
     fn s(seconds: f64) -> Nanos {
         Nanos::seconds(seconds)
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn what_it_catches_up_with_may_lie_anywhere() {
         let (mut flusher, mut cache) = (flusher(), cache(&[(40, 0.0), (50, 1.0), (60, 2.0)]));
-        cache.insert((1, 2), 0, 30, s(3.0));
+        cache.insert(cawl_wire::FileId::new(1, 2), 0, 30, s(3.0));
         cache.insert(FILE, 0, 40, s(4.0));
         flusher.catch_up(&mut cache, Bytes(25));
         assert_eq!((cache.dirty(), flusher.cleaned()), (Bytes(25), Bytes(155)));

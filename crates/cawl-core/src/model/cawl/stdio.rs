@@ -38,7 +38,7 @@ impl Cawl {
                 let offset = match (event.offset, buffer.pending) {
                     (UNKNOWN_OFFSET, 0) => {
                         let before = known.map_or(0, |known| known.before);
-                        self.cache.end_of((event.dev, event.ino)).saturating_add(before)
+                        self.cache.end_of(event.file()).saturating_add(before)
                     }
                     (UNKNOWN_OFFSET, pending) => buffer.offset.saturating_add(pending),
                     (offset, _) => offset,
@@ -59,7 +59,7 @@ impl Cawl {
             Op::StreamFlush | Op::StreamSeek | Op::StreamClose | Op::StreamExit => {
                 if known.is_some() || event.op == Op::StreamExit {
                     if buffer.pending == 0 {
-                        buffer.offset = self.cache.end_of((event.dev, event.ino));
+                        buffer.offset = self.cache.end_of(event.file());
                     }
                     buffer.pending = kernel_bytes(event);
                 }

@@ -4,7 +4,9 @@
 //! than one block has one mark in all its pages.
 
 use super::ages::{List, Mark};
-use super::{BLOCK, Extents, FileId, PAGES};
+use cawl_wire::FileId;
+
+use super::{BLOCK, Extents, PAGES};
 use crate::model::sparse::Sparse;
 
 /// Marks of a block's pages; fills one cache line, and lies in one.

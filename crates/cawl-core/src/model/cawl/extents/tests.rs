@@ -99,8 +99,8 @@ impl Extents {
 /// From, to and mark.
 type Part64 = (u64, u64, Mark);
 
-const A: FileId = (1, 10);
-const B: FileId = (1, 11);
+const A: FileId = FileId::new(1, 10);
+const B: FileId = FileId::new(1, 11);
 
 fn at(ns: u64) -> Nanos {
     Nanos::new(ns as f64)
@@ -351,13 +351,13 @@ proptest! {
             let (before, oldest) = (cache.dirty(), cache.oldest());
             match operation {
                 Operation::Insert(file, start, end) => {
-                    let new = cache.insert((0, file), place(start), place(end), at(time as u64));
-                    plain.insert((0, file), place(start), place(end));
+                    let new = cache.insert(FileId::new(0, file), place(start), place(end), at(time as u64));
+                    plain.insert(FileId::new(0, file), place(start), place(end));
                     prop_assert_eq!(before + new, cache.dirty());
                 }
                 Operation::Remove(file, start, end) => {
-                    let gone = cache.remove((0, file), place(start), place(end));
-                    plain.take((0, file), place(start), place(end));
+                    let gone = cache.remove(FileId::new(0, file), place(start), place(end));
+                    plain.take(FileId::new(0, file), place(start), place(end));
                     prop_assert_eq!(before, cache.dirty() + gone);
                 }
                 Operation::Clean(most) => {
