@@ -1,14 +1,14 @@
 //! The tracer travels inside `cawl-cli` and is put into a folder that is the user's alone, under a path
-//! that LD_PRELOAD can hold.
+//! that LD_PRELOAD can hold; root's into one that all can read, since its programs may become other users.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nix::unistd::geteuid;
+use nix::unistd::{chown, geteuid};
 
-use crate::util::{Dir, Running};
+use crate::util::{Dir, Running, skipped};
 
 /// `cawl-cli run` of a program that says where the tracer is.
 fn where_is(dir: &Dir) -> Command {
@@ -24,14 +24,14 @@ fn placed(dir: &Dir, command: Command) -> PathBuf {
     assert_eq!(report.bytes(), 5);
     assert!(!path.to_string_lossy().contains([' ', ':']), "{}", path.display());
     let folder = fs::metadata(path.parent().expect("it lies in a folder")).expect("the folder is there");
-    assert_eq!((folder.uid(), folder.permissions().mode() & 0o022), (geteuid().as_raw(), 0));
+    assert_eq!((folder.uid(), folder.permissions().mode() & 0o022), (dir.uid().as_raw(), 0));
     assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o222, 0);
     path
 }
 
 #[test]
 fn the_tracer_goes_to_a_private_folder_in_the_cache() {
-    let dir = Dir::new();
+    let Some(dir) = Dir::ordinary() else { return };
     let path = placed(&dir, where_is(&dir));
     let cache = dir.path().join("cache/cawl");
     assert_eq!(path.parent(), Some(cache.as_path()));
@@ -46,7 +46,7 @@ fn the_tracer_goes_to_a_private_folder_in_the_cache() {
 
 #[test]
 fn without_a_cache_folder_it_is_the_one_in_the_home() {
-    let dir = Dir::new();
+    let Some(dir) = Dir::ordinary() else { return };
     let mut command = where_is(&dir);
     command.env_remove("XDG_CACHE_HOME");
     assert!(placed(&dir, command).starts_with(dir.path().join("home/.cache/cawl")));
@@ -54,7 +54,7 @@ fn without_a_cache_folder_it_is_the_one_in_the_home() {
 
 #[test]
 fn many_first_uses_at_once_agree() {
-    let dir = Dir::new();
+    let Some(dir) = Dir::ordinary() else { return };
     let running: Vec<Running> = (0..8)
         .map(|_| Running::start(dir.cawl(&["run", "--", "sh", "-c", "echo \"$LD_PRELOAD\""])))
         .collect();
@@ -67,17 +67,17 @@ fn many_first_uses_at_once_agree() {
 
 #[test]
 fn with_a_space_in_every_path_it_is_in_the_users_folder_in_tmp() {
-    let dir = Dir::new();
+    let Some(dir) = Dir::ordinary() else { return };
     let spaced = dir.path().join("a b");
     fs::rename(dir.path().join("run"), &spaced).expect("it is ours");
     let mut command = where_is(&dir);
     command.env_remove("XDG_CACHE_HOME").env("HOME", &spaced).env("XDG_RUNTIME_DIR", &spaced);
-    assert!(placed(&dir, command).starts_with(format!("/tmp/cawl-{}/cawl", geteuid())));
+    assert!(placed(&dir, command).starts_with(format!("/tmp/cawl-{}/cawl", dir.uid())));
 }
 
 #[test]
 fn a_runtime_folder_too_long_for_sockets_is_not_used() {
-    let dir = Dir::new();
+    let Some(dir) = Dir::ordinary() else { return };
     let long = dir.path().join("x".repeat(90));
     fs::rename(dir.path().join("run"), &long).expect("it is ours");
     let mut command = where_is(&dir);
@@ -100,7 +100,7 @@ fn falls_back(dir: &Dir, variable: &str, value: &Path) {
 
 #[test]
 fn an_unsuitable_home_is_not_used() {
-    let dir = Dir::new();
+    let Some(dir) = Dir::ordinary() else { return };
     for name in ["with space", "with:colon", "with\ttab and space"] {
         let home = dir.path().join(name);
         fs::create_dir(&home).expect("a new folder");
@@ -116,25 +116,39 @@ fn an_unsuitable_home_is_not_used() {
     let locked = dir.path().join("locked");
     fs::create_dir(&locked).expect("a new folder");
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).expect("it is ours");
-    if !geteuid().is_root() {
-        falls_back(&dir, "HOME", &locked);
-    }
+    falls_back(&dir, "HOME", &locked);
 }
 
 #[test]
 fn a_folder_that_others_can_write_to_is_not_used() {
-    let dir = Dir::new();
+    let Some(dir) = Dir::ordinary() else { return };
     let cache = dir.path().join("cache/cawl");
     fs::create_dir(&cache).expect("a new folder");
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    chown(&cache, Some(dir.uid()), None).expect("it is ours or we are root");
     falls_back(&dir, "XDG_CACHE_HOME", &dir.path().join("cache"));
 }
 
 #[test]
 fn a_copy_that_was_tampered_with_is_replaced() {
-    let dir = Dir::new();
+    let Some(dir) = Dir::ordinary() else { return };
     let path = placed(&dir, where_is(&dir));
     fs::remove_file(&path).expect("it is ours");
     fs::write(&path, "not a library").expect("a new file");
     assert_eq!(placed(&dir, where_is(&dir)), path);
+}
+
+#[test]
+fn root_s_can_be_read_by_all() {
+    if !geteuid().is_root() {
+        return skipped("only root has it");
+    }
+    let dir = Dir::new();
+    let path = placed(&dir, where_is(&dir));
+    assert_eq!(fs::read_dir(dir.path().join("cache")).expect("a folder").count(), 0);
+    for folder in path.ancestors().skip(1) {
+        let meta = fs::metadata(folder).expect("it is there");
+        assert_eq!((meta.uid(), meta.permissions().mode() & 0o001), (0, 1), "{}", folder.display());
+    }
+    assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o555);
 }

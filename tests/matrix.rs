@@ -215,7 +215,7 @@ fn sqlite_with_wal_and_with_rollback() {
 }
 
 /// The folder of PostgreSQL's programs.
-fn postgres() -> Option<PathBuf> {
+pub fn postgres() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     versions.flatten().map(|entry| entry.path().join("bin")).find(|bin| bin.join("initdb").exists())
 }

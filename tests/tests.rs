@@ -19,6 +19,7 @@
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `install`: where the tracer is put on disk
+//! - `users`: programs that change their user; other users, who may be recorded but not ask
 //! - `web`: the daemon's web page in headless Chromium
 //!
 //! A test that needs something this machine lacks prints a line that begins with `SKIPPED:` to stderr
@@ -48,6 +49,7 @@ mod replay;
 mod sanitizers;
 mod top;
 mod transparency;
+mod users;
 mod util;
 mod waiting;
 mod web;

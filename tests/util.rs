@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, User, chown, geteuid};
+use nix::unistd::{Pid, Uid, User, chown, geteuid};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -121,6 +121,16 @@ impl Dir {
         }
         dir.user = Some(user);
         Some(dir)
+    }
+
+    /// A folder of an ordinary user's: this one, unless that is root.
+    pub fn ordinary() -> Option<Dir> {
+        if geteuid().is_root() { Dir::of("nobody") } else { Some(Dir::new()) }
+    }
+
+    /// The user whom programs run as.
+    pub fn uid(&self) -> Uid {
+        self.user.as_ref().map_or_else(geteuid, |user| user.uid)
     }
 
     /// The working folder as it was in the beginning: empty.

@@ -31,7 +31,7 @@ fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
     match &args.socket {
         Some(path) => Ok(path.clone()),
         None => {
-            socket::default_path().context("cannot tell where cawld listens; name its socket with --socket")
+            socket::daemon_path().context("cannot tell where cawld listens; name its socket with --socket")
         }
     }
 }

@@ -1,23 +1,38 @@
 //! The tracer travels inside this binary and is put on disk when it is first needed.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, DirEntry, File, FileTimes, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use cawld::socket;
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::geteuid;
 
 /// The library, as built by build.rs.
 const LIBRARY: &[u8] = include_bytes!(env!("CAWL_TRACER"));
 
-/// Puts the library into the user's cache and returns its path, which LD_PRELOAD can hold: neither
-/// space nor colon.
+/// Folders that root puts the library into, where programs of every user can load it, best first: until the next
+/// boot, or for good.
+const SHARED: [&str; 3] = [socket::SHARED, "/var/cache/cawl", "/usr/local/lib/cawl"];
+pub const LASTING: [&str; 3] = ["/usr/local/lib/cawl", "/var/lib/cawl", "/var/cache/cawl"];
+
+/// Libraries of other versions that are kept in a folder, and how long those beyond are kept after their last use:
+/// programs that go on need them to start others.
+const KEPT: usize = 8;
+const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Puts the library where the program and what it starts can load it, and returns its path, which LD_PRELOAD can
+/// hold: neither space nor colon. For root that is a folder that every user can read, since a program may change
+/// its user; else the user's cache.
 pub fn install() -> anyhow::Result<PathBuf> {
-    let name = format!("libcawl-{:016x}.so", fingerprint(LIBRARY));
     let mut failures = Vec::new();
-    for directory in directories() {
-        match install_in(&directory, &name) {
+    let shared = SHARED.iter().filter(|_| geteuid().is_root()).map(|path| (PathBuf::from(path), true));
+    let private = directories().into_iter().map(|directory| (directory, false));
+    for (directory, for_all) in shared.chain(private) {
+        match install_in(&directory, &name(), for_all) {
             Ok(path) => return Ok(path),
             Err(error) => failures.push(format!("{}: {error:#}", directory.display())),
         }
@@ -25,7 +40,12 @@ pub fn install() -> anyhow::Result<PathBuf> {
     bail!("no folder for the tracer; set XDG_CACHE_HOME to a private one. Tried {}", failures.join("; "))
 }
 
-/// Where the library may lie, best first.
+/// The library's file name.
+fn name() -> String {
+    format!("libcawl-{:016x}.so", fingerprint(LIBRARY))
+}
+
+/// The user's own folders where the library may lie, best first.
 fn directories() -> Vec<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(absolute);
@@ -36,35 +56,69 @@ fn directories() -> Vec<PathBuf> {
     caches.chain(private).map(|directory| directory.join("cawl")).collect()
 }
 
-fn install_in(directory: &Path, name: &str) -> anyhow::Result<PathBuf> {
+fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<PathBuf> {
     let path = directory.join(name);
     let text = path.to_str().context("the path is not UTF-8")?;
     if text.contains([' ', ':']) {
         bail!("the path has a space or a colon, which LD_PRELOAD cannot hold");
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let meta = fs::symlink_metadata(directory)?;
-    if !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
-        bail!("the folder belongs to someone else or others may write to it");
+    if for_all {
+        socket::shared_directory(directory)?;
+        if on_noexec(directory) {
+            bail!("no library can be loaded from there: it is mounted noexec");
+        }
+    } else {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let meta = fs::symlink_metadata(directory)?;
+        if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
+            bail!("the folder belongs to someone else or others may write to it");
+        }
     }
     if fs::read(&path).is_ok_and(|bytes| bytes == LIBRARY) {
+        // So that it is known to be in use.
+        let now = FileTimes::new().set_accessed(SystemTime::now());
+        drop(File::open(&path).and_then(|file| file.set_times(now)));
         return Ok(path);
     }
     // Written aside and renamed, so that nobody ever loads half a library.
     let aside = directory.join(format!("{name}.{}", std::process::id()));
+    let mode = fs::Permissions::from_mode(if for_all { 0o555 } else { 0o500 });
     let written = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o500)
         .open(&aside)
-        .and_then(|mut file| file.write_all(LIBRARY))
+        .and_then(|mut file| file.write_all(LIBRARY).and_then(|()| file.set_permissions(mode)))
         .and_then(|()| fs::rename(&aside, &path));
     if let Err(error) = written {
         drop(fs::remove_file(&aside));
         return Err(error.into());
     }
+    remove_old(directory);
     Ok(path)
+}
+
+/// True if nothing in this folder can be executed or loaded.
+pub fn on_noexec(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|facts| facts.flags().contains(FsFlags::ST_NOEXEC))
+}
+
+/// Removes libraries that have not been used for long, but for the latest.
+fn remove_old(directory: &Path) {
+    let libraries = fs::read_dir(directory).into_iter().flatten().flatten().filter(|entry| {
+        let name = entry.file_name();
+        name.to_str().is_some_and(|name| name.starts_with("libcawl-"))
+    });
+    let used = |entry: DirEntry| Some((entry.metadata().ok()?.accessed().ok()?, entry.path()));
+    let mut libraries: Vec<(SystemTime, PathBuf)> = libraries.filter_map(used).collect();
+    libraries.sort();
+    libraries.truncate(libraries.len().saturating_sub(KEPT));
+    for (used, path) in libraries {
+        if used.elapsed().is_ok_and(|ago| ago > KEPT_FOR) {
+            drop(fs::remove_file(path));
+        }
+    }
 }
 
 /// FNV-1a: tells versions apart; the content itself is compared before use.
@@ -82,18 +136,56 @@ mod tests {
     fn a_damaged_copy_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let cache = dir.path().join("cawl");
-        let path = install_in(&cache, "lib.so").unwrap();
+        let path = install_in(&cache, "lib.so", false).unwrap();
         assert_eq!(fs::read(&path).unwrap(), LIBRARY);
         fs::remove_file(&path).unwrap();
         fs::write(&path, "damaged").unwrap();
-        assert_eq!(fs::read(install_in(&cache, "lib.so").unwrap()).unwrap(), LIBRARY);
+        assert_eq!(fs::read(install_in(&cache, "lib.so", false).unwrap()).unwrap(), LIBRARY);
         assert_eq!(fs::metadata(&cache).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn old_libraries_do_not_pile_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path().join("cawl");
+        fs::create_dir(&cache).unwrap();
+        fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
+        let used = |name: &str, ago: Duration| {
+            let file = File::create(cache.join(name)).unwrap();
+            file.set_times(FileTimes::new().set_accessed(SystemTime::now() - ago)).unwrap();
+        };
+        for n in 0..30 {
+            used(&format!("libcawl-{n:016x}.so"), 2 * KEPT_FOR);
+        }
+        used("libcawl-of-now.so", KEPT_FOR / 2);
+        used("mine.so", 2 * KEPT_FOR);
+        install_in(&cache, "libcawl-new.so", false).unwrap();
+        let left = fs::read_dir(&cache).unwrap().count();
+        assert_eq!(left, KEPT + 1, "the latest, and what is none of ours");
+        assert!(cache.join("libcawl-of-now.so").exists() && cache.join("mine.so").exists());
+    }
+
+    #[test]
+    fn root_s_copy_can_be_loaded_by_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join("cawl");
+        if !geteuid().is_root() {
+            println!("SKIPPED: only root makes folders for all users");
+            return;
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = install_in(&shared, "lib.so", true).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o555);
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(
+            install_in(&shared, "lib.so", true).unwrap_err().to_string().contains("changed by other users")
+        );
     }
 
     #[test]
     fn paths_that_ld_preload_cannot_hold_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(install_in(&dir.path().join("a b"), "lib.so").is_err());
-        assert!(install_in(&dir.path().join("a:b"), "lib.so").is_err());
+        assert!(install_in(&dir.path().join("a b"), "lib.so", false).is_err());
+        assert!(install_in(&dir.path().join("a:b"), "lib.so", false).is_err());
     }
 }

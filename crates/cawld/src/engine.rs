@@ -12,7 +12,7 @@ use cawl_core::{
 };
 use cawl_wire::ring::Several;
 use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::answers::States;
 use crate::clock::Clocks;
@@ -74,6 +74,8 @@ pub enum Input {
     BeginRun { spec: RunSpec, owner: Option<u32>, reply: oneshot::Sender<Result<u64, String>> },
     /// A run wants its report.
     EndRun { run: u64, end: RunEnd, reply: oneshot::Sender<Option<Report>> },
+    /// What a process of another user said; its user has room for more when it has been taken.
+    OfGuest { input: Box<Input>, room: OwnedSemaphorePermit },
     /// Finish every trace; the last thing an engine does.
     Stop { reply: oneshot::Sender<()> },
 }
@@ -99,22 +101,27 @@ impl EngineOptions {
     }
 }
 
-/// Key of the daemon's own lane; runs count from 1.
+/// Key of the daemon's own lane; the numbers of runs are random.
 const HOST_LANE: u64 = 0;
 
-/// Which lanes keep a trace: that has each call, and nobody may add calls up for it.
+/// Which lanes there are, and which of them keep a trace: that has each call, and nobody may add calls up for it.
 #[derive(Debug, Default)]
-pub struct Traces(Mutex<BTreeSet<u64>>);
+pub struct Traces(Mutex<BTreeMap<u64, bool>>);
 
 impl Traces {
-    fn lanes(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<u64, bool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if a trace is kept of the calls of this run's programs.
     pub fn have(&self, run: u64) -> bool {
         let lanes = self.lanes();
-        lanes.contains(&run) || lanes.contains(&HOST_LANE)
+        [run, HOST_LANE].iter().any(|lane| lanes.get(lane) == Some(&true))
+    }
+
+    /// True while this run goes on.
+    pub fn has_run(&self, run: u64) -> bool {
+        run != HOST_LANE && self.lanes().contains_key(&run)
     }
 }
 
@@ -134,7 +141,6 @@ pub struct Engine {
     owners_seen: Time,
     /// Runs whose owner was gone and whose programs were not there at the latest look.
     orphans: Vec<u64>,
-    next_run: u64,
     pub(crate) last_sample: Option<Sample>,
     pub(crate) observed: Observed,
     learn: bool,
@@ -176,7 +182,6 @@ impl Engine {
             owners: BTreeMap::new(),
             owners_seen: Time(0),
             orphans: Vec::new(),
-            next_run: HOST_LANE + 1,
             last_sample: host::sample(),
             observed: Observed::default(),
             learn: options.learn,
@@ -196,9 +201,7 @@ impl Engine {
     }
 
     fn insert(&mut self, run: u64, lane: Lane) {
-        if lane.has_trace() {
-            self.traces.lanes().insert(run);
-        }
+        self.traces.lanes().insert(run, lane.has_trace());
         self.lanes.insert(run, lane);
     }
 
@@ -230,7 +233,13 @@ impl Engine {
                 input = inputs.recv() => input,
             };
             let Some(input) = input else { return };
+            let (input, _room) = match input {
+                Input::OfGuest { input, room } => (*input, Some(room)),
+                own => (own, None),
+            };
             match input {
+                // They are packed once.
+                Input::OfGuest { .. } => {}
                 Input::Begin { session, run } => self.begin(session, run),
                 Input::Events { session, events, several, dropped } => {
                     self.events(session, &events, &several, dropped);
@@ -448,6 +457,18 @@ impl Engine {
         }
     }
 
+    /// A number that nobody can guess: a process of another user that shows it has it from the run.
+    fn new_run(&self) -> rustix::io::Result<u64> {
+        loop {
+            let mut bytes = [0; 8];
+            let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+            let run = u64::from_le_bytes(bytes);
+            if filled == bytes.len() && run != HOST_LANE && !self.lanes.contains_key(&run) {
+                return Ok(run);
+            }
+        }
+    }
+
     fn begin_run(&mut self, spec: &RunSpec, owner: Option<u32>) -> Result<u64, String> {
         let profile = match &spec.profile {
             Some(text) => HostProfile::from_toml(text).map_err(|error| error.to_string())?,
@@ -456,8 +477,7 @@ impl Engine {
         let trace = spec.trace.as_deref().map(create_trace).transpose()?;
         let options = AnalysisOptions { models: spec.models.clone(), ..AnalysisOptions::default() };
         let lane = Lane::new(&profile, &options, trace).map_err(|error| error.to_string())?;
-        let run = self.next_run;
-        self.next_run += 1;
+        let run = self.new_run().map_err(|error| format!("the kernel has no random number: {error}"))?;
         self.insert(run, lane);
         self.owners.extend(owner.map(|pid| (run, pid)));
         Ok(run)

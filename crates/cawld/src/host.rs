@@ -1,9 +1,13 @@
 //! Looks at the machine: /proc, /sys and the clock. The texts are understood by `cawl_core::host_text`.
 
-use std::fs;
-use std::io::Read;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, Wchar, host_text};
+use nix::fcntl::OFlag;
 use nix::time::{ClockId, clock_gettime};
 
 /// Now, on the clock that events carry: CLOCK_MONOTONIC.
@@ -45,11 +49,34 @@ pub fn is_stopped(pid: u32) -> bool {
     matches!(state(pid), Some(b'T' | b't'))
 }
 
+/// The process's parent; 0 if that is not known.
+pub fn parent(pid: u32) -> u32 {
+    stat(pid).and_then(|stat| stat.split(' ').nth(1)?.parse().ok()).unwrap_or(0)
+}
+
 /// The letter that stands for the process's state; None where there is no such process.
 fn state(pid: u32) -> Option<u8> {
+    stat(pid)?.bytes().next()
+}
+
+/// What /proc/PID/stat says from the state on.
+fn stat(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses and may contain anything; the state follows the last one.
-    stat.rsplit_once(") ")?.1.bytes().next()
+    stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
+}
+
+/// Opens a regular file that somebody else named, for reading. What the name leads to is looked at first: to open
+/// a device can do something, and to open a pipe can wait for ever.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let open =
+        |path: &Path, flags: OFlag| OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
+    let place = open(path, OFlag::O_PATH)?;
+    if !place.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    open(Path::new(&path), OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
 }
 
 /// True if this process ignores the signal of this number.
@@ -154,7 +181,7 @@ fn hz() -> Option<u32> {
 }
 
 fn configured_hz() -> Option<u32> {
-    if let Ok(file) = fs::File::open("/proc/config.gz") {
+    if let Ok(file) = File::open("/proc/config.gz") {
         let mut text = String::new();
         flate2::read::GzDecoder::new(file).read_to_string(&mut text).ok()?;
         return host_text::config_hz(&text);
@@ -197,7 +224,25 @@ mod tests {
         assert!(uncalibrated_profile().check().is_ok());
         assert!(now() <= now());
         assert!(is_running(std::process::id()) && !is_running(u32::MAX));
+        assert_eq!(parent(std::process::id()), std::os::unix::process::parent_id());
         assert!(wchar(std::process::id()).process >= wchar(std::process::id()).thread);
         assert_eq!(wchar(u32::MAX), Wchar::default());
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("file"), "data").unwrap();
+        let mut text = String::new();
+        open_regular(&path("file")).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "data");
+        // To open this one would wait for a writer.
+        nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink("/dev/tty", path("link")).unwrap();
+        for other in ["fifo", "link", "."] {
+            assert!(open_regular(&path(other)).unwrap_err().to_string().contains("regular"), "{other}");
+        }
+        assert!(open_regular(&path("none")).is_err());
     }
 }

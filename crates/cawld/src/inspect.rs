@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -13,8 +14,13 @@ use object::elf::{ELFMAG, PT_INTERP};
 use object::read::elf::{ElfFile32, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
+use crate::host;
+
 /// Scripts that name scripts that name scripts: the kernel stops at about this many.
 const LONGEST_CHAIN: usize = 6;
+
+/// Programs with more bytes are not looked into.
+const LARGEST: u64 = 1 << 30;
 
 /// What can be said of a program that was not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -71,7 +77,7 @@ pub fn program(path: &Path) -> Verdict {
 /// Looks at one file; its interpreter, if it is a script.
 fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
     let name = path.display();
-    let bytes = match fs::read(path) {
+    let bytes = match read(path) {
         Ok(bytes) => bytes,
         Err(error) => {
             // Only a binary can be run without being read.
@@ -117,6 +123,16 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
         .obstacles
         .push(format!("{name} needs the interpreter {}, which is missing", interpreter.display()));
     None
+}
+
+/// What a program's file holds. A traced program may name any file as one that it started.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = host::open_regular(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if read as u64 > LARGEST {
+        return Err(io::Error::other(format!("it has more than {} MiB", LARGEST >> 20)));
+    }
+    Ok(bytes)
 }
 
 /// Programs that run with more rights than their caller take no library from the caller.

@@ -16,6 +16,7 @@ mod books;
 pub mod clock;
 pub mod direct;
 mod engine;
+mod guests;
 mod held;
 pub mod history;
 pub mod host;
@@ -50,4 +51,5 @@ pub mod web;
 
 pub use asker::{AskError, Asker, Node};
 pub use engine::{EngineOptions, RunSpec};
+pub use guests::Allowed;
 pub use server::Daemon;

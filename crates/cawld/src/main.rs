@@ -14,8 +14,9 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use cawl_core::{HostProfile, MODELS, Mode};
 use cawld::http::{Http, HttpOptions, Reload};
-use cawld::{Asker, Daemon, EngineOptions, Node, metrics, profiles, socket};
+use cawld::{Allowed, Asker, Daemon, EngineOptions, Node, metrics, profiles, socket};
 use clap::{Parser, ValueEnum};
+use nix::unistd::geteuid;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -34,6 +35,13 @@ struct Args {
     /// Where to listen (default: cawld.sock in $XDG_RUNTIME_DIR, /run/user/UID or /tmp/cawl-UID)
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// As root, record programs of these users too, by name, uid or range of uids; they may not ask. Then it
+    /// listens by default at /run/cawl/cawld.sock
+    #[arg(long = "allow-user", value_name = "USER,…", value_delimiter = ',', conflicts_with = "allow_all")]
+    allow_users: Vec<Allowed>,
+    /// As root, record programs of every user
+    #[arg(long)]
+    allow_all: bool,
     /// Keep a trace of everything seen
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -119,6 +127,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let (modes, learn) = (modes(&args.modes, &models)?, args.learn == "on");
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hup = signal(SignalKind::hangup())?;
+    let allowed = match args.allow_all {
+        true => Allowed::all(),
+        false => args.allow_users.into_iter().fold(Allowed::default(), Allowed::and),
+    };
+    ensure!(
+        allowed.is_empty() || geteuid().is_root(),
+        "only root may record other users' programs; leave out --allow-user and --allow-all"
+    );
     service::raise_descriptor_limit();
     let has_token = args.http_token_file.is_some();
     let http = match args.http {
@@ -128,9 +144,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let (listener, path) = listen(args.socket)?;
+    let (listener, path) = listen(args.socket, !allowed.is_empty())?;
     let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn };
-    let daemon = Daemon::start_as(listener, options, node)?;
+    let daemon = Daemon::start_as(listener, options, node, allowed)?;
     let asker = daemon.asker();
     let token = http.as_ref().filter(|_| has_token).map(Http::reload);
     if let Some(http) = http {
@@ -163,8 +179,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The socket that systemd passed, else one of our own and where it lies.
-fn listen(path: Option<PathBuf>) -> anyhow::Result<(UnixListener, Option<PathBuf>)> {
+/// The socket that systemd passed, else one of our own and where it lies. `to_all`: every user may connect.
+fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, Option<PathBuf>)> {
     let mut passed = listenfd::ListenFd::from_env();
     if passed.len() > 0 {
         let listener = passed.take_unix_listener(0).context("the socket that was passed is of no use")?;
@@ -173,8 +189,16 @@ fn listen(path: Option<PathBuf>) -> anyhow::Result<(UnixListener, Option<PathBuf
         tracing::info!("listening at the socket that was passed");
         return Ok((UnixListener::from_std(listener)?, None));
     }
-    let path = path.map_or_else(socket::default_path, Ok)?;
-    let listener = socket::listen(&path)?;
+    let path = match path {
+        Some(path) => path,
+        None if to_all => {
+            let shared = Path::new(socket::SHARED);
+            socket::shared_directory(shared).context("no folder for a socket that all users can reach")?;
+            shared.join(socket::NAME)
+        }
+        None => socket::default_path()?,
+    };
+    let listener = if to_all { socket::listen_to_all(&path)? } else { socket::listen(&path)? };
     tracing::info!("listening at {}", path.display());
     Ok((listener, Some(path)))
 }

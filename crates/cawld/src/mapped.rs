@@ -13,10 +13,10 @@
 //! Several processes may have mapped the same file; what one of them told is not told again by another.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -338,10 +338,9 @@ fn open(pid: u32, mapping: &SharedMapping<'_>) -> Option<(File, Identity)> {
     let named = format!("/proc/{pid}/root{}", mapping.path);
     [exact, named].iter().find_map(|path| {
         // If the name is another file's by now, it must not be waited for nor be told.
-        let flags = (nix::fcntl::OFlag::O_NONBLOCK | nix::fcntl::OFlag::O_NOCTTY).bits();
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(Path::new(path)).ok()?;
+        let file = host::open_regular(Path::new(path)).ok()?;
         let meta = file.metadata().ok()?;
-        (meta.is_file() && meta.ino() == mapping.ino).then(|| (file, (meta.dev(), meta.ino())))
+        (meta.ino() == mapping.ino).then(|| (file, (meta.dev(), meta.ino())))
     })
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cawl_core::{Bytes, Report};
+use nix::unistd::geteuid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
@@ -13,10 +14,12 @@ use tokio::task::JoinHandle;
 
 use crate::asker::{Asker, Node, QUESTIONS};
 use crate::engine::{Engine, EngineOptions, Input, RunSpec};
+use crate::guests::Allowed;
 use crate::protocol::{RunEnd, RunProcess};
 use crate::sampler::Sampler;
+use crate::session;
 use crate::shared::{SETTLE, Shared};
-use crate::{session, socket};
+use crate::socket::Peer;
 
 /// How often held-back calls are released.
 const TICK_EVERY: Duration = Duration::from_millis(25);
@@ -40,11 +43,16 @@ pub struct Daemon {
 impl Daemon {
     /// Starts the engine, the sampler and the accept loop. Needs a tokio runtime.
     pub fn start(listener: UnixListener, options: EngineOptions) -> anyhow::Result<Daemon> {
-        Daemon::start_as(listener, options, Node::default())
+        Daemon::start_as(listener, options, Node::default(), Allowed::default())
     }
 
-    /// The same, with a name and labels.
-    pub fn start_as(listener: UnixListener, options: EngineOptions, node: Node) -> anyhow::Result<Daemon> {
+    /// The same, with a name and labels, and for programs of these other users too, if it is root's.
+    pub fn start_as(
+        listener: UnixListener,
+        options: EngineOptions,
+        node: Node,
+        allowed: Allowed,
+    ) -> anyhow::Result<Daemon> {
         let path = listener.local_addr()?.as_pathname().map(PathBuf::from);
         let (engine, inputs) = mpsc::channel(QUEUE);
         let (asker, questions) = mpsc::channel(QUESTIONS);
@@ -52,7 +60,7 @@ impl Daemon {
         // A run's report says nothing of them.
         let pauses = options.host_models.is_some();
         let work = Engine::new(options)?;
-        let shared = Arc::new(Shared::new(work.traces()));
+        let shared = Arc::new(Shared::new(work.traces(), allowed));
         let runtime = Handle::current();
         let thread = std::thread::Builder::new()
             .name("cawl-engine".to_owned())
@@ -151,18 +159,20 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sende
                 continue;
             }
         };
-        if !socket::may_talk(&stream) {
+        let Ok(peer) = Peer::of(&stream) else { continue };
+        let guest = (!peer.may_talk()).then_some(peer.uid);
+        if guest.is_some() && !geteuid().is_root() {
             tracing::warn!("refused a connection from another user");
             continue;
         }
-        let Some((id, closed)) = shared.connect() else {
+        let Some((id, closed)) = shared.connect(guest) else {
             tracing::warn!("refused a connection: there are too many, and none of them is silent");
             continue;
         };
         let (shared, engine, asker) = (Arc::clone(&shared), engine.clone(), asker.clone());
         tokio::spawn(async move {
             let served = tokio::select! {
-                served = session::serve(stream, Arc::clone(&shared), engine, asker, id) => served,
+                served = session::serve(stream, peer, Arc::clone(&shared), engine, asker, id) => served,
                 () = closed.notified() => {
                     tracing::debug!(session = id, "closed a silent connection to make room");
                     Ok(())

@@ -9,17 +9,21 @@ use std::time::Duration;
 
 use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
 use cawl_wire::{Ended, FileId, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
+use nix::unistd::{Uid, User};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use crate::asker::Asker;
 use crate::engine::Input;
+use crate::guests::{Line, Numbers};
 use crate::mapped::Mapped;
 use crate::messages::{Broken, Messages};
+use crate::protocol::Failure;
 use crate::questions::Questions;
 use crate::ring::{Batch, Ring};
 use crate::shared::Shared;
+use crate::socket::Peer;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
 use crate::{host, inspect};
@@ -38,6 +42,7 @@ const ARRIVED: Duration = Duration::from_millis(50);
 /// Serves a connection to its end.
 pub async fn serve(
     stream: UnixStream,
+    peer: Peer,
     shared: Arc<Shared>,
     engine: mpsc::Sender<Input>,
     asker: Asker,
@@ -63,16 +68,30 @@ pub async fn serve(
     }
     match messages.bytes.first() {
         None => Ok(()),
+        Some(b'{') if !peer.may_talk() => refuse_question(messages, &shared, peer).await,
         Some(b'{') => Questions { shared, engine, asker, id }.answer(messages).await,
-        Some(_) => tracer(messages, &shared, &engine, id).await,
+        Some(_) => tracer(messages, peer, &shared, engine, id).await,
     }
+}
+
+/// Only the daemon's own user and root may ask.
+async fn refuse_question(mut messages: Messages, shared: &Shared, peer: Peer) -> anyhow::Result<()> {
+    if shared.guests.is_news(peer.uid) {
+        tracing::warn!(uid = peer.uid, "refused a connection from another user, who asked a question");
+    }
+    let error =
+        format!("it belongs to another user, and answers only him and root (you are uid {})", peer.uid);
+    let answer = serde_json::to_string(&Failure { error })? + "\n";
+    messages.stream.write_all(answer.as_bytes()).await?;
+    Ok(())
 }
 
 /// A tracer's session.
 async fn tracer(
     mut messages: Messages,
+    peer: Peer,
     shared: &Shared,
-    engine: &mpsc::Sender<Input>,
+    engine: mpsc::Sender<Input>,
     id: u32,
 ) -> anyhow::Result<()> {
     let mut payload = Vec::new();
@@ -94,12 +113,37 @@ async fn tracer(
     };
     anyhow::ensure!(header.kind == Kind::Hello, "a session began without a hello");
     let hello = Hello::decode(&payload)?;
-    let (pid, run) = (hello.pid, hello.run);
+    let (pid, run) = (number(&hello, peer), hello.run);
+    let guest = if peer.may_talk() {
+        None
+    } else {
+        let admitted = shared.guests.admit(peer.uid, shared.traces.has_run(run));
+        if admitted.is_none() && shared.guests.is_news(peer.uid) {
+            let user = User::from_uid(Uid::from_raw(peer.uid)).ok().flatten().map(|user| user.name);
+            let user = user.unwrap_or_else(|| peer.uid.to_string());
+            tracing::warn!(
+                "refused a program of another user, {user}, that belongs to no run: it runs untraced; cawld \
+                 --allow-user {user} would record it"
+            );
+        }
+        let Some(guest) = admitted else { return Ok(()) };
+        Some(guest)
+    };
+    let engine = Line::new(engine, guest);
+    if engine.guest().is_some() && !shared.has_room_for(peer.uid) {
+        let note = format!(
+            "programs of uid {} were not recorded: they had all the connections that one user may have; raise the \
+             daemon's limit of open files",
+            peer.uid
+        );
+        tracing::warn!("{note}");
+        return Ok(engine.send(Input::Note { run, note }).await?);
+    }
     let started = Wchar::from(hello.wchar);
     let session = Session {
         id,
         pid,
-        ppid: hello.ppid,
+        ppid: if pid == hello.pid { hello.ppid } else { host::parent(pid) },
         started: Time(hello.started),
         wchar: started,
         program: text(hello.program),
@@ -117,7 +161,8 @@ async fn tracer(
     messages.stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
     let mut tracer = Tracer {
         shared,
-        engine,
+        engine: &engine,
+        numbers: Numbers::new(hello.pid, pid, engine.guest().cloned()),
         id,
         pid,
         run,
@@ -145,7 +190,8 @@ async fn tracer(
 /// A session that has begun.
 struct Tracer<'a> {
     shared: &'a Shared,
-    engine: &'a mpsc::Sender<Input>,
+    engine: &'a Line,
+    numbers: Numbers,
     id: u32,
     pid: u32,
     run: u64,
@@ -240,7 +286,14 @@ impl Tracer<'_> {
                 // What was recorded before it is before it.
                 self.take_from_ring(usize::MAX).await?;
                 self.uring.look_once_more(self.engine).await?;
-                self.goodbye = Some(Goodbye::decode(payload)?);
+                let mut goodbye = Goodbye::decode(payload)?;
+                if goodbye.wchar.process.is_none() {
+                    // A process that changed its user may not read its own figures.
+                    self.wchar = later(host::wchar(self.pid), self.wchar);
+                    goodbye.wchar =
+                        cawl_wire::Wchar { process: self.wchar.process, thread: self.wchar.thread };
+                }
+                self.goodbye = Some(goodbye);
             }
             Kind::Bell => {}
             other => anyhow::bail!("a tracer sent a message of kind {other:?}"),
@@ -253,6 +306,8 @@ impl Tracer<'_> {
         // An exec that failed, or a daemon() that split the process: it goes on after all.
         self.goodbye = None;
         self.shared.active.store(host::now().0, Ordering::Relaxed);
+        self.numbers.translate(&mut events);
+        several.iter_mut().for_each(|several| self.numbers.translate_one(&mut several.like));
         if let Some(ticks) = &mut self.ticks {
             ticks.convert(&mut events);
             several.iter_mut().for_each(|several| ticks.convert_several(several));
@@ -339,6 +394,12 @@ impl Tracer<'_> {
 /// The newer figures, where there are any. Of a process that ended, the kernel may tell zero or nothing.
 fn later(new: Wchar, old: Wchar) -> Wchar {
     Wchar { process: new.process.max(old.process), thread: new.thread.max(old.thread) }
+}
+
+/// The number of the process here. It tells that of its own pid namespace; the kernel tells ours.
+fn number(hello: &Hello<'_>, peer: Peer) -> u32 {
+    // Whoever speaks to a daemon in its own process speaks for others, as tests do.
+    peer.pid.filter(|pid| *pid != std::process::id()).unwrap_or(hello.pid)
 }
 
 fn facts(file: &FileRecord<'_>) -> FileFacts {

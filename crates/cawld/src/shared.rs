@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::aside::Aside;
 use crate::engine::Traces;
+use crate::guests::{Allowed, Guests};
 use crate::host;
 use crate::mapped::Levels;
 
@@ -27,6 +28,10 @@ pub const SETTLE: Duration = Duration::from_secs(5);
 /// has been silent longest is closed. Tracers have all other room.
 const ASKERS: usize = 256;
 
+/// Connections of other users that have not said yet who they are: of one user, and of all. When there are more, the
+/// oldest of them is closed.
+const SILENT_GUESTS: [usize; 2] = [64, 192];
+
 /// Descriptors kept for other things than connections, and those a connection takes: its socket and its ring.
 const OTHER_DESCRIPTORS: u64 = 64;
 const DESCRIPTORS: u64 = 2;
@@ -41,6 +46,8 @@ pub struct Shared {
     pub mapped: Levels,
     /// Where processes are looked at.
     pub aside: Aside,
+    /// Other users.
+    pub guests: Guests,
     /// Processes whose mappings could not be looked at.
     unmapped: AtomicU64,
     next: AtomicU32,
@@ -58,6 +65,8 @@ pub struct Shared {
 /// A connection that is open.
 struct Connection {
     role: Role,
+    /// The user, if it is another than the daemon's own or root.
+    guest: Option<u32>,
     /// When it got this role.
     since: Time,
     /// Told when it must go, to make room.
@@ -82,9 +91,16 @@ enum Role {
     Tracer(u32),
 }
 
+impl Connection {
+    /// It says nothing, and waits for nothing.
+    fn is_silent(&self) -> bool {
+        matches!(self.role, Role::Unknown | Role::Client)
+    }
+}
+
 impl Shared {
-    /// Nobody is connected.
-    pub fn new(traces: Arc<Traces>) -> Shared {
+    /// Nobody is connected; processes of these other users may be recorded outside of runs.
+    pub fn new(traces: Arc<Traces>, allowed: Allowed) -> Shared {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(4);
@@ -95,6 +111,7 @@ impl Shared {
             traces,
             mapped: Levels::default(),
             aside: Aside::default(),
+            guests: Guests::new(allowed),
             unmapped: AtomicU64::new(0),
             next: AtomicU32::new(1),
             connections: Mutex::new(BTreeMap::new()),
@@ -109,25 +126,45 @@ impl Shared {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection: its number, and what tells it to go. None if there is no room for it. Room is made by
-    /// closing the connection that has been silent longest.
-    pub fn connect(&self) -> Option<(u32, Arc<Notify>)> {
+    /// A new connection of the daemon's own user or root, or of a guest: its number, and what tells it to go. None if
+    /// there is no room for it. Room is made by closing the connection that has been silent longest; a guest's makes
+    /// way for others, and no other for a guest's.
+    pub fn connect(&self, guest: Option<u32>) -> Option<(u32, Arc<Notify>)> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let close = Arc::new(Notify::new());
         let mut connections = self.connections();
-        let unknown = connections.values().filter(|c| matches!(c.role, Role::Unknown)).count();
-        if unknown >= self.askers {
-            close_oldest(&mut connections, |_, role| matches!(role, Role::Unknown));
-        }
-        if connections.len() >= self.most
-            && !close_oldest(&mut connections, |_, role| matches!(role, Role::Unknown | Role::Client))
-        {
+        let count = |of: &dyn Fn(&Connection) -> bool| {
+            connections.values().filter(|c| matches!(c.role, Role::Unknown) && of(c)).count()
+        };
+        let is_full = connections.len() >= self.most;
+        let has_room = match guest {
+            Some(_) if count(&|c| c.guest == guest) >= SILENT_GUESTS[0] => {
+                close_oldest(&mut connections, |_, c| c.is_silent() && c.guest == guest)
+            }
+            Some(_) if is_full || count(&|c| c.guest.is_some()) >= SILENT_GUESTS[1] => {
+                close_oldest(&mut connections, |_, c| c.is_silent() && c.guest.is_some())
+            }
+            Some(_) => true,
+            None => {
+                let unknown = count(&|c| c.guest.is_none()) >= self.askers;
+                let freed = unknown
+                    && close_oldest(&mut connections, |_, c| {
+                        matches!(c.role, Role::Unknown) && c.guest.is_none()
+                    });
+                freed
+                    || !is_full
+                    || close_oldest(&mut connections, |_, c| c.is_silent() && c.guest.is_some())
+                    || close_oldest(&mut connections, |_, c| c.is_silent())
+            }
+        };
+        if !has_room {
             return None;
         }
         connections.insert(
             id,
             Connection {
                 role: Role::Unknown,
+                guest,
                 since: host::now(),
                 close: Arc::clone(&close),
                 looked: 0,
@@ -149,6 +186,16 @@ impl Shared {
         drop(tokio::time::timeout(time, self.changed.notified()).await);
     }
 
+    /// True if a user's programs may take one connection more: half of all there are, all guests' together three
+    /// quarters, so that there are some left for the daemon's own user.
+    pub fn has_room_for(&self, guest: u32) -> bool {
+        let connections = self.connections();
+        let tracers = connections.values().filter(|c| matches!(c.role, Role::Tracer(_)));
+        let guests: Vec<u32> = tracers.filter_map(|c| c.guest).collect();
+        let own = guests.iter().filter(|uid| **uid == guest).count();
+        own < self.most / 2 && guests.len() < self.most / 4 * 3
+    }
+
     /// A connection turned out to be a tracer's.
     pub fn is_tracer(&self, id: u32, pid: u32) {
         self.settle_role(id, Role::Tracer(pid));
@@ -161,7 +208,7 @@ impl Shared {
             .iter()
             .filter(|(other, c)| **other != id && matches!(c.role, Role::Client | Role::Asking));
         others.count() < self.askers
-            || close_oldest(&mut connections, |other, role| other != id && matches!(role, Role::Client))
+            || close_oldest(&mut connections, |other, c| other != id && matches!(c.role, Role::Client))
     }
 
     /// A connection that may ask has no question at the moment.
@@ -283,8 +330,11 @@ impl Shared {
 }
 
 /// Closes the one of these connections that has been silent longest; false if there is none.
-fn close_oldest(connections: &mut BTreeMap<u32, Connection>, which: impl Fn(u32, Role) -> bool) -> bool {
-    let silent = connections.iter().filter(|(id, connection)| which(**id, connection.role));
+fn close_oldest(
+    connections: &mut BTreeMap<u32, Connection>,
+    which: impl Fn(u32, &Connection) -> bool,
+) -> bool {
+    let silent = connections.iter().filter(|(id, connection)| which(**id, connection));
     let oldest = silent.min_by_key(|(id, connection)| (connection.since, **id)).map(|(id, _)| *id);
     let Some(oldest) = oldest.and_then(|id| connections.remove(&id)) else { return false };
     oldest.close.notify_one();
@@ -297,14 +347,14 @@ mod tests {
 
     #[test]
     fn the_connection_silent_longest_makes_room() {
-        let shared = Shared::new(Arc::default());
-        let (asking, _) = shared.connect().unwrap();
+        let shared = Shared::new(Arc::default(), Allowed::default());
+        let (asking, _) = shared.connect(None).unwrap();
         shared.is_asking(asking);
-        let (tracer, _) = shared.connect().unwrap();
+        let (tracer, _) = shared.connect(None).unwrap();
         shared.is_tracer(tracer, 1);
-        let (oldest, closed) = shared.connect().unwrap();
+        let (oldest, closed) = shared.connect(None).unwrap();
         for _ in 0..3 * ASKERS {
-            shared.connect().unwrap();
+            shared.connect(None).unwrap();
         }
         let connections = shared.connections();
         assert_eq!(connections.len(), ASKERS + 2);
@@ -315,10 +365,50 @@ mod tests {
     }
 
     #[test]
+    fn guests_make_way_and_displace_nobody_else() {
+        let shared = Shared::new(Arc::default(), Allowed::default());
+        let (own, _) = shared.connect(None).unwrap();
+        let (guest, closed) = shared.connect(Some(7)).unwrap();
+        for uid in 0..10 {
+            for _ in 0..2 * SILENT_GUESTS[0] {
+                shared.connect(Some(7 + uid)).unwrap();
+            }
+        }
+        let count =
+            |of: &dyn Fn(&Connection) -> bool| shared.connections().values().filter(|c| of(c)).count();
+        assert_eq!(count(&|c| c.guest.is_some()), SILENT_GUESTS[1]);
+        assert!(count(&|c| c.guest == Some(16)) == SILENT_GUESTS[0]);
+        assert!(shared.connections().contains_key(&own) && !shared.connections().contains_key(&guest));
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
+        for _ in 0..ASKERS {
+            shared.connect(None).unwrap();
+        }
+        assert_eq!(count(&|c| c.guest.is_none()), ASKERS);
+        assert_eq!(count(&|c| c.guest.is_some()), SILENT_GUESTS[1]);
+    }
+
+    #[test]
+    fn one_user_s_programs_take_half_of_the_connections() {
+        let shared = Shared::new(Arc::default(), Allowed::default());
+        let begin = |uid: u32| {
+            let room = shared.has_room_for(uid);
+            if room {
+                let (id, _) = shared.connect(Some(uid)).unwrap();
+                shared.is_tracer(id, 1);
+            }
+            room
+        };
+        let taken = |uid: u32| (0..).take_while(|_| begin(uid)).count();
+        assert_eq!(taken(7), shared.most / 2);
+        assert_eq!(taken(8), shared.most / 4 * 3 - shared.most / 2);
+        assert!(shared.connect(None).is_some());
+    }
+
+    #[test]
     fn those_who_wait_for_an_answer_are_not_closed_and_take_no_tracers_room() {
-        let shared = Shared::new(Arc::default());
+        let shared = Shared::new(Arc::default(), Allowed::default());
         let ask = || {
-            let (id, closed) = shared.connect().unwrap();
+            let (id, closed) = shared.connect(None).unwrap();
             let may = shared.may_ask(id);
             if may {
                 shared.is_client(id);
@@ -339,7 +429,7 @@ mod tests {
         assert!(!ask().2);
         // That is no matter to others.
         for pid in 0..20 {
-            let (tracer, _) = shared.connect().expect("room for a tracer");
+            let (tracer, _) = shared.connect(None).expect("room for a tracer");
             shared.is_tracer(tracer, pid);
         }
         assert_eq!(shared.connections().len(), ASKERS + 20);
@@ -347,9 +437,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_backlog_is_waited_for_as_long_as_it_moves() {
-        let shared = Arc::new(Shared::new(Arc::default()));
+        let shared = Arc::new(Shared::new(Arc::default(), Allowed::default()));
         // A process that is gone, and whose calls are still coming.
-        let (id, _) = shared.connect().unwrap();
+        let (id, _) = shared.connect(None).unwrap();
         shared.is_tracer(id, u32::MAX);
         let began = tokio::time::Instant::now();
         let bringing = Arc::clone(&shared);
@@ -368,8 +458,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_last_connection_is_waited_for_no_longer() {
-        let shared = Arc::new(Shared::new(Arc::default()));
-        let (id, _) = shared.connect().unwrap();
+        let shared = Arc::new(Shared::new(Arc::default(), Allowed::default()));
+        let (id, _) = shared.connect(None).unwrap();
         shared.is_tracer(id, u32::MAX);
         let ending = Arc::clone(&shared);
         tokio::spawn(async move {

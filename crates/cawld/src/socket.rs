@@ -1,11 +1,12 @@
 //! Where the daemon listens, and who may talk to it.
 //!
 //! The socket lies in a directory that belongs to the user and to nobody else's reach; it is 0600
-//! itself; and whoever connects shows credentials of the same user, or is root.
+//! itself; and whoever connects shows credentials of the same user, or is root. Only a daemon of root's may
+//! listen where other users can reach it: their programs may be recorded, and nothing else (`guests`).
 
 use std::fs::{self, DirBuilder};
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as Blocking;
 use std::path::{Path, PathBuf};
 
@@ -13,9 +14,52 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Uid, geteuid};
 use tokio::net::{UnixListener, UnixStream};
 
+/// Name of `cawld`'s socket.
+pub const NAME: &str = "cawld.sock";
+
+/// Where root's daemon listens that records other users' programs.
+pub const SHARED: &str = "/run/cawl";
+
 /// Where `cawld` listens unless told otherwise.
 pub fn default_path() -> Result<PathBuf> {
-    Ok(private_directory()?.join("cawld.sock"))
+    Ok(private_directory()?.join(NAME))
+}
+
+/// Where to look for the daemon: at its own user's place; for root, else where one listens for all users.
+pub fn daemon_path() -> Result<PathBuf> {
+    let (own, shared) = (default_path()?, Path::new(SHARED).join(NAME));
+    Ok(if geteuid().is_root() && !own.exists() && shared.exists() { shared } else { own })
+}
+
+/// A directory that root alone may change and every user may enter, made if need be. An error names what is
+/// wrong with it.
+pub fn shared_directory(path: &Path) -> Result<()> {
+    if !geteuid().is_root() {
+        return Err(Error::new(ErrorKind::PermissionDenied, "only root makes folders for all users"));
+    }
+    match DirBuilder::new().create(path) {
+        // Whatever the umask is.
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o755))?,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    for directory in path.ancestors() {
+        let meta = fs::symlink_metadata(directory)?;
+        let (mode, is_last) = (meta.mode(), directory == path);
+        let wrong = if !meta.is_dir() {
+            "is not a directory"
+        } else if meta.uid() != 0 {
+            "does not belong to root"
+        } else if mode & 0o022 != 0 && (is_last || mode & 0o1000 == 0) {
+            "can be changed by other users"
+        } else if mode & 0o001 == 0 {
+            "cannot be entered by other users; chmod 755 it"
+        } else {
+            continue;
+        };
+        return Err(Error::other(format!("{} {wrong}", directory.display())));
+    }
+    Ok(())
 }
 
 /// Longest path of a directory for sockets: theirs may have 107 bytes, and `/cawl-run-4194304.sock` has 22.
@@ -63,6 +107,15 @@ fn check_directory(path: &Path, uid: Uid) -> Result<()> {
 
 /// Listens at `path`. A socket left behind by a dead daemon is replaced; a live daemon's is not.
 pub fn listen(path: &Path) -> Result<UnixListener> {
+    listen_as(path, 0o600)
+}
+
+/// The same, where every user may connect.
+pub fn listen_to_all(path: &Path) -> Result<UnixListener> {
+    listen_as(path, 0o666)
+}
+
+fn listen_as(path: &Path, mode: u32) -> Result<UnixListener> {
     match fs::symlink_metadata(path) {
         Ok(meta) if !meta.file_type().is_socket() => {
             return Err(Error::new(
@@ -88,7 +141,7 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
         },
         Err(_) => {}
     }
-    let before = umask(Mode::from_bits_truncate(0o177));
+    let before = umask(Mode::from_bits_truncate(0o777 & !mode));
     let listener = UnixListener::bind(path);
     umask(before);
     listener
@@ -110,15 +163,32 @@ pub fn check_owner(path: &Path) -> Result<()> {
     ))
 }
 
-/// True if the other end may talk to us: same user, or root.
-pub fn may_talk(stream: &UnixStream) -> bool {
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw() || peer.uid() == 0)
+/// The process at the other end of a connection, when it connected.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its number here; None if it has none, being in a pid namespace that is not below ours.
+    pub pid: Option<u32>,
+    /// Its user.
+    pub uid: u32,
+}
+
+impl Peer {
+    /// Of this connection.
+    pub fn of(stream: &UnixStream) -> Result<Peer> {
+        let peer = stream.peer_cred()?;
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
+        Ok(Peer { pid, uid: peer.uid() })
+    }
+
+    /// True if it may ask and be recorded: same user, or root.
+    pub fn may_talk(&self) -> bool {
+        self.uid == geteuid().as_raw() || self.uid == 0
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_directory_open_to_others_is_refused() {
@@ -128,6 +198,34 @@ mod tests {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         check_directory(dir.path(), geteuid()).unwrap();
         assert!(check_directory(dir.path(), Uid::from_raw(geteuid().as_raw() + 1)).is_err());
+    }
+
+    #[test]
+    fn a_shared_directory_is_root_s_and_can_be_entered_by_all() {
+        let dir = tempfile::tempdir().unwrap();
+        if !geteuid().is_root() {
+            assert!(shared_directory(&dir.path().join("new")).is_err());
+            return;
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let new = dir.path().join("new");
+        let refusal = |path: &Path| shared_directory(path).unwrap_err().to_string();
+        assert!(refusal(&new).contains("cannot be entered"), "its parent is private");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        shared_directory(&new).unwrap();
+        assert_eq!(fs::metadata(&new).unwrap().mode() & 0o7777, 0o755);
+        for (mode, why) in
+            [(0o700, "cannot be entered"), (0o777, "can be changed"), (0o1777, "can be changed")]
+        {
+            fs::set_permissions(&new, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(refusal(&new).contains(why), "{mode:o}");
+        }
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&new, &link).unwrap();
+        assert!(refusal(&link).contains("not a directory"));
+        nix::unistd::chown(&new, Some(Uid::from_raw(65534)), None).unwrap();
+        assert!(refusal(&new).contains("belong to root"));
     }
 
     #[tokio::test]

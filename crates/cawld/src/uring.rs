@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use crate::aside::{Aside, Pending};
 use crate::engine::Input;
+use crate::guests::Line;
 use crate::inspect;
 
 /// How long a look is waited for. The end of a process waits for one, and that of a run for no longer than `SETTLE`.
@@ -31,7 +30,7 @@ impl<'a> Uring<'a> {
 
     /// Time for a look, and for what the latest one found. One in sixteen is made: many open descriptors make it
     /// slow.
-    pub async fn look(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+    pub async fn look(&mut self, engine: &Line) -> anyhow::Result<()> {
         if let Some(found) = self.pending.as_mut().and_then(Pending::ready) {
             self.pending = None;
             self.answer(found.ok(), engine).await?;
@@ -44,14 +43,14 @@ impl<'a> Uring<'a> {
     }
 
     /// A look while the process ends, whatever the latest one found.
-    pub async fn look_once_more(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+    pub async fn look_once_more(&mut self, engine: &Line) -> anyhow::Result<()> {
         self.finish(engine).await?;
         self.begin();
         self.finish(engine).await
     }
 
     /// Waits for the look that is under way.
-    pub async fn finish(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+    pub async fn finish(&mut self, engine: &Line) -> anyhow::Result<()> {
         let Some(mut pending) = self.pending.take() else { return Ok(()) };
         let found = pending.done().await;
         self.answer(found.ok(), engine).await
@@ -64,7 +63,7 @@ impl<'a> Uring<'a> {
         }
     }
 
-    async fn answer(&mut self, found: Option<bool>, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+    async fn answer(&mut self, found: Option<bool>, engine: &Line) -> anyhow::Result<()> {
         match found {
             Some(true) => self.found(engine).await,
             Some(false) => Ok(()),
@@ -75,11 +74,11 @@ impl<'a> Uring<'a> {
     }
 
     /// It does: says so.
-    pub async fn found(&mut self, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+    pub async fn found(&mut self, engine: &Line) -> anyhow::Result<()> {
         self.tell("uses io_uring: what it writes that way was not seen", engine).await
     }
 
-    async fn tell(&mut self, about: &str, engine: &mpsc::Sender<Input>) -> anyhow::Result<()> {
+    async fn tell(&mut self, about: &str, engine: &Line) -> anyhow::Result<()> {
         if !std::mem::replace(&mut self.told, true) {
             let note = format!("{} (pid {}) {about}", self.program, self.pid);
             engine.send(Input::Note { run: self.run, note }).await?;

@@ -15,7 +15,8 @@ use cawld::query;
 use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, profiles, socket};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal as listen_for};
 use tokio::task::JoinSet;
 
@@ -59,7 +60,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     if args.model.profile.is_none() && args.socket.is_none() {
         notes.extend(chosen.note);
     }
-    let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile).await?;
+    let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile, &mut notes).await?;
     // From here on signals are the program's business: it gets them from the terminal, or from us.
     let signals =
         [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
@@ -146,16 +147,19 @@ enum Backend {
 }
 
 impl Backend {
-    async fn start(socket: Option<&Path>, spec: RunSpec, profile: HostProfile) -> anyhow::Result<Backend> {
+    /// `notes` gets what the report must say of it.
+    async fn start(
+        socket: Option<&Path>,
+        spec: RunSpec,
+        profile: HostProfile,
+        notes: &mut Vec<String>,
+    ) -> anyhow::Result<Backend> {
         if let Some(path) = socket {
             let path = std::path::absolute(path)?;
             let started: RunStarted = query::ask(&path, &Request::BeginRun(spec))?;
             return Ok(Backend::Outside { path, run: started.run });
         }
-        let path = socket::private_directory()
-            .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?
-            .join(format!("cawl-run-{}.sock", std::process::id()));
-        let listener = socket::listen(&path)?;
+        let (path, listener) = listen(notes)?;
         let daemon = Daemon::start(listener, EngineOptions::new(profile))?;
         match daemon.begin_run(spec).await {
             Ok(run) => Ok(Backend::Inside { daemon, path, run }),
@@ -243,6 +247,30 @@ impl Backend {
             }
         }
     }
+}
+
+/// A socket for this run: where only this user can reach it, or if that is root, where all users can, since
+/// programs that root starts may become other users.
+fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
+    let name = format!("cawl-run-{}.sock", std::process::id());
+    if geteuid().is_root() {
+        let shared = Path::new(socket::SHARED);
+        match socket::shared_directory(shared) {
+            Ok(()) => {
+                let path = shared.join(name);
+                let listener = socket::listen_to_all(&path)?;
+                return Ok((path, listener));
+            }
+            Err(error) => notes.push(format!(
+                "not traced: processes that changed their user, since no folder for the socket is open to all: {error}"
+            )),
+        }
+    }
+    let path = socket::private_directory()
+        .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?
+        .join(name);
+    let listener = socket::listen(&path)?;
+    Ok((path, listener))
 }
 
 /// What the program's environment has besides.

@@ -1,0 +1,403 @@
+//! Processes of other users than the daemon's own: they may be recorded, and nothing else.
+//!
+//! The law of this module: **a guest costs nobody but itself.** Whoever is neither root nor the daemon's own user
+//! is recorded only if he shows the number of a run that goes on, which nobody can guess and all that the run
+//! starts finds in its environment, or if `cawld` was told to record him. He asks nothing. What he says waits for
+//! room of his user's own, so that his flood delays nobody, and takes only a part of each of the daemon's books.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cawl_wire::{EVENT_LEN, Event};
+use nix::unistd::User;
+use tokio::sync::mpsc::error::SendError;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::engine::Input;
+
+/// Bytes of a user's that may wait for the engine: four batches, so that it need never wait for the next, and others
+/// never wait for long.
+const ROOM: u32 = 256 << 10;
+/// Least that an input counts for.
+const LEAST: usize = 256;
+/// Files that a user's programs may have in the books: a fifth of those that a report has. Calls on further ones
+/// are taken for calls on one.
+const FILES: usize = 20_000;
+/// Threads of a user's that the models tell apart at a time, an eighth of those they know; a process's further
+/// ones are taken for one.
+const THREADS: usize = 2048;
+/// Notes that a user's programs may cause in reports; further ones are in the log only.
+const NOTES: usize = 10;
+/// Users that are remembered.
+const USERS: usize = 1024;
+
+/// Inode number that stands for all files beyond [`FILES`].
+const FURTHER: u64 = u64::MAX;
+
+/// Users whose programs a daemon of root's records though they do not belong to a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allowed(Vec<RangeInclusive<u32>>);
+
+impl Allowed {
+    /// Every user.
+    pub fn all() -> Allowed {
+        Allowed(vec![0..=u32::MAX])
+    }
+
+    /// These users, and those.
+    pub fn and(mut self, other: Allowed) -> Allowed {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// True if nobody is allowed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn has(&self, uid: u32) -> bool {
+        self.0.iter().any(|users| users.contains(&uid))
+    }
+}
+
+/// A user's name, a number, or a range of numbers as user namespaces have them: `100000-165535`.
+impl FromStr for Allowed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Allowed, String> {
+        let number = |text: &str| text.parse::<u32>().ok();
+        let users = match (number(text), text.split_once('-')) {
+            (Some(uid), _) => uid..=uid,
+            (None, Some((first, last))) if number(first).is_some() && number(first) <= number(last) => {
+                number(first).unwrap_or_default()..=number(last).unwrap_or_default()
+            }
+            _ => match User::from_name(text) {
+                Ok(Some(user)) => user.uid.as_raw()..=user.uid.as_raw(),
+                _ => {
+                    return Err(format!(
+                        "there is no user `{text}`; give a name, a uid, or a range FIRST-LAST"
+                    ));
+                }
+            },
+        };
+        Ok(Allowed(vec![users]))
+    }
+}
+
+/// What the daemon knows of other users.
+#[derive(Debug, Default)]
+pub struct Guests {
+    allowed: Allowed,
+    users: Mutex<BTreeMap<u32, Arc<Guest>>>,
+    /// Users of whom the log says that they were refused.
+    refused: Mutex<BTreeSet<u32>>,
+}
+
+impl Guests {
+    /// With these users allowed.
+    pub fn new(allowed: Allowed) -> Guests {
+        Guests { allowed, ..Guests::default() }
+    }
+
+    /// The user's place, if he may be recorded in this run (or outside of any).
+    pub fn admit(&self, uid: u32, run_goes_on: bool) -> Option<Arc<Guest>> {
+        if !run_goes_on && !self.allowed.has(uid) {
+            return None;
+        }
+        let mut users = lock(&self.users);
+        if users.len() >= USERS && !users.contains_key(&uid) {
+            // Those who are not here.
+            users.retain(|_, guest| Arc::strong_count(guest) > 1);
+        }
+        Some(Arc::clone(users.entry(uid).or_insert_with(|| Arc::new(Guest::new()))))
+    }
+
+    /// A user was refused; True if he is the first of the kind or long forgotten.
+    pub fn is_news(&self, uid: u32) -> bool {
+        let mut refused = lock(&self.refused);
+        if refused.len() >= USERS {
+            refused.clear();
+        }
+        refused.insert(uid)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A user whose programs are recorded.
+#[derive(Debug)]
+pub struct Guest {
+    room: Arc<Semaphore>,
+    files: Mutex<BTreeSet<(u64, u64)>>,
+    threads: AtomicUsize,
+    notes: AtomicUsize,
+}
+
+impl Guest {
+    fn new() -> Guest {
+        Guest {
+            room: Arc::new(Semaphore::new(ROOM as usize)),
+            files: Mutex::default(),
+            threads: AtomicUsize::new(0),
+            notes: AtomicUsize::new(0),
+        }
+    }
+
+    /// True if the file has a place in the books, or gets one.
+    fn has_file(&self, identity: (u64, u64)) -> bool {
+        let mut files = lock(&self.files);
+        files.contains(&identity) || (files.len() < FILES && files.insert(identity))
+    }
+}
+
+/// The way from a session to the engine.
+pub struct Line {
+    engine: mpsc::Sender<Input>,
+    guest: Option<Arc<Guest>>,
+    /// The latest file that had a place.
+    latest: Mutex<(u64, u64)>,
+}
+
+impl Line {
+    /// Of the daemon's own user's or root's session, or of a guest's.
+    pub fn new(engine: mpsc::Sender<Input>, guest: Option<Arc<Guest>>) -> Line {
+        Line { engine, guest, latest: Mutex::default() }
+    }
+
+    /// The guest.
+    pub fn guest(&self) -> Option<&Arc<Guest>> {
+        self.guest.as_ref()
+    }
+
+    /// Hands an input on, once there is room for it.
+    pub async fn send(&self, mut input: Input) -> Result<(), SendError<Input>> {
+        let Some(guest) = &self.guest else { return self.engine.send(input).await };
+        let weight = match &mut input {
+            Input::Events { events, several, .. } => {
+                self.confine(guest, events);
+                events.len() + size_of_val(&several[..])
+            }
+            Input::File { file, .. } => {
+                if !guest.has_file((file.dev, file.ino)) {
+                    return Ok(());
+                }
+                file.path.len()
+            }
+            Input::Note { .. } if guest.notes.fetch_add(1, Ordering::Relaxed) >= NOTES => return Ok(()),
+            _ => 0,
+        };
+        let weight = u32::try_from(weight.max(LEAST)).map_or(ROOM, |weight| weight.min(ROOM));
+        match Arc::clone(&guest.room).acquire_many_owned(weight).await {
+            Ok(room) => self.engine.send(Input::OfGuest { input: Box::new(input), room }).await,
+            // It is never closed.
+            Err(_) => self.engine.send(input).await,
+        }
+    }
+
+    /// Calls on files without a place in the books are made calls on one file.
+    fn confine(&self, guest: &Guest, events: &mut [u8]) {
+        let mut latest = lock(&self.latest);
+        let (records, _) = events.as_chunks_mut::<EVENT_LEN>();
+        for record in records {
+            let identity = identity(record);
+            if identity == *latest || identity == (0, 0) {
+                continue;
+            }
+            if guest.has_file(identity) {
+                *latest = identity;
+            } else if let Some(mut event) = Event::decode(record) {
+                (event.dev, event.ino) = (latest.0, FURTHER);
+                *record = event.encode();
+            }
+        }
+    }
+}
+
+/// Device and inode number of an encoded event.
+pub fn identity(record: &[u8; EVENT_LEN]) -> (u64, u64) {
+    let number = |at: usize| record[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
+    (number(16), number(24))
+}
+
+/// A process's number and those of its threads, as they are here.
+///
+/// The tracer tells those of its own pid namespace; the kernel tells the process's number in ours. Threads keep
+/// the numbers they have there, which are looked up nowhere, but for the first, whose number is the process's.
+pub struct Numbers {
+    told: u32,
+    here: u32,
+    guest: Option<Arc<Guest>>,
+    threads: BTreeSet<u32>,
+}
+
+impl Numbers {
+    /// Of a process that says it has the number `told`, and has `here`.
+    pub fn new(told: u32, here: u32, guest: Option<Arc<Guest>>) -> Numbers {
+        Numbers { told, here, guest, threads: BTreeSet::new() }
+    }
+
+    /// Puts the numbers of here into encoded events.
+    pub fn translate(&mut self, events: &mut [u8]) {
+        if self.told == self.here && self.guest.is_none() {
+            return;
+        }
+        let (records, _) = events.as_chunks_mut::<EVENT_LEN>();
+        for record in records {
+            // Damaged ones are counted later.
+            let Some(mut event) = Event::decode(record) else { continue };
+            (event.pid, event.tid) = (self.here, self.thread(event.tid));
+            *record = event.encode();
+        }
+    }
+
+    /// The same of an event that was decoded.
+    pub fn translate_one(&mut self, event: &mut Event) {
+        if self.told != self.here || self.guest.is_some() {
+            (event.pid, event.tid) = (self.here, self.thread(event.tid));
+        }
+    }
+
+    fn thread(&mut self, told: u32) -> u32 {
+        let tid = match told {
+            first if first == self.told => return self.here,
+            // Another thread that has there the number that the first one has here.
+            other if other == self.here => self.told,
+            other => other,
+        };
+        let Some(guest) = &self.guest else { return tid };
+        if self.threads.contains(&tid) {
+            return tid;
+        }
+        if guest.threads.fetch_add(1, Ordering::Relaxed) >= THREADS {
+            guest.threads.fetch_sub(1, Ordering::Relaxed);
+            return self.here;
+        }
+        self.threads.insert(tid);
+        tid
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        if let Some(guest) = &self.guest {
+            guest.threads.fetch_sub(self.threads.len(), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_wire::Op;
+
+    #[test]
+    fn users_by_name_number_and_range() {
+        let allowed = |text: &str| text.parse::<Allowed>();
+        assert!(allowed("root").unwrap().has(0) && !allowed("root").unwrap().has(1));
+        assert!(allowed("7").unwrap().has(7) && !allowed("7").unwrap().has(8));
+        let range = allowed("100000-165535").unwrap();
+        assert!(range.has(100_000) && range.has(165_535) && !range.has(99_999) && !range.has(165_536));
+        for wrong in ["", "no such user", "9-7", "-1", "4294967296", "1-x"] {
+            assert!(allowed(wrong).unwrap_err().contains("FIRST-LAST"), "{wrong}");
+        }
+        assert!(!Allowed::default().has(0) && Allowed::all().has(u32::MAX));
+    }
+
+    #[test]
+    fn a_guest_shows_a_run_that_goes_on_or_is_allowed() {
+        let guests = Guests::new("7".parse().unwrap());
+        assert!(guests.admit(7, false).is_some() && guests.admit(8, true).is_some());
+        assert!(guests.admit(8, false).is_none());
+        assert!(Arc::ptr_eq(&guests.admit(7, false).unwrap(), &guests.admit(7, true).unwrap()));
+        assert!(guests.is_news(8) && !guests.is_news(8) && guests.is_news(9));
+    }
+
+    fn events(count: u64, of: impl Fn(u64) -> Event) -> Vec<u8> {
+        (0..count).flat_map(|n| of(n).encode()).collect()
+    }
+
+    fn decoded(events: &[u8]) -> Vec<Event> {
+        events.as_chunks::<EVENT_LEN>().0.iter().filter_map(Event::decode).collect()
+    }
+
+    #[tokio::test]
+    async fn one_user_s_flood_waits_and_leaves_room_for_others() {
+        let (engine, mut inputs) = mpsc::channel(1024);
+        let guests = Guests::new(Allowed::all());
+        let line = |uid| Line::new(engine.clone(), guests.admit(uid, false));
+        let batch = |session| Input::Events {
+            session,
+            events: vec![0; EVENT_LEN * 682],
+            several: Vec::new(),
+            dropped: 0,
+        };
+        let (first, second) = (line(1), line(2));
+        let flood = tokio::spawn(async move {
+            for _ in 0..1000 {
+                first.send(batch(1)).await.unwrap();
+            }
+        });
+        while inputs.len() < ROOM as usize / (EVENT_LEN * 682) {
+            tokio::task::yield_now().await;
+        }
+        // The other is let in at once, and has less before it than one user's room.
+        second.send(batch(2)).await.unwrap();
+        let mut before = 0;
+        loop {
+            match inputs.recv().await.unwrap() {
+                Input::OfGuest { input, .. } if matches!(*input, Input::Events { session: 1, .. }) => {
+                    before += 1
+                }
+                _ => break,
+            }
+        }
+        assert!(before * EVENT_LEN * 682 <= ROOM as usize, "{before}");
+        flood.abort();
+    }
+
+    #[tokio::test]
+    async fn files_and_notes_of_a_user_are_bounded() {
+        let (engine, mut inputs) = mpsc::channel(64);
+        let line = Line::new(engine, Guests::new(Allowed::all()).admit(1, false));
+        let write = |n| Event { dev: 5, ino: n + 1, ..Event::new(Op::Write) };
+        let all = events(FILES as u64 + 10, write);
+        line.send(Input::Events { session: 1, events: all, several: Vec::new(), dropped: 0 }).await.unwrap();
+        let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no events") };
+        let Input::Events { events, .. } = *input else { panic!("no events") };
+        let inodes: BTreeSet<u64> = decoded(&events).iter().map(|event| event.ino).collect();
+        assert_eq!((inodes.len(), inodes.last()), (FILES + 1, Some(&FURTHER)));
+        for n in 0..3 * NOTES {
+            line.send(Input::Note { run: 1, note: n.to_string() }).await.unwrap();
+        }
+        assert_eq!(inputs.len(), NOTES);
+    }
+
+    #[test]
+    fn numbers_of_another_namespace() {
+        let mut numbers = Numbers::new(1, 4242, None);
+        let mut batch =
+            events(3, |n| Event { pid: 1, tid: [1, 7, 4242][n as usize], ..Event::new(Op::Write) });
+        numbers.translate(&mut batch);
+        let found: Vec<_> = decoded(&batch).iter().map(|event| (event.pid, event.tid)).collect();
+        assert_eq!(found, [(4242, 4242), (4242, 7), (4242, 1)]);
+    }
+
+    #[test]
+    fn a_guest_has_so_many_threads() {
+        let guest = Guests::new(Allowed::all()).admit(1, false).unwrap();
+        let mut numbers = Numbers::new(9, 9, Some(Arc::clone(&guest)));
+        let mut batch =
+            events(2 * THREADS as u64, |n| Event { pid: 666, tid: 100 + n as u32, ..Event::new(Op::Write) });
+        numbers.translate(&mut batch);
+        let found: BTreeSet<_> = decoded(&batch).iter().map(|event| (event.pid, event.tid)).collect();
+        assert_eq!(found.len(), THREADS + 1);
+        assert!(found.iter().all(|(pid, _)| *pid == 9));
+        drop(numbers);
+        assert_eq!(guest.threads.load(Ordering::Relaxed), 0);
+    }
+}
