@@ -19,6 +19,7 @@
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `install`: where the tracer is put on disk
+//! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `users`: programs that change their user; other users, who may be recorded but not ask
 //! - `web`: the daemon's web page in headless Chromium
 //!
@@ -47,6 +48,7 @@ mod matrix_rough;
 mod people;
 mod replay;
 mod sanitizers;
+mod services;
 mod top;
 mod transparency;
 mod users;

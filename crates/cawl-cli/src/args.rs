@@ -2,6 +2,7 @@
 
 mod live;
 mod quantity;
+mod service;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ pub use live::{
     TopArgs, WatchArgs,
 };
 use quantity::size;
+pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 
 /// Put it in front of any program and see, call by call, what each write should cost on this machine, what
 /// it did cost, and why.
@@ -54,6 +56,7 @@ pub enum Command {
     Processes(TableArgs),
     Predict(PredictArgs),
     Profile(ProfileArgs),
+    Service(ServiceArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

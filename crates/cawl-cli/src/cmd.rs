@@ -12,6 +12,7 @@ pub mod profile;
 mod recordings;
 pub mod replay;
 pub mod run;
+pub mod service;
 mod side_by_side;
 pub mod status;
 pub mod tables;

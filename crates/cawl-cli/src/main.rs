@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Processes(args) => cmd::tables::processes(&args),
         Command::Predict(args) => cmd::predict::predict(&args),
         Command::Profile(args) => cmd::profile::profile(&args),
+        Command::Service(args) => cmd::service::service(&args),
         Command::Completions(args) => cmd::help::completions(&args),
         Command::Man(args) => cmd::help::man(&args),
     };

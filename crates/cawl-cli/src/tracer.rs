@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use cawld::socket;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
@@ -14,10 +14,10 @@ use nix::unistd::geteuid;
 /// The library, as built by build.rs.
 const LIBRARY: &[u8] = include_bytes!(env!("CAWL_TRACER"));
 
-/// Folders that root puts the library into, where programs of every user can load it, best first: until the next
-/// boot, or for good.
-const SHARED: [&str; 3] = [socket::SHARED, "/var/cache/cawl", "/usr/local/lib/cawl"];
-pub const LASTING: [&str; 3] = ["/usr/local/lib/cawl", "/var/lib/cawl", "/var/cache/cawl"];
+/// Folders that root puts the library into, where programs of every user can load it, best first.
+const SHARED: [&str; 3] = [socket::SHARED, "/var/cache/cawl", LASTING];
+/// The folder of those that outlast a boot, for services.
+const LASTING: &str = "/usr/local/lib/cawl";
 
 /// Libraries of other versions that are kept in a folder, and how long those beyond are kept after their last use:
 /// programs that go on need them to start others.
@@ -38,6 +38,27 @@ pub fn install() -> anyhow::Result<PathBuf> {
         }
     }
     bail!("no folder for the tracer; set XDG_CACHE_HOME to a private one. Tried {}", failures.join("; "))
+}
+
+/// Where the library for services lies on the system below `root`, as seen there.
+pub fn lasting_path(root: &Path) -> anyhow::Result<PathBuf> {
+    ensure!(root.is_absolute(), "{} must be an absolute path", root.display());
+    Ok(Path::new(LASTING).join(name()))
+}
+
+/// Puts the library there.
+pub fn install_lasting(root: &Path) -> anyhow::Result<PathBuf> {
+    let path = lasting_path(root)?;
+    if root == Path::new("/") {
+        return install_in(Path::new(LASTING), &name(), true)
+            .with_context(|| format!("cannot put the tracer into {LASTING}; do this as root"));
+    }
+    let folder = root.join(LASTING.trim_start_matches('/'));
+    fs::create_dir_all(&folder)
+        .map_err(anyhow::Error::from)
+        .and_then(|()| write(&folder, &name(), 0o555))
+        .with_context(|| format!("cannot put the tracer into {}", folder.display()))?;
+    Ok(path)
 }
 
 /// The library's file name.
@@ -80,9 +101,15 @@ fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<Pat
         drop(File::open(&path).and_then(|file| file.set_times(now)));
         return Ok(path);
     }
-    // Written aside and renamed, so that nobody ever loads half a library.
+    write(directory, name, if for_all { 0o555 } else { 0o500 })?;
+    remove_old(directory);
+    Ok(path)
+}
+
+/// Written aside and renamed, so that nobody ever loads half a library.
+fn write(directory: &Path, name: &str, mode: u32) -> anyhow::Result<()> {
     let aside = directory.join(format!("{name}.{}", std::process::id()));
-    let mode = fs::Permissions::from_mode(if for_all { 0o555 } else { 0o500 });
+    let mode = fs::Permissions::from_mode(mode);
     let written = OpenOptions::new()
         .write(true)
         .create(true)
@@ -90,13 +117,9 @@ fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<Pat
         .mode(0o500)
         .open(&aside)
         .and_then(|mut file| file.write_all(LIBRARY).and_then(|()| file.set_permissions(mode)))
-        .and_then(|()| fs::rename(&aside, &path));
-    if let Err(error) = written {
-        drop(fs::remove_file(&aside));
-        return Err(error.into());
-    }
-    remove_old(directory);
-    Ok(path)
+        .and_then(|()| fs::rename(&aside, directory.join(name)));
+    written.inspect_err(|_| drop(fs::remove_file(&aside)))?;
+    Ok(())
 }
 
 /// True if nothing in this folder can be executed or loaded.

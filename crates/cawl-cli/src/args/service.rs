@@ -1,0 +1,70 @@
+//! The arguments of `service`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Let a root cawld record services: write, remove and list drop-ins for systemd
+///
+/// The daemon must allow the service's user: `cawld --allow-user USER`. Nothing is restarted. docs/SERVICES.md
+/// shows PostgreSQL, Redis, MariaDB and containers.
+#[derive(Args)]
+pub struct ServiceArgs {
+    #[command(subcommand)]
+    pub command: ServiceCommand,
+}
+
+#[derive(Subcommand)]
+pub enum ServiceCommand {
+    Enable(EnableArgs),
+    Disable(DisableArgs),
+    Status(ServiceStatusArgs),
+}
+
+/// Have a service traced from its next start on
+///
+/// Puts the tracer where every user can load it, and writes UNIT.d/50-cawl.conf in /etc/systemd/system: the tracer,
+/// the daemon's socket, and exceptions from what the unit forbids as far as the tracer needs them. Doing it again
+/// brings the drop-in up to date.
+#[derive(Args)]
+pub struct EnableArgs {
+    /// The service, such as redis-server or postgresql@15-main
+    #[arg(value_name = "UNIT")]
+    pub unit: String,
+    /// Where the daemon listens
+    #[arg(long, value_name = "PATH", default_value = "/run/cawl/cawld.sock")]
+    pub socket: PathBuf,
+    /// Print the drop-in and write nothing
+    #[arg(long)]
+    pub print: bool,
+    #[command(flatten)]
+    pub root: RootArgs,
+}
+
+/// Have a service no longer traced from its next start on
+#[derive(Args)]
+pub struct DisableArgs {
+    /// The service
+    #[arg(value_name = "UNIT")]
+    pub unit: String,
+    #[command(flatten)]
+    pub root: RootArgs,
+}
+
+/// List the services that are traced
+#[derive(Args)]
+pub struct ServiceStatusArgs {
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub root: RootArgs,
+}
+
+/// Which system.
+#[derive(Args)]
+pub struct RootArgs {
+    /// Work on the system below this folder, as systemctl's --root
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+}

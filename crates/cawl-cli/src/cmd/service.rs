@@ -1,0 +1,282 @@
+//! `service`: drop-ins by which systemd starts a service with the tracer.
+//!
+//! The law of this module: **a service starts as before, whatever becomes of cawl.** Paths that may be missing are
+//! marked so, no service is restarted, and what the drop-in takes back of the unit's confinement is only what the
+//! tracer needs, and stands there with its reason.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail, ensure};
+use cawld::inspect;
+use serde::Serialize;
+
+use crate::args::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
+use crate::{render, tracer};
+
+mod unit;
+use unit::Unit;
+
+/// The drop-in's name, in UNIT.d.
+const DROP_IN: &str = "50-cawl.conf";
+/// Where the administrator's units lie, below the root.
+const UNITS: &str = "etc/systemd/system";
+/// Version of the JSON output.
+const SCHEMA: u32 = 1;
+
+/// Runs the command.
+pub fn service(args: &ServiceArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        ServiceCommand::Enable(args) => enable(args),
+        ServiceCommand::Disable(args) => disable(args),
+        ServiceCommand::Status(args) => status(args),
+    }
+}
+
+fn enable(args: &EnableArgs) -> anyhow::Result<ExitCode> {
+    let (root, name) = (&args.root.root, unit::name(&args.unit)?);
+    ensure!(args.socket.is_absolute(), "the socket's path must be absolute, since services start elsewhere");
+    let unit = Unit::read(root, &name, is_booted(root))?;
+    let library = if args.print { tracer::lasting_path(root)? } else { tracer::install_lasting(root)? };
+    let text = drop_in(&unit, &library, &args.socket)?;
+    if args.print {
+        return render::print(&text);
+    }
+    let path = place(root, &name);
+    let folder = path.parent().context("a drop-in lies in a folder")?;
+    fs::create_dir_all(folder).and_then(|()| fs::write(&path, text)).with_context(|| {
+        format!("cannot write {}; do this as root, or use --print and write it yourself", path.display())
+    })?;
+    let mut told = format!("written: {}\n", path.display());
+    if let Some(user) = user(&unit) {
+        told += &format!("the daemon must allow its user: cawld --allow-user {user}\n");
+    }
+    for remark in remarks(&unit, root) {
+        told += &format!("note: {remark}\n");
+    }
+    told += &after(root, &name)?;
+    render::print(&told)
+}
+
+fn disable(args: &DisableArgs) -> anyhow::Result<ExitCode> {
+    let (root, name) = (&args.root.root, unit::name(&args.unit)?);
+    let path = place(root, &name);
+    ensure!(path.exists(), "{name} is not enabled: there is no {}", path.display());
+    fs::remove_file(&path).with_context(|| format!("cannot remove {}; do this as root", path.display()))?;
+    if let Some(folder) = path.parent() {
+        // Others' drop-ins keep it.
+        drop(fs::remove_dir(folder));
+    }
+    render::print(&format!("removed: {}\n{}", path.display(), after(root, &name)?))
+}
+
+/// A service that is enabled.
+#[derive(Serialize)]
+struct Enabled {
+    unit: String,
+    library: String,
+    /// False if it was removed: the service runs untraced and the dynamic linker complains.
+    library_is_there: bool,
+    socket: String,
+}
+
+#[derive(Serialize)]
+struct Status {
+    schema: u32,
+    services: Vec<Enabled>,
+}
+
+fn status(args: &ServiceStatusArgs) -> anyhow::Result<ExitCode> {
+    let root = &args.root.root;
+    let mut services = Vec::new();
+    for entry in fs::read_dir(root.join(UNITS)).into_iter().flatten().flatten() {
+        let Some(unit) =
+            entry.file_name().to_str().and_then(|name| name.strip_suffix(".d").map(str::to_owned))
+        else {
+            continue;
+        };
+        let Ok(text) = fs::read_to_string(entry.path().join(DROP_IN)) else { continue };
+        let drop_in = Unit::parse(&text);
+        let library = drop_in.variable("LD_PRELOAD").unwrap_or_default();
+        let library = library.split(':').next().unwrap_or_default().to_owned();
+        let library_is_there = below(root, Path::new(&library)).is_file();
+        let socket = drop_in.variable("CAWL_SOCKET").unwrap_or_default();
+        services.push(Enabled { unit, library, library_is_there, socket });
+    }
+    services.sort_by(|a, b| a.unit.cmp(&b.unit));
+    if args.json {
+        return render::json(&serde_json::to_value(Status { schema: SCHEMA, services })?);
+    }
+    if services.is_empty() {
+        return render::print("no service is enabled\n");
+    }
+    let line = |service: &Enabled| {
+        let Enabled { unit, library, socket, .. } = service;
+        let is_there = if service.library_is_there { "" } else { " (missing: enable the service again)" };
+        format!("{unit}\n  tracer  {library}{is_there}\n  socket  {socket}\n")
+    };
+    render::print(&services.iter().map(line).collect::<String>())
+}
+
+/// Where the unit's drop-in lies.
+fn place(root: &Path, name: &str) -> PathBuf {
+    root.join(UNITS).join(format!("{name}.d")).join(DROP_IN)
+}
+
+/// An absolute path of the system below `root`.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// True if systemd runs this very system.
+fn is_booted(root: &Path) -> bool {
+    root == Path::new("/") && Path::new("/run/systemd/system").is_dir()
+}
+
+/// What is to be done before it takes effect; systemd reads its files again here, where it runs.
+fn after(root: &Path, name: &str) -> anyhow::Result<String> {
+    if !is_booted(root) {
+        return Ok(format!("to take effect: systemctl daemon-reload && systemctl restart {name}\n"));
+    }
+    let reloaded = Command::new("systemctl").arg("daemon-reload").status();
+    if !reloaded.is_ok_and(|status| status.success()) {
+        bail!("systemctl daemon-reload failed; it must be done, then: systemctl restart {name}");
+    }
+    Ok(format!("systemd has read it (daemon-reload); to take effect: systemctl restart {name}\n"))
+}
+
+/// The user whom the daemon must allow, if that is not root.
+fn user(unit: &Unit) -> Option<String> {
+    if unit.is_on("DynamicUser") {
+        // systemd takes one of these.
+        return Some("61184-65519".to_owned());
+    }
+    unit.last("User").filter(|user| user != "root" && user != "0")
+}
+
+/// System calls of the tracer's own. A unit's filter may lack some, and would kill the service for them.
+const CALLS: &str = "close connect fcntl fstat ftruncate getcwd getpid getppid getsockopt gettid getuid lseek madvise \
+                     memfd_create mmap mprotect mremap munmap newfstatat openat ppoll pread64 prlimit64 read readlinkat \
+                     recvfrom sendmsg setsockopt sigaltstack socket write";
+
+/// The drop-in's text.
+fn drop_in(unit: &Unit, library: &Path, socket: &Path) -> anyhow::Result<String> {
+    let text = |path: &Path| -> anyhow::Result<String> {
+        let text = path.to_str().context("a path is not UTF-8")?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@".contains(c);
+        ensure!(
+            text.chars().all(plain),
+            "{text}: such a path cannot stand in a unit; use letters, digits and . _ - + @"
+        );
+        Ok(text.to_owned())
+    };
+    let folder = |path: &Path| text(path.parent().unwrap_or(path));
+    let (libraries, sockets) = (folder(library)?, folder(socket)?);
+    let mut out =
+        "# Written by `cawl-cli service enable`; `cawl-cli service disable` removes it.\n[Service]\n"
+            .to_owned();
+    let others = unit.variable("LD_PRELOAD").filter(|others| !others.is_empty());
+    let others = others.map_or(String::new(), |others| format!(":{others}"));
+    out += &format!("Environment=\"LD_PRELOAD={}{others}\"\n", text(library)?);
+    out += &format!("Environment=CAWL_SOCKET={}\n", text(socket)?);
+    // Where nothing hides them, binding them would only cost the service a mount namespace.
+    if unit.has_any(&["RootDirectory", "RootImage", "TemporaryFileSystem"]) {
+        out += "# The unit has another root, or empty folders in the place of others.\n";
+        out += &format!("BindReadOnlyPaths=-{libraries}\nBindPaths=-{sockets}\n");
+    }
+    if unit.has_any(&["NoExecPaths"]) {
+        out += "# The unit lets no library be loaded but from where it says.\n";
+        out += &format!("ExecPaths=-{libraries}\n");
+    }
+    if unit.has_any(&["RestrictAddressFamilies"]) {
+        out += "# The tracer speaks to the daemon over a Unix socket.\nRestrictAddressFamilies=AF_UNIX\n";
+    }
+    if unit.has_any(&["SystemCallFilter"]) {
+        out += "# Calls of the tracer's own.\n";
+        out += &format!("SystemCallFilter={CALLS}\n");
+        if unit.last("SystemCallErrorNumber").is_none() {
+            out += "# One more, cachestat, may be too new for systemd to know it: it must fail, not kill.\n";
+            out += "SystemCallErrorNumber=EPERM\n";
+        }
+    }
+    Ok(out)
+}
+
+/// What may keep the service from being traced all the same.
+fn remarks(unit: &Unit, root: &Path) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for file in unit.all("EnvironmentFile") {
+        let path = below(root, Path::new(file.trim_start_matches('-')));
+        if fs::read_to_string(path).is_ok_and(|text| text.contains("LD_PRELOAD=")) {
+            remarks.push(format!("{file} sets LD_PRELOAD and has the last word: name the tracer there"));
+        }
+    }
+    if unit
+        .all("InaccessiblePaths")
+        .iter()
+        .any(|path| ["/run", "/usr/local"].contains(&path.trim_start_matches(['-', '+'])))
+    {
+        remarks.push("InaccessiblePaths= hides the tracer or the socket; take that out".to_owned());
+    }
+    let Some(command) = unit.last("ExecStart") else { return remarks };
+    let program =
+        command.split_whitespace().next().unwrap_or_default().trim_start_matches(['@', '-', ':', '+', '!']);
+    if ["/bin/true", "/usr/bin/true"].contains(&program) {
+        remarks.push(
+            "this unit starts nothing of its own; on Debian the database is postgresql@VERSION-NAME"
+                .to_owned(),
+        );
+    } else {
+        let path = below(root, Path::new(program));
+        if path.is_file() {
+            remarks.extend(
+                inspect::program(&path).obstacles.into_iter().map(|why| format!("not traced: {why}")),
+            );
+        }
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(unit: &str) -> String {
+        drop_in(&Unit::parse(unit), Path::new("/lib/cawl/l.so"), Path::new("/run/cawl/s")).unwrap()
+    }
+
+    #[test]
+    fn a_plain_unit_needs_no_exceptions() {
+        let text =
+            of("[Unit]\nSystemCallFilter=x\n[Service]\nUser=redis\nPrivateTmp=yes\nProtectSystem=strict\n");
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            ["[Service]", "Environment=\"LD_PRELOAD=/lib/cawl/l.so\"", "Environment=CAWL_SOCKET=/run/cawl/s"]
+        );
+    }
+
+    #[test]
+    fn what_a_unit_forbids_is_allowed_as_far_as_needed() {
+        for (has, wants) in [
+            ("TemporaryFileSystem=/:ro", "BindReadOnlyPaths=-/lib/cawl\nBindPaths=-/run/cawl\n"),
+            ("RootDirectory=/srv/x", "BindReadOnlyPaths=-/lib/cawl\nBindPaths=-/run/cawl\n"),
+            ("NoExecPaths=/", "ExecPaths=-/lib/cawl\n"),
+            ("RestrictAddressFamilies=AF_INET", "RestrictAddressFamilies=AF_UNIX\n"),
+            ("SystemCallFilter=@system-service", "SystemCallErrorNumber=EPERM\n"),
+            ("Environment=A=b \"LD_PRELOAD=/x.so\"", "LD_PRELOAD=/lib/cawl/l.so:/x.so\"\n"),
+        ] {
+            let text = of(&format!("[Service]\n{has}\n"));
+            assert!(text.contains(wants), "{has}: {text}");
+        }
+        assert!(!of("[Service]\nSystemCallFilter=a\nSystemCallErrorNumber=EACCES\n").contains("EPERM"));
+    }
+
+    #[test]
+    fn strange_paths_are_refused() {
+        for path in ["/a b/l.so", "/a%h/l.so", "/a\"/l.so", "/a\n/l.so"] {
+            assert!(drop_in(&Unit::default(), Path::new(path), Path::new("/run/s")).is_err(), "{path:?}");
+        }
+    }
+}
