@@ -223,6 +223,46 @@ fn systemd_finds_nothing_wrong_with_the_units() {
     assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
+/// What systemd takes away by ProtectKernelTunables= and ProtectSystem=strict, taken away.
+#[test]
+fn what_a_confined_daemon_may_not_do_is_told() {
+    const TRACING: &str = "/sys/kernel/tracing";
+    let Some(unshare) = find("unshare") else { return };
+    if !geteuid().is_root() || !Path::new(TRACING).is_dir() {
+        return skipped("only root can take tracefs away, where there is one");
+    }
+    let dir = Dir::new();
+    let locked = dir.path().join("locked");
+    fs::create_dir(&locked).expect("a new folder");
+    let script = format!(
+        "mount -t tmpfs none {TRACING} && mkdir {TRACING}/instances && mount -o remount,ro {TRACING} &&
+         mount -t tmpfs -o ro none {} && exec {} --socket {}",
+        locked.display(),
+        built("cawld").display(),
+        dir.socket().display()
+    );
+    let mut command = dir.command(unshare);
+    command.args(["--mount", "sh", "-c", &script]);
+    let mut daemon = Running::start(command);
+    daemon.stderr_until("listening at");
+    let why = "/sys/kernel/tracing is read-only for cawld (ProtectKernelTunables=)";
+    let mut sampler = Value::Null;
+    while sampler["sources"].as_array().is_none_or(Vec::is_empty) {
+        sampler = ask(&dir, "{\"request\":\"status\"}")["sampler"].take();
+    }
+    assert_eq!((&sampler["pauses_missing"], &sampler["paused_s"]), (&why.into(), &Value::Null));
+    let text = Running::start(dir.cawl(&["status"])).finish().success().stdout;
+    assert!(text.contains("not traced") && text.contains(why), "{text}");
+    let mut command = dir.cawl(&["run", "--socket"]);
+    command.arg(dir.socket()).arg("--trace").arg(locked.join("x")).args(["--", "true"]);
+    let refused = Running::start(command).finish().code(1);
+    for words in ["cannot write the trace", "ReadWritePaths=", "/var/lib/cawl", "without --socket"] {
+        assert!(refused.stderr.contains(words), "{words}: {refused:#?}");
+    }
+    daemon.signal(Signal::SIGTERM);
+    daemon.finish().success();
+}
+
 #[test]
 fn limits_that_change_are_followed() {
     if !geteuid().is_root() {

@@ -485,8 +485,14 @@ impl Engine {
 }
 
 fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
-    TraceFile::create(path, WhenFull::LeaveOut)
-        .map_err(|error| format!("cannot write the trace {}: {error}", path.display()))
+    TraceFile::create(path, WhenFull::LeaveOut).map_err(|error| {
+        format!(
+            "cannot write the trace {}: {error}. The daemon writes it: if its unit keeps it from there \
+                 (ProtectSystem=, ProtectHome=), name a file in /var/lib/cawl, or allow the folder by \
+                 ReadWritePaths= in a drop-in, or run without --socket",
+            path.display()
+        )
+    })
 }
 
 #[cfg(test)]

@@ -344,6 +344,9 @@ pub struct SamplerStatus {
     pub paused_s: Option<f64>,
     /// Pauses that are missing there because they were too many.
     pub pauses_lost: Option<u64>,
+    /// Why `paused_s` is None, where it is: what the daemon may not do. Nothing bounds the time that is put down to
+    /// throttling then.
+    pub pauses_missing: Option<String>,
 }
 
 /// The programs, sorted.

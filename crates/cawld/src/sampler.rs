@@ -105,6 +105,8 @@ pub struct Observed {
     /// How long the kernel has let writers pause since sampling began, summed over all of the machine's tasks,
     /// and how many pauses it had no room to tell of.
     pub paused: Option<(Nanos, u64)>,
+    /// Why that is not known, though somebody may ask for it.
+    pub untraced: Option<String>,
     /// How often the mounts have changed.
     pub mounts: u64,
     /// Present interval between looks.
@@ -127,6 +129,7 @@ impl Observed {
         status.sampler.pressure = self.pressure;
         status.sampler.paused_s = self.paused.map(|(paused, _)| paused.as_seconds());
         status.sampler.pauses_lost = self.paused.map(|(_, lost)| lost);
+        status.sampler.pauses_missing.clone_from(&self.untraced);
         for device in &mut status.devices {
             let load = self.devices.iter().find(|(dev, _)| {
                 let (major, minor) = host_text::device_parts(**dev);
@@ -170,19 +173,27 @@ impl Sampler {
     /// Opens what there is on this machine, whose pages have this size. `pauses`: somebody may ask for the kernel's,
     /// which take a trace instance and some milliseconds of everybody's time to begin.
     pub fn new(page: Bytes, pauses: bool) -> Sampler {
+        let (pauses, untraced) = match pauses.then(Pauses::begin) {
+            Some(Ok(pauses)) => (Some(pauses), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
+        if let Some(why) = &untraced {
+            tracing::info!("the kernel does not tell pauses: {why}");
+        }
         let mut sampler = Sampler {
             vmstat: Source::open("vmstat", "/proc/vmstat"),
             diskstats: Source::open("diskstats", "/proc/diskstats"),
             pressure: Source::open("pressure", "/proc/pressure/io"),
             meminfo: Source::open("meminfo", "/proc/meminfo"),
             mounts: Mounts::watch(),
-            pauses: pauses.then(Pauses::begin).flatten(),
+            pauses,
             has_bdi: bdi::is_there(),
             page,
             interval: SHORTEST,
             last: None,
             before: Before::default(),
-            observed: Observed::default(),
+            observed: Observed { untraced, ..Observed::default() },
             costs: VecDeque::new(),
             began: host::now(),
         };

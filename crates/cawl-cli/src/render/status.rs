@@ -48,6 +48,9 @@ pub fn text(status: &Status, terminal: bool) -> String {
     if let Some(paused) = status.sampler.paused_s {
         let paused = Nanos::seconds(paused);
         line("pauses", &format!("writers of this machine were held back for {paused} since the start"));
+    } else if let Some(why) = &status.sampler.pauses_missing {
+        line("pauses", "not traced, so nothing bounds the time put down to throttling:");
+        line("", &shown(why));
     }
     let programs = match status.clients {
         1 => "1 program".to_owned(),
@@ -254,6 +257,7 @@ mod tests {
                 pressure: Some(0.12),
                 paused_s: Some(1234.5),
                 pauses_lost: Some(0),
+                pauses_missing: None,
             },
             clients: 3,
             calls: 12_345_678,
@@ -306,6 +310,16 @@ mod tests {
         }
         let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(wide.is_empty(), "{wide:#?}");
+    }
+
+    #[test]
+    fn what_the_daemon_may_not_do_is_told() {
+        let mut status = busy();
+        let why = "/sys/kernel/tracing is read-only for cawld (ProtectKernelTunables=)";
+        (status.sampler.paused_s, status.sampler.pauses_missing) = (None, Some(why.to_owned()));
+        let text = text(&status, false);
+        assert!(text.contains("pauses      not traced") && text.contains(why), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

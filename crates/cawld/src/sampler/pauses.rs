@@ -36,26 +36,25 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Begins; None where the kernel's tracing is not to be had.
-    pub fn begin() -> Option<Pauses> {
-        let instances = MOUNTS.iter().map(Path::new).find(|path| path.is_dir())?;
+    /// Begins; an error says why the kernel's tracing is not to be had.
+    pub fn begin() -> Result<Pauses, String> {
         if !nix::unistd::geteuid().is_root() {
-            return None;
+            return Err("only a daemon of root's may trace the kernel".to_owned());
         }
+        let Some(instances) = MOUNTS.iter().map(Path::new).find(|path| path.is_dir()) else {
+            return Err("no tracefs at /sys/kernel/tracing (kernel without it, or not mounted)".to_owned());
+        };
         remove_leftovers(instances);
         // Daemons of one process, as in tests, have an instance each.
         let own = (0..64).map(|n| instances.join(format!("{PREFIX}{}-{n}", std::process::id())));
         for instance in own {
             match fs::create_dir(&instance) {
-                Ok(()) => return Pauses::of(instance).inspect_err(|e| tracing::info!("no pauses: {e}")).ok(),
+                Ok(()) => return Pauses::of(instance).map_err(|error| why(instances, &error)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    tracing::info!("the kernel does not tell pauses: {}: {error}", instance.display());
-                    return None;
-                }
+                Err(error) => return Err(why(instances, &error)),
             }
         }
-        None
+        Err(format!("{}: there are too many instances", instances.display()))
     }
 
     fn of(instance: PathBuf) -> io::Result<Pauses> {
@@ -99,6 +98,17 @@ impl Pauses {
                 Said::Nothing => {}
             }
         }
+    }
+}
+
+/// Why a folder of instances is of no use.
+fn why(instances: &Path, error: &io::Error) -> String {
+    let tracefs = instances.parent().unwrap_or(instances).display();
+    match error.kind() {
+        ErrorKind::ReadOnlyFilesystem => {
+            format!("{tracefs} is read-only for cawld (ProtectKernelTunables=)")
+        }
+        _ => format!("{}: {error}", instances.display()),
     }
 }
 
@@ -167,9 +177,9 @@ mod tests {
 
     #[test]
     fn an_instance_is_gone_when_it_is_dropped() {
-        let Some(mut pauses) = Pauses::begin() else {
-            println!("SKIPPED: tracefs is not to be had here");
-            return;
+        let mut pauses = match Pauses::begin() {
+            Ok(pauses) => pauses,
+            Err(why) => return println!("SKIPPED: {why}"),
         };
         let (first, second) = (pauses.instance.clone(), Pauses::begin().expect("a second one"));
         assert_ne!(first, second.instance);
