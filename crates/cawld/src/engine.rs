@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cawl_core::{
-    AnalysisOptions, EndKind, FileFacts, HostProfile, Mode, Nanos, Record, Report, Sample, Session,
-    SessionEnd, Time, Wchar,
+    AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, Mode, Nanos, Record, Report, Sample,
+    Session, SessionEnd, Time, Wchar,
 };
 use cawl_wire::ring::Several;
-use cawl_wire::{EVENT_LEN, Ended, Event, Goodbye};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use cawl_wire::{EVENT_LEN, Ended, Event, FileKind, Goodbye};
+use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::answers::States;
 use crate::clock::Clocks;
@@ -20,8 +20,9 @@ use crate::host;
 use crate::lane::Lane;
 use crate::merge::Source;
 use crate::protocol::{RunEnd, RunProcess};
+use crate::runs::{BeginRun, RunSpec, create_trace};
 use crate::sampler::Observed;
-use crate::trace::{TraceFile, WhenFull};
+use crate::trace::TraceFile;
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
 /// what is older than 50 ms at their next call.
@@ -40,17 +41,6 @@ const QUESTIONS_A_PIECE: usize = 4;
 /// is left to do with what was found is done by who asked.
 pub type Question = Box<dyn FnOnce(&mut Engine) + Send>;
 
-/// What a `cawl-cli run` wants done with its program's calls.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct RunSpec {
-    /// Models to run; all, if empty.
-    pub models: Vec<String>,
-    /// Profile as TOML; the daemon's own, if None.
-    pub profile: Option<String>,
-    /// Where to keep the trace: an absolute path.
-    pub trace: Option<PathBuf>,
-}
-
 /// What can happen to the engine.
 pub enum Input {
     /// A tracer introduced itself.
@@ -68,10 +58,12 @@ pub enum Input {
     Sample(Sample),
     /// What sampling found besides.
     Observed(Box<Observed>),
+    /// The machine as it is now.
+    Host(Box<HostFacts>),
     /// Time to release what was held back.
     Tick,
-    /// A run wants a lane of its own. `owner`: the process that will ask for its report, where known.
-    BeginRun { spec: RunSpec, owner: Option<u32>, reply: oneshot::Sender<Result<u64, String>> },
+    /// A run wants a lane of its own: [`RunSpec::begin`].
+    BeginRun(BeginRun),
     /// A run wants its report.
     EndRun { run: u64, end: RunEnd, reply: oneshot::Sender<Option<Report>> },
     /// What a process of another user said; its user has room for more when it has been taken.
@@ -143,6 +135,11 @@ pub struct Engine {
     orphans: Vec<u64>,
     pub(crate) last_sample: Option<Sample>,
     pub(crate) observed: Observed,
+    /// The machine as it was last looked at, and who is told when it may have changed.
+    facts: HostFacts,
+    stale: Arc<Notify>,
+    /// Devices (`st_dev`) that the facts have been looked through for.
+    known_devices: BTreeSet<u64>,
     learn: bool,
     modes: Vec<(String, Mode)>,
     pub(crate) started: Time,
@@ -172,6 +169,7 @@ struct Open {
 impl Engine {
     /// An engine with the daemon's own lane, if it is to have one.
     pub fn new(options: EngineOptions) -> anyhow::Result<Engine> {
+        let facts = host::facts();
         let mut engine = Engine {
             configured: options.profile.clone(),
             profile: options.profile,
@@ -184,6 +182,9 @@ impl Engine {
             orphans: Vec::new(),
             last_sample: host::sample(),
             observed: Observed::default(),
+            known_devices: facts.filesystems.iter().map(|filesystem| filesystem.dev).collect(),
+            facts,
+            stale: Arc::default(),
             learn: options.learn,
             modes: options.modes,
             started: host::now(),
@@ -194,7 +195,8 @@ impl Engine {
             let trace =
                 options.host_trace.as_deref().map(create_trace).transpose().map_err(anyhow::Error::msg)?;
             let analysis = engine.analysis_options(models);
-            let lane = Lane::new(&engine.profile, &analysis, trace)?.with_books(&engine.profile);
+            let lane = Lane::new(&engine.profile, &analysis, trace, engine.facts_now())?;
+            let lane = lane.with_books(&engine.profile);
             engine.insert(HOST_LANE, lane);
         }
         Ok(engine)
@@ -213,6 +215,11 @@ impl Engine {
     /// Which lanes keep a trace, now and later.
     pub fn traces(&self) -> Arc<Traces> {
         Arc::clone(&self.traces)
+    }
+
+    /// Notified when the machine is to be looked at again, for [`Input::Host`].
+    pub fn stale(&self) -> Arc<Notify> {
+        Arc::clone(&self.stale)
     }
 
     /// What the daemon's own lane keeps: all models in lockstep, and the modes asked for besides.
@@ -244,7 +251,7 @@ impl Engine {
                 Input::Events { session, events, several, dropped } => {
                     self.events(session, &events, &several, dropped);
                 }
-                Input::File { session, file } => self.each_lane(session, |lane| lane.file(file.clone())),
+                Input::File { session, file } => self.file(session, &file),
                 Input::End { session, goodbye, wchar, dropped } => self.end(session, goodbye, wchar, dropped),
                 Input::Note { run, note } => self.note(run, &note),
                 Input::Sample(sample) => {
@@ -255,7 +262,10 @@ impl Engine {
                 }
                 Input::Observed(observed) => self.observe(*observed),
                 Input::Tick => self.tick(&mut questions),
-                Input::BeginRun { spec, owner, reply } => drop(reply.send(self.begin_run(&spec, owner))),
+                Input::Host(facts) => self.look_at_host(*facts),
+                Input::BeginRun(BeginRun { spec, trace, owner, reply }) => {
+                    drop(reply.send(self.begin_run(&spec, trace, owner)));
+                }
                 Input::EndRun { run, end, reply } => self.end_run(run, end, false, reply),
                 Input::Stop { reply } => {
                     for finishing in std::mem::take(&mut self.finishing) {
@@ -275,13 +285,41 @@ impl Engine {
     }
 
     fn observe(&mut self, observed: Observed) {
-        for lane in self.lanes.values_mut() {
-            if observed.mounts != self.observed.mounts {
-                lane.look_at_host();
-            }
-            lane.paused(observed.paused);
-        }
+        self.lanes.values_mut().for_each(|lane| lane.paused(observed.paused));
         self.observed = observed;
+    }
+
+    /// The machine was looked at again: tells the lanes what has changed.
+    fn look_at_host(&mut self, facts: HostFacts) {
+        let lasting = |facts: &HostFacts| (facts.filesystems.clone(), facts.dirty_settings.clone());
+        if lasting(&facts) != lasting(&self.facts) {
+            for lane in self.lanes.values_mut() {
+                lane.take(Record::Host(Box::new(facts.clone())));
+            }
+        }
+        self.known_devices.extend(facts.filesystems.iter().map(|filesystem| filesystem.dev));
+        self.facts = facts;
+    }
+
+    /// The facts for a lane that begins: what changes all the time, as it was last seen.
+    fn facts_now(&self) -> HostFacts {
+        let mut facts = self.facts.clone();
+        (facts.started, facts.wall_clock) = (host::now(), host::wall_clock());
+        facts.available = self.observed.available.unwrap_or(facts.available);
+        if let Some(limits) = self.last_sample.map(|sample| sample.limits(Bytes(facts.page))) {
+            (facts.background, facts.hard) = (limits.background, limits.hard);
+        }
+        facts
+    }
+
+    /// A session's file is named.
+    fn file(&mut self, session: u32, file: &FileFacts) {
+        // One on a device that was not there before: a filesystem was mounted meanwhile.
+        let is_regular = FileKind::from_mode(file.mode) == FileKind::Regular;
+        if is_regular && self.known_devices.insert(file.dev) {
+            self.stale.notify_one();
+        }
+        self.each_lane(session, |lane| lane.take(Record::File(file.clone())));
     }
 
     /// The lane that is asked: the daemon's own, else that of the one run it serves.
@@ -469,30 +507,26 @@ impl Engine {
         }
     }
 
-    fn begin_run(&mut self, spec: &RunSpec, owner: Option<u32>) -> Result<u64, String> {
+    fn begin_run(
+        &mut self,
+        spec: &RunSpec,
+        trace: Option<TraceFile>,
+        owner: Option<u32>,
+    ) -> Result<u64, String> {
         let profile = match &spec.profile {
             Some(text) => HostProfile::from_toml(text).map_err(|error| error.to_string())?,
             None => self.profile.clone(),
         };
-        let trace = spec.trace.as_deref().map(create_trace).transpose()?;
         let options = AnalysisOptions { models: spec.models.clone(), ..AnalysisOptions::default() };
-        let lane = Lane::new(&profile, &options, trace).map_err(|error| error.to_string())?;
+        let lane =
+            Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
+        // Settings may have changed, of which nobody is told.
+        self.stale.notify_one();
         let run = self.new_run().map_err(|error| format!("the kernel has no random number: {error}"))?;
         self.insert(run, lane);
         self.owners.extend(owner.map(|pid| (run, pid)));
         Ok(run)
     }
-}
-
-fn create_trace(path: &std::path::Path) -> Result<TraceFile, String> {
-    TraceFile::create(path, WhenFull::LeaveOut).map_err(|error| {
-        format!(
-            "cannot write the trace {}: {error}. The daemon writes it: if its unit keeps it from there \
-                 (ProtectSystem=, ProtectHome=), name a file in /var/lib/cawl, or allow the folder by \
-                 ReadWritePaths= in a drop-in, or run without --socket",
-            path.display()
-        )
-    })
 }
 
 #[cfg(test)]
@@ -546,7 +580,7 @@ mod tests {
     #[test]
     fn processes_that_go_on_are_told_only_at_a_program_s_end() {
         let mut engine = engine();
-        let run = engine.begin_run(&RunSpec::default(), None).unwrap();
+        let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
         for (id, pid) in [(2, std::process::id()), (3, 1 << 30)] {
             let program = "/bin/a".to_owned();
             engine.begin(Session { id, pid, program, ..Session::default() }, run);
@@ -575,7 +609,7 @@ mod tests {
     #[test]
     fn a_note_is_taken_once_by_each_lane() {
         let mut engine = engine();
-        let run = engine.begin_run(&RunSpec::default(), None).unwrap();
+        let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
         engine.note(HOST_LANE, "a");
         engine.note(run, "b");
         assert_eq!(report(&mut engine).notes, ["a", "b"]);
@@ -583,11 +617,58 @@ mod tests {
     }
 
     #[test]
+    fn the_machine_is_looked_at_once_for_all_and_only_changes_are_told() {
+        let mut engine = engine();
+        let looks = engine.stale();
+        let wanted = || is_there(looks.notified());
+        assert!(!wanted());
+        let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
+        assert!(wanted() && !wanted());
+        let file = |dev| FileFacts {
+            dev,
+            ino: 1,
+            birth: 0,
+            renamed: false,
+            size: Bytes(0),
+            block: 0,
+            mode: 0o100_644,
+            path: "/f".into(),
+        };
+        // Two files on a device that nobody knows.
+        engine.file(1, &file(u64::MAX));
+        engine.file(1, &file(u64::MAX));
+        assert!(wanted() && !wanted());
+        let mut facts = engine.facts.clone();
+        facts.available = Bytes(1);
+        engine.look_at_host(facts.clone());
+        let told = |engine: &Engine, run: u64| engine.lanes[&run].analysis().report().host.unwrap();
+        assert_ne!(told(&engine, run).available, Bytes(1), "memory is always another");
+        let new = cawl_core::Filesystem { dev: 5, mount: "/new".into(), ..Default::default() };
+        facts.filesystems.push(new);
+        engine.look_at_host(facts.clone());
+        for lane in [HOST_LANE, run] {
+            assert_eq!(told(&engine, lane), facts);
+        }
+        // Whoever comes later knows it, too, and nobody looks for it.
+        let later = engine.begin_run(&RunSpec::default(), None, None).unwrap();
+        assert_eq!(told(&engine, later).filesystems, facts.filesystems);
+        assert!(wanted());
+        engine.file(1, &file(5));
+        assert!(!wanted());
+    }
+
+    /// True if it is there now.
+    fn is_there(future: impl Future) -> bool {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        std::pin::pin!(future).poll(&mut context).is_ready()
+    }
+
+    #[test]
     fn a_run_ends_when_neither_its_owner_nor_a_program_is_left() {
         let mut engine = engine();
         let gone = u32::MAX;
-        let run = engine.begin_run(&RunSpec::default(), Some(gone)).unwrap();
-        let kept = engine.begin_run(&RunSpec::default(), Some(std::process::id())).unwrap();
+        let run = engine.begin_run(&RunSpec::default(), None, Some(gone)).unwrap();
+        let kept = engine.begin_run(&RunSpec::default(), None, Some(std::process::id())).unwrap();
         engine.begin(Session { id: 2, pid: gone, ..Session::default() }, run);
         engine.end_orphans();
         assert!(engine.lanes.contains_key(&run), "a program still reports to it");

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, Wchar, host_text};
 use nix::fcntl::OFlag;
@@ -85,7 +86,7 @@ pub fn is_ignored(signal: i32) -> bool {
     (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
 }
 
-/// What a replay elsewhere needs to know of this machine.
+/// What a replay elsewhere needs to know of this machine. Takes milliseconds where there are many mounts.
 pub fn facts() -> HostFacts {
     let uname = nix::sys::utsname::uname().ok();
     let text =
@@ -173,10 +174,14 @@ fn cpus() -> u32 {
 
 /// CONFIG_HZ, from the kernel's configuration, else from its coarse clock, which moves once a tick.
 fn hz() -> Option<u32> {
-    configured_hz().or_else(|| {
-        let tick = nix::time::clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
-        let tick = tick.tv_sec() as f64 + tick.tv_nsec() as f64 / 1e9;
-        (tick > 0.0).then(|| (1.0 / tick).round() as u32)
+    // The configuration is long, and a running kernel's does not change.
+    static HZ: OnceLock<Option<u32>> = OnceLock::new();
+    *HZ.get_or_init(|| {
+        configured_hz().or_else(|| {
+            let tick = nix::time::clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
+            let tick = tick.tv_sec() as f64 + tick.tv_nsec() as f64 / 1e9;
+            (tick > 0.0).then(|| (1.0 / tick).round() as u32)
+        })
     })
 }
 

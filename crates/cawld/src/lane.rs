@@ -4,15 +4,15 @@
 //! a lane's analysis takes and what its trace keeps are the same records in the same order: that
 //! is why a replay in lockstep repeats the live predictions exactly.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cawl_core::{
-    Analysis, AnalysisOptions, EndKind, FileFacts, HostProfile, ModelState, Nanos, Record, Report, Session,
+    Analysis, AnalysisOptions, EndKind, HostFacts, HostProfile, ModelState, Nanos, Record, Report, Session,
     SessionEnd, Tally, Time, kernel_bytes,
 };
+use cawl_wire::Event;
 use cawl_wire::ring::Several;
-use cawl_wire::{Event, FileKind};
 
 use crate::clock::Clocks;
 use crate::host;
@@ -33,8 +33,6 @@ pub struct Lane {
     live: Option<Box<Live>>,
     /// The latest look ahead.
     ahead: Option<ModelState>,
-    /// Devices (`st_dev`) that the host facts have been looked through for.
-    known_devices: BTreeSet<u64>,
 }
 
 /// The past takes a model's state as that of now unless it is older.
@@ -79,6 +77,7 @@ impl Lane {
         profile: &HostProfile,
         options: &AnalysisOptions,
         trace: Option<TraceFile>,
+        facts: HostFacts,
     ) -> Result<Lane, cawl_core::ModelsError> {
         let analysis = Analysis::with(profile, options)?;
         let mut lane = Lane {
@@ -89,9 +88,8 @@ impl Lane {
             started: Started::default(),
             live: None,
             ahead: None,
-            known_devices: BTreeSet::new(),
         };
-        lane.look_at_host();
+        lane.take(Record::Host(Box::new(facts)));
         lane.take(Record::Profile(Box::new(profile.clone())));
         if let Some(sample) = host::sample() {
             lane.take(Record::Sample(sample));
@@ -103,13 +101,6 @@ impl Lane {
     pub fn with_books(mut self, profile: &HostProfile) -> Lane {
         self.live = Some(Box::new(Live::new(profile.kernel.page.0)));
         self
-    }
-
-    /// Takes the facts of this machine as they are now.
-    pub fn look_at_host(&mut self) {
-        let facts = host::facts();
-        self.known_devices.extend(facts.filesystems.iter().map(|filesystem| filesystem.dev));
-        self.take(Record::Host(Box::new(facts)));
     }
 
     /// A process image begins.
@@ -144,16 +135,6 @@ impl Lane {
         let all = merge.release(until, most, |record| self.take(record));
         self.merge = merge;
         all
-    }
-
-    /// A session's file is named.
-    pub fn file(&mut self, file: FileFacts) {
-        // One on a device that was not there before: a filesystem was mounted meanwhile.
-        let is_regular = FileKind::from_mode(file.mode) == FileKind::Regular;
-        if is_regular && self.known_devices.insert(file.dev) {
-            self.look_at_host();
-        }
-        self.take(Record::File(file));
     }
 
     /// Takes a record now.

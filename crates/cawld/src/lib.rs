@@ -37,6 +37,7 @@ pub mod protocol;
 pub mod query;
 mod questions;
 mod ring;
+mod runs;
 mod sampler;
 mod server;
 mod session;
@@ -50,6 +51,7 @@ mod uring;
 pub mod web;
 
 pub use asker::{AskError, Asker, Node};
-pub use engine::{EngineOptions, RunSpec};
+pub use engine::EngineOptions;
 pub use guests::Allowed;
+pub use runs::RunSpec;
 pub use server::Daemon;

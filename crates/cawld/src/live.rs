@@ -124,7 +124,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_core::{AnalysisOptions, EndKind, HostProfile, Mode, SessionEnd, Wchar};
+    use cawl_core::{AnalysisOptions, EndKind, HostFacts, HostProfile, Mode, SessionEnd, Wchar};
     use cawl_wire::{Event, FileKind, Op};
 
     use crate::lane::Lane;
@@ -169,7 +169,8 @@ mod tests {
         let throttled = |besides: Vec<(String, Mode)>| {
             let models = vec!["kernel".to_owned()];
             let options = AnalysisOptions { models, besides, ..AnalysisOptions::default() };
-            let mut lane = Lane::new(&profile, &options, None).unwrap().with_books(&profile);
+            let mut lane =
+                Lane::new(&profile, &options, None, HostFacts::default()).unwrap().with_books(&profile);
             for n in 1..=400 {
                 let now = Time(1000 * SECOND + n * SECOND / 20);
                 let (background, hard) = (16_384, 32_768);
@@ -220,7 +221,8 @@ mod tests {
         let options =
             AnalysisOptions { models: vec!["kernel".to_owned()], mode: Mode::Lockstep, ..Default::default() };
         let page = profile.kernel.page.0;
-        let mut lane = Lane::new(&profile, &options, None).unwrap().with_books(&profile);
+        let mut lane =
+            Lane::new(&profile, &options, None, HostFacts::default()).unwrap().with_books(&profile);
         let start = 1_000_000;
         let (mut slept, mut calls, mut bytes) = (0, 0, 0);
         let clocks = |second: u64, slept: u64| Clocks {

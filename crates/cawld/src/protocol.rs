@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use cawl_core::{Mode, Outcome, Phase};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::RunSpec;
+use crate::runs::RunSpec;
 
 /// Version of questions and answers, in the field `schema` of every answer.
 pub const PROTOCOL: u32 = 1;

@@ -95,12 +95,7 @@ impl Questions {
             Request::Predict(plan) => line(&asker.predict(plan).await?),
             Request::Profile => line(&asker.profile().await?),
             Request::Subscribe(_) => anyhow::bail!("this connection cannot be subscribed with"),
-            Request::BeginRun(spec) => {
-                let (reply, answer) = oneshot::channel();
-                self.engine.send(Input::BeginRun { spec, owner: peer, reply }).await?;
-                let run = answer.await?.map_err(anyhow::Error::msg)?;
-                line(&RunStarted { run })
-            }
+            Request::BeginRun(spec) => line(&RunStarted { run: spec.begin(&self.engine, peer).await? }),
             Request::Running { run } => {
                 self.shared.settle().await;
                 line(&asker.running(run).await?)

@@ -107,8 +107,6 @@ pub struct Observed {
     pub paused: Option<(Nanos, u64)>,
     /// Why that is not known, though somebody may ask for it.
     pub untraced: Option<String>,
-    /// How often the mounts have changed.
-    pub mounts: u64,
     /// Present interval between looks.
     pub interval: Duration,
     /// Part of one processor that looking took over the latest minute.
@@ -214,6 +212,11 @@ impl Sampler {
         self.interval
     }
 
+    /// True if something was mounted or unmounted since this was last asked.
+    pub fn mounts_changed(&mut self) -> bool {
+        self.mounts.as_mut().is_some_and(Mounts::changed)
+    }
+
     /// Looks; `active`: traced programs write. The second answer comes once a second.
     pub fn look(&mut self, active: bool) -> (Option<Sample>, Option<Observed>) {
         let began = thread_time();
@@ -252,7 +255,6 @@ impl Sampler {
             pauses.look();
             self.observed.paused = Some((pauses.total, pauses.lost));
         }
-        self.observed.mounts += u64::from(self.mounts.as_mut().is_some_and(Mounts::changed));
         let text = self.pressure.as_mut().and_then(Source::read);
         self.observed.pressure = text.and_then(host_text::pressure);
         let text = self.meminfo.as_mut().and_then(Source::read);

@@ -9,17 +9,18 @@ use nix::unistd::geteuid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::asker::{Asker, Node, QUESTIONS};
-use crate::engine::{Engine, EngineOptions, Input, RunSpec};
+use crate::engine::{Engine, EngineOptions, Input};
 use crate::guests::Allowed;
 use crate::protocol::{RunEnd, RunProcess};
+use crate::runs::RunSpec;
 use crate::sampler::Sampler;
-use crate::session;
 use crate::shared::{SETTLE, Shared};
 use crate::socket::Peer;
+use crate::{host, session};
 
 /// How often held-back calls are released.
 const TICK_EVERY: Duration = Duration::from_millis(25);
@@ -61,6 +62,7 @@ impl Daemon {
         let pauses = options.host_models.is_some();
         let work = Engine::new(options)?;
         let shared = Arc::new(Shared::new(work.traces(), allowed));
+        let stale = work.stale();
         let runtime = Handle::current();
         let thread = std::thread::Builder::new()
             .name("cawl-engine".to_owned())
@@ -68,7 +70,8 @@ impl Daemon {
         let asker = Asker::new(asker, node);
         let tasks = vec![
             tokio::spawn(accept(listener, Arc::clone(&shared), engine.clone(), asker.clone())),
-            tokio::spawn(watch(Arc::clone(&shared), engine.clone(), page, pauses)),
+            tokio::spawn(watch(Arc::clone(&shared), engine.clone(), Arc::clone(&stale), page, pauses)),
+            tokio::spawn(look_at_host(stale, engine.clone())),
         ];
         Ok(Daemon { path, engine, asker, shared, tasks, thread })
     }
@@ -80,9 +83,7 @@ impl Daemon {
 
     /// Opens a lane for a run; its number goes into CAWL_RUN.
     pub async fn begin_run(&self, spec: RunSpec) -> anyhow::Result<u64> {
-        let (reply, answer) = oneshot::channel();
-        self.engine.send(Input::BeginRun { spec, owner: None, reply }).await?;
-        answer.await?.map_err(anyhow::Error::msg)
+        spec.begin(&self.engine, None).await
     }
 
     /// The processes of a run that go on, once all that has been said by now is known.
@@ -187,7 +188,13 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sende
 }
 
 /// Samples the kernel's counters, and keeps the engine's time moving.
-async fn watch(shared: Arc<Shared>, engine: mpsc::Sender<Input>, page: Bytes, pauses: bool) {
+async fn watch(
+    shared: Arc<Shared>,
+    engine: mpsc::Sender<Input>,
+    stale: Arc<Notify>,
+    page: Bytes,
+    pauses: bool,
+) {
     let mut sampler = Sampler::new(page, pauses);
     let mut tick = tokio::time::interval(TICK_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -207,6 +214,9 @@ async fn watch(shared: Arc<Shared>, engine: mpsc::Sender<Input>, page: Bytes, pa
             () = tokio::time::sleep_until(due) => {
                 let (sample, observed) = sampler.look(shared.is_active());
                 due = tokio::time::Instant::now() + sampler.interval();
+                if observed.is_some() && sampler.mounts_changed() {
+                    stale.notify_one();
+                }
                 if let Some(observed) = observed
                     && engine.send(Input::Observed(Box::new(observed))).await.is_err()
                 {
@@ -218,6 +228,18 @@ async fn watch(shared: Arc<Shared>, engine: mpsc::Sender<Input>, page: Bytes, pa
                     return;
                 }
             }
+        }
+    }
+}
+
+/// Looks at the machine again whenever something may have changed. However often that is told meanwhile, one look
+/// follows.
+async fn look_at_host(stale: Arc<Notify>, engine: mpsc::Sender<Input>) {
+    loop {
+        stale.notified().await;
+        let Ok(facts) = tokio::task::spawn_blocking(host::facts).await else { continue };
+        if engine.send(Input::Host(Box::new(facts))).await.is_err() {
+            return;
         }
     }
 }

@@ -1,0 +1,55 @@
+//! Runs: what is wanted of one, and what is made before the engine is asked for it.
+
+use std::path::{Path, PathBuf};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::engine::Input;
+use crate::trace::{TraceFile, WhenFull};
+
+/// What a `cawl-cli run` wants done with its program's calls.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct RunSpec {
+    /// Models to run; all, if empty.
+    pub models: Vec<String>,
+    /// Profile as TOML; the daemon's own, if None.
+    pub profile: Option<String>,
+    /// Where to keep the trace: an absolute path.
+    pub trace: Option<PathBuf>,
+}
+
+/// A run that is to begin.
+pub struct BeginRun {
+    /// What is wanted.
+    pub spec: RunSpec,
+    /// The file that is wanted, where one is: making it may take as long as its disk likes.
+    pub trace: Option<TraceFile>,
+    /// The process that will ask for the report, where known.
+    pub owner: Option<u32>,
+    /// Takes its number, or why there is none.
+    pub reply: oneshot::Sender<Result<u64, String>>,
+}
+
+impl RunSpec {
+    /// Has the engine begin such a run: its number.
+    pub async fn begin(self, engine: &mpsc::Sender<Input>, owner: Option<u32>) -> anyhow::Result<u64> {
+        let path = self.trace.clone();
+        let create = move || path.as_deref().map(create_trace).transpose();
+        let trace = tokio::task::spawn_blocking(create).await?.map_err(anyhow::Error::msg)?;
+        let (reply, answer) = oneshot::channel();
+        engine.send(Input::BeginRun(BeginRun { spec: self, trace, owner, reply })).await?;
+        answer.await?.map_err(anyhow::Error::msg)
+    }
+}
+
+/// A lane's trace; the error names the file.
+pub fn create_trace(path: &Path) -> Result<TraceFile, String> {
+    TraceFile::create(path, WhenFull::LeaveOut).map_err(|error| {
+        format!(
+            "cannot write the trace {}: {error}. The daemon writes it: if its unit keeps it from there \
+             (ProtectSystem=, ProtectHome=), name a file in /var/lib/cawl, or allow the folder by \
+             ReadWritePaths= in a drop-in, or run without --socket",
+            path.display()
+        )
+    })
+}
