@@ -1,9 +1,10 @@
-//! Builds the tracer for release, in a target directory of its own, and hands its path to the crate,
-//! which embeds the bytes. `cargo install` then gives one file that works from anywhere.
+//! Builds the tracer for release and for the machine that is built for, in a target directory of its own, and hands
+//! its path to the crate, which embeds the bytes. `cargo install` then gives one file that works from anywhere.
+
+mod tracer_build;
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-changed=src/start.c");
@@ -11,28 +12,23 @@ fn main() {
     build_program("src/calibrate/stream.c", "cawl-stream", "CAWL_STREAM");
     build_program("src/experiment/workload.c", "cawl-workload", "CAWL_WORKLOAD");
     let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let crates = manifest.parent().expect("this crate lies in crates/").to_owned();
-    for watched in ["cawl-preload/src", "cawl-preload/Cargo.toml", "cawl-preload/build.rs", "cawl-wire/src"] {
-        println!("cargo::rerun-if-changed={}", crates.join(watched).display());
+    let workspace = manifest.ancestors().nth(2).expect("this crate lies in crates/ of a workspace");
+    for source in tracer_build::SOURCES {
+        println!("cargo::rerun-if-changed={}", workspace.join(source).display());
     }
-    let target = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("tracer");
-
-    let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets it"));
-    cargo
-        .args(["build", "--profile", "tracer", "--manifest-path"])
-        .arg(crates.join("cawl-preload/Cargo.toml"))
-        .arg("--target-dir")
-        .arg(&target)
-        // Wrappers and flags meant for the outer build (clippy, coverage, sanitizers) are not for a
-        // library that goes into other people's programs.
-        .env_remove("RUSTC_WORKSPACE_WRAPPER")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_BUILD_TARGET");
-    let status = cargo.status().expect("cargo can be run");
-    assert!(status.success(), "the tracer did not build: {cargo:?}");
-
-    let library = target.join("tracer/libcawl_preload.so");
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=tracer_build.rs");
+    let folder = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("tracer");
+    let cargo = env::var_os("CARGO").expect("cargo sets it");
+    let target = env::var("TARGET").expect("cargo sets it");
+    let (mut build, library) = tracer_build::build(&cargo, workspace, &folder, &target);
+    let status = build.status().expect("cargo can be run");
+    assert!(
+        status.success(),
+        "the tracer did not build for {}; that needs the target (`rustup target add`), a C compiler and a linker for \
+         it: {build:?}",
+        tracer_build::machine(&target)
+    );
     assert!(library.is_file(), "the build left no {}", library.display());
     println!("cargo::rustc-env=CAWL_TRACER={}", library.display());
 }

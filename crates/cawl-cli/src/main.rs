@@ -17,6 +17,9 @@ mod slow_limit;
 mod start;
 mod top;
 mod tracer;
+#[cfg(test)]
+#[path = "../tracer_build.rs"]
+mod tracer_build;
 
 use std::process::ExitCode;
 

@@ -155,6 +155,14 @@ fn fingerprint(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
+    /// A build for another machine has a tracer for that one.
+    #[test]
+    fn the_tracer_is_for_the_machine_that_this_is_for() {
+        let own = fs::read("/proc/self/exe").unwrap();
+        // e_ident, e_type and e_machine of the ELF header; its type differs.
+        assert_eq!((&LIBRARY[..7], &LIBRARY[18..20]), (&own[..7], &own[18..20]));
+    }
+
     #[test]
     fn a_damaged_copy_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
