@@ -8,6 +8,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cawl_core::Bytes;
@@ -37,6 +38,10 @@ impl Purpose {
 /// File that the living hold locked.
 const ALIVE: &str = "alive";
 
+/// Name of a folder that is not locked yet, before the number; whoever made it takes no longer than this for that.
+const BEGUN: &str = ".cawl-begun-";
+const BEGINNING: Duration = Duration::from_secs(60);
+
 /// The folder; dropping it removes it with all that is in it.
 #[derive(Debug)]
 pub struct Scratch {
@@ -47,9 +52,15 @@ pub struct Scratch {
 impl Scratch {
     /// Makes the folder within `parent`, after removing what killed processes left there.
     pub fn create(parent: &Path, purpose: Purpose) -> anyhow::Result<Scratch> {
+        Scratch::create_as(parent, purpose, std::process::id())
+    }
+
+    /// It gets its name only when it is locked: until then it would look like a leftover.
+    fn create_as(parent: &Path, purpose: Purpose, number: u32) -> anyhow::Result<Scratch> {
         remove_leftovers(parent);
-        let folder = parent.join(format!("{}{}", purpose.prefix(), std::process::id()));
-        if let Err(error) = DirBuilder::new().mode(0o700).create(&folder) {
+        let folder = parent.join(format!("{}{number}", purpose.prefix()));
+        let begun = parent.join(format!("{BEGUN}{number}"));
+        if let Err(error) = DirBuilder::new().mode(0o700).create(&begun) {
             let remedy = match error.kind() {
                 ErrorKind::ReadOnlyFilesystem => "it is read-only; name a folder that can be written to",
                 ErrorKind::PermissionDenied => "you may not write there; name a folder of yours",
@@ -59,14 +70,15 @@ impl Scratch {
             };
             return Err(error).with_context(|| format!("cannot write in {}: {remedy}", parent.display()));
         }
-        let alive = OpenOptions::new().write(true).create_new(true).open(folder.join(ALIVE));
+        let alive = OpenOptions::new().write(true).create_new(true).open(begun.join(ALIVE));
         let locked = alive
             .map_err(anyhow::Error::from)
-            .and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into()));
+            .and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into()))
+            .and_then(|alive| fs::rename(&begun, &folder).map(|()| alive).map_err(anyhow::Error::from));
         match locked {
             Ok(alive) => Ok(Scratch { folder, _alive: alive }),
             Err(error) => {
-                remove(&folder);
+                remove(&begun);
                 Err(error.context(format!("cannot write in {}; is the disk full?", parent.display())))
             }
         }
@@ -167,6 +179,10 @@ fn remove_leftovers(parent: &Path) {
         if !named || !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() {
             continue;
         }
+        let age = meta.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
+        if is_begun(&folder) && age < BEGINNING {
+            continue;
+        }
         let alive = File::open(folder.join(ALIVE))
             .is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err());
         if !alive {
@@ -177,8 +193,13 @@ fn remove_leftovers(parent: &Path) {
 
 /// True for the name of a folder that [`Scratch`] makes.
 fn is_ours(name: &str) -> bool {
-    let mut pids = Purpose::ALL.iter().filter_map(|purpose| name.strip_prefix(purpose.prefix()));
-    pids.any(|pid| pid.parse::<u32>().is_ok())
+    let prefixes = Purpose::ALL.iter().map(|purpose| purpose.prefix()).chain([BEGUN]);
+    prefixes.filter_map(|prefix| name.strip_prefix(prefix)).any(|pid| pid.parse::<u32>().is_ok())
+}
+
+/// True for a folder that has not got its name yet.
+fn is_begun(folder: &Path) -> bool {
+    folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(BEGUN))
 }
 
 /// Removes a folder of ours: its files, then itself. A folder within it is not ours and stays.
@@ -220,6 +241,38 @@ mod tests {
         assert!(!dead.exists() && !other.exists() && foreign.join("data").exists());
         remove_leftovers(dir.path());
         assert!(living.folder.exists());
+    }
+
+    /// Each looks for leftovers while others are about to begin.
+    #[test]
+    fn those_who_begin_together_leave_each_other_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for number in 1..=8 {
+                let parent = dir.path();
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let scratch = Scratch::create_as(parent, Purpose::Calibrate, number).unwrap();
+                        scratch.file("data").unwrap();
+                        assert!(scratch.path(ALIVE).exists());
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_beginning_is_a_leftover_only_when_it_is_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let begun = dir.path().join(format!("{BEGUN}7"));
+        fs::create_dir(&begun).unwrap();
+        remove_leftovers(dir.path());
+        assert!(begun.exists());
+        let long_ago = std::time::SystemTime::now() - 2 * BEGINNING;
+        File::open(&begun).unwrap().set_modified(long_ago).unwrap();
+        remove_leftovers(dir.path());
+        assert!(!begun.exists());
     }
 
     #[test]
