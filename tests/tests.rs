@@ -13,8 +13,10 @@
 //! - `doctor`: what cannot be traced is named
 //! - `inherited`: signals, descriptors and the rest that a program finds at its start
 //! - `sanitizers`: programs with a sanitizer's runtime, which insists on being first
+//! - `storms`: thousands of short processes, started and killed by several threads
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `identity`: which file a call was about: numbers given out again, renames, the last close
+//! - `cpython`: CPython's own regression tests come out the same (long: with `--ignored` only)
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
@@ -32,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 mod clients;
+mod cpython;
 mod crash;
 mod daemon;
 mod doctor;
@@ -49,6 +52,7 @@ mod people;
 mod replay;
 mod sanitizers;
 mod services;
+mod storms;
 mod top;
 mod transparency;
 mod users;

@@ -1,0 +1,46 @@
+//! Threads that start processes as fast as they can, write meanwhile, and kill some of them (apps/storm.c): files are as
+//! without the tracer, every byte is seen, and no session is left behind.
+
+use crate::util::{Dir, Report, size, unchanged};
+
+/// Runs a way of apps/storm.c both ways.
+#[track_caller]
+fn storm(way: &str, count: u64) -> Report {
+    let dir = Dir::new();
+    let app = dir.app("storm");
+    let words = [app.to_str().expect("a readable path"), way, &count.to_string()];
+    let (finished, report) = unchanged(&dir, |_| {}, &["--model", "naive"], &words, &[]);
+    assert_eq!(finished.success().stderr, "");
+    for file in (0..4).flat_map(|thread| [format!("thread{thread}"), format!("child{thread}")]) {
+        assert_eq!(report.file_bytes(&file), size(&dir, &file), "{way}: {file}");
+    }
+    assert_eq!((&report["drops"], &report["unseen"]), (&0.into(), &0.into()), "{way}: something was lost");
+    // The first, and one for each process.
+    assert_eq!(report.sessions().len() as u64, 1 + count, "{way}");
+    let stuck = report.sessions().iter().filter(|session| session["ended"] == "running");
+    assert_eq!(stuck.count(), 0, "{way}: sessions of processes that are gone");
+    report
+}
+
+#[test]
+fn two_thousand_forks_of_four_threads() {
+    storm("forks", 2000).all_seen();
+}
+
+#[test]
+fn a_thousand_vforks_and_execs_of_four_threads() {
+    storm("vforks", 1000).all_seen();
+}
+
+#[test]
+fn a_thousand_spawns_of_four_threads() {
+    storm("spawns", 1000).all_seen();
+}
+
+/// What a killed process wrote is seen; how much the kernel counted of it cannot be asked once it is gone.
+#[test]
+fn two_hundred_processes_killed_in_mid_write() {
+    let report = storm("killed", 200);
+    let vanished = report.sessions().iter().filter(|session| session["ended"] == "vanished");
+    assert_eq!(vanished.count(), 200);
+}
