@@ -1,5 +1,9 @@
 //! Which file a call was about: numbers that are given out again, and names that change.
 
+use std::path::Path;
+
+use cawl_core::{Analysis, HostProfile, Mode, Record};
+use cawld::trace::TraceReader;
 use serde_json::Value;
 
 use crate::util::{Dir, Report, Running};
@@ -8,11 +12,17 @@ use crate::util::{Dir, Report, Running};
 #[track_caller]
 fn run(mode: &str) -> (Dir, Report) {
     let dir = Dir::new();
-    let app = dir.app("identity");
+    let report = run_in(&dir, &dir.app("identity"), mode);
+    (dir, report)
+}
+
+#[track_caller]
+fn run_in(dir: &Dir, app: &Path, mode: &str) -> Report {
+    dir.clear();
     let (finished, report) = dir.run(&[], &[app.as_os_str(), mode.as_ref()]);
     finished.success();
     report.all_seen();
-    (dir, report)
+    report
 }
 
 /// Last and first name of each file, and how often it was written to; by last name.
@@ -84,4 +94,53 @@ fn a_file_that_another_program_renames() {
     finished.success();
     assert_eq!(files(&report), [named("x", Some("x.tmp"), 4)]);
     replayed(&dir, &report);
+}
+
+/// What made the last dirty byte go, by the operation of the call, or the end of a process; and what is left at the end.
+fn emptied(dir: &Dir, model: &str) -> (Vec<String>, u64) {
+    let profile = HostProfile::uncalibrated();
+    let mut analysis = Analysis::new(&profile, &[model.to_owned()], Mode::Lockstep).expect("a model");
+    let mut reader = TraceReader::open(&dir.trace()).expect("a trace");
+    let (mut emptied, mut dirty) = (Vec::new(), 0);
+    while let Some(record) = reader.next_record().expect("a sound trace") {
+        analysis.take(&record);
+        let before = std::mem::replace(&mut dirty, analysis.state().dirty.0);
+        if before > 0 && dirty == 0 {
+            emptied.push(match record {
+                Record::Event(event) => event.op.name().to_owned(),
+                Record::End(_) => "end".to_owned(),
+                other => panic!("dirty pages were written: {other:?}"),
+            });
+        }
+    }
+    (emptied, dirty)
+}
+
+#[test]
+fn a_file_loses_its_pages_with_its_last_name_and_descriptor() {
+    let dir = Dir::new();
+    let app = dir.app("identity");
+    for (mode, by) in [
+        ("closed", "close"),
+        ("tmpfile", "close"),
+        ("shared", "close"),
+        ("killed", "end"),
+        ("covered", "close"),
+        ("range", "close"),
+        ("from", "close"),
+        ("exec", "end"),
+    ] {
+        let report = run_in(&dir, &app, mode);
+        for model in ["kernel", "cawl"] {
+            assert_eq!(emptied(&dir, model), (vec![by.to_owned()], 0), "{mode}, {model}");
+        }
+        replayed(&dir, &report);
+    }
+    for mode in ["renamed", "linked"] {
+        run_in(&dir, &app, mode);
+        for model in ["kernel", "cawl"] {
+            let (emptied, dirty) = emptied(&dir, model);
+            assert!(emptied.is_empty() && dirty > 0, "{mode}, {model}: {emptied:?}, {dirty} left");
+        }
+    }
 }

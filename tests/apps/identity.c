@@ -69,6 +69,64 @@ static void exchanged(void) {
     MUST(renameat2(AT_FDCWD, "one", AT_FDCWD, "two", RENAME_EXCHANGE));
 }
 
+/* A file that only this descriptor leads to, written to. */
+static int nameless(int flags) {
+    int fd = create("gone", flags);
+    fill(fd, 10);
+    MUST(unlink("gone"));
+    return fd;
+}
+
+static int tmpfile_here(void) {
+    int fd = open(".", O_RDWR | O_TMPFILE, 0600);
+    MUST(fd);
+    fill(fd, 10);
+    return fd;
+}
+
+static void linked(void) {
+    int fd = tmpfile_here();
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    MUST(linkat(AT_FDCWD, path, AT_FDCWD, "linked", AT_SYMLINK_FOLLOW));
+    MUST(close(fd));
+}
+
+/* The child closes last. */
+static void shared(void) {
+    int fd = nameless(0), ready[2];
+    MUST(pipe(ready));
+    pid_t child = fork();
+    MUST(child);
+    if (child == 0) {
+        char byte;
+        close(ready[1]);
+        if (read(ready[0], &byte, 1) != 0)
+            abort();
+        fill(fd, 1);
+        MUST(close(fd));
+        exit(0);
+    }
+    MUST(close(fd));
+    MUST(close(ready[1]));
+    MUST(waitpid(child, NULL, 0));
+}
+
+static void killed(void) {
+    pid_t child = fork();
+    MUST(child);
+    if (child == 0) {
+        nameless(0);
+        raise(SIGKILL);
+    }
+    MUST(waitpid(child, NULL, 0));
+}
+
+static void covered(void) {
+    int fd = nameless(0), null = open("/dev/null", O_RDONLY);
+    MUST(dup2(null, fd));
+}
+
 int main(int argc, char **argv) {
     if (argc < 2)
         return 2;
@@ -81,7 +139,28 @@ int main(int argc, char **argv) {
         replaced();
     else if (!strcmp(mode, "exchanged"))
         exchanged();
-    else
+    else if (!strcmp(mode, "closed"))
+        MUST(close(nameless(0)));
+    else if (!strcmp(mode, "tmpfile"))
+        MUST(close(tmpfile_here()));
+    else if (!strcmp(mode, "linked"))
+        linked();
+    else if (!strcmp(mode, "shared"))
+        shared();
+    else if (!strcmp(mode, "killed"))
+        killed();
+    else if (!strcmp(mode, "covered"))
+        covered();
+    else if (!strcmp(mode, "range")) {
+        int fd = nameless(0);
+        MUST(close_range(fd, ~0U, 0));
+    } else if (!strcmp(mode, "from"))
+        closefrom(nameless(0));
+    else if (!strcmp(mode, "exec")) {
+        nameless(O_CLOEXEC);
+        execl("/proc/self/exe", argv[0], "none", NULL);
+        return 1;
+    } else if (strcmp(mode, "none"))
         return 2;
     return 0;
 }

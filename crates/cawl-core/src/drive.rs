@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::{Class, classify};
 use crate::collect::Collector;
+use crate::descriptors::Descriptors;
 use crate::forecast::Scene;
 use crate::learn::{Constant, Learner};
 use crate::model::{MODELS, ModelState, Prediction, build};
@@ -110,6 +111,7 @@ pub struct Analysis {
     tracks: Vec<Track>,
     /// Tracks that no report speaks of.
     besides: Vec<Track>,
+    descriptors: Descriptors,
     books: Books,
     learner: Learner,
     learn: bool,
@@ -154,6 +156,7 @@ impl Analysis {
         Ok(Analysis {
             mode: options.mode,
             teacher: best(TEACHER),
+            descriptors: Descriptors::default(),
             books: Books::new(
                 Collector::new(profile, names),
                 profile.kernel.page,
@@ -175,7 +178,9 @@ impl Analysis {
     /// Takes the next record. For a call, the predictions made for it are returned: one for each model, none where a
     /// model has no opinion.
     pub fn take(&mut self, record: &Record) -> &[Option<Prediction>] {
-        let said = self.tracks.iter_mut().chain(&mut self.besides).map(|track| track.take(record));
+        self.descriptors.take(record);
+        let tracks = self.tracks.iter_mut().chain(&mut self.besides);
+        let said = tracks.map(|track| track.take(record, &self.descriptors));
         self.books.take(record, said);
         // What was predicted is judged; now it may be learned from.
         if self.learn && self.learns_from(record) {

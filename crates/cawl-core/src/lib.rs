@@ -9,6 +9,7 @@ mod accuracy;
 mod call;
 mod collect;
 mod compare;
+mod descriptors;
 mod drive;
 mod fit;
 mod forecast;

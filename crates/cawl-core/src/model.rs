@@ -47,6 +47,9 @@ pub trait CostModel: Send {
     /// fit the processor's cache may look at what it will need, so that it waits for memory once for several calls.
     fn touch(&self, _file: FileId, _offset: u64) {}
 
+    /// Neither a name nor a descriptor leads to this file any more: what is dirty of it is never written.
+    fn gone(&mut self, _file: FileId) {}
+
     /// Lets time pass up to `to`: the flusher works, pages expire. A moment in the past does nothing.
     /// Advancing in many small steps or one large one comes to the same, up to rounding.
     fn advance(&mut self, to: Time);

@@ -202,7 +202,15 @@ fn leave_alone(fd: c_int, other: c_int) {
     }
 }
 
-/// The same for a range of descriptors, ends included.
+/// Descriptors of a range, ends included, that the daemon knows of.
+pub fn told(first: u32, last: u32) -> impl Iterator<Item = (c_int, &'static File)> {
+    let session = HOT.session.load(Relaxed);
+    let last = i64::from(last).min(HIGHEST.load(Relaxed).into());
+    let known = move |fd| Some((fd, if_known(fd)?)).filter(|(_, file)| file.session.load(Relaxed) == session);
+    (i64::from(first)..=last).filter_map(move |fd| known(fd as c_int))
+}
+
+/// Nothing is known about a range of descriptors any more, ends included.
 pub fn forget_range(first: u32, last: u32) {
     let last = last.min((PAGES * PER_PAGE) as u32 - 1);
     let mut fd = first;

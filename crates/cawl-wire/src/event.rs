@@ -38,9 +38,11 @@ ops! {
     /// open, openat, creat and the functions that make a temporary file. `requested`: the file's size
     /// in bytes after the call.
     Open = 1, "open";
-    /// close of a descriptor.
+    /// close of a descriptor, or its number given to another. `aux`: of a file that had no name when it was opened,
+    /// the number of links it has now.
     Close = 2, "close";
-    /// dup, dup2, dup3, fcntl(F_DUPFD). `returned`: the new descriptor.
+    /// dup, dup2, dup3, fcntl(F_DUPFD). `returned`: the new descriptor; the same one, if fcntl(F_SETFD) only set or took
+    /// away [`flag::CLOEXEC`].
     Dup = 3, "dup";
     /// lseek. `offset`: where the descriptor stands afterwards, in bytes.
     Seek = 4, "lseek";
@@ -212,6 +214,10 @@ pub mod flag {
     pub const ESTIMATED: u32 = 1 << 11;
     /// The descriptor was open before the session began, so earlier calls on it were not seen.
     pub const INHERITED: u32 = 1 << 12;
+    /// An exec closes the new descriptor (open, dup).
+    pub const CLOEXEC: u32 = 1 << 13;
+    /// A descriptor still leads to the file that loses its last link. Set by the analysis, for models.
+    pub const HELD: u32 = 1 << 14;
 }
 
 /// Which file it is. Filesystems give the numbers of deleted files out again, so a number alone does not tell.

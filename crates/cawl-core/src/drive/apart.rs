@@ -6,6 +6,7 @@
 use super::Analysis;
 use super::books::Books;
 use super::track::{Said, Track};
+use crate::descriptors::Descriptors;
 use crate::model::Prediction;
 use crate::record::Record;
 
@@ -13,7 +14,10 @@ use crate::record::Record;
 const AHEAD: usize = 16;
 
 /// One model of an analysis.
-pub struct ModelApart<'a>(&'a mut Track);
+pub struct ModelApart<'a> {
+    track: &'a mut Track,
+    descriptors: Descriptors,
+}
 
 /// What a model said of each record of a batch.
 pub struct Answers(Vec<Said>);
@@ -23,15 +27,21 @@ impl ModelApart<'_> {
     pub fn answer(&mut self, records: &[Record]) -> Answers {
         let mut said = Vec::with_capacity(records.len());
         for near in records.chunks(AHEAD) {
-            self.0.touch(near);
-            said.extend(near.iter().map(|record| self.0.take(record)));
+            self.track.touch(near);
+            said.extend(near.iter().map(|record| {
+                self.descriptors.take(record);
+                self.track.take(record, &self.descriptors)
+            }));
         }
         Answers(said)
     }
 }
 
 /// All of an analysis but its models.
-pub struct BooksApart<'a>(&'a mut Books);
+pub struct BooksApart<'a> {
+    books: &'a mut Books,
+    descriptors: &'a mut Descriptors,
+}
 
 impl BooksApart<'_> {
     /// Takes the next records with what each model said of them, in the order of the models. `each` is shown every record
@@ -44,8 +54,9 @@ impl BooksApart<'_> {
     ) -> bool {
         let mut said: Vec<_> = said.into_iter().map(|Answers(said)| said.into_iter()).collect();
         records.iter().all(|record| {
-            self.0.take(record, said.iter_mut().filter_map(Iterator::next));
-            each(record, self.0.shown(record))
+            self.descriptors.take(record);
+            self.books.take(record, said.iter_mut().filter_map(Iterator::next));
+            each(record, self.books.shown(record))
         })
     }
 }
@@ -57,7 +68,9 @@ impl Analysis {
         if self.learn {
             return None;
         }
-        let models = self.tracks.iter_mut().chain(&mut self.besides).map(ModelApart).collect();
-        Some((models, BooksApart(&mut self.books)))
+        let Analysis { tracks, besides, descriptors, books, .. } = self;
+        let tracks = tracks.iter_mut().chain(besides);
+        let models = tracks.map(|track| ModelApart { track, descriptors: descriptors.clone() }).collect();
+        Some((models, BooksApart { books, descriptors }))
     }
 }

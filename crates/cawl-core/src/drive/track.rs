@@ -1,6 +1,6 @@
 //! A model with its clock and its record of errors.
 
-use cawl_wire::Event;
+use cawl_wire::{Event, FileId};
 
 use super::Mode;
 use super::assimilate::{Filter, Pace};
@@ -8,6 +8,7 @@ use super::books::{Counted, Counters};
 use super::hold::Hold;
 use crate::accuracy::{Accuracy, AccuracySummary};
 use crate::call::{Class, classify};
+use crate::descriptors::Descriptors;
 use crate::forecast::Scene;
 use crate::model::{CostModel, DirtyLimits, Map, ModelState, Prediction};
 use crate::profile::HostProfile;
@@ -120,18 +121,34 @@ impl Track {
         }
     }
 
-    /// Takes the next record.
-    pub(super) fn take(&mut self, record: &Record) -> Said {
+    /// Takes the next record, which `descriptors` have taken.
+    pub(super) fn take(&mut self, record: &Record, descriptors: &Descriptors) -> Said {
         match record {
-            Record::Event(event) => match classify(event) {
-                Class::Elsewhere => Said::Call(None),
-                class => Said::Call(self.event(event, class)),
-            },
+            Record::Event(event) => {
+                let prediction = match classify(event) {
+                    Class::Elsewhere => None,
+                    class => self.event(descriptors.shown(event), class),
+                };
+                self.gone(descriptors.gone(), Time(event.end()));
+                Said::Call(prediction)
+            }
             Record::Sample(sample) => match self.counters.take(sample) {
                 Some(counted) => Said::Level(self.sample(&counted), self.model.dirtied()),
                 None => Said::Nothing,
             },
+            Record::End(end) => {
+                self.gone(descriptors.gone(), end.at);
+                Said::Nothing
+            }
             _ => Said::Nothing,
+        }
+    }
+
+    /// Nothing leads to these files any more, since this moment.
+    fn gone(&mut self, files: &[FileId], at: Time) {
+        if !files.is_empty() {
+            self.model.advance(self.model_time(at));
+            files.iter().for_each(|file| self.model.gone(*file));
         }
     }
 

@@ -62,8 +62,6 @@ pub struct File {
     pub generation: u32,
     /// It is on one of the flusher's lists.
     pub listed: bool,
-    /// No link is left.
-    pub unlinked: bool,
     /// When its oldest dirty data was dirtied, in seconds (`dirtied_when`).
     pub dirtied_when: f64,
     /// Where the flusher goes on (`writeback_index`), in pages.
@@ -82,8 +80,6 @@ pub struct File {
     pub size: u64,
     /// The device's count of submitted pages when this file's last page was submitted.
     pub submitted: u64,
-    /// Open descriptors as far as seen.
-    pub opens: u32,
     /// Transaction of the journal in which its inode changed last, if only a time stamp; 0 for none.
     pub changed: u64,
     /// The same for its size or its blocks, which is what fdatasync cares for.
@@ -273,8 +269,7 @@ impl Cache {
         at
     }
 
-    /// Forgets files that are clean and long untouched. That somebody has them open does not count: a
-    /// program that ends closes its files without a call.
+    /// Forgets files that are clean and long untouched.
     fn sweep(&mut self) {
         self.settle_all();
         let old = self.touches.saturating_sub(CLEAN_FILES as u64);

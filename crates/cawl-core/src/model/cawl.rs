@@ -345,6 +345,10 @@ impl CostModel for Cawl {
         self.cache.touch(file, offset);
     }
 
+    fn gone(&mut self, file: FileId) {
+        self.cancel(file, 0, u64::MAX);
+    }
+
     fn step(&mut self, event: &Event) -> Option<Prediction> {
         let start = Time(event.start);
         self.advance(start);

@@ -19,7 +19,7 @@ mod write;
 
 use std::sync::Arc;
 
-use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::share::Bounds;
 use super::stdio::Streams;
@@ -308,10 +308,7 @@ impl Kernel {
         match event.op {
             Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write_call(call, event),
             Op::StreamWrite | Op::StreamFlush | Op::StreamClose | Op::StreamSeek => {
-                self.stream_call(call, event);
-                if event.op == Op::StreamClose {
-                    self.closed(call.file);
-                }
+                self.stream_call(call, event)
             }
             Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(call, event),
             Op::SyncRange => self.sync_range(call, event),
@@ -336,25 +333,16 @@ impl Kernel {
                     }
                     let inode = self.machine.cache.file_mut(file);
                     inode.size = inode.size.max(event.requested);
-                    // Nobody can open a file that has neither a name nor a descriptor: its number was given anew.
-                    inode.unlinked &= inode.opens > 0;
-                    inode.opens += 1;
                 }
                 if event.op == Op::StreamOpen {
                     self.streams.open(event);
                 }
             }
-            Op::Dup => self.machine.cache.file_mut(file).opens += 1,
-            Op::Close => self.closed(file),
             Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
             Op::Allocate if event.errno == 0 => self.allocate(file, event),
-            Op::Unlink | Op::Rename if event.errno == 0 && event.aux == 0 => {
-                if event.ino != 0 {
-                    self.machine.change(file, self.machine.now, true);
-                }
-                let inode = self.machine.cache.file_mut(file);
-                inode.unlinked = event.ino != 0;
-                if inode.opens == 0 && inode.unlinked {
+            Op::Unlink | Op::Rename if event.errno == 0 && event.aux == 0 && event.ino != 0 => {
+                self.machine.change(file, self.machine.now, true);
+                if !event.has(flag::HELD) {
                     self.truncate(file, 0);
                 }
             }
@@ -371,14 +359,6 @@ impl Kernel {
                 }
             }
             _ => {}
-        }
-    }
-
-    fn closed(&mut self, file: u32) {
-        let inode = self.machine.cache.file_mut(file);
-        inode.opens = inode.opens.saturating_sub(1);
-        if inode.opens == 0 && inode.unlinked {
-            self.truncate(file, 0);
         }
     }
 
@@ -495,6 +475,12 @@ impl CostModel for Kernel {
 
     fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction> {
         self.follow_call(event, end)
+    }
+
+    fn gone(&mut self, file: FileId) {
+        let device = self.device(file.dev);
+        let file = self.machine.cache.open(file, device);
+        self.truncate(file, 0);
     }
 
     fn advance(&mut self, to: Time) {

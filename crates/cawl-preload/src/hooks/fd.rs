@@ -2,7 +2,7 @@
 
 use crate::record::{about, did, event};
 use crate::{buffer, files, guard, maps, real, sys, uplink};
-use cawl_wire::{Event, Op, flag};
+use cawl_wire::{Event, FileKind, Op, flag};
 use core::ffi::{c_int, c_uint, c_ulong, c_void};
 use libc::off_t;
 
@@ -24,6 +24,10 @@ fn closing(fd: c_int) -> Option<Event> {
     };
     let mut event = event(&inside, Op::Close, 0, 0);
     about(&mut event, fd, file);
+    if event.flags & flag::TMPFILE != 0 {
+        // It may have been given a name since.
+        event.aux = sys::fstat(fd).map_or(0, |stat| stat.st_nlink as u32);
+    }
     if maps::any() {
         maps::closing(&inside, event.dev, event.ino);
     }
@@ -51,8 +55,39 @@ fn not_open() -> c_int {
     -1
 }
 
+/// Descriptors that are about to be closed all at once: what the daemon knows of is told beforehand, for afterwards
+/// there is nothing to look at.
+#[cold]
+fn closing_range(first: c_uint, last: c_uint) {
+    if let Some(inside) = guard::enter() {
+        let now = sys::now();
+        for (fd, file) in files::told(first, last) {
+            let mut event = event(&inside, Op::Close, now, now);
+            about(&mut event, fd, file);
+            if event.flags & flag::WRITABLE != 0 {
+                buffer::push(&inside, &event);
+            }
+        }
+    }
+    files::forget_range(first, last);
+}
+
+/// Whether an exec closes this descriptor has changed.
+fn marked(start: u64, fd: c_int, until_exec: bool) {
+    let matters = |file: &files::File| file.flags() & flag::WRITABLE != 0 && file.kind() == FileKind::Regular;
+    if files::if_known(fd).is_some_and(matters) {
+        did(Op::Dup, start, fd, i64::from(fd), |event| mark(event, until_exec));
+    }
+}
+
+fn mark(event: &mut Event, until_exec: bool) {
+    if until_exec {
+        event.flags |= flag::CLOEXEC;
+    }
+}
+
 /// `to` has become a duplicate of `from`.
-fn duplicated(start: u64, from: c_int, to: c_int) {
+fn duplicated(start: u64, from: c_int, to: c_int, until_exec: bool) {
     if to < 0 || to == from {
         return;
     }
@@ -70,19 +105,29 @@ fn duplicated(start: u64, from: c_int, to: c_int) {
         files::duplicated(from, to);
     }
     if files::if_known(to).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
-        did(Op::Dup, start, from, i64::from(to), |_| {});
+        did(Op::Dup, start, from, i64::from(to), |event| mark(event, until_exec));
     }
 }
 
-/// Something is about to be put at this number, closing what is there.
-fn replacing(from: c_int, to: c_int) {
-    if from != to && to >= 0 {
-        let Some(_inside) = guard::enter() else { return };
-        uplink::make_way(to);
-        if files::if_known(to).is_some() && uplink::is_ours() {
-            files::forget(to);
-        }
+/// Something is about to be put at this number, closing what is there: the event to send afterwards, if it matters.
+fn replacing(from: c_int, to: c_int) -> Option<Event> {
+    if from == to || to < 0 {
+        return None;
     }
+    {
+        let _inside = guard::enter()?;
+        uplink::make_way(to);
+    }
+    closing(to)
+}
+
+/// Something was put at this number.
+fn replaced(event: Option<Event>, start: u64, from: c_int, returned: c_int, until_exec: bool) {
+    if returned >= 0 {
+        // There is no failure to close that anyone would see.
+        closed(event, start, 0);
+    }
+    duplicated(start, from, returned, until_exec);
 }
 
 fn moved(start: u64, fd: c_int, at: off_t) {
@@ -138,7 +183,7 @@ hooks! {
         }
         let own = uplink::own_fd() as c_uint;
         if uplink::is_ours() {
-            files::forget_range(first, last);
+            closing_range(first, last);
         }
         if !(first..=last).contains(&own) {
             return real::close_range(first, last, flags);
@@ -160,7 +205,7 @@ hooks! {
         let own = uplink::own_fd();
         let from = first.max(0);
         if uplink::is_ours() {
-            files::forget_range(from as c_uint, c_uint::MAX);
+            closing_range(from as c_uint, c_uint::MAX);
         }
         if own < from {
             return real::closefrom(first);
@@ -193,7 +238,7 @@ hooks! {
         }
         let start = sys::now();
         let returned = real::dup(fd);
-        duplicated(start, fd, returned);
+        duplicated(start, fd, returned, false);
         returned
     }
 
@@ -204,10 +249,10 @@ hooks! {
         if uplink::is_own(fd) {
             return not_open();
         }
-        replacing(fd, to);
+        let event = replacing(fd, to);
         let start = sys::now();
         let returned = real::dup2(fd, to);
-        duplicated(start, fd, returned);
+        replaced(event, start, fd, returned, false);
         returned
     }
 
@@ -218,10 +263,10 @@ hooks! {
         if uplink::is_own(fd) {
             return not_open();
         }
-        replacing(fd, to);
+        let event = replacing(fd, to);
         let start = sys::now();
         let returned = real::dup3(fd, to, flags);
-        duplicated(start, fd, returned);
+        replaced(event, start, fd, returned, flags & libc::O_CLOEXEC != 0);
         returned
     }
 
@@ -235,7 +280,10 @@ hooks! {
         let start = sys::now();
         let returned = real::fcntl(fd, command, argument);
         match command {
-            DUPLICATE | DUPLICATE_CLOEXEC => duplicated(start, fd, returned),
+            DUPLICATE | DUPLICATE_CLOEXEC => {
+                duplicated(start, fd, returned, command == DUPLICATE_CLOEXEC);
+            }
+            libc::F_SETFD if returned >= 0 => marked(start, fd, argument as c_int & libc::FD_CLOEXEC != 0),
             libc::F_SETFL if returned >= 0 => {
                 if let Some(_inside) = guard::enter() {
                     files::flags_changed(fd);

@@ -3,7 +3,7 @@
 
 use crate::record::did;
 use crate::{files, guard, real, sys, uplink};
-use cawl_wire::Op;
+use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_uint};
 use libc::mode_t;
 
@@ -32,6 +32,9 @@ pub fn opened(start: u64, fd: c_int, flags: c_int) {
             // F_GETFL does not tell the flags that only mattered at the opening.
             event.flags |= files::event_flags(flags & (libc::O_TRUNC | libc::O_TMPFILE));
             event.requested = size.unwrap_or(0);
+            if flags & libc::O_CLOEXEC != 0 {
+                event.flags |= flag::CLOEXEC;
+            }
         });
     }
 }
@@ -103,7 +106,7 @@ hooks! {
         }
         let start = sys::now();
         let fd = real::mkostemp(template, flags);
-        opened(start, fd, libc::O_RDWR);
+        opened(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC);
         fd
     }
 
@@ -123,7 +126,7 @@ hooks! {
         }
         let start = sys::now();
         let fd = real::mkostemps(template, suffix, flags);
-        opened(start, fd, libc::O_RDWR);
+        opened(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC);
         fd
     }
 

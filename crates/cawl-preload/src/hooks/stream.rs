@@ -5,7 +5,7 @@ use crate::stream::descriptor;
 use crate::streams::{self, Before, after, before, closed, closing, opened, peek};
 use crate::{files, guard, real, sys, uplink};
 use cawl_wire::{Op, flag};
-use core::ffi::{c_char, c_int, c_long};
+use core::ffi::{CStr, c_char, c_int, c_long};
 use libc::{FILE, off_t, size_t};
 
 /// Calls something that flushes all streams.
@@ -17,6 +17,22 @@ fn flush_all(call: impl FnOnce() -> c_int) -> c_int {
         streams::after_all(start, i64::from(returned));
     }
     returned
+}
+
+/// What a mode means for the opening.
+///
+/// # Safety
+/// `mode` must be null, or what a function took that succeeded.
+unsafe fn mode_flags(mode: *const c_char) -> u32 {
+    if mode.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    let bit = |given: bool, flag: u32| if given { flag } else { 0 };
+    // What follows a comma is the name of a character set.
+    let close = mode.iter().take_while(|byte| **byte != b',').any(|byte| *byte == b'e');
+    bit(mode.first() == Some(&b'w'), flag::TRUNC) | bit(close, flag::CLOEXEC)
 }
 
 /// A stream was moved, which flushes it; its descriptor may have moved too.
@@ -50,8 +66,7 @@ hooks! {
         let start = sys::now();
         let stream = real::fopen(path, mode);
         if !stream.is_null() {
-            let truncated = !mode.is_null() && *mode == b'w' as c_char;
-            opened(start, stream, true, if truncated { flag::TRUNC } else { 0 });
+            opened(start, stream, true, mode_flags(mode));
         }
         stream
     }
@@ -82,8 +97,7 @@ hooks! {
         let again = real::freopen(path, mode, stream);
         closed(event, start, if again.is_null() { -1 } else { 0 });
         if !again.is_null() {
-            let truncated = !mode.is_null() && *mode == b'w' as c_char;
-            opened(start, again, true, if truncated { flag::TRUNC } else { 0 });
+            opened(start, again, true, mode_flags(mode));
         }
         again
     }

@@ -17,7 +17,9 @@ impl Cawl {
         }
         match event.op {
             Op::Truncate if event.offset != UNKNOWN_OFFSET => self.cancel(file, event.offset, u64::MAX),
-            Op::Unlink | Op::Rename if event.aux == 0 && event.ino != 0 => self.cancel(file, 0, u64::MAX),
+            Op::Unlink | Op::Rename if event.aux == 0 && event.ino != 0 && !event.has(flag::HELD) => {
+                self.cancel(file, 0, u64::MAX)
+            }
             Op::Allocate if event.aux & RANGE_DROPPED != 0 && event.offset != UNKNOWN_OFFSET => {
                 self.cancel(file, event.offset, event.offset.saturating_add(event.requested));
             }
@@ -52,7 +54,7 @@ impl Cawl {
         }
     }
 
-    fn cancel(&mut self, file: FileId, start: u64, end: u64) {
+    pub(super) fn cancel(&mut self, file: FileId, start: u64, end: u64) {
         self.ledger.cancelled += self.cache.remove(file, start, end);
     }
 }
