@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod accuracy;
+mod births;
 mod call;
 mod collect;
 mod compare;
@@ -29,6 +30,7 @@ mod units;
 pub use accuracy::{
     Accuracy, AccuracySummary, NoiseFloor, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
 };
+pub use births::{Births, Told};
 pub use call::{Class, adds_up, classify, is_synchronous, kernel_bytes, several_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use drive::{

@@ -20,6 +20,7 @@ mod writeback;
 
 pub(crate) use cache::Map;
 use cawl_wire::{Event, FileId};
+pub(crate) use recent::Recent;
 use serde::{Deserialize, Serialize};
 
 use crate::profile::HostProfile;

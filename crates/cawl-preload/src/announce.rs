@@ -122,6 +122,13 @@ pub fn renamed_file(file: FileId, stat: &Stat, directory: c_int, name: *const c_
     tell_anew(file, true, stat, |path| put_name(path, directory, name));
 }
 
+/// The file's number may be another's from now on, which is to be told in its turn.
+#[cold]
+pub fn forget_file(file: FileId) {
+    let mark = key(file);
+    let _ = place(mark).compare_exchange(mark, 0, Relaxed, Relaxed);
+}
+
 /// The path of an open descriptor; its length.
 fn put_path(path: &mut [u8], fd: c_int) -> usize {
     const PREFIX: &[u8] = b"/proc/self/fd/";

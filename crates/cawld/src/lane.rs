@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cawl_core::{
-    Analysis, AnalysisOptions, EndKind, HostFacts, HostProfile, ModelState, Nanos, Record, Report, Session,
-    SessionEnd, Tally, Time, kernel_bytes,
+    Analysis, AnalysisOptions, Births, EndKind, HostFacts, HostProfile, ModelState, Nanos, Record, Report,
+    Session, SessionEnd, Tally, Time, Told, kernel_bytes,
 };
 use cawl_wire::Event;
 use cawl_wire::ring::Several;
@@ -27,6 +27,7 @@ pub struct Lane {
     analysis: Analysis,
     trace: Option<TraceFile>,
     merge: Merge,
+    births: Births,
     open: BTreeMap<u32, Open>,
     started: Started,
     /// For those who ask; only the daemon's own lane is asked.
@@ -84,6 +85,7 @@ impl Lane {
             analysis,
             trace,
             merge: Merge::default(),
+            births: Births::default(),
             open: BTreeMap::new(),
             started: Started::default(),
             live: None,
@@ -138,7 +140,17 @@ impl Lane {
     }
 
     /// Takes a record now.
-    pub fn take(&mut self, record: Record) {
+    pub fn take(&mut self, mut record: Record) {
+        match self.births.take(&mut record) {
+            Told::AsItIs => {}
+            Told::After(first) => self.keep(first),
+            Told::Later => return,
+        }
+        self.keep(record);
+    }
+
+    /// A record of which all is known.
+    fn keep(&mut self, record: Record) {
         if let Some(trace) = &mut self.trace {
             trace.push(&record);
         }

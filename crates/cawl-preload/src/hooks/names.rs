@@ -69,6 +69,9 @@ fn gone(op: Op, start: u64, found: Option<&Named>, returned: c_int) {
             event.set_file(*file);
             event.kind = FileKind::Regular;
             event.aux = (stat.st_nlink as u32).saturating_sub(u32::from(returned == 0));
+            if returned == 0 && event.aux == 0 && file.birth == 0 {
+                announce::forget_file(*file);
+            }
         }
     });
 }

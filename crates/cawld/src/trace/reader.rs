@@ -4,13 +4,16 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
-use cawl_core::Record;
+use cawl_core::{Births, Record, Told};
 
 use super::codec::{self, Entry};
 use super::{
     BLOCK_HEADER_LEN, BLOCK_MAGIC, BLOCK_MAX, FILE_HEADER_LEN, LZ4, RAW, TRACE_MAGIC, TRACE_VERSION,
     TraceError,
 };
+
+/// The version from which on calls tell the births of files.
+const BIRTHS_SINCE: u16 = 2;
 
 /// What a reader could not deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +68,10 @@ pub struct TraceReader<R> {
     damage: Damage,
     closed: bool,
     end_of_input: bool,
+    /// Of a trace that does not tell births.
+    births: Option<Births>,
+    /// To be delivered before anything else.
+    waiting: Option<Record>,
 }
 
 impl TraceReader<BufReader<File>> {
@@ -100,21 +107,33 @@ impl<R: Read> TraceReader<R> {
             damage: Damage::default(),
             closed: false,
             end_of_input: false,
+            births: (version < BIRTHS_SINCE).then(Births::default),
+            waiting: None,
         })
     }
 
     /// The next record; None at the end, after which [`TraceReader::damage`] is complete.
     pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
+            if let Some(record) = self.waiting.take() {
+                return Ok(Some(record));
+            }
             while self.taken < self.block.len() {
                 let mut rest = &self.block[self.taken..];
                 let entry = codec::take(&mut rest);
                 let left = rest.len();
                 match entry {
-                    Some(Entry::Record(record)) => {
+                    Some(Entry::Record(mut record)) => {
                         self.taken = self.block.len() - left;
                         self.delivered += 1;
-                        return Ok(Some(record));
+                        match self.births.as_mut().map_or(Told::AsItIs, |births| births.take(&mut record)) {
+                            Told::AsItIs => return Ok(Some(record)),
+                            Told::After(first) => {
+                                self.waiting = Some(record);
+                                return Ok(Some(first));
+                            }
+                            Told::Later => {}
+                        }
                     }
                     Some(Entry::Close(records)) => {
                         self.taken = self.block.len() - left;

@@ -1,7 +1,7 @@
 use std::io::Cursor;
 
-use cawl_core::{HostProfile, Record, Sample, Session, Time};
-use cawl_wire::{Event, Op};
+use cawl_core::{FileFacts, HostProfile, Record, Sample, Session, Time};
+use cawl_wire::{Event, FileKind, Op};
 use proptest::prelude::*;
 
 use super::writer::WAITING;
@@ -205,4 +205,35 @@ fn who_may_wait_loses_nothing_to_a_slow_disk() {
     file.extend(all.join().unwrap());
     let (records, damage) = read(&file);
     assert_eq!((records.len() as u64, damage.describe()), (count, None));
+}
+
+/// A trace of the first version tells no births: a number whose last link went is another file's from the next open on.
+#[test]
+fn an_old_trace_tells_files_of_one_number_apart() {
+    let call = |op| {
+        let mut event = Event::new(op);
+        (event.dev, event.ino, event.kind, event.pid) = (1, 7, FileKind::Regular, 5);
+        event
+    };
+    let name =
+        |path: &str| FileFacts { dev: 1, ino: 7, mode: 0o100_644, path: path.into(), ..FileFacts::default() };
+    let records: Vec<Record> = vec![
+        Record::File(name("a")),
+        Record::Event(call(Op::Open)),
+        Record::Event(call(Op::Unlink)),
+        Record::Event(call(Op::Open)),
+        Record::Event(call(Op::Write)),
+    ];
+    for (version, births) in [(1, [0, 0, 0, 1, 1]), (2, [0; 5])] {
+        let mut bytes = trace(&records, 100);
+        bytes[8] = version;
+        let (read, damage) = read(&bytes);
+        let births_of = |record: &Record| match record {
+            Record::File(file) => file.birth,
+            Record::Event(event) => event.birth,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(read.iter().map(births_of).collect::<Vec<_>>(), births, "version {version}");
+        assert_eq!(damage.describe(), None);
+    }
 }
