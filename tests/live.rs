@@ -140,10 +140,13 @@ fn a_file_that_cannot_be_opened_holds_up_nobody() {
     let report = Report::read(&dir.path().join("writing.json"), &writing.finish().success());
     assert_eq!((report.calls_of("write"), report.bytes()), (200_000, 20_000_000));
     report.all_seen();
-    // And those of the program itself.
+    // And those of the program itself. What it stored may have been written back meanwhile.
+    mapping.say(".");
+    mapping.stdout_until("stored\nstored\n");
     let report = Report::read(&dir.path().join("mapping.json"), &mapping.finish().success());
     assert_eq!(report.sessions()[0]["ended"], "exit", "{:#}", report.0);
-    assert_eq!(report.file_bytes("mapped"), 1 << 20, "{:#}", report.0);
+    assert!(report.file_bytes("mapped") <= 2 << 20, "{:#}", report.0);
+    report.all_seen();
     daemon.status_when(|status| status["clients"] == 0);
     // Only now the server answers: a thread that waits for it cannot end.
     assert!(server.hangs());
