@@ -18,7 +18,7 @@ use super::{process, skipped};
 
 const FILE: INodeNo = INodeNo(2);
 const SIZE: u64 = 8 << 20;
-const NOTHING: [u8; 1 << 20] = [0; 1 << 20];
+static NOTHING: [u8; 1 << 20] = [0; 1 << 20];
 
 /// A mounted filesystem with one file, `mapped`. It is opened once; whoever opens it again gets no answer.
 pub struct MuteServer {

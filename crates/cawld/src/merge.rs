@@ -255,7 +255,7 @@ mod tests {
                 match step {
                     Step::Calls(session, calls) => {
                         let call = |(tid, start): (u32, u64)| {
-                            let aux = add(Source::Thread(session, tid), start).into();
+                            let aux = add(Source::Thread(session, tid), start);
                             Event { tid, start, aux, ..Event::new(Op::Write) }
                         };
                         merge.push_calls(session, calls.into_iter().map(call));
@@ -271,7 +271,7 @@ mod tests {
                     Step::Release(until, most) => {
                         let mut out = Vec::new();
                         let all = merge.release(Time(until), most, |record| match record {
-                            Record::Event(event) => out.push(event.aux as u32),
+                            Record::Event(event) => out.push(event.aux),
                             Record::Note(name) => out.push(name.parse().unwrap()),
                             other => panic!("{other:?}"),
                         });

@@ -140,14 +140,12 @@ impl TraceFile {
         let waiting = Arc::new(AtomicUsize::new(0));
         let (told, written) = (Arc::clone(&failure), Arc::clone(&waiting));
         let thread = std::thread::Builder::new().name("cawl-trace".to_owned()).spawn(move || {
-            let mut sequence = 0;
             let mut failed = false;
-            for raw in queue {
+            for (raw, sequence) in queue.into_iter().zip(0..) {
                 if !failed && let Err(error) = append(&encode_block(&raw, sequence)) {
                     failed = true;
                     *told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.to_string());
                 }
-                sequence += 1;
                 written.fetch_sub(raw.len(), Ordering::Relaxed);
             }
         })?;
