@@ -424,12 +424,10 @@ impl<'a> Text<'a> {
     }
 
     /// Adds a number; None if it does not fit.
-    #[inline(never)]
-    pub fn add_number(&mut self, number: u64) -> Option<()> {
-        let rest = self.out.get_mut(self.length..)?;
-        let length = crate::sys::put_decimal(number, rest);
-        self.length += length;
-        (length > 0).then_some(())
+    pub fn add_number(&mut self, number: u16) -> Option<()> {
+        let digits = [10_000, 1000, 100, 10, 1].map(|unit| (number / unit % 10) as u8 + b'0');
+        let first = digits.iter().position(|digit| *digit != b'0').unwrap_or(digits.len() - 1);
+        self.add(digits.get(first..)?)
     }
 
     /// What there is.

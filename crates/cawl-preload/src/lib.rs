@@ -53,6 +53,7 @@ mod record;
 mod ring;
 #[cfg_attr(test, allow(dead_code))]
 mod room;
+mod socket;
 mod stream;
 mod streams;
 mod sys;

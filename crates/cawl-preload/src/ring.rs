@@ -24,6 +24,8 @@ const POPULATE: usize = 23;
 const BELL: u32 = 2;
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// The memory while the daemon does not have it yet: no slot leads there.
+static MADE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 const HEADER: RingHeader = RingHeader { slots: SLOTS };
 
 /// Makes the shared memory; the descriptor is to be handed to the daemon and closed. None if that is not
@@ -50,8 +52,13 @@ pub fn create() -> Option<c_int> {
         // SAFETY: the header lies at the beginning of the mapping, which nobody else knows yet.
         unsafe { base.add(place).write(byte) };
     }
-    BASE.store(base, Release);
+    MADE.store(base, Release);
     Some(fd)
+}
+
+/// The daemon has the memory: from now on it is used.
+pub fn enter() {
+    BASE.store(MADE.swap(core::ptr::null_mut(), AcqRel), Release);
 }
 
 fn map(fd: c_int, length: usize) -> *mut u8 {
@@ -93,10 +100,12 @@ unsafe fn open(at: usize, length: usize) -> bool {
 
 /// Lets go of the shared memory: in a copy of the process, or where the daemon did not take it.
 pub fn leave() {
-    let base = BASE.swap(core::ptr::null_mut(), AcqRel);
-    if !base.is_null() {
-        // SAFETY: the mapping made by `create`; the caller has seen to it that no slot points into it.
-        unsafe { sys::unmap(base.cast(), HEADER.total() as usize) };
+    for place in [&BASE, &MADE] {
+        let base = place.swap(core::ptr::null_mut(), AcqRel);
+        if !base.is_null() {
+            // SAFETY: the mapping made by `create`; the caller has seen to it that no slot points into it.
+            unsafe { sys::unmap(base.cast(), HEADER.total() as usize) };
+        }
     }
 }
 

@@ -84,6 +84,14 @@ pub fn gettid() -> u32 {
     unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
 }
 
+/// True if a process has this thread.
+#[cold]
+pub fn is_thread(pid: u32, tid: u32) -> bool {
+    // SAFETY: signal 0 is none: the kernel only looks.
+    let found = unsafe { call(libc::SYS_tgkill, [pid as usize, tid as usize, 0, 0, 0, 0]) };
+    found != -(libc::ESRCH as isize)
+}
+
 /// True on the stack that the program gave for its signal handlers, or if that cannot be told.
 #[cold]
 pub fn on_signal_stack() -> bool {

@@ -94,6 +94,7 @@ pub fn of(fd: c_int, place: &mut Look) -> Target<'_> {
 }
 
 /// Room for what is read of a program.
+#[repr(C)]
 pub struct Look {
     head: [u8; HEAD],
     piece: [u8; PIECE],

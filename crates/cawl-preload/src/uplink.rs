@@ -6,10 +6,11 @@
 
 use crate::guard::{Inside, UNSEEN};
 use crate::hot::HOT;
-use crate::{announce, buffer, clock, env, files, ring, sys};
+pub use crate::socket::Sent;
+use crate::{announce, buffer, clock, env, files, ring, socket, sys};
 use cawl_wire::{Ended, Goodbye, HEADER_LEN, Header, Hello, Kind, MAX_PAYLOAD, VERSION, Wchar, WireError};
 use core::cell::UnsafeCell;
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
@@ -34,6 +35,10 @@ const HIGHEST: u64 = 1024;
 const QUEUE: c_int = 4 << 20;
 
 static FD: AtomicI32 = AtomicI32::new(-1);
+/// The thread that opens the session, or 0.
+static OPENER: AtomicU32 = AtomicU32::new(0);
+/// The shared memory on its way to the daemon, or -1.
+static MEMORY: AtomicI32 = AtomicI32::new(-1);
 static SOCKET_DEV: AtomicU64 = AtomicU64::new(0);
 static SOCKET_INO: AtomicU64 = AtomicU64::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
@@ -46,17 +51,6 @@ static STARTED_WCHAR: [AtomicU64; 2] = [const { AtomicU64::new(UNKNOWN) }; 2];
 const UNKNOWN: u64 = u64::MAX;
 /// A word that the kernel wipes in a copied process, and that a vfork child sees unwiped.
 static WITNESS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
-
-/// What became of a message.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
-    /// It is in the kernel's hands.
-    Whole,
-    /// There is no room; try again later.
-    Later,
-    /// There is no session.
-    Broken,
-}
 
 /// True if calls are to be recorded.
 #[inline(always)]
@@ -126,9 +120,10 @@ pub fn is_daemon_there() -> bool {
 }
 
 /// Opens the session if it is not, before anything is told. Nothing else does, because it takes much of the stack.
+/// The caller holds the guard.
 #[inline]
 pub fn prepare() {
-    if HOT.state.load(Acquire) == WANTED && open() == Sent::Whole {
+    if matches!(HOT.state.load(Acquire), WANTED | OPENING) && open() == Sent::Whole {
         // What was written down while that could not be.
         announce::send_waiting();
     }
@@ -159,7 +154,9 @@ pub fn begin() {
     STARTED_WCHAR[0].store(wchar.process.unwrap_or(UNKNOWN), Relaxed);
     STARTED_WCHAR[1].store(wchar.thread.unwrap_or(UNKNOWN), Relaxed);
     HOT.state.store(WANTED, Release);
-    open();
+    if let Some(_inside) = crate::guard::enter() {
+        open();
+    }
 }
 
 /// True if the caller is the process that the session belongs to, or a copy that gets one of its own.
@@ -200,6 +197,8 @@ pub fn forked() {
         sys::close(FD.load(Relaxed));
     }
     FD.store(-1, Relaxed);
+    close_memory();
+    OPENER.store(0, Relaxed);
     DROPPED.store(0, Relaxed);
     UNSEEN.store(0, Relaxed);
     SENT.store(0, Relaxed);
@@ -234,6 +233,42 @@ fn give_up() -> Sent {
 #[cold]
 #[inline(never)]
 fn open() -> Sent {
+    let tid = crate::guard::thread().tid();
+    if let Err(other) = OPENER.compare_exchange(0, tid, AcqRel, Acquire) {
+        // Whoever comes here is not at it any more: it was jumped out of it, or has ended.
+        let is_gone = other == tid || !sys::is_thread(pid(), other);
+        if !is_gone || OPENER.compare_exchange(other, tid, AcqRel, Acquire).is_err() {
+            return Sent::Later;
+        }
+        clear_away();
+    }
+    let opened = open_alone();
+    close_memory();
+    OPENER.store(0, Release);
+    opened
+}
+
+/// Undoes what a thread that did not go on began.
+fn clear_away() {
+    close_memory();
+    if HOT.state.load(Acquire) == OPENING {
+        if still_our_socket() {
+            sys::close(FD.load(Relaxed));
+        }
+        FD.store(-1, Relaxed);
+        ring::leave();
+        HOT.state.store(WANTED, Release);
+    }
+}
+
+/// The daemon has the memory, or will not have it.
+fn close_memory() {
+    if let fd @ 0.. = MEMORY.swap(-1, AcqRel) {
+        sys::close(fd);
+    }
+}
+
+fn open_alone() -> Sent {
     if HOT.state.compare_exchange(WANTED, OPENING, AcqRel, Acquire).is_err() {
         return if HOT.state.load(Acquire) == OFF { Sent::Broken } else { Sent::Later };
     }
@@ -250,6 +285,7 @@ fn open() -> Sent {
         return give_up();
     }
     HOT.state.store(OPEN, Release);
+    ring::tell_dropped(DROPPED.load(Relaxed));
     Sent::Whole
 }
 
@@ -257,8 +293,8 @@ fn open() -> Sent {
 #[inline(never)]
 fn settle(fd: c_int) -> bool {
     let fd = out_of_the_way(fd);
+    FD.store(fd, Release);
     if !peer_is_trusted(fd) {
-        sys::close(fd);
         return false;
     }
     // SAFETY: a valid number of the length given; a refusal is harmless.
@@ -267,40 +303,25 @@ fn settle(fd: c_int) -> bool {
         let option = [fd as usize, libc::SOL_SOCKET as usize, libc::SO_SNDBUF as usize, place, 4, 0];
         sys::call(libc::SYS_setsockopt, option);
     }
-    if let Some(stat) = sys::fstat(fd) {
-        SOCKET_DEV.store(stat.st_dev, Relaxed);
-        SOCKET_INO.store(stat.st_ino, Relaxed);
-    }
-    FD.store(fd, Release);
     true
 }
 
 static QUEUE_SIZE: c_int = QUEUE;
 
-#[inline(never)]
+/// Connects to the daemon.
 fn connect() -> Result<c_int, isize> {
     let settings = env::settings().ok_or(-1isize)?;
-    let mut address =
-        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
-    for (place, &byte) in address.sun_path.iter_mut().zip(settings.socket()) {
-        *place = byte as libc::c_char;
+    let fd = socket::make()?;
+    // Known before anything else is done, so that it is closed if this thread is jumped out of here.
+    FD.store(fd, Relaxed);
+    if let Some(stat) = sys::fstat(fd) {
+        SOCKET_DEV.store(stat.st_dev, Relaxed);
+        SOCKET_INO.store(stat.st_ino, Relaxed);
     }
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: socket takes numbers only.
-    let fd = unsafe { sys::call(libc::SYS_socket, [libc::AF_UNIX as usize, kind as usize, 0, 0, 0, 0]) };
-    if fd < 0 {
-        return Err(fd);
-    }
-    // SAFETY: a valid address of the length given.
-    let connected = unsafe {
-        let length = size_of::<libc::sockaddr_un>();
-        sys::call(libc::SYS_connect, [fd as usize, &raw const address as usize, length, 0, 0, 0])
-    };
-    if connected < 0 {
-        sys::close(fd as c_int);
-        return Err(connected);
-    }
-    Ok(fd as c_int)
+    socket::connect(fd, settings.socket()).map(|()| fd).inspect_err(|_| {
+        FD.store(-1, Relaxed);
+        sys::close(fd);
+    })
 }
 
 /// A duplicate at the first number that the program itself cannot have; an error if there is none.
@@ -410,13 +431,12 @@ fn started_wchar() -> Wchar {
 fn introduce() -> Sent {
     let may_share = env::settings().is_some_and(|settings| settings.share) && buffer::may_share();
     if may_share && let Some(memory) = ring::create() {
+        MEMORY.store(memory, Relaxed);
         let sent = hello(Some(memory));
-        sys::close(memory);
         if sent == Sent::Whole {
-            ring::tell_dropped(DROPPED.load(Relaxed));
+            ring::enter();
             return sent;
         }
-        // No slot leads there yet: the session is not open.
         ring::leave();
     }
     hello(None)
@@ -468,50 +488,14 @@ pub fn send(kind: Kind, payload: &[u8]) -> Sent {
     }
 }
 
-/// A control message with one descriptor, as the kernel lays it out.
-#[repr(C)]
-struct Passed {
-    length: usize,
-    level: c_int,
-    kind: c_int,
-    fd: c_int,
-    padding: c_int,
-}
-
 #[inline(never)]
 fn transmit(kind: Kind, payload: &[u8], passed: Option<c_int>) -> Sent {
     let header = Header { kind, len: payload.len() as u32, dropped: DROPPED.load(Relaxed) }.encode();
-    let parts = [
-        libc::iovec { iov_base: header.as_ptr() as *mut c_void, iov_len: HEADER_LEN },
-        libc::iovec { iov_base: payload.as_ptr() as *mut c_void, iov_len: payload.len() },
-    ];
-    // SAFETY: all zero bytes are a valid msghdr without name and control data.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = parts.as_ptr().cast_mut();
-    message.msg_iovlen = parts.len();
-    let control = Passed {
-        length: core::mem::offset_of!(Passed, padding),
-        level: libc::SOL_SOCKET,
-        kind: libc::SCM_RIGHTS,
-        fd: passed.unwrap_or(-1),
-        padding: 0,
-    };
-    if passed.is_some() {
-        message.msg_control = (&raw const control).cast_mut().cast();
-        message.msg_controllen = size_of::<Passed>();
+    let sent = socket::send(FD.load(Relaxed), [&header, payload], passed);
+    if kind == Kind::Events && sent == Sent::Whole {
+        SENT.fetch_add(1, Relaxed);
     }
-    let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as usize;
-    let fd = FD.load(Relaxed) as usize;
-    // SAFETY: a valid message whose parts are valid for their lengths, and which is only read.
-    let sent = unsafe { sys::call(libc::SYS_sendmsg, [fd, &raw const message as usize, flags, 0, 0, 0]) };
-    if sent == (HEADER_LEN + payload.len()) as isize {
-        SENT.fetch_add(u64::from(kind == Kind::Events), Relaxed);
-        Sent::Whole
-    } else if sent == -(libc::EAGAIN as isize) || sent == -(libc::EINTR as isize) {
-        Sent::Later
-    } else {
-        Sent::Broken
-    }
+    sent
 }
 
 /// Looks for the daemon's answer without waiting; false if it refused.
@@ -550,9 +534,9 @@ fn refuse(theirs: u16) {
         .and_then(|()| line.add(b": the daemon at "))
         .and_then(|()| line.add(settings.socket()))
         .and_then(|()| line.add(b" speaks protocol version "))
-        .and_then(|()| line.add_number(theirs.into()))
+        .and_then(|()| line.add_number(theirs))
         .and_then(|()| line.add(b", this tracer version "))
-        .and_then(|()| line.add_number(VERSION.into()))
+        .and_then(|()| line.add_number(VERSION))
         .and_then(|()| line.add(b"; start it with cawl of the same version\n"));
     sys::write(libc::STDERR_FILENO, line.bytes());
 }
@@ -576,6 +560,9 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
     let began = sys::nanoseconds();
     let most = if lossless() { PATIENCE } else { LAST_WAIT };
     let left = || most.saturating_sub((sys::nanoseconds() - began) / 1_000_000);
+    if buffer::any() {
+        prepare();
+    }
     buffer::drain(most);
     if ended != Ended::Exec
         && (SENT.load(Relaxed) > 0 || buffer::any())

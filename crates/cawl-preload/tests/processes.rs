@@ -4,6 +4,7 @@
 mod support;
 
 use cawl_wire::Op;
+use std::collections::BTreeMap;
 use std::process::Command;
 use support::{Answer, Daemon, app, assert_complete, compare, dir, ended};
 
@@ -160,6 +161,30 @@ fn who_jumps_out_of_the_tracer_goes_on_and_says_goodbye() {
         assert_eq!(session.about("/after").iter().filter(|event| event.op == Op::Write).count(), 100);
         assert!(session.in_order());
     }
+}
+
+/// Some of the jumps leave the tracer while it tells a file's name; those of other files are told nevertheless.
+#[test]
+fn who_jumps_out_of_the_telling_of_names_keeps_nobody_from_telling_others() {
+    let place = dir();
+    let daemon = Daemon::start(place.path(), Answer::Welcome);
+    let at = dir();
+    let out = daemon.command(app("jump", &[])).arg("names").current_dir(at.path()).output().expect("run");
+    assert!(out.status.success(), "{out:?}");
+    let sessions = daemon.finish();
+    let left: u64 = sessions.iter().flat_map(|session| &session.goodbyes).map(|bye| bye.unseen).sum();
+    println!("{left} calls were left in the middle");
+    // Who was jumped out of its first words has two sessions.
+    let mut processes: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+    for session in sessions.iter().filter(|session| session.ppid != std::process::id()) {
+        let last = |event: &&cawl_wire::Event| event.op == Op::Write && session.path(event).contains("/z-");
+        let (goodbyes, writes) = processes.entry(session.pid).or_default();
+        *goodbyes += session.goodbyes.len();
+        *writes += session.events.iter().filter(last).count();
+    }
+    assert_eq!(processes.len(), 20);
+    // Goodbyes, and writes to files whose names were told.
+    assert!(processes.values().all(|said| *said == (1, 100)), "{processes:?}");
 }
 
 #[test]

@@ -1,20 +1,27 @@
 //! How much of the program's stack the hooks take: at most 1 KiB more than the C library's own function takes, on
 //! every path. A program may have little of it: signal handlers and threads run on stacks of a few KiB.
 
+mod frames;
 mod support;
 
 #[path = "../src/hooks/table.rs"]
 #[allow(dead_code, reason = "tests/table.rs uses the rest")]
 mod table;
 
+use cawl_wire::Op;
+use frames::Library;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use support::{Answer, Daemon, app, dir};
+use support::{Answer, Daemon, app, assert_complete, compare, dir};
 use table::{HOOKS, UNCALLED};
 
 /// What a hook may take, in bytes.
 const MOST: u64 = 1024;
+
+/// Functions that are called by the C library, or jumped to, by a part of their names.
+const CALLED_BACK: &[&str] =
+    &["10understood", "11thread_ends", "11before_fork", "8in_child", "13at_quick_exit", "4life3end"];
 
 /// These are being changed elsewhere.
 const NOT_YET: &[&str] = &[
@@ -28,6 +35,7 @@ const NOT_YET: &[&str] = &[
     "lio_listio64",
     "io_submit",
     "syscall",
+    "5hooks3raw10understood",
 ];
 
 /// What tests/apps/every.c tells of its calls, in bytes of stack.
@@ -101,4 +109,50 @@ fn every_hook_is_content_with_one_kibibyte_more() {
     }
     println!("most: {} bytes more: {}", most.0, most.1);
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The deepest way through the library from each function that others call: not what was met in a run, but every path
+/// that there is. What the C library's functions take is not among it; the other test measures that.
+#[test]
+#[cfg_attr(not(target_arch = "x86_64"), ignore = "reads x86-64 code")]
+fn no_path_through_the_library_is_deeper_than_one_kibibyte() {
+    let library = Library::read(&support::library());
+    let mut ways: Vec<(u64, String)> = Vec::new();
+    for name in library.exported().chain(CALLED_BACK.iter().copied()) {
+        let found = library.named(name);
+        assert!(!found.is_empty(), "{name} is not in the library");
+        ways.extend(found.into_iter().map(|function| library.deepest(function)));
+    }
+    ways.sort();
+    let (most, way) = ways.last().expect("a hook");
+    println!("deepest: {most} bytes: {way}");
+    let wrong: Vec<_> = ways
+        .iter()
+        .filter(|(depth, way)| *depth > MOST && !NOT_YET.contains(&way.split('(').next().unwrap_or_default()))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The handler of a crash may do what it does without the tracer, and what it starts is traced.
+#[test]
+fn a_crash_reporter_on_its_own_stack_is_followed() {
+    let sessions = compare(&app("altstack", &[]), &["crash"], |_| {});
+    assert_eq!(sessions.len(), 1 + 1 + 4, "the program, its copy, and what they started: {sessions:#?}");
+    let written: Vec<_> = sessions.iter().flat_map(|session| session.about("/report")).collect();
+    assert_eq!(written.iter().filter(|event| event.op == Op::Write).count(), 4);
+}
+
+#[test]
+fn an_environment_of_any_length_is_completed() {
+    let sessions = compare(&app("altstack", &[]), &["long"], |_| {});
+    assert_eq!(sessions.len(), 2);
+    assert_complete(&sessions);
+}
+
+/// A vfork child that becomes another program never gives back what it took of its parent's memory.
+#[test]
+fn what_vfork_children_leave_does_not_pile_up() {
+    let sessions = compare(&app("altstack", &[]), &["many"], |_| {});
+    assert_eq!(sessions.len(), 1 + 300);
+    assert_complete(&sessions);
 }

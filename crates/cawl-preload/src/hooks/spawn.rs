@@ -45,7 +45,9 @@ struct Start {
 #[inline(never)]
 unsafe fn prepare(directory: c_int, name: *const c_char, by: By, envp: Strings, replaces: bool) -> Start {
     let null = core::ptr::null();
-    if uplink::is_ours() {
+    if let Some(_inside) = guard::enter()
+        && uplink::is_ours()
+    {
         uplink::prepare();
     }
     // SAFETY: the caller's promise; the room is this start's alone.

@@ -156,6 +156,9 @@ pub enum Answer {
     Nothing,
 }
 
+/// What the test itself says when the programs have ended; no tracer begins like this.
+const NO_MORE: u8 = 0xFF;
+
 pub struct Daemon {
     pub socket: PathBuf,
     ended: Arc<AtomicUsize>,
@@ -173,8 +176,8 @@ impl Daemon {
             for stream in listener.incoming() {
                 let stream = stream.expect("accept");
                 let mut first = [0u8; 1];
-                // The test itself connects and says nothing when the programs have ended.
                 match receive(&stream, &mut first) {
+                    (1, _) if first[0] == NO_MORE => break,
                     (1, memory) => {
                         let count = Arc::clone(&count);
                         sessions.push(std::thread::spawn(move || {
@@ -183,7 +186,8 @@ impl Daemon {
                             session
                         }));
                     }
-                    _ => break,
+                    // Who was interrupted before it said anything.
+                    _ => {}
                 }
             }
             sessions.into_iter().map(|thread| thread.join().expect("session")).collect()
@@ -209,7 +213,9 @@ impl Daemon {
 
     /// What was said, once every traced process has ended.
     pub fn finish(self) -> Vec<Session> {
-        drop(UnixStream::connect(&self.socket));
+        UnixStream::connect(&self.socket)
+            .and_then(|mut stream| stream.write_all(&[NO_MORE]))
+            .expect("the daemon");
         self.thread.join().expect("daemon")
     }
 }
