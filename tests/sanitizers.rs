@@ -140,3 +140,31 @@ fn a_million_calls_leak_nothing() {
     let (finished, _) = dir.run(&[], &[program.as_os_str(), "memory".as_ref(), "1000000".as_ref()]);
     assert_eq!(finished.success().stderr, "");
 }
+
+/// Threads with streams, which in most cases fork, start programs and kill them, all at once.
+#[test]
+fn storms_of_processes_with_sanitizers() {
+    for flags in ["-fsanitize=address,undefined", "-fsanitize=thread"] {
+        let dir = Dir::new();
+        let Some(threads) = sanitized(&dir, "threads", &[flags]) else { continue };
+        let Some(storm) = sanitized(&dir, "storm", &[flags]) else { continue };
+        let (threads, storm) =
+            (threads.to_str().expect("a readable path"), storm.to_str().expect("a readable path"));
+        for command in [
+            &[threads][..],
+            &[storm, "forks", "100"],
+            &[storm, "vforks", "20"],
+            &[storm, "spawns", "20"],
+            &[storm, "killed", "12"],
+        ] {
+            dir.clear();
+            let (finished, report) = unchanged(&dir, |_| {}, &["--model", "naive"], command, &[]);
+            assert_eq!(finished.success().stderr, "", "{flags} {command:?}");
+            assert_eq!((&report["drops"], &report["unseen"]), (&0.into(), &0.into()), "{flags} {command:?}");
+            // Eight of `threads` write 11 bytes 2000 times in each of three rounds, over those of the one before.
+            let files: usize = crate::util::tree(&dir.work()).values().map(|(_, text)| text.len()).sum();
+            let written = if command == [threads] { 3 * 8 * 2000 * 11 } else { files };
+            assert_eq!(report.bytes(), written as u64, "{flags} {command:?}");
+        }
+    }
+}

@@ -30,7 +30,7 @@
 //! `clock` tells when, `hot` is what all of them read at every call, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, and `target` tells into which it must
 //! not come; `sys` is the kernel,
 //! and `memory` reads what the program points to where nobody has vouched for it.
-//! `variadic.c` does what stable Rust cannot.
+//! `variadic.c` does what stable Rust cannot; `memory.c` is what the compiler calls to copy and compare.
 #![warn(missing_docs)]
 
 mod announce;

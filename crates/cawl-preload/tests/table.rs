@@ -124,6 +124,15 @@ fn the_table_is_what_the_library_exports() {
     assert!(surplus.is_empty(), "in the table, but not exported: {surplus:?}");
 }
 
+/// A sanitizer's would look at them (tests/sanitizers.rs), and they may be anyone's.
+#[test]
+fn memory_is_copied_and_compared_inside() {
+    let imports = symbols(&support::library(), false);
+    for name in ["memcpy", "memmove", "memset", "memcmp", "bcmp"] {
+        assert!(!imports.contains(name), "{name}");
+    }
+}
+
 #[test]
 fn nothing_is_both_hooked_and_left() {
     for (name, group) in hooked() {
