@@ -26,7 +26,8 @@
 //! `hooks/` declares what is replaced and says what each call means; `real` holds what was replaced.
 //! `files` knows descriptors and offsets, `streams` what stdio holds back (`stream` is one), `record` turns a finished call
 //! into an event, `buffer` is where a thread puts it: into memory shared with the daemon (`ring`), or into
-//! the process's own (`batches`) until `uplink`, which is the session, sends it. `announce` names files, `birth` tells them apart,
+//! the process's own (`batches`) until `uplink`, which is the session, sends it by a socket in a `place` apart. `announce` names files,
+//! `birth` tells them apart,
 //! `clock` tells when, `hot` is what all of them read at every call, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, and `target` tells into which it must
 //! not come; `sys` is the kernel,
 //! and `memory` reads what the program points to where nobody has vouched for it.
@@ -47,6 +48,7 @@ mod hooks;
 mod hot;
 mod maps;
 mod memory;
+mod place;
 #[cfg_attr(test, allow(dead_code))]
 mod real;
 mod record;

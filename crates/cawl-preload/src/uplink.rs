@@ -7,7 +7,7 @@
 use crate::guard::{Inside, UNSEEN};
 use crate::hot::HOT;
 pub use crate::socket::Sent;
-use crate::{announce, buffer, clock, env, files, ring, socket, sys};
+use crate::{announce, buffer, clock, env, files, place, ring, socket, sys};
 use cawl_wire::{Ended, Goodbye, HEADER_LEN, Header, Hello, Kind, MAX_PAYLOAD, VERSION, Wchar, WireError};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -29,8 +29,6 @@ const LAST_WAIT: u64 = 100;
 pub const PATIENCE: u64 = 10_000;
 /// Shortest time, in ns, between two rings of the daemon's bell.
 const BELL_EVERY: u64 = 500_000;
-/// Highest number wanted for the socket: for higher ones the kernel keeps a larger table, which each fork copies.
-const HIGHEST: u64 = 1024;
 /// Asked of the kernel for the socket's queue, in bytes; it grants what it allows.
 const QUEUE: c_int = 4 << 20;
 
@@ -292,7 +290,7 @@ fn open_alone() -> Sent {
 /// Makes a socket that was just connected the session's; false if it is not to be.
 #[inline(never)]
 fn settle(fd: c_int) -> bool {
-    let fd = out_of_the_way(fd);
+    let fd = place::out_of_the_way(fd);
     FD.store(fd, Release);
     if !peer_is_trusted(fd) {
         return false;
@@ -324,53 +322,11 @@ fn connect() -> Result<c_int, isize> {
     })
 }
 
-/// A duplicate at the first number that the program itself cannot have; an error if there is none.
-///
-/// The kernel compares a number with the soft limit only when it is given out, so the limit is raised for that moment.
-fn duplicate_above_the_limit(fd: c_int) -> isize {
-    const REFUSED: isize = -(libc::EPERM as isize);
-    let Some(limits) = sys::limits(libc::RLIMIT_NOFILE, None) else { return REFUSED };
-    let lowest = limits.rlim_cur;
-    if lowest > HIGHEST {
-        return REFUSED;
-    }
-    let raised = libc::rlimit { rlim_cur: lowest + 16, rlim_max: limits.rlim_max.max(lowest + 16) };
-    let Some(before) = sys::limits(libc::RLIMIT_NOFILE, Some(&raised)) else { return REFUSED };
-    let moved = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest as usize);
-    let found = sys::limits(libc::RLIMIT_NOFILE, Some(&before));
-    // Another thread's limits, set meanwhile, are the program's.
-    if let Some(found) = found.filter(|found| found.rlim_cur != raised.rlim_cur) {
-        sys::limits(libc::RLIMIT_NOFILE, Some(&found));
-    }
-    moved
-}
-
-/// Moves a descriptor to a number that the program cannot have, or else to a high one, where few look.
-fn out_of_the_way(fd: c_int) -> c_int {
-    let above = duplicate_above_the_limit(fd);
-    if above >= 0 {
-        sys::close(fd);
-        return above as c_int;
-    }
-    let limit = sys::limit(libc::RLIMIT_NOFILE).min(HIGHEST) as usize;
-    for lowest in [limit.saturating_sub(24), limit.saturating_sub(limit / 4), limit / 2] {
-        if lowest <= fd as usize {
-            continue;
-        }
-        let moved = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest);
-        if moved >= 0 {
-            sys::close(fd);
-            return moved as c_int;
-        }
-    }
-    fd
-}
-
 /// The program is about to put something else at the number of our descriptor: take another.
 pub fn make_way(wanted: c_int) {
     // Above the limit nothing can be put.
     if is_own(wanted) && is_ours() && (wanted as u64) < sys::limit(libc::RLIMIT_NOFILE) {
-        let mut moved = duplicate_above_the_limit(wanted);
+        let mut moved = place::duplicate_above_the_limit(wanted);
         if moved < 0 {
             moved = sys::fcntl(wanted, libc::F_DUPFD_CLOEXEC, wanted as usize + 1);
         }
