@@ -100,11 +100,11 @@ impl Questions {
                 self.shared.settle().await;
                 line(&asker.running(run).await?)
             }
-            Request::EndRun { run, now, end } => {
+            Request::EndRun { run, now, mut end } => {
                 let report = if now {
                     asker.end_run_now(run, end).await?
                 } else {
-                    self.shared.settle().await;
+                    end.notes.extend(self.shared.settle().await);
                     let (reply, answer) = oneshot::channel();
                     self.engine.send(Input::EndRun { run, end, reply }).await?;
                     answer.await?

@@ -101,9 +101,10 @@ impl Daemon {
         hurried: impl Future<Output = ()>,
     ) -> anyhow::Result<Report> {
         let patient = async {
-            self.drain().await;
+            let mut end = end.clone();
+            end.notes.extend(self.drain().await);
             let (reply, answer) = oneshot::channel();
-            self.engine.send(Input::EndRun { run, end: end.clone(), reply }).await?;
+            self.engine.send(Input::EndRun { run, end, reply }).await?;
             answer.await?.ok_or_else(|| anyhow::anyhow!("there is no run {run}"))
         };
         let mut patient = std::pin::pin!(patient);
@@ -120,7 +121,7 @@ impl Daemon {
 
     /// Waits for what processes sent before they ended, connections not yet accepted included: those
     /// are served in order, so that when ours has its answer, all earlier ones are known.
-    async fn drain(&self) {
+    async fn drain(&self) -> Option<String> {
         if let Some(path) = &self.path
             && let Ok(stream) = UnixStream::connect(path).await
         {
@@ -130,7 +131,7 @@ impl Daemon {
                 drop(tokio::time::timeout(SETTLE, stream.read_line(&mut line)).await);
             }
         }
-        self.shared.settle().await;
+        self.shared.settle().await
     }
 
     /// Takes what has arrived, closes every trace and ends.

@@ -286,21 +286,29 @@ impl Shared {
     /// Waits until every connection still open belongs to a process that still runs and whose calls so far
     /// have been taken, or to someone who asks questions, or has nothing to say.
     ///
-    /// Processes that ended have closed their sockets, but what they sent may still be on its way.
-    pub async fn settle(&self) {
+    /// Processes that ended have closed their sockets, but what they sent may still be on its way. How many were given
+    /// up is told in a note for the report.
+    pub async fn settle(&self) -> Option<String> {
         self.looks.send_modify(|look| *look += 1);
         let look = *self.looks.borrow();
-        self.until_settled(|connection| match connection.role {
-            Role::Unknown => connection.looked >= look,
-            Role::Client | Role::Asking => true,
-            Role::Tracer(pid) => connection.looked >= look && host::is_running(pid),
+        let left = self
+            .until_settled(|connection| match connection.role {
+                Role::Unknown => connection.looked >= look,
+                Role::Client | Role::Asking => true,
+                Role::Tracer(pid) => connection.looked >= look && host::is_running(pid),
+            })
+            .await;
+        (left > 0).then(|| {
+            format!(
+                "the daemon is behind: nothing of {left} processes came for {} s, so their last calls are missing",
+                SETTLE.as_secs()
+            )
         })
-        .await;
     }
 
     /// Waits until this holds for every connection. Gives up when those for which it does not have brought
-    /// nothing for a time: however long a backlog takes, it is not left behind.
-    async fn until_settled(&self, is_settled: impl Fn(&Connection) -> bool) {
+    /// nothing for a time: however long a backlog takes, it is not left behind. Returns how many were given up.
+    async fn until_settled(&self, is_settled: impl Fn(&Connection) -> bool) -> usize {
         let mut before = Vec::new();
         let mut deadline = tokio::time::Instant::now() + SETTLE;
         loop {
@@ -317,11 +325,11 @@ impl Shared {
                 before = left;
             }
             if before.is_empty() {
-                return;
+                return 0;
             }
             if now >= deadline {
                 tracing::warn!(connections = before.len(), "what they still hold is not waited for");
-                return;
+                return before.len();
             }
             // A process can end without its connection changing, so look again now and then.
             drop(tokio::time::timeout(Duration::from_millis(20), changed).await);
@@ -449,7 +457,7 @@ mod tests {
                 bringing.took_batch(id);
             }
         });
-        shared.settle().await;
+        assert!(shared.settle().await.is_some_and(|note| note.contains("1 processes")));
         let took = began.elapsed();
         // All that came, and then one time without anything.
         let (coming, silence) = (10 * (SETTLE - Duration::from_secs(1)), SETTLE);
@@ -467,7 +475,7 @@ mod tests {
             ending.disconnect(id);
         });
         let began = tokio::time::Instant::now();
-        shared.settle().await;
+        assert_eq!(shared.settle().await, None);
         assert!(began.elapsed() < SETTLE);
     }
 }
