@@ -71,8 +71,10 @@ fn a_service_is_enabled_listed_and_disabled() {
     let library = status["services"][1]["library"].as_str().expect("a path").trim_start_matches('/');
     let library = dir.work().join(library);
     assert_eq!(fs::metadata(&library).expect("it is there").permissions().mode() & 0o777, 0o555);
-    fs::remove_file(library).expect("it is ours");
+    fs::remove_file(&library).expect("it is ours");
     assert!(service(&dir, &["status"]).success().stdout.contains("missing: enable the service again"));
+
+    assert!(service(&dir, &["library"]).success().stdout.ends_with(".so\n") && library.exists());
 
     service(&dir, &["disable", "store"]).success();
     assert!(!drop_in.parent().expect("a folder").exists());

@@ -19,6 +19,8 @@ pub enum ServiceCommand {
     Enable(EnableArgs),
     Disable(DisableArgs),
     Status(ServiceStatusArgs),
+    /// Put the tracer where programs of every user can load it, and print its path, for containers
+    Library(RootArgs),
 }
 
 /// Have a service traced from its next start on

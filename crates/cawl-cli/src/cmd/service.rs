@@ -31,6 +31,9 @@ pub fn service(args: &ServiceArgs) -> anyhow::Result<ExitCode> {
         ServiceCommand::Enable(args) => enable(args),
         ServiceCommand::Disable(args) => disable(args),
         ServiceCommand::Status(args) => status(args),
+        ServiceCommand::Library(args) => {
+            render::print(&format!("{}\n", tracer::install_lasting(&args.root)?.display()))
+        }
     }
 }
 
