@@ -125,7 +125,7 @@ impl Unit {
     /// What `Environment=` makes a variable.
     pub fn variable(&self, name: &str) -> Option<String> {
         let words = self.all("Environment").into_iter().flat_map(words);
-        words.filter_map(|word| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned())).last()
+        words.filter_map(|word| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned())).next_back()
     }
 }
 
