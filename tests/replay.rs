@@ -4,6 +4,11 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use cawl_core::{
+    Bytes, EndKind, FileFacts, HostProfile, Outcome, Record, Sample, Session, SessionEnd, Time, Wchar,
+};
+use cawl_wire::{Event, FileKind, Op};
+use cawld::trace::TraceWriter;
 use nix::sys::signal::Signal;
 
 use crate::util::{Daemon, Dir, Finished, Report, Running, calls};
@@ -100,6 +105,72 @@ fn the_json_report_has_the_fields_that_scripts_rely_on() {
             assert!(model.get("dirty_error").is_some() && model["by_op"]["fsync"]["calls"] == 1, "{model:#}");
         }
     }
+}
+
+/// The programs are built with checks for overflow, so a sum that does not fit would end them.
+#[test]
+fn any_number_in_a_trace_is_taken() {
+    const MOST: u64 = u64::MAX;
+    let dir = Dir::new();
+    let path = dir.path().join("most");
+    let write = |limits: [u64; 2]| {
+        let mut trace = TraceWriter::new(fs::File::create(&path).expect("a new file")).expect("room for it");
+        let mut push = |record| trace.push(&record).expect("room for it");
+        let mut profile = HostProfile::uncalibrated();
+        (profile.kernel.limits.background, profile.kernel.limits.hard) = (Bytes(limits[0]), Bytes(limits[1]));
+        push(Record::Profile(Box::new(profile)));
+        let wchar = Wchar { process: Some(MOST), thread: Some(MOST) };
+        for id in [1, 2] {
+            push(Record::Session(Session { id, pid: id, ppid: 2, ..Session::default() }));
+            let file = FileFacts {
+                dev: MOST,
+                ino: MOST,
+                size: Bytes(MOST),
+                block: u32::MAX,
+                mode: u32::MAX,
+                path: String::new(),
+            };
+            push(Record::File(file));
+            for _ in 0..3 {
+                let mut event = Event::new(Op::Write);
+                (event.pid, event.tid, event.dev, event.ino, event.kind) =
+                    (id, id, MOST, MOST, FileKind::Regular);
+                (event.start, event.duration, event.offset) = (MOST, MOST, MOST - 1);
+                (event.requested, event.returned) = (MOST, 1 << 24);
+                push(Record::Event(event));
+            }
+            let (dirty, hard) = (MOST, MOST);
+            push(Record::Sample(Sample {
+                time: Time(MOST),
+                dirty,
+                writeback: MOST,
+                background: MOST,
+                hard,
+                written: MOST,
+                dirtied: MOST,
+            }));
+            let how = EndKind::Exit;
+            push(Record::End(SessionEnd {
+                id,
+                at: Time(MOST),
+                how,
+                wchar,
+                pending: MOST,
+                dropped: MOST,
+                unseen: MOST,
+            }));
+        }
+        push(Record::Outcome(Outcome { pid: 1, code: None, signal: Some(i32::MAX), wchar: Some(MOST) }));
+        trace.finish().expect("room for it");
+    };
+    write([MOST - 1, MOST]);
+    for options in
+        [&[][..], &["--lockstep"], &["--mode", "assimilated", "--learn"], &["--calls"], &["--json"]]
+    {
+        replay(&dir, options, &path).success();
+    }
+    write([2, 1]);
+    replay(&dir, &[], &path).code(1).says("name one with --profile");
 }
 
 #[test]

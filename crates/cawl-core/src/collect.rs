@@ -202,7 +202,7 @@ impl Collector {
         self.span(event.start, event.end());
         let bytes = kernel_bytes(event);
         if event.kind == FileKind::Regular {
-            self.bytes += bytes;
+            self.bytes = self.bytes.saturating_add(bytes);
         }
         if let Some(index) = self.session(event.pid, Time(event.start)) {
             self.sessions[index].calls(event, 1, wchar_bytes(event));
@@ -280,8 +280,8 @@ impl Collector {
         };
         let books = &mut ops[at];
         books.calls += 1;
-        books.bytes += bytes;
-        books.observed_ns += event.duration;
+        books.bytes = books.bytes.saturating_add(bytes);
+        books.observed_ns = books.observed_ns.saturating_add(event.duration);
         for (sum, prediction) in books.predicted_ns.iter_mut().zip(predictions) {
             *sum += prediction.map_or(0.0, |p| p.cost.get());
         }
@@ -366,7 +366,10 @@ impl Collector {
         let models = self.models.iter().zip(accuracy).map(|(books, (_, summary))| books.report(summary));
         let mut files: Vec<&FileBooks> = self.files.iter().filter(|books| !books.ops.is_empty()).collect();
         files.sort_by_key(|books| {
-            (std::cmp::Reverse(books.ops.iter().map(|op| op.observed_ns).sum::<u64>()), books.identity)
+            (
+                std::cmp::Reverse(books.ops.iter().map(|op| op.observed_ns).fold(0, u64::saturating_add)),
+                books.identity,
+            )
         });
         Report {
             schema: REPORT_SCHEMA,
@@ -375,7 +378,7 @@ impl Collector {
             bytes: self.bytes,
             drops: all.dropped,
             unseen: all.unseen,
-            coverage: ratio(all.seen_bytes, all.counted_bytes + untraced),
+            coverage: ratio(all.seen_bytes, all.counted_bytes.saturating_add(untraced)),
             untraced_bytes: untraced,
             profile: self.profile.clone(),
             outcome: self.outcome,
@@ -415,7 +418,8 @@ impl Collector {
             })
             .collect();
         for (parent, written) in orphans {
-            self.sessions[parent].children += written;
+            let children = &mut self.sessions[parent].children;
+            *children = children.saturating_add(written);
         }
         let mut leaves = leaving.iter().copied();
         self.sessions.retain(|_| !leaves.next().unwrap_or(false));
@@ -439,7 +443,7 @@ impl Collector {
             born: self.sessions[images[0]].started,
             // When a process was killed is known only by when the daemon saw it.
             ended: if end.how == EndKind::Vanished { None } else { Some(end.at) },
-            written: end.wchar.process? + end.pending,
+            written: end.wchar.process?.saturating_add(end.pending),
         };
         Some((last.ppid, child))
     }
@@ -514,8 +518,8 @@ impl ModelBooks {
 impl Sums {
     fn add(&mut self, bytes: u64, observed_ns: u64, predicted_ns: f64) {
         self.calls += 1;
-        self.bytes += bytes;
-        self.observed_ns += observed_ns;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.observed_ns = self.observed_ns.saturating_add(observed_ns);
         self.predicted_ns += predicted_ns;
     }
 

@@ -139,7 +139,7 @@ impl DirtyLimits {
     /// Midpoint of the two, where throttling begins: `dirty_freerun_ceiling` in mm/page-writeback.c, and
     /// what the CAWL paper calls the setpoint (§4.4).
     pub const fn freerun(self) -> Bytes {
-        Bytes((self.background.0 + self.hard.0) / 2)
+        Bytes(self.background.0.midpoint(self.hard.0))
     }
 }
 

@@ -171,7 +171,7 @@ pub struct Sample {
 impl Sample {
     /// Dirty bytes, those under writeback included.
     pub const fn dirty_bytes(&self, page: Bytes) -> Bytes {
-        Bytes((self.dirty + self.writeback).saturating_mul(page.0))
+        Bytes(self.dirty.saturating_add(self.writeback).saturating_mul(page.0))
     }
 
     /// The limits in force.

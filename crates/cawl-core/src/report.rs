@@ -130,13 +130,14 @@ impl SessionTotals {
     /// Adds an image.
     pub fn add(&mut self, session: &SessionReport) {
         self.images += 1;
-        self.calls += session.calls;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.calls, session.calls);
         if let Some(counted) = session.wchar_bytes {
-            self.seen_bytes += session.seen_bytes;
-            self.counted_bytes += counted;
+            add(&mut self.seen_bytes, session.seen_bytes);
+            add(&mut self.counted_bytes, counted);
         }
-        self.dropped += session.dropped;
-        self.unseen += session.unseen;
+        add(&mut self.dropped, session.dropped);
+        add(&mut self.unseen, session.unseen);
     }
 }
 

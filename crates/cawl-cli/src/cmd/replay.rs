@@ -25,7 +25,12 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let mut recorded = None;
     while let Some(record) = reader.next_record().with_context(about)? {
         match record {
-            Record::Profile(profile) => recorded = Some(*profile),
+            Record::Profile(profile) => {
+                let check = profile.check();
+                recorded = Some(
+                    check.map(|()| *profile).context("its profile makes no sense; name one with --profile"),
+                );
+            }
             Record::Host(_) | Record::Note(_) => head.push(record),
             first => {
                 head.push(first);
@@ -36,7 +41,9 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let profile = match &args.model.profile {
         Some(path) => read_profile(path)?,
         // A foreign trace without one is judged by this machine.
-        None => recorded.unwrap_or_else(|| profiles::choose(Path::new(".")).profile),
+        None => {
+            recorded.unwrap_or_else(|| Ok(profiles::choose(Path::new(".")).profile)).with_context(about)?
+        }
     };
     let mode = args.mode.unwrap_or(if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop });
     if args.learn && mode == Mode::OpenLoop {

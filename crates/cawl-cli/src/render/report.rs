@@ -32,7 +32,7 @@ fn basis(out: &mut String, report: &Report, terminal: bool) {
     }
     line(out, "coverage", &coverage(report, terminal), terminal);
     let lost = format!("{} calls dropped, {} unseen", report.drops, report.unseen);
-    let lost = if report.drops + report.unseen > 0 { warn(&lost, terminal) } else { lost };
+    let lost = if report.drops.max(report.unseen) > 0 { warn(&lost, terminal) } else { lost };
     line(out, "drops", &lost, terminal);
     let unmodelled: Vec<String> =
         report.unmodelled.iter().map(|(op, tally)| format!("{op} ({})", counted(tally))).collect();
@@ -93,7 +93,7 @@ fn coverage(report: &Report, terminal: bool) -> String {
         "{}: {} seen of {} that {} wrote",
         percent(Some(coverage)),
         Bytes(all.seen_bytes),
-        Bytes(all.counted_bytes + report.untraced_bytes),
+        Bytes(all.counted_bytes) + Bytes(report.untraced_bytes),
         match all.images {
             1 => format!("{} (pid {})", shown(&report.sessions[0].program), report.sessions[0].pid),
             n => format!("{n} process images"),

@@ -42,7 +42,7 @@ impl SessionBooks {
     /// Calls like this one, and the bytes that the kernel counted for all of them.
     pub(super) fn calls(&mut self, event: &Event, calls: u64, wchar: u64) {
         self.calls += calls;
-        self.seen += wchar;
+        self.seen = self.seen.saturating_add(wchar);
         self.threaded |= event.tid != event.pid;
     }
 
@@ -51,7 +51,8 @@ impl SessionBooks {
     /// the kernel adds when they are waited for. Who was not waited for shows by there being too little left.
     pub(super) fn counted(&self, children: impl Iterator<Item = u64>) -> Option<u64> {
         let (start, end) = (self.wchar, self.end?);
-        let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?) + end.pending);
+        let grown =
+            |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?).saturating_add(end.pending));
         if let Some(alone) = grown(start.thread, end.wchar.thread).filter(|_| !self.threaded) {
             return Some(alone);
         }
