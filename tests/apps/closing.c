@@ -1,5 +1,5 @@
 /* Threads open, write and close streams while another flushes all of them and then ends the process: `closing
- * CHILDREN`, each a process of its own. A stream that is closed is gone for good: its memory is not there any more,
+ * CHILDREN FLUSHES`, each child a process of its own. A stream that is closed is gone for good: its memory is not there any more,
  * so whoever still looks at it dies. (Sanitizers have an allocator of their own.) */
 #include <pthread.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ static void *open_and_close(void *argument) {
 }
 
 int main(int count, char **arguments) {
-    int children = count > 1 ? atoi(arguments[1]) : 0;
+    int children = count > 1 ? atoi(arguments[1]) : 0, flushes = count > 2 ? atoi(arguments[2]) : 0;
     for (int child = 0; child < children; child++) {
         pid_t pid = fork();
         if (pid == 0) {
@@ -74,7 +74,7 @@ int main(int count, char **arguments) {
             for (int threads = 0; threads < 3; threads++)
                 if (pthread_create(&thread, NULL, open_and_close, NULL))
                     abort();
-            for (int flush = 0; flush < 2000; flush++)
+            for (int flush = 0; flush < flushes; flush++)
                 fflush(NULL);
             exit(0);
         }

@@ -7,6 +7,7 @@
 //! above knows that its holder was jumped out of, and takes it.
 
 use crate::buffer::Slot;
+use crate::interrupted::Notes;
 use crate::room::Room;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -29,6 +30,8 @@ pub struct Thread {
     ids: AtomicU64,
     /// The thread's event buffer, once it has one.
     pub slot: AtomicPtr<Slot>,
+    /// What a handler's call and the one that it interrupts tell each other.
+    pub notes: Notes,
     /// Where the environments of programs that it starts are put together, see `room`.
     pub room: AtomicPtr<Room>,
     /// The desk of `announce` where it is at work, plus one.
@@ -110,7 +113,7 @@ pub struct Inside {
 
 /// The stack's height.
 #[inline(always)]
-fn height() -> usize {
+pub fn height() -> usize {
     let height: usize;
     // SAFETY: a register is read.
     unsafe {

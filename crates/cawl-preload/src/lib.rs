@@ -24,7 +24,7 @@
 //! # Layout
 //!
 //! `hooks/` declares what is replaced and says what each call means; `real` holds what was replaced.
-//! `files` knows descriptors and offsets, `streams` what stdio holds back (`stream` is one), `record` turns a finished call
+//! `files` knows descriptors and offsets, `interrupted` what a signal's handler does to them, `streams` what stdio holds back (`stream` is one), `record` turns a finished call
 //! into an event, `buffer` is where a thread puts it: into memory shared with the daemon (`ring`), or into
 //! the process's own (`batches`) until `uplink`, which is the session, sends it by a socket in a `place` apart. `announce` names files,
 //! `birth` tells them apart,
@@ -46,6 +46,7 @@ mod guard;
 #[cfg_attr(test, allow(dead_code))]
 mod hooks;
 mod hot;
+mod interrupted;
 mod maps;
 mod memory;
 mod place;

@@ -3,7 +3,7 @@
 use crate::buffer::Slot;
 use crate::files::{self, File};
 use crate::guard::{self, Inside};
-use crate::{buffer, sys, uplink};
+use crate::{buffer, interrupted, sys, uplink};
 use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use core::ffi::c_int;
@@ -43,22 +43,28 @@ pub fn about(event: &mut Event, fd: c_int, file: &File) {
 /// Records a call that wrote to a descriptor, or would have.
 #[inline(always)]
 pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
+    wrote_inside(op, start, fd, place, requested, returned, flags);
+    interrupted::end(guard::thread(), start);
+}
+
+#[inline(always)]
+fn wrote_inside(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
     let end = sys::now();
     let Some(inside) = guard::enter_or_count() else {
         if let Place::Own = place {
-            files::moved_unseen(fd, returned);
+            files::moved_unseen(fd, returned, start);
         }
         return;
     };
     let Some(slot) = buffer::ready(&inside) else {
         if let Place::Own = place {
-            files::moved_unseen(fd, returned);
+            files::moved_unseen(fd, returned, start);
         }
         return;
     };
     let Some((file, goes_on)) = files::known_to(slot, fd, op) else { return };
     let offset = match place {
-        Place::Own => file.advance(fd, returned),
+        Place::Own => file.advance(inside.thread(), fd, returned, start),
         Place::At(offset) => offset,
         Place::Nowhere => UNKNOWN_OFFSET,
     };

@@ -137,6 +137,31 @@ unsafe fn pending_wide(stream: *mut FILE) -> u32 {
     unsafe { real::__fpending(stream) as u32 }
 }
 
+/// True if so many bytes can only stay in the stream's buffer.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn has_room(stream: *mut FILE, length: u64) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let fields = fields(stream);
+        // By lines or without a buffer, the end is where the next byte is, or below.
+        let room = (fields.write_end as isize).wrapping_sub(fields.write_next as isize);
+        fields.mode <= 0 && room > 0 && room as u64 >= length
+    }
+}
+
+/// What stands for a descriptor in it.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn number(stream: *mut FILE) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { fields(stream).fd }
+}
+
 /// The stream's descriptor, or a negative number.
 ///
 /// # Safety

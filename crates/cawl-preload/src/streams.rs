@@ -8,8 +8,8 @@
 use crate::buffer::Slot;
 use crate::files::{self, File};
 use crate::guard::{self, Inside};
-use crate::stream::{Buffering, Look, buffering, descriptor, look, look_from_afar};
-use crate::{buffer, real, record, sys, uplink};
+use crate::stream::{Buffering, Look, buffering, descriptor, has_room, look, look_from_afar, number};
+use crate::{buffer, interrupted, real, record, sys, uplink};
 use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, flag};
 use core::ffi::c_int;
@@ -177,13 +177,15 @@ pub struct Before {
     pub start: u64,
     /// What was waiting then.
     pub pending: u32,
+    /// The call said that it is under way.
+    marked: bool,
     shared: Option<Shared>,
 }
 
 impl Before {
     /// For a call of which no more is known.
     pub const fn new(start: u64, pending: u32) -> Before {
-        Before { start, pending, shared: None }
+        Before { start, pending, marked: false, shared: None }
     }
 }
 
@@ -201,13 +203,25 @@ struct Shared {
 /// `stream` must be open.
 #[inline(always)]
 pub unsafe fn before(stream: *mut FILE) -> Before {
-    if real::threads() {
-        // SAFETY: the caller's promise.
-        return unsafe { before_shared(stream) };
-    }
     // SAFETY: the caller's promise.
-    let pending = unsafe { pending(stream) };
-    Before { start: sys::now(), pending, shared: None }
+    unsafe { before_giving(stream, u64::MAX) }
+}
+
+/// The same where the call gives so many bytes: while they stay in the buffer, it moves no position.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn before_giving(stream: *mut FILE, length: u64) -> Before {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if real::threads() {
+            return before_shared(stream);
+        }
+        let marked = !has_room(stream, length);
+        let start = if marked { interrupted::begin(number(stream)) } else { sys::now() };
+        Before { start, pending: pending(stream), marked, shared: None }
+    }
 }
 
 /// The same, for a call after which [`after`] is not called.
@@ -234,7 +248,7 @@ unsafe fn before_shared(stream: *mut FILE) -> Before {
         (index, alone, calls_ended(index))
     });
     // SAFETY: the caller's promise.
-    let pending = unsafe { pending(stream) };
+    let (pending, fd) = unsafe { (pending(stream), number(stream)) };
     let shared = entered.map(|(index, alone, calls)| {
         // Another thread's call may have begun before the look and put its bytes there without having
         // accounted for them: so alone is who was it before the look and after.
@@ -242,7 +256,7 @@ unsafe fn before_shared(stream: *mut FILE) -> Before {
         let alone = alone && UNDER_WAY[index].load(Acquire) == 1 && calls_ended(index) == calls;
         Shared { index, calls, alone }
     });
-    Before { start: sys::now(), pending, shared }
+    Before { start: interrupted::begin(fd), pending, marked: true, shared }
 }
 
 fn calls_ended(index: usize) -> u32 {
@@ -287,6 +301,17 @@ unsafe fn account(shared: Shared, stream: *mut FILE, before: u32, accepted: i64)
 /// `stream` must be open.
 #[inline(always)]
 pub unsafe fn after(op: Op, stream: *mut FILE, before: Before, requested: u64, accepted: i64, flags: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { after_inside(op, stream, before, requested, accepted, flags) };
+    if before.marked {
+        interrupted::end(guard::thread(), before.start);
+    }
+}
+
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+unsafe fn after_inside(op: Op, stream: *mut FILE, before: Before, requested: u64, accepted: i64, flags: u32) {
     let end = sys::now();
     let Some(inside) = guard::enter_or_count() else { return leave(before) };
     // SAFETY: the caller's promise.
@@ -384,7 +409,11 @@ fn settle(event: &mut Event, fd: c_int, file: &File, accepted: i64, failed: bool
         // The stream took in more than this call gave it: another thread's bytes, or inlined putc.
         event.pending_before = (i64::from(event.pending_before) - gone) as u32;
     }
-    event.offset = if gone > 0 { file.advance(fd, gone) } else { file.position_if_known() };
+    event.offset = if gone > 0 {
+        file.advance(guard::thread(), fd, gone, event.start)
+    } else {
+        file.position_if_known()
+    };
 }
 
 /// After a failure the C library has thrown its buffer away, and its figures no longer tell what was
@@ -403,7 +432,7 @@ fn settle_failed(event: &mut Event, fd: c_int, file: &File) {
     }
     event.pending_before = accounted_for.saturating_sub(event.returned.max(0) as u64) as u32;
     if let Some(at) = stands {
-        file.moved_to(at);
+        file.moved_to(guard::thread(), fd, at, event.start);
     }
 }
 

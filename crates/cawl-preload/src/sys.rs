@@ -102,14 +102,6 @@ pub fn on_signal_stack() -> bool {
     asked != 0 || stack.ss_flags & libc::SS_ONSTACK != 0
 }
 
-/// True if a process has this thread.
-#[cold]
-pub fn is_thread(pid: u32, tid: u32) -> bool {
-    // SAFETY: signal 0 is none: the kernel only looks.
-    let found = unsafe { call(libc::SYS_tgkill, [pid as usize, tid as usize, 0, 0, 0, 0]) };
-    found != -(libc::ESRCH as isize)
-}
-
 /// The real user id.
 pub fn getuid() -> u32 {
     // SAFETY: getuid takes no arguments.

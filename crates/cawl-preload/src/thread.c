@@ -9,11 +9,13 @@ struct cawl_thread {
     size_t busy;
     unsigned long long ids;
     void *slot;
+    /* struct Notes in interrupted.rs. */
+    unsigned long long notes[6];
     void *room;
     unsigned desk;
 };
 
-__thread struct cawl_thread cawl_thread __attribute__((tls_model("initial-exec"), visibility("hidden"), aligned(32)));
+__thread struct cawl_thread cawl_thread __attribute__((tls_model("initial-exec"), visibility("hidden"), aligned(64)));
 
 struct cawl_thread *cawl_thread_here(void) { return &cawl_thread; }
 

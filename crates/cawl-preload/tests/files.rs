@@ -3,7 +3,7 @@
 mod support;
 
 use cawl_wire::{Op, flag};
-use support::{app, assert_complete, compare};
+use support::{Answer, Daemon, app, assert_complete, compare, dir};
 
 #[test]
 fn offsets_survive_dup_append_lseek_pwrite_and_fork() {
@@ -39,4 +39,37 @@ fn offsets_survive_dup_append_lseek_pwrite_and_fork() {
     assert_eq!(parent.count(Op::Dup), 1);
     assert_eq!(parent.count(Op::Fork), 1);
     assert_complete(&sessions);
+}
+
+/// A handler writes between the kernel's work and the hook's, and still each event tells where its bytes are.
+#[test]
+fn offsets_are_true_whenever_a_handler_writes() {
+    let program = app("handler_writes", &[]);
+    for mode in ["counted", "append", "seek", "stream", "jump"] {
+        let place = dir();
+        let daemon = Daemon::start(place.path(), Answer::Welcome);
+        let mut command = daemon.command(&program);
+        let status = command.arg(mode).current_dir(place.path()).status().expect("run");
+        assert!(status.success(), "{mode}: {status}");
+        let session = daemon.finish().remove(0);
+        let written = std::fs::read(place.path().join("out")).expect("out");
+        let mut looked_at = std::collections::BTreeMap::new();
+        let mut wrong = Vec::new();
+        for event in session.about("/out") {
+            if event.returned <= 0 || !matches!(event.op, Op::Write | Op::StreamWrite) {
+                continue;
+            }
+            let (at, kind) = (event.offset as usize, if event.returned == 7 { b'h' } else { b'm' });
+            *looked_at.entry(at).or_insert(0) += 1;
+            // It begins here, and the one before it ended here.
+            if written.get(at) != Some(&kind) || at > 0 && written[at - 1] != b'\n' {
+                wrong.push((at, kind as char));
+            }
+        }
+        let handlers = session.about("/out").iter().filter(|event| event.returned == 7).count();
+        println!("{mode}: {} calls, {handlers} of them a handler's", looked_at.len());
+        assert!(wrong.is_empty(), "{mode}: {} of {} wrong: {wrong:?}", wrong.len(), looked_at.len());
+        assert!(looked_at.values().all(|times| *times == 1), "{mode}: two calls at one place");
+        assert!(handlers > 1000, "{mode}: {handlers}");
+    }
 }

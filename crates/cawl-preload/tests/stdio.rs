@@ -66,7 +66,7 @@ fn a_killed_program_loses_one_batch_at_most() {
 /// What a thread closes is gone while another looks at all streams: at fflush(NULL), and at the end.
 #[test]
 fn streams_that_other_threads_close_are_left_alone() {
-    let sessions = compare(&app("closing", &[]), &["20"], |_| {});
+    let sessions = compare(&app("closing", &[]), &["20", "2000"], |_| {});
     assert_eq!(sessions.len(), 21);
     assert_eq!(sessions.iter().filter(|session| ended(session) == Some(Ended::Exit)).count(), 21);
 }

@@ -3,7 +3,7 @@
 
 use crate::hooks::write::asked;
 use crate::record::{Place, did, happened, wrote};
-use crate::{announce, birth, real, sys, uplink};
+use crate::{announce, birth, interrupted, real, sys, uplink};
 use cawl_wire::{FileKind, Op};
 use core::ffi::{c_char, c_int, c_uint};
 use libc::{off_t, size_t, ssize_t};
@@ -31,7 +31,7 @@ hooks! {
         if !uplink::active() {
             return real::copy_file_range(from, from_at, to, to_at, length, flags);
         }
-        let start = sys::now();
+        let start = interrupted::begin(to);
         let returned = real::copy_file_range(from, from_at, to, to_at, length, flags);
         wrote(Op::CopyRange, start, to, place(to_at, returned), length as u64, returned as i64, 0);
         returned
@@ -41,7 +41,7 @@ hooks! {
         if !uplink::active() {
             return real::sendfile(to, from, at, length);
         }
-        let start = sys::now();
+        let start = interrupted::begin(to);
         let returned = real::sendfile(to, from, at, length);
         wrote(Op::Sendfile, start, to, Place::Own, length as u64, returned as i64, 0);
         returned
@@ -53,7 +53,7 @@ hooks! {
         if !uplink::active() {
             return real::splice(from, from_at, to, to_at, length, flags);
         }
-        let start = sys::now();
+        let start = interrupted::begin(to);
         let returned = real::splice(from, from_at, to, to_at, length, flags);
         wrote(Op::Splice, start, to, place(to_at, returned), length as u64, returned as i64, 0);
         returned

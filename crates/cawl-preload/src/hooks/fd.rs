@@ -1,7 +1,7 @@
 //! close, dup, fcntl, ioctl and lseek.
 
 use crate::record::{about, did, event};
-use crate::{buffer, files, guard, maps, real, sys, uplink};
+use crate::{buffer, files, guard, interrupted, maps, real, sys, uplink};
 use cawl_wire::{Event, FileKind, Op, flag};
 use core::ffi::{c_int, c_uint, c_ulong, c_void};
 use libc::off_t;
@@ -135,7 +135,7 @@ fn moved(start: u64, fd: c_int, at: off_t) {
         return;
     }
     match files::if_known(fd) {
-        Some(file) => file.moved_to(at as u64),
+        Some(file) => file.moved_to(guard::thread(), fd, at as u64, start),
         None => return,
     }
     if files::if_known(fd).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
@@ -332,9 +332,10 @@ hooks! {
         if !uplink::active() {
             return real::lseek(fd, offset, whence);
         }
-        let start = sys::now();
+        let start = interrupted::begin(fd);
         let returned = real::lseek(fd, offset, whence);
         moved(start, fd, returned);
+        interrupted::end(guard::thread(), start);
         returned
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::record::{Place, wrote};
 use crate::streams::{after, before, standard_output};
-use crate::{real, sys, uplink};
+use crate::{interrupted, real, uplink};
 use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_void};
 use libc::{FILE, wchar_t};
@@ -29,7 +29,7 @@ macro_rules! fd_body {
         if !uplink::active() {
             return $call;
         }
-        let start = sys::now();
+        let start = interrupted::begin($fd);
         let returned = $call;
         wrote(Op::Write, start, $fd, Place::Own, returned.max(0) as u64, i64::from(returned), 0);
         returned

@@ -6,7 +6,7 @@ use crate::hooks::copy::place;
 use crate::hooks::process::ending;
 use crate::hooks::write::{asked, write_flags};
 use crate::record::{Place, did, happened, wrote};
-use crate::{announce, birth, env, files, guard, real, sys};
+use crate::{announce, birth, env, files, guard, interrupted, real, sys};
 use cawl_wire::{Ended, FileKind, Op};
 use core::ffi::{c_char, c_int, c_long, c_uint};
 
@@ -115,7 +115,7 @@ unsafe extern "C-unwind" fn understood(
             _ => {}
         }
         let requests = (number == libc::SYS_io_submit).then(|| Requests::of_kernel(b, c as *const *const _));
-        let start = sys::now();
+        let start = interrupted::begin(fd_moved(number, a, c));
         let returned = real::syscall(number, a, b, c, d, e, f);
         match requests {
             Some(requests) => {
@@ -124,7 +124,16 @@ unsafe extern "C-unwind" fn understood(
             }
             None => record(number, start, [a, b, c, d, e, f], returned),
         }
+        interrupted::end(guard::thread(), start);
         returned
+    }
+}
+
+/// The descriptor that a call writes to.
+fn fd_moved(number: c_long, first: c_long, third: c_long) -> c_int {
+    match number {
+        libc::SYS_splice | libc::SYS_copy_file_range => third as c_int,
+        _ => first as c_int,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What gives bytes to a stream, printf apart.
 
-use crate::streams::{after, before, standard_error, standard_output};
+use crate::streams::{after, before, before_giving, standard_error, standard_output};
 use crate::{real, uplink};
 use cawl_wire::{Op, flag};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -34,9 +34,9 @@ macro_rules! fwrite_body {
         if !uplink::active() || $size.wrapping_mul($count) == 0 {
             return real::$real($data, $size, $count, $stream);
         }
-        let before = before($stream);
-        let returned = real::$real($data, $size, $count, $stream);
         let requested = ($size as u64).saturating_mul($count as u64);
+        let before = before_giving($stream, requested);
+        let returned = real::$real($data, $size, $count, $stream);
         let accepted = (returned as u64).saturating_mul($size as u64);
         // Fewer elements than asked: an error, but what was accepted counts.
         after(Op::StreamWrite, $stream, before, requested, accepted as i64, 0);
@@ -50,7 +50,7 @@ macro_rules! fputs_body {
             return real::$real($text, $stream);
         }
         let length = string($text, 0);
-        let before = before($stream);
+        let before = before_giving($stream, length);
         let returned = real::$real($text, $stream);
         after(Op::StreamWrite, $stream, before, length, all_or_failed(length, returned), 0);
         returned
@@ -63,7 +63,7 @@ macro_rules! fputc_body {
             return $call;
         }
         let stream = $stream;
-        let before = before(stream);
+        let before = before_giving(stream, 1);
         let returned = $call;
         after(Op::StreamWrite, stream, before, 1, one(returned), 0);
         returned
@@ -122,7 +122,7 @@ hooks! {
         }
         let length = string(text, 1);
         let stream = standard_output();
-        let before = before(stream);
+        let before = before_giving(stream, length);
         let returned = real::puts(text);
         after(Op::StreamWrite, stream, before, length, all_or_failed(length, returned), 0);
         returned
@@ -132,9 +132,9 @@ hooks! {
         if !uplink::active() {
             return real::putw(word, stream);
         }
-        let before = before(stream);
-        let returned = real::putw(word, stream);
         let length = size_of::<c_int>() as u64;
+        let before = before_giving(stream, length);
+        let returned = real::putw(word, stream);
         after(Op::StreamWrite, stream, before, length, all_or_failed(length, returned), 0);
         returned
     }

@@ -47,7 +47,7 @@ unsafe fn moved(stream: *mut FILE, before: Before, returned: i64) {
     }
     let at = sys::position(fd);
     if let (Some(file), Some(at)) = (files::if_known(fd), at) {
-        file.moved_to(at);
+        file.moved_to(guard::thread(), fd, at, before.start);
     }
     did(Op::StreamSeek, before.start, fd, returned, |event| {
         event.pending_before = before.pending;

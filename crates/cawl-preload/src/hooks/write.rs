@@ -2,7 +2,7 @@
 
 use crate::hooks::aio::VECTORS;
 use crate::record::{Place, wrote};
-use crate::{real, sys, uplink};
+use crate::{interrupted, real, sys, uplink};
 use cawl_wire::{Op, flag};
 use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t, size_t, ssize_t};
@@ -40,7 +40,7 @@ hooks! {
         if !uplink::active() {
             return real::write(fd, data, length);
         }
-        let start = sys::now();
+        let start = interrupted::begin(fd);
         let returned = real::write(fd, data, length);
         wrote(Op::Write, start, fd, Place::Own, length as u64, returned as i64, 0);
         returned
@@ -60,7 +60,7 @@ hooks! {
         if !uplink::active() {
             return real::writev(fd, parts, count);
         }
-        let start = sys::now();
+        let start = interrupted::begin(fd);
         let returned = real::writev(fd, parts, count);
         wrote(Op::Writev, start, fd, Place::Own, asked(parts, count, returned), returned as i64, 0);
         returned
@@ -83,7 +83,7 @@ hooks! {
         if !uplink::active() {
             return real::pwritev2(fd, parts, count, offset, flags);
         }
-        let start = sys::now();
+        let start = interrupted::begin(fd);
         let returned = real::pwritev2(fd, parts, count, offset, flags);
         // The offset -1 means the descriptor's own position.
         let place = if offset == -1 { Place::Own } else { Place::At(offset as u64) };

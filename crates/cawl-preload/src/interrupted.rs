@@ -1,0 +1,151 @@
+//! Calls that a signal handler makes while the program's own is under way in the same thread.
+//!
+//! The law of this module: where bytes went is known for both. A signal mostly comes between the kernel's work and
+//! the hook's, so the handler finds the bytes of the call that it interrupted in the file and not in the books. So
+//! a call that moves a position says that it is under way; one that begins meanwhile asks the kernel where it
+//! wrote, and notes it for the other. Whoever was jumped out of a call is found by the stack's height, and then no
+//! position is counted along any more.
+
+use crate::guard::{self, Thread};
+use crate::{files, sys};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
+
+/// A signal takes more of the stack than this, so a call that is less far below another did not interrupt it.
+const FRAME: usize = 256;
+
+/// While a place is not known: above all stacks, so that whoever comes is below.
+const NOWHERE: usize = usize::MAX;
+/// In place of where the first handler's bytes began: the call's own came between those of several.
+const BETWEEN: u64 = u64::MAX;
+
+/// What a thread notes. All zero bytes are nothing. Layout: thread.c.
+#[repr(C)]
+pub struct Notes {
+    /// When the outermost call that moves a position began; zero if none is under way.
+    began: AtomicU64,
+    /// The stack's height then (upper 48 bits), and its descriptor.
+    place: AtomicUsize,
+    /// Bytes that handlers wrote to the same descriptor meanwhile.
+    total: AtomicU64,
+    /// Those of them that came after the call's own, as far as that is known.
+    later: AtomicU64,
+    /// Where the first of them began, and where the last one ended, if nothing is counted along.
+    first: AtomicU64,
+    end: AtomicU64,
+}
+
+/// A descriptor as it is noted.
+fn low(fd: c_int) -> usize {
+    fd as usize & 0xFFFF
+}
+
+/// Begins a call that moves the position of `fd`; when.
+#[inline(always)]
+pub fn begin(fd: c_int) -> u64 {
+    let notes = &guard::thread().notes;
+    let now = sys::now();
+    if notes.began.load(Relaxed) == 0 || notes.was_left(guard::height()) {
+        notes.began.store(now, Relaxed);
+        notes.place.store(guard::height() << 16 | low(fd), Relaxed);
+    }
+    now
+}
+
+/// Ends the call that began then.
+#[inline(always)]
+pub fn end(thread: &Thread, start: u64) {
+    let notes = &thread.notes;
+    if notes.began.load(Relaxed) == start {
+        notes.place.store(NOWHERE, Relaxed);
+        notes.began.store(0, Relaxed);
+        if notes.any() {
+            notes.forget();
+        }
+    }
+}
+
+impl Notes {
+    /// True if a handler wrote to the descriptor of the call under way.
+    #[inline(always)]
+    pub fn any(&self) -> bool {
+        self.total.load(Relaxed) != 0
+    }
+
+    /// True for the call that said that it is under way.
+    #[inline(always)]
+    pub fn is_outermost(&self, start: u64) -> bool {
+        self.began.load(Relaxed) == start
+    }
+
+    /// True for a call that began while another was under way.
+    pub fn is_inner(&self, start: u64) -> bool {
+        !matches!(self.began.load(Relaxed), 0) && !self.is_outermost(start)
+    }
+
+    /// True if the call that is said to be under way was jumped out of: who is not below it, did not interrupt it.
+    /// Where that one wrote, nobody knows.
+    #[cold]
+    #[inline(never)]
+    fn was_left(&self, here: usize) -> bool {
+        let height = self.place.load(Relaxed) >> 16;
+        let left = height != 0 && here + FRAME > height && !sys::on_signal_stack();
+        if left {
+            self.forget();
+            files::share_all();
+        }
+        left
+    }
+
+    #[cold]
+    fn forget(&self) {
+        for word in [&self.total, &self.later, &self.first, &self.end] {
+            word.store(0, Relaxed);
+        }
+    }
+
+    /// A handler wrote `bytes` at `at`. `behind`: whether they are known to be after those of the interrupted
+    /// call, and not in the books; None if there are no books.
+    pub fn note(&self, fd: c_int, at: u64, bytes: u64, behind: Option<bool>) {
+        let noted = self.place.load(Relaxed) & 0xFFFF;
+        if noted != low(fd) || bytes == 0 {
+            return;
+        }
+        if !self.any() {
+            self.first.store(at, Relaxed);
+        } else if behind.is_none() && at != self.end.load(Relaxed) {
+            // The call's own bytes came between, so only what follows is behind them.
+            self.first.store(BETWEEN, Relaxed);
+            self.later.store(0, Relaxed);
+        }
+        if behind.unwrap_or(self.first.load(Relaxed) == BETWEEN) {
+            self.later.fetch_add(bytes, Relaxed);
+        }
+        self.end.store(at.wrapping_add(bytes), Relaxed);
+        self.total.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes of handlers that are not in the books yet.
+    pub fn behind(&self) -> u64 {
+        self.later.swap(0, Relaxed)
+    }
+
+    /// Where `bytes` of the outermost call begin, if the descriptor stands at `end` after all.
+    pub fn place_before(&self, end: u64, bytes: u64) -> u64 {
+        let (total, first) = (self.total.load(Relaxed), self.first.load(Relaxed));
+        let all_before = end.wrapping_sub(bytes).wrapping_sub(total);
+        let behind = match first {
+            BETWEEN => self.later.load(Relaxed),
+            // The first one found the file as the call did: it came, and with it all, before the call's bytes.
+            _ if first == all_before => 0,
+            _ => total,
+        };
+        end.saturating_sub(bytes).saturating_sub(behind)
+    }
+
+    /// Bytes noted so far: to be asked before a look at the descriptor and after.
+    pub fn so_far(&self) -> u64 {
+        self.total.load(Relaxed)
+    }
+}
