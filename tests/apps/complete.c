@@ -22,6 +22,8 @@
 #include <unistd.h>
 #ifdef WITH_LIBAIO
 #include <libaio.h>
+#else
+#include <linux/aio_abi.h>
 #endif
 
 static void check(int right, const char *what) {
@@ -210,6 +212,30 @@ static void protected(void) {
     check(munmap(at, sizeof text) == 0, "munmap");
 }
 
+#ifndef WITH_LIBAIO
+/* More control blocks than fit in one look, of which every third reads, and one writes from several places. */
+static void submit(void) {
+    static char text[64];
+    struct iovec parts[6];
+    struct iocb blocks[11], *list[12] = {NULL};
+    aio_context_t context = 0;
+    int fd = open("submitted", O_RDWR | O_CREAT, 0600);
+    check(syscall(SYS_io_setup, 16, &context) == 0, "io_setup");
+    for (int i = 0; i < 6; i++)
+        parts[i] = (struct iovec){text, i + 1};
+    for (int i = 0; i < 11; i++) {
+        blocks[i] = (struct iocb){.aio_lio_opcode = i % 3 ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD, .aio_fildes = fd,
+                                  .aio_buf = (long)text, .aio_nbytes = i + 1, .aio_offset = 100 * i};
+        list[i] = blocks + i;
+    }
+    blocks[10].aio_lio_opcode = IOCB_CMD_PWRITEV;
+    blocks[10].aio_buf = (long)parts, blocks[10].aio_nbytes = 6;
+    check(syscall(SYS_io_submit, context, 11, list) == 11, "io_submit");
+    check(syscall(SYS_io_destroy, context) == 0, "io_destroy");
+    close(fd);
+}
+#endif
+
 static void reads(void) {
     char text[100];
     int fd = open("in", O_RDONLY);
@@ -242,6 +268,10 @@ int main(int argc, char **argv) {
         mapped();
     else if (!strcmp(mode, "protected"))
         protected();
+#ifndef WITH_LIBAIO
+    else if (!strcmp(mode, "submit"))
+        submit();
+#endif
     else if (!strcmp(mode, "reads"))
         reads();
     else if (!strcmp(mode, "assert"))

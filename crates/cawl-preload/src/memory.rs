@@ -207,8 +207,11 @@ mod tests {
         unsafe { text.add(5).write(b'd' as c_char) };
         assert_eq!(string(text, &mut out), 0);
         assert!(!contains(text, b'x') && !is_list(list.as_ptr()));
-        for bad in [8 as *const *const c_char, at.wrapping_add(PAGE - 4).cast(), at.wrapping_add(PAGE).cast()]
-        {
+        for bad in [
+            core::ptr::without_provenance::<*const c_char>(8),
+            at.wrapping_add(PAGE - 4).cast(),
+            at.wrapping_add(PAGE).cast(),
+        ] {
             assert!(!is_list(bad));
         }
         assert_eq!(string(core::ptr::null(), &mut out), 0);

@@ -98,6 +98,17 @@ fn libaio_is_counted_when_handed_over() {
 }
 
 #[test]
+fn every_write_of_a_list_is_counted_when_handed_over() {
+    let session = one("submit");
+    let handed: Vec<(u64, u64, i64)> = of(&session, Op::AioWrite)
+        .iter()
+        .map(|event| (event.offset, event.requested, event.returned))
+        .collect();
+    let wanted = [1, 2, 4, 5, 7, 8].map(|at| (100 * at, at + 1, at as i64 + 1));
+    assert_eq!(handed, [&wanted[..], &[(1000, 21, 21)]].concat());
+}
+
+#[test]
 fn stores_to_mappings_are_estimated() {
     let sessions = modes("mapped");
     let session = sessions.iter().find(|session| session.ppid == std::process::id()).expect("program");
