@@ -84,6 +84,7 @@ pub fn string(text: *const c_char, out: &mut [u8]) -> usize {
 }
 
 /// True if a string has this byte.
+#[inline(never)]
 pub fn contains(text: *const c_char, wanted: u8) -> bool {
     let (mut room, mut at) = ([0u8; PIECE], text as usize);
     while let Some(piece) = piece(at, &mut room) {

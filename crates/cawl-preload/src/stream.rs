@@ -75,6 +75,7 @@ pub unsafe fn look(stream: *mut FILE) -> Look {
 
 /// Looks at what another thread may be closing, or what may be no stream at all: None if it cannot be read. What
 /// was found is a stream's only if that was open afterwards, too.
+#[inline(never)]
 pub fn look_from_afar(stream: *mut FILE) -> Option<Look> {
     // SAFETY: numbers, and pointers that are not followed, may be any bytes.
     let fields = unsafe { memory::value(stream.cast::<Layout>()) }?;

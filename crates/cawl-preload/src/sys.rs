@@ -283,6 +283,7 @@ pub fn wchar() -> Wchar {
 }
 
 /// `wchar` of an io file of /proc, in bytes, if that can be read.
+#[inline(never)]
 fn wchar_of(path: &CStr) -> Option<u64> {
     let mut text = [0u8; 256];
     let length = read_file(path, &mut text);

@@ -292,7 +292,7 @@ fn open_alone() -> Sent {
 fn settle(fd: c_int) -> bool {
     let fd = place::out_of_the_way(fd);
     FD.store(fd, Release);
-    if !peer_is_trusted(fd) {
+    if !socket::peer_is_trusted(fd) {
         return false;
     }
     // SAFETY: a valid number of the length given; a refusal is harmless.
@@ -340,35 +340,6 @@ pub fn make_way(wanted: c_int) {
             sys::close(wanted);
         }
     }
-}
-
-fn peer_is_trusted(fd: c_int) -> bool {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: valid places for the answer and its length.
-    let done = unsafe {
-        let (place, size) = (&raw mut peer as usize, &raw mut length as usize);
-        sys::call(
-            libc::SYS_getsockopt,
-            [fd as usize, libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize, place, size, 0],
-        )
-    };
-    done == 0 && (peer.uid == 0 || peer.uid == sys::getuid() || is_nameless(peer.uid))
-}
-
-/// True if this number stands for users that have none in the program's user namespace. There the kernel tells of no
-/// daemon from outside whose it is. Its socket is where the environment says because whoever made the namespace put
-/// it there, who could as well have preloaded another library.
-fn is_nameless(uid: u32) -> bool {
-    const OVERFLOW: u32 = 65_534;
-    let mut map = [0u8; 64];
-    // The first namespace has one line, in which every user has a number.
-    let is_first = |map: &[u8]| map.ends_with(b" 4294967295\n");
-    uid == OVERFLOW
-        && match sys::read_file(c"/proc/self/uid_map", &mut map) {
-            0 => false,
-            length => map.get(..length).is_some_and(|map| !is_first(map)),
-        }
 }
 
 struct Scratch(UnsafeCell<[u8; 4096]>);

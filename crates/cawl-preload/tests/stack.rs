@@ -23,21 +23,6 @@ const MOST: u64 = 1024;
 const CALLED_BACK: &[&str] =
     &["10understood", "11thread_ends", "11before_fork", "8in_child", "13at_quick_exit", "4life3end"];
 
-/// These are being changed elsewhere.
-const NOT_YET: &[&str] = &[
-    "fflush",
-    "_IO_fflush",
-    "fflush_unlocked",
-    "fcloseall",
-    "aio_write",
-    "aio_write64",
-    "lio_listio",
-    "lio_listio64",
-    "io_submit",
-    "syscall",
-    "5hooks3raw10understood",
-];
-
 /// What tests/apps/every.c tells of its calls, in bytes of stack.
 fn sizes(mut command: Command, way: &str, others: Option<&Path>, names: &[&str]) -> BTreeMap<String, u64> {
     let place = dir();
@@ -57,8 +42,7 @@ fn sizes(mut command: Command, way: &str, others: Option<&Path>, names: &[&str])
 #[test]
 #[cfg_attr(not(target_arch = "x86_64"), ignore = "the program that measures is for x86-64")]
 fn every_hook_is_content_with_one_kibibyte_more() {
-    let is_called =
-        |name: &&str| !NOT_YET.contains(name) && !UNCALLED.iter().any(|left| left.names.contains(name));
+    let is_called = |name: &&str| !UNCALLED.iter().any(|left| left.names.contains(name));
     let names: Vec<&str> =
         HOOKS.iter().flat_map(|group| group.names.iter().copied()).filter(is_called).collect();
     // What can be done in a vfork child.
@@ -126,10 +110,7 @@ fn no_path_through_the_library_is_deeper_than_one_kibibyte() {
     ways.sort();
     let (most, way) = ways.last().expect("a hook");
     println!("deepest: {most} bytes: {way}");
-    let wrong: Vec<_> = ways
-        .iter()
-        .filter(|(depth, way)| *depth > MOST && !NOT_YET.contains(&way.split('(').next().unwrap_or_default()))
-        .collect();
+    let wrong: Vec<_> = ways.iter().filter(|(depth, _)| *depth > MOST).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

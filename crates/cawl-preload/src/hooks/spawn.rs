@@ -147,6 +147,7 @@ impl Program {
     ///
     /// # Safety
     /// `path` must be null or what exec was given.
+    #[inline(never)]
     unsafe fn behind(directory: c_int, path: *const c_char) -> Program {
         if path.is_null() {
             return Program::default();
