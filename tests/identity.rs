@@ -65,6 +65,13 @@ fn a_number_given_out_again_is_another_file() {
 }
 
 #[test]
+fn a_file_made_anew_under_its_name_is_one_row() {
+    let (dir, report) = run("anew");
+    assert_eq!(files(&report), [named("journal", None, 6)]);
+    replayed(&dir, &report);
+}
+
+#[test]
 fn a_renamed_file_is_shown_by_its_last_name_with_the_first() {
     let (dir, report) = run("renamed");
     assert_eq!(files(&report), [named("t.final", Some("t.tmp"), 3)]);

@@ -43,6 +43,16 @@ static void reuse(void) {
     }
 }
 
+/* A file made anew under its name, as a database's journal is. */
+static void anew(void) {
+    for (int i = 0; i < 3; i++) {
+        int fd = create("journal", 0);
+        fill(fd, 2);
+        MUST(close(fd));
+        MUST(unlink("journal"));
+    }
+}
+
 static void renamed(void) {
     int fd = create("t.tmp", 0);
     fill(fd, 3);
@@ -133,6 +143,8 @@ int main(int argc, char **argv) {
     const char *mode = argv[1];
     if (!strcmp(mode, "reuse"))
         reuse();
+    else if (!strcmp(mode, "anew"))
+        anew();
     else if (!strcmp(mode, "renamed"))
         renamed();
     else if (!strcmp(mode, "replaced"))

@@ -57,7 +57,7 @@ impl Births {
     fn event(&mut self, event: &mut Event) -> Told {
         let number = (event.dev, event.ino);
         let opens = matches!(event.op, Op::Open | Op::StreamOpen) && event.errno == 0;
-        let unlinks = matches!(event.op, Op::Unlink | Op::Rename) && event.errno == 0 && event.aux == 0;
+        let unlinks = event.takes_last_link();
         if let Some((last, birth)) = self.last
             && last == number
             && !opens

@@ -46,6 +46,10 @@ pub struct Collector {
     by_pid: HashMap<u32, Vec<usize>>,
     files: Vec<FileBooks>,
     by_identity: HashMap<FileId, usize>,
+    /// By device and the name that they were written to under.
+    by_name: HashMap<(u64, String), usize>,
+    /// Books that are not in use.
+    spare: Vec<usize>,
     /// The latest look-ups: programs tend to write to one file at a time.
     last_file: Option<(FileId, usize)>,
     last_session: Option<SessionSpan>,
@@ -90,6 +94,8 @@ struct SessionSpan {
 struct FileBooks {
     identity: FileId,
     name: FileName,
+    /// Its last link went.
+    unlinked: bool,
     ops: Vec<FileOpBooks>,
 }
 
@@ -123,6 +129,8 @@ impl Collector {
             by_pid: HashMap::new(),
             files: Vec::new(),
             by_identity: HashMap::new(),
+            by_name: HashMap::new(),
+            spare: Vec::new(),
             last_file: None,
             last_session: None,
             files_omitted: Tally::default(),
@@ -219,6 +227,11 @@ impl Collector {
             }
             // What a stream held at exit has no cost that anyone could see, but its bytes are in the file.
             Class::Effect if bytes > 0 => self.file_call(event, bytes, &[]),
+            Class::Effect if event.takes_last_link() => {
+                if let Some(index) = self.by_identity.get(&event.file()) {
+                    self.files[*index].unlinked = true;
+                }
+            }
             Class::Effect => {}
         }
     }
@@ -263,6 +276,7 @@ impl Collector {
             self.files_omitted.add(bytes);
             return;
         };
+        let index = if self.files[index].ops.is_empty() { self.succeed(index) } else { index };
         let ops = &mut self.files[index].ops;
         let at = match ops.iter().position(|books| books.op == event.op) {
             Some(at) => at,
@@ -288,6 +302,31 @@ impl Collector {
         if let Some(Some(primary)) = predictions.first() {
             books.states[primary.state as usize] += 1;
         }
+    }
+
+    /// The books that a file met with these goes on in: a file that was deleted and made anew under its name is one to
+    /// whoever reads a report, however often that happens.
+    fn succeed(&mut self, index: usize) -> usize {
+        let FileBooks { identity, name, .. } = &self.files[index];
+        let identity = *identity;
+        if name.path().is_empty() {
+            return index;
+        }
+        let before = self.by_name.entry((identity.dev, name.path().to_owned())).or_insert(index);
+        let books = &self.files[*before];
+        if *before == index || !books.unlinked || books.name != *name {
+            *before = index;
+            return index;
+        }
+        let before = *before;
+        (self.files[before].identity, self.files[before].unlinked) = (identity, false);
+        self.by_identity.insert(identity, before);
+        self.last_file = None;
+        self.spare.push(index);
+        if self.by_identity.len() > 2 * FILES {
+            self.by_identity.retain(|identity, index| self.files[*index].identity == *identity);
+        }
+        before
     }
 
     /// Keeps the calls that the first model was most wrong about.
@@ -329,11 +368,22 @@ impl Collector {
         }
         let index = match self.by_identity.get(&identity) {
             Some(index) => *index,
-            None if self.files.len() >= FILES => return None,
             None => {
-                self.by_identity.insert(identity, self.files.len());
-                self.files.push(FileBooks { identity, name: FileName::default(), ops: Vec::new() });
-                self.files.len() - 1
+                let books =
+                    FileBooks { identity, name: FileName::default(), unlinked: false, ops: Vec::new() };
+                let index = match self.spare.pop() {
+                    Some(index) => {
+                        self.files[index] = books;
+                        index
+                    }
+                    None if self.files.len() >= FILES => return None,
+                    None => {
+                        self.files.push(books);
+                        self.files.len() - 1
+                    }
+                };
+                self.by_identity.insert(identity, index);
+                index
             }
         };
         self.last_file = Some((identity, index));

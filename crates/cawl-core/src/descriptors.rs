@@ -117,7 +117,7 @@ impl Descriptors {
             }
             Op::Dup if event.returned >= 0 => self.open(event, event.returned as i32, opened),
             Op::Fork if event.returned > 0 => self.forked(event.pid, event.returned as u32),
-            Op::Unlink | Op::Rename if event.errno == 0 && event.aux == 0 => {
+            Op::Unlink | Op::Rename if event.takes_last_link() => {
                 let held = self.files.get_mut(&opened.file)?;
                 held.unlinked = true;
                 return Some(Event { flags: event.flags | flag::HELD, ..*event });

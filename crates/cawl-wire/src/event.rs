@@ -327,6 +327,11 @@ impl Event {
         self.start.saturating_add(self.duration)
     }
 
+    /// True if no link is left to the file after the call.
+    pub const fn takes_last_link(&self) -> bool {
+        matches!(self.op, Op::Unlink | Op::Rename) && self.errno == 0 && self.aux == 0 && self.ino != 0
+    }
+
     /// True if any of these [`flag`] bits is set.
     pub const fn has(&self, bits: u32) -> bool {
         self.flags & bits != 0

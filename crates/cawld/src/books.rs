@@ -184,6 +184,8 @@ struct Process {
 struct File {
     identity: FileId,
     name: FileName,
+    /// Its last link went.
+    unlinked: bool,
     /// The number of the latest call that concerned it.
     touched: u64,
     account: Account,
@@ -199,6 +201,8 @@ pub struct Books {
     by_pid: HashMap<u32, u32>,
     files: Vec<File>,
     by_identity: HashMap<FileId, usize>,
+    /// By device and the name that they were written to under.
+    by_name: HashMap<(u64, String), usize>,
     last_file: Option<(FileId, usize)>,
     /// The latest pid and its session, if it has one.
     last_process: Option<(u32, Option<u32>)>,
@@ -277,10 +281,18 @@ impl Books {
         if let Some(process) = session.and_then(|session| self.processes.get_mut(&session)) {
             process.account.add(event, bytes, prediction, belief);
         }
+        if event.takes_last_link()
+            && let Some(at) = self.by_identity.get(&event.file())
+        {
+            self.files[*at].unlinked = true;
+        }
         if event.kind != FileKind::Regular || (bytes == 0 && prediction.is_none()) {
             return;
         }
-        let at = self.file(event.file());
+        let mut at = self.file(event.file());
+        if self.files[at].account.calls == 0 {
+            at = self.succeed(at);
+        }
         let row = &mut self.files[at];
         row.touched = self.total.calls;
         row.account.add(event, bytes, prediction, belief);
@@ -319,13 +331,34 @@ impl Books {
                 }
                 let touched = self.total.calls;
                 let (name, account) = (FileName::default(), Account::default());
-                self.files.push(File { identity, name, touched, account });
+                self.files.push(File { identity, name, unlinked: false, touched, account });
                 self.by_identity.insert(identity, self.files.len() - 1);
                 self.files.len() - 1
             }
         };
         self.last_file = Some((identity, at));
         at
+    }
+
+    /// The row that a file met with this one goes on in: one that was deleted and made anew under its name is one to
+    /// whoever asks.
+    fn succeed(&mut self, at: usize) -> usize {
+        let File { identity, name, .. } = &self.files[at];
+        let identity = *identity;
+        if name.path().is_empty() {
+            return at;
+        }
+        let before = self.by_name.entry((identity.dev, name.path().to_owned())).or_insert(at);
+        let row = &self.files[*before];
+        if *before == at || !row.unlinked || row.name != *name {
+            *before = at;
+            return at;
+        }
+        let before = *before;
+        (self.files[before].identity, self.files[before].unlinked) = (identity, false);
+        self.by_identity.insert(identity, before);
+        self.last_file = None;
+        before
     }
 
     /// Keeps the files that cost most and those written to last.
@@ -336,6 +369,8 @@ impl Books {
         self.files_omitted += self.files[FILES..].iter().filter(|file| file.account.calls > 0).count() as u64;
         self.files.truncate(FILES);
         self.by_identity = self.files.iter().enumerate().map(|(at, file)| (file.identity, at)).collect();
+        // One that was made anew again begins another row.
+        self.by_name.clear();
         self.last_file = None;
     }
 

@@ -340,7 +340,7 @@ impl Kernel {
             }
             Op::Truncate if event.errno == 0 => self.truncate(file, event.offset),
             Op::Allocate if event.errno == 0 => self.allocate(file, event),
-            Op::Unlink | Op::Rename if event.errno == 0 && event.aux == 0 && event.ino != 0 => {
+            Op::Unlink | Op::Rename if event.takes_last_link() => {
                 self.machine.change(file, self.machine.now, true);
                 if !event.has(flag::HELD) {
                     self.truncate(file, 0);
