@@ -21,7 +21,10 @@ fn run_in(dir: &Dir, app: &Path, mode: &str) -> Report {
     dir.clear();
     let (finished, report) = dir.run(&[], &[app.as_os_str(), mode.as_ref()]);
     finished.success();
-    report.all_seen();
+    // What the kernel counted of a killed process is known only if nobody reaped it before the daemon looked.
+    if mode != "killed" {
+        report.all_seen();
+    }
     report
 }
 
