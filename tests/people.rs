@@ -47,7 +47,6 @@ fn trace(dir: &Dir) -> String {
         let (program, arguments) = (name.clone(), vec![name.clone()]);
         push(Record::Session(Session { id, pid: id, program, arguments, ..Session::default() }));
     }
-    let path = name.clone();
     let file = FileFacts {
         dev: 1,
         ino: 7,
@@ -55,7 +54,7 @@ fn trace(dir: &Dir) -> String {
         size: Bytes(0),
         block: 4096,
         mode: 0o100_644,
-        path,
+        path: name.clone(),
         renamed: false,
     };
     push(Record::File(file));

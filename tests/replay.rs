@@ -125,6 +125,8 @@ fn any_number_in_a_trace_is_taken() {
             let file = FileFacts {
                 dev: MOST,
                 ino: MOST,
+                birth: u32::MAX,
+                renamed: true,
                 size: Bytes(MOST),
                 block: u32::MAX,
                 mode: u32::MAX,

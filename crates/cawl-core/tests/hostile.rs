@@ -65,8 +65,9 @@ fn record() -> impl Strategy<Value = Record> {
         Record::End(SessionEnd { id, at: Time(at), how, wchar, pending, dropped, unseen })
     });
     let file = (number(), number(), small(), small()).prop_map(|(dev, size, block, ino)| {
-        let (ino, path) = (u64::from(ino % 3), "f".to_owned());
-        Record::File(FileFacts { dev, ino, size: Bytes(size), block, mode: 0o100_644, path })
+        let (ino, birth, path) = (u64::from(ino % 3), ino / 3 % 2, "f".to_owned());
+        let renamed = block % 2 == 1;
+        Record::File(FileFacts { dev, ino, birth, renamed, size: Bytes(size), block, mode: 0o100_644, path })
     });
     let outcome = (small(), number()).prop_map(|(pid, wchar)| {
         Record::Outcome(Outcome { pid, code: Some(i32::MIN), signal: Some(i32::MAX), wchar: Some(wchar) })

@@ -9,7 +9,8 @@
 //!    at before the call (what a name leads to, what a stream holds) is only looked at.
 //! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe. (It
 //!    waits for room, a bounded time, if the user said that no event may be lost.)
-//!    Exclusion is tried, at most for some microseconds, and given up; then the call passes unrecorded.
+//!    Exclusion is tried and given up at once; then the call passes unrecorded. Who is jumped or killed out of a hook
+//!    leaves nothing that others wait for.
 //! 3. **Nothing is lost silently.** An event without room is counted as dropped, a call that cannot be
 //!    recorded as unseen, and both are told.
 //! 4. The program's own calls go to the C library's symbol, because that may be a cancellation point.
@@ -20,18 +21,22 @@
 //!    stranger changes nothing. On any failure of its own the tracer switches itself off.
 //! 7. Each unsafe block states in a SAFETY comment why it is right.
 //! 8. `unwrap`, `expect`, formatting and everything else that could panic or allocate are not used.
+//! 9. All hooks together take at most 1 KiB of the caller's stack, on every path: it may be that of a signal handler.
+//!    Whoever finds something out is not on the stack any more when it is told; buffers are short and in functions of
+//!    their own (`inline(never)`), or lie in `room` and in static memory. No hook changes the stack: a signal that comes
+//!    meanwhile would begin at the top of the handlers' stack again. tests/stack.rs measures and adds up.
 //!
 //! # Layout
 //!
 //! `hooks/` declares what is replaced and says what each call means; `real` holds what was replaced.
 //! `files` knows descriptors and offsets, `interrupted` what a signal's handler does to them, `streams` what stdio holds back (`stream` is one), `record` turns a finished call
 //! into an event, `buffer` is where a thread puts it: into memory shared with the daemon (`ring`), or into
-//! the process's own (`batches`) until `uplink`, which is the session, sends it by a socket in a `place` apart. `announce` names files,
-//! `birth` tells them apart,
-//! `clock` tells when, `hot` is what all of them read at every call, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, and `target` tells into which it must
+//! the process's own (`batches`) until `uplink`, which is the session, sends it by a `socket` in a `place` apart.
+//! `announce` names files, `birth` tells them apart,
+//! `clock` tells when, `hot` is what all of them read at every call, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, in memory that `room` has, and `target` tells into which it must
 //! not come; `sys` is the kernel,
 //! and `memory` reads what the program points to where nobody has vouched for it.
-//! `variadic.c` does what stable Rust cannot; `memory.c` is what the compiler calls to copy and compare.
+//! `variadic.c` does what stable Rust cannot; `freestanding.c` is what the compiler calls to copy and compare.
 #![warn(missing_docs)]
 
 mod announce;

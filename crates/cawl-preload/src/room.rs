@@ -157,3 +157,53 @@ fn unmap(room: *mut Room) {
         COUNT.fetch_sub(1, AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parents(room: *mut Room, user: u32, parent: u32) {
+        // SAFETY: a room that the test has taken.
+        unsafe {
+            (*room).user.store(user, Relaxed);
+            (*room).parent.store(parent, Relaxed);
+        }
+    }
+
+    /// Each case is what a thread finds in its room when it, or a vfork child of its, starts a program.
+    #[test]
+    fn a_room_is_taken_again_only_if_nobody_can_need_it() {
+        let (us, parent) = (sys::getpid(), sys::getppid());
+        let room = make(4).unwrap();
+        for (what, user, of, free) in [
+            ("given back", 0, parent, true),
+            ("ours, and this start interrupted that one", us, parent, false),
+            ("our vfork child's, which is a program by now, since we run", us + 1, us, true),
+            ("our brother's, who is one too, since our parent made us", us + 1, parent, true),
+            ("our parent's, who stands still in it", parent, us + 2, false),
+            ("our grandparent's", us + 2, us + 3, false),
+        ] {
+            parents(room, user, of);
+            // SAFETY: the room is this test's.
+            assert_eq!(unsafe { (*room).is_free() }, free, "{what}");
+        }
+        // SAFETY: taken above.
+        unsafe { give_back(room) };
+    }
+
+    #[test]
+    fn starts_within_starts_have_rooms_of_their_own() {
+        let first = take(10).unwrap();
+        let second = take(10).unwrap();
+        assert_ne!(first, second);
+        // SAFETY: both were taken here, and are given back once.
+        unsafe {
+            let (parts, list) = parts(first);
+            (parts.preload[0], list[10]) = (1, core::ptr::null());
+            assert!(list.len() >= 10 + env::ADDED);
+            give_back(second);
+            give_back(first);
+        }
+        assert!(take(LONGEST + 1).is_none());
+    }
+}
