@@ -183,12 +183,21 @@ fn remove_leftovers(parent: &Path) {
         if is_begun(&folder) && age < BEGINNING {
             continue;
         }
-        let alive = File::open(folder.join(ALIVE))
-            .is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err());
-        if !alive {
-            remove(&folder);
+        match File::open(folder.join(ALIVE)).map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
+            // Whoever has the lock has the folder, unless another has come to its name meanwhile.
+            Ok(Ok(lock)) if is_at(&lock, &folder.join(ALIVE)) => remove(&folder),
+            Ok(_) => {}
+            Err(_) if age >= BEGINNING => remove(&folder),
+            // It is about to go: its lock goes last. If that is gone already, and nothing has come, it is empty.
+            Err(_) => drop(fs::remove_dir(&folder)),
         }
     }
+}
+
+/// True if the path leads to this open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    file.metadata().map(identity).ok() == fs::metadata(path).map(identity).ok()
 }
 
 /// True for the name of a folder that [`Scratch`] makes.
@@ -202,13 +211,14 @@ fn is_begun(folder: &Path) -> bool {
     folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(BEGUN))
 }
 
-/// Removes a folder of ours: its files, then itself. A folder within it is not ours and stays.
+/// Removes a folder of ours: its files, the lock last, then itself. A folder within it is not ours and stays.
 fn remove(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+        if entry.file_type().is_ok_and(|kind| kind.is_file()) && entry.file_name() != ALIVE {
             drop(fs::remove_file(entry.path()));
         }
     }
+    drop(fs::remove_file(folder.join(ALIVE)));
     drop(fs::remove_dir(folder));
 }
 
@@ -236,6 +246,7 @@ mod tests {
         for folder in [&dead, &other, &foreign] {
             fs::create_dir(folder).unwrap();
             fs::write(folder.join("data"), "x").unwrap();
+            fs::write(folder.join(ALIVE), "").unwrap();
         }
         let living = Scratch::create(dir.path(), Purpose::Calibrate).unwrap();
         assert!(!dead.exists() && !other.exists() && foreign.join("data").exists());
