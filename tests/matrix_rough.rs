@@ -116,8 +116,8 @@ fn a_million_files_opened_and_closed() {
     let figures: Vec<i64> = text.split_whitespace().map(|word| word.parse().expect("KiB")).collect();
     let [own, own_later, ring, ring_later] = figures[..] else { panic!("{text}") };
     assert!(own > 0 && ring > 0, "the tracer's memory was not found: {text}");
-    // A byte for each file would be 879.
-    assert!(own_later - own <= 512, "KiB of the tracer after 100000 files, then after a million: {text}");
+    // A byte for each file would be 879. What waits for the daemon has 64 places of 8 KiB, used as it falls behind.
+    assert!(own_later - own <= 640, "KiB of the tracer after 100000 files, then after a million: {text}");
     // A ring ends at 128 chunks of 256 KiB, and how many of them are in use is the daemon's speed.
     assert!(ring_later <= (32 << 10) + 512, "KiB of the ring: {text}");
 }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cawl_wire::{EVENT_LEN, Event};
+use cawl_wire::{EVENT_LEN, Event, FileId};
 use nix::unistd::User;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{Semaphore, mpsc};
@@ -133,7 +133,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct Guest {
     room: Arc<Semaphore>,
-    files: Mutex<BTreeSet<(u64, u64)>>,
+    files: Mutex<BTreeSet<FileId>>,
     threads: AtomicUsize,
     notes: AtomicUsize,
 }
@@ -149,7 +149,7 @@ impl Guest {
     }
 
     /// True if the file has a place in the books, or gets one.
-    fn has_file(&self, identity: (u64, u64)) -> bool {
+    fn has_file(&self, identity: FileId) -> bool {
         let mut files = lock(&self.files);
         files.contains(&identity) || (files.len() < FILES && files.insert(identity))
     }
@@ -160,7 +160,7 @@ pub struct Line {
     engine: mpsc::Sender<Input>,
     guest: Option<Arc<Guest>>,
     /// The latest file that had a place.
-    latest: Mutex<(u64, u64)>,
+    latest: Mutex<FileId>,
 }
 
 impl Line {
@@ -183,7 +183,7 @@ impl Line {
                 events.len() + size_of_val(&several[..])
             }
             Input::File { file, .. } => {
-                if !guest.has_file((file.dev, file.ino)) {
+                if !guest.has_file(file.file()) {
                     return Ok(());
                 }
                 file.path.len()
@@ -205,23 +205,24 @@ impl Line {
         let (records, _) = events.as_chunks_mut::<EVENT_LEN>();
         for record in records {
             let identity = identity(record);
-            if identity == *latest || identity == (0, 0) {
+            if identity == *latest || identity == FileId::default() {
                 continue;
             }
             if guest.has_file(identity) {
                 *latest = identity;
             } else if let Some(mut event) = Event::decode(record) {
-                (event.dev, event.ino) = (latest.0, FURTHER);
+                event.set_file(FileId::new(latest.dev, FURTHER));
                 *record = event.encode();
             }
         }
     }
 }
 
-/// Device and inode number of an encoded event.
-pub fn identity(record: &[u8; EVENT_LEN]) -> (u64, u64) {
-    let number = |at: usize| record[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-    (number(16), number(24))
+/// The file of an encoded event.
+fn identity(record: &[u8; EVENT_LEN]) -> FileId {
+    let word = |at: usize| record[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    let ino = record[24..32].try_into().map_or(0, u64::from_le_bytes);
+    FileId { dev: word(16).into(), ino, birth: word(20) }
 }
 
 /// A process's number and those of its threads, as they are here.
@@ -364,13 +365,14 @@ mod tests {
     async fn files_and_notes_of_a_user_are_bounded() {
         let (engine, mut inputs) = mpsc::channel(64);
         let line = Line::new(engine, Guests::new(Allowed::all()).admit(1, false));
-        let write = |n| Event { dev: 5, ino: n + 1, ..Event::new(Op::Write) };
+        // The same number given out again is another file.
+        let write = |n| Event { dev: 5, ino: n / 2 + 1, birth: n as u32 % 2 + 1, ..Event::new(Op::Write) };
         let all = events(FILES as u64 + 10, write);
         line.send(Input::Events { session: 1, events: all, several: Vec::new(), dropped: 0 }).await.unwrap();
         let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no events") };
         let Input::Events { events, .. } = *input else { panic!("no events") };
-        let inodes: BTreeSet<u64> = decoded(&events).iter().map(|event| event.ino).collect();
-        assert_eq!((inodes.len(), inodes.last()), (FILES + 1, Some(&FURTHER)));
+        let files: BTreeSet<FileId> = decoded(&events).iter().map(Event::file).collect();
+        assert_eq!((files.len(), files.last()), (FILES + 1, Some(&FileId::new(5, FURTHER))));
         for n in 0..3 * NOTES {
             line.send(Input::Note { run: 1, note: n.to_string() }).await.unwrap();
         }
