@@ -27,7 +27,7 @@ pub fn name(given: &str) -> anyhow::Result<String> {
     Ok(name)
 }
 
-/// The settings of a unit's section [Service].
+/// The settings of a unit's section `[Service]`.
 #[derive(Debug, Default)]
 pub struct Unit(Vec<(String, String)>);
 
