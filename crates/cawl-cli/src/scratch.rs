@@ -73,10 +73,13 @@ impl Scratch {
         let alive = OpenOptions::new().write(true).create_new(true).open(begun.join(ALIVE));
         let locked = alive
             .map_err(anyhow::Error::from)
-            .and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into()))
-            .and_then(|alive| fs::rename(&begun, &folder).map(|()| alive).map_err(anyhow::Error::from));
+            .and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into()));
         match locked {
-            Ok(alive) => Ok(Scratch { folder, _alive: alive }),
+            Ok(alive) => {
+                // Some filesystems in user space rename nothing; the lock counts under either name.
+                let folder = if fs::rename(&begun, &folder).is_ok() { folder } else { begun };
+                Ok(Scratch { folder, _alive: alive })
+            }
             Err(error) => {
                 remove(&begun);
                 Err(error.context(format!("cannot write in {}; is the disk full?", parent.display())))

@@ -170,7 +170,7 @@ impl Analysis {
         })
     }
 
-    /// Names of the models, in the order of [`Analysis::event`]'s predictions.
+    /// Names of the models, in the order of [`Analysis::take`]'s predictions.
     pub fn models(&self) -> Vec<&'static str> {
         self.tracks.iter().map(Track::name).collect()
     }

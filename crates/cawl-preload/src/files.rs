@@ -10,7 +10,7 @@
 use crate::buffer::Slot;
 use crate::guard::{self, Thread};
 use crate::hot::HOT;
-use crate::{announce, birth, buffer, real, sys, uplink};
+use crate::{announce, birth, buffer, interrupted, real, sys, uplink};
 use cawl_wire::{FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -337,27 +337,6 @@ pub fn moved_unseen(fd: c_int, bytes: i64, start: u64) {
     }
 }
 
-/// Adds in one instruction, which a signal comes before or after: other threads are no matter here.
-#[inline(always)]
-fn add(place: &AtomicU64, bytes: u64) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let mut before = bytes;
-        // SAFETY: a word of this process, read and written by one instruction.
-        unsafe {
-            core::arch::asm!(
-                "xadd qword ptr [{place}], {before}",
-                place = in(reg) place.as_ptr(),
-                before = inout(reg) before,
-                options(nostack),
-            );
-        }
-        before
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    place.fetch_add(bytes, Relaxed)
-}
-
 /// Where `bytes` of a call begin during which handlers wrote, found at a moment in which none does.
 #[cold]
 fn ask_steadily(thread: &Thread, fd: c_int, bytes: u64) -> u64 {
@@ -493,7 +472,7 @@ impl File {
             return self.advance_with_others(thread, fd, bytes, start);
         }
         // Only a handler can come between.
-        let at = add(&self.offset, bytes);
+        let at = interrupted::add(&self.offset, bytes);
         if thread.notes.any() {
             self.catch_up(thread);
         }

@@ -20,6 +20,27 @@ const NOWHERE: usize = usize::MAX;
 /// In place of where the first handler's bytes began: the call's own came between those of several.
 const BETWEEN: u64 = u64::MAX;
 
+/// Adds in one instruction, which a signal comes before or after: other threads are no matter here.
+#[inline(always)]
+pub fn add(place: &AtomicU64, bytes: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut before = bytes;
+        // SAFETY: a word of this process, read and written by one instruction.
+        unsafe {
+            core::arch::asm!(
+                "xadd qword ptr [{place}], {before}",
+                place = in(reg) place.as_ptr(),
+                before = inout(reg) before,
+                options(nostack),
+            );
+        }
+        before
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    place.fetch_add(bytes, Relaxed)
+}
+
 /// What a thread notes. All zero bytes are nothing. Layout: thread.c.
 #[repr(C)]
 pub struct Notes {

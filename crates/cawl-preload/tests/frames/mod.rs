@@ -107,7 +107,10 @@ impl Library {
             let mut at = start;
             while self.is_code(at) && seen.insert(at) {
                 if !(function..end).contains(&at) {
-                    frame.calls.push((depth as u64, at));
+                    // A jump there is a call. What runs on into it does not: the call before never returns.
+                    if at == start {
+                        frame.calls.push((depth as u64, at));
+                    }
                     break;
                 }
                 let bytes = &self.code[(at - self.base) as usize..];
