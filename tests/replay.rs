@@ -1,4 +1,4 @@
-//! A trace is worth what the live run was: in lockstep, replay repeats its predictions call by call.
+//! A trace is worth what the live run was: replay repeats its predictions call by call.
 
 use std::fs;
 use std::io::Write;
@@ -19,12 +19,25 @@ fn replay(dir: &Dir, options: &[&str], trace: &Path) -> Finished {
     Running::start(command).finish()
 }
 
-/// The live report and the one of a replay in lockstep agree on every prediction of every model.
+/// The live report and the one of a live replay agree on every prediction of every model; what it says of the models as
+/// calibrated is what a replay in lockstep says.
 fn repeats(dir: &Dir, live: &Report, trace: &Path) {
-    let again = Report::parse(&replay(dir, &["--json", "--lockstep"], trace).success().stdout);
+    let again = Report::parse(&replay(dir, &["--json", "--live"], trace).success().stdout);
     assert!(!live.fingerprints().is_empty() && live.fingerprints().iter().all(|(_, calls, _)| *calls > 0));
     assert_eq!(live.fingerprints(), again.fingerprints());
-    assert_eq!((&again["mode"], &live["mode"]), (&"lockstep".into(), &"lockstep".into()));
+    assert_eq!((&again["mode"], &live["mode"]), (&"assimilated".into(), &"assimilated".into()));
+    assert_eq!((&again["learn"], &live["learn"]), (&true.into(), &true.into()));
+    let lockstep = Report::parse(&replay(dir, &["--json", "--lockstep"], trace).success().stdout);
+    assert_eq!((&lockstep["mode"], &lockstep["learn"]), (&"lockstep".into(), &false.into()));
+    for model in live["models"].as_array().expect("a list of models") {
+        let all = lockstep["models"].as_array().expect("a list of models");
+        let same = all.iter().find(|other| other["name"] == model["name"]).expect("the same models");
+        for field in ["predicted_s", "total_error", "windowed_error"] {
+            assert!(model["calibrated"][field].as_f64().is_some_and(|x| x >= 0.0), "{field}: {model:#}");
+            assert_eq!(model["calibrated"][field], same[field], "{field}");
+        }
+        assert_eq!(same["calibrated"], serde_json::Value::Null);
+    }
     for field in
         ["calls", "bytes", "drops", "coverage", "sessions", "files", "outcome", "models", "worst", "notes"]
     {
@@ -43,8 +56,9 @@ fn programs(dir: &Dir) -> [Vec<String>; 3] {
 fn replay_repeats_the_live_predictions() {
     let dir = Dir::new();
     for program in programs(&dir) {
-        let (finished, live) = dir.run(&[], &program);
+        let (finished, live) = dir.run(&["--model", "all"], &program);
         finished.success();
+        assert_eq!(live["models"].as_array().map(Vec::len), Some(3));
         repeats(&dir, &live, &dir.trace());
     }
 }
@@ -179,6 +193,9 @@ fn any_number_in_a_trace_is_taken() {
 fn models_can_be_chosen() {
     let dir = Dir::new();
     let (_, live) = dir.run(&["--model", "naive"], &["sh", "-c", "echo data > file"]);
+    assert_eq!(live["models"].as_array().map(Vec::len), Some(1));
+    let (_, live) = dir.run(&["--learn", "off"], &["sh", "-c", "echo data > file"]);
+    assert_eq!((&live["learn"], &live["models"][0]["name"]), (&false.into(), &"kernel".into()));
     assert_eq!(live["models"].as_array().map(Vec::len), Some(1));
     let again = replay(&dir, &["--json", "--model", "cawl,naive"], &dir.trace()).success();
     let again = Report::parse(&again.stdout);

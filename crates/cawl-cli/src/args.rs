@@ -76,6 +76,9 @@ pub struct RunArgs {
     pub report: Option<PathBuf>,
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Whether the models learn constants from what they have predicted: on or off
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
+    pub learn: String,
     /// Report through the daemon that listens here instead of one inside this process
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -107,9 +110,12 @@ pub struct ReplayArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     /// The models see only calls and think times, and advance by their own predictions (default)
-    #[arg(long, conflicts_with_all = ["lockstep", "mode"])]
+    #[arg(long, conflicts_with_all = ["live", "lockstep", "mode"])]
     pub open_loop: bool,
-    /// Model time follows the observed clock, as live
+    /// Repeat the predictions of the live run: its models, mode and learning
+    #[arg(long, conflicts_with_all = ["lockstep", "mode", "learn"])]
+    pub live: bool,
+    /// Model time follows the observed clock; nothing else does
     #[arg(long, conflicts_with = "mode")]
     pub lockstep: bool,
     /// open-loop, lockstep, or assimilated: lockstep, with the dirty level corrected towards the samples
@@ -332,9 +338,21 @@ pub struct ModelArgs {
     /// machine, or this machine's limits with default speeds)
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Models to run, the first one for states and advice (default: all, which are kernel, cawl and naive)
+    /// Models to run, the first one for states and advice: kernel, cawl, naive, or all (default: kernel for `run`, those of
+    /// the run for `replay --live`, else all)
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     pub names: Vec<String>,
+}
+
+impl ModelArgs {
+    /// The models asked for, as an analysis takes them: none for all. `default`: where nothing is said.
+    pub fn models(&self, default: Vec<String>) -> Vec<String> {
+        match &self.names[..] {
+            [] => default,
+            [all] if all == "all" => Vec::new(),
+            names => names.to_vec(),
+        }
+    }
 }
 
 /// Background and hard limit, as in `128M,256M`.

@@ -15,8 +15,8 @@ use crate::names::FileName;
 use crate::profile::HostProfile;
 use crate::record::{EndKind, HostFacts, Outcome, Record, Sample};
 use crate::report::{
-    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport,
-    SessionTotals, Tally, WorstCall,
+    AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
+    SessionReport, SessionTotals, Tally, WorstCall,
 };
 use crate::units::Time;
 use session::{Child, SessionBooks};
@@ -195,7 +195,7 @@ impl Collector {
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
             Record::Note(_) if self.notes.len() >= NOTES => self.notes_omitted += 1,
             Record::Note(note) => self.notes.push(note.clone()),
-            Record::Event(_) | Record::Sample(_) | Record::Profile(_) => {}
+            Record::Event(_) | Record::Sample(_) | Record::Profile(_) | Record::Live(_) => {}
         }
     }
 
@@ -401,8 +401,15 @@ impl Collector {
         }
     }
 
-    /// The report, with each model's name and accuracy.
-    pub fn report(&self, mode: Mode, accuracy: Vec<(&'static str, AccuracySummary)>) -> Report {
+    /// What was found by models in this mode, which learn or not; with the accuracy of each, and if asked for, of
+    /// each as calibrated.
+    pub fn report(
+        &self,
+        mode: Mode,
+        learn: bool,
+        accuracy: &[AccuracySummary],
+        calibrated: &[AccuracySummary],
+    ) -> Report {
         let sessions = self.session_reports();
         let mut all = self.folded;
         sessions.iter().for_each(|session| all.add(session));
@@ -413,7 +420,8 @@ impl Collector {
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));
         }
-        let models = self.models.iter().zip(accuracy).map(|(books, (_, summary))| books.report(summary));
+        let models = self.models.iter().zip(accuracy).enumerate();
+        let models = models.map(|(at, (books, summary))| books.report(*summary, calibrated.get(at)));
         let mut files: Vec<&FileBooks> = self.files.iter().filter(|books| !books.ops.is_empty()).collect();
         files.sort_by_key(|books| {
             (
@@ -424,6 +432,7 @@ impl Collector {
         Report {
             schema: REPORT_SCHEMA,
             mode: mode.name().to_owned(),
+            learn,
             calls: self.calls,
             bytes: self.bytes,
             drops: all.dropped,
@@ -547,7 +556,7 @@ impl Collector {
 }
 
 impl ModelBooks {
-    fn report(&self, summary: AccuracySummary) -> ModelReport {
+    fn report(&self, summary: AccuracySummary, calibrated: Option<&AccuracySummary>) -> ModelReport {
         let by_op = self.ops.iter().map(|(op, sums)| (op.name().to_owned(), sums.report()));
         ModelReport {
             name: self.name.to_owned(),
@@ -557,6 +566,11 @@ impl ModelBooks {
             total_error: summary.total_error,
             windowed_error: summary.windowed_error,
             dirty_error: summary.dirty_error,
+            calibrated: calibrated.map(|summary| AsCalibrated {
+                predicted_s: summary.predicted.as_seconds(),
+                total_error: summary.total_error,
+                windowed_error: summary.windowed_error,
+            }),
             summary,
             by_op: by_op.collect(),
             states: states(&self.states),

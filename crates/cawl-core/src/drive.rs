@@ -100,6 +100,9 @@ pub struct AnalysisOptions {
     /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which knows
     /// best what the machine is doing; it is kept besides, if it is not among the others.
     pub learn: bool,
+    /// Report besides how each model does as calibrated: in lockstep, by the profile as it was at the start. Costs as
+    /// much as the models do, where these learn or are assimilated.
+    pub as_calibrated: bool,
 }
 
 /// The model that constants are learned by.
@@ -111,8 +114,11 @@ pub struct Analysis {
     tracks: Vec<Track>,
     /// Tracks that no report speaks of.
     besides: Vec<Track>,
+    /// For each of `tracks` one that neither learns nor is corrected, if the two differ and are both asked for.
+    calibrated: Vec<Track>,
     descriptors: Descriptors,
     books: Books,
+    as_calibrated: bool,
     learner: Learner,
     learn: bool,
     /// The track that constants are learned by, counted over `tracks` and `besides`.
@@ -148,6 +154,9 @@ impl Analysis {
         }
         let besides = wanted.iter().map(|(name, mode)| track(name, *mode));
         let besides = besides.collect::<Result<Vec<_>, _>>()?;
+        let differ = options.as_calibrated && (options.learn || options.mode != Mode::Lockstep);
+        let calibrated = chosen.iter().filter(|_| differ).map(|name| track(name, Mode::Lockstep));
+        let calibrated = calibrated.collect::<Result<Vec<_>, _>>()?;
         let names = tracks.iter().map(Track::name).collect();
         let best = |name: &str| {
             let of = tracks.iter().chain(&besides).enumerate().filter(|(_, track)| track.name() == name);
@@ -165,6 +174,8 @@ impl Analysis {
             ),
             tracks,
             besides,
+            calibrated,
+            as_calibrated: options.as_calibrated,
             learner: Learner::new(profile),
             learn: options.learn,
         })
@@ -179,7 +190,7 @@ impl Analysis {
     /// model has no opinion.
     pub fn take(&mut self, record: &Record) -> &[Option<Prediction>] {
         self.descriptors.take(record);
-        let tracks = self.tracks.iter_mut().chain(&mut self.besides);
+        let tracks = self.tracks.iter_mut().chain(&mut self.besides).chain(&mut self.calibrated);
         let said = tracks.map(|track| track.take(record, &self.descriptors));
         self.books.take(record, said);
         // What was predicted is judged; now it may be learned from.
@@ -281,8 +292,14 @@ impl Analysis {
 
     /// The report so far.
     pub fn report(&self) -> Report {
-        let tracks = self.tracks.iter().map(|track| (track.name(), track.summary()));
-        self.books.collector.report(self.mode, tracks.collect())
+        let accuracy = |tracks: &[Track]| tracks.iter().map(Track::summary).collect::<Vec<_>>();
+        let live = accuracy(&self.tracks);
+        let calibrated = match self.as_calibrated {
+            true if self.calibrated.is_empty() => live.clone(),
+            true => accuracy(&self.calibrated),
+            false => Vec::new(),
+        };
+        self.books.collector.report(self.mode, self.learn, &live, &calibrated)
     }
 }
 

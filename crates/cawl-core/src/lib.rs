@@ -56,12 +56,13 @@ pub use profile::{
 };
 pub use recent::RecentError;
 pub use record::{
-    EndKind, FileFacts, Filesystem, HostFacts, Outcome, Record, Sample, Session, SessionEnd, Wchar,
+    EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, Outcome, Record, Sample, Session, SessionEnd,
+    Wchar,
 };
 pub use recorded::{RecordedError, RecordedRun, RunArgs, Suite};
 pub use report::{
-    FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, SessionReport,
-    SessionTotals, Tally, WorstCall,
+    AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
+    SessionReport, SessionTotals, Tally, WorstCall,
 };
 pub use statistics::{Estimate, Line, Modes, quantile};
 pub use units::{Bytes, Nanos, Rate, Time};

@@ -4,6 +4,7 @@
 use cawl_wire::{Event, FileId};
 use serde::{Deserialize, Serialize};
 
+use crate::drive::Mode;
 use crate::model::DirtyLimits;
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Time};
@@ -15,6 +16,8 @@ pub enum Record {
     Host(Box<HostFacts>),
     /// The profile in use when the trace was taken.
     Profile(Box<HostProfile>),
+    /// How the live analysis worked.
+    Live(LiveOptions),
     /// A process image began to be traced.
     Session(Session),
     /// Which file an identity means.
@@ -29,6 +32,17 @@ pub enum Record {
     Outcome(Outcome),
     /// Something the reader of a report must know.
     Note(String),
+}
+
+/// How a live analysis worked, so that a replay can repeat its predictions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveOptions {
+    /// Models it reported on.
+    pub models: Vec<String>,
+    /// Their mode.
+    pub mode: Mode,
+    /// They learned from what they had predicted.
+    pub learn: bool,
 }
 
 /// A process image that is traced: from the start (or exec) of a program to its end (or exec).

@@ -16,8 +16,11 @@ pub const REPORT_SCHEMA: u32 = 1;
 pub struct Report {
     /// [`REPORT_SCHEMA`].
     pub schema: u32,
-    /// `open-loop` or `lockstep`.
+    /// `open-loop`, `lockstep` or `assimilated`.
     pub mode: String,
+    /// True if the models learned while they predicted.
+    #[serde(default)]
+    pub learn: bool,
     /// Calls recorded, of every kind.
     pub calls: u64,
     /// Bytes written to regular files.
@@ -158,6 +161,9 @@ pub struct ModelReport {
     pub windowed_error: Option<f64>,
     /// Root mean square error of the dirty level, over the hard limit.
     pub dirty_error: Option<f64>,
+    /// How the model does as calibrated; None where nobody asked.
+    #[serde(default)]
+    pub calibrated: Option<AsCalibrated>,
     /// The whole summary, with quantiles.
     pub summary: AccuracySummary,
     /// The same by operation.
@@ -166,6 +172,18 @@ pub struct ModelReport {
     pub states: BTreeMap<String, u64>,
     /// Hash over every prediction in order: equal fingerprints mean equal predictions, call by call.
     pub fingerprint: String,
+}
+
+/// How well a model does that neither learns nor is corrected: its constants are those of the profile at the start, its
+/// time follows the observed clock (lockstep). So nobody takes following for foreseeing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AsCalibrated {
+    /// Predicted time, in seconds.
+    pub predicted_s: f64,
+    /// |predicted - observed| / observed, over all calls (MODEL.md §5).
+    pub total_error: Option<f64>,
+    /// Mean of the same over 16 windows of equal observed time.
+    pub windowed_error: Option<f64>,
 }
 
 /// Calls of one operation.

@@ -150,8 +150,12 @@ fn learning_from_defaults_finds_the_machine() {
         let (mut observed, mut predicted, mut errors) = (0.0, 0.0, Vec::new());
         for run in runs(&golden.join(suite), |_| true) {
             let models = vec!["kernel".to_owned()];
-            let options =
-                AnalysisOptions { models, mode: Mode::Assimilated, learn: true, besides: Vec::new() };
+            let options = AnalysisOptions {
+                models,
+                mode: Mode::Assimilated,
+                learn: true,
+                ..AnalysisOptions::default()
+            };
             let mut analysis = Analysis::with(&profile, &options).expect("known models");
             for record in run.records() {
                 analysis.take(&record);

@@ -225,7 +225,7 @@ impl Engine {
     /// What the daemon's own lane keeps: all models in lockstep, and the modes asked for besides.
     fn analysis_options(&self, models: Vec<String>) -> AnalysisOptions {
         let (besides, learn) = (self.modes.clone(), self.learn);
-        AnalysisOptions { models, mode: Mode::Lockstep, besides, learn }
+        AnalysisOptions { models, mode: Mode::Lockstep, besides, learn, as_calibrated: false }
     }
 
     /// Works until told to stop, or until nobody can tell it anything any more.
@@ -517,7 +517,13 @@ impl Engine {
             Some(text) => HostProfile::from_toml(text).map_err(|error| error.to_string())?,
             None => self.profile.clone(),
         };
-        let options = AnalysisOptions { models: spec.models.clone(), ..AnalysisOptions::default() };
+        let options = AnalysisOptions {
+            models: spec.models.clone(),
+            mode: Mode::Assimilated,
+            learn: spec.learn,
+            as_calibrated: true,
+            besides: Vec::new(),
+        };
         let lane =
             Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
         // Settings may have changed, of which nobody is told.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cawl_core::{
-    Analysis, AnalysisOptions, Births, EndKind, HostFacts, HostProfile, ModelState, Nanos, Record, Report,
-    Session, SessionEnd, Tally, Time, Told, kernel_bytes,
+    Analysis, AnalysisOptions, Births, EndKind, HostFacts, HostProfile, LiveOptions, ModelState, Nanos, Record,
+    Report, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
 };
 use cawl_wire::Event;
 use cawl_wire::ring::Several;
@@ -93,6 +93,8 @@ impl Lane {
         };
         lane.take(Record::Host(Box::new(facts)));
         lane.take(Record::Profile(Box::new(profile.clone())));
+        let models = lane.analysis.models().into_iter().map(str::to_owned).collect();
+        lane.take(Record::Live(LiveOptions { models, mode: options.mode, learn: options.learn }));
         if let Some(sample) = host::sample() {
             lane.take(Record::Sample(sample));
         }

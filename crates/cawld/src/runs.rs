@@ -12,6 +12,9 @@ use crate::trace::{TraceFile, WhenFull};
 pub struct RunSpec {
     /// Models to run; all, if empty.
     pub models: Vec<String>,
+    /// The models learn from what they have predicted.
+    #[serde(default)]
+    pub learn: bool,
     /// Profile as TOML; the daemon's own, if None.
     pub profile: Option<String>,
     /// Where to keep the trace: an absolute path.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cawl_core::{Analysis, AnalysisOptions, Mode, Record};
+use cawl_core::{Analysis, AnalysisOptions, LiveOptions, Mode, Record};
 use cawld::profiles;
 use cawld::trace::TraceReader;
 
@@ -22,7 +22,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let mut reader = TraceReader::open(&args.file).with_context(about)?;
     // The profile comes before the first call; what precedes it is kept.
     let mut head = Vec::new();
-    let mut recorded = None;
+    let (mut recorded, mut live) = (None, None);
     while let Some(record) = reader.next_record().with_context(about)? {
         match record {
             Record::Profile(profile) => {
@@ -31,6 +31,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
                     check.map(|()| *profile).context("its profile makes no sense; name one with --profile"),
                 );
             }
+            Record::Live(options) => live = Some(options),
             Record::Host(_) | Record::Note(_) => head.push(record),
             first => {
                 head.push(first);
@@ -45,12 +46,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             recorded.unwrap_or_else(|| Ok(profiles::choose(Path::new(".")).profile)).with_context(about)?
         }
     };
-    let mode = args.mode.unwrap_or(if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop });
-    if args.learn && mode == Mode::OpenLoop {
-        bail!("open loop does not look at observed costs, so nothing can be learned; add --mode lockstep");
-    }
-    let (models, learn) = (args.model.names.clone(), args.learn);
-    let options = AnalysisOptions { models, mode, learn, ..AnalysisOptions::default() };
+    let options = options(args, live)?;
     let mut analysis = Analysis::with(&profile, &options)?;
     let mut out = BufWriter::with_capacity(1 << 18, std::io::stdout().lock());
     let mut printer = args.calls.then(|| CallPrinter::new(&analysis.models(), args.json));
@@ -87,4 +83,24 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         }
     });
     render::printed(result.and_then(|()| out.flush()))
+}
+
+/// How the models are to work: as they did live, or as the arguments say.
+fn options(args: &ReplayArgs, live: Option<LiveOptions>) -> anyhow::Result<AnalysisOptions> {
+    if args.live {
+        let Some(LiveOptions { models, mode, learn }) = live else {
+            bail!(
+                "the trace does not say how a live run predicted: it was imported, or made before there was \
+                   --live; use --mode assimilated --learn"
+            );
+        };
+        let models = args.model.models(models);
+        return Ok(AnalysisOptions { models, mode, learn, besides: Vec::new(), as_calibrated: true });
+    }
+    let mode = args.mode.unwrap_or(if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop });
+    if args.learn && mode == Mode::OpenLoop {
+        bail!("open loop does not look at observed costs, so nothing can be learned; add --mode lockstep");
+    }
+    let models = args.model.models(Vec::new());
+    Ok(AnalysisOptions { models, mode, learn: args.learn, ..AnalysisOptions::default() })
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use cawl_core::{HostProfile, Outcome, Report};
+use cawl_core::{HostProfile, MODELS, Outcome, Report};
 use cawld::protocol::{Request, RunEnd, RunProcess, RunStarted, Running};
 use cawld::query;
 use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, profiles, socket};
@@ -137,7 +137,13 @@ fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
         Some(path) => Some(std::path::absolute(path)?),
         None => None,
     };
-    Ok(RunSpec { models: args.model.names.clone(), profile: profile.map(|profile| profile.to_toml()), trace })
+    Ok(RunSpec {
+        // The others are baselines, and each costs the daemon, and through it the program, as much.
+        models: args.model.models(vec![MODELS[0].to_owned()]),
+        learn: args.learn == "on",
+        profile: profile.map(|profile| profile.to_toml()),
+        trace,
+    })
 }
 
 /// Who runs the models: a daemon inside this process, or one that was running before.

@@ -1,7 +1,8 @@
 //! The report, as text: first what it rests on, then files, totals and the worst calls.
 
 use cawl_core::{
-    Bytes, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Report, SessionReport, Tally, renamed_path,
+    AsCalibrated, Bytes, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Report, SessionReport, Tally,
+    renamed_path,
 };
 
 use super::{bold, lines, percent, short, shown, table, warn};
@@ -26,7 +27,8 @@ pub fn text(report: &Report, terminal: bool) -> String {
 fn basis(out: &mut String, report: &Report, terminal: bool) {
     let calls = format!("{} calls, {} to files", report.calls, Bytes(report.bytes));
     let span = Nanos::seconds(report.span_s);
-    line(out, "cawl", &format!("{calls} in {span}; {}", report.mode), terminal);
+    let mode = if report.learn { format!("{}, learning", report.mode) } else { report.mode.clone() };
+    line(out, "cawl", &format!("{calls} in {span}; {mode}"), terminal);
     if let Some(outcome) = &report.outcome {
         line(out, "program", &ended(outcome), terminal);
     }
@@ -268,6 +270,9 @@ fn totals(out: &mut String, report: &Report, terminal: bool) {
     let mut table = table(&header, 1);
     for model in &report.models {
         table.add_row(total(model));
+        if let Some(calibrated) = &model.calibrated {
+            table.add_row(as_calibrated(calibrated));
+        }
     }
     out.push('\n');
     out.push_str(&headed(&lines(&table), terminal));
@@ -277,7 +282,7 @@ fn total(model: &ModelReport) -> Vec<String> {
     let quantile = |of: Option<Nanos>| of.map_or("-".to_owned(), |ns| ns.to_string());
     let (observed, predicted) = (&model.summary.observed_quantiles, &model.summary.predicted_quantiles);
     vec![
-        model.name.clone(),
+        if model.calibrated.is_some() { format!("{}, live", model.name) } else { model.name.clone() },
         model.calls.to_string(),
         Nanos::seconds(model.observed_s).to_string(),
         Nanos::seconds(model.predicted_s).to_string(),
@@ -288,6 +293,18 @@ fn total(model: &ModelReport) -> Vec<String> {
         quantile(predicted.as_ref().map(|q| q.p50)),
         quantile(observed.as_ref().map(|q| q.p99)),
         quantile(predicted.as_ref().map(|q| q.p99)),
+    ]
+}
+
+/// What the model would have been without following what it saw.
+fn as_calibrated(model: &AsCalibrated) -> [String; 6] {
+    [
+        "  as calibrated".to_owned(),
+        String::new(),
+        String::new(),
+        Nanos::seconds(model.predicted_s).to_string(),
+        percent(model.total_error),
+        percent(model.windowed_error),
     ]
 }
 

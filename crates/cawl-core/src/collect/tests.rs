@@ -93,7 +93,7 @@ fn sessions_of_long_ago_become_sums_and_none_of_their_bytes_is_lost() {
     }
     let bytes = u64::from(children);
     end(&mut collector, 0, u64::MAX - 1, EndKind::Exit, 0, 7 + 4 * bytes);
-    let report = collector.report(Mode::Lockstep, Vec::new());
+    let report = collector.report(Mode::Lockstep, false, &[], &[]);
     assert_eq!(report.sessions_omitted.images + report.sessions.len() as u64, bytes + 1);
     assert_eq!((report.sessions[0].seen_bytes, report.sessions[0].wchar_bytes), (7, Some(7)));
     let (seen, counted) = (7 + 3 * bytes, 7 + 4 * bytes);
@@ -120,7 +120,7 @@ fn notes_have_an_end() {
     for _ in 0..NOTES + 3 {
         collector.note(&Record::Note("again".to_owned()));
     }
-    let notes = collector.report(Mode::Lockstep, Vec::new()).notes;
+    let notes = collector.report(Mode::Lockstep, false, &[], &[]).notes;
     assert_eq!((notes.len(), notes.last().map(String::as_str)), (NOTES + 1, Some("and 3 more notes")));
 }
 
@@ -133,6 +133,6 @@ fn calls_on_files_too_many_to_tell_apart_are_counted() {
             collector.event(&event, Class::Cost, &[]);
         }
     }
-    let report = collector.report(Mode::Lockstep, Vec::new());
+    let report = collector.report(Mode::Lockstep, false, &[], &[]);
     assert_eq!((report.files.len(), report.files_omitted), (FILES, Tally { calls: 6, bytes: 30 }));
 }

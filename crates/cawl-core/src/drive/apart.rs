@@ -68,8 +68,8 @@ impl Analysis {
         if self.learn {
             return None;
         }
-        let Analysis { tracks, besides, descriptors, books, .. } = self;
-        let tracks = tracks.iter_mut().chain(besides);
+        let Analysis { tracks, besides, calibrated, descriptors, books, .. } = self;
+        let tracks = tracks.iter_mut().chain(besides).chain(calibrated);
         let models = tracks.map(|track| ModelApart { track, descriptors: descriptors.clone() }).collect();
         Some((models, BooksApart { books, descriptors }))
     }

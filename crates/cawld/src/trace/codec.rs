@@ -13,6 +13,7 @@ const FILE: u8 = 19;
 const END: u8 = 20;
 const OUTCOME: u8 = 21;
 const NOTE: u8 = 22;
+const LIVE: u8 = 23;
 /// Closes a complete trace; followed by the number of records as u64.
 const CLOSE: u8 = 255;
 
@@ -47,6 +48,7 @@ pub(super) fn put(out: &mut Vec<u8>, record: &Record) {
         Record::End(end) => put_json(out, END, end),
         Record::Outcome(outcome) => put_json(out, OUTCOME, outcome),
         Record::Note(note) => put_json(out, NOTE, note),
+        Record::Live(options) => put_json(out, LIVE, options),
     }
 }
 
@@ -97,6 +99,7 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<Entry> {
         END => Record::End(json(bytes)?),
         OUTCOME => Record::Outcome(json(bytes)?),
         NOTE => Record::Note(json(bytes)?),
+        LIVE => Record::Live(json(bytes)?),
         CLOSE => {
             let (count, rest) = bytes.split_first_chunk::<8>()?;
             *bytes = rest;
