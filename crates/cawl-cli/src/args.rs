@@ -271,7 +271,8 @@ pub struct FitArgs {
 /// Replay recorded runs through the models and tabulate the errors
 ///
 /// In the table, total error is that of the sum of the calls' costs, windowed error the mean over 16 windows
-/// of equal observed time, dirty error that of the dirty level over the hard limit.
+/// of equal observed time, error per call the mean of single calls' relative errors (the CAWL paper's metric), dirty
+/// error that of the dirty level over the hard limit.
 #[derive(clap::Args)]
 pub struct CompareArgs {
     /// Folder of recorded runs

@@ -8,6 +8,8 @@
 //! - **windowed error**: the observed time of all calls, laid end to end, is cut into [`WINDOWS`] equal
 //!   windows; the mean over them of |predicted − observed| / observed. A call that lies in several
 //!   windows is shared out among them in proportion, its prediction too.
+//! - **call error**: |predicted − observed| / observed of single calls, its mean (the metric of the CAWL paper, §6) and
+//!   its median. Calls that took no time are left out.
 //! - **dirty error**: root mean square of (modelled − sampled) dirty bytes over the hard limit.
 //! - **quantiles**: of the costs, predicted against observed, to within [`QUANTILE_PRECISION`].
 //!
@@ -23,6 +25,9 @@ pub const WINDOWS: usize = 16;
 /// Relative width of a quantile's bin: a reported quantile is at most half of it off.
 pub const QUANTILE_PRECISION: f64 = 1.0 / STEPS_PER_OCTAVE as f64;
 
+/// Unit in which relative errors are counted: a part per billion, so that small ones have bins too.
+const PPB: f64 = 1e-9;
+
 /// Bins over the observed time; a window spans at least 256 of them once the first call has been seen.
 const BINS: usize = 8192;
 const STEPS_PER_OCTAVE: usize = 128;
@@ -33,6 +38,8 @@ pub struct Accuracy {
     calls: u64,
     observed: Tally,
     predicted: Tally,
+    /// Relative errors of calls, in [`PPB`].
+    errors: Tally,
     timeline: Timeline,
     squares: CompensatedSum,
     samples: u64,
@@ -58,6 +65,9 @@ pub struct AccuracySummary {
     pub total_error: Option<f64>,
     /// Mean of the same over [`WINDOWS`] windows of equal observed time; None if no time was observed.
     pub windowed_error: Option<f64>,
+    /// |predicted − observed| / observed of single calls; None if no time was observed.
+    #[serde(default)]
+    pub call_error: Option<CallError>,
     /// Root mean square of (modelled − sampled) dirty bytes over the hard limit; None without samples.
     pub dirty_error: Option<f64>,
     /// Samples of the dirty level behind `dirty_error`.
@@ -66,6 +76,15 @@ pub struct AccuracySummary {
     pub observed_quantiles: Option<Quantiles>,
     /// Quantiles of the predicted costs; None without calls.
     pub predicted_quantiles: Option<Quantiles>,
+}
+
+/// Relative error of single calls.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallError {
+    /// Its mean over the calls, as in the CAWL paper.
+    pub mean: f64,
+    /// Its median, to within [`QUANTILE_PRECISION`].
+    pub median: f64,
 }
 
 /// Quantiles of a call's cost, in ns: the smallest cost that at least this share of calls stays within.
@@ -91,6 +110,9 @@ impl Accuracy {
         self.calls += 1;
         self.observed.add(observed);
         self.predicted.add(predicted);
+        if observed > Nanos::ZERO {
+            self.errors.add(Nanos::new((predicted.get() - observed.get()).abs() / observed.get() / PPB));
+        }
         // Rounding must not let the end come before the start.
         self.timeline.add(from, self.observed.sum.value().max(from), predicted.get());
     }
@@ -116,6 +138,10 @@ impl Accuracy {
             predicted: Nanos::new(predicted),
             total_error: timed.then(|| (predicted - observed).abs() / observed),
             windowed_error: timed.then(|| self.timeline.windowed_error(observed)),
+            call_error: self.errors.costs.quantiles().map(|quantiles| CallError {
+                mean: self.errors.sum.value() / self.errors.costs.total as f64 * PPB,
+                median: quantiles.p50.get() * PPB,
+            }),
             dirty_error: (self.samples > 0).then(|| (self.squares.value() / self.samples as f64).sqrt()),
             dirty_samples: self.samples,
             observed_quantiles: self.observed.costs.quantiles(),
@@ -323,6 +349,7 @@ mod tests {
     fn nothing_compared_is_none_not_nan() {
         let empty = Accuracy::new().summary();
         assert_eq!((empty.calls, empty.total_error, empty.windowed_error), (0, None, None));
+        assert_eq!(empty.call_error, None);
         assert_eq!((empty.dirty_error, empty.observed_quantiles), (None, None));
         let unobserved = compare(&[(0.0, 5.0), (0.0, 7.0)]);
         assert_eq!((unobserved.total_error, unobserved.windowed_error), (None, None));
@@ -336,6 +363,17 @@ mod tests {
         let summary = compare(&calls);
         assert_eq!(summary.total_error, Some(0.0));
         assert!((summary.windowed_error.unwrap() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn calls_are_judged_one_by_one() {
+        // Off by 50, 10, 0 and 300 %; the one that took no time says nothing.
+        let calls = [(100.0, 150.0), (1000.0, 900.0), (7.0, 7.0), (10.0, 40.0), (0.0, 9.0)];
+        let error = compare(&calls).call_error.unwrap();
+        assert!((error.mean - 0.9).abs() < 1e-9, "{error:?}");
+        assert!((error.median / 0.1 - 1.0).abs() <= QUANTILE_PRECISION, "{error:?}");
+        assert_eq!(compare(&calls[2..3]).call_error.unwrap().mean, 0.0);
+        assert_eq!(compare(&calls[4..]).call_error, None);
     }
 
     #[test]

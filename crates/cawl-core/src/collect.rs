@@ -565,11 +565,13 @@ impl ModelBooks {
             predicted_s: summary.predicted.as_seconds(),
             total_error: summary.total_error,
             windowed_error: summary.windowed_error,
+            call_error: summary.call_error,
             dirty_error: summary.dirty_error,
             calibrated: calibrated.map(|summary| AsCalibrated {
                 predicted_s: summary.predicted.as_seconds(),
                 total_error: summary.total_error,
                 windowed_error: summary.windowed_error,
+                call_error: summary.call_error,
             }),
             summary,
             by_op: by_op.collect(),

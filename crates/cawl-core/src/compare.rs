@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::accuracy::{AccuracySummary, noise_floor};
+use crate::accuracy::{AccuracySummary, CallError, noise_floor};
 use crate::call::{Class, classify};
 use crate::drive::{Analysis, Mode, ModelsError};
 use crate::profile::HostProfile;
@@ -29,6 +29,8 @@ pub struct ComparedRun {
     pub total_error: Option<f64>,
     /// The same, mean over windows of equal observed time.
     pub windowed_error: Option<f64>,
+    /// The same of single calls: the mean, and the median.
+    pub call_error: Option<CallError>,
     /// Root mean square of modelled − sampled dirty bytes over the hard limit.
     pub dirty_error: Option<f64>,
 }
@@ -40,6 +42,8 @@ pub struct Medians {
     pub total_error: Option<f64>,
     /// Of the windowed error.
     pub windowed_error: Option<f64>,
+    /// Of the mean error of single calls.
+    pub call_error: Option<f64>,
     /// Of the dirty error.
     pub dirty_error: Option<f64>,
 }
@@ -89,6 +93,7 @@ pub fn compare(
         let medians = Medians {
             total_error: of(|row| row.total_error),
             windowed_error: of(|row| row.windowed_error),
+            call_error: of(|row| row.call_error.map(|error| error.mean)),
             dirty_error: of(|row| row.dirty_error),
         };
         comparison.median.insert(name, medians);
@@ -105,6 +110,7 @@ impl ComparedRun {
             predicted_s: summary.predicted.as_seconds(),
             total_error: summary.total_error,
             windowed_error: summary.windowed_error,
+            call_error: summary.call_error,
             dirty_error: summary.dirty_error,
         }
     }

@@ -28,7 +28,7 @@ mod statistics;
 mod units;
 
 pub use accuracy::{
-    Accuracy, AccuracySummary, NoiseFloor, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
+    Accuracy, AccuracySummary, CallError, NoiseFloor, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
 };
 pub use births::{Births, Told};
 pub use call::{Class, adds_up, classify, is_synchronous, kernel_bytes, several_bytes, wchar_bytes};

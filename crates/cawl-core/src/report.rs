@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::accuracy::AccuracySummary;
+use crate::accuracy::{AccuracySummary, CallError};
 use crate::profile::Origin;
 use crate::record::{EndKind, HostFacts, Outcome};
 
@@ -159,6 +159,9 @@ pub struct ModelReport {
     pub total_error: Option<f64>,
     /// Mean of the same over 16 windows of equal observed time.
     pub windowed_error: Option<f64>,
+    /// |predicted - observed| / observed of single calls: mean and median.
+    #[serde(default)]
+    pub call_error: Option<CallError>,
     /// Root mean square error of the dirty level, over the hard limit.
     pub dirty_error: Option<f64>,
     /// How the model does as calibrated; None where nobody asked.
@@ -184,6 +187,8 @@ pub struct AsCalibrated {
     pub total_error: Option<f64>,
     /// Mean of the same over 16 windows of equal observed time.
     pub windowed_error: Option<f64>,
+    /// The same of single calls: mean and median.
+    pub call_error: Option<CallError>,
 }
 
 /// Calls of one operation.

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cawl_core::{
-    Analysis, AnalysisOptions, Births, EndKind, HostFacts, HostProfile, LiveOptions, ModelState, Nanos, Record,
-    Report, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
+    Analysis, AnalysisOptions, Births, EndKind, HostFacts, HostProfile, LiveOptions, ModelState, Nanos,
+    Record, Report, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
 };
 use cawl_wire::Event;
 use cawl_wire::ring::Several;

@@ -30,7 +30,7 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
 fn table(comparison: &Comparison) -> Table {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::NOTHING);
-    table.set_header(["run", "model", "observed s", "predicted s", "total", "windowed", "dirty"]);
+    table.set_header(["run", "model", "observed s", "predicted s", "total", "windowed", "per call", "dirty"]);
     let percent =
         |error: Option<f64>| error.map_or("-".to_owned(), |error| format!("{:.1} %", error * 100.0));
     let mut last = "";
@@ -44,6 +44,7 @@ fn table(comparison: &Comparison) -> Table {
             format!("{:.3}", row.predicted_s),
             percent(row.total_error),
             percent(row.windowed_error),
+            percent(row.call_error.map(|error| error.mean)),
             percent(row.dirty_error),
         ]);
     }
@@ -62,6 +63,7 @@ fn table(comparison: &Comparison) -> Table {
             String::new(),
             percent(median.total_error),
             percent(median.windowed_error),
+            percent(median.call_error),
             percent(median.dirty_error),
         ]);
     }

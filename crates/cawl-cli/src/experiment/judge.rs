@@ -65,6 +65,8 @@ pub struct Errors {
     pub total: Option<f64>,
     /// The same, mean over windows of equal observed time.
     pub windowed: Option<f64>,
+    /// The same of single calls, their mean.
+    pub call: Option<f64>,
     /// Root mean square of modelled − sampled dirty bytes over the hard limit.
     pub dirty: Option<f64>,
 }
@@ -127,6 +129,7 @@ fn judge_run(profile: &HostProfile, repeated: &Repeated) -> anyhow::Result<Judge
         Errors {
             total: of(|row| row.total_error),
             windowed: of(|row| row.windowed_error),
+            call: of(|row| row.call_error.map(|error| error.mean)),
             dirty: of(|row| row.dirty_error),
         }
     };
@@ -210,7 +213,12 @@ pub fn medians(figures: &[Judged]) -> (Vec<ModelErrors>, Option<Errors>) {
     let over = |errors: Vec<Errors>| {
         let of =
             |pick: fn(&Errors) -> Option<f64>| median(&errors.iter().filter_map(pick).collect::<Vec<_>>());
-        Errors { total: of(|e| e.total), windowed: of(|e| e.windowed), dirty: of(|e| e.dirty) }
+        Errors {
+            total: of(|e| e.total),
+            windowed: of(|e| e.windowed),
+            call: of(|e| e.call),
+            dirty: of(|e| e.dirty),
+        }
     };
     let models = MODELS.iter().enumerate().map(|(index, model)| {
         let own = || runs().map(|run| &run.models[index]);

@@ -1,8 +1,8 @@
 //! The report, as text: first what it rests on, then files, totals and the worst calls.
 
 use cawl_core::{
-    AsCalibrated, Bytes, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Report, SessionReport, Tally,
-    renamed_path,
+    AsCalibrated, Bytes, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Quantiles, Report,
+    SessionReport, Tally, renamed_path,
 };
 
 use super::{bold, lines, percent, short, shown, table, warn};
@@ -252,59 +252,56 @@ fn states(op: &FileOp) -> String {
         .join(", ")
 }
 
-/// Each model's accuracy over all calls.
+/// Each model's accuracy over all calls, and what a call costs.
 fn totals(out: &mut String, report: &Report, terminal: bool) {
-    let header = [
-        "MODEL",
-        "CALLS",
-        "OBSERVED",
-        "PREDICTED",
-        "TOTAL ERR",
-        "WINDOWED",
-        "DIRTY ERR",
-        "P50 OBS",
-        "PRED",
-        "P99 OBS",
-        "PRED",
-    ];
-    let mut table = table(&header, 1);
-    for model in &report.models {
-        table.add_row(total(model));
+    let mut errors =
+        table(&["MODEL", "OBSERVED", "PREDICTED", "TOTAL", "WINDOWED", "PER CALL", "MEDIAN", "DIRTY"], 1);
+    let mut costs = table(&["COST OF A CALL", "P50", "P90", "P99"], 1);
+    for (at, model) in report.models.iter().enumerate() {
+        let summary = &model.summary;
+        errors.add_row(total(model));
         if let Some(calibrated) = &model.calibrated {
-            table.add_row(as_calibrated(calibrated));
+            errors.add_row(as_calibrated(calibrated));
         }
+        if at == 0 {
+            costs.add_row(quantiles("observed", summary.observed_quantiles));
+        }
+        costs.add_row(quantiles(&model.name, summary.predicted_quantiles));
     }
     out.push('\n');
-    out.push_str(&headed(&lines(&table), terminal));
+    out.push_str(&headed(&lines(&errors), terminal));
+    out.push('\n');
+    out.push_str(&headed(&lines(&costs), terminal));
 }
 
-fn total(model: &ModelReport) -> Vec<String> {
-    let quantile = |of: Option<Nanos>| of.map_or("-".to_owned(), |ns| ns.to_string());
-    let (observed, predicted) = (&model.summary.observed_quantiles, &model.summary.predicted_quantiles);
-    vec![
+fn quantiles(what: &str, quantiles: Option<Quantiles>) -> [String; 4] {
+    let cost = |pick: fn(Quantiles) -> Nanos| quantiles.map_or("-".to_owned(), |q| pick(q).to_string());
+    [what.to_owned(), cost(|q| q.p50), cost(|q| q.p90), cost(|q| q.p99)]
+}
+
+fn total(model: &ModelReport) -> [String; 8] {
+    [
         if model.calibrated.is_some() { format!("{}, live", model.name) } else { model.name.clone() },
-        model.calls.to_string(),
         Nanos::seconds(model.observed_s).to_string(),
         Nanos::seconds(model.predicted_s).to_string(),
         percent(model.total_error),
         percent(model.windowed_error),
+        percent(model.call_error.map(|error| error.mean)),
+        percent(model.call_error.map(|error| error.median)),
         percent(model.dirty_error),
-        quantile(observed.as_ref().map(|q| q.p50)),
-        quantile(predicted.as_ref().map(|q| q.p50)),
-        quantile(observed.as_ref().map(|q| q.p99)),
-        quantile(predicted.as_ref().map(|q| q.p99)),
     ]
 }
 
 /// What the model would have been without following what it saw.
-fn as_calibrated(model: &AsCalibrated) -> [String; 6] {
+fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
     [
-        "  as calibrated".to_owned(),
-        String::new(),
+        "  calibrated".to_owned(),
         String::new(),
         Nanos::seconds(model.predicted_s).to_string(),
         percent(model.total_error),
         percent(model.windowed_error),
+        percent(model.call_error.map(|error| error.mean)),
+        percent(model.call_error.map(|error| error.median)),
     ]
 }
 
