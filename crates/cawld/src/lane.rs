@@ -2,7 +2,7 @@
 //!
 //! The daemon has a lane for all it sees, and one more for each `cawl-cli run` that reports to it. What
 //! a lane's analysis takes and what its trace keeps are the same records in the same order: that
-//! is why a replay in lockstep repeats the live predictions exactly.
+//! is why a live replay repeats the predictions exactly.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
