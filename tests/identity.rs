@@ -19,7 +19,7 @@ fn run(mode: &str) -> (Dir, Report) {
 #[track_caller]
 fn run_in(dir: &Dir, app: &Path, mode: &str) -> Report {
     dir.clear();
-    let (finished, report) = dir.run(&[], &[app.as_os_str(), mode.as_ref()]);
+    let (finished, report) = dir.run(&["--model", "all"], &[app.as_os_str(), mode.as_ref()]);
     finished.success();
     // What the kernel counted of a killed process is known only if nobody reaped it before the daemon looked.
     if mode != "killed" {
@@ -51,7 +51,7 @@ fn named(path: &str, first: Option<&str>, writes: u64) -> (String, Option<String
 #[track_caller]
 fn replayed(dir: &Dir, report: &Report) -> String {
     let replay = |more: &[&str]| {
-        let mut replay = dir.cawl(&["replay", "--lockstep"]);
+        let mut replay = dir.cawl(&["replay", "--live"]);
         replay.args(more).arg(dir.trace());
         Running::start(replay).finish().success().stdout
     };
