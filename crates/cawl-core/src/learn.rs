@@ -11,7 +11,7 @@
 //! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
-//! | `device.write`, `sync_call`, `fsync`, `seek` | calls that wait for the device |
+//! | `device.write`, `sync_call`, `fsync`, `flush`, `seek` | calls that wait for the device |
 //! | `device.writeback` | Δ`nr_written` while the flusher is busy |
 
 mod bank;
@@ -64,7 +64,7 @@ pub struct Learner {
     warm: Measured<Rate>,
     slowdown: Bank<1>,
     stream: Bank<2>,
-    waiting: Bank<4>,
+    waiting: Bank<5>,
     writeback: Bank<1>,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
@@ -117,7 +117,8 @@ impl Learner {
         let observed = event.duration as f64 * 1e-9;
         let copies = work.copied[0] + work.copied[1] > 0.0;
         if parts.device > Nanos::ZERO {
-            let settled = parts.throttle == Nanos::ZERO && (work.fsyncs > 0.0 || !self.pressed());
+            let settled =
+                parts.throttle == Nanos::ZERO && (work.fsyncs + work.flushes > 0.0 || !self.pressed());
             settled && self.waited(observed, prediction)
         } else if copies {
             self.copied(observed, prediction)
@@ -138,9 +139,11 @@ impl Learner {
         let &[call, byte, page, folio] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let &[host] = self.host.theta();
-        let plain = work.calls * call + work.copied[0] * byte + work.fresh[0] * page + work.padded[0] * folio;
-        let while_flushing = work.copied[1] * byte + work.fresh[1] * page + work.padded[1] * folio;
-        // What the stream's buffer cost is believed.
+        // What the stream's buffer and new folios cost is believed.
+        let new_folio = self.profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds());
+        let copying = |at: usize| work.copied[at] * byte + work.fresh[at] * page + work.padded[at] * folio;
+        let plain = work.calls * call + copying(0) + work.folios[0] * new_folio;
+        let while_flushing = copying(1) + work.folios[1] * new_folio;
         let rest = observed - parts.stream.as_seconds();
         let warm = plain + while_flushing * slowdown;
         let cold = warm + fresh * host;
@@ -169,6 +172,7 @@ impl Learner {
                 while_flushing > plain && self.slowdown.observe(&[while_flushing], rest - plain, observed);
             let both = |of: [f64; 2]| of[0] + of[1];
             let h = [work.calls, both(work.copied), both(work.fresh), both(work.padded)];
+            let rest = rest - both(work.folios) * new_folio;
             !slows && self.copying.observe(&h, rest, observed) || told
         };
         (told || changed) && self.adopt_copying()
@@ -187,9 +191,9 @@ impl Learner {
 
     fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let work = &prediction.work;
-        let h = [work.transferred, work.syncs, work.fsyncs, work.seeks];
-        if h == [0.0; 4] {
-            // A flush alone, whose cost is not learned.
+        let h = [work.transferred, work.syncs, work.fsyncs, work.seeks, work.flushes];
+        if h == [0.0; 5] {
+            // Waiting for others, which no constant explains.
             return false;
         }
         let expected = self.waiting.expect(&h);

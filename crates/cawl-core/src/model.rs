@@ -175,6 +175,8 @@ pub struct Work {
     pub fresh: [f64; 2],
     /// Bytes that count as dirty with their folio, while the flusher is idle and while it works.
     pub padded: [f64; 2],
+    /// Folios allocated, while the flusher is idle and while it works.
+    pub folios: [f64; 2],
     /// Calls into the C library's streams.
     pub stream_calls: f64,
     /// Bytes copied into a stream's buffer.
@@ -183,8 +185,10 @@ pub struct Work {
     pub transferred: f64,
     /// Synchronous writes waited for.
     pub syncs: f64,
-    /// Commits and cache flushes waited for.
+    /// Commits waited for by fsync and its relatives.
     pub fsyncs: f64,
+    /// Flushes of the device's cache waited for where there was nothing to commit.
+    pub flushes: f64,
     /// Accesses away from the previous one.
     pub seeks: f64,
 }

@@ -98,14 +98,16 @@ pub(super) fn stream(profile: &HostProfile, memories: Memories) -> Bank<2> {
     Bank::new([call.0, byte.0], [call.1, byte.1], [CALLS, BYTES], memories)
 }
 
-pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<4> {
+pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<5> {
     let device = &profile.device;
     let (byte, sync) = (of_rate(&device.write), of_time(&device.sync_call));
     let (fsync, seek) = (of_time(&device.fsync), of_time(&device.seek));
+    // Where there is none a flush counts as a part of an fsync.
+    let flush = device.flush.as_ref().map_or((0.0, 0.0), of_time);
     Bank::new(
-        [byte.0, sync.0, fsync.0, seek.0],
-        [byte.1, sync.1, fsync.1, seek.1],
-        [BYTES, WAITS, WAITS, WAITS],
+        [byte.0, sync.0, fsync.0, seek.0, flush.0],
+        [byte.1, sync.1, fsync.1, seek.1, flush.1],
+        [BYTES, WAITS, WAITS, WAITS, WAITS],
         memories,
     )
 }
@@ -158,10 +160,13 @@ impl Learner {
     }
 
     pub(super) fn adopt_waiting(&mut self) -> bool {
-        let &[byte, sync, fsync, seek] = self.waiting.theta();
+        let &[byte, sync, fsync, seek, flush] = self.waiting.theta();
         let (bank, device) = (&self.waiting, &mut self.profile.device);
         let samples = bank.samples();
-        rate(&mut device.write, byte, bank.deviation(0), samples)
+        let flushes =
+            device.flush.as_mut().is_some_and(|known| time(known, flush, bank.deviation(4), samples));
+        flushes
+            | rate(&mut device.write, byte, bank.deviation(0), samples)
             | time(&mut device.sync_call, sync, bank.deviation(1), samples)
             | time(&mut device.fsync, fsync, bank.deviation(2), samples)
             | time(&mut device.seek, seek, bank.deviation(3), samples)
@@ -218,7 +223,11 @@ impl Learner {
             let now = now.as_ref()?;
             Some(constant(name, "B/s", was.as_ref().unwrap_or(now), now, n, Rate::get))
         });
-        rates.into_iter().chain(times).chain([factor]).chain(seen).collect()
+        let flush = now.device.flush.as_ref().map(|now| {
+            let was = was.device.flush.as_ref().unwrap_or(now);
+            constant("device.flush", "ns", was, now, waited, Nanos::get)
+        });
+        rates.into_iter().chain(times).chain(flush).chain([factor]).chain(seen).collect()
     }
 }
 

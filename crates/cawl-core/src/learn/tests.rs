@@ -112,6 +112,44 @@ impl World {
     }
 }
 
+/// A cost of new folios is not learned, and must not end up in another constant.
+#[test]
+fn new_folios_cost_once() {
+    let mut truth = truth();
+    truth.kernel.limits = DirtyLimits { background: Bytes::mib(800), hard: Bytes::mib(1600) };
+    truth.calls.folio = Some(Measured::assumed(Nanos::new(2000.0)));
+    let mut world = World::new(&truth, &truth);
+    let mut sums = (0.0, 0.0);
+    for _ in 0..20_000 {
+        let (observed, predicted) = world.call(Op::Write, 4096, mild);
+        sums = (sums.0 + observed, sums.1 + predicted);
+    }
+    assert!((sums.1 / sums.0 - 1.0).abs() < 0.02, "{sums:?}");
+}
+
+/// A database's commits into a file that is there flush the device's cache and nothing else.
+#[test]
+fn flushes_are_learned() {
+    let mut truth = truth();
+    truth.device.flush = Some(Measured::assumed(Nanos::millis(0.1)));
+    let mut assumed = truth.clone();
+    assumed.device.flush = Some(Measured { samples: 6, ..Measured::assumed(Nanos::millis(4.0)) });
+    let mut world = World::new(&truth, &assumed);
+    world.call(Op::Write, 1 << 20, mild);
+    world.call(Op::Fsync, 0, mild);
+    let mut late = (0.0, 0.0);
+    for round in 0..200 {
+        world.offset = 0;
+        world.call(Op::Write, 4096, mild);
+        let (observed, predicted) = world.call(Op::Fdatasync, 0, mild);
+        if round >= 20 {
+            late = (late.0 + observed, late.1 + predicted);
+        }
+    }
+    assert!((late.1 / late.0 - 1.0).abs() < 0.1, "{late:?}");
+    near(&world.learned("device.flush"), 1e5, 0.15);
+}
+
 /// Up to a fifth more or less.
 fn mild(noise: &mut Noise, cost: f64) -> f64 {
     cost * (0.8 + 0.4 * noise.next())

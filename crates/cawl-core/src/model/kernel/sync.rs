@@ -121,7 +121,10 @@ impl Kernel {
                 call.work.syncs += 1.0;
                 write.as_seconds()
             }
-            (Last::Flush, Some(flush)) => flush.value.as_seconds(),
+            (Last::Flush, Some(flush)) => {
+                call.work.flushes += 1.0;
+                flush.value.as_seconds()
+            }
             (Last::Flush, None) => {
                 call.work.fsyncs += FLUSH;
                 FLUSH * fsync.as_seconds()
