@@ -1,0 +1,48 @@
+"""The tables of bench/real.sh: a row a program, from the reports of its rounds."""
+
+import json
+import sys
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+
+
+def percent(values):
+    return ", ".join(f"{100 * value:.1f}" for value in values)
+
+
+folder = Path(sys.argv[1])
+live, windowed, calibrated, live_met, calibrated_met, all_programs = [], [], [], 0, 0, 0
+print()
+print("Total errors of `kernel` in %, of each round; windowed and per call: medians of the rounds.\n")
+print("| program | calls | observed, s | live | windowed | per call, median | as calibrated | floor | unmodelled |")
+print("|---|---:|---:|---:|---:|---:|---:|---:|---|")
+for name in sys.argv[2:]:
+    reports = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}-[0-9]*.json"))]
+    models = [report["models"][0] for report in reports]
+    if not models:
+        continue
+    observed = [model["observed_s"] for model in models]
+    # What another round of the same would score in the model's place.
+    pairs = [abs(a - b) / b for a, b in combinations(observed, 2)] + [abs(a - b) / a for a, b in combinations(observed, 2)]
+    floor = median(pairs) if pairs else 0.0
+    total = [model["total_error"] for model in models]
+    as_calibrated = [model["calibrated"]["total_error"] for model in models]
+    windows = median(model["windowed_error"] for model in models)
+    calls = median(model["call_error"]["median"] or 0.0 for model in models)
+    unmodelled = sorted({op for report in reports for op in report["unmodelled"]})
+    live.append(median(total))
+    windowed.append(windows)
+    calibrated.append(median(as_calibrated))
+    all_programs += 1
+    live_met += median(total) <= max(0.12, 1.5 * floor)
+    calibrated_met += median(as_calibrated) <= max(0.30, 1.5 * floor)
+    print(f"| {name} | {median(report['calls'] for report in reports):.0f} | {median(observed):.3f} | {percent(total)} "
+          f"| {100 * windows:.1f} | {100 * calls:.1f} | {percent(as_calibrated)} | {100 * floor:.1f} | {', '.join(unmodelled) or 'none'} |")
+print()
+print(f"Median over programs: live total {100 * median(live):.1f} % (goal 5), windowed {100 * median(windowed):.1f} % (goal 10), "
+      f"as calibrated {100 * median(calibrated):.1f} % (goal 15).")
+print(f"Within max(12 %, 1.5 floors) live: {live_met} of {all_programs}; within max(30 %, 1.5 floors) as calibrated: "
+      f"{calibrated_met} of {all_programs}.")
+least = min((report["coverage"] for path in folder.glob("*-[0-9]*.json") for report in [json.loads(path.read_text())]), default=None)
+print(f"Least coverage: {least}.")

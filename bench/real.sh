@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# How near `run` comes to what real programs' writes cost: each program ROUNDS times in turn, with one profile that was
+# made before and has seen none of them (nothing is saved).
+# Usage: bench/real.sh [ROUNDS] [PROGRAM…]    Tables go to stdout; 3 rounds of all that are installed.
+# CAWL_CLI=FILE: measure this cawl-cli instead of building one. ON=DIR: write here (default: a folder under /var/tmp).
+# PROFILE=quick|first: made by `calibrate --quick`, or by the first `run` that meets the machine. KEEP=DIR: keep the traces,
+# reports and the profile there. Nothing else should run meanwhile.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+rounds=${1:-3}
+shift || true
+[ -n "${CAWL_CLI:-}" ] || cargo build --release -q -p cawl-cli
+cawl=$(realpath "${CAWL_CLI:-target/release/cawl-cli}")
+table=$PWD/bench/real.py
+sources=$PWD
+work=$(mktemp -d "${ON:-/var/tmp}/cawl-real-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+keep=${KEEP:-$work/kept}
+mkdir -p "$keep" "$work/data" "$work/ready"
+keep=$(realpath "$keep")
+export XDG_DATA_HOME=$keep/data LC_ALL=C
+cd "$work"
+
+pg=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1 || true)
+# Only what is installed, in the order of the table.
+declare -A needs=(
+    [tar]=tar [rsync]=rsync [cp]=cp [git]=git [sqlite-bulk]=sqlite3 [sqlite-commits]=sqlite3 [sqlite-wal]=sqlite3
+    [redis]=redis-server [pgbench]="$pg/pgbench" [mariadb]=mariadbd [cargo]=cargo
+)
+programs=()
+for name in dd-1g dd-4k dd-dsync tar rsync cp git sqlite-bulk sqlite-commits sqlite-wal redis pgbench mariadb cargo; do
+    if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
+    if command -v "${needs[$name]:-dd}" >/dev/null; then programs+=("$name"); else echo "skipped: $name (not installed)"; fi
+done
+
+# A user of its own for servers that refuse to be root.
+as() { if [ "$(id -u)" = 0 ]; then echo "setpriv --reuid $1 --regid $1 --clear-groups"; fi; }
+
+# What a program finds when it starts; made once, before anything is measured.
+prepare() {
+    [ -d ready/tree ] || {
+        mkdir -p ready/tree
+        # Ten thousand small files of known sizes.
+        (cd ready/tree && for d in $(seq 100); do
+            mkdir "$d"
+            for f in $(seq 100); do head -c $((f * f * 4)) /dev/urandom >"$d/$f"; done
+        done)
+        tar cf ready/tree.tar -C ready tree
+        git init -q ready/git 2>/dev/null
+        cp -r ready/tree ready/git/
+        git -C ready/git add . && git -C ready/git -c user.name=n -c user.email=e commit -qm files
+        head -c 1G /dev/zero >ready/big
+    }
+    case $1 in
+        sqlite-bulk)
+            echo 'PRAGMA synchronous=NORMAL; CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); CREATE INDEX i ON t(b);
+                WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<400000) INSERT INTO t SELECT i, hex(randomblob(50)) FROM n;' >ready/bulk.sql ;;
+        sqlite-commits)
+            { echo 'CREATE TABLE t(a INTEGER, b TEXT);'; for i in $(seq 1500); do echo "INSERT INTO t VALUES($i, 'some text of a row');"; done; } >ready/commits.sql ;;
+        sqlite-wal)
+            { echo 'PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t(a INTEGER, b TEXT);'
+              for i in $(seq 2500); do echo "INSERT INTO t VALUES($i, hex(randomblob(400)));"; done; } >ready/wal.sql ;;
+        pgbench)
+            [ -d ready/pg ] || {
+                mkdir ready/pg && chmod 755 "$work" ready && { [ "$(id -u)" != 0 ] || chown postgres ready/pg; }
+                $(as postgres) "$pg/initdb" -A trust -U postgres -D "$work/ready/pg" >/dev/null
+                echo "unix_socket_directories = '$work/ready/pg'
+listen_addresses = ''" >>ready/pg/postgresql.conf
+                $(as postgres) "$pg/pg_ctl" -D "$work/ready/pg" -w -l "$work/ready/pg/log" start >/dev/null
+                "$pg/pgbench" -h "$work/ready/pg" -U postgres -i -s 5 postgres >/dev/null 2>&1
+                $(as postgres) "$pg/pg_ctl" -D "$work/ready/pg" -w stop >/dev/null
+            } ;;
+        mariadb)
+            [ -d ready/maria ] || {
+                mkdir ready/maria && chmod 755 "$work" ready && { [ "$(id -u)" != 0 ] || chown mysql ready/maria; }
+                mariadb-install-db --user=mysql --datadir="$work/ready/maria" --auth-root-authentication-method=normal >/dev/null 2>&1
+            } ;;
+    esac
+}
+
+# The command of a program, in `command`, and a clean place for it.
+clean() {
+    rm -rf out && mkdir out
+    case $1 in
+        dd-1g) command=(dd if=/dev/zero of=out/file bs=1M count=1024 conv=fsync) ;;
+        dd-4k) command=(dd if=/dev/zero of=out/file bs=4k count=262144) ;;
+        dd-dsync) command=(dd if=/dev/zero of=out/file bs=64k count=2000 oflag=dsync) ;;
+        tar) command=(tar xf ready/tree.tar -C out) ;;
+        rsync) command=(rsync -a ready/tree/ out/tree/) ;;
+        cp) command=(cp ready/big out/big) ;;
+        git) command=(git clone -q --no-local ready/git out/git) ;;
+        sqlite-bulk) command=(sqlite3 out/db ".read ready/bulk.sql") ;;
+        sqlite-commits) command=(sqlite3 out/db ".read ready/commits.sql") ;;
+        sqlite-wal) command=(sqlite3 out/db ".read ready/wal.sql") ;;
+        redis) command=(bash -c 'redis-server --port 0 --unixsocket "$PWD/out/sock" --dir "$PWD/out" --appendonly yes --appendfsync everysec --save "" >out/log &
+            until redis-cli -s out/sock ping >/dev/null 2>&1; do :; done
+            redis-benchmark -s out/sock -q -n 200000 -r 100000 -d 200 -t set >/dev/null
+            redis-cli -s out/sock shutdown nosave; wait') ;;
+        pgbench) command=(bash -c "$(as postgres) '$pg/pg_ctl' -D '$work/ready/pg' -w -l '$work/ready/pg/log' start >/dev/null
+            '$pg/pgbench' -n -h '$work/ready/pg' -U postgres -c 2 -T 8 postgres >/dev/null 2>&1
+            $(as postgres) '$pg/pg_ctl' -D '$work/ready/pg' -w stop >/dev/null") ;;
+        mariadb)
+            { echo 'DROP DATABASE IF EXISTS b; CREATE DATABASE b; USE b; CREATE TABLE t(a INT PRIMARY KEY, b TEXT);'
+              for i in $(seq 1500); do echo "INSERT INTO t VALUES($i, REPEAT('x', 200));"; done; } >out/sql
+            command=(bash -c "mariadbd --no-defaults --user=mysql --datadir='$work/ready/maria' --socket='$work/ready/maria/sock' --skip-networking >out/log 2>&1 &
+            until mariadb-admin --no-defaults -u root -S '$work/ready/maria/sock' ping >/dev/null 2>&1; do :; done
+            mariadb --no-defaults -u root -S '$work/ready/maria/sock' <out/sql
+            mariadb-admin --no-defaults -u root -S '$work/ready/maria/sock' shutdown; wait") ;;
+        cargo) command=(cargo build -q --offline --manifest-path "$sources/Cargo.toml" -p cawl-wire --target-dir out/target) ;;
+    esac
+    sync -f .
+}
+
+if [ "${PROFILE:-quick}" = quick ]; then
+    "$cawl" calibrate --quick . >"$keep/calibrate.txt" 2>&1
+fi
+for name in "${programs[@]}"; do prepare "$name"; done
+for round in $(seq "$rounds"); do
+    for name in "${programs[@]}"; do
+        clean "$name"
+        # The pages of what is read are in the cache, as they are where a program is used.
+        case $name in tar | cp) cat ready/tree.tar ready/big >/dev/null ;; esac
+        trace=()
+        [ -z "${KEEP:-}" ] || trace=(--trace "$keep/$name-$round.cawl")
+        [ ! -e "$keep/$name-$round.cawl" ] || rm "$keep/$name-$round.cawl"
+        "$cawl" run --no-save "${trace[@]}" --report "$keep/$name-$round.json" -- "${command[@]}" >>"$keep/log" 2>&1 ||
+            echo "failed: $name, round $round"
+    done
+done
+echo "$(date -u +%F) $(uname -sr), $(nproc) × $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), load $(cut -d' ' -f1-3 /proc/loadavg), $rounds rounds, profile ${PROFILE:-quick}"
+python3 "$table" "$keep" "${programs[@]}"
