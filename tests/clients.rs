@@ -231,7 +231,16 @@ fn predict_needs_no_daemon() {
     assert!(text.contains("1 GiB in 1024 calls") && text.contains("of the hard limit"), "{text}");
     asks(&dir, &["predict", "--offline", "--bytes", "1G", "--model", "x"]).code(1).says("no model `x`");
     asks(&dir, &["predict", "--offline", "--bytes", "1G", "--profile", "none"]).code(1).says("none");
-    asks(&dir, &["predict", "--bytes", "1G"]).code(1).says("start one with");
+    assert_eq!(answer["source"], "offline");
+    // None is running: the same, and it is said.
+    let finished = asks(&dir, &["predict", "--bytes", "1G", "--json"]).success().says("no daemon is running");
+    let answer: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    assert_eq!((&answer["source"], &answer["calls"]), (&json!("offline"), &json!(1024)));
+    let text = asks(&dir, &["predict", "--bytes", "1G"]).success().says("no daemon is running").stdout;
+    assert!(text.contains("1 GiB in 1024 calls"), "{text}");
+    // One that was named is meant.
+    let named = ["predict", "--bytes", "1G", "--socket", "no-such-socket"];
+    asks(&dir, &named).code(1).says("start one with");
 }
 
 #[test]
@@ -320,7 +329,8 @@ fn what_goes_wrong_names_the_remedy() {
         &["profile", "diff"],
         &["profile", "export"],
     ];
-    for command in commands {
+    // What a job would cost can be told without one.
+    for command in commands.into_iter().filter(|command| command[0] != "predict") {
         asks(&dir, command).code(1).says("start one with `cawld`");
     }
     let _daemon = FakeDaemon::start(&dir.socket(), |_| Answer::Says(json!({ "error": "no; do this" })));

@@ -159,6 +159,7 @@ pub fn calls() -> Calls {
 pub fn predicted(bytes: u64, chunk: u64) -> Predicted {
     Predicted {
         schema: PROTOCOL,
+        source: Source::Daemon,
         model: "kernel".into(),
         calls: bytes / chunk,
         cost_s: 20.0,

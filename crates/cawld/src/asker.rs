@@ -15,7 +15,7 @@ use crate::engine::{Engine, Question};
 use crate::host;
 use crate::protocol::{
     Calls, ConstantStatus, Devices, Files, Forecast, History, HistorySpan, Listing, PROTOCOL, Plan,
-    Predicted, Processes, ProfileAnswer, RunEnd, Running, Status, View,
+    Predicted, Processes, ProfileAnswer, RunEnd, Running, Source, Status, View,
 };
 
 /// Questions that may wait for the engine; whoever comes then waits to ask.
@@ -316,6 +316,7 @@ pub(crate) fn predicted(model: &str, cost: &PlanCost) -> Predicted {
     let states = CallState::ALL.into_iter().zip(cost.states).filter(|(_, time)| *time > Nanos::ZERO);
     Predicted {
         schema: PROTOCOL,
+        source: Source::Daemon,
         model: model.to_owned(),
         calls: cost.calls,
         cost_s: cost.cost.as_seconds(),

@@ -1,26 +1,65 @@
-//! What a job of writing would cost, without a daemon: on a machine of this profile where nothing is dirty and nobody
-//! else writes.
+//! What a job of writing would cost, without a daemon: on a machine of this profile, as the kernel's counters show it.
 
-use cawl_core::{HostProfile, MODELS, Rate, Scene, Time, build};
+use std::time::Duration;
+
+use cawl_core::{Disturbance, HostProfile, MODELS, Rate, Sample, Scene, Time, build};
 
 use crate::asker::{AskError, job, predicted};
-use crate::protocol::{Plan, Predicted};
+use crate::host;
+use crate::protocol::{Plan, Predicted, Source};
 
-/// The cost of a plan by its model, the first one if it names none; its mode means nothing here.
-pub fn predict(plan: &Plan, profile: &HostProfile) -> Result<Predicted, AskError> {
+/// How long others are watched for the rate at which they write: the kernel's own interval for rates (`BANDWIDTH_INTERVAL`).
+const WATCH: Duration = Duration::from_millis(200);
+
+/// What the kernel's counters say of a machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Counted {
+    /// The latest of them.
+    pub now: Sample,
+    /// The rate at which anybody makes pages dirty; [`Rate::MIN`] for nobody.
+    pub rate: Rate,
+}
+
+impl Counted {
+    /// The counters of this machine, which it takes a fifth of a second to read; None where they cannot be had.
+    pub fn here() -> Option<Counted> {
+        let before = host::sample()?;
+        std::thread::sleep(WATCH);
+        Some(Counted::between(&before, host::sample()?))
+    }
+
+    fn between(before: &Sample, now: Sample) -> Counted {
+        let pages = now.dirtied.saturating_sub(before.dirtied);
+        let seconds = now.time.since(before.time).as_seconds();
+        // Less than a page in that time is nobody.
+        let writes = pages > 0 && seconds > 0.0;
+        let rate = if writes { pages as f64 * host::page().as_f64() / seconds } else { 0.0 };
+        Counted { now, rate: if writes { Rate::per_second(rate) } else { Rate::MIN } }
+    }
+}
+
+/// The cost of a plan by its model, the first one if it names none; its mode means nothing here. Without counters
+/// nothing is dirty and nobody else writes.
+pub fn predict(plan: &Plan, profile: &HostProfile, counted: Option<&Counted>) -> Result<Predicted, AskError> {
     let name = plan.view.model.as_deref().unwrap_or(MODELS[0]);
     let unknown =
         || AskError::Refused(format!("there is no model `{name}`; the models are {}", MODELS.join(", ")));
-    let model = build(name, profile).ok_or_else(unknown)?;
-    let job = job(plan, Rate::MIN)?;
-    let scene = Scene::new(model.as_ref(), Time(0), job.device.unwrap_or_default());
+    let mut model = build(name, profile).ok_or_else(unknown)?;
+    let job = job(plan, counted.map_or(Rate::MIN, |counted| counted.rate))?;
+    let at = counted.map_or(Time(0), |counted| counted.now.time);
+    if let Some(counted) = counted {
+        let dirty = counted.now.dirty_bytes(profile.kernel.page);
+        model.disturb(Disturbance { at, offset: dirty.as_f64(), drift: 0.0 });
+    }
+    let scene = Scene::new(model.as_ref(), at, job.device.unwrap_or_default());
     let cost = cawl_core::predict(scene, &job).map_err(|error| AskError::Refused(error.to_string()))?;
-    Ok(predicted(model.name(), &cost))
+    Ok(Predicted { source: Source::Offline, ..predicted(model.name(), &cost) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cawl_core::Bytes;
 
     fn plan(text: &str) -> Plan {
         serde_json::from_str(text).expect("a plan")
@@ -29,7 +68,7 @@ mod tests {
     #[test]
     fn more_bytes_cost_more_and_what_makes_no_sense_is_refused() {
         let profile = HostProfile::uncalibrated();
-        let cost = |text| predict(&plan(text), &profile);
+        let cost = |text| predict(&plan(text), &profile, None);
         let (little, much) = (cost("{\"bytes\":1048576}").unwrap(), cost("{\"bytes\":1073741824}").unwrap());
         assert!(0.0 < little.cost_s && little.cost_s < much.cost_s, "{little:?} {much:?}");
         assert_eq!((little.model.as_str(), much.calls), (MODELS[0], 1024));
@@ -42,5 +81,34 @@ mod tests {
             let error = cost(bad).expect_err(bad).to_string();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_dirty_and_who_writes_already_makes_it_dearer() {
+        let profile = HostProfile::uncalibrated();
+        let limits = profile.kernel.limits;
+        let page = host::page().0;
+        let sample = |seconds: u64, dirty: Bytes, dirtied: Bytes| Sample {
+            time: Time(seconds * 1_000_000_000),
+            dirty: dirty.0 / page,
+            background: limits.background.0 / page,
+            hard: limits.hard.0 / page,
+            dirtied: dirtied.0 / page,
+            ..Sample::default()
+        };
+        // As much as there is room for on a clean machine.
+        let job = plan(&format!("{{\"bytes\":{}}}", limits.freerun().0 * 3 / 4));
+        let cost = |counted: Counted| predict(&job, &profile, Some(&counted)).expect("an answer").cost_s;
+        let quiet = |dirty| Counted::between(&sample(1, dirty, Bytes(0)), sample(2, dirty, Bytes(0)));
+        let clean = cost(quiet(Bytes::ZERO));
+        assert_eq!(Some(clean), predict(&job, &profile, None).ok().map(|answer| answer.cost_s));
+        let dirty = cost(quiet(limits.freerun()));
+        assert!(dirty > 2.0 * clean, "{dirty} s at freerun, {clean} s of a clean machine");
+        let busy = Counted::between(&sample(1, Bytes(0), Bytes(0)), sample(2, Bytes(0), limits.hard));
+        assert_eq!(busy.rate.get(), limits.hard.as_f64());
+        assert!(cost(busy) > clean);
+        let answer = predict(&job, &profile, Some(&quiet(limits.background))).expect("an answer");
+        assert_eq!(answer.source, Source::Offline);
+        assert!(answer.peak_dirty_bytes >= limits.background.0 + job.bytes / 2, "{answer:?}");
     }
 }

@@ -486,11 +486,25 @@ pub struct Forecast {
     pub clean_s: Option<f64>,
 }
 
+/// Where a prediction comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// A daemon, which has followed the machine.
+    #[default]
+    Daemon,
+    /// A profile, and the kernel's counters at one moment unless the profile is another machine's.
+    Offline,
+}
+
 /// What a job of writing would cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Predicted {
     /// [`PROTOCOL`].
     pub schema: u32,
+    /// Who answers.
+    #[serde(default)]
+    pub source: Source,
     /// The model that speaks.
     pub model: String,
     /// Calls it takes.

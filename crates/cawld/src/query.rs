@@ -28,6 +28,12 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> anyhow::Resul
     ask_within(path, request, PATIENCE)
 }
 
+/// True if there is no answer because no daemon is running: there is no socket, or nobody listens on it.
+pub fn is_absent(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    matches!(kind, Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused))
+}
+
 /// As [`ask`], with another time limit, more than zero.
 pub fn ask_within<T: DeserializeOwned>(path: &Path, request: &Request, limit: Duration) -> anyhow::Result<T> {
     let deadline = Instant::now() + limit;
@@ -285,6 +291,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = ask::<RunStarted>(&dir.path().join("s"), &Request::Profile).unwrap_err().to_string();
         assert!(error.contains("start one with `cawld`"), "{error}");
+    }
+
+    #[test]
+    fn a_socket_that_nobody_listens_on_is_no_daemon() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let absent = || is_absent(&ask::<RunStarted>(&path, &Request::Profile).unwrap_err());
+        assert!(absent());
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(absent());
+        std::fs::remove_file(&path).unwrap();
+        let (_dir, answering) = answering("");
+        assert!(!is_absent(&ask::<RunStarted>(&answering, &Request::Profile).unwrap_err()));
     }
 
     #[test]

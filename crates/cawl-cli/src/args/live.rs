@@ -108,9 +108,9 @@ pub struct TableArgs {
 
 /// Predict what writing so much would cost, now or in a moment
 ///
-/// The daemon tries it on a copy of its model; nothing is written. With --offline no daemon is asked: the model
-/// begins with a machine where nothing is dirty and nobody else writes. Sizes: 512M, 4GiB, 1.5G are 1024-fold,
-/// 100MB is 1000-fold.
+/// The daemon tries it on a copy of its model; nothing is written. Where none is running, or with --offline, the
+/// answer comes from this machine's profile and the kernel's counters of now: what is dirty, and who writes. Sizes:
+/// 512M, 4GiB, 1.5G are 1024-fold, 100MB is 1000-fold.
 #[derive(Args)]
 pub struct PredictArgs {
     #[command(flatten)]
@@ -139,10 +139,10 @@ pub struct PredictArgs {
     /// The model that answers (default: the daemon's first)
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Without a daemon, by the profile of this machine
+    /// Ask no daemon
     #[arg(long, conflicts_with = "socket")]
     pub offline: bool,
-    /// The same by another profile (TOML)
+    /// The same by another profile (TOML), for a machine where nothing is dirty and nobody else writes
     #[arg(long, value_name = "FILE", requires = "offline")]
     pub profile: Option<PathBuf>,
     /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::HostProfile;
+use cawld::offline::Counted;
 use cawld::protocol::{Plan, Request, Status, View};
 use cawld::{profiles, query};
 use nix::sys::stat::{major, minor};
@@ -33,14 +34,22 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     };
     let terminal = std::io::stdout().is_terminal();
     if args.offline {
-        let profile = offline_profile(args)?;
-        let answer = cawld::offline::predict(&plan, &profile)?;
-        if args.json {
-            return render::json(&answer);
-        }
-        let hard = Some(profile.kernel.limits.hard.0);
-        return render::print(&render::predict::text(&plan, &answer, hard, terminal));
+        return offline(args, &plan, terminal);
     }
+    match asked(args, &plan, terminal) {
+        // A daemon that was named is meant.
+        Err(error) if args.daemon.socket.is_none() && query::is_absent(&error) => {
+            render::tell(format_args!(
+                "cawl-cli: no daemon is running; from the profile and the kernel's counters of now"
+            ));
+            offline(args, &plan, terminal)
+        }
+        answered => answered,
+    }
+}
+
+/// A daemon answers.
+fn asked(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<ExitCode> {
     let socket = socket_of(&args.daemon)?;
     let request = Request::Predict(plan.clone());
     if args.json {
@@ -48,7 +57,20 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     }
     let answer = query::ask(&socket, &request)?;
     let status: Status = query::ask(&socket, &Request::Status(View::default()))?;
-    render::print(&render::predict::text(&plan, &answer, Some(status.hard_bytes), terminal))
+    render::print(&render::predict::text(plan, &answer, Some(status.hard_bytes), terminal))
+}
+
+/// The profile and the kernel's counters answer.
+fn offline(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<ExitCode> {
+    let profile = offline_profile(args)?;
+    // Another machine's profile says nothing of what is dirty on this one.
+    let counted = if args.profile.is_some() { None } else { Counted::here() };
+    let answer = cawld::offline::predict(plan, &profile, counted.as_ref())?;
+    if args.json {
+        return render::json(&answer);
+    }
+    let hard = Some(profile.kernel.limits.hard.0);
+    render::print(&render::predict::text(plan, &answer, hard, terminal))
 }
 
 /// The profile named, else that of the machine and of where is written to; what it is not sure of is said.
