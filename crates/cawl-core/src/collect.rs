@@ -445,6 +445,7 @@ impl Collector {
             unmodelled: self.unmodelled.clone(),
             elsewhere: self.elsewhere,
             notes,
+            cold: None,
             sessions_omitted: self.folded,
             sessions,
             models: models.collect(),

@@ -197,7 +197,7 @@ impl Analysis {
         if self.learn && self.learns_from(record) {
             let profile = self.learner.profile();
             for track in self.tracks.iter_mut().chain(&mut self.besides) {
-                track.recalibrate(profile);
+                track.recalibrate(profile, self.learner.supply());
             }
         }
         self.books.shown(record)
@@ -264,7 +264,7 @@ impl Analysis {
 
     /// The profile with what was learned, and each constant that is learned.
     pub fn learned(&self) -> (HostProfile, Vec<Constant>) {
-        (self.learner.lasting(), self.learner.constants())
+        (self.learner.profile().clone(), self.learner.constants())
     }
 
     fn track(&self, model: Option<&str>, mode: Option<Mode>) -> Result<&Track, NotKept> {
@@ -299,7 +299,9 @@ impl Analysis {
             true => accuracy(&self.calibrated),
             false => Vec::new(),
         };
-        self.books.collector.report(self.mode, self.learn, &live, &calibrated)
+        let mut report = self.books.collector.report(self.mode, self.learn, &live, &calibrated);
+        report.tell_cold(self.learner.cold(), self.learner.profile().kernel.page);
+        report
     }
 }
 

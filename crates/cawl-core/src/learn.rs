@@ -21,13 +21,15 @@ mod supply;
 #[cfg(test)]
 mod tests;
 
-use cawl_wire::Event;
+use std::collections::BTreeMap;
+
+use cawl_wire::{Event, Op};
 
 use crate::call::kernel_bytes;
 use crate::model::{CallState, Prediction, Work};
-use crate::profile::{HostProfile, Measured};
+use crate::profile::HostProfile;
 use crate::record::Sample;
-use crate::units::{Bytes, Nanos, Rate};
+use crate::units::{Bytes, Nanos};
 use bank::{Bank, Memories};
 pub use constants::Constant;
 use supply::Supply;
@@ -51,6 +53,20 @@ const SLOWS: f64 = 1.01;
 /// Relative change from which on the models are told.
 const NOTEWORTHY: f64 = 0.005;
 
+/// What was observed of new pages whose memory the host had to supply.
+#[derive(Clone, Debug, Default)]
+pub struct ColdMemory {
+    /// By operation: bytes of such pages, and how much longer they took than warm ones.
+    pub by_op: BTreeMap<Op, (Bytes, Nanos)>,
+}
+
+impl ColdMemory {
+    fn met(&mut self, op: Op, bytes: Bytes, longer: Nanos) {
+        let sums = self.by_op.entry(op).or_default();
+        *sums = (sums.0 + bytes, sums.1 + longer);
+    }
+}
+
 /// Learns constants.
 #[derive(Clone, Debug)]
 pub struct Learner {
@@ -60,8 +76,7 @@ pub struct Learner {
     /// What the host takes for a byte of new pages, and whether it is needed now.
     host: Bank<1>,
     supply: Supply,
-    /// Page-cache writes of new pages, when the host has nothing to do with them.
-    warm: Measured<Rate>,
+    cold: ColdMemory,
     slowdown: Bank<1>,
     stream: Bank<2>,
     waiting: Bank<5>,
@@ -85,7 +100,7 @@ impl Learner {
             copying: constants::copying(profile, COPYING),
             host: constants::host(profile, COPYING),
             supply: Supply::default(),
-            warm: profile.memory.fresh,
+            cold: ColdMemory::default(),
             slowdown: constants::slowdown(profile, COPYING),
             stream: constants::stream(profile, COPYING),
             waiting: constants::waiting(profile, WAITING),
@@ -98,16 +113,19 @@ impl Learner {
         }
     }
 
-    /// The profile with what was learned, as the machine is at this moment.
+    /// The profile with what was learned.
     pub fn profile(&self) -> &HostProfile {
         &self.profile
     }
 
-    /// The profile with what was learned of the machine for good.
-    pub fn lasting(&self) -> HostProfile {
-        let mut profile = self.profile.clone();
-        profile.memory.fresh = self.warm;
-        profile
+    /// The memory of new pages comes cold now, or warm; None: nothing tells.
+    pub fn supply(&self) -> Option<bool> {
+        self.supply.tells().then(|| self.supply.is_cold())
+    }
+
+    /// What was observed of cold memory.
+    pub fn cold(&self) -> &ColdMemory {
+        &self.cold
     }
 
     /// A call was predicted and took as long as the event says. True if constants changed.
@@ -121,7 +139,7 @@ impl Learner {
                 parts.throttle == Nanos::ZERO && (work.fsyncs + work.flushes > 0.0 || !self.pressed());
             settled && self.waited(observed, prediction)
         } else if copies {
-            self.copied(observed, prediction)
+            self.copied(observed, prediction, event.op)
         } else {
             work.stream_calls > 0.0 && work.calls == 0.0 && self.buffered(observed, work)
         }
@@ -133,7 +151,7 @@ impl Learner {
         self.level.is_some_and(|level| level + self.since > freerun)
     }
 
-    fn copied(&mut self, observed: f64, prediction: &Prediction) -> bool {
+    fn copied(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let fresh = work.fresh[0] + work.fresh[1];
         let &[call, byte, page, folio] = self.copying.theta();
@@ -154,11 +172,14 @@ impl Learner {
         if rest >= self.tick() && held {
             return false;
         }
-        let was_cold = self.supply.is_cold();
-        if fresh > 0.0 && self.copying.samples() >= FAMILIAR {
+        let before = self.supply();
+        if fresh > 0.0 && (self.copying.samples() >= FAMILIAR || self.profile.memory.cold.is_some()) {
             self.supply.observe(fresh, rest, warm, cold);
         }
-        let changed = was_cold != self.supply.is_cold();
+        let changed = before != self.supply();
+        if self.supply.is_cold() && fresh > 0.0 {
+            self.cold.met(op, Bytes::from_f64(fresh), Nanos::seconds(rest - warm));
+        }
         let expected = if self.supply.is_cold() { cold } else { warm };
         let observed = cut(observed, expected + parts.stream.as_seconds(), &COPYING);
         let rest = observed - parts.stream.as_seconds();
@@ -175,7 +196,7 @@ impl Learner {
             let rest = rest - both(work.folios) * new_folio;
             !slows && self.copying.observe(&h, rest, observed) || told
         };
-        (told || changed) && self.adopt_copying()
+        (told && self.adopt_copying()) | changed
     }
 
     /// A tick of the kernel's clock, in seconds.

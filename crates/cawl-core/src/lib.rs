@@ -61,7 +61,7 @@ pub use record::{
 };
 pub use recorded::{RecordedError, RecordedRun, RunArgs, Suite};
 pub use report::{
-    AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
+    AsCalibrated, ColdReport, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
     SessionReport, SessionTotals, Tally, WorstCall,
 };
 pub use statistics::{Estimate, Line, Modes, quantile};

@@ -88,6 +88,10 @@ pub trait CostModel: Send {
         Bytes::ZERO
     }
 
+    /// The host has to supply the memory of new pages now, or has not, whatever the model thinks of that; None: nobody
+    /// knows better than the model. One that does not tell such pages apart ignores it.
+    fn supply(&mut self, _cold: Option<bool>) {}
+
     /// Where the modelled machine stands, at the time it was last stepped or advanced to.
     fn state(&self) -> ModelState;
 
@@ -236,6 +240,8 @@ pub struct CostParts {
     pub stream: Nanos,
     /// Copying into the page cache, page allocation included.
     pub copy: Nanos,
+    /// What new pages cost beyond that where the host has to supply their memory.
+    pub cold: Nanos,
     /// Pauses imposed by the kernel's throttling.
     pub throttle: Nanos,
     /// Waiting for the device: transfer, seek, flush, journal.
@@ -245,7 +251,7 @@ pub struct CostParts {
 impl CostParts {
     /// Sum of the parts.
     pub fn total(&self) -> Nanos {
-        self.call + self.stream + self.copy + self.throttle + self.device
+        self.call + self.stream + self.copy + self.cold + self.throttle + self.device
     }
 }
 

@@ -247,6 +247,19 @@ impl From<toml::de::Error> for ProfileError {
     }
 }
 
+impl MemoryConstants {
+    /// Seconds that a byte of a new page takes longer if its memory is cold; 0 where that is not known.
+    pub fn cold_byte(&self) -> f64 {
+        let more = |cold: &Measured<Rate>| 1.0 / cold.value.get() - 1.0 / self.fresh.value.get();
+        self.cold.as_ref().map_or(0.0, more).max(0.0)
+    }
+
+    /// Rate of page-cache writes of fresh pages, cold or warm ones.
+    pub fn fresh_rate(&self, cold: bool) -> Rate {
+        self.cold.as_ref().filter(|_| cold).unwrap_or(&self.fresh).value
+    }
+}
+
 impl HostProfile {
     /// Figures of an ordinary machine, for when nobody measured this one: order of magnitude only. The
     /// page-cache figures are what MODEL.md §4 reports for a 6.18 kernel, halved for modesty; the device

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{AccuracySummary, CallError};
+use crate::learn::ColdMemory;
 use crate::profile::Origin;
 use crate::record::{EndKind, HostFacts, Outcome};
+use crate::units::Bytes;
 
 /// Version of the JSON report.
 pub const REPORT_SCHEMA: u32 = 1;
@@ -45,6 +47,10 @@ pub struct Report {
     pub elsewhere: Tally,
     /// What else the reader must know.
     pub notes: Vec<String>,
+    /// What memory cost that the host had to supply; None where that is hardly a part of the observed time, or where the
+    /// models do not learn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold: Option<ColdReport>,
     /// Every process image that was traced, but for those in `sessions_omitted`.
     pub sessions: Vec<SessionReport>,
     /// Images that ended long ago and are sums now, because there were too many to list.
@@ -70,6 +76,45 @@ pub struct ProfileUsed {
     pub origin: Origin,
     /// Age in seconds when the trace was taken, if known.
     pub age_s: Option<u64>,
+}
+
+/// Part of the observed time from which on cold memory is told of.
+const NOTEWORTHY: f64 = 0.01;
+
+/// What new pages took longer than warm ones because the host had to supply their memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ColdReport {
+    /// How much longer, in seconds.
+    pub seconds: f64,
+    /// Pages.
+    pub pages: u64,
+    /// The one over the other, in seconds.
+    pub per_page_s: f64,
+    /// The operation that most of this was in.
+    pub op: String,
+    /// What this operation took in all, in seconds.
+    pub op_observed_s: f64,
+}
+
+impl Report {
+    /// Adds what was observed of cold memory, if it is worth mentioning.
+    pub fn tell_cold(&mut self, cold: &ColdMemory, page: Bytes) {
+        let Some(model) = self.models.first() else { return };
+        let most = cold.by_op.iter().max_by(|a, b| a.1.1.get().total_cmp(&b.1.1.get()));
+        let Some((op, _)) = most else { return };
+        let seconds = cold.by_op.values().map(|(_, longer)| longer.as_seconds()).sum::<f64>();
+        let pages = cold.by_op.values().map(|(bytes, _)| bytes.0).sum::<u64>() / page.0.max(1);
+        if seconds <= NOTEWORTHY * model.observed_s || pages == 0 {
+            return;
+        }
+        self.cold = Some(ColdReport {
+            seconds,
+            pages,
+            per_page_s: seconds / pages as f64,
+            op: op.name().to_owned(),
+            op_observed_s: model.by_op.get(op.name()).map_or(0.0, |op| op.observed_s),
+        });
+    }
 }
 
 /// Calls and their bytes.

@@ -887,6 +887,22 @@ fn memory_that_may_be_cold_widens_the_interval_of_fresh_pages() {
     assert!(above(&again) < 2.0, "{again:?}");
 }
 
+#[test]
+fn cold_memory_is_a_part_of_its_own() {
+    let mut profile = profile();
+    profile.memory.cold = Some(Measured::assumed(profile.memory.fresh.value * 0.1));
+    let mut model = Kernel::new(&profile);
+    let warm = model.step(&write(0, 0, 2 << 20)).expect("a cost");
+    model.supply(Some(true));
+    let cold = model.step(&write(1_000_000_000, 2 << 20, 2 << 20)).expect("a cost");
+    let again = model.step(&write(2_000_000_000, 2 << 20, 2 << 20)).expect("a cost");
+    assert_eq!((warm.parts.cold, again.parts.cold), (Nanos::ZERO, Nanos::ZERO));
+    assert!((cold.parts.copy / warm.parts.copy - 1.0).abs() < 1e-6, "{cold:?} {warm:?}");
+    let expected = (2 << 20) as f64 * profile.memory.cold_byte();
+    assert!((cold.parts.cold.as_seconds() / expected - 1.0).abs() < 1e-6, "{cold:?}");
+    assert!((cold.cost / cold.parts.total() - 1.0).abs() < 1e-9);
+}
+
 /// When a task is checked depends on all it dirtied before: a call of less than a quota may pause or not, a larger one
 /// once more or once less.
 #[test]

@@ -1,7 +1,7 @@
 //! The report, as text: first what it rests on, then files, totals and the worst calls.
 
 use cawl_core::{
-    AsCalibrated, Bytes, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Quantiles, Report,
+    AsCalibrated, Bytes, ColdReport, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Quantiles, Report,
     SessionReport, Tally, renamed_path,
 };
 
@@ -50,6 +50,9 @@ fn basis(out: &mut String, report: &Report, terminal: bool) {
         );
     }
     line(out, "profile", &profile(report, terminal), terminal);
+    if let Some(cold) = &report.cold {
+        line(out, "cold", &cold_memory(cold), terminal);
+    }
     for note in &report.notes {
         line(out, "note", &warn(&shown(note), terminal), terminal);
     }
@@ -163,6 +166,14 @@ fn profile(report: &Report, terminal: bool) -> String {
         Origin::Fitted => format!("{} (fitted to recorded runs{age})", shown(&used.name)),
         Origin::Learned => format!("{} (learned{age})", shown(&used.name)),
     }
+}
+
+/// What memory cost that the host had to supply.
+fn cold_memory(cold: &ColdReport) -> String {
+    let time = |seconds: f64| Nanos::seconds(seconds).to_string();
+    let (all, each) = (time(cold.seconds), time(cold.per_page_s));
+    let of = time(cold.op_observed_s);
+    format!("{all} of {of} in {}, for {} pages from the host, {each} each", cold.op, cold.pages)
 }
 
 fn days(seconds: u64) -> String {
@@ -337,5 +348,28 @@ fn headed(table: &str, terminal: bool) -> String {
     match table.split_once('\n') {
         Some((header, rest)) => format!("{}\n{rest}", bold(header, terminal)),
         None => table.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cold_memory_fits_the_screen() {
+        let cold = ColdReport {
+            seconds: 25.163,
+            pages: 2_621_440,
+            per_page_s: 9.6e-6,
+            op: "write".to_owned(),
+            op_observed_s: 27.024,
+        };
+        let mut text = String::new();
+        line(&mut text, "cold", &cold_memory(&cold), false);
+        assert_eq!(
+            text,
+            "cold       25.16 s of 27.02 s in write, for 2621440 pages from the host, 9.6 µs each\n"
+        );
+        assert!(text.trim_end().chars().count() <= 81, "{text}");
     }
 }

@@ -86,9 +86,10 @@ impl Track {
         self.mode
     }
 
-    /// The model goes on with these constants.
-    pub(super) fn recalibrate(&mut self, profile: &HostProfile) {
+    /// The model goes on with these constants, and with cold memory or warm, if that is known.
+    pub(super) fn recalibrate(&mut self, profile: &HostProfile, cold: Option<bool>) {
         self.model.recalibrate(profile);
+        self.model.supply(cold);
     }
 
     pub(super) fn summary(&self) -> AccuracySummary {

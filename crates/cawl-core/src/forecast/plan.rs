@@ -219,7 +219,7 @@ impl Job<'_> {
         let parts = &prediction.parts;
         let calls = self.calls * bytes as f64 / self.piece as f64;
         let plain = typical.call * calls + parts.copy * typical.copy;
-        let cost = plain + parts.stream + parts.throttle + parts.device;
+        let cost = plain + parts.cold + parts.stream + parts.throttle + parts.device;
         let scale = if prediction.cost > Nanos::ZERO { cost / prediction.cost } else { 1.0 };
         let interval = prediction.interval.map(|(low, high)| (low * scale, high * scale));
         self.cost.add(&prediction, cost, interval);

@@ -128,20 +128,14 @@ impl Learner {
         let slow = (slowdown, self.slowdown.deviation(0));
         let times = time(&mut self.profile.calls.write, call, self.copying.deviation(0), calls);
         let cached = rate(&mut memory.cached, byte, self.copying.deviation(1), calls);
-        let fresh = rate(&mut self.warm, byte + page, sums, calls);
+        let fresh = rate(&mut memory.fresh, byte + page, sums, calls);
         let &[host] = self.host.theta();
         let mut colds = false;
         if self.host.samples() > 0 {
-            let cold = memory.cold.get_or_insert(self.warm);
+            let cold = memory.cold.get_or_insert(memory.fresh);
             let spread = self.host.deviation(0);
             colds = rate(cold, byte + page + host, spread, self.host.samples());
         }
-        let before = memory.fresh.value;
-        memory.fresh = match &memory.cold {
-            Some(cold) if self.supply.is_cold() => *cold,
-            _ => self.warm,
-        };
-        let supplied = memory.fresh.value != before;
         let known = memory.folio.get_or_insert_with(|| Measured::assumed(Rate::per_second(1.0 / FOLIO)));
         let folios = rate(known, folio, self.copying.deviation(3), calls);
         let factor = inverse(&mut memory.flush_factor, slow, slowed, |factor| factor.clamp(0.01, 1.0), |f| f);
@@ -149,7 +143,7 @@ impl Learner {
             // What was learned is of both.
             memory.cached_flush_factor = None;
         }
-        times | cached | fresh | folios | colds | supplied | factor
+        times | cached | fresh | folios | colds | factor
     }
 
     pub(super) fn adopt_stream(&mut self) -> bool {
@@ -192,7 +186,7 @@ impl Learner {
         let [copied, slowed, streamed] = samples.map(|samples| *samples);
         let (waited, written) = (self.waiting.samples(), self.writeback.samples());
         let rates = [
-            ("memory.fresh", &was.memory.fresh, &self.warm, copied),
+            ("memory.fresh", &was.memory.fresh, &now.memory.fresh, copied),
             ("memory.cached", &was.memory.cached, &now.memory.cached, copied),
             ("memory.stream", &was.memory.stream, &now.memory.stream, streamed),
             ("device.write", &was.device.write, &now.device.write, waited),

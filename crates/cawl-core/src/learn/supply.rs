@@ -22,11 +22,13 @@ const BEYOND: f64 = 2.0;
 #[derive(Clone, Copy, Debug)]
 pub struct Supply {
     cold: f64,
+    /// Something was observed that tells the regimes apart.
+    tells: bool,
 }
 
 impl Default for Supply {
     fn default() -> Supply {
-        Supply { cold: 0.5 * LEAST }
+        Supply { cold: 0.5 * LEAST, tells: false }
     }
 }
 
@@ -34,6 +36,11 @@ impl Supply {
     /// New pages are cold at present.
     pub fn is_cold(self) -> bool {
         self.cold > 0.5
+    }
+
+    /// What was observed tells the regime.
+    pub fn tells(self) -> bool {
+        self.tells
     }
 
     /// A call that allocated `fresh` bytes took `observed` seconds, where warm pages cost `warm` and cold ones
@@ -55,7 +62,7 @@ impl Supply {
             (-0.5 * off * off).exp().max(LEAST)
         };
         let (is, is_not) = (prior * likelihood(cold), (1.0 - prior) * likelihood(warm));
-        self.cold = is / (is + is_not);
+        (self.cold, self.tells) = (is / (is + is_not), true);
     }
 }
 

@@ -272,6 +272,28 @@ fn memory_that_turns_cold_and_warm_is_followed() {
 }
 
 #[test]
+fn what_the_host_took_for_memory_is_told_apart() {
+    let truth = HostProfile::uncalibrated();
+    let mut truth = HostProfile { kernel: truth.kernel.clone(), ..truth };
+    truth.memory.cold = Some(Measured::assumed(truth.memory.fresh.value * 0.1));
+    let mut world = World::new(&truth, &truth);
+    let mut write = |world: &mut World| world.call(Op::Write, 1 << 20, mild);
+    (0..64).for_each(|_| drop(write(&mut world)));
+    assert_eq!(world.analysis.report().cold, None, "all was warm");
+    world.real.supply(Some(true));
+    (0..64).for_each(|_| drop(write(&mut world)));
+    let report = world.analysis.report();
+    let cold = report.cold.expect("cold memory");
+    let page = 4096.0 * truth.memory.cold_byte();
+    assert!((62 * 256..=66 * 256).contains(&cold.pages), "{cold:?}");
+    assert!((cold.per_page_s / page - 1.0).abs() < 0.2, "{cold:?}, not {page}");
+    assert_eq!((cold.op.as_str(), cold.op_observed_s), ("write", report.models[0].observed_s));
+    assert!(report.models[0].total_error.is_some_and(|error| error < 0.1), "{:?}", report.models[0]);
+    // Warm memory costs what it did.
+    near(&world.learned("memory.fresh"), truth.memory.fresh.value.get(), 0.1);
+}
+
+#[test]
 fn nothing_is_learned_from_what_says_nothing() {
     let mut learner = Learner::new(&HostProfile::uncalibrated());
     let before = learner.profile().clone();

@@ -78,6 +78,8 @@ const RANGE_WAITS: u32 = 1 | 4;
 #[derive(Clone, Debug)]
 pub struct Cawl {
     profile: HostProfile,
+    /// New pages come cold.
+    cold: bool,
     /// What model time counts from: the first event.
     origin: Option<Time>,
     now: Nanos,
@@ -152,8 +154,14 @@ impl Cawl {
             taken: None,
             unslept: Nanos::ZERO,
             ledger: Ledger::default(),
+            cold: false,
             profile: profile.clone(),
         }
+    }
+
+    /// `bw_ram`.
+    fn ram(&self) -> Rate {
+        self.profile.memory.fresh_rate(self.cold)
     }
 
     /// Alg. 1, `syscall_cost`: a write into the page cache, beginning at `at`. The delay before it has
@@ -163,7 +171,7 @@ impl Cawl {
     #[inline(always)]
     fn syscall_cost(&mut self, at: Nanos, pid: u32, file: FileId, run: Run) -> (CostParts, CallState) {
         let size = Bytes(run.size);
-        let ram = self.profile.memory.fresh.value;
+        let ram = self.ram();
         let flushing = ram * self.profile.memory.flush_factor.value;
         let (span, copy, state) = if self.throttling() {
             let average = self.averages.peek(&pid).and_then(Average::rate).unwrap_or(flushing);
@@ -201,11 +209,8 @@ impl Cawl {
         let random = head.is_some_and(|head| head != (file, run.offset));
         let chunks = [SyncChunk { size: Bytes(run.size), random }];
         let device = &self.profile.device;
-        let parts = if direct {
-            direct_cost(device, &chunks)
-        } else {
-            cached_sync_cost(device, self.profile.memory.fresh.value, &chunks)
-        };
+        let parts =
+            if direct { direct_cost(device, &chunks) } else { cached_sync_cost(device, self.ram(), &chunks) };
         let written = self.cache.remove(file, run.offset, end);
         self.ledger.synced += written;
         self.occupy_device(at, parts, Bytes(run.size));
@@ -427,13 +432,17 @@ impl CostModel for Cawl {
         self.flusher.rate = profile.device.write.value;
     }
 
+    fn supply(&mut self, cold: Option<bool>) {
+        self.cold = cold == Some(true);
+    }
+
     fn dirty_level(&self) -> Bytes {
         self.cache.dirty()
     }
 
     fn state(&self) -> ModelState {
         let works = self.flusher.works(&self.cache, self.now);
-        let flushing = self.profile.memory.fresh.value * self.profile.memory.flush_factor.value;
+        let flushing = self.ram() * self.profile.memory.flush_factor.value;
         let average = self.averages.peek(&self.last_writer).and_then(Average::rate).unwrap_or(flushing);
         let throttling = self.throttling();
         ModelState {

@@ -52,6 +52,8 @@ struct Constants {
     hot_most: u64,
     fresh_page: f64,
     fresh_folio: f64,
+    /// Beyond a warm one.
+    cold_page: f64,
     padding_page: f64,
     /// Of pages that are allocated, and of those that are cached, while the flusher works.
     flush_slowdown: f64,
@@ -64,6 +66,7 @@ struct Spent {
     call: f64,
     stream: f64,
     copy: f64,
+    cold: f64,
     throttle: f64,
     device: f64,
 }
@@ -116,6 +119,8 @@ pub struct Kernel {
     /// Device positions after the last synchronous access: file and byte.
     heads: Vec<(u32, u64)>,
     intervals: Spreads,
+    /// New pages come cold or warm, if somebody knows.
+    supply: Option<bool>,
 }
 
 /// Totals since the beginning, in bytes: dirtied = written + dirty + in flight + cancelled.
@@ -163,6 +168,7 @@ impl Kernel {
             unslept: Vec::new(),
             heads: Vec::new(),
             intervals: Spreads::of(profile),
+            supply: None,
             profile: Arc::new(profile.clone()),
         }
     }
@@ -368,6 +374,7 @@ impl Kernel {
             call: Nanos::seconds(spent.call),
             stream: Nanos::seconds(spent.stream),
             copy: Nanos::seconds(spent.copy),
+            cold: Nanos::seconds(spent.cold),
             throttle: Nanos::seconds(spent.throttle),
             device: Nanos::seconds(spent.device),
         };
@@ -405,6 +412,7 @@ impl Constants {
             hot_most: memory.hot_size.0,
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
             fresh_folio: profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds()),
+            cold_page: page as f64 * memory.cold_byte(),
             padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
             flush_slowdown: slowdown(&memory.flush_factor),
             cached_slowdown: slowdown(memory.cached_flush_factor.as_ref().unwrap_or(&memory.flush_factor)),
@@ -522,6 +530,10 @@ impl CostModel for Kernel {
             self.machine.devices[at].seek = of.seek.value.as_seconds();
             self.machine.set_rate(at, of.writeback.value.get() / page, queue);
         }
+    }
+
+    fn supply(&mut self, cold: Option<bool>) {
+        self.supply = cold;
     }
 
     fn dirtied(&self) -> Bytes {

@@ -24,6 +24,9 @@ pub(super) struct Spreads {
     stream: Factors,
     /// Of pages that are allocated and of those that are cached, while nothing is written back and while something is.
     fresh: [Factors; 2],
+    /// How many times their cost pages that are allocated may cost if their memory is cold, and the spread of what that adds.
+    frozen: f64,
+    cold: Factors,
     cached: [Factors; 2],
     throttle: Factors,
     transfer: Factors,
@@ -67,16 +70,17 @@ impl Spreads {
             rates(&device.writeback),
             times(&device.sync_call).or_else(|| rates(&device.write)),
         ];
-        let cold = memory.cold.map_or(1.0, |cold| memory.fresh.value / cold.p10.unwrap_or(cold.value));
+        let frozen = memory.cold.map_or(1.0, |cold| memory.fresh.value / cold.p10.unwrap_or(cold.value));
         let flush = factors(parts(&memory.flush_factor));
         let rewriting = memory.cached_flush_factor.as_ref().map_or(flush, |factor| factors(parts(factor)));
         let (fresh, cached) = (factors(found[2]), factors(rates(&memory.cached)));
-        let frozen = |(lo, hi): Factors| (lo, hi.max(cold));
         let (base, rate) = (factors(device.base_rate.as_ref().and_then(rates)), factors(found[3]));
         Spreads {
             call: factors(found[0]),
             stream: factors(found[1]),
-            fresh: [frozen(fresh), frozen(both(fresh, flush))],
+            fresh: [fresh, both(fresh, flush)],
+            frozen,
+            cold: factors(memory.cold.as_ref().and_then(rates)),
             cached: [cached, both(cached, rewriting)],
             throttle: (base.0.min(rate.0), base.1.max(rate.1)),
             transfer: factors(rates(&device.write)),
@@ -86,10 +90,14 @@ impl Spreads {
         }
     }
 
-    /// By how much copying may be off, down and up: so many seconds of it into new pages and into cached ones.
-    pub(super) fn copying(&self, allocated: f64, cached: f64, flushing: bool) -> (f64, f64) {
+    /// By how much copying may be off, down and up: so many seconds of it into new pages and into cached ones, and so many
+    /// of waiting for the host. Where it is not waited for, it may have to be.
+    pub(super) fn copying(&self, [allocated, cached, cold]: [f64; 3], flushing: bool) -> (f64, f64) {
         let (fresh, over) = (self.fresh[usize::from(flushing)], self.cached[usize::from(flushing)]);
-        let off = |pick: fn(Factors) -> f64| allocated * (pick(fresh) - 1.0) + cached * (pick(over) - 1.0);
+        let fresh = if cold > 0.0 { fresh } else { (fresh.0, fresh.1.max(self.frozen)) };
+        let off = |pick: fn(Factors) -> f64| {
+            allocated * (pick(fresh) - 1.0) + cached * (pick(over) - 1.0) + cold * (pick(self.cold) - 1.0)
+        };
         (off(|f| f.0), off(|f| f.1))
     }
 

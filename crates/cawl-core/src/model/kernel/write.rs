@@ -113,11 +113,13 @@ impl Kernel {
             cached *= self.constants.cached_slowdown;
             call.flushing = true;
         }
-        let cost = allocated + cached;
+        let is_cold = self.supply == Some(true);
+        let cold = if is_cold { fresh * self.constants.cold_page } else { 0.0 };
         let from = call.at;
-        call.pass(cost);
-        call.spent.copy += cost;
-        let (down, up) = self.intervals.copying(allocated, cached, writes_back);
+        call.pass(allocated + cached + cold);
+        call.spent.copy += allocated + cached;
+        call.spent.cold += cold;
+        let (down, up) = self.intervals.copying([allocated, cached, cold], writes_back);
         call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
         let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };
         call.doubt +=
