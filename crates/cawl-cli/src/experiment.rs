@@ -143,6 +143,7 @@ fn record_all(
                             Ok(go_on()?)
                         })?;
                     results.note(outcome.note);
+                    results.held_to(outcome.base_rate)?;
                 }
                 progress.begin(format!("repeat {repeat} of {}: {}", options.repeats, scenario.name));
                 let recording = suite.add(&recorder, &scenario)?;

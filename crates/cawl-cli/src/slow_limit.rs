@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
-use cawl_core::{Bytes, Nanos, Sample, Time};
+use cawl_core::{Bytes, Nanos, Rate, Sample, Time};
 use cawld::host;
 
 use crate::kernel_trace::KernelTrace;
@@ -68,6 +68,8 @@ pub struct Outcome {
     pub written: Bytes,
     /// What the user must know, if anything.
     pub note: Option<String>,
+    /// The rate to which the kernel holds writers of this device from now on (`dirty_ratelimit`), where it tells.
+    pub base_rate: Option<Rate>,
 }
 
 /// Writes until the kernel's own limit has come down to the hard limit in force, which was `before` some time
@@ -79,7 +81,7 @@ pub fn follow(
     budget: Budget,
     mut go_on: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome { written: Bytes::ZERO, note: None };
+    let mut outcome = Outcome { written: Bytes::ZERO, note: None, base_rate: None };
     let Some(mut last) = host::sample() else { return Ok(outcome) };
     let hard = Bytes(last.hard * page.0);
     // Goes round in a file in which no page is still dirty when its turn comes again.
@@ -137,6 +139,7 @@ pub fn follow(
     drop(file);
     // What is still dirty goes with it, unwritten.
     scratch.remove(FILE);
+    outcome.base_rate = seen.base_rate();
     outcome.note = match trace {
         Some(_) => seen.not_yet(why),
         None => Some(format!(
@@ -175,6 +178,11 @@ impl Seen {
         while self.learned.get(1).is_some_and(|second| now.since(second.0) >= WHILE) {
             self.learned.pop_front();
         }
+    }
+
+    /// The rate that it told last.
+    fn base_rate(&self) -> Option<Rate> {
+        self.learned.back().map(|(_, _, kib)| Rate::per_second(kib * 1024.0))
     }
 
     fn has_come_down(&self) -> bool {
@@ -264,6 +272,7 @@ mod tests {
         assert!(!seen.is_enough() && seen.not_yet("no time").unwrap().contains("bandwidth"));
         seen.read(&event(65_600, 396_000, 205_000), at(4.0), PAGE);
         assert!(seen.is_enough() && seen.not_yet("").is_none());
+        assert_eq!(seen.base_rate(), Some(Rate::per_second(205_000.0 * 1024.0)));
         seen.read(&event(70_000, 396_000, 205_000), at(4.5), PAGE);
         assert!(!seen.is_enough() && seen.not_yet("no time").unwrap().contains("lowered one"));
     }
@@ -279,7 +288,7 @@ mod tests {
     fn a_trace_that_says_nothing_changes_nothing() {
         let mut seen = Seen::new(Bytes::mib(4096), HARD);
         seen.read("CPU:0 [LOST 3 EVENTS]\n", Time::default(), PAGE);
-        assert!(seen.limit == Bytes::mib(4096) && seen.learned.is_empty() && !seen.is_enough());
+        assert!(seen.limit == Bytes::mib(4096) && seen.base_rate().is_none() && !seen.is_enough());
     }
 
     #[test]

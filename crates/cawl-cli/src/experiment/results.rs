@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use cawl_core::{DirtyLimits, HostProfile, Time};
+use cawl_core::{DirtyLimits, Estimate, HostProfile, Rate, Time};
 use cawld::host;
 use cawld::place::Place;
 use serde::Serialize;
@@ -58,6 +58,8 @@ pub struct Results {
     pub profile: HostProfile,
     /// What is to be recorded, and what was.
     pub figures: Vec<(Experiment, Vec<Repeated>)>,
+    /// The base rates that the kernel told before the figures, in bytes per second.
+    base_rates: Vec<f64>,
     started: Time,
     evaluation: Evaluation,
 }
@@ -73,8 +75,7 @@ impl Results {
         out: OutFolder,
         started: Time,
     ) -> anyhow::Result<Results> {
-        fs::write(out.path.join("profile.toml"), profile.to_toml())
-            .with_context(|| format!("cannot write into {}", out.path.display()))?;
+        write_profile(&out, &profile)?;
         let evaluation = Evaluation {
             device: options.disk.clone().unwrap_or_else(|| place.device.clone()),
             filesystem: place.filesystem.clone(),
@@ -91,7 +92,7 @@ impl Results {
             seconds: 0.0,
             out: options.out.clone(),
         };
-        Ok(Results { out, profile, figures, started, evaluation })
+        Ok(Results { out, profile, figures, base_rates: Vec::new(), started, evaluation })
     }
 
     /// Remembers something for the user, once.
@@ -101,6 +102,16 @@ impl Results {
                 self.evaluation.notes.push(note);
             }
         }
+    }
+
+    /// Takes note of the base rate that the kernel told before a figure. It is no constant of the device: the kernel steps it
+    /// down when something disturbs the device, hardly ever up, and keeps it; so it is another after hours of calibrating and
+    /// recording beside other work than calibration found. The models get the median.
+    pub fn held_to(&mut self, base_rate: Option<Rate>) -> anyhow::Result<()> {
+        self.base_rates.extend(base_rate.map(Rate::get));
+        let Some(found) = Estimate::of(&self.base_rates) else { return Ok(()) };
+        self.profile.device.base_rate = Some(found.measured(Rate::per_second));
+        write_profile(&self.out, &self.profile)
     }
 
     /// Judges and draws a figure as far as its runs are made, then writes the page and the table.
@@ -158,6 +169,11 @@ impl Results {
         self.out.kept = true;
         Ok(())
     }
+}
+
+fn write_profile(out: &OutFolder, profile: &HostProfile) -> anyhow::Result<()> {
+    fs::write(out.path.join("profile.toml"), profile.to_toml())
+        .with_context(|| format!("cannot write into {}", out.path.display()))
 }
 
 /// What of a run was not made.
