@@ -9,6 +9,7 @@ mod bench;
 mod check;
 mod device;
 mod memory;
+mod others;
 pub mod progress;
 mod stream;
 mod writeback;
@@ -99,6 +100,7 @@ pub struct Extra {
 /// Calibrates. `signal` holds the number of a signal that asks to stop, or zero.
 pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Calibration> {
     let started = host::now();
+    let watch = others::Watch::begin();
     let mut bench = set_up(options, signal)?;
     let has_device = bench.place.backing != Backing::Memory;
     // Parts of the time, and parts of the bytes that may have been written by then.
@@ -141,7 +143,15 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     }
     bench.go_on()?;
 
-    let profile = profile(&bench, &stream, &memory, &device, &writeback);
+    let disturbed = watch.disturbed();
+    if let Some(processors) = disturbed {
+        bench.note(&format!(
+            "disturbed: other programs kept {processors:.1} of {} processors busy meanwhile; constants may be off, so              calibrate again when they are done",
+            host::uncalibrated_profile().kernel.cpus
+        ));
+    }
+    let mut profile = profile(&bench, &stream, &memory, &device, &writeback);
+    profile.disturbed = disturbed;
     let nanos = |estimate: Option<Estimate>| estimate.map(|found| found.measured(Nanos::new));
     let transfer = device.transfer.filter(|found| found.value > 0.0);
     let transfer = transfer.map(|found| found.measured(|time| Rate::per_second(1e9 / time)));

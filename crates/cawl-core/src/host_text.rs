@@ -73,6 +73,20 @@ pub fn pressure(text: &str) -> Option<f64> {
     (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
 }
 
+/// Time that all programs have computed in user mode since boot, those of low priority included: /proc/stat.
+pub fn user_time(text: &str) -> Option<Nanos> {
+    // USER_HZ, which programs are told whatever the kernel's own tick is.
+    const TICK: f64 = 10.0;
+    let mut figures = text.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace();
+    let mut next = || figures.next()?.parse::<f64>().ok();
+    Some(Nanos::millis((next()? + next()?) * TICK))
+}
+
+/// Time that a thread could have run and had no processor: /proc/PID/task/TID/schedstat.
+pub fn run_delay(text: &str) -> Option<Nanos> {
+    Some(Nanos::new(text.split_whitespace().nth(1)?.parse::<u64>().ok()? as f64))
+}
+
 /// A figure of /proc/meminfo, such as `MemTotal`.
 pub fn meminfo(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -222,6 +236,11 @@ mod tests {
     fn small_files() {
         assert_eq!(meminfo("MemTotal:       24684096 kB\n", "MemTotal"), Some(Bytes::kib(24_684_096)));
         assert_eq!(meminfo("MemTotalX: 1 kB\n", "MemTotal"), None);
+        let stat = "cpu  1519069 146143 468793 629422 65815 0 6135 10158 0 0\ncpu0 752341 72574 0 0\n";
+        assert_eq!(user_time(stat), Some(Nanos::seconds(16_652.12)));
+        assert_eq!(user_time("cpu0 752341 72574\n"), None);
+        assert_eq!(run_delay("151633 2940332 2\n"), Some(Nanos::new(2_940_332.0)));
+        assert_eq!(run_delay("151633\n"), None);
         assert_eq!(wchar("rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
         assert_eq!(ignored_signals("SigBlk:\t0\nSigIgn:\t0000000000000003\n"), Some(3));
         assert_eq!(ignored_signals("SigIgn:\tmany\n"), None);

@@ -60,6 +60,10 @@ pub struct HostProfile {
     pub name: String,
     /// Where the constants come from.
     pub origin: Origin,
+    /// How many processors other programs kept busy while it was calibrated; None if that was too little to disturb, or is
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<f64>,
     /// When it was made, in seconds since 1970-01-01 UTC; None if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<u64>,
@@ -269,6 +273,7 @@ impl HostProfile {
             schema: PROFILE_SCHEMA,
             name: "uncalibrated".to_owned(),
             origin: Origin::Uncalibrated,
+            disturbed: None,
             created: None,
             memory: MemoryConstants {
                 stream: Measured::assumed(Rate::mb_per_second(8_000.0)),

@@ -11,6 +11,7 @@ use cawld::direct::AlignedBuffer;
 use cawld::host;
 use cawld::place::Place;
 
+use super::others::Stopwatch;
 use super::progress::Progress;
 use crate::scratch::Scratch;
 
@@ -139,9 +140,9 @@ impl Bench {
         may
     }
 
-    /// Writes `length` bytes at `offset` in calls of `size`; the time of all of it, in ns.
+    /// Writes `length` bytes at `offset` in calls of `size`; the time of all of it, in ns, without waits for a processor.
     pub fn write_run(&self, file: &File, offset: u64, length: usize, size: usize) -> anyhow::Result<f64> {
-        let start = host::now();
+        let watch = Stopwatch::start();
         for at in (0..length / size).map(|call| offset + (call * size) as u64) {
             // Large calls take other data each time, which comes from memory; small ones the same, which
             // comes from the processor's cache, as it does in programs that have just made it.
@@ -149,7 +150,7 @@ impl Bench {
             let data = &self.data.bytes()[from..from + size];
             file.write_all_at(data, at).with_context(no_space)?;
         }
-        Ok(since(start))
+        Ok(watch.elapsed())
     }
 
     /// Waits until little is dirty, so that what is measured does not wait for older data. Gives up at the
@@ -192,11 +193,11 @@ pub fn since(start: Time) -> f64 {
     host::now().since(start).get()
 }
 
-/// Time of one action, in ns.
+/// Time of one action, in ns, without waits for a processor.
 pub fn timed(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let start = host::now();
+    let watch = Stopwatch::start();
     action()?;
-    Ok(since(start))
+    Ok(watch.elapsed())
 }
 
 /// The time a span from now.

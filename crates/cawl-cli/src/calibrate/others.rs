@@ -1,0 +1,141 @@
+//! What other programs take from a measurement.
+//!
+//! The law: **what waits for a processor is not measured.** A thread that could run and may not is delayed by others; the
+//! kernel counts that for each thread (`run_delay`, /proc/thread-self/schedstat), and it is taken off whatever was timed.
+//! What others do besides cannot be taken off: a flusher that gets no processor, caches and memory that are shared, a processor
+//! that is awake when it is needed. So how much they computed meanwhile is said.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use cawl_core::{Nanos, Time, host_text};
+use cawld::host;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+thread_local! {
+    static SCHEDULED: Option<File> = File::open("/proc/thread-self/schedstat").ok();
+}
+
+/// How long this thread has waited for a processor; zero where the kernel does not count it.
+fn waited() -> Nanos {
+    let mut text = [0; 128];
+    let read = |file: &File| {
+        let length = file.read_at(&mut text, 0).ok()?;
+        host_text::run_delay(std::str::from_utf8(&text[..length]).ok()?)
+    };
+    SCHEDULED.with(|file| file.as_ref().and_then(read)).unwrap_or_default()
+}
+
+/// Times what this thread does, without its waits for a processor.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    waited: Nanos,
+    start: Time,
+}
+
+impl Stopwatch {
+    /// From now on.
+    pub fn start() -> Stopwatch {
+        // In this order, so that reading is not timed.
+        let waited = waited();
+        Stopwatch { waited, start: host::now() }
+    }
+
+    /// Time until now, in ns.
+    pub fn elapsed(&self) -> f64 {
+        let took = host::now().since(self.start);
+        let waited = waited().saturating_sub(self.waited);
+        // More than there was lies before or behind.
+        if waited < took { took.saturating_sub(waited).get() } else { took.get() }
+    }
+}
+
+/// Processors' worth of other programs' computing from which on a measurement counts as disturbed.
+const BUSY: f64 = 0.15;
+/// Part of the time that may be spent waiting for a processor.
+const WAITING: f64 = 0.02;
+
+/// What others do during a measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    begun: Time,
+    waited: Nanos,
+    others: Option<Nanos>,
+}
+
+impl Watch {
+    /// From now on; to be asked by the same thread.
+    pub fn begin() -> Watch {
+        Watch { begun: host::now(), waited: waited(), others: others() }
+    }
+
+    /// How many processors other programs kept busy until now, if that is enough to disturb.
+    pub fn disturbed(&self) -> Option<f64> {
+        let time = host::now().since(self.begun);
+        let others = others().zip(self.others).map_or(Nanos::ZERO, |(now, then)| now.saturating_sub(then));
+        let waited = waited().saturating_sub(self.waited);
+        disturbed(time, others, waited)
+    }
+}
+
+fn disturbed(time: Nanos, others: Nanos, waited: Nanos) -> Option<f64> {
+    (others > time * BUSY || waited > time * WAITING).then(|| others / time)
+}
+
+/// Time that programs other than this one have computed, in user mode: in kernel mode it may be for us, as the flusher's.
+fn others() -> Option<Nanos> {
+    let all = host_text::user_time(&fs::read_to_string("/proc/stat").ok()?)?;
+    let of = |who| getrusage(who).map(|usage| Nanos::new(usage.user_time().num_nanoseconds() as f64));
+    let own = of(UsageWho::RUSAGE_SELF).ok()? + of(UsageWho::RUSAGE_CHILDREN).ok()?;
+    Some(all.saturating_sub(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use nix::time::{ClockId, clock_gettime};
+
+    use super::*;
+
+    #[test]
+    fn a_busy_neighbour_or_waiting_disturbs() {
+        let s = Nanos::seconds;
+        assert_eq!(disturbed(s(10.0), s(1.0), s(0.1)), None);
+        assert_eq!(disturbed(s(10.0), s(9.0), s(0.1)), Some(0.9));
+        assert_eq!(disturbed(s(10.0), s(0.0), s(0.3)), Some(0.0));
+    }
+
+    /// Two threads on one processor: each waits for half of the time.
+    #[test]
+    fn waiting_for_a_processor_is_not_timed() {
+        let thread = nix::unistd::gettid().to_string();
+        let taskset = std::process::Command::new("taskset").args(["-p", "-c", "0", &thread]).output();
+        if fs::metadata("/proc/self/schedstat").is_err() || !taskset.is_ok_and(|done| done.status.success()) {
+            println!("SKIPPED: the kernel does not count waiting, or there is no taskset");
+            return;
+        }
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Made by a thread that is pinned, so it is as well.
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let computed = || {
+                let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+                time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64
+            };
+            let (watch, wall, before) = (Stopwatch::start(), host::now(), computed());
+            // As much of a processor as shows, however long it takes to get.
+            while computed() - before < 100e6 {}
+            let (found, took) = (watch.elapsed(), host::now().since(wall).get());
+            over.store(true, Ordering::Relaxed);
+            let own = computed() - before;
+            assert!(took > 1.3 * own, "nobody disturbed: {took} ns for {own}");
+            assert!((found / own - 1.0).abs() < 0.1, "{found} ns of {took} for {own}");
+        });
+    }
+}
