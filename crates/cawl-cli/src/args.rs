@@ -79,6 +79,9 @@ pub struct RunArgs {
     /// Whether the models learn constants from what they have predicted: on or off
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     pub learn: String,
+    /// Do not measure devices that were never calibrated before the program starts
+    #[arg(long)]
+    pub no_calibrate: bool,
     /// Report through the daemon that listens here instead of one inside this process
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -165,6 +168,10 @@ pub struct CalibrateArgs {
     /// Where the profile goes, or with --check lies (default: the profile of this machine and device)
     #[arg(short, long, value_name = "PROFILE")]
     pub output: Option<PathBuf>,
+    /// At most two seconds and 256 MiB, as by `run` where it meets a device first; what is not found in that time
+    /// stays as it was
+    #[arg(long, conflicts_with_all = ["quick", "thorough", "check", "lower_limits"])]
+    pub brief: bool,
     /// At most half a minute
     #[arg(long, conflicts_with = "thorough")]
     pub quick: bool,
@@ -183,6 +190,9 @@ pub struct CalibrateArgs {
     /// Say whether the profile is still true
     #[arg(long)]
     pub check: bool,
+    /// End when this process does, which has started this one
+    #[arg(long, hide = true, value_name = "PID")]
+    pub parent: Option<i32>,
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,

@@ -18,7 +18,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use cawl_core::{Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate, settled_base_rate};
+use cawl_core::{
+    Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate, Thoroughness, settled_base_rate,
+};
 use cawld::host;
 use cawld::limits::LoweredLimits;
 use cawld::place::{Backing, Place};
@@ -28,7 +30,7 @@ use crate::scratch::{Purpose, Scratch};
 use crate::slow_limit::{self, Budget};
 
 pub use bench::Interrupted;
-use bench::{Bench, after, hard};
+use bench::{Bench, OutOfTime, after, hard};
 pub use check::{Compared, check};
 use progress::Progress;
 
@@ -41,18 +43,39 @@ pub struct Effort {
     pub bytes: Bytes,
     /// Fewest and most repeats of a measurement.
     pub rounds: (usize, usize),
+    /// How thorough that is. A brief measurement ends when its time is over, whatever it has found by then.
+    pub thoroughness: Thoroughness,
 }
 
 impl Effort {
+    /// Within two seconds, setting up and clearing away included.
+    pub const BRIEF: Effort = Effort {
+        time: Nanos::seconds(1.7),
+        bytes: Bytes::mib(256),
+        rounds: (1, 8),
+        thoroughness: Thoroughness::Brief,
+    };
     /// Within half a minute.
-    pub const QUICK: Effort =
-        Effort { time: Nanos::seconds(18.0), bytes: Bytes::mib(4 << 10), rounds: (3, 8) };
+    pub const QUICK: Effort = Effort {
+        time: Nanos::seconds(18.0),
+        bytes: Bytes::mib(4 << 10),
+        rounds: (3, 8),
+        thoroughness: Thoroughness::Quick,
+    };
     /// Within two minutes.
-    pub const NORMAL: Effort =
-        Effort { time: Nanos::seconds(70.0), bytes: Bytes::mib(8 << 10), rounds: (5, 20) };
+    pub const NORMAL: Effort = Effort {
+        time: Nanos::seconds(70.0),
+        bytes: Bytes::mib(8 << 10),
+        rounds: (5, 20),
+        thoroughness: Thoroughness::Normal,
+    };
     /// As long as it gives something.
-    pub const THOROUGH: Effort =
-        Effort { time: Nanos::seconds(300.0), bytes: Bytes::mib(32 << 10), rounds: (9, 60) };
+    pub const THOROUGH: Effort = Effort {
+        time: Nanos::seconds(300.0),
+        bytes: Bytes::mib(32 << 10),
+        rounds: (9, 60),
+        thoroughness: Thoroughness::Thorough,
+    };
 }
 
 /// What to do.
@@ -64,6 +87,8 @@ pub struct Options {
     pub effort: Effort,
     /// Lower the kernel's dirty limits meanwhile.
     pub lower_limits: bool,
+    /// What is known already: it stays where a brief measurement finds nothing.
+    pub known: Option<HostProfile>,
 }
 
 /// Least room on the filesystem.
@@ -107,27 +132,25 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let share = |bench: &mut Bench, what: &'static str, time: f64, bytes: f64| {
         bench.progress.begin(what);
         bench.deadline = after(options.effort.time * time);
+        if bench.brief {
+            bench.deadline = bench.deadline.min(started + options.effort.time);
+        }
         let by_then = (options.effort.bytes.as_f64() * bytes) as u64;
         bench.bytes_left = by_then.saturating_sub(bench.bytes_written);
     };
 
-    share(&mut bench, "streams", 0.02, 0.0);
-    let stream = stream::measure().unwrap_or_else(|error| {
-        bench.note(&format!("streams were not measured: {error:#}"));
-        stream::Stream::default()
-    });
     share(&mut bench, "page cache", 0.22, 0.0);
     let memory = memory::measure(&mut bench)?;
     let mut device = device::Device::default();
     let mut writeback = writeback::Writeback::default();
     if has_device {
         share(&mut bench, "device", 0.26, 0.3);
-        device = device::measure(&mut bench)?;
+        device = unless_over(device::measure(&mut bench))?;
         share(&mut bench, "fsync", 0.1, 0.35);
         writeback.fsync = writeback::fsync(&mut bench)?;
         share(&mut bench, "page cache while the flusher works", 0.15, 0.6);
         let transfer = device.transfer.map(|transfer| transfer.value);
-        writeback::factor(&mut bench, &memory, transfer, &mut writeback)?;
+        unless_over(writeback::factor(&mut bench, &memory, transfer, &mut writeback))?;
         share(&mut bench, "writeback rate", 0.25, 1.0);
         let before = hard();
         let lowered = lowered(&bench, options, &device)?;
@@ -135,22 +158,27 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
             follow(&mut bench, before, options.effort.time * 0.5)?;
             share(&mut bench, "writeback rate", 0.25, 1.0);
         }
-        writeback::rate_of_writeback(&mut bench, &mut writeback)?;
+        unless_over(writeback::rate_of_writeback(&mut bench, transfer, &mut writeback))?;
     } else {
         bench.note(
             "this filesystem keeps its files in memory: there is no device, its constants are defaults",
         );
     }
-    bench.go_on()?;
+    share(&mut bench, "streams", 0.02, 0.0);
+    let stream = stream::measure().unwrap_or_else(|error| {
+        bench.note(&format!("streams were not measured: {error:#}"));
+        stream::Stream::default()
+    });
+    Interrupted::by(&bench.signal)?;
 
     let disturbed = watch.disturbed();
     if let Some(processors) = disturbed {
         bench.note(&format!(
-            "disturbed: other programs kept {processors:.1} of {} processors busy meanwhile; constants may be off, so              calibrate again when they are done",
+            "disturbed: other programs kept {processors:.1} of {} processors busy meanwhile; constants may be off, so calibrate again when they are done",
             host::uncalibrated_profile().kernel.cpus
         ));
     }
-    let mut profile = profile(&bench, &stream, &memory, &device, &writeback);
+    let mut profile = profile(&bench, options, &stream, &memory, &device, &writeback);
     profile.disturbed = disturbed;
     let nanos = |estimate: Option<Estimate>| estimate.map(|found| found.measured(Nanos::new));
     let transfer = device.transfer.filter(|found| found.value > 0.0);
@@ -165,6 +193,14 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     })
 }
 
+/// What a measurement has found whose time was over before it had begun: nothing.
+fn unless_over<T: Default>(found: anyhow::Result<T>) -> anyhow::Result<T> {
+    match found {
+        Err(error) if error.is::<OutOfTime>() => Ok(T::default()),
+        found => found,
+    }
+}
+
 fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> {
     let place = Place::of(&options.path)?;
     let put_back = LoweredLimits::put_back_left()?;
@@ -173,7 +209,7 @@ fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> 
     // Half of what is free, so that nobody else runs out of it.
     let space = (available.0 / 2).min(options.effort.bytes.0);
     let progress = Progress::new(options.effort.time);
-    let mut bench = Bench::new(place, scratch, progress, options.effort.rounds, space, signal);
+    let mut bench = Bench::new(place, scratch, progress, &options.effort, space, signal);
     if put_back {
         bench.note("the dirty limits, which a run that was killed had left lowered, were put back");
     }
@@ -227,13 +263,15 @@ fn follow(bench: &mut Bench, before: Bytes, time: Nanos) -> anyhow::Result<()> {
 
 fn profile(
     bench: &Bench,
+    options: &Options,
     stream: &stream::Stream,
     memory: &memory::Memory,
     device: &device::Device,
     writeback: &writeback::Writeback,
 ) -> HostProfile {
     // Kernel settings as they are now: the limits are back where they were.
-    let mut profile = host::uncalibrated_profile();
+    let mut profile = options.known.clone().unwrap_or_else(HostProfile::uncalibrated);
+    host::apply_settings(&mut profile);
     // Times per byte become rates, so the spread turns round.
     let per_byte = |time: f64| Rate::per_second(1e9 / time);
     let put_rate = |to: &mut Measured<Rate>, from: Option<Estimate>| {
@@ -249,21 +287,32 @@ fn profile(
     put_rate(&mut profile.memory.stream, stream.copy);
     put_rate(&mut profile.memory.fresh, memory.fresh);
     put_rate(&mut profile.memory.cached, memory.cached);
-    profile.memory.cold = memory.cold.map(|found| found.measured(per_byte));
-    profile.memory.hot = memory.hot.filter(|found| found.value > 0.0).map(|found| found.measured(per_byte));
+    let maybe_rate = |to: &mut Option<Measured<Rate>>, from: Option<Estimate>| {
+        if let Some(found) = from.filter(|found| found.value > 0.0) {
+            *to = Some(found.measured(per_byte));
+        }
+    };
+    let maybe_time = |to: &mut Option<Measured<Nanos>>, from: Option<Estimate>| {
+        if let Some(found) = from {
+            *to = Some(found.measured(Nanos::new));
+        }
+    };
+    maybe_rate(&mut profile.memory.cold, memory.cold);
+    maybe_rate(&mut profile.memory.hot, memory.hot);
     if let Some(found) = writeback.factor {
         profile.memory.flush_factor = found.measured(|factor| factor);
+        profile.memory.cached_flush_factor =
+            writeback.cached_factor.map(|found| found.measured(|factor| factor));
     }
-    profile.memory.cached_flush_factor = writeback.cached_factor.map(|found| found.measured(|factor| factor));
     put_time(&mut profile.calls.write, memory.call);
-    profile.calls.folio = memory.folio.map(|found| found.measured(Nanos::new));
+    maybe_time(&mut profile.calls.folio, memory.folio);
     put_time(&mut profile.calls.stream, stream.call);
     put_rate(&mut profile.device.write, device.write);
     put_rate(&mut profile.device.read, device.read);
     put_time(&mut profile.device.seek, device.seek);
     put_time(&mut profile.device.sync_call, device.sync_call);
     put_time(&mut profile.device.fsync, writeback.fsync);
-    profile.device.flush = device.flush.map(|found| found.measured(Nanos::new));
+    maybe_time(&mut profile.device.flush, device.flush);
     if let Some(found) = writeback.rate {
         profile.device.writeback = found.measured(|per_ns| Rate::per_second(per_ns * 1e9));
         if device.write.is_none() {
@@ -288,6 +337,8 @@ fn profile(
     profile.kernel.stream_buffer = bench.place.stream_buffer;
     profile.name = format!("{} on {}", bench.place.filesystem, bench.place.device);
     profile.origin = Origin::Calibrated;
-    profile.created = Some(host::facts().wall_clock);
+    profile.created = Some(host::wall_clock());
+    profile.measured = Some(options.effort.thoroughness);
+    profile.contradicted = 0;
     profile
 }

@@ -189,7 +189,8 @@ fn profile(
             notes.extend(outcome.note);
         }
         let path = place.folder.clone();
-        let calibration = calibrate::Options { path, effort: options.effort, lower_limits: false };
+        let calibration =
+            calibrate::Options { path, effort: options.effort, lower_limits: false, known: None };
         let found = calibrate::calibrate(&calibration, Arc::clone(signal))?;
         notes.extend(found.notes.iter().map(|note| format!("calibration: {note}")));
         found.profile

@@ -11,6 +11,7 @@ mod descendants;
 mod experiment;
 mod interrupt;
 mod kernel_trace;
+mod meet;
 mod render;
 mod scratch;
 mod slow_limit;

@@ -112,7 +112,12 @@ impl Collector {
     /// Empty books for models of these names.
     pub fn new(profile: &HostProfile, models: Vec<&'static str>) -> Collector {
         Collector {
-            profile: ProfileUsed { name: profile.name.clone(), origin: profile.origin, age_s: None },
+            profile: ProfileUsed {
+                name: profile.name.clone(),
+                origin: profile.origin,
+                age_s: None,
+                measured: profile.measured,
+            },
             created: profile.created,
             models: models
                 .into_iter()

@@ -50,6 +50,20 @@ pub enum Origin {
     Learned,
 }
 
+/// How thoroughly the constants of a profile were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Thoroughness {
+    /// In two seconds, as `cawl-cli run` does where it meets a device first.
+    Brief,
+    /// By `cawl-cli calibrate --quick`.
+    Quick,
+    /// By `cawl-cli calibrate`.
+    Normal,
+    /// By `cawl-cli calibrate --thorough`.
+    Thorough,
+}
+
 /// Every calibrated constant of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,6 +81,12 @@ pub struct HostProfile {
     /// When it was made, in seconds since 1970-01-01 UTC; None if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<u64>,
+    /// How thoroughly it was measured; None if it was not, or if that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Thoroughness>,
+    /// Runs in a row in which learning has contradicted what was measured.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub contradicted: u32,
     /// Page cache and user-space memory.
     pub memory: MemoryConstants,
     /// The device and its filesystem.
@@ -78,6 +98,10 @@ pub struct HostProfile {
     /// Devices that differ from `device`, by number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherDevice>,
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Memory bandwidths, in bytes per second.
@@ -275,6 +299,8 @@ impl HostProfile {
             origin: Origin::Uncalibrated,
             disturbed: None,
             created: None,
+            measured: None,
+            contradicted: 0,
             memory: MemoryConstants {
                 stream: Measured::assumed(Rate::mb_per_second(8_000.0)),
                 fresh: Measured::assumed(Rate::mb_per_second(2_000.0)),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{AccuracySummary, CallError};
 use crate::learn::ColdMemory;
-use crate::profile::Origin;
+use crate::profile::{Origin, Thoroughness};
 use crate::record::{EndKind, HostFacts, Outcome};
 use crate::units::Bytes;
 
@@ -76,6 +76,9 @@ pub struct ProfileUsed {
     pub origin: Origin,
     /// Age in seconds when the trace was taken, if known.
     pub age_s: Option<u64>,
+    /// How thoroughly they were measured, if they were and it is known.
+    #[serde(default)]
+    pub measured: Option<Thoroughness>,
 }
 
 /// Part of the observed time from which on cold memory is told of.

@@ -21,6 +21,9 @@ pub struct Estimate {
     pub samples: u32,
 }
 
+/// How far off a value of a single sample may be, as a part of it.
+const FEW: f64 = 0.5;
+
 impl Estimate {
     /// The estimate from these samples; None without a finite one.
     pub fn of(samples: &[f64]) -> Option<Estimate> {
@@ -43,9 +46,11 @@ impl Estimate {
     }
 
     /// As a constant of a profile, in a unit of its own. A unit that turns large into small (time per byte
-    /// into bytes per time) swaps the percentiles.
+    /// into bytes per time) swaps the percentiles. Those of few samples say little, so they are no closer to the value
+    /// than half of it over the number of samples.
     pub fn measured<T: PartialOrd + Copy>(&self, unit: impl Fn(f64) -> T) -> Measured<T> {
-        let (low, high) = (unit(self.p10), unit(self.p90));
+        let off = self.value.abs() * FEW / f64::from(self.samples.max(1));
+        let (low, high) = (unit(self.p10.min(self.value - off)), unit(self.p90.max(self.value + off)));
         let (low, high) = if low <= high { (low, high) } else { (high, low) };
         Measured { value: unit(self.value), p10: Some(low), p90: Some(high), samples: self.samples }
     }

@@ -35,6 +35,9 @@ pub struct Place {
     pub filesystem: String,
     /// Where it is mounted.
     pub mount: String,
+    /// Number of the device, as its files have it (`st_dev`).
+    #[serde(skip)]
+    pub number: u64,
     /// What keeps its data.
     pub backing: Backing,
     /// Name of the device (`vda1`, `dm-0`), or the type of the filesystem if there is none.
@@ -99,6 +102,7 @@ impl Place {
         let size = |name: &str| fact(name)?.parse().ok().map(Bytes);
         Ok(Place {
             backing: backing(kind, sysfs.is_some()),
+            number: meta.dev(),
             device: name.unwrap_or_else(|| kind.to_owned()),
             filesystem: kind.to_owned(),
             mount: mount.to_owned(),

@@ -2,14 +2,15 @@
 //!
 //! `cawl-cli calibrate` writes one file per machine and device, `MACHINE-DEVICE.toml`, into cawl/profiles of
 //! the user's data folder. Without `--profile`, `run`, `replay` and `cawld` take the one of the device under
-//! the current folder; else the newest of this machine, whose memory and kernel are the same; else defaults.
+//! the current folder; else the newest of this machine, whose memory and kernel are the same; else defaults. `run` adds
+//! the device constants of further devices that the program may write to.
 //! The dirty limits and the other settings of the kernel are always those of now.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cawl_core::HostProfile;
+use cawl_core::{HostProfile, OtherDevice};
 
 use crate::host;
 use crate::place::Place;
@@ -23,19 +24,71 @@ pub struct Chosen {
     pub file: Option<PathBuf>,
     /// Why it is not the one it should be.
     pub note: Option<String>,
+    /// Which of the places are to be calibrated: those that never were, and those that are different by now, as
+    /// [`CONTRADICTED`] runs in a row have told.
+    pub unmet: Vec<usize>,
 }
+
+/// So many runs in a row, in which learning contradicts a profile, show that the machine has changed.
+pub const CONTRADICTED: u32 = 3;
+
+/// A profile that is younger is not measured again, whatever learning says: it would say the same again. In seconds.
+const YOUNG: u64 = 3600;
 
 /// The profile for programs that write under `folder`.
 pub fn choose(folder: &Path) -> Chosen {
+    choose_for(Place::of(folder).ok().as_slice())
+}
+
+/// The profile for programs that write at the first of these places, with the device constants of the others.
+pub fn choose_for(places: &[Place]) -> Chosen {
     let mut chosen = match (directory(), machine_id()) {
         (Some(directory), Some(machine)) => {
-            let device = Place::of(folder).ok().map(|place| place.device);
-            choose_in(&directory, &machine, device.as_deref())
+            let device = places.first().map(|place| place.device.as_str());
+            let mut chosen = choose_in(&directory, &machine, device);
+            let files =
+                places.iter().map(|place| (place.number, directory.join(file_name(&machine, &place.device))));
+            chosen.add(&files.collect::<Vec<_>>());
+            chosen
         }
-        _ => Chosen { profile: HostProfile::uncalibrated(), file: None, note: None },
+        _ => Chosen { profile: HostProfile::uncalibrated(), file: None, note: None, unmet: Vec::new() },
     };
     host::apply_settings(&mut chosen.profile);
     chosen
+}
+
+impl Chosen {
+    /// Adds what the files of further devices, which have these numbers, say of them.
+    fn add(&mut self, files: &[(u64, PathBuf)]) {
+        for (at, (number, file)) in files.iter().enumerate() {
+            let read =
+                if self.file.as_ref() == Some(file) { Ok(self.profile.clone()) } else { read_profile(file) };
+            match read {
+                Ok(profile) => {
+                    if is_different(&profile) {
+                        self.unmet.push(at);
+                    }
+                    if at > 0 && self.file.as_ref() != Some(file) {
+                        self.profile.others.retain(|other| other.dev != *number);
+                        self.profile.others.push(OtherDevice { dev: *number, constants: profile.device });
+                    }
+                }
+                // What is there but cannot be read is left to the user.
+                Err(_) if file.exists() => {}
+                Err(_) => self.unmet.push(at),
+            }
+        }
+    }
+}
+
+/// True if learning has contradicted what was measured for several runs in a row.
+fn is_different(profile: &HostProfile) -> bool {
+    let age = profile.created.map_or(u64::MAX, |created| host::wall_clock().saturating_sub(created));
+    profile.contradicted >= CONTRADICTED && age >= YOUNG
+}
+
+fn read_profile(file: &Path) -> anyhow::Result<HostProfile> {
+    Ok(HostProfile::from_toml(&fs::read_to_string(file)?)?)
 }
 
 /// The file for the profile of a device of this machine.
@@ -62,10 +115,7 @@ fn choose_in(directory: &Path, machine: &str, device: Option<&str>) -> Chosen {
     others.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).and_then(|meta| meta.modified()).ok()));
     let mut trouble = None;
     for path in own.iter().filter(|path| path.is_file()).chain(&others) {
-        let read = fs::read_to_string(path)
-            .map_err(anyhow::Error::from)
-            .and_then(|text| Ok(HostProfile::from_toml(&text)?));
-        match read {
+        match read_profile(path) {
             Ok(profile) => {
                 let elsewhere = own.as_ref() != Some(path);
                 let note = trouble.or_else(|| {
@@ -77,7 +127,7 @@ fn choose_in(directory: &Path, machine: &str, device: Option<&str>) -> Chosen {
                         )
                     })
                 });
-                return Chosen { profile, file: Some(path.clone()), note };
+                return Chosen { profile, file: Some(path.clone()), note, unmet: Vec::new() };
             }
             Err(error) => {
                 trouble = trouble.or(Some(format!(
@@ -87,7 +137,7 @@ fn choose_in(directory: &Path, machine: &str, device: Option<&str>) -> Chosen {
             }
         }
     }
-    Chosen { profile: HostProfile::uncalibrated(), file: None, note: trouble }
+    Chosen { profile: HostProfile::uncalibrated(), file: None, note: trouble, unmet: Vec::new() }
 }
 
 fn file_name(machine: &str, device: &str) -> String {
@@ -145,6 +195,35 @@ mod tests {
         let chosen = choose_in(dir.path(), "m", Some("vda"));
         assert_eq!(chosen.file, None);
         assert!(chosen.note.unwrap().contains("calibrate again"));
+    }
+
+    #[test]
+    fn further_devices_have_their_own_constants() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ["vda", "sdb", "sdc", "sdd"].map(|device| dir.path().join(format!("m-{device}.toml")));
+        let with_commit = |seconds: f64, contradicted: u32| {
+            let mut profile = HostProfile { contradicted, ..HostProfile::uncalibrated() };
+            profile.device.commit = cawl_core::Nanos::seconds(seconds);
+            profile.to_toml()
+        };
+        put(dir.path(), "m-vda.toml", &with_commit(1.0, 2));
+        put(dir.path(), "m-sdb.toml", &with_commit(2.0, CONTRADICTED));
+        put(dir.path(), "m-sdd.toml", "schema = 1\nnonsense");
+        let mut chosen = choose_in(dir.path(), "m", Some("vda"));
+        let numbered: Vec<_> = (1..).zip(files).collect();
+        chosen.add(&numbered);
+        let commits = [1, 2, 3, 4].map(|dev| chosen.profile.device_of(dev).commit.as_seconds());
+        assert_eq!(commits, [1.0, 2.0, 1.0, 1.0]);
+        // The second was contradicted, the third never seen; the fourth is the user's to mend.
+        assert_eq!(chosen.unmet, [1, 2]);
+    }
+
+    #[test]
+    fn what_was_measured_just_now_is_not_measured_again() {
+        let mut profile = HostProfile { contradicted: CONTRADICTED, ..HostProfile::uncalibrated() };
+        assert!(is_different(&profile));
+        profile.created = Some(host::wall_clock());
+        assert!(!is_different(&profile));
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use cawl_core::{Bytes, Nanos, Sample, Time};
+use cawl_core::{Bytes, Nanos, Sample, Thoroughness, Time};
 use cawld::direct::AlignedBuffer;
 use cawld::host;
 use cawld::place::Place;
 
+use super::Effort;
 use super::others::Stopwatch;
 use super::progress::Progress;
 use crate::scratch::Scratch;
@@ -38,6 +39,11 @@ impl Interrupted {
     }
 }
 
+/// A brief measurement has used up its time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("there was no time left to measure anything")]
+pub struct OutOfTime;
+
 /// The bench.
 pub struct Bench {
     /// Where it measures.
@@ -50,6 +56,8 @@ pub struct Bench {
     pub notes: Vec<String>,
     /// Fewest and most repeats of a measurement.
     pub rounds: (usize, usize),
+    /// What is under way ends at its deadline, not only between repeats.
+    pub brief: bool,
     /// Bytes that may still be written to the device.
     pub bytes_left: u64,
     /// Bytes that were.
@@ -70,7 +78,7 @@ impl Bench {
         place: Place,
         scratch: Scratch,
         progress: Progress,
-        rounds: (usize, usize),
+        effort: &Effort,
         space: u64,
         signal: Arc<AtomicUsize>,
     ) -> Bench {
@@ -79,7 +87,8 @@ impl Bench {
             scratch,
             progress,
             notes: Vec::new(),
-            rounds,
+            rounds: effort.rounds,
+            brief: effort.thoroughness == Thoroughness::Brief,
             bytes_left: 0,
             bytes_written: 0,
             space,
@@ -89,13 +98,15 @@ impl Bench {
         }
     }
 
-    /// An error once a signal has asked to stop.
-    pub fn go_on(&self) -> Result<(), Interrupted> {
-        Interrupted::by(&self.signal)
+    /// An error once a signal has asked to stop, or a brief measurement's time is over.
+    pub fn go_on(&self) -> anyhow::Result<()> {
+        Interrupted::by(&self.signal)?;
+        anyhow::ensure!(!self.brief || host::now() < self.deadline, OutOfTime);
+        Ok(())
     }
 
     /// Repeats a round: at least the fewest, then until the most or the deadline. Rounds during which the
-    /// page cache was dropped do not count.
+    /// page cache was dropped do not count. One that runs out of time ends them.
     pub fn repeat(
         &mut self,
         mut round: impl FnMut(&mut Bench, usize) -> anyhow::Result<()>,
@@ -105,9 +116,11 @@ impl Bench {
             if index >= fewest && host::now() >= self.deadline {
                 break;
             }
-            self.go_on()?;
             self.progress.show();
-            round(self, index)?;
+            match self.go_on().and_then(|()| round(self, index)) {
+                Err(error) if error.is::<OutOfTime>() => break,
+                result => result?,
+            }
         }
         Ok(())
     }
@@ -144,6 +157,9 @@ impl Bench {
     pub fn write_run(&self, file: &File, offset: u64, length: usize, size: usize) -> anyhow::Result<f64> {
         let watch = Stopwatch::start();
         for at in (0..length / size).map(|call| offset + (call * size) as u64) {
+            if size >= FROM_MEMORY {
+                self.go_on()?;
+            }
             // Large calls take other data each time, which comes from memory; small ones the same, which
             // comes from the processor's cache, as it does in programs that have just made it.
             let from = if size >= FROM_MEMORY { at as usize % (SOURCE - size + 1) / size * size } else { 0 };
@@ -161,6 +177,8 @@ impl Bench {
             if dirty(&sample) + room < sample.background * PAGE {
                 return Ok(());
             }
+            // Others' data may take any time.
+            anyhow::ensure!(!self.brief, OutOfTime);
             if host::now() >= self.deadline {
                 self.note(
                     "other programs kept much data dirty; page-cache figures may be those of a busy machine",

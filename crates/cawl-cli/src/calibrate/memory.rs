@@ -15,6 +15,8 @@ use super::bench::{Bench, FROM_MEMORY, LARGEST, background};
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
 /// More than the caches of most processors hold: the pages of a file that is written come from memory.
 const LARGEST_FILE: u64 = 128 << 20;
+/// The same where there is little time.
+const BRIEF_FILE: u64 = 16 << 20;
 /// Calls of this size and more are looked at one by one, smaller ones in groups.
 const SINGLE: usize = 64 << 10;
 const GROUP: usize = 64;
@@ -40,18 +42,25 @@ pub struct Memory {
 /// Measures the page cache.
 pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     // All of a round's file stays below the background limit.
-    let most = (background().0 / 2).min(bench.space / 2).min(LARGEST_FILE) as usize;
+    let largest = if bench.brief { BRIEF_FILE } else { LARGEST_FILE };
+    let most = (background().0 / 2).min(bench.space / 2).min(largest) as usize;
     let mut rounds: Vec<Round> = Vec::new();
+    let mut first = None;
     let mut pages = Vec::new();
     bench.repeat(|bench, index| {
         let drops = host::page_cache_drops();
         let round = round(bench, index, most, &mut pages)?;
         // The first round also warms memory and code up.
-        if index > 0 && !bench.cache_was_dropped(drops) {
+        if index == 0 {
+            first = Some(round);
+        } else if !bench.cache_was_dropped(drops) {
             rounds.push(round);
         }
         Ok(())
     })?;
+    if rounds.is_empty() {
+        rounds.extend(first);
+    }
     let modes = Modes::of(&pages);
     // Between the modes, where a run of calls counts as one or the other.
     let border = match (quantile(&modes.low, 0.5), quantile(&modes.high, 0.5)) {
@@ -158,6 +167,7 @@ fn typical_call(
     let group = if size >= SINGLE { 1 } else { GROUP };
     let mut times = Vec::with_capacity(length / size / group);
     for start in (0..length).step_by(size * group) {
+        bench.go_on()?;
         let bytes = (length - start).min(size * group);
         let time = bench.write_run(file, start as u64, bytes, size)?;
         times.push(time / (bytes / size) as f64);

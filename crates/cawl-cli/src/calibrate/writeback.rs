@@ -141,9 +141,17 @@ fn rate(bench: &mut Bench, from: Count, to: Count) -> Option<f64> {
     Counter::noted(bench, from, to).rate(from, to)
 }
 
-/// Measures the rate of writeback.
-pub fn rate_of_writeback(bench: &mut Bench, found: &mut Writeback) -> anyhow::Result<()> {
+/// Measures the rate of writeback of a device that takes `transfer` ns for a byte, if that is known.
+pub fn rate_of_writeback(
+    bench: &mut Bench,
+    transfer: Option<f64>,
+    found: &mut Writeback,
+) -> anyhow::Result<()> {
     let limit = hard().0;
+    if bench.brief {
+        found.rate = flushed(bench, transfer)?;
+        return Ok(());
+    }
     // The limit has to be reached and then held for as much again.
     if limit.saturating_mul(3) <= bench.bytes_left.min(bench.space.saturating_mul(2)) {
         throttled(bench, limit, found)
@@ -153,7 +161,7 @@ pub fn rate_of_writeback(bench: &mut Bench, found: &mut Writeback) -> anyhow::Re
              --lower-limits, as root, it is that of a writer who is held back",
             Bytes(limit)
         ));
-        found.rate = flushed(bench)?;
+        found.rate = flushed(bench, None)?;
         Ok(())
     }
 }
@@ -229,7 +237,7 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     if kept_busy.is_none() {
         // The device has idled in between: what it has written is the least that it can do. A file that is flushed at
         // once says little where it is short, as it is below lowered limits.
-        for other in [flushed(bench)?, found.beside].into_iter().flatten() {
+        for other in [flushed(bench, None)?, found.beside].into_iter().flatten() {
             if found.rate.is_none_or(|rate| other.value > rate.value) {
                 found.rate = Some(other);
             }
@@ -278,13 +286,20 @@ fn busy(windows: &[Window]) -> Option<Vec<&Window>> {
     (!busy.is_empty() && 2 * busy.len() >= windows.len()).then_some(busy)
 }
 
-/// The rate of a flusher that syncfs has set to work, between a tenth and nine tenths of the way.
-fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
+/// The rate of a flusher that syncfs has set to work, between a tenth and nine tenths of the way. In brief, that of
+/// fsync, which leaves out what others have dirtied, and no more at a time than the device can take by then if a byte
+/// takes it twice `transfer` ns.
+fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
     let mut samples = Vec::new();
     let rounds = bench.rounds.0;
     let share = bench.bytes_left / (rounds as u64 + 1);
     let mut length = (background().0 * 3 / 4).min(bench.space / 2).min(64 << 20).min(share);
+    let whole_filesystem = !bench.brief;
     bench.repeat(|bench, _| {
+        if bench.brief {
+            let time = bench.deadline.since(host::now()).get();
+            length = length.min(transfer.map_or(8 << 20, |per_byte| (time / (2.0 * per_byte)) as u64));
+        }
         length = length.min(bench.bytes_left).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
         if length > bench.space || !bench.spend(length) {
             return Ok(());
@@ -296,7 +311,7 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
         let dirtied = before.zip(host::sample()).map(|(from, to)| to.dirtied.saturating_sub(from.dirtied) * PAGE);
         let start = count(bench);
         let mut counts = Vec::new();
-        let took = while_flushing(&file, || {
+        let took = while_flushing(&file, whole_filesystem, || {
             counts.extend(count(bench));
             // Reading the counts takes a processor that the flusher may need.
             std::thread::sleep(std::time::Duration::from_millis(2));
@@ -340,13 +355,14 @@ fn flushed(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
     Ok(Estimate::of(&samples))
 }
 
-/// Sets the flusher to work on the file's filesystem, and calls `meanwhile` over and over until that is
+/// Has the file or its whole filesystem written back, and calls `meanwhile` over and over until that is
 /// done. Returns how long the flusher worked, in ns.
-fn while_flushing(file: &File, mut meanwhile: impl FnMut()) -> anyhow::Result<f64> {
+fn while_flushing(file: &File, whole_filesystem: bool, mut meanwhile: impl FnMut()) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
             let start = host::now();
-            nix::unistd::syncfs(file).map(|()| since(start))
+            let done = if whole_filesystem { nix::unistd::syncfs(file) } else { nix::unistd::fsync(file) };
+            done.map(|()| since(start))
         });
         while !flusher.is_finished() {
             meanwhile();

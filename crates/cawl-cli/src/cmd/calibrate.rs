@@ -7,10 +7,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use cawl_core::{Bytes, Nanos};
 use cawld::place::Place;
 use cawld::profiles;
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::getppid;
 
 use super::read_profile;
 use crate::args::CalibrateArgs;
@@ -19,11 +22,17 @@ use crate::{exit, interrupt, render};
 
 /// Calibrates, or checks a profile.
 pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+    if let Some(parent) = args.parent {
+        prctl::set_pdeathsig(Signal::SIGTERM)?;
+        // It may have ended before.
+        ensure!(getppid().as_raw() == parent, "the process that wanted this has ended");
+    }
     interrupt::guard(|signal| if args.check { check(args, signal) } else { measure(args, signal) })
 }
 
 fn options(args: &CalibrateArgs) -> Options {
     let mut effort = match (args.quick || args.check, args.thorough) {
+        _ if args.brief => Effort::BRIEF,
         (true, _) => Effort::QUICK,
         (_, true) => Effort::THOROUGH,
         _ => Effort::NORMAL,
@@ -34,15 +43,18 @@ fn options(args: &CalibrateArgs) -> Options {
     if let Some(seconds) = args.max_seconds {
         effort.time = effort.time.min(Nanos::seconds(seconds as f64 * 0.8));
     }
-    Options { path: args.path.clone(), effort, lower_limits: args.lower_limits }
+    Options { path: args.path.clone(), effort, lower_limits: args.lower_limits, known: None }
 }
 
 fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
-    let options = options(args);
+    let mut options = options(args);
     let file = match &args.output {
         Some(file) => file.clone(),
         None => profiles::file_of(&Place::of(&options.path)?.device)?,
     };
+    if args.brief {
+        options.known = read_profile(&file).ok();
+    }
     let calibration = calibrate::calibrate(&options, signal)?;
     save(&file, &calibration.profile.to_toml())?;
     // Told first: it is written, whether the table can be or not.

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use cawl_core::{HostProfile, MODELS, Outcome, Report};
 use cawld::protocol::{Request, RunEnd, RunProcess, RunStarted, Running};
 use cawld::query;
-use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, profiles, socket};
+use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, socket};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, geteuid};
@@ -24,6 +24,7 @@ use super::read_profile;
 use crate::args::RunArgs;
 use crate::descendants::Family;
 use crate::interrupt::Stop;
+use crate::meet::Devices;
 use crate::{exit, render, start, tracer};
 
 /// How long a daemon may take over a report: it first takes all that the program and its children sent.
@@ -53,14 +54,9 @@ enum Ended {
 async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let library = tracer::install()?;
     let spec = spec(args)?;
-    // Where the program will write is not known yet; most write where they are started.
-    let chosen = profiles::choose(Path::new("."));
     let mut notes = notes(args);
-    // A daemon that was running before has a profile of its own.
-    if args.model.profile.is_none() && args.socket.is_none() {
-        notes.extend(chosen.note);
-    }
-    let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile, &mut notes).await?;
+    let profile = profile(args, &mut notes);
+    let backend = Backend::start(args.socket.as_deref(), spec, profile, &mut notes).await?;
     // From here on signals are the program's business: it gets them from the terminal, or from us.
     let signals =
         [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
@@ -129,6 +125,27 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         render::tell(format_args!("cawl-cli: {error:#}"));
     }
     Ok(Ended::Outcome(outcome))
+}
+
+/// The profile of where the program may write; devices that were never measured are measured now.
+fn profile(args: &RunArgs, notes: &mut Vec<String>) -> HostProfile {
+    let devices = Devices::of(&args.command);
+    let mut chosen = devices.profile();
+    // A daemon that was running before has a profile of its own.
+    if args.model.profile.is_some() || args.socket.is_some() {
+        return chosen.profile;
+    }
+    // Where this is a part of another run, that one has measured, and counts what is written.
+    let wanted = !args.no_calibrate && std::env::var_os("CAWL_RUN").is_none();
+    if wanted
+        && !chosen.unmet.is_empty()
+        && inspect::find(&args.command[0]).is_some()
+        && devices.measure(&chosen.unmet, notes)
+    {
+        chosen = devices.profile();
+    }
+    notes.extend(chosen.note);
+    chosen.profile
 }
 
 fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {

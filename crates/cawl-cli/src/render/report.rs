@@ -2,7 +2,7 @@
 
 use cawl_core::{
     AsCalibrated, Bytes, ColdReport, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Quantiles, Report,
-    SessionReport, Tally, renamed_path,
+    SessionReport, Tally, Thoroughness, renamed_path,
 };
 
 use super::{bold, lines, percent, short, shown, table, warn};
@@ -162,6 +162,9 @@ fn profile(report: &Report, terminal: bool) -> String {
             };
             warn(&format!("uncalibrated: {limits}; predictions tell orders of magnitude"), terminal)
         }
+        Origin::Calibrated if used.measured == Some(Thoroughness::Brief) => {
+            format!("{} (measured briefly{age}; see `calibrate`)", shown(&used.name))
+        }
         Origin::Calibrated => format!("{} (calibrated{age})", shown(&used.name)),
         Origin::Fitted => format!("{} (fitted to recorded runs{age})", shown(&used.name)),
         Origin::Learned => format!("{} (learned{age})", shown(&used.name)),
@@ -178,6 +181,7 @@ fn cold_memory(cold: &ColdReport) -> String {
 
 fn days(seconds: u64) -> String {
     match seconds {
+        s if s < 120 => format!("{s} seconds"),
         s if s < 7200 => format!("{} minutes", s / 60),
         s if s < 172_800 => format!("{} hours", s / 3600),
         s => format!("{} days", s / 86_400),

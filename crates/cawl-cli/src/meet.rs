@@ -1,0 +1,250 @@
+//! What `run` does where it meets a device first: it measures each that the program may write to, once.
+//!
+//! The law: **the program starts, and soon.** Another process measures (`calibrate --brief`). It ends by itself within
+//! two seconds, but nobody waits for it much longer: a device that does not answer cannot be interrupted. Whatever fails
+//! is a note in the report.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use cawl_core::Bytes;
+use cawld::place::{Backing, Place};
+use cawld::profiles::{self, Chosen};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::{AccessFlags, Pid, access};
+
+use crate::render;
+
+/// Most devices to measure before a program starts.
+const DEVICES: usize = 3;
+/// Most arguments of the program that are looked at.
+const ARGUMENTS: usize = 256;
+/// Least room on a filesystem to be measured.
+const LEAST: Bytes = Bytes::mib(1 << 10);
+/// How long to wait for a measurement, which takes two seconds, or for that of another run.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long a device is left alone that could not be measured.
+const LEFT_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The devices that a program may write to, that of the current folder first.
+pub struct Devices {
+    places: Vec<Place>,
+    /// Folders on each of them, the one to measure in first.
+    folders: Vec<Vec<PathBuf>>,
+}
+
+impl Devices {
+    /// Those of the current folder, of temporary files, and of what stands among the program's arguments.
+    pub fn of(command: &[OsString]) -> Devices {
+        let temporary = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let temporary = temporary.unwrap_or_else(|| "/tmp".into());
+        let named = command.iter().skip(1).take(ARGUMENTS).flat_map(|argument| paths(argument));
+        let mut devices = Devices { places: Vec::new(), folders: Vec::new() };
+        for path in [PathBuf::from("."), temporary.clone()].into_iter().chain(named) {
+            let Some((number, folder)) = nearest(&path) else { continue };
+            if let Some(at) = devices.places.iter().position(|place| place.number == number) {
+                // Somebody may be watching the current folder; nobody watches this one.
+                let at_front = if path == temporary { 0 } else { devices.folders[at].len() };
+                devices.folders[at].insert(at_front, folder);
+            } else if let Ok(place) = Place::of(&folder)
+                && (devices.places.is_empty() || is_measured(&place))
+            {
+                devices.places.push(place);
+                devices.folders.push(vec![folder]);
+            }
+        }
+        devices
+    }
+
+    /// The profile for programs that write there.
+    pub fn profile(&self) -> Chosen {
+        profiles::choose_for(&self.places)
+    }
+
+    /// Measures those of the `unmet` that can be. True if there are new profiles.
+    pub fn measure(&self, unmet: &[usize], notes: &mut Vec<String>) -> bool {
+        let mut found = false;
+        let in_memory = |at: usize| self.places[at].backing == Backing::Memory;
+        // Where there is a disk, its profile has the constants of memory as well.
+        let all_in_memory = (0..self.places.len()).all(in_memory);
+        let measured =
+            unmet.iter().filter(|at| is_measured(&self.places[**at]) && (all_in_memory || !in_memory(**at)));
+        for &at in measured.take(DEVICES) {
+            let device = &self.places[at].device;
+            let Some(folder) = self.folders[at].iter().find(|folder| may_be_filled(folder)) else { continue };
+            match profiles::file_of(device).and_then(|file| once(device, folder, &file)) {
+                Ok(is_new) => found |= is_new,
+                Err(error) => notes.push(format!("{device} was not calibrated: {error:#}")),
+            }
+        }
+        found
+    }
+}
+
+/// The path that an argument may be: all of it, or what comes after its `=`.
+fn paths(argument: &OsStr) -> impl Iterator<Item = PathBuf> {
+    let bytes = argument.as_bytes();
+    let value = bytes.iter().position(|byte| *byte == b'=').map(|at| &bytes[at + 1..]);
+    [Some(bytes), value].into_iter().flatten().map(|path| OsStr::from_bytes(path).into())
+}
+
+/// The nearest folder to a path that exists, with the number of the device; None for a device, a pipe and the like.
+fn nearest(path: &Path) -> Option<(u64, PathBuf)> {
+    let mut at = std::path::absolute(path).ok()?;
+    loop {
+        match fs::metadata(&at) {
+            Ok(meta) if meta.is_dir() => return Some((meta.dev(), at)),
+            // It may lie elsewhere than its name.
+            Ok(meta) if meta.is_file() => {
+                return Some((meta.dev(), at.canonicalize().ok()?.parent()?.to_owned()));
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                if !at.pop() {
+                    return None;
+                }
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// True for what is measured without being asked: nothing that may lie behind a network, as many a FUSE does, nor what
+/// holds no files, as /proc.
+fn is_measured(place: &Place) -> bool {
+    match place.backing {
+        Backing::Disk | Backing::Pool => true,
+        Backing::Memory => matches!(place.filesystem.as_str(), "tmpfs" | "ramfs"),
+        Backing::Stacked => place.filesystem == "overlay",
+        Backing::Network => false,
+    }
+}
+
+/// True for a folder that this user may write to, with room.
+fn may_be_filled(folder: &Path) -> bool {
+    let room = statvfs(folder).is_ok_and(|stat| {
+        let room = stat.blocks_available().saturating_mul(stat.fragment_size());
+        room >= LEAST.0 && !stat.flags().contains(FsFlags::ST_RDONLY)
+    });
+    room && access(folder, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
+}
+
+/// Measures a device, unless another run is about to, or nobody could lately. True if there is a new profile.
+fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
+    let about = || format!("no profile can be kept at {}", file.display());
+    fs::create_dir_all(file.parent().unwrap_or(file)).with_context(about)?;
+    // Besides being locked, it tells why a measurement failed.
+    let mark = file.with_extension("lock");
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&mark);
+    let mut lock = match Flock::lock(opened.with_context(about)?, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => lock,
+        Err((opened, _)) => return Ok(wait_for(opened)),
+    };
+    let meta = lock.metadata()?;
+    let age = meta.modified().ok().and_then(|time| time.elapsed().ok()).unwrap_or_default();
+    if meta.len() > 0 && age < LEFT_ALONE {
+        return Ok(false);
+    }
+    render::tell(format_args!("calibrating {device}, once: 2 s; --no-calibrate skips it"));
+    let measured = measure_apart(folder);
+    match &measured {
+        Ok(()) => drop(fs::remove_file(&mark)),
+        Err(error) => {
+            lock.set_len(0)?;
+            lock.rewind()?;
+            writeln!(lock, "{error:#}")?;
+        }
+    }
+    measured.map(|()| true)
+}
+
+/// Waits for another run that measures the same; true if it is done.
+fn wait_for(mut opened: File) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+        opened = match Flock::lock(opened, FlockArg::LockExclusiveNonblock) {
+            Ok(_) => return true,
+            Err((opened, _)) => opened,
+        };
+    }
+    false
+}
+
+/// Has another process measure in this folder.
+fn measure_apart(folder: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("cawl-cli").args(["calibrate", "--brief", "--parent", &std::process::id().to_string()]);
+    command.arg("--").arg(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("no process for it can be started")?;
+    let mut stderr = child.stderr.take().context("it has no output")?;
+    let pid = Pid::from_raw(i32::try_from(child.id())?);
+    let (tell, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut said = String::new();
+        drop(stderr.read_to_string(&mut said));
+        // Not reaped, so that its number stays its own.
+        drop(waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT));
+        drop(tell.send(said));
+    });
+    let Ok(said) = ended.recv_timeout(PATIENCE) else {
+        // What waits for a device ends when that answers, and until then cannot be waited for.
+        drop(child.kill());
+        bail!("the device had not answered after {} s", PATIENCE.as_secs());
+    };
+    if !child.wait()?.success() {
+        let last = said.lines().last().unwrap_or("it failed");
+        bail!("{}", last.strip_prefix("cawl-cli: ").unwrap_or(last));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stand_among_arguments_and_after_equals_signs() {
+        let found = |argument: &str| paths(OsStr::new(argument)).collect::<Vec<_>>();
+        assert_eq!(found("/a/b"), [Path::new("/a/b")]);
+        assert_eq!(found("of=/a/b"), [Path::new("of=/a/b"), Path::new("/a/b")]);
+        assert_eq!(found("--out=c=d"), [Path::new("--out=c=d"), Path::new("c=d")]);
+    }
+
+    #[test]
+    fn the_nearest_folder_that_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        fs::write(real.join("file"), "").unwrap();
+        let folder = |path: &Path| nearest(path).map(|(_, folder)| folder);
+        assert_eq!(folder(&real.join("no/such/file")), Some(real.clone()));
+        assert_eq!(folder(&real.join("file")), Some(real.clone()));
+        assert_eq!(folder(&real.join("file/below")), Some(real.clone()));
+        std::os::unix::fs::symlink(real.join("file"), real.join("link")).unwrap();
+        assert_eq!(folder(&real.join("link")), Some(real));
+        assert_eq!(folder(Path::new("/dev/null")), None);
+    }
+
+    #[test]
+    fn a_device_counts_once_however_often_it_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = format!("of={}", dir.path().join("new").display());
+        let devices = Devices::of(&["dd", "if=/dev/zero", "/proc/self/maps", &of, &of].map(OsString::from));
+        let mut numbers: Vec<u64> = devices.places.iter().map(|place| place.number).collect();
+        numbers.dedup();
+        assert_eq!(numbers.len(), devices.places.len());
+        assert!(numbers.contains(&fs::metadata(dir.path()).unwrap().dev()));
+        assert!(devices.places.iter().all(|place| place.filesystem != "proc"));
+        assert_eq!(devices.places[0].number, fs::metadata(".").unwrap().dev());
+    }
+}
