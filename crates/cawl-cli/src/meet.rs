@@ -194,7 +194,7 @@ fn measure_apart(folder: &Path) -> anyhow::Result<()> {
         let mut said = String::new();
         drop(stderr.read_to_string(&mut said));
         // Not reaped, so that its number stays its own.
-        drop(waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT));
+        let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         drop(tell.send(said));
     });
     let Ok(said) = ended.recv_timeout(PATIENCE) else {
