@@ -7,11 +7,11 @@
 //!
 //! | constants | learned from |
 //! |---|---|
-//! | `calls.write`, `memory.cached`, `memory.fresh`, `memory.folio` | writes into the cache while the flusher is idle |
+//! | `calls.write`, `inode`, `after_wait`, `memory.cached`, `fresh`, `folio` | writes into the cache while the flusher is idle |
 //! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
-//! | `device.write`, `sync_call`, `fsync`, `flush`, `seek` | calls that wait for the device |
+//! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `seek` | calls that wait for the device |
 //! | `device.writeback` | Δ`nr_written` while the flusher is busy |
 
 mod bank;
@@ -72,14 +72,14 @@ impl ColdMemory {
 pub struct Learner {
     configured: HostProfile,
     profile: HostProfile,
-    copying: Bank<4>,
+    copying: Bank<6>,
     /// What the host takes for a byte of new pages, and whether it is needed now.
     host: Bank<1>,
     supply: Supply,
     cold: ColdMemory,
     slowdown: Bank<1>,
     stream: Bank<2>,
-    waiting: Bank<5>,
+    waiting: Bank<6>,
     writeback: Bank<1>,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
@@ -154,13 +154,14 @@ impl Learner {
     fn copied(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let fresh = work.fresh[0] + work.fresh[1];
-        let &[call, byte, page, folio] = self.copying.theta();
+        let &[call, byte, page, folio, inode, after_wait] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let &[host] = self.host.theta();
         // What the stream's buffer and new folios cost is believed.
         let new_folio = self.profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds());
         let copying = |at: usize| work.copied[at] * byte + work.fresh[at] * page + work.padded[at] * folio;
-        let plain = work.calls * call + copying(0) + work.folios[0] * new_folio;
+        let first = work.inodes * inode + work.after_waits * after_wait;
+        let plain = work.calls * call + first + copying(0) + work.folios[0] * new_folio;
         let while_flushing = copying(1) + work.folios[1] * new_folio;
         let rest = observed - parts.stream.as_seconds();
         let warm = plain + while_flushing * slowdown;
@@ -192,7 +193,8 @@ impl Learner {
             let told =
                 while_flushing > plain && self.slowdown.observe(&[while_flushing], rest - plain, observed);
             let both = |of: [f64; 2]| of[0] + of[1];
-            let h = [work.calls, both(work.copied), both(work.fresh), both(work.padded)];
+            let pages = [both(work.copied), both(work.fresh), both(work.padded)];
+            let h = [work.calls, pages[0], pages[1], pages[2], work.inodes, work.after_waits];
             let rest = rest - both(work.folios) * new_folio;
             !slows && self.copying.observe(&h, rest, observed) || told
         };
@@ -212,8 +214,8 @@ impl Learner {
 
     fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let work = &prediction.work;
-        let h = [work.transferred, work.syncs, work.fsyncs, work.seeks, work.flushes];
-        if h == [0.0; 5] {
+        let h = [work.transferred, work.syncs, work.fsyncs, work.seeks, work.latencies, work.flushes];
+        if h == [0.0; 6] {
             // Waiting for others, which no constant explains.
             return false;
         }

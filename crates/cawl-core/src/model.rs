@@ -187,11 +187,17 @@ pub struct Work {
     pub stream_bytes: f64,
     /// Bytes written to the device while the call waits.
     pub transferred: f64,
+    /// Clean inodes made dirty.
+    pub inodes: f64,
+    /// Writes right after a wait of their thread's.
+    pub after_waits: f64,
+    /// Waits for data that were submitted just before.
+    pub latencies: f64,
     /// Synchronous writes waited for.
     pub syncs: f64,
-    /// Commits waited for by fsync and its relatives.
+    /// Commits waited for; where the cost of a flush of the device's cache is not known, that is a part of one.
     pub fsyncs: f64,
-    /// Flushes of the device's cache waited for where there was nothing to commit.
+    /// Flushes of the device's cache waited for.
     pub flushes: f64,
     /// Accesses away from the previous one.
     pub seeks: f64,

@@ -145,9 +145,14 @@ pub struct DeviceConstants {
     pub read: Measured<Rate>,
     /// Rate at which the flusher cleans pages (`bw_writeback`); not the direct rate.
     pub writeback: Measured<Rate>,
-    /// Fixed cost of a synchronous write, beyond the transfer (`sc_sw`).
+    /// From handing a request to the device until its writer goes on, besides the transfer and what comes after it.
+    /// None: it is a part of `sync_call` and `fsync`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Measured<Nanos>>,
+    /// Fixed cost of a synchronous write, beyond the transfer (`sc_sw`) and its latency.
     pub sync_call: Measured<Nanos>,
-    /// Fixed cost of fsync with something to write: journal commit and device cache flush (`sc_fsync`).
+    /// Fixed cost of fsync with something to commit, beyond transfer and latency of the data: journal commit and device
+    /// cache flush (`sc_fsync`).
     pub fsync: Measured<Nanos>,
     /// A flush of the device's cache alone, which is what fsync costs when there is nothing to commit. None: half of
     /// `fsync`.
@@ -223,6 +228,14 @@ pub struct CallConstants {
     /// filesystem, which reserves blocks for it). None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folio: Option<Measured<Nanos>>,
+    /// What a write costs besides that makes an inode dirty which was clean: `__mark_inode_dirty` and what the filesystem
+    /// does then. None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inode: Option<Measured<Nanos>>,
+    /// What a write costs besides whose thread waited for the device in its previous call: meanwhile the processor slept or
+    /// worked for others, and its caches hold something else. None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_wait: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,
 }
@@ -316,6 +329,7 @@ impl HostProfile {
                 write: Measured::assumed(Rate::mb_per_second(500.0)),
                 read: Measured::assumed(Rate::mb_per_second(500.0)),
                 writeback: Measured::assumed(Rate::mb_per_second(400.0)),
+                latency: None,
                 sync_call: Measured::assumed(Nanos::millis(0.1)),
                 fsync: Measured::assumed(Nanos::millis(1.0)),
                 flush: None,
@@ -331,6 +345,8 @@ impl HostProfile {
             calls: CallConstants {
                 write: Measured::assumed(Nanos::new(400.0)),
                 folio: None,
+                inode: None,
+                after_wait: None,
                 stream: Measured::assumed(Nanos::new(25.0)),
             },
             kernel: KernelSettings {

@@ -636,6 +636,94 @@ fn what_is_to_commit_decides_what_a_sync_costs() {
     near(program.waits(range(Op::Msync, 0, 4096, 4)), 41.0);
 }
 
+/// A program on a disk whose requests take 90 µs, flushes 70 and commits 150.
+fn small_writes() -> Program {
+    let mut profile = profile();
+    let micros = |time: f64| Measured::assumed(Nanos::new(time * 1e3));
+    profile.device.latency = Some(micros(90.0));
+    profile.device.flush = Some(micros(70.0));
+    profile.device.fsync = micros(150.0);
+    profile.device.sync_call = micros(155.0);
+    profile.calls.inode = Some(micros(4.0));
+    profile.calls.after_wait = Some(micros(3.0));
+    Program::on(&profile)
+}
+
+#[test]
+fn who_waits_for_what_he_submits_has_its_latency_once() {
+    let mut program = small_writes();
+    let page = program.model.clone().step(&with(flag::DIRECT, 0, 4096)).expect("a cost");
+    let transfer = page.parts.device.get() / 1e3 - 90.0;
+    assert!(transfer > 0.0 && transfer < 20.0 && page.work.latencies == 1.0, "{transfer} µs");
+    let mut waits = |event: Event, micros: f64| {
+        let found = program.waits(event) * 1e3;
+        assert!((found - micros).abs() < 0.1, "{found} µs instead of {micros}: {event:?}");
+    };
+    let sync = Event { op: Op::Fdatasync, ..write(0, 0, 0) };
+    // New blocks, the same again, and nothing at all.
+    waits(write(0, 0, 4096), 0.0);
+    waits(sync, 90.0 + transfer + 150.0);
+    waits(write(0, 0, 4096), 0.0);
+    waits(sync, 90.0 + transfer + 70.0);
+    waits(sync, 70.0);
+    // Synchronous writes, into new blocks and into those.
+    for past in [0, flag::DIRECT] {
+        let offset = 4096 + u64::from(past > 0) * 4096;
+        waits(with(past | flag::DSYNC, offset, 4096), 90.0 + transfer + 155.0);
+        waits(with(past | flag::DSYNC, offset, 4096), 90.0 + transfer + 70.0);
+    }
+    // All files of the filesystem: one wait, one commit.
+    waits(write(0, 1 << 20, 4096), 0.0);
+    let all = Event { op: Op::Syncfs, ..write(0, 0, 0) };
+    let found = program.call(all).expect("a cost").work;
+    assert_eq!((found.latencies, found.fsyncs, found.flushes), (1.0, 1.0, 0.0));
+}
+
+#[test]
+fn the_first_write_into_a_clean_inode_and_the_one_after_a_wait_cost_more() {
+    let mut program = small_writes();
+    let mut work = |event: Event| program.call(event).expect("a cost");
+    let sync = Event { op: Op::Fdatasync, ..write(0, 0, 0) };
+    let other = |offset| Event { ino: 77, ..write(0, offset, 4096) };
+    let first = work(write(0, 0, 4096)).work;
+    assert_eq!((first.inodes, first.after_waits), (1.0, 0.0));
+    let plain = work(write(0, 0, 4096));
+    assert_eq!((plain.work.inodes, plain.work.after_waits), (0.0, 0.0));
+    work(other(0));
+    work(sync);
+    // Another file, dirty all the time, then the one that the sync has cleaned.
+    let waited = work(other(0));
+    assert_eq!((waited.work.inodes, waited.work.after_waits), (0.0, 1.0));
+    let clean = work(write(0, 0, 4096));
+    assert_eq!((clean.work.inodes, clean.work.after_waits), (1.0, 0.0));
+    for (dearer, micros) in [(waited, 3.0), (clean, 4.0)] {
+        let more = (dearer.cost.get() - plain.cost.get()) / 1e3;
+        assert!((more - micros).abs() < 0.01, "{more} µs instead of {micros}");
+    }
+    // A thread that did not wait itself has nothing to pay.
+    work(sync);
+    let thread = Event { tid: 99, ..other(0) };
+    assert_eq!(work(thread).work.after_waits, 0.0);
+    assert_eq!(work(other(0)).work.after_waits, 1.0);
+}
+
+/// The kernel's time stamps are those of its clock's ticks (`inode_needs_update_time`).
+#[test]
+fn writes_within_a_tick_change_the_inode_once() {
+    let mut program = small_writes();
+    let fsync = Event { op: Op::Fsync, ..write(0, 0, 0) };
+    program.call(write(0, 0, 4096));
+    program.call(fsync);
+    let hz = u64::from(profile().kernel.hz);
+    let mut commits = 0.0;
+    let start = program.now;
+    while program.now < start + 100 * 1_000_000_000 / hz {
+        program.call(write(0, 0, 4096));
+        commits += program.call(fsync).expect("a cost").work.fsyncs;
+    }
+    assert!((99.0..=101.0).contains(&commits), "{commits} commits in 100 ticks");
+}
+
 /// A call that takes longer than calls are held back is told of after samples from its middle, to which the model has been
 /// advanced.
 #[test]

@@ -21,6 +21,13 @@ const HOST: f64 = 13e-6 / 4096.0;
 /// Seconds a byte that counts as dirty with its folio takes, to begin with: 25 µs for a folio of a mebibyte.
 const FOLIO: f64 = 25e-6 / 1_048_576.0;
 
+/// What is not in a profile is nothing, and may be off by so many seconds: what the first write after a wait or into a
+/// clean inode costs besides, and the latency of a request.
+const FIRST: f64 = 2e-6;
+const LATENCY: f64 = 50e-6;
+
+/// Seconds that something takes at least which may be nothing.
+const SURCHARGES: (f64, f64) = (0.0, 1.0);
 /// Seconds of a call.
 const CALLS: (f64, f64) = (5e-9, 1.0);
 /// Seconds per byte of memory and of devices.
@@ -50,6 +57,11 @@ fn of_time(measured: &Measured<Nanos>) -> (f64, f64) {
     spread(measured, Nanos::as_seconds, Nanos::millis(0.001).as_seconds())
 }
 
+/// The same of a time that a profile may not have.
+fn of_known(measured: Option<&Measured<Nanos>>, unknown: f64) -> (f64, f64) {
+    measured.map_or((0.0, unknown), of_time)
+}
+
 /// Value and standard deviation, in seconds per byte.
 fn of_rate(measured: &Measured<Rate>) -> (f64, f64) {
     spread(measured, |rate| 1.0 / rate.get(), 0.0)
@@ -65,15 +77,17 @@ fn spread<T: Copy>(measured: &Measured<T>, unit: impl Fn(T) -> f64, least: f64) 
     (value, spread.max(least))
 }
 
-pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<4> {
+pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<6> {
     let (call, byte, fresh) =
         (of_time(&profile.calls.write), of_rate(&profile.memory.cached), of_rate(&profile.memory.fresh));
     let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
     let folio = profile.memory.folio.as_ref().map_or((FOLIO, ASSUMED * FOLIO), of_rate);
+    let inode = of_known(profile.calls.inode.as_ref(), FIRST);
+    let after_wait = of_known(profile.calls.after_wait.as_ref(), FIRST);
     Bank::new(
-        [call.0, byte.0, page.0, folio.0],
-        [call.1, byte.1, page.1, folio.1],
-        [CALLS, BYTES, BYTES, BYTES],
+        [call.0, byte.0, page.0, folio.0, inode.0, after_wait.0],
+        [call.1, byte.1, page.1, folio.1, inode.1, after_wait.1],
+        [CALLS, BYTES, BYTES, BYTES, SURCHARGES, SURCHARGES],
         memories,
     )
 }
@@ -98,16 +112,17 @@ pub(super) fn stream(profile: &HostProfile, memories: Memories) -> Bank<2> {
     Bank::new([call.0, byte.0], [call.1, byte.1], [CALLS, BYTES], memories)
 }
 
-pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<5> {
+pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<6> {
     let device = &profile.device;
     let (byte, sync) = (of_rate(&device.write), of_time(&device.sync_call));
     let (fsync, seek) = (of_time(&device.fsync), of_time(&device.seek));
-    // Where there is none a flush counts as a part of an fsync.
-    let flush = device.flush.as_ref().map_or((0.0, 0.0), of_time);
+    let latency = of_known(device.latency.as_ref(), LATENCY);
+    // Where it is not known, it counts as a part of a commit.
+    let flush = of_known(device.flush.as_ref(), 0.0);
     Bank::new(
-        [byte.0, sync.0, fsync.0, seek.0, flush.0],
-        [byte.1, sync.1, fsync.1, seek.1, flush.1],
-        [BYTES, WAITS, WAITS, WAITS, WAITS],
+        [byte.0, sync.0, fsync.0, seek.0, latency.0, flush.0],
+        [byte.1, sync.1, fsync.1, seek.1, latency.1, flush.1],
+        [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS],
         memories,
     )
 }
@@ -120,13 +135,16 @@ pub(super) fn writeback(profile: &HostProfile, memories: Memories) -> Bank<1> {
 
 impl Learner {
     pub(super) fn adopt_copying(&mut self) -> bool {
-        let &[call, byte, page, folio] = self.copying.theta();
+        let &[call, byte, page, folio, inode, after_wait] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let memory = &mut self.profile.memory;
         let (calls, slowed) = (self.copying.samples(), self.slowdown.samples());
         let sums = self.copying.deviation(1).hypot(self.copying.deviation(2));
         let slow = (slowdown, self.slowdown.deviation(0));
-        let times = time(&mut self.profile.calls.write, call, self.copying.deviation(0), calls);
+        let own = &mut self.profile.calls;
+        let times = time(&mut own.write, call, self.copying.deviation(0), calls)
+            | known(&mut own.inode, inode, self.copying.deviation(4), calls)
+            | known(&mut own.after_wait, after_wait, self.copying.deviation(5), calls);
         let cached = rate(&mut memory.cached, byte, self.copying.deviation(1), calls);
         let fresh = rate(&mut memory.fresh, byte + page, sums, calls);
         let &[host] = self.host.theta();
@@ -154,16 +172,15 @@ impl Learner {
     }
 
     pub(super) fn adopt_waiting(&mut self) -> bool {
-        let &[byte, sync, fsync, seek, flush] = self.waiting.theta();
+        let &[byte, sync, fsync, seek, latency, flush] = self.waiting.theta();
         let (bank, device) = (&self.waiting, &mut self.profile.device);
         let samples = bank.samples();
-        let flushes =
-            device.flush.as_mut().is_some_and(|known| time(known, flush, bank.deviation(4), samples));
-        flushes
-            | rate(&mut device.write, byte, bank.deviation(0), samples)
+        rate(&mut device.write, byte, bank.deviation(0), samples)
             | time(&mut device.sync_call, sync, bank.deviation(1), samples)
             | time(&mut device.fsync, fsync, bank.deviation(2), samples)
             | time(&mut device.seek, seek, bank.deviation(3), samples)
+            | known(&mut device.latency, latency, bank.deviation(4), samples)
+            | known(&mut device.flush, flush, bank.deviation(5), samples)
     }
 
     pub(super) fn adopt_writeback(&mut self) -> bool {
@@ -217,11 +234,17 @@ impl Learner {
             let now = now.as_ref()?;
             Some(constant(name, "B/s", was.as_ref().unwrap_or(now), now, n, Rate::get))
         });
-        let flush = now.device.flush.as_ref().map(|now| {
-            let was = was.device.flush.as_ref().unwrap_or(now);
-            constant("device.flush", "ns", was, now, waited, Nanos::get)
+        let surcharges = [
+            ("calls.inode", &was.calls.inode, &now.calls.inode, copied),
+            ("calls.after_wait", &was.calls.after_wait, &now.calls.after_wait, copied),
+            ("device.latency", &was.device.latency, &now.device.latency, waited),
+            ("device.flush", &was.device.flush, &now.device.flush, waited),
+        ];
+        let surcharges = surcharges.into_iter().filter_map(|(name, was, now, n)| {
+            let (nothing, now) = (Measured::assumed(Nanos::ZERO), now.as_ref()?);
+            Some(constant(name, "ns", was.as_ref().unwrap_or(&nothing), now, n, Nanos::get))
         });
-        rates.into_iter().chain(times).chain(flush).chain([factor]).chain(seen).collect()
+        rates.into_iter().chain(times).chain(surcharges).chain([factor]).chain(seen).collect()
     }
 }
 
@@ -256,6 +279,14 @@ fn time(known: &mut Measured<Nanos>, seconds: f64, deviation: f64, samples: u64)
     let value = if changed { Nanos::seconds(seconds) } else { known.value };
     *known = Measured { value, p10, p90, samples: u32::try_from(samples).unwrap_or(u32::MAX) };
     changed
+}
+
+/// The same of a time that a profile may not have: nothing stays unknown.
+fn known(known: &mut Option<Measured<Nanos>>, seconds: f64, deviation: f64, samples: u64) -> bool {
+    if known.is_none() && seconds <= 0.0 {
+        return false;
+    }
+    time(known.get_or_insert_with(|| Measured::assumed(Nanos::ZERO)), seconds, deviation, samples)
 }
 
 /// Takes a rate over from seconds per byte; true if the models must be told.

@@ -186,6 +186,48 @@ fn constants_of_memory_and_device_are_found_from_defaults() {
     assert!(error.total.is_some_and(|total| total < 0.25), "{error:?}");
 }
 
+/// What a sync takes comes in parts, as a write after it does: how often each of them counts in a call tells them apart.
+#[test]
+fn the_parts_of_a_sync_are_told_apart() {
+    let micros = |time: f64| Measured::assumed(Nanos::new(time * 1e3));
+    let mut truth = truth();
+    truth.device.latency = Some(micros(90.0));
+    truth.device.flush = Some(micros(70.0));
+    truth.device.fsync = micros(160.0);
+    truth.calls.inode = Some(micros(4.0));
+    truth.calls.after_wait = Some(micros(3.0));
+    let mut assumed = truth.clone();
+    assumed.device.latency = Some(micros(45.0));
+    assumed.device.flush = Some(micros(140.0));
+    assumed.device.fsync = micros(100.0);
+    assumed.calls.inode = Some(micros(1.0));
+    assumed.calls.after_wait = None;
+    let mut world = World::new(&truth, &assumed);
+    for round in 0..3000_u64 {
+        let end = world.offset;
+        match round % 4 {
+            0 => world.offset = 0,
+            1 => world.offset = end.max(4096) - 4096,
+            _ => {}
+        }
+        world.call(Op::Write, 4096, mild);
+        if round % 3 == 0 {
+            world.call(Op::Write, 4096, mild);
+        }
+        world.offset = world.offset.max(end);
+        world.call(Op::Fdatasync, 0, mild);
+        if round % 5 == 0 {
+            world.call(Op::Fdatasync, 0, mild);
+        }
+    }
+    near(&world.learned("device.latency"), 90e3, 0.15);
+    near(&world.learned("device.flush"), 70e3, 0.15);
+    near(&world.learned("device.fsync"), 160e3, 0.15);
+    // All writes but every fourth come after a wait and into a clean inode: the sum is what is known.
+    let first = world.learned("calls.inode").learned + world.learned("calls.after_wait").learned;
+    assert!((first / 7e3 - 1.0).abs() < 0.2, "{first} ns");
+}
+
 /// Writes for some seconds; the one-step error of the last half.
 fn throttled(world: &mut World, seconds: f64) -> f64 {
     let (until, half) = (world.now + (seconds * 1e9) as u64, world.now + (seconds * 0.5e9) as u64);
@@ -277,11 +319,15 @@ fn what_the_host_took_for_memory_is_told_apart() {
     let mut truth = HostProfile { kernel: truth.kernel.clone(), ..truth };
     truth.memory.cold = Some(Measured::assumed(truth.memory.fresh.value * 0.1));
     let mut world = World::new(&truth, &truth);
-    let mut write = |world: &mut World| world.call(Op::Write, 1 << 20, mild);
-    (0..64).for_each(|_| drop(write(&mut world)));
+    let write_64 = |world: &mut World| {
+        for _ in 0..64 {
+            world.call(Op::Write, 1 << 20, mild);
+        }
+    };
+    write_64(&mut world);
     assert_eq!(world.analysis.report().cold, None, "all was warm");
     world.real.supply(Some(true));
-    (0..64).for_each(|_| drop(write(&mut world)));
+    write_64(&mut world);
     let report = world.analysis.report();
     let cold = report.cold.expect("cold memory");
     let page = 4096.0 * truth.memory.cold_byte();

@@ -80,6 +80,8 @@ pub struct File {
     pub size: u64,
     /// The device's count of submitted pages when this file's last page was submitted.
     pub submitted: u64,
+    /// Tick of the kernel's clock at which its time stamps last changed, counted from 1; 0 for none.
+    pub stamped: u64,
     /// Transaction of the journal in which its inode changed last, if only a time stamp; 0 for none.
     pub changed: u64,
     /// The same for its size or its blocks, which is what fdatasync cares for.

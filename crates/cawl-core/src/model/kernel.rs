@@ -54,6 +54,10 @@ struct Constants {
     fresh_folio: f64,
     /// Beyond a warm one.
     cold_page: f64,
+    clean_inode: f64,
+    after_wait: f64,
+    /// Ticks a second.
+    hz: f64,
     padding_page: f64,
     /// Of pages that are allocated, and of those that are cached, while the flusher works.
     flush_slowdown: f64,
@@ -322,6 +326,7 @@ impl Kernel {
             Op::Syncfs => self.sync_all(call, Some(call.device)),
             _ => {}
         }
+        self.tasks.current.waited = call.spent.device > 0.0;
     }
 
     /// Calls that have effects but no modelled cost.
@@ -400,6 +405,8 @@ impl Constants {
         let page = kernel.page.0.next_power_of_two();
         let copy_byte = 1.0 / memory.cached.value.get();
         let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
+        let known =
+            |time: &Option<Measured<Nanos>>| time.as_ref().map_or(0.0, |time| time.value.as_seconds());
         Constants {
             page,
             page_bits: page.ilog2(),
@@ -411,7 +418,10 @@ impl Constants {
             hot_byte: copy_byte * write::hot_part(memory),
             hot_most: memory.hot_size.0,
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
-            fresh_folio: profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds()),
+            fresh_folio: known(&profile.calls.folio),
+            clean_inode: known(&profile.calls.inode),
+            after_wait: known(&profile.calls.after_wait),
+            hz: f64::from(kernel.hz.max(1)),
             cold_page: page as f64 * memory.cold_byte(),
             padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
             flush_slowdown: slowdown(&memory.flush_factor),

@@ -17,6 +17,9 @@ const LIKELY: f64 = 0.1;
 /// Factors from a part of the cost to its 10th and 90th percentile.
 type Factors = (f64, f64);
 
+/// A fixed cost of nothing.
+const NONE: (f64, Factors) = (0.0, (0.0, 0.0));
+
 /// The spreads of the parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spreads {
@@ -30,8 +33,8 @@ pub(super) struct Spreads {
     cached: [Factors; 2],
     throttle: Factors,
     transfer: Factors,
-    /// Of synchronous writes and of fsync: what they take, and how far down and up it goes, in seconds.
-    fixed: [(f64, Factors); 2],
+    /// Of synchronous writes, commits, flushes and the latency: what they take, and how far down and up it goes, in seconds.
+    fixed: [(f64, Factors); 4],
     /// Of copying that is taken to come from the processor's cache.
     hot: Factors,
     known: bool,
@@ -84,7 +87,12 @@ impl Spreads {
             cached: [cached, both(cached, rewriting)],
             throttle: (base.0.min(rate.0), base.1.max(rate.1)),
             transfer: factors(rates(&device.write)),
-            fixed: [seconds(&device.sync_call), seconds(&device.fsync)],
+            fixed: [
+                seconds(&device.sync_call),
+                seconds(&device.fsync),
+                device.flush.as_ref().map_or(NONE, seconds),
+                device.latency.as_ref().map_or(NONE, seconds),
+            ],
             hot: (if memory.hot.is_some() { 1.0 } else { 0.0 }, 1.0 / hot_part(memory)),
             known: found.iter().any(Option::is_some) || memory.cold.is_some(),
         }
@@ -108,8 +116,10 @@ impl Spreads {
         }
         let (spent, work) = (&call.spent, &call.work);
         let slept = spent.throttle + call.held;
-        let [sync, fsync] = self.fixed;
-        let transfer = (spent.device - call.held - work.syncs * sync.0 - work.fsyncs * fsync.0).max(0.0);
+        let counts = [work.syncs, work.fsyncs, work.flushes, work.latencies];
+        let waits = || self.fixed.iter().zip(counts);
+        let fixed: f64 = waits().map(|(fixed, count)| fixed.0 * count).sum();
+        let transfer = (spent.device - call.held - fixed).max(0.0);
         let off = |pick: fn(Factors) -> f64, pause: f64, doubt: f64| {
             let of = |part: f64, factors: Factors| part * (pick(factors) - 1.0);
             [
@@ -117,7 +127,8 @@ impl Spreads {
                 doubt,
                 of(slept, self.throttle),
                 pause,
-                of(transfer, self.transfer) + work.syncs * pick(sync.1) + work.fsyncs * pick(fsync.1),
+                of(transfer, self.transfer)
+                    + waits().map(|(fixed, count)| count * pick(fixed.1)).sum::<f64>(),
             ]
             .iter()
             .map(|off| off * off)

@@ -1,7 +1,8 @@
 //! Calls that wait for the device: direct and synchronous writes, fsync and relatives.
 //!
 //! The law: what must be on the device is submitted behind what is in flight already and waited for at
-//! the device's rate; on top comes a fixed cost. That is a commit of the journal if the running transaction has a change of
+//! the device's rate; whoever waits for what he has just submitted has its latency besides, and only then
+//! (`ext4_sync_file` after `file_write_and_wait_range`) a fixed cost. That is a commit of the journal if the running transaction has a change of
 //! the file's inode, or of its size or blocks where only these count (fdatasync, O_DSYNC); else a flush of the device's
 //! cache alone, even if nothing was written (`ext4_sync_file`). Transfers of several tasks follow each other.
 
@@ -63,7 +64,8 @@ impl Kernel {
         let seek = self.write_seek(call, offset, last);
         call.work.transferred += bytes as f64;
         let transfer = bytes as f64 / self.constants_of(event.dev).write.value.get();
-        self.occupy(call, transfer, fixed + seek);
+        let latency = self.latency(call);
+        self.occupy(call, transfer, latency + fixed + seek);
     }
 
     /// O_SYNC and O_DSYNC through the cache: the write's own pages, then the fixed cost.
@@ -218,6 +220,9 @@ impl Kernel {
                 let begin = self.transfer_begins(call, device, busy.left() as u64 > submitted);
                 until = until.max(begin + busy.left() / busy.speed());
             }
+            if submitted > 0 {
+                until += self.latency(call);
+            }
         }
         call.spent.device += until - call.at;
         let early = until > call.until;
@@ -243,6 +248,13 @@ impl Kernel {
         if behind_others { self.machine.now.max(call.at) } else { self.occupied[device].max(call.at) }
     }
 
+    /// What it takes until somebody goes on who waits for what he has just submitted, besides the transfer, in seconds.
+    fn latency(&self, call: &mut Call) -> f64 {
+        let of = self.constants_of(self.machine.devices[call.device].id);
+        call.work.latencies += 1.0;
+        of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds())
+    }
+
     /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers; of that so many
     /// pages were `submitted` just now.
     fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
@@ -252,10 +264,12 @@ impl Kernel {
             let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
             let transfer = bytes / of.write.value.get();
             call.work.transferred += bytes;
-            let until = self.transfer_begins(call, call.device, pages > submitted) + transfer;
+            let done = self.transfer_begins(call, call.device, pages > submitted) + transfer;
+            self.occupied[call.device] = self.occupied[call.device].max(done.min(call.until));
+            // What was submitted before is on its way: its latency is over by now.
+            let until = done + if submitted > 0 { self.latency(call) } else { 0.0 };
             call.spent.device += until - call.at;
             call.at = until.min(call.until);
-            self.occupied[call.device] = self.occupied[call.device].max(call.at);
             self.machine.advance(call.at);
             self.machine.complete(call.file);
         }

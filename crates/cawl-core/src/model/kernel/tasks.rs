@@ -22,10 +22,18 @@ pub(super) struct Task {
     pub(super) paused_when: Option<f64>,
     /// How long that was, in seconds; 0 since it was let go on without one.
     pub(super) slept: f64,
+    /// Its latest call waited for the device.
+    pub(super) waited: bool,
 }
 
-const NEW: Task =
-    Task { nr_dirtied: 0, unchecked: 0, nr_dirtied_pause: FIRST_CHECK, paused_when: None, slept: 0.0 };
+const NEW: Task = Task {
+    nr_dirtied: 0,
+    unchecked: 0,
+    nr_dirtied_pause: FIRST_CHECK,
+    paused_when: None,
+    slept: 0.0,
+    waited: false,
+};
 
 /// All threads.
 #[derive(Clone, Debug)]

@@ -45,7 +45,8 @@ impl Kernel {
         let (first, end) = (self.constants.page_of(offset), self.constants.pages_up_to(last));
         self.read_edges(call, offset, last);
         self.grow(call.file, offset, last);
-        self.machine.change(call.file, call.at, false);
+        self.stamp(call);
+        self.spend_first(call);
         let small = self.machine.cache.size(call.file) <= HOT_FILES * self.constants.hot_most;
         let part = bytes as f64 / (end - first).max(1) as f64;
         let per_page =
@@ -78,6 +79,34 @@ impl Kernel {
             let task = &mut self.tasks.current;
             task.nr_dirtied += found.dirtied;
             task.unchecked += found.dirtied;
+        }
+    }
+
+    /// The file's time stamps change, if the kernel's clock has ticked since they last did (`file_update_time`).
+    fn stamp(&mut self, call: &Call) {
+        let tick = (call.at * self.constants.hz) as u64 + 1;
+        let inode = self.machine.cache.file_mut(call.file);
+        if inode.stamped != tick {
+            inode.stamped = tick;
+            self.machine.change(call.file, call.at, false);
+        }
+    }
+
+    /// What the first write after a wait costs besides, and the first into a clean inode.
+    fn spend_first(&mut self, call: &mut Call) {
+        let mut cost = 0.0;
+        if std::mem::take(&mut self.tasks.current.waited) {
+            call.work.after_waits += 1.0;
+            cost += self.constants.after_wait;
+        }
+        if !self.machine.cache.file(call.file).listed {
+            call.work.inodes += 1.0;
+            cost += self.constants.clean_inode;
+        }
+        if cost > 0.0 {
+            call.pass(cost);
+            call.spent.copy += cost;
+            self.machine.advance(call.at);
         }
     }
 
