@@ -174,7 +174,8 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let disturbed = watch.disturbed();
     if let Some(processors) = disturbed {
         bench.note(&format!(
-            "disturbed: other programs kept {processors:.1} of {} processors busy meanwhile; constants may be off, so calibrate again when they are done",
+            "disturbed: other programs computed meanwhile ({processors:.1} of {} processors); constants may be off, so \
+             calibrate again when they are done",
             host::uncalibrated_profile().kernel.cpus
         ));
     }

@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(meminfo("MemTotal:       24684096 kB\n", "MemTotal"), Some(Bytes::kib(24_684_096)));
         assert_eq!(meminfo("MemTotalX: 1 kB\n", "MemTotal"), None);
         let stat = "cpu  1519069 146143 468793 629422 65815 0 6135 10158 0 0\ncpu0 752341 72574 0 0\n";
-        assert_eq!(user_time(stat), Some(Nanos::seconds(16_652.12)));
+        assert_eq!(user_time(stat), Some(Nanos::millis(16_652_120.0)));
         assert_eq!(user_time("cpu0 752341 72574\n"), None);
         assert_eq!(run_delay("151633 2940332 2\n"), Some(Nanos::new(2_940_332.0)));
         assert_eq!(run_delay("151633\n"), None);
