@@ -16,6 +16,7 @@
 //! - `storms`: thousands of short processes, started and killed by several threads
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `identity`: which file a call was about: numbers given out again, renames, the last close
+//! - `copies`: copies inside the kernel and stores through mappings have a law and a cost
 //! - `cpython`: CPython's own regression tests come out the same (long: with `--ignored` only)
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
@@ -34,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod clients;
+mod copies;
 mod cpython;
 mod crash;
 mod daemon;

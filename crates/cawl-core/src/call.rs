@@ -8,6 +8,8 @@ use cawl_wire::{Event, FileKind, Op, flag};
 pub enum Class {
     /// Its cost is predicted and compared.
     Cost,
+    /// Its cost is predicted, but falls on the program's own instructions, where nobody sees it.
+    Untimed,
     /// It changes what the models know (positions, sizes, names), at a cost nobody asks about.
     Effect,
     /// It writes to something that has no page cache: a pipe, terminal or socket. Counted in coverage.
@@ -28,7 +30,15 @@ pub fn classify(event: &Event) -> Class {
                 _ => Class::Elsewhere,
             }
         }
-        CopyRange | Sendfile | Splice | AioWrite | MmapWrite => match event.kind {
+        CopyRange | Sendfile | Splice => match event.kind {
+            FileKind::Regular => Class::Cost,
+            _ => Class::Elsewhere,
+        },
+        MmapWrite => match event.kind {
+            FileKind::Regular => Class::Untimed,
+            _ => Class::Elsewhere,
+        },
+        AioWrite => match event.kind {
             FileKind::Regular => Class::Unmodelled,
             _ => Class::Elsewhere,
         },
@@ -77,9 +87,14 @@ pub fn wchar_bytes(event: &Event) -> u64 {
         Op::Splice | Op::MmapWrite => 0,
         // POSIX aio is the C library's own threads, who write like anyone else.
         Op::AioWrite if event.aux != 1 => 0,
-        Op::CopyRange if event.has(flag::ESTIMATED) => 0,
+        _ if is_clone(event) => 0,
         _ => kernel_bytes(event),
     }
+}
+
+/// True if the destination shares another file's blocks by being asked to (FICLONE): no data are written.
+pub fn is_clone(event: &Event) -> bool {
+    event.op == Op::CopyRange && event.has(flag::ESTIMATED)
 }
 
 /// True when the data must be on the device before the call returns.
@@ -98,6 +113,17 @@ mod tests {
         assert_eq!(classify(&event), Class::Elsewhere);
         event.kind = FileKind::Regular;
         assert_eq!(classify(&event), Class::Cost);
+    }
+
+    #[test]
+    fn copies_into_files_have_a_law() {
+        for op in [Op::CopyRange, Op::Sendfile, Op::Splice] {
+            let mut event = Event::new(op);
+            event.kind = FileKind::Socket;
+            assert_eq!(classify(&event), Class::Elsewhere);
+            event.kind = FileKind::Regular;
+            assert_eq!(classify(&event), Class::Cost);
+        }
     }
 
     #[test]

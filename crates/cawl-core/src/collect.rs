@@ -225,6 +225,7 @@ impl Collector {
                 self.cost(event, bytes, predictions);
                 self.file_call(event, bytes, predictions);
             }
+            Class::Untimed => self.file_call(event, bytes, predictions),
             Class::Elsewhere => self.elsewhere.add(bytes),
             Class::Unmodelled => {
                 self.unmodelled.entry(event.op.name().to_owned()).or_default().add(bytes);

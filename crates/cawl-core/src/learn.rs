@@ -7,7 +7,7 @@
 //!
 //! | constants | learned from |
 //! |---|---|
-//! | `calls.write`, `inode`, `after_wait`, `memory.cached`, `fresh`, `folio` | writes into the cache while the flusher is idle |
+//! | `calls.write`, `inode`, `after_wait`, `memory.cached`, `fresh`, `folio` | writes and copies into the cache while the flusher is idle |
 //! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
@@ -50,6 +50,8 @@ const WEIGHTIEST: f64 = 0.25;
 const FAMILIAR: u64 = 100;
 /// Factor from which on the flusher counts as slowing copying down.
 const SLOWS: f64 = 1.01;
+/// A copy so many times faster than predicted copies nothing.
+const TOO_FAST: f64 = 8.0;
 /// Relative change from which on the models are told.
 const NOTEWORTHY: f64 = 0.005;
 
@@ -133,6 +135,9 @@ impl Learner {
         let Prediction { parts, work, .. } = prediction;
         self.since += Bytes(kernel_bytes(event)).max(Bytes::from_f64(work.dirtied));
         let observed = event.duration as f64 * 1e-9;
+        if work.source > 0.0 && !is_plain_copy(observed, prediction) {
+            return false;
+        }
         let copies = work.copied[0] + work.copied[1] > 0.0;
         if parts.device > Nanos::ZERO {
             let settled =
@@ -258,6 +263,14 @@ impl Learner {
         let written = pages * self.profile.kernel.page.as_f64();
         seconds > 0.0 && self.writeback.observe(&[seconds], written, seconds) && self.adopt_writeback()
     }
+}
+
+/// A copy was neither read from the device nor made by sharing blocks.
+fn is_plain_copy(observed: f64, prediction: &Prediction) -> bool {
+    let cost = prediction.cost.as_seconds();
+    prediction.parts.device == Nanos::ZERO
+        && observed < cost + prediction.work.source / 2.0
+        && observed * TOO_FAST > cost
 }
 
 /// An observation, cut down to what its memory can bear.

@@ -201,6 +201,8 @@ pub struct Work {
     pub flushes: f64,
     /// Accesses away from the previous one.
     pub seeks: f64,
+    /// Seconds more that it takes if the source of a copy is not cached.
+    pub source: f64,
 }
 
 /// The regime a call ran in.

@@ -282,7 +282,7 @@ pub struct FileOp {
     pub calls: u64,
     /// Bytes they handed to the kernel; of a stream, what left its buffer.
     pub bytes: u64,
-    /// Observed time, in seconds.
+    /// Observed time, in seconds; 0 where nobody could see it: of stores through mappings, and of what a stream held at exit.
     pub observed_s: f64,
     /// Predicted time in seconds, for each model; empty for calls that no model has a law for.
     pub predicted_s: BTreeMap<String, f64>,

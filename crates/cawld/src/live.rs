@@ -2,7 +2,9 @@
 
 use cawl_wire::ring::Several;
 
-use cawl_core::{Bytes, ModelState, Nanos, Prediction, Record, Sample, Session, Tally, Time};
+use cawl_core::{
+    Bytes, Class, ModelState, Nanos, Prediction, Record, Sample, Session, Tally, Time, classify,
+};
 
 use crate::books::Books;
 use crate::clock::Clocks;
@@ -54,6 +56,8 @@ impl Live {
     pub fn take(&mut self, record: &Record, prediction: Option<&Prediction>) {
         match record {
             Record::Event(event) => {
+                // What cannot be observed is compared with nothing.
+                let prediction = prediction.filter(|_| classify(event) != Class::Untimed);
                 self.books.call(event, prediction);
                 if let Some(prediction) = prediction {
                     self.latest.call(event, prediction);

@@ -210,7 +210,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
             format!("  {}", op.op),
             op.calls.to_string(),
             Bytes(op.bytes).to_string(),
-            Nanos::seconds(op.observed_s).to_string(),
+            observed(op.observed_s),
         ];
         for model in &models {
             let predicted = op.predicted_s.get(*model).copied();
@@ -240,6 +240,11 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     if report.files_omitted.calls > 0 {
         out.push_str(&format!("and {} on files too many to tell apart\n", counted(&report.files_omitted)));
     }
+}
+
+/// A time, if anybody could see it: no call takes none.
+fn observed(seconds: f64) -> String {
+    if seconds > 0.0 { Nanos::seconds(seconds).to_string() } else { "-".to_owned() }
 }
 
 /// Signed relative error: what the model had too much or too little.

@@ -169,7 +169,9 @@ impl Track {
         {
             self.model.correct_throttle(event.dev, factor);
         }
-        if let (Some(hold), Some(p), Some(limits)) = (&mut self.hold, &mut prediction, self.limits) {
+        if let (Some(hold), Some(p), Some(limits), Class::Cost) =
+            (&mut self.hold, &mut prediction, self.limits, class)
+        {
             hold.call(start, p, observed, limits.background);
         }
         // What the model has no opinion on takes, in its time, as long as it took.

@@ -93,7 +93,7 @@ impl Scene {
         if bytes.is_zero() {
             return;
         }
-        let event = self.event(Op::CopyRange, Writer::Quiet, bytes, self.now);
+        let event = self.event(Op::MmapWrite, Writer::Quiet, bytes, self.now);
         self.model.step(&event);
     }
 

@@ -374,3 +374,25 @@ proptest! {
         prop_assert!((400..=550).contains(&covered), "{covered} of 600, not about 480");
     }
 }
+
+#[test]
+fn a_copy_teaches_unless_its_source_was_read_or_its_blocks_are_shared() {
+    let mut profile = truth();
+    profile.device.read = Measured::assumed(Rate::mb_per_second(200.0));
+    // Rate of fresh pages that is learned of copies that take so many seconds, given what is predicted and what reading adds.
+    let learned = |took: fn(f64, f64) -> f64| {
+        let mut learner = Learner::new(&profile);
+        for ino in 0..20 {
+            let mut event = Event::new(Op::CopyRange);
+            (event.ino, event.offset, event.kind) = (ino, 0, FileKind::Regular);
+            (event.requested, event.returned) = (16 << 20, 16 << 20);
+            let prediction = Kernel::new(&profile).step(&event).expect("a cost");
+            event.duration = (took(prediction.cost.as_seconds(), prediction.work.source) * 1e9) as u64;
+            learner.call(&event, &prediction);
+        }
+        learner.profile().memory.fresh.value / profile.memory.fresh.value
+    };
+    assert!((learned(|cost, _| 1.3 * cost) - 1.0 / 1.3).abs() < 0.1);
+    assert_eq!(learned(|cost, source| cost + source), 1.0);
+    assert_eq!(learned(|cost, _| cost / 20.0), 1.0);
+}

@@ -62,7 +62,7 @@ use super::recent::Recent;
 use super::{
     CallState, CostModel, CostParts, DirtyLimits, LONGEST_PAUSE, ModelState, Phase, Prediction, Work,
 };
-use crate::call::{Class, classify, is_synchronous, kernel_bytes};
+use crate::call::{Class, classify, is_clone, is_synchronous, kernel_bytes};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
 
@@ -248,7 +248,7 @@ impl Cawl {
     #[inline(always)]
     fn write(&mut self, at: Nanos, event: &Event) -> Bill {
         let size = kernel_bytes(event);
-        if size == 0 {
+        if size == 0 || is_clone(event) {
             return self.bare_call();
         }
         let mut bill = Bill::default();
@@ -366,7 +366,11 @@ impl CostModel for Cawl {
             return None;
         }
         let bill = match event.op {
-            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.write(at, event),
+            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev | Op::CopyRange | Op::Sendfile | Op::Splice
+                if class == Class::Cost =>
+            {
+                self.write(at, event)
+            }
             Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync => {
                 self.sync(at, event)
             }

@@ -3,13 +3,14 @@
 //! The law: a write copies into the page cache ([`write`]), a few pages at a time; each time the task has
 //! dirtied its quota it asks whether it must pause ([`balance`], laws in [`throttle`](super::throttle)).
 //! Meanwhile the flusher cleans ([`writeback`](super::writeback)). Synchronous calls wait for the device
-//! ([`sync`]). Streams buffer in user space first ([`stdio`](super::stdio)).
+//! ([`sync`]). Copies inside the kernel are rows of writes ([`copy`]). Streams buffer in user space first ([`stdio`](super::stdio)).
 //!
 //! Calls of several tasks may overlap. The machine's clock stands at the latest predicted end; a call
 //! that starts earlier finds the level of its own time, kept in a short [`history`], adds to it, and is
 //! held back by what the others were allowed to dirty until then. So N writers share the device.
 
 mod balance;
+mod copy;
 mod follow;
 mod history;
 mod intervals;
@@ -29,6 +30,7 @@ use super::{CallState, CostModel, CostParts, DirtyLimits, Disturbance, ModelStat
 use crate::call::{Class, classify};
 use crate::profile::{DeviceConstants, HostProfile, Measured};
 use crate::units::{Bytes, Nanos, Rate, Time};
+use copy::Copies;
 use history::History;
 use intervals::{Spreads, one_pause};
 use sync::waits;
@@ -86,6 +88,8 @@ struct Call {
     unlikely: bool,
     file: u32,
     device: usize,
+    /// The largest folio that it allocates, in pages.
+    folio: u64,
     spent: Spent,
     /// What it writes into new pages comes from the processor's cache; what it writes over cached ones does, and so do they.
     hot: (bool, bool),
@@ -122,6 +126,7 @@ pub struct Kernel {
     unslept: Vec<f64>,
     /// Device positions after the last synchronous access: file and byte.
     heads: Vec<(u32, u64)>,
+    copies: Copies,
     intervals: Spreads,
     /// New pages come cold or warm, if somebody knows.
     supply: Option<bool>,
@@ -171,6 +176,7 @@ impl Kernel {
             occupied: Vec::new(),
             unslept: Vec::new(),
             heads: Vec::new(),
+            copies: Copies::default(),
             intervals: Spreads::of(profile),
             supply: None,
             profile: Arc::new(profile.clone()),
@@ -253,6 +259,7 @@ impl Kernel {
             unlikely: false,
             file,
             device,
+            folio: self.constants.folio,
             spent: Spent::default(),
             hot: (false, false),
             uncopied: (0.0, 0.0),
@@ -320,6 +327,7 @@ impl Kernel {
             Op::StreamWrite | Op::StreamFlush | Op::StreamClose | Op::StreamSeek => {
                 self.stream_call(call, event)
             }
+            Op::CopyRange | Op::Sendfile | Op::Splice => self.copy_call(call, event),
             Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(call, event),
             Op::SyncRange => self.sync_range(call, event),
             Op::Sync => self.sync_all(call, None),
@@ -362,7 +370,7 @@ impl Kernel {
                 let end = event.offset.saturating_add(event.returned as u64).div_ceil(page);
                 self.machine.cache.read(file, event.offset / page, end);
             }
-            Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite | Op::MmapWrite | Op::StreamExit => {
+            Op::AioWrite | Op::StreamExit => {
                 let bytes = crate::call::kernel_bytes(event);
                 if bytes > 0 && !event.has(flag::DIRECT) {
                     let offset = self.offset(event, file);
@@ -480,9 +488,13 @@ impl CostModel for Kernel {
     }
 
     fn step(&mut self, event: &Event) -> Option<Prediction> {
-        if classify(event) != Class::Cost {
-            self.effect(event);
-            return None;
+        match classify(event) {
+            Class::Cost => {}
+            Class::Untimed => return self.stores(event),
+            _ => {
+                self.effect(event);
+                return None;
+            }
         }
         let mut call = self.begin(event);
         self.run(&mut call, event, f64::INFINITY);

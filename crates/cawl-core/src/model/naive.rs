@@ -5,7 +5,7 @@
 use cawl_wire::Event;
 
 use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction, Work};
-use crate::call::{Class, classify, kernel_bytes};
+use crate::call::{Class, classify, is_clone, kernel_bytes};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Rate, Time};
 
@@ -38,6 +38,7 @@ impl CostModel for Naive {
         let bytes = match event.op {
             cawl_wire::Op::StreamWrite => event.returned.max(0) as u64,
             cawl_wire::Op::StreamFlush | cawl_wire::Op::StreamClose | cawl_wire::Op::StreamSeek => 0,
+            _ if is_clone(event) => 0,
             _ => kernel_bytes(event),
         };
         let cost = Bytes(bytes) / self.device;

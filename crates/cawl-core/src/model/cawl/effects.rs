@@ -42,10 +42,7 @@ impl Cawl {
                 }
             }
             Op::Exec => drop(self.streams.take(&event.pid)),
-            Op::CopyRange if event.aux == 1 => {}
-            Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite | Op::MmapWrite
-                if !event.has(flag::DIRECT) && !is_synchronous(event) =>
-            {
+            Op::AioWrite | Op::MmapWrite if !event.has(flag::DIRECT) && !is_synchronous(event) => {
                 let start = self.place(event);
                 let end = start.saturating_add(kernel_bytes(event));
                 self.ledger.dirtied += self.cache.insert(file, start, end, self.now);

@@ -38,11 +38,15 @@ impl Kernel {
             let prediction = self.step(event);
             self.machine.rewind(until.max(before));
             if let Some(prediction) = &prediction {
+                self.judge_copy(event, prediction, until - start);
                 self.judge_rest(event, until - start - prediction.cost.as_seconds());
             }
             return prediction;
         }
         let prediction = self.copy().step(event);
+        if let Some(prediction) = &prediction {
+            self.judge_copy(event, prediction, until - start);
+        }
         let mut call = self.begin(event);
         self.run(&mut call, event, until);
         self.machine.advance(call.at);

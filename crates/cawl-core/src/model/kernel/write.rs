@@ -53,7 +53,7 @@ impl Kernel {
             |hot: bool| part * if hot { self.constants.hot_byte } else { self.constants.copy_byte };
         let copying = Copying { fresh: per_page(hot), cached: per_page(hot && small) };
         call.hot = (hot, hot && small);
-        let folio = (1u64 << (end - first).max(1).ilog2()).min(self.constants.folio);
+        let folio = (1u64 << (end - first).max(1).ilog2()).min(call.folio);
         let mut at = first;
         while at < end {
             let often = self.check_interval;
@@ -72,7 +72,7 @@ impl Kernel {
                 let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
                 (left.max(1).div_ceil(folio) * folio).min(end - at)
             };
-            let found = self.machine.cache.dirty(call.file, at, at + until, self.constants.folio);
+            let found = self.machine.cache.dirty(call.file, at, at + until, call.folio);
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
             self.spend_copy(call, until, found, copying, folio);
             at += until;
@@ -201,8 +201,8 @@ impl Kernel {
         }
     }
 
-    /// Dirties pages without asking what it costs: for calls that have no law.
-    pub(super) fn dirty_quietly(&mut self, file: u32, offset: u64, bytes: u64) {
+    /// Dirties pages in no time: for what has no law, or was done before anybody knew.
+    pub(super) fn dirty_quietly(&mut self, file: u32, offset: u64, bytes: u64) -> Found {
         let page = self.constants.page;
         let last = offset.saturating_add(bytes);
         self.grow(file, offset, last);
@@ -214,6 +214,7 @@ impl Kernel {
         if self.machine.over_background(device, 0) {
             self.machine.start_background(device);
         }
+        found
     }
 
     /// The file is `size` bytes long now: pages beyond are dropped, dirty or not (`truncate_pagecache`).

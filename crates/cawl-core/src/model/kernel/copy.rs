@@ -1,0 +1,140 @@
+//! Copies inside the kernel, from a file or a pipe into a file, and stores through mappings.
+//!
+//! The law: a copy is a row of writes. Sixteen pages of the source's cache are put into a pipe (`filemap_splice_read`, a pipe
+//! of `PIPE_DEF_BUFFERS`), then one `write_iter` of the destination takes them out (`iter_file_splice_write`, 6.18), and so on. So it
+//! copies from memory into folios of 64 KiB at most, is checked for pauses as any write is, and one that is synchronous waits
+//! for each piece. copy_file_range (`splice_copy_file_range`) and sendfile do this in one call; splice out of a pipe is the latter
+//! half of it.
+//!
+//! Two things no call tells. *Where the source is*: it is taken to be cached, until a copy of the process takes as long as
+//! reading does; the next ones are read then, until one is not. *Whether it is a copy*: filesystems that share blocks
+//! (`remap_file_range`) do so for copy_file_range, too; a device on which one was too fast for memory is taken to share
+//! until one is not.
+//!
+//! A store makes a page dirty at the fault (`page_mkwrite`), in the program's own time: a fault costs what a call of write
+//! does, besides the page. They are told of late, when somebody looks, so no time passes here.
+
+use cawl_wire::{Event, Op, flag};
+
+use super::super::{CallState, Prediction, Recent};
+use super::{Call, Kernel};
+use crate::call::{is_clone, is_synchronous, kernel_bytes};
+
+/// Pages that a copy moves at a time (`PIPE_DEF_BUFFERS`).
+const PIECE: u64 = 16;
+/// What filling the pipe with a piece costs, in calls of write: 1.2 to 1.5 µs on 6.18 where a call takes 2.5 to 3.
+const FILL: f64 = 0.5;
+/// So many times faster than memory is no copy.
+const TOO_FAST: f64 = 8.0;
+/// Pages from which on a copy says something.
+const TELLING: u64 = 256;
+
+/// What copies of late have shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Copies {
+    /// Processes whose latest source had to be read.
+    read: Recent<u32, ()>,
+    /// Devices (`st_dev`) whose filesystem shares blocks.
+    sharing: Vec<u64>,
+}
+
+impl Kernel {
+    /// copy_file_range, sendfile and splice into a file.
+    pub(super) fn copy_call(&mut self, call: &mut Call, event: &Event) {
+        let offset = self.offset(event, call.file);
+        let bytes = kernel_bytes(event);
+        if bytes == 0 {
+            return call.spend_call(self.constants.call);
+        }
+        if is_clone(event) || event.op == Op::CopyRange && self.copies.sharing.contains(&event.dev) {
+            call.spend_call(self.constants.call);
+            return self.share(call.file, offset, bytes);
+        }
+        let (piece, calls) = match event.op {
+            Op::Splice => (bytes, 1.0),
+            _ => (PIECE * self.constants.page, 1.0 + FILL),
+        };
+        call.folio = call.folio.min(piece.div_ceil(self.constants.page));
+        let pieces = bytes.div_ceil(piece) as f64;
+        call.pass(pieces * calls * self.constants.call);
+        call.spent.call += pieces * calls * self.constants.call;
+        call.work.calls += pieces * calls;
+        if event.has(flag::DIRECT) {
+            self.direct_write(call, event, offset, bytes);
+        } else if is_synchronous(event) {
+            let mut done = 0;
+            while done < bytes {
+                let (at, some) = (offset.saturating_add(done), piece.min(bytes - done));
+                self.buffered_write(call, at, some, false);
+                self.write_through(call, event, at, some);
+                done += some;
+            }
+        } else {
+            self.buffered_write(call, offset, bytes, false);
+        }
+        if event.op != Op::Splice {
+            self.read_source(call, event, bytes);
+        }
+    }
+
+    /// The source may not be cached. It is read ahead while what has come is copied.
+    fn read_source(&mut self, call: &mut Call, event: &Event, bytes: u64) {
+        let reading = bytes as f64 / self.constants_of(event.dev).read.value.get();
+        let reading = (reading - call.spent.copy).max(0.0);
+        call.work.source = reading;
+        if self.copies.read.peek(&event.pid).is_some() {
+            call.pass(reading);
+            call.spent.device += reading;
+            call.uncopied.0 -= reading;
+            self.machine.advance(call.at);
+        } else {
+            call.uncopied.1 += reading;
+        }
+    }
+
+    /// Pages are shared with another file: nothing is written, and what was cached of them is dropped.
+    fn share(&mut self, file: u32, offset: u64, bytes: u64) {
+        let page = self.constants.page;
+        let last = offset.saturating_add(bytes);
+        let dropped = self.machine.cache.drop_range(file, offset / page, last.div_ceil(page));
+        self.machine.cancel(file, dropped);
+        let inode = self.machine.cache.file_mut(file);
+        inode.size = inode.size.max(last);
+        self.machine.change(file, self.machine.now, true);
+    }
+
+    /// What a copy that took so many seconds says of those to come.
+    pub(super) fn judge_copy(&mut self, event: &Event, prediction: &Prediction, took: f64) {
+        let bytes = kernel_bytes(event);
+        let copies = matches!(event.op, Op::CopyRange | Op::Sendfile);
+        if !copies || is_clone(event) || bytes < TELLING * self.constants.page {
+            return;
+        }
+        let is_shared = took * TOO_FAST < bytes as f64 * self.constants.copy_byte;
+        let sharing = &mut self.copies.sharing;
+        if event.op == Op::CopyRange && is_shared != sharing.contains(&event.dev) {
+            if is_shared { sharing.push(event.dev) } else { sharing.retain(|dev| *dev != event.dev) }
+        }
+        let source = prediction.work.source;
+        if source > 0.0 {
+            let was_read = self.copies.read.take(&event.pid).is_some();
+            let cost = prediction.cost.as_seconds() - if was_read { source } else { 0.0 };
+            if took > cost + source / 2.0 {
+                self.copies.read.put(event.pid, ());
+            }
+        }
+    }
+
+    /// Stores through a mapping.
+    pub(super) fn stores(&mut self, event: &Event) -> Option<Prediction> {
+        let bytes = kernel_bytes(event);
+        let mut call = self.begin(event);
+        if bytes > 0 {
+            let offset = self.offset(event, call.file);
+            let found = self.dirty_quietly(call.file, offset, bytes);
+            call.spent.call = found.dirtied.saturating_sub(found.padding) as f64 * self.constants.call;
+            call.spent.copy = found.fresh as f64 * self.constants.fresh_page;
+        }
+        Some(self.predict(&call, CallState::Free))
+    }
+}
