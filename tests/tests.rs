@@ -22,6 +22,7 @@
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `install`: where the tracer is put on disk
+//! - `keep`: what a run learned is there for the next one
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `users`: programs that change their user; other users, who may be recorded but not ask
 //! - `web`: the daemon's web page in headless Chromium
@@ -46,6 +47,7 @@ mod identity;
 mod import;
 mod inherited;
 mod install;
+mod keep;
 mod languages;
 mod live;
 mod matrix;

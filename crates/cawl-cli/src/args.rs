@@ -82,6 +82,9 @@ pub struct RunArgs {
     /// Do not measure devices that were never calibrated before the program starts
     #[arg(long)]
     pub no_calibrate: bool,
+    /// Do not keep what was learned in the profile for the next run; with --profile nothing is kept either
+    #[arg(long)]
+    pub no_save: bool,
     /// Report through the daemon that listens here instead of one inside this process
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,

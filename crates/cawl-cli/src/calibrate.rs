@@ -341,5 +341,6 @@ fn profile(
     profile.created = Some(host::wall_clock());
     profile.measured = Some(options.effort.thoroughness);
     profile.contradicted = 0;
+    profile.learned = None;
     profile
 }

@@ -39,6 +39,11 @@ fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
 
 /// Reads a profile given on the command line.
 fn read_profile(path: &Path) -> anyhow::Result<HostProfile> {
+    Ok(stored_profile(path)?.as_learned())
+}
+
+/// As it was measured, with what was learned beside it.
+fn stored_profile(path: &Path) -> anyhow::Result<HostProfile> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the profile {}", path.display()))?;
     HostProfile::from_toml(&text).with_context(|| format!("cannot use the profile {}", path.display()))

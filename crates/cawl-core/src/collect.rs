@@ -117,6 +117,7 @@ impl Collector {
                 origin: profile.origin,
                 age_s: None,
                 measured: profile.measured,
+                learned_runs: profile.learned_runs(),
             },
             created: profile.created,
             models: models

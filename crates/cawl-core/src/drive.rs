@@ -267,6 +267,22 @@ impl Analysis {
         (self.learner.profile().clone(), self.learner.constants())
     }
 
+    /// From now on what is learned of the device with this number (`st_dev`) is gathered for [`Analysis::merged`].
+    pub fn keep(&mut self, dev: u64) {
+        self.learner.keep(dev);
+    }
+
+    /// True if anything was gathered.
+    pub fn has_kept(&self) -> bool {
+        self.learner.has_kept()
+    }
+
+    /// `file`, a profile as it is stored, with what was learned since the beginning; `now` in seconds since 1970-01-01
+    /// UTC. None if nothing was.
+    pub fn merged(&self, file: &HostProfile, now: u64) -> Option<HostProfile> {
+        self.learner.merged(file, now)
+    }
+
     fn track(&self, model: Option<&str>, mode: Option<Mode>) -> Result<&Track, NotKept> {
         let model = model.unwrap_or(self.tracks[0].name());
         let kept = || self.tracks.iter().chain(&self.besides);

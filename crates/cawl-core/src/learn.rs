@@ -16,6 +16,8 @@
 
 mod bank;
 mod constants;
+mod evidence;
+mod keep;
 mod recursive;
 mod supply;
 #[cfg(test)]
@@ -91,7 +93,23 @@ pub struct Learner {
     before: Option<Sample>,
     /// Pages were under writeback of late.
     flushing: bool,
+    /// Device (`st_dev`) whose calls count for what is kept.
+    keeps: Option<u64>,
+    dirtied: Dirtied,
 }
+
+/// Bytes made dirty of late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Dirtied {
+    all: f64,
+    /// On devices with constants of their own.
+    on_others: f64,
+    /// Not on the device that is kept.
+    elsewhere: f64,
+}
+
+/// Bytes made dirty on other devices say nothing as long as they are no more than this part of all.
+const FEW: f64 = 0.1;
 
 impl Learner {
     /// Begins with what this profile knows.
@@ -112,6 +130,8 @@ impl Learner {
             busy: None,
             before: None,
             flushing: false,
+            keeps: None,
+            dirtied: Dirtied::default(),
         }
     }
 
@@ -139,9 +159,16 @@ impl Learner {
             return false;
         }
         let copies = work.copied[0] + work.copied[1] > 0.0;
+        let has_its_own = self.profile.others.iter().any(|other| other.dev == event.dev);
+        let counts = self.keeps == Some(event.dev);
+        self.dirtied.all += work.dirtied;
+        self.dirtied.on_others += if has_its_own { work.dirtied } else { 0.0 };
+        self.dirtied.elsewhere += if counts { 0.0 } else { work.dirtied };
+        self.count(counts);
         if parts.device > Nanos::ZERO {
-            let settled =
-                parts.throttle == Nanos::ZERO && (work.fsyncs + work.flushes > 0.0 || !self.pressed());
+            let settled = !has_its_own
+                && parts.throttle == Nanos::ZERO
+                && (work.fsyncs + work.flushes > 0.0 || !self.pressed());
             settled && self.waited(observed, prediction)
         } else if copies {
             self.copied(observed, prediction, event.op)
@@ -179,7 +206,9 @@ impl Learner {
             return false;
         }
         let before = self.supply();
-        if fresh > 0.0 && (self.copying.samples() >= FAMILIAR || self.profile.memory.cold.is_some()) {
+        // What was measured, or learned by runs before, is what is ordinary.
+        let familiar = self.configured.memory.fresh.samples > 0 || self.copying.samples() >= FAMILIAR;
+        if fresh > 0.0 && familiar {
             self.supply.observe(fresh, rest, warm, cold);
         }
         let changed = before != self.supply();
@@ -261,6 +290,12 @@ impl Learner {
         let seconds = ended.time.0.saturating_sub(began.time.0) as f64 * 1e-9;
         let pages = ended.written.saturating_sub(began.written) as f64;
         let written = pages * self.profile.kernel.page.as_f64();
+        let Dirtied { all, on_others, elsewhere } = self.dirtied;
+        self.dirtied = Dirtied { all: all * 0.5, on_others: on_others * 0.5, elsewhere: elsewhere * 0.5 };
+        if on_others > FEW * all {
+            return false;
+        }
+        self.writeback.counts(self.keeps.is_some() && all > 0.0 && elsewhere <= FEW * all);
         seconds > 0.0 && self.writeback.observe(&[seconds], written, seconds) && self.adopt_writeback()
     }
 }

@@ -51,8 +51,8 @@ pub use model::{
 };
 pub use names::{FileName, renamed_path};
 pub use profile::{
-    CallConstants, DeviceConstants, HostProfile, KernelSettings, Measured, MemoryConstants, Origin,
-    OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,
+    CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured, MemoryConstants,
+    Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,
 };
 pub use recent::RecentError;
 pub use record::{

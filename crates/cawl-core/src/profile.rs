@@ -4,10 +4,13 @@
 //! known, and the number of samples behind it. Units are in the documentation of each field and are the
 //! same everywhere: bytes per second, nanoseconds, bytes.
 
+mod learned;
+
 use serde::{Deserialize, Serialize};
 
 use crate::model::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate};
+pub use learned::{Kept, Learned};
 
 /// Version of the profile file this code writes.
 pub const PROFILE_SCHEMA: u32 = 1;
@@ -85,7 +88,7 @@ pub struct HostProfile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Thoroughness>,
     /// Runs in a row in which learning has contradicted what was measured.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub contradicted: u32,
     /// Page cache and user-space memory.
     pub memory: MemoryConstants,
@@ -98,9 +101,12 @@ pub struct HostProfile {
     /// Devices that differ from `device`, by number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherDevice>,
+    /// What runs have learned since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learned: Option<Learned>,
 }
 
-fn is_none(count: &u32) -> bool {
+fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
@@ -361,6 +367,7 @@ impl HostProfile {
                 cgroup: None,
             },
             others: Vec::new(),
+            learned: None,
         }
     }
 
@@ -404,6 +411,7 @@ impl HostProfile {
                 self.memory.cached_flush_factor.as_ref().is_none_or(is_part),
                 "cached_flush_factor is not between 0 and 1",
             ),
+            (self.learned.as_ref().is_none_or(Learned::is_sound), "a learned value is no number or negative"),
         ];
         match sane.iter().find(|(holds, _)| !holds) {
             Some((_, why)) => Err(ProfileError::Nonsense(why)),

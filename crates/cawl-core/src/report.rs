@@ -79,6 +79,9 @@ pub struct ProfileUsed {
     /// How thoroughly they were measured, if they were and it is known.
     #[serde(default)]
     pub measured: Option<Thoroughness>,
+    /// Runs that added to it what they learned.
+    #[serde(default)]
+    pub learned_runs: u32,
 }
 
 /// Part of the observed time from which on cold memory is told of.

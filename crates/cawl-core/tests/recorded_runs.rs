@@ -180,6 +180,45 @@ fn learning_from_defaults_finds_the_machine() {
     }
 }
 
+/// One run after another on an unknown machine, three times: what one left, the next begins with. As calibrated: by what was
+/// known before each run. Runs that are not throttled: what the kernel knew of the device before is not learned.
+#[test]
+fn what_a_run_learned_makes_the_next_better_foreseen() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded/run2");
+    let mut file = HostProfile::uncalibrated();
+    let mut medians = Vec::new();
+    for time in 1..=3 {
+        let mut errors = Vec::new();
+        for run in runs(&dir, |name| CALIBRATION.contains(&name)) {
+            let options = AnalysisOptions {
+                models: vec!["kernel".to_owned()],
+                mode: Mode::Assimilated,
+                learn: true,
+                as_calibrated: true,
+                ..AnalysisOptions::default()
+            };
+            let used = file.clone().as_learned();
+            let mut analysis = Analysis::with(&used, &options).expect("known models");
+            analysis.keep(run.events[0].dev);
+            for record in run.records() {
+                analysis.take(&record);
+            }
+            let model = &analysis.report().models[0];
+            let (live, calibrated) = (model.summary.total_error, model.calibrated.as_ref());
+            let calibrated =
+                calibrated.and_then(|calibrated| calibrated.total_error).expect("time was observed");
+            eprintln!("{time} {:26} live {live:?}, as calibrated {calibrated:.3}", run.name);
+            errors.push(calibrated);
+            file = analysis.merged(&file, 1).unwrap_or(file);
+        }
+        errors.sort_by(f64::total_cmp);
+        medians.push(errors[errors.len() / 2]);
+    }
+    eprintln!("medians as calibrated: {medians:?}");
+    let [first, second, third] = medians[..] else { panic!("three times") };
+    assert!(second < first * 0.7 && third < first * 0.7, "{medians:?}");
+}
+
 /// How often what was observed lies in the interval that was predicted: calls of so many, and the sum of all.
 fn inside(model: &mut Kernel, run: &RecordedRun) -> ([u32; 2], bool) {
     let (mut calls, mut sums) = ([0, 0], [0.0; 3]);

@@ -91,6 +91,7 @@ fn main() {
         host_trace: None,
         modes: vec![("kernel".to_owned(), Mode::Assimilated)],
         learn: true,
+        keeper: None,
     };
     let daemon = {
         let _entered = runtime.enter();

@@ -19,6 +19,7 @@ use crate::clock::Clocks;
 use crate::host;
 use crate::lane::Lane;
 use crate::merge::Source;
+use crate::profiles::Keeper;
 use crate::protocol::{RunEnd, RunProcess};
 use crate::runs::{BeginRun, RunSpec, create_trace};
 use crate::sampler::Observed;
@@ -84,12 +85,21 @@ pub struct EngineOptions {
     pub modes: Vec<(String, Mode)>,
     /// The daemon's own lane learns constants from what it observes.
     pub learn: bool,
+    /// Keeps what the daemon's own lane learned, else what its runs did by this profile.
+    pub keeper: Option<Keeper>,
 }
 
 impl EngineOptions {
     /// On a machine with this profile; without a lane of the daemon's own.
     pub fn new(profile: HostProfile) -> EngineOptions {
-        EngineOptions { profile, host_models: None, host_trace: None, modes: Vec::new(), learn: false }
+        EngineOptions {
+            profile,
+            host_models: None,
+            host_trace: None,
+            modes: Vec::new(),
+            learn: false,
+            keeper: None,
+        }
     }
 }
 
@@ -141,6 +151,8 @@ pub struct Engine {
     /// Devices (`st_dev`) that the facts have been looked through for.
     known_devices: BTreeSet<u64>,
     learn: bool,
+    /// Of runs; what the daemon's own lane sees is not learned twice.
+    keeper: Option<Keeper>,
     modes: Vec<(String, Mode)>,
     pub(crate) started: Time,
     pub(crate) states: States,
@@ -186,6 +198,7 @@ impl Engine {
             facts,
             stale: Arc::default(),
             learn: options.learn,
+            keeper: options.keeper,
             modes: options.modes,
             started: host::now(),
             states: States::default(),
@@ -196,7 +209,8 @@ impl Engine {
                 options.host_trace.as_deref().map(create_trace).transpose().map_err(anyhow::Error::msg)?;
             let analysis = engine.analysis_options(models);
             let lane = Lane::new(&engine.profile, &analysis, trace, engine.facts_now())?;
-            let lane = lane.with_books(&engine.profile);
+            let keeper = engine.keeper.take().filter(|_| engine.learn);
+            let lane = lane.with_books(&engine.profile).with_keeper(keeper);
             engine.insert(HOST_LANE, lane);
         }
         Ok(engine)
@@ -526,6 +540,8 @@ impl Engine {
         };
         let lane =
             Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
+        let keeps = spec.learn && spec.profile.is_none();
+        let lane = lane.with_keeper(self.keeper.clone().filter(|_| keeps));
         // Settings may have changed, of which nobody is told.
         self.stale.notify_one();
         let run = self.new_run().map_err(|error| format!("the kernel has no random number: {error}"))?;

@@ -18,6 +18,7 @@ use crate::clock::Clocks;
 use crate::host;
 use crate::live::Live;
 use crate::merge::{Merge, Source};
+use crate::profiles::Keeper;
 use crate::protocol::{RunEnd, RunProcess};
 use crate::started::Started;
 use crate::trace::TraceFile;
@@ -34,6 +35,7 @@ pub struct Lane {
     live: Option<Box<Live>>,
     /// The latest look ahead.
     ahead: Option<ModelState>,
+    keeper: Option<Keeper>,
 }
 
 /// The past takes a model's state as that of now unless it is older.
@@ -90,6 +92,7 @@ impl Lane {
             started: Started::default(),
             live: None,
             ahead: None,
+            keeper: None,
         };
         lane.take(Record::Host(Box::new(facts)));
         lane.take(Record::Profile(Box::new(profile.clone())));
@@ -104,6 +107,15 @@ impl Lane {
     /// From now on with books for those who ask.
     pub fn with_books(mut self, profile: &HostProfile) -> Lane {
         self.live = Some(Box::new(Live::new(profile.kernel.page.0)));
+        self
+    }
+
+    /// From now on what is learned is kept at the end.
+    pub fn with_keeper(mut self, keeper: Option<Keeper>) -> Lane {
+        if let Some(keeper) = &keeper {
+            self.analysis.keep(keeper.device());
+        }
+        self.keeper = keeper;
         self
     }
 
@@ -271,7 +283,7 @@ impl Lane {
         left_out
     }
 
-    /// Ends the lane: takes all that waits, unless there is `hurry`, closes the trace, and reports.
+    /// Ends the lane: takes all that waits, unless there is `hurry`, keeps what was learned, closes the trace, and reports.
     pub fn finish(mut self, end: RunEnd, hurry: &AtomicBool) -> Report {
         let RunEnd { outcome, mut notes, running } = end;
         let left_out = self.take_rest(hurry);
@@ -279,6 +291,9 @@ impl Lane {
             notes.push(format!(
                 "the report was wanted before all calls had been taken: {left_out} are not in it"
             ));
+        }
+        if let Some(Err(error)) = self.keeper.as_ref().map(|keeper| keeper.keep(&self.analysis)) {
+            notes.push(format!("what was learned is not kept: {error:#}"));
         }
         // Without an outcome it was no program's end that ended this.
         if outcome.is_some() {

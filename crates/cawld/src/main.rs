@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use cawl_core::{HostProfile, MODELS, Mode};
 use cawld::http::{Http, HttpOptions, Reload};
+use cawld::profiles::Keeper;
 use cawld::{Allowed, Asker, Daemon, EngineOptions, Node, metrics, profiles, socket};
 use clap::{Parser, ValueEnum};
 use nix::unistd::geteuid;
@@ -76,6 +77,9 @@ struct Args {
     /// Learn constants from observed calls and the kernel's counters
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     learn: String,
+    /// Do not keep what was learned in the profile at the end
+    #[arg(long)]
+    no_save: bool,
 }
 
 /// The modes of models to keep besides lockstep.
@@ -120,7 +124,8 @@ async fn main() -> ExitCode {
 
 async fn serve(args: Args) -> anyhow::Result<()> {
     log(args.log_format)?;
-    let profile = profile(args.profile.as_deref())?;
+    let (profile, keeper) = profile(args.profile.as_deref())?;
+    let keeper = keeper.filter(|_| !args.no_save);
     let node = node(args.node, args.labels)?;
     let models =
         if args.models.is_empty() { MODELS.iter().map(|m| (*m).to_owned()).collect() } else { args.models };
@@ -145,7 +150,8 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         None => None,
     };
     let (listener, path) = listen(args.socket, !allowed.is_empty())?;
-    let options = EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn };
+    let options =
+        EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn, keeper };
     let daemon = Daemon::start_as(listener, options, node, allowed)?;
     let asker = daemon.asker();
     let token = http.as_ref().filter(|_| has_token).map(Http::reload);
@@ -203,11 +209,12 @@ fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, 
     Ok((listener, Some(path)))
 }
 
-fn profile(file: Option<&Path>) -> anyhow::Result<HostProfile> {
+/// The profile, and who keeps what is learned; a file that was named is not written to.
+fn profile(file: Option<&Path>) -> anyhow::Result<(HostProfile, Option<Keeper>)> {
     if let Some(file) = file {
         return std::fs::read_to_string(file)
             .map_err(anyhow::Error::from)
-            .and_then(|text| Ok(HostProfile::from_toml(&text)?))
+            .and_then(|text| Ok((HostProfile::from_toml(&text)?.as_learned(), None)))
             .with_context(|| format!("cannot use the profile {}", file.display()));
     }
     let chosen = profiles::choose(Path::new("."));
@@ -218,12 +225,12 @@ fn profile(file: Option<&Path>) -> anyhow::Result<HostProfile> {
     if let Some(note) = chosen.note {
         tracing::warn!("{note}");
     }
-    Ok(chosen.profile)
+    Ok((chosen.profile, chosen.keeper))
 }
 
 /// SIGHUP; tells what takes effect when. An error leaves all as it was.
 async fn reload(file: Option<&Path>, token: Option<&Reload>, asker: &Asker) -> anyhow::Result<String> {
-    let profile = profile(file)?;
+    let (profile, _) = profile(file)?;
     token.map_or(Ok(()), Reload::reload)?;
     let name = profile.name.clone();
     asker.set_profile(profile).await?;

@@ -4,13 +4,17 @@
 //! the user's data folder. Without `--profile`, `run`, `replay` and `cawld` take the one of the device under
 //! the current folder; else the newest of this machine, whose memory and kernel are the same; else defaults. `run` adds
 //! the device constants of further devices that the program may write to.
+//! What runs learn is kept in the same file, beside what was measured ([`Keeper`]), and used in its place.
 //! The dirty limits and the other settings of the kernel are always those of now.
+
+mod keep;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cawl_core::{HostProfile, OtherDevice};
+use cawl_core::{HostProfile, Origin, OtherDevice};
+pub use keep::{Keeper, Lock};
 
 use crate::host;
 use crate::place::Place;
@@ -18,7 +22,7 @@ use crate::place::Place;
 /// A profile, and what its user must know about how it was chosen.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// The profile, with the kernel's settings of now.
+    /// The profile, with what runs have learned and the kernel's settings of now.
     pub profile: HostProfile,
     /// Its file; None for defaults.
     pub file: Option<PathBuf>,
@@ -27,6 +31,8 @@ pub struct Chosen {
     /// Which of the places are to be calibrated: those that never were, and those that are different by now, as
     /// [`CONTRADICTED`] runs in a row have told.
     pub unmet: Vec<usize>,
+    /// Keeps what is learned of the device; None if the profile is of another one, or its file is broken.
+    pub keeper: Option<Keeper>,
 }
 
 /// So many runs in a row, in which learning contradicts a profile, show that the machine has changed.
@@ -44,20 +50,29 @@ pub fn choose(folder: &Path) -> Chosen {
 pub fn choose_for(places: &[Place]) -> Chosen {
     let mut chosen = match (directory(), machine_id()) {
         (Some(directory), Some(machine)) => {
-            let device = places.first().map(|place| place.device.as_str());
-            let mut chosen = choose_in(&directory, &machine, device);
+            let place = places.first();
+            let own = place.map(|place| directory.join(file_name(&machine, &place.device)));
+            let mut chosen = choose_in(&directory, &machine, place.map(|place| place.device.as_str()));
+            let is_own = chosen.file.is_none() && chosen.note.is_none() || chosen.file == own;
+            chosen.keeper =
+                place.zip(own).filter(|_| is_own).and_then(|(place, file)| Keeper::new(place, file));
             let files =
                 places.iter().map(|place| (place.number, directory.join(file_name(&machine, &place.device))));
             chosen.add(&files.collect::<Vec<_>>());
             chosen
         }
-        _ => Chosen { profile: HostProfile::uncalibrated(), file: None, note: None, unmet: Vec::new() },
+        _ => Chosen::defaults(None),
     };
     host::apply_settings(&mut chosen.profile);
     chosen
 }
 
 impl Chosen {
+    fn defaults(note: Option<String>) -> Chosen {
+        let profile = HostProfile::uncalibrated();
+        Chosen { profile, file: None, note, unmet: Vec::new(), keeper: None }
+    }
+
     /// Adds what the files of further devices, which have these numbers, say of them.
     fn add(&mut self, files: &[(u64, PathBuf)]) {
         for (at, (number, file)) in files.iter().enumerate() {
@@ -65,12 +80,13 @@ impl Chosen {
                 if self.file.as_ref() == Some(file) { Ok(self.profile.clone()) } else { read_profile(file) };
             match read {
                 Ok(profile) => {
-                    if is_different(&profile) {
+                    if profile.origin == Origin::Learned || is_different(&profile) {
                         self.unmet.push(at);
                     }
                     if at > 0 && self.file.as_ref() != Some(file) {
                         self.profile.others.retain(|other| other.dev != *number);
-                        self.profile.others.push(OtherDevice { dev: *number, constants: profile.device });
+                        let constants = profile.as_learned().device;
+                        self.profile.others.push(OtherDevice { dev: *number, constants });
                     }
                 }
                 // What is there but cannot be read is left to the user.
@@ -127,7 +143,8 @@ fn choose_in(directory: &Path, machine: &str, device: Option<&str>) -> Chosen {
                         )
                     })
                 });
-                return Chosen { profile, file: Some(path.clone()), note, unmet: Vec::new() };
+                let profile = profile.as_learned();
+                return Chosen { profile, file: Some(path.clone()), note, ..Chosen::defaults(None) };
             }
             Err(error) => {
                 trouble = trouble.or(Some(format!(
@@ -137,7 +154,7 @@ fn choose_in(directory: &Path, machine: &str, device: Option<&str>) -> Chosen {
             }
         }
     }
-    Chosen { profile: HostProfile::uncalibrated(), file: None, note: trouble, unmet: Vec::new() }
+    Chosen::defaults(trouble)
 }
 
 fn file_name(machine: &str, device: &str) -> String {

@@ -150,7 +150,7 @@ pub struct PredictArgs {
     pub json: bool,
 }
 
-/// Compare or export the constants that the daemon learned
+/// Compare or export the constants that the daemon or earlier runs learned
 #[derive(Args)]
 pub struct ProfileArgs {
     #[command(subcommand)]
@@ -165,8 +165,9 @@ pub enum ProfileCommand {
 
 /// Compare the constants of two profiles
 ///
-/// Without files: those that the daemon started with against what it learned since. With one: those of the
-/// file against what the daemon uses now. With two: no daemon is asked. Constants that are the same in both
+/// Without files: those that the daemon started with against what it learned since; where none runs, those that were
+/// measured here against what runs learned since. With one: those of the file against what the daemon uses now; where
+/// none runs, as measured against as learned. With two: no daemon is asked. Constants that are the same in both
 /// are left out.
 #[derive(Args)]
 pub struct DiffArgs {

@@ -15,7 +15,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
-use super::read_profile;
+use super::{read_profile, stored_profile};
 use crate::args::CalibrateArgs;
 use crate::calibrate::{self, Effort, Options};
 use crate::{exit, interrupt, render};
@@ -56,7 +56,7 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
         options.known = read_profile(&file).ok();
     }
     let calibration = calibrate::calibrate(&options, signal)?;
-    save(&file, &calibration.profile.to_toml())?;
+    save(&file, &calibration.profile.to_toml(), args.output.is_none())?;
     // Told first: it is written, whether the table can be or not.
     render::tell(format_args!("profile written to {}", file.display()));
     if args.json {
@@ -73,7 +73,7 @@ fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitC
         None => profiles::file_of(&Place::of(&options.path)?.device)?,
     };
     let profile =
-        read_profile(&file).context("there is nothing to check; calibrate without --check first")?;
+        stored_profile(&file).context("there is nothing to check; calibrate without --check first")?;
     let compared = calibrate::check(&options, &profile, signal)?;
     let holds = compared.iter().all(|constant| constant.holds);
     let printed = if args.json {
@@ -88,12 +88,13 @@ fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitC
     Ok(printed)
 }
 
-/// Written aside and renamed, so that nobody ever reads half a profile.
-fn save(file: &Path, text: &str) -> anyhow::Result<()> {
+/// Written aside and renamed, so that nobody ever reads half a profile; one that runs keep things in, between those.
+fn save(file: &Path, text: &str, is_shared: bool) -> anyhow::Result<()> {
     let about = || format!("cannot write the profile {}; name another file with -o", file.display());
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).with_context(about)?;
     }
+    let _lock = file.parent().filter(|_| is_shared).map(profiles::Lock::of).transpose()?;
     let mut aside = file.as_os_str().to_owned();
     aside.push(format!(".{}", std::process::id()));
     let aside = PathBuf::from(aside);

@@ -1,16 +1,17 @@
 //! `profile`: what the daemon learned about the machine.
 
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::HostProfile;
 use cawld::protocol::{ProfileAnswer, Request};
-use cawld::query;
+use cawld::{profiles, query};
 
-use super::{read_profile, socket_of};
-use crate::args::{DiffArgs, ExportArgs, ProfileArgs, ProfileCommand};
+use super::{read_profile, socket_of, stored_profile};
+use crate::args::{DaemonArgs, DiffArgs, ExportArgs, ProfileArgs, ProfileCommand};
 use crate::render;
 use crate::render::profile::{Difference, changed, differences};
 
@@ -24,11 +25,17 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
 
 fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let (names, rows) = match (&args.before, &args.after) {
+        (None, _) if has_no_daemon(&args.daemon) => {
+            let file = profiles::choose(Path::new(".")).file;
+            let file = file.context("no daemon runs, and this machine has no profile; calibrate first")?;
+            (["MEASURED", "LEARNED"], learned(&file)?)
+        }
         (None, _) => {
             let answer: ProfileAnswer = query::ask(&socket_of(&args.daemon)?, &Request::Profile)?;
             let rows = answer.constants.iter().map(Difference::from).collect();
             (["CONFIGURED", "LEARNED"], rows)
         }
+        (Some(file), None) if has_no_daemon(&args.daemon) => (["MEASURED", "LEARNED"], learned(file)?),
         (Some(before), None) => {
             let before = read_profile(before)?;
             let answer: ProfileAnswer = query::ask(&socket_of(&args.daemon)?, &Request::Profile)?;
@@ -45,6 +52,17 @@ fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         return render::json(&serde_json::json!({ "schema": 1, "constants": rows }));
     }
     render::print(&render::profile::text(&rows, names))
+}
+
+/// Nobody named a daemon, and none listens where it would by default.
+fn has_no_daemon(daemon: &DaemonArgs) -> bool {
+    daemon.socket.is_none() && socket_of(daemon).is_ok_and(|path| UnixStream::connect(path).is_err())
+}
+
+/// A profile as it was measured, against the same with what runs have learned since.
+fn learned(file: &Path) -> anyhow::Result<Vec<Difference>> {
+    let measured = stored_profile(file)?;
+    Ok(differences(&measured, &measured.clone().as_learned()))
 }
 
 fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {

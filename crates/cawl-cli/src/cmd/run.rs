@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use cawl_core::{HostProfile, MODELS, Outcome, Report};
+use cawld::profiles::{Chosen, Keeper};
 use cawld::protocol::{Request, RunEnd, RunProcess, RunStarted, Running};
 use cawld::query;
 use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, socket};
@@ -55,8 +56,9 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let library = tracer::install()?;
     let spec = spec(args)?;
     let mut notes = notes(args);
-    let profile = profile(args, &mut notes);
-    let backend = Backend::start(args.socket.as_deref(), spec, profile, &mut notes).await?;
+    let chosen = profile(args, &mut notes);
+    let keeper = chosen.keeper.filter(|_| !args.no_save);
+    let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile, keeper, &mut notes).await?;
     // From here on signals are the program's business: it gets them from the terminal, or from us.
     let signals =
         [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
@@ -128,12 +130,12 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
 }
 
 /// The profile of where the program may write; devices that were never measured are measured now.
-fn profile(args: &RunArgs, notes: &mut Vec<String>) -> HostProfile {
+fn profile(args: &RunArgs, notes: &mut Vec<String>) -> Chosen {
     let devices = Devices::of(&args.command);
     let mut chosen = devices.profile();
     // A daemon that was running before has a profile of its own.
     if args.model.profile.is_some() || args.socket.is_some() {
-        return chosen.profile;
+        return chosen;
     }
     // Where this is a part of another run, that one has measured, and counts what is written.
     let wanted = !args.no_calibrate && std::env::var_os("CAWL_RUN").is_none();
@@ -144,8 +146,8 @@ fn profile(args: &RunArgs, notes: &mut Vec<String>) -> HostProfile {
     {
         chosen = devices.profile();
     }
-    notes.extend(chosen.note);
-    chosen.profile
+    notes.extend(chosen.note.take());
+    chosen
 }
 
 fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
@@ -175,6 +177,7 @@ impl Backend {
         socket: Option<&Path>,
         spec: RunSpec,
         profile: HostProfile,
+        keeper: Option<Keeper>,
         notes: &mut Vec<String>,
     ) -> anyhow::Result<Backend> {
         if let Some(path) = socket {
@@ -183,7 +186,7 @@ impl Backend {
             return Ok(Backend::Outside { path, run: started.run });
         }
         let (path, listener) = listen(notes)?;
-        let daemon = Daemon::start(listener, EngineOptions::new(profile))?;
+        let daemon = Daemon::start(listener, EngineOptions { keeper, ..EngineOptions::new(profile) })?;
         match daemon.begin_run(spec).await {
             Ok(run) => Ok(Backend::Inside { daemon, path, run }),
             Err(error) => {

@@ -153,6 +153,11 @@ fn profile(report: &Report, terminal: bool) -> String {
         Some(age) => format!(", {} old", days(age)),
         None => String::new(),
     };
+    let learned = match used.learned_runs {
+        0 => String::new(),
+        1 => ", learned from 1 run".to_owned(),
+        runs => format!(", learned from {runs} runs"),
+    };
     match used.origin {
         Origin::Uncalibrated => {
             // Only where somebody looked at the machine are its limits known.
@@ -162,11 +167,14 @@ fn profile(report: &Report, terminal: bool) -> String {
             };
             warn(&format!("uncalibrated: {limits}; predictions tell orders of magnitude"), terminal)
         }
-        Origin::Calibrated if used.measured == Some(Thoroughness::Brief) => {
+        Origin::Calibrated if used.measured == Some(Thoroughness::Brief) && used.learned_runs == 0 => {
             format!("{} (measured briefly{age}; see `calibrate`)", shown(&used.name))
         }
-        Origin::Calibrated => format!("{} (calibrated{age})", shown(&used.name)),
-        Origin::Fitted => format!("{} (fitted to recorded runs{age})", shown(&used.name)),
+        Origin::Calibrated => format!("{} (calibrated{age}{learned})", shown(&used.name)),
+        Origin::Fitted => format!("{} (fitted to recorded runs{age}{learned})", shown(&used.name)),
+        Origin::Learned if used.learned_runs > 0 => {
+            format!("{} (never measured{learned})", shown(&used.name))
+        }
         Origin::Learned => format!("{} (learned{age})", shown(&used.name)),
     }
 }

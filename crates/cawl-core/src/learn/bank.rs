@@ -6,6 +6,7 @@
 //! cancels out, and the member with the least sum of their absolute values is used (the "follow the leader"
 //! rule of prediction with expert advice: Cesa-Bianchi and Lugosi, 2006, with fading scores).
 
+use super::evidence::{Evidence, Known, Said};
 use super::recursive::Recursive;
 
 /// Memories in use.
@@ -37,6 +38,10 @@ pub struct Bank<const N: usize> {
     block: f64,
     batch: Batch<N>,
     samples: u64,
+    /// What it began with, and what was observed since that may be kept.
+    begun: Recursive<N>,
+    evidence: Evidence<N>,
+    counts: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +50,13 @@ struct Batch<const N: usize> {
     y: f64,
     weight: f64,
     count: u32,
+    /// Part of it says nothing of the profile's device.
+    foreign: bool,
 }
 
 impl<const N: usize> Default for Batch<N> {
     fn default() -> Batch<N> {
-        Batch { h: [0.0; N], y: 0.0, weight: 0.0, count: 0 }
+        Batch { h: [0.0; N], y: 0.0, weight: 0.0, count: 0, foreign: false }
     }
 }
 
@@ -65,7 +72,43 @@ impl<const N: usize> Bank<N> {
             block: 0.0,
             batch: Batch::default(),
             samples: 0,
+            begun: Recursive::new(theta, spread, bounds, f64::INFINITY),
+            evidence: Evidence::default(),
+            counts: false,
         }
+    }
+
+    /// Whether the observations that follow may be kept for good.
+    pub fn counts(&mut self, counts: bool) {
+        self.counts = counts;
+    }
+
+    /// Observations that may be kept.
+    pub fn kept(&self) -> u64 {
+        self.evidence.count()
+    }
+
+    /// What is known of each constant before any observation.
+    pub fn known(&self, kept: [bool; N], measured: [bool; N]) -> [Known; N] {
+        std::array::from_fn(|at| Known {
+            value: self.begun.theta()[at],
+            deviation: self.begun.deviation(at),
+            kept: kept[at],
+            measured: measured[at],
+        })
+    }
+
+    /// What was observed since the beginning makes of what is known.
+    pub fn said(&self, known: &[Known; N]) -> [Option<Said>; N] {
+        self.evidence.merged(known, self.memories.block)
+    }
+
+    /// Begins anew with other constants, which rest on so many observations.
+    pub fn anew(&mut self, known: &[Known; N], samples: u64) {
+        let (values, spreads) = (known.map(|known| known.value), known.map(|known| known.deviation));
+        *self = Bank::new(values, spreads, *self.begun.bounds(), self.memories);
+        self.members.iter_mut().for_each(Recursive::confine);
+        self.samples = samples;
     }
 
     /// The constants in use.
@@ -99,10 +142,14 @@ impl<const N: usize> Bank<N> {
         batch.y += y;
         batch.weight += weight;
         batch.count += 1;
+        batch.foreign |= !self.counts;
         if batch.weight < self.memories.batch && batch.count < BATCH {
             return false;
         }
-        let Batch { h, y, weight, .. } = std::mem::take(batch);
+        let Batch { h, y, weight, foreign, .. } = std::mem::take(batch);
+        if !foreign {
+            self.evidence.add(&h, y, self.begun.expect(&h), y - self.expect(&h), weight);
+        }
         self.tell(&h, y, weight);
         true
     }

@@ -54,6 +54,11 @@ impl<const N: usize> Recursive<N> {
         (self.covariance[at][at] * self.noise).max(0.0).sqrt()
     }
 
+    /// The bounds of the constants.
+    pub fn bounds(&self) -> &[(f64, f64); N] {
+        &self.bounds
+    }
+
     /// What an observation should be.
     pub fn expect(&self, h: &[f64; N]) -> f64 {
         dot(h, &self.theta)
@@ -98,7 +103,7 @@ impl<const N: usize> Recursive<N> {
 
     /// Moves constants beyond their bounds back onto them, and the others by what that says of them: where only a
     /// sum is known, cutting off one of its terms would change the sum.
-    fn confine(&mut self) {
+    pub fn confine(&mut self) {
         for at in 0..N {
             let (low, high) = self.bounds[at];
             let off = self.theta[at].clamp(low, high) - self.theta[at];

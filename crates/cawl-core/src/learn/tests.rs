@@ -9,6 +9,8 @@ use crate::profile::Measured;
 use crate::record::Record;
 use crate::units::{Rate, Time};
 
+mod kept;
+
 /// A small generator of noise, the same in every run.
 struct Noise(u64);
 

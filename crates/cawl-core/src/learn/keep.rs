@@ -1,0 +1,136 @@
+//! What is kept of a run for the next one: every bank's [`evidence`](super::evidence) added to a stored profile.
+
+use super::bank::Bank;
+use super::constants::P90;
+use super::evidence::Known;
+use super::{Constant, Learner};
+use crate::profile::{HostProfile, Kept, Origin};
+
+/// Names of the constants of each bank, in its order. Of a page of new memory, and of what the host takes for one, the
+/// profile has the sums.
+const COPYING: [&str; 6] =
+    ["calls.write", "memory.cached", "memory.fresh", "memory.folio", "calls.inode", "calls.after_wait"];
+const HOST: [&str; 1] = ["memory.cold"];
+const SLOWDOWN: [&str; 1] = ["memory.flush_factor"];
+const STREAM: [&str; 2] = ["calls.stream", "memory.stream"];
+const WAITING: [&str; 6] =
+    ["device.write", "device.sync_call", "device.fsync", "device.seek", "device.latency", "device.flush"];
+const WRITEBACK: [&str; 1] = ["device.writeback"];
+
+/// Where nothing was measured, something is kept if a constant is known to this part of its value.
+const CERTAIN: f64 = 0.3;
+
+/// A merge as it is made.
+struct Merge<'a> {
+    file: &'a HostProfile,
+    used: &'a HostProfile,
+    /// Constants of which something was said, and of which the run is sure.
+    said: Vec<&'static str>,
+    sure: Vec<&'static str>,
+}
+
+impl Merge<'_> {
+    /// Adds what a run says to what is known of a bank's constants: `next` begins with both, `alone` with the run's.
+    fn add<const N: usize>(
+        &mut self,
+        names: [&'static str; N],
+        run: &Bank<N>,
+        next: &mut Bank<N>,
+        alone: &mut Bank<N>,
+    ) {
+        let kept = |name: &str| {
+            self.file.learned.as_ref().is_some_and(|learned| learned.constants.contains_key(name))
+        };
+        let known = next.known(names.map(kept), names.map(|name| self.used.is_measured(name)));
+        let said = run.said(&known);
+        let with = |value: fn(Known, Option<f64>) -> f64| {
+            let mut now = known;
+            for (now, said) in now.iter_mut().zip(said) {
+                if let Some(said) = said {
+                    *now = Known { value: value(said.known, said.alone), ..said.known };
+                }
+            }
+            now
+        };
+        next.anew(&with(|known, _| known.value), run.samples());
+        alone.anew(&with(|known, alone| alone.unwrap_or(known.value)), run.samples());
+        for (name, said) in names.into_iter().zip(said) {
+            self.said.extend(said.map(|_| name));
+            self.sure.extend(said.and_then(|said| said.alone).map(|_| name));
+        }
+    }
+}
+
+impl Learner {
+    /// From now on the calls on the device with this number (`st_dev`) count for what is kept.
+    pub fn keep(&mut self, dev: u64) {
+        self.keeps = Some(dev);
+    }
+
+    /// Whether the call that follows counts.
+    pub(super) fn count(&mut self, counts: bool) {
+        self.copying.counts(counts);
+        self.host.counts(counts);
+        self.slowdown.counts(counts);
+        self.stream.counts(counts);
+        self.waiting.counts(counts);
+    }
+
+    /// True if there is something to keep.
+    pub fn has_kept(&self) -> bool {
+        let banks = [self.copying.kept(), self.host.kept(), self.slowdown.kept(), self.stream.kept()];
+        banks.iter().any(|kept| *kept > 0) || self.waiting.kept() > 0 || self.writeback.kept() > 0
+    }
+
+    /// `file`, a profile as it is stored, with what this run as a whole says, which ended at `now` (in seconds since
+    /// 1970-01-01 UTC); None if it says nothing.
+    pub fn merged(&self, file: &HostProfile, now: u64) -> Option<HostProfile> {
+        let used = file.clone().as_learned();
+        let (mut next, mut alone) = (Learner::new(&used), Learner::new(&used));
+        let mut merge = Merge { file, used: &used, said: Vec::new(), sure: Vec::new() };
+        merge.add(COPYING, &self.copying, &mut next.copying, &mut alone.copying);
+        merge.add(HOST, &self.host, &mut next.host, &mut alone.host);
+        merge.add(SLOWDOWN, &self.slowdown, &mut next.slowdown, &mut alone.slowdown);
+        merge.add(STREAM, &self.stream, &mut next.stream, &mut alone.stream);
+        merge.add(WAITING, &self.waiting, &mut next.waiting, &mut alone.waiting);
+        merge.add(WRITEBACK, &self.writeback, &mut next.writeback, &mut alone.writeback);
+        let Merge { mut said, sure, .. } = merge;
+        if said.contains(&"memory.cached") {
+            // New pages are copied to as well.
+            said.push("memory.fresh");
+        }
+        let mut learned = file.learned.clone().unwrap_or_default();
+        let (mut certain, mut contradicted) = (false, false);
+        for (constant, alone) in next.adopted().into_iter().zip(alone.adopted()) {
+            let Constant { name, learned: value, interval, samples, .. } = constant;
+            let Some((p10, p90)) = interval.filter(|_| said.contains(&name)) else { continue };
+            let before = learned.constants.get(name);
+            let (runs, seen) = before.map_or((0, 0), |before| (before.runs, before.samples));
+            let (runs, samples) = (runs.saturating_add(1), seen.saturating_add(samples));
+            learned.constants.insert(name.to_owned(), Kept { value, p10, p90, samples, runs });
+            certain |= (p90 - p10).abs() <= 2.0 * P90 * CERTAIN * value;
+            contradicted |= sure.contains(&name) && file.contradicts(name, alone.learned);
+        }
+        let unmeasured = file.origin == Origin::Uncalibrated;
+        if said.is_empty() || unmeasured && !certain {
+            return None;
+        }
+        learned.runs = learned.runs.saturating_add(1);
+        learned.last = now;
+        Some(HostProfile {
+            origin: if unmeasured { Origin::Learned } else { file.origin },
+            contradicted: if contradicted { file.contradicted.saturating_add(1) } else { 0 },
+            learned: Some(learned),
+            ..file.clone()
+        })
+    }
+
+    /// The constants, as the banks have them.
+    fn adopted(mut self) -> Vec<Constant> {
+        self.adopt_copying();
+        self.adopt_stream();
+        self.adopt_waiting();
+        self.adopt_writeback();
+        self.constants()
+    }
+}

@@ -1,0 +1,151 @@
+//! What runs have learned since a profile was made: beside what was measured, so that both can be seen and compared.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{HostProfile, Measured};
+use crate::units::{Nanos, Rate};
+
+/// Factor by which a learned constant must differ from the measured one to contradict it.
+const FAR: f64 = 2.0;
+/// How much wider a measured interval is taken to be than it is.
+const WIDER: f64 = 1.3;
+
+/// What runs have learned. Values are in the units of the constants they replace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Learned {
+    /// Of how many runs.
+    pub runs: u32,
+    /// When the latest ended, in seconds since 1970-01-01 UTC.
+    pub last: u64,
+    /// Constants by their names in the profile (`device.writeback`). A profile in use has these in their places.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub constants: BTreeMap<String, Kept>,
+}
+
+/// A constant that runs have learned.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    /// Best estimate for the next run.
+    pub value: f64,
+    /// 10th percentile, what runs differ by included.
+    pub p10: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// How many observations it rests on.
+    pub samples: u64,
+    /// How many runs told of it.
+    pub runs: u32,
+}
+
+/// A constant that can be learned, whatever its unit.
+trait Constant {
+    /// Value, 10th and 90th percentile, where known, and samples.
+    fn get(&self) -> Measured<f64>;
+    fn set(&mut self, to: Measured<f64>);
+}
+
+macro_rules! constant {
+    ($unit:ty, $get:expr, $make:expr) => {
+        impl Constant for Measured<$unit> {
+            fn get(&self) -> Measured<f64> {
+                let Measured { value, p10, p90, samples } = *self;
+                Measured { value: $get(value), p10: p10.map($get), p90: p90.map($get), samples }
+            }
+
+            fn set(&mut self, Measured { value, p10, p90, samples }: Measured<f64>) {
+                *self = Measured { value: $make(value), p10: p10.map($make), p90: p90.map($make), samples };
+            }
+        }
+    };
+}
+
+constant!(Rate, Rate::get, Rate::per_second);
+constant!(Nanos, Nanos::get, Nanos::new);
+constant!(f64, |factor| factor, |factor: f64| factor.clamp(0.01, 1.0));
+
+impl Kept {
+    fn is_sound(&self) -> bool {
+        [self.value, self.p10, self.p90].iter().all(|value| value.is_finite() && *value >= 0.0)
+    }
+}
+
+impl Learned {
+    /// True if no value of it is nonsense.
+    pub(super) fn is_sound(&self) -> bool {
+        self.constants.values().all(Kept::is_sound)
+    }
+}
+
+impl HostProfile {
+    /// The profile as it is used: with what was learned in the place of what was measured.
+    #[must_use]
+    pub fn as_learned(mut self) -> HostProfile {
+        let learned = self.learned.as_mut().map(|learned| std::mem::take(&mut learned.constants));
+        for (name, kept) in learned.unwrap_or_default() {
+            // One that this version does not know says nothing to it.
+            let Some(constant) = self.constant(&name) else { continue };
+            let before = constant.get().value;
+            let samples = u32::try_from(kept.samples).unwrap_or(u32::MAX);
+            constant.set(Measured { value: kept.value, p10: Some(kept.p10), p90: Some(kept.p90), samples });
+            if name == "memory.flush_factor" && before != kept.value {
+                // What was learned is of both.
+                self.memory.cached_flush_factor = None;
+            }
+        }
+        self
+    }
+
+    /// How many runs what it knows was learned from.
+    pub fn learned_runs(&self) -> u32 {
+        self.learned.as_ref().map_or(0, |learned| learned.runs)
+    }
+
+    /// True if a constant is no default.
+    pub(crate) fn is_measured(&self, name: &str) -> bool {
+        self.clone().constant(name).is_some_and(|constant| constant.get().samples > 0)
+    }
+
+    /// True if what was learned of a constant is far from what was measured.
+    pub fn contradicts(&self, name: &str, learned: f64) -> bool {
+        // Whether memory was cold says nothing of the machine.
+        let compared = name != "memory.cold";
+        let measured = self.clone().constant(name).map(|constant| constant.get());
+        let Some(Measured { value, p10, p90, samples }) = measured.filter(|_| compared) else { return false };
+        let ends = [value, p10.unwrap_or(value), p90.unwrap_or(value)];
+        let (low, high) =
+            (ends.iter().fold(value, |a, b| a.min(*b)), ends.iter().fold(value, |a, b| a.max(*b)));
+        let far = learned > value * FAR || learned * FAR < value;
+        samples > 0 && far && (learned > high * WIDER || learned * WIDER < low)
+    }
+
+    /// A constant that can be learned, by its name.
+    fn constant(&mut self, name: &str) -> Option<&mut dyn Constant> {
+        let HostProfile { memory, device, calls, .. } = self;
+        let fresh = memory.fresh;
+        let nothing = Measured::assumed(Nanos::ZERO);
+        Some(match name {
+            "memory.fresh" => &mut memory.fresh,
+            "memory.cold" => memory.cold.get_or_insert(Measured { samples: 0, ..fresh }),
+            "memory.cached" => &mut memory.cached,
+            "memory.folio" => memory.folio.get_or_insert(Measured { samples: 0, ..fresh }),
+            "memory.stream" => &mut memory.stream,
+            "memory.flush_factor" => &mut memory.flush_factor,
+            "device.write" => &mut device.write,
+            "device.writeback" => &mut device.writeback,
+            "device.sync_call" => &mut device.sync_call,
+            "device.fsync" => &mut device.fsync,
+            "device.seek" => &mut device.seek,
+            "device.latency" => device.latency.get_or_insert(nothing),
+            "device.flush" => device.flush.get_or_insert(nothing),
+            "calls.write" => &mut calls.write,
+            "calls.stream" => &mut calls.stream,
+            "calls.inode" => calls.inode.get_or_insert(nothing),
+            "calls.after_wait" => calls.after_wait.get_or_insert(nothing),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! Keeps what was learned for the runs that follow, in the profile's own file.
+//!
+//! The law: **nobody's is lost and nobody waits long.** Whoever writes a profile holds a lock, reads the file
+//! again, adds only what he himself observed, and puts the new file in the old one's place. One who is killed
+//! leaves the old file; one who cannot write says so, and that is all.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use cawl_core::{Analysis, HostProfile};
+
+use crate::host;
+use crate::place::Place;
+
+/// How long others may hold the lock; they do for milliseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Keeps what is learned of one device.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    file: PathBuf,
+    /// `st_dev` of files on it.
+    device: u64,
+    /// What a profile calls itself that is made of nothing but what was learned.
+    name: String,
+}
+
+impl Keeper {
+    pub(super) fn new(place: &Place, file: PathBuf) -> Option<Keeper> {
+        let device = fs::metadata(&place.folder).ok()?.dev();
+        Some(Keeper { file, device, name: format!("{} on {}", place.filesystem, place.device) })
+    }
+
+    /// The device (`st_dev`) whose calls count.
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Merges what was learned into the file; true if anything was.
+    pub fn keep(&self, analysis: &Analysis) -> anyhow::Result<bool> {
+        if !analysis.has_kept() {
+            return Ok(false);
+        }
+        // A link stays one.
+        let file = fs::canonicalize(&self.file).unwrap_or_else(|_| self.file.clone());
+        let about = || format!("cannot write the profile {}", file.display());
+        let folder = file.parent().context("the profile has no folder")?;
+        // Found out before a folder is made for it.
+        let before = read(&file)?;
+        let merged = |profile: &HostProfile| analysis.merged(profile, host::wall_clock());
+        if merged(before.as_ref().unwrap_or(&self.unmeasured())).is_none() {
+            return Ok(false);
+        }
+        fs::create_dir_all(folder).with_context(about)?;
+        let owner = fs::metadata(folder).with_context(about)?.uid();
+        ensure!(owner == nix::unistd::geteuid().as_raw(), "{} belongs to another user", folder.display());
+        let _lock = Lock::of(folder).with_context(about)?;
+        let Some(profile) = merged(&read(&file)?.unwrap_or_else(|| self.unmeasured())) else {
+            return Ok(false);
+        };
+        // Nobody else writes it while the lock is held; what a killed one left is overwritten.
+        let mut aside = file.as_os_str().to_owned();
+        aside.push(".new");
+        let aside = PathBuf::from(aside);
+        let mode = fs::metadata(&file).map_or(0o666, |meta| meta.mode());
+        let mut options = OpenOptions::new();
+        let written = options.write(true).create(true).truncate(true).mode(mode & 0o777).open(&aside);
+        written
+            .and_then(|mut written| written.write_all(profile.to_toml().as_bytes()))
+            .and_then(|()| fs::rename(&aside, &file))
+            .inspect_err(|_| drop(fs::remove_file(&aside)))
+            .with_context(about)?;
+        Ok(true)
+    }
+
+    fn unmeasured(&self) -> HostProfile {
+        HostProfile { name: self.name.clone(), ..HostProfile::uncalibrated() }
+    }
+}
+
+/// The file's profile as it is stored; None if there is no file. One that cannot be read stays as it is.
+fn read(file: &Path) -> anyhow::Result<Option<HostProfile>> {
+    let about = || format!("the profile {} cannot be used; calibrate again", file.display());
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(Some(HostProfile::from_toml(&text).with_context(about)?)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(about),
+    }
+}
+
+/// The right to write profiles in a folder, until it is dropped.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "it is held")] File);
+
+impl Lock {
+    /// Waits for it, for at most a second.
+    pub fn of(folder: &Path) -> anyhow::Result<Lock> {
+        let path = folder.join(".lock");
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock(file)),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(TryLockError::WouldBlock) => bail!("another process holds {}", path.display()),
+                Err(TryLockError::Error(error)) => {
+                    return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+                }
+            }
+        }
+    }
+}
