@@ -11,7 +11,7 @@ const MIB: usize = 1 << 20;
 
 /// A large file and small ones.
 fn files(folder: &Path) {
-    let content: Vec<u8> = (0..9 * MIB + 77).map(|n| (n * 7 >> 3) as u8).collect();
+    let content: Vec<u8> = (0..9 * MIB + 77).map(|n| ((n * 7) >> 3) as u8).collect();
     fs::write(folder.join("large"), &content).expect("a new file");
     fs::create_dir(folder.join("tree")).expect("a new folder");
     for n in 0..50 {
