@@ -70,6 +70,8 @@ pub struct File {
     pub device: usize,
     /// Dirty pages that nobody wrote: they count as dirty since another page of their folio does. Few files have any.
     padding: Option<Box<PageSet>>,
+    /// Where the folio begins that was last dirtied as a whole for some of its pages, in pages.
+    padded_last: Option<u64>,
     /// Dirty pages.
     pub dirty: PageSet,
     /// Cached pages that are clean.
@@ -101,7 +103,8 @@ pub struct Found {
     pub dirtied: u64,
     /// Of those, pages that had to be allocated.
     pub fresh: u64,
-    /// Of those, pages that only share a folio with one that was written.
+    /// Of those, pages that only share a folio with one that was written, if it is not the folio of which that was last so:
+    /// what the kernel goes through of that one is in the processor's cache.
     pub padding: u64,
 }
 
@@ -323,8 +326,10 @@ impl Cache {
             cached = file.clean.remove(start, end);
             if cached > 0 && !file.folios.are_single() {
                 let (first, last) = (file.folios.around(start), file.folios.around(end - 1));
-                padding = file.pad(first.0, start) + file.pad(end, last.1);
-                (dirtied, cached) = (dirtied + padding, cached + padding);
+                let padded = file.pad(first.0, start) + file.pad(end, last.1);
+                (dirtied, cached) = (dirtied + padded, cached + padded);
+                let near = std::mem::replace(&mut file.padded_last, Some(last.0));
+                padding = if near == Some(first.0) && first == last { 0 } else { padded };
             }
             self.clean_blocks = self.clean_blocks + file.clean.blocks() - before;
         }
