@@ -170,6 +170,7 @@ pub fn predicted(bytes: u64, chunk: u64) -> Predicted {
         peak_dirty_bytes: 330 * MIB,
         final_dirty_bytes: 310 * MIB,
         fsync_s: 1.5,
+        cold_s: 0.0,
     }
 }
 

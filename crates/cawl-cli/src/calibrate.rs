@@ -21,9 +21,9 @@ use std::sync::atomic::AtomicUsize;
 use cawl_core::{
     Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate, Thoroughness, settled_base_rate,
 };
-use cawld::host;
 use cawld::limits::LoweredLimits;
 use cawld::place::{Backing, Place};
+use cawld::{free, host};
 use serde::Serialize;
 
 use crate::scratch::{Purpose, Scratch};
@@ -299,6 +299,10 @@ fn profile(
         }
     };
     maybe_rate(&mut profile.memory.cold, memory.cold);
+    profile.memory.cold_share = memory.cold_share;
+    if profile.memory.cold.is_none() && free::is_taken_back() {
+        profile.memory.cold = Some(profile.memory.assumed_cold());
+    }
     maybe_rate(&mut profile.memory.hot, memory.hot);
     if let Some(found) = writeback.factor {
         profile.memory.flush_factor = found.measured(|factor| factor);

@@ -201,7 +201,11 @@ impl Collector {
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
             Record::Note(_) if self.notes.len() >= NOTES => self.notes_omitted += 1,
             Record::Note(note) => self.notes.push(note.clone()),
-            Record::Event(_) | Record::Sample(_) | Record::Profile(_) | Record::Live(_) => {}
+            Record::Event(_)
+            | Record::Sample(_)
+            | Record::Memory(_)
+            | Record::Profile(_)
+            | Record::Live(_) => {}
         }
     }
 

@@ -24,6 +24,53 @@ pub fn vmstat(text: &str, time: Time) -> Option<Sample> {
     (limits == 2).then_some(sample)
 }
 
+/// A zone of memory in /proc/zoneinfo.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ZoneText<'a> {
+    /// `Node 0, zone   Normal`, as /proc/buddyinfo begins its line, too.
+    pub name: &'a str,
+    /// Low watermark, in pages.
+    pub low: u64,
+    /// Number of its first page.
+    pub first: u64,
+    /// Pages from the first to the last one.
+    pub spanned: u64,
+}
+
+/// The zones in /proc/zoneinfo that have pages.
+pub fn zoneinfo(text: &str) -> Vec<ZoneText<'_>> {
+    let mut zones: Vec<ZoneText> = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("Node ") {
+            zones.push(ZoneText { name: line.trim_end(), ..ZoneText::default() });
+        }
+        let Some(zone) = zones.last_mut() else { continue };
+        let mut words = line.split_ascii_whitespace();
+        let field = match words.next() {
+            Some("low") => &mut zone.low,
+            Some("spanned") => &mut zone.spanned,
+            Some("start_pfn:") => &mut zone.first,
+            _ => continue,
+        };
+        *field = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    }
+    zones.retain(|zone| zone.spanned > 0);
+    zones
+}
+
+/// Free blocks of each order in a zone of this name, in /proc/buddyinfo.
+pub fn buddyinfo(text: &str, zone: &str) -> Option<Vec<u64>> {
+    let words = |text: &str| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let name = words(zone);
+    let line = text.lines().map(words).find(|line| line.starts_with(&name))?;
+    line[name.len()..].iter().map(|word| word.parse().ok()).collect()
+}
+
+/// True if the features of a virtio device, as sysfs shows them, have this bit.
+pub fn has_feature(features: &str, bit: usize) -> bool {
+    features.as_bytes().get(bit) == Some(&b'1')
+}
+
 /// A counter of /proc/vmstat, such as `drop_pagecache`.
 pub fn counter(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
@@ -217,6 +264,19 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zones_and_their_free_blocks() {
+        let text = "Node 0, zone    DMA32\n  pages free     705576\n        min      2116\n        low      2888\n\
+                    \x20       spanned  1044480\n  start_pfn:           4096\nNode 0, zone  Movable\n        low      32\n\
+                    \x20       spanned  0\n";
+        let zone = ZoneText { name: "Node 0, zone    DMA32", low: 2888, first: 4096, spanned: 1_044_480 };
+        assert_eq!(zoneinfo(text), [zone]);
+        let text = "Node 0, zone      DMA      0      1\nNode 0, zone    DMA32   3543   2163\n";
+        assert_eq!(buddyinfo(text, "Node 0, zone    DMA32"), Some(vec![3543, 2163]));
+        assert_eq!(buddyinfo(text, "Node 0, zone   Normal"), None);
+        assert!(has_feature("011001", 5) && !has_feature("011001", 0) && !has_feature("", 5));
+    }
 
     #[test]
     fn vmstat_needs_both_limits() {

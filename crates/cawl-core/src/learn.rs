@@ -140,7 +140,7 @@ impl Learner {
         &self.profile
     }
 
-    /// The memory of new pages comes cold now, or warm; None: nothing tells.
+    /// The memory of new pages comes cold now, or warm; None: no call tells.
     pub fn supply(&self) -> Option<bool> {
         self.supply.tells().then(|| self.supply.is_cold())
     }

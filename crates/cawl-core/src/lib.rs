@@ -56,8 +56,8 @@ pub use profile::{
 };
 pub use recent::RecentError;
 pub use record::{
-    EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, Outcome, Record, Sample, Session, SessionEnd,
-    Wchar,
+    EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record, Sample, Session,
+    SessionEnd, Wchar, ZoneFacts,
 };
 pub use recorded::{RecordedError, RecordedRun, RunArgs, Suite};
 pub use report::{

@@ -10,6 +10,7 @@ pub mod cawl;
 mod extents;
 mod folios;
 pub mod kernel;
+mod memory;
 pub mod naive;
 mod recent;
 mod share;
@@ -24,6 +25,7 @@ pub(crate) use recent::Recent;
 use serde::{Deserialize, Serialize};
 
 use crate::profile::HostProfile;
+use crate::record::MemoryFacts;
 use crate::units::{Bytes, Nanos, Rate, Time};
 
 /// Longest pause that the kernel imposes at a time (`MAX_PAUSE`).
@@ -91,6 +93,13 @@ pub trait CostModel: Send {
     /// The host has to supply the memory of new pages now, or has not, whatever the model thinks of that; None: nobody
     /// knows better than the model. One that does not tell such pages apart ignores it.
     fn supply(&mut self, _cold: Option<bool>) {}
+
+    /// Free memory was found so. A model that does not tell cold pages apart ignores it.
+    fn free_memory(&mut self, _facts: &MemoryFacts) {}
+
+    /// This copy looks ahead: calls write no more than this at a time, however large the pieces that it is shown, and
+    /// come cold as free memory lies, whatever the latest call was like.
+    fn in_calls_of(&mut self, _chunk: Bytes) {}
 
     /// Where the modelled machine stands, at the time it was last stepped or advanced to.
     fn state(&self) -> ModelState;

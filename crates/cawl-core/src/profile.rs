@@ -12,6 +12,9 @@ use crate::model::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate};
 pub use learned::{Kept, Learned};
 
+/// Seconds a byte that a host takes to supply memory, where that is not known: 13 µs a page (docs/CALIBRATION.md).
+pub(crate) const HOST_BYTE: f64 = 13e-6 / 4096.0;
+
 /// Version of the profile file this code writes.
 pub const PROFILE_SCHEMA: u32 = 1;
 
@@ -122,6 +125,9 @@ pub struct MemoryConstants {
     /// took it back. None: never seen on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold: Option<Measured<Rate>>,
+    /// The part of fresh pages that were cold while this was measured, between 0 and 1. None: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_share: Option<Measured<f64>>,
     /// Page-cache write over pages that are already cached (`bw_redirty`).
     pub cached: Measured<Rate>,
     /// Copying into the page cache what comes from the processor's cache. None: four times `cached`.
@@ -301,6 +307,11 @@ impl MemoryConstants {
         self.cold.as_ref().map_or(0.0, more).max(0.0)
     }
 
+    /// What cold memory costs where the host is known to take memory back, but nobody has met any.
+    pub fn assumed_cold(&self) -> Measured<Rate> {
+        Measured::assumed(Rate::per_second(1.0 / (1.0 / self.fresh.value.get() + HOST_BYTE)))
+    }
+
     /// Rate of page-cache writes of fresh pages, cold or warm ones.
     pub fn fresh_rate(&self, cold: bool) -> Rate {
         self.cold.as_ref().filter(|_| cold).unwrap_or(&self.fresh).value
@@ -324,6 +335,7 @@ impl HostProfile {
                 stream: Measured::assumed(Rate::mb_per_second(8_000.0)),
                 fresh: Measured::assumed(Rate::mb_per_second(2_000.0)),
                 cold: None,
+                cold_share: None,
                 folio: None,
                 hot: None,
                 cached: Measured::assumed(Rate::mb_per_second(3_500.0)),
@@ -406,6 +418,10 @@ impl HostProfile {
             (!self.device.block.is_zero(), "block size is zero"),
             (!kernel.stream_buffer.is_zero(), "stream buffer is empty"),
             (kernel.hz > 0, "hz is zero"),
+            (
+                self.memory.cold_share.is_none_or(|share| (0.0..=1.0).contains(&share.value)),
+                "cold_share is not between 0 and 1",
+            ),
             (is_part(&self.memory.flush_factor), "flush_factor is not between 0 and 1"),
             (
                 self.memory.cached_flush_factor.as_ref().is_none_or(is_part),

@@ -26,6 +26,8 @@ pub enum Record {
     Event(Event),
     /// The kernel's own counters.
     Sample(Sample),
+    /// Free memory, where the host takes it back.
+    Memory(Box<MemoryFacts>),
     /// A session ended.
     End(SessionEnd),
     /// How the program that the run was about ended.
@@ -195,6 +197,29 @@ impl Sample {
             hard: Bytes(self.hard.saturating_mul(page.0)),
         }
     }
+}
+
+/// Free memory by size of block, as the page allocator keeps it, on a machine whose host takes it back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryFacts {
+    /// When it was looked at.
+    pub time: Time,
+    /// Binary logarithm of the pages in the smallest blocks that are reported to the host (`page_reporting_order`).
+    pub order: u32,
+    /// The zones, in the order in which they give.
+    pub zones: Vec<ZoneFacts>,
+}
+
+/// One zone's free memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneFacts {
+    /// Free blocks of each order, from /proc/buddyinfo.
+    pub free: Vec<u64>,
+    /// How many of them the host has taken back, by order, from /proc/kpageflags; None where that cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold: Option<Vec<u64>>,
+    /// Low watermark, in pages.
+    pub low: u64,
 }
 
 /// What a replay on another machine needs to know of the one that was traced.

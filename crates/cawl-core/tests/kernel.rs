@@ -2,7 +2,8 @@
 
 use cawl_core::{
     Analysis, AnalysisOptions, Bytes, CostModel, DirtyLimits, Disturbance, HostProfile, Kernel, Measured,
-    Mode, Nanos, OtherDevice, Prediction, Rate, Record, Sample, Time,
+    MemoryFacts, Mode, Nanos, OtherDevice, Plan, Prediction, Rate, Record, Sample, Scene, Time, ZoneFacts,
+    predict,
 };
 use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
@@ -1010,6 +1011,57 @@ fn cold_memory_is_a_part_of_its_own() {
     let expected = (2 << 20) as f64 * profile.memory.cold_byte();
     assert!((cold.parts.cold.as_seconds() / expected - 1.0).abs() < 1e-6, "{cold:?}");
     assert!((cold.cost / cold.parts.total() - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn cold_memory_begins_where_the_warm_is_used_up() {
+    let mut profile = profile();
+    profile.memory.cold = Some(Measured::assumed(profile.memory.fresh.value * 0.1));
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(4096), hard: Bytes::mib(8192) };
+    // 100 MiB in blocks of a mebibyte, then 300 MiB that the host has.
+    let mut free = vec![0; 11];
+    (free[8], free[10]) = (100, 75);
+    let zone = ZoneFacts { free: free.clone(), cold: Some(free), low: 0 };
+    let facts = MemoryFacts { time: Time(0), order: 9, zones: vec![zone] };
+    let mut model = Kernel::new(&profile);
+    model.free_memory(&facts);
+    let write_all = |model: &mut Kernel, begin: u64, calls: u64| {
+        let (mut at, mut found) = (begin, Vec::new());
+        for call in 0..calls {
+            let prediction = model.step(&write(at, call << 20, 1 << 20)).expect("a cost");
+            assert!((prediction.cost / prediction.parts.total() - 1.0).abs() < 1e-9);
+            if let Some((low, high)) = prediction.interval {
+                assert!(low <= prediction.cost && prediction.cost <= high, "{prediction:?}");
+            }
+            at = (Time(at) + prediction.cost).0;
+            found.push(prediction.parts.cold > Nanos::ZERO);
+        }
+        (at, found)
+    };
+    let (at, found) = write_all(&mut model, 0, 500);
+    let expected: Vec<bool> = (0..500).map(|call| (100..400).contains(&call)).collect();
+    assert_eq!(found, expected, "what nobody has free is dropped from the cache, and warm");
+    // What is freed is warm for two seconds.
+    model.gone(write(at, 0, 0).file());
+    assert!(!write_all(&mut model.clone(), at, 400).1.contains(&true));
+    let later = write_all(&mut model, at + 60_000_000_000, 400).1;
+    assert_eq!(later.iter().position(|cold| *cold), Some(100));
+    // Who looks ahead in larger pieces sees the same.
+    let mut ahead = Kernel::new(&profile);
+    ahead.free_memory(&facts);
+    let plan = Plan {
+        bytes: Bytes::mib(500),
+        chunk: Bytes::mib(1),
+        sync: false,
+        fsync: false,
+        after: Nanos::ZERO,
+        device: None,
+        others: Rate::MIN,
+    };
+    let cost = predict(Scene::new(&ahead, Time(0), 5), &plan).expect("a plan");
+    let expected = (300 << 20) as f64 * profile.memory.cold_byte();
+    assert!((cost.cold.as_seconds() / expected - 1.0).abs() < 0.02, "{cost:?}, not {expected}");
+    assert!(cost.interval.is_some_and(|(low, high)| low < cost.cost && cost.cost < high), "{cost:?}");
 }
 
 /// When a task is checked depends on all it dirtied before: a call of less than a quota may pause or not, a larger one

@@ -327,6 +327,7 @@ pub(crate) fn predicted(model: &str, cost: &PlanCost) -> Predicted {
         peak_dirty_bytes: cost.peak.0,
         final_dirty_bytes: cost.last.0,
         fsync_s: cost.fsync.as_seconds(),
+        cold_s: cost.cold.as_seconds(),
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cawl_core::{
-    AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, Mode, Nanos, Record, Report, Sample,
-    Session, SessionEnd, Time, Wchar,
+    AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos, Record,
+    Report, Sample, Session, SessionEnd, Time, Wchar,
 };
 use cawl_wire::ring::Several;
 use cawl_wire::{EVENT_LEN, Ended, Event, FileKind, Goodbye};
@@ -57,6 +57,8 @@ pub enum Input {
     Note { run: u64, note: String },
     /// The kernel's counters.
     Sample(Sample),
+    /// Free memory.
+    Memory(Box<MemoryFacts>),
     /// What sampling found besides.
     Observed(Box<Observed>),
     /// The machine as it is now.
@@ -272,6 +274,11 @@ impl Engine {
                     self.last_sample = Some(sample);
                     for lane in self.lanes.values_mut() {
                         lane.push(Source::Samples, sample.time, Record::Sample(sample));
+                    }
+                }
+                Input::Memory(memory) => {
+                    for lane in self.lanes.values_mut() {
+                        lane.push(Source::Samples, memory.time, Record::Memory(memory.clone()));
                     }
                 }
                 Input::Observed(observed) => self.observe(*observed),

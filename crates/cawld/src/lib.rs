@@ -16,6 +16,7 @@ mod books;
 pub mod clock;
 pub mod direct;
 mod engine;
+pub mod free;
 mod guests;
 mod held;
 pub mod history;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use cawl_core::{Disturbance, HostProfile, MODELS, Rate, Sample, Scene, Time, build};
 
 use crate::asker::{AskError, job, predicted};
-use crate::host;
 use crate::protocol::{Plan, Predicted, Source};
+use crate::{free, host};
 
 /// How long others are watched for the rate at which they write: the kernel's own interval for rates (`BANDWIDTH_INTERVAL`).
 const WATCH: Duration = Duration::from_millis(200);
@@ -46,10 +46,17 @@ pub fn predict(plan: &Plan, profile: &HostProfile, counted: Option<&Counted>) ->
         || AskError::Refused(format!("there is no model `{name}`; the models are {}", MODELS.join(", ")));
     let mut model = build(name, profile).ok_or_else(unknown)?;
     let job = job(plan, counted.map_or(Rate::MIN, |counted| counted.rate))?;
-    let at = counted.map_or(Time(0), |counted| counted.now.time);
+    let mut at = Time(0);
     if let Some(counted) = counted {
+        at = counted.now.time;
         let dirty = counted.now.dirty_bytes(profile.kernel.page);
         model.disturb(Disturbance { at, offset: dirty.as_f64(), drift: 0.0 });
+        if profile.memory.cold.is_some()
+            && let Some(memory) = free::look()
+        {
+            at = at.max(memory.time);
+            model.free_memory(&memory);
+        }
     }
     let scene = Scene::new(model.as_ref(), at, job.device.unwrap_or_default());
     let cost = cawl_core::predict(scene, &job).map_err(|error| AskError::Refused(error.to_string()))?;

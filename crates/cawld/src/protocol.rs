@@ -525,6 +525,9 @@ pub struct Predicted {
     pub final_dirty_bytes: u64,
     /// Cost of one more fsync at its end.
     pub fsync_s: f64,
+    /// What of its time is waiting for the host to supply memory.
+    #[serde(default)]
+    pub cold_s: f64,
 }
 
 /// The past.

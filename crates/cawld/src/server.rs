@@ -20,10 +20,13 @@ use crate::runs::RunSpec;
 use crate::sampler::Sampler;
 use crate::shared::{SETTLE, Shared};
 use crate::socket::Peer;
-use crate::{host, session};
+use crate::{free, host, session};
 
 /// How often held-back calls are released.
 const TICK_EVERY: Duration = Duration::from_millis(25);
+
+/// How often free memory is looked at: a look takes a few milliseconds.
+const MEMORY_EVERY: Duration = Duration::from_secs(1);
 
 /// Looks farther apart than this are brought forward when programs begin to write.
 const SEEN_SOON: Duration = Duration::from_millis(100);
@@ -72,6 +75,7 @@ impl Daemon {
             tokio::spawn(accept(listener, Arc::clone(&shared), engine.clone(), asker.clone())),
             tokio::spawn(watch(Arc::clone(&shared), engine.clone(), Arc::clone(&stale), page, pauses)),
             tokio::spawn(look_at_host(stale, engine.clone())),
+            tokio::spawn(watch_memory(engine.clone())),
         ];
         Ok(Daemon { path, engine, asker, shared, tasks, thread })
     }
@@ -233,11 +237,28 @@ async fn watch(
     }
 }
 
+/// Looks at free memory again and again, if the host takes it back.
+async fn watch_memory(engine: mpsc::Sender<Input>) {
+    while look_at_memory(&engine).await {
+        tokio::time::sleep(MEMORY_EVERY).await;
+    }
+}
+
+/// Looks at free memory; false if there is nothing to see, or nobody to tell.
+async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
+    match tokio::task::spawn_blocking(free::look).await {
+        Ok(Some(memory)) => engine.send(Input::Memory(Box::new(memory))).await.is_ok(),
+        _ => false,
+    }
+}
+
 /// Looks at the machine again whenever something may have changed. However often that is told meanwhile, one look
 /// follows.
 async fn look_at_host(stale: Arc<Notify>, engine: mpsc::Sender<Input>) {
     loop {
         stale.notified().await;
+        // A run may have begun, whose models are told how memory lies before it writes.
+        look_at_memory(&engine).await;
         let Ok(facts) = tokio::task::spawn_blocking(host::facts).await else { continue };
         if engine.send(Input::Host(Box::new(facts))).await.is_err() {
             return;

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 
-use cawl_core::{Estimate, Line, Modes, quantile};
+use cawl_core::{Estimate, Line, Measured, Modes, quantile};
 use cawld::host;
 
 use super::bench::{Bench, FROM_MEMORY, LARGEST, background};
@@ -29,6 +29,8 @@ pub struct Memory {
     pub fresh: Option<Estimate>,
     /// The same, where their memory was cold.
     pub cold: Option<Estimate>,
+    /// The part of looks at fresh pages that met cold memory.
+    pub cold_share: Option<Measured<f64>>,
     /// Per byte, pages that were there.
     pub cached: Option<Estimate>,
     /// The same, if the data come from the processor's cache.
@@ -94,6 +96,12 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border)).collect();
     Ok(Memory {
         fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
+        cold_share: (!pages.is_empty()).then(|| Measured {
+            value: modes.high.len() as f64 / pages.len() as f64,
+            p10: None,
+            p90: None,
+            samples: u32::try_from(pages.len()).unwrap_or(u32::MAX),
+        }),
         cold: Estimate::of(&modes.high.iter().map(|page| page / PAGE).collect::<Vec<_>>()),
         cached: slopes(&cached),
         hot: slopes(&hot),
@@ -172,8 +180,10 @@ fn typical_call(
         let time = bench.write_run(file, start as u64, bytes, size)?;
         times.push(time / (bytes / size) as f64);
     }
-    if let Some(pages) = pages.filter(|_| size == SINGLE) {
-        pages.extend(times.iter().map(|time| time / (size as f64 / PAGE)));
+    if let Some(pages) = pages.filter(|_| size >= SINGLE) {
+        // A look for each 64 KiB. Large calls take large folios, and only large blocks of free memory are ever cold.
+        let looks = times.iter().map(|time| time / (size as f64 / PAGE));
+        pages.extend(looks.flat_map(|look| std::iter::repeat_n(look, size / SINGLE)));
     }
     Ok(usual_mean(&times))
 }

@@ -46,6 +46,9 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     row("fresh pages", rate(&memory.fresh));
     if let Some(cold) = &memory.cold {
         row("fresh pages, cold memory", rate(cold));
+        if let Some(share) = &memory.cold_share {
+            row("share of cold memory", cells(share, |share| format!("{:.0} %", share * 100.0)));
+        }
     }
     row("cached pages", rate(&memory.cached));
     if let Some(hot) = &memory.hot {

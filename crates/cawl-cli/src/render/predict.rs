@@ -27,6 +27,9 @@ pub fn text(plan: &Plan, answer: &Predicted, hard: Option<u64>, terminal: bool) 
         line("mean rate", &Rate::per_second(plan.bytes as f64 / answer.cost_s).to_string());
     }
     line("by state", &states(answer));
+    if answer.cold_s > 0.01 * answer.cost_s {
+        line("cold memory", &format!("{} of it", time(answer.cold_s)));
+    }
     line("worst call", &time(answer.worst_call_s));
     let of_hard = |bytes: u64| match hard {
         Some(hard @ 1..) => format!(" ({:.0} % of the hard limit)", bytes as f64 / hard as f64 * 100.0),

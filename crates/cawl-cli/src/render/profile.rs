@@ -135,6 +135,9 @@ fn constants(profile: &HostProfile) -> Vec<Constant> {
     if let Some(cold) = &memory.cold {
         group.rate("cold", cold);
     }
+    if let Some(share) = &memory.cold_share {
+        group.measured("cold_share", "1", share, |share| share);
+    }
     group.rate("cached", &memory.cached);
     if let Some(hot) = &memory.hot {
         group.rate("hot", hot);

@@ -32,6 +32,8 @@ pub(super) struct Track {
     settled: f64,
     /// Corrects the rate at which throttled writers go on, if the mode says so.
     pace: Option<Pace>,
+    /// The model knows how free memory lay.
+    told_memory: bool,
     /// Predicts pauses that the model's level does not show, if the mode says so.
     hold: Option<Hold>,
 }
@@ -71,6 +73,7 @@ impl Track {
             threads: Map::default(),
             last: Span::default(),
             limits: None,
+            told_memory: false,
             settled: 0.0,
             filter: (mode == Mode::Assimilated).then(Filter::default),
             pace: (mode == Mode::Assimilated).then(Pace::default),
@@ -137,6 +140,12 @@ impl Track {
                 Some(counted) => Said::Level(self.sample(&counted), self.model.dirtied()),
                 None => Said::Nothing,
             },
+            // In lockstep a model is told once how things stand, as it has constants once: the rest it has to foresee.
+            Record::Memory(facts) if self.mode == Mode::Assimilated || !self.told_memory => {
+                self.told_memory = true;
+                self.model.free_memory(facts);
+                Said::Nothing
+            }
             Record::End(end) => {
                 self.gone(descriptors.gone(), end.at);
                 Said::Nothing

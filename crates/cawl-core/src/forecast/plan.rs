@@ -50,6 +50,8 @@ pub struct PlanCost {
     pub worst: Nanos,
     /// The time in calls by state, in the order of [`CallState::ALL`].
     pub states: [Nanos; CallState::ALL.len()],
+    /// What of the cost is waiting for the host to supply memory.
+    pub cold: Nanos,
     /// Highest dirty level on the way.
     pub peak: Bytes,
     /// Dirty level at the end, before the fsync.
@@ -106,6 +108,7 @@ impl Job<'_> {
         let scene = if plan.sync { scene } else { scene.coarse() };
         let share = (scene.state().limits.hard.0 / PIECES).max(64 << 10);
         let chunk = plan.chunk.0.min(plan.bytes.0);
+        let scene = scene.in_calls_of(Bytes(chunk));
         let piece = if chunk >= share {
             share
         } else if plan.sync {
@@ -256,6 +259,7 @@ impl PlanCost {
         let before = self.interval.or((self.cost == Nanos::ZERO).then_some((Nanos::ZERO, Nanos::ZERO)));
         self.interval = before.zip(interval).map(|(sum, more)| (sum.0 + more.0, sum.1 + more.1));
         self.cost += cost;
+        self.cold += prediction.parts.cold;
         self.states[prediction.state as usize] += cost;
         self.peak = self.peak.max(prediction.dirty);
     }
@@ -264,6 +268,7 @@ impl PlanCost {
     fn extrapolate(&mut self, from: &PlanCost, times: f64) {
         let more = |now: Nanos, then: Nanos| now + now.saturating_sub(then) * times;
         self.cost = more(self.cost, from.cost);
+        self.cold = more(self.cold, from.cold);
         let zero = (Nanos::ZERO, Nanos::ZERO);
         let then = from.interval.unwrap_or(zero);
         self.interval = self.interval.map(|now| (more(now.0, then.0), more(now.1, then.1)));

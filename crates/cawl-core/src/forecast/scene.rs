@@ -61,6 +61,12 @@ impl Scene {
         self
     }
 
+    /// What is written comes in calls of at most so much.
+    pub(super) fn in_calls_of(mut self, chunk: Bytes) -> Scene {
+        self.model.in_calls_of(chunk);
+        self
+    }
+
     pub(super) fn fork(&self) -> Scene {
         Scene { model: self.model.fork(), ..*self }
     }

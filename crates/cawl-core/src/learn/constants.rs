@@ -3,7 +3,7 @@
 
 use super::bank::{Bank, Memories};
 use super::{Learner, NOTEWORTHY};
-use crate::profile::{HostProfile, Measured};
+use crate::profile::{HOST_BYTE, HostProfile, Measured};
 use crate::units::{Nanos, Rate};
 
 /// Standard normal deviate of the 90th percentile.
@@ -14,9 +14,6 @@ const ASSUMED: f64 = 2.0;
 const MEASURED: f64 = 0.2;
 /// No constant is known better than to this part of its value beforehand: machines change.
 const KNOWN: f64 = 0.05;
-
-/// Seconds a byte that a host takes to supply memory, to begin with: 13 µs a page (docs/CALIBRATION.md).
-const HOST: f64 = 13e-6 / 4096.0;
 
 /// Seconds a byte that counts as dirty with its folio takes, to begin with: 25 µs for a folio of a mebibyte.
 const FOLIO: f64 = 25e-6 / 1_048_576.0;
@@ -97,9 +94,9 @@ pub(super) fn host(profile: &HostProfile, memories: Memories) -> Bank<1> {
     let fresh = of_rate(&profile.memory.fresh).0;
     let (value, spread) = match &profile.memory.cold {
         Some(cold) => (of_rate(cold).0 - fresh, of_rate(cold).1),
-        None => (HOST, ASSUMED * HOST),
+        None => (HOST_BYTE, ASSUMED * HOST_BYTE),
     };
-    Bank::new([value.max(HOST / 4.0)], [spread], [(HOST / 4.0, BYTES.1)], memories)
+    Bank::new([value.max(HOST_BYTE / 4.0)], [spread], [(HOST_BYTE / 4.0, BYTES.1)], memories)
 }
 
 pub(super) fn slowdown(profile: &HostProfile, memories: Memories) -> Bank<1> {

@@ -317,8 +317,7 @@ fn memory_that_turns_cold_and_warm_is_followed() {
 
 #[test]
 fn what_the_host_took_for_memory_is_told_apart() {
-    let truth = HostProfile::uncalibrated();
-    let mut truth = HostProfile { kernel: truth.kernel.clone(), ..truth };
+    let mut truth = HostProfile::uncalibrated();
     truth.memory.cold = Some(Measured::assumed(truth.memory.fresh.value * 0.1));
     let mut world = World::new(&truth, &truth);
     let write_64 = |world: &mut World| {

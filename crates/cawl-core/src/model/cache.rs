@@ -440,6 +440,12 @@ impl Cache {
         self.forget();
     }
 
+    /// Pages of a file that are cached, as far as remembered.
+    pub fn cached(&mut self, at: u32) -> u64 {
+        let file = self.file(at);
+        file.clean.pages() + file.dirty.pages()
+    }
+
     /// Drops pages from `start` up to `end`; returns how many of them were dirty. A folio of which some are dirty cannot
     /// be split (`truncate_inode_partial_folio`): it stays unless all of it goes.
     pub fn drop_range(&mut self, at: u32, start: u64, end: u64) -> u64 {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 
+use super::memory::FreeMemory;
 use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::check_interval;
@@ -29,6 +30,7 @@ use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, CostParts, DirtyLimits, Disturbance, ModelState, Phase, Prediction, Work};
 use crate::call::{Class, classify};
 use crate::profile::{DeviceConstants, HostProfile, Measured};
+use crate::record::MemoryFacts;
 use crate::units::{Bytes, Nanos, Rate, Time};
 use copy::Copies;
 use history::History;
@@ -38,6 +40,9 @@ use tasks::Tasks;
 
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
 const WRITERS: f64 = 64.0;
+
+/// Warm memory is known to be so many times what was found, at most and at least.
+const DOUBTS: [f64; 3] = [1.25, 1.0, 0.75];
 
 /// Constants of the machine in the model's own units: pages and seconds.
 #[derive(Clone, Debug)]
@@ -130,6 +135,10 @@ pub struct Kernel {
     intervals: Spreads,
     /// New pages come cold or warm, if somebody knows.
     supply: Option<bool>,
+    /// Free memory, if it was looked at: with more warm of it than was found, with what was found, and with less.
+    memory: Option<Box<[FreeMemory; 3]>>,
+    /// Most pages that a call writes.
+    most: u64,
 }
 
 /// Totals since the beginning, in bytes: dirtied = written + dirty + in flight + cancelled.
@@ -179,6 +188,8 @@ impl Kernel {
             copies: Copies::default(),
             intervals: Spreads::of(profile),
             supply: None,
+            memory: None,
+            most: u64::MAX,
             profile: Arc::new(profile.clone()),
         }
     }
@@ -556,6 +567,18 @@ impl CostModel for Kernel {
 
     fn supply(&mut self, cold: Option<bool>) {
         self.supply = cold;
+    }
+
+    fn free_memory(&mut self, facts: &MemoryFacts) {
+        let now = self.seconds(facts.time.0);
+        self.memory = Some(Box::new(DOUBTS.map(|doubt| FreeMemory::new(facts, now, doubt))));
+    }
+
+    fn in_calls_of(&mut self, chunk: Bytes) {
+        self.most = (chunk.0 / self.constants.page).max(1);
+        if self.memory.is_some() {
+            self.supply = None;
+        }
     }
 
     fn dirtied(&self) -> Bytes {

@@ -14,6 +14,7 @@ const END: u8 = 20;
 const OUTCOME: u8 = 21;
 const NOTE: u8 = 22;
 const LIVE: u8 = 23;
+const MEMORY: u8 = 24;
 /// Closes a complete trace; followed by the number of records as u64.
 const CLOSE: u8 = 255;
 
@@ -49,6 +50,7 @@ pub(super) fn put(out: &mut Vec<u8>, record: &Record) {
         Record::Outcome(outcome) => put_json(out, OUTCOME, outcome),
         Record::Note(note) => put_json(out, NOTE, note),
         Record::Live(options) => put_json(out, LIVE, options),
+        Record::Memory(memory) => put_json(out, MEMORY, memory),
     }
 }
 
@@ -100,6 +102,7 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<Entry> {
         OUTCOME => Record::Outcome(json(bytes)?),
         NOTE => Record::Note(json(bytes)?),
         LIVE => Record::Live(json(bytes)?),
+        MEMORY => Record::Memory(json(bytes)?),
         CLOSE => {
             let (count, rest) = bytes.split_first_chunk::<8>()?;
             *bytes = rest;

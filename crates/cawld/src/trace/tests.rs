@@ -1,6 +1,6 @@
 use std::io::Cursor;
 
-use cawl_core::{FileFacts, HostProfile, Record, Sample, Session, Time};
+use cawl_core::{FileFacts, HostProfile, MemoryFacts, Record, Sample, Session, Time, ZoneFacts};
 use cawl_wire::{Event, FileKind, Op};
 use proptest::prelude::*;
 
@@ -20,6 +20,8 @@ fn records(count: u64) -> Vec<Record> {
             records.push(Record::Sample(Sample { time: Time(i * 1000), dirty: i, ..Sample::default() }));
         }
     }
+    let zone = ZoneFacts { free: vec![5; 11], cold: Some(vec![1; 11]), low: 7 };
+    records.push(Record::Memory(Box::new(MemoryFacts { time: Time(count), order: 9, zones: vec![zone] })));
     records.push(Record::Note("the end".into()));
     records
 }
@@ -224,7 +226,7 @@ fn an_old_trace_tells_files_of_one_number_apart() {
         Record::Event(call(Op::Open)),
         Record::Event(call(Op::Write)),
     ];
-    for (version, births) in [(1, [0, 0, 0, 1, 1]), (2, [0; 5])] {
+    for (version, births) in [(1, [0, 0, 0, 1, 1]), (2, [0; 5]), (3, [0; 5])] {
         let mut bytes = trace(&records, 100);
         bytes[8] = version;
         let (read, damage) = read(&bytes);

@@ -40,6 +40,16 @@ pub(super) struct Spreads {
     known: bool,
 }
 
+/// Seconds that the host takes to supply memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cold {
+    pub(super) least: f64,
+    pub(super) likely: f64,
+    pub(super) most: f64,
+    /// What is known of free memory says so.
+    pub(super) foreseen: bool,
+}
+
 /// The spread of a product of two constants.
 fn both(a: Factors, b: Factors) -> Factors {
     let root = |a: f64, b: f64| a.ln().hypot(b.ln()).exp();
@@ -73,7 +83,10 @@ impl Spreads {
             rates(&device.writeback),
             times(&device.sync_call).or_else(|| rates(&device.write)),
         ];
-        let frozen = memory.cold.map_or(1.0, |cold| memory.fresh.value / cold.p10.unwrap_or(cold.value));
+        // What is rarer than one in ten lies beyond the 90th percentile.
+        let seldom = memory.cold_share.is_some_and(|share| share.value < 0.1);
+        let cold = memory.cold.filter(|_| !seldom);
+        let frozen = cold.map_or(1.0, |cold| memory.fresh.value / cold.p10.unwrap_or(cold.value));
         let flush = factors(parts(&memory.flush_factor));
         let rewriting = memory.cached_flush_factor.as_ref().map_or(flush, |factor| factors(parts(factor)));
         let (fresh, cached) = (factors(found[2]), factors(rates(&memory.cached)));
@@ -99,14 +112,16 @@ impl Spreads {
     }
 
     /// By how much copying may be off, down and up: so many seconds of it into new pages and into cached ones, and so many
-    /// of waiting for the host. Where it is not waited for, it may have to be.
-    pub(super) fn copying(&self, [allocated, cached, cold]: [f64; 3], flushing: bool) -> (f64, f64) {
+    /// of waiting for the host. Where nobody knows better, what is warm may be cold.
+    pub(super) fn copying(&self, allocated: f64, cached: f64, cold: Cold, flushing: bool) -> (f64, f64) {
         let (fresh, over) = (self.fresh[usize::from(flushing)], self.cached[usize::from(flushing)]);
-        let fresh = if cold > 0.0 { fresh } else { (fresh.0, fresh.1.max(self.frozen)) };
-        let off = |pick: fn(Factors) -> f64| {
-            allocated * (pick(fresh) - 1.0) + cached * (pick(over) - 1.0) + cold * (pick(self.cold) - 1.0)
+        let frozen = if cold.foreseen || cold.likely > 0.0 { 1.0 } else { self.frozen };
+        let fresh = (fresh.0, fresh.1.max(frozen));
+        let off = |pick: fn(Factors) -> f64, supplied: f64| {
+            allocated * (pick(fresh) - 1.0) + cached * (pick(over) - 1.0) + supplied * pick(self.cold)
+                - cold.likely
         };
-        (off(|f| f.0), off(|f| f.1))
+        (off(|f| f.0, cold.least), off(|f| f.1, cold.most))
     }
 
     /// The interval around the cost of a call that may have one `pause` of so many seconds more or less.

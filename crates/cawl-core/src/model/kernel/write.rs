@@ -6,6 +6,7 @@
 //! cache is read first.
 
 use super::super::cache::Found;
+use super::intervals::Cold;
 use super::tasks::Task;
 use super::{Call, Kernel, Op};
 use crate::profile::MemoryConstants;
@@ -142,13 +143,12 @@ impl Kernel {
             cached *= self.constants.cached_slowdown;
             call.flushing = true;
         }
-        let is_cold = self.supply == Some(true);
-        let cold = if is_cold { fresh * self.constants.cold_page } else { 0.0 };
+        let cold = self.supplied(found.fresh, folio, call.at);
         let from = call.at;
-        call.pass(allocated + cached + cold);
+        call.pass(allocated + cached + cold.likely);
         call.spent.copy += allocated + cached;
-        call.spent.cold += cold;
-        let (down, up) = self.intervals.copying([allocated, cached, cold], writes_back);
+        call.spent.cold += cold.likely;
+        let (down, up) = self.intervals.copying(allocated, cached, cold, writes_back);
         call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
         let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };
         call.doubt +=
@@ -161,6 +161,32 @@ impl Kernel {
             let level = self.machine.level_now() as f64;
             self.history.note(self.machine.now, level);
         }
+    }
+
+    /// What the host takes to supply new pages, in folios of so many.
+    fn supplied(&mut self, fresh: u64, folio: u64, now: f64) -> Cold {
+        let taken = self.allocate_pages(fresh, folio, now);
+        let [least, likely, most] = match (self.supply, taken) {
+            (Some(cold), _) => [if cold { fresh as f64 } else { 0.0 }; 3],
+            (None, Some(taken)) => taken,
+            (None, None) => [0.0; 3],
+        }
+        .map(|pages| pages * self.constants.cold_page);
+        Cold { least, likely, most, foreseen: self.supply.is_none() && taken.is_some() }
+    }
+
+    /// Takes free memory for so many pages, and says how many of them are cold: at least, most likely, and at most.
+    fn allocate_pages(&mut self, pages: u64, folio: u64, now: f64) -> Option<[f64; 3]> {
+        let order = folio.min(self.most).max(1).ilog2();
+        let memory = self.memory.as_mut()?;
+        let mut found = [0.0; 3];
+        for (found, memory) in found.iter_mut().zip(memory.iter_mut()) {
+            memory.advance(now);
+            *found = memory.take(pages as f64, order);
+        }
+        // More warm memory may lie before less of the cold.
+        found.sort_by(f64::total_cmp);
+        Some(found)
     }
 
     /// Pages at the edges that are written in part and not cached are read first.
@@ -220,7 +246,13 @@ impl Kernel {
     /// The file is `size` bytes long now: pages beyond are dropped, dirty or not (`truncate_pagecache`).
     pub(super) fn truncate(&mut self, file: u32, size: u64) {
         let page = self.constants.page;
+        let cached = self.machine.cache.cached(file);
         let gone = self.machine.cache.drop_range(file, size.div_ceil(page), u64::MAX);
+        let freed = cached - self.machine.cache.cached(file);
+        for memory in self.memory.iter_mut().flat_map(|memory| memory.iter_mut()) {
+            memory.advance(self.machine.now);
+            memory.free(freed as f64, self.machine.now);
+        }
         self.machine.cancel(file, gone);
         let before = std::mem::replace(&mut self.machine.cache.file_mut(file).size, size);
         if size != before {

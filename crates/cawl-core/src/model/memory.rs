@@ -1,0 +1,210 @@
+//! Free memory as the page allocator keeps it, and what of it the host has taken back.
+//!
+//! The law (mm/page_reporting.c and mm/page_alloc.c, 6.18): free memory lies in lists, one for each size (*order*) of block.
+//! Where the host takes free memory back, a pass goes over the lists of large blocks 2 s after something was freed, and
+//! every 2 s while there is something left to tell; in each list it reports as many blocks as fit 32 to a report, in one
+//! report more than a 512th of the list's length. Reported blocks are *cold* and go to the list's tail; what is freed is
+//! warm and goes to its head, from where it is taken again. A folio of the page cache is taken from the smallest order
+//! that has one large enough, so small blocks, which are never reported, come first; a zone gives until it is at its low
+//! watermark. What no zone has comes from clean pages that are dropped, and is warm.
+
+use crate::record::MemoryFacts;
+
+/// Time between passes (`PAGE_REPORTING_DELAY`), in seconds.
+const DELAY: f64 = 2.0;
+/// Blocks in a report (`PAGE_REPORTING_CAPACITY`).
+const CAPACITY: f64 = 32.0;
+/// Parts of a list of which one more report is made (`page_reporting_cycle`).
+const PARTS: f64 = CAPACITY * 16.0;
+
+/// Pages of a list, taken out, and given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct List {
+    warm: f64,
+    cold: f64,
+    /// Were taken since the beginning, and come back when they are freed.
+    taken: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Zone {
+    /// By order.
+    lists: Vec<List>,
+    /// Pages that it keeps.
+    low: f64,
+}
+
+/// Free memory, in pages, at a moment of its own, in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FreeMemory {
+    /// In the order in which they give.
+    zones: Vec<Zone>,
+    /// Least order that is reported.
+    order: usize,
+    /// When the next pass is due.
+    pass: Option<f64>,
+}
+
+impl FreeMemory {
+    /// As it was found at `now`, with `doubt` times the warm memory. Where nobody knows what is cold, large blocks are: as
+    /// they lie on a machine that rests.
+    pub(super) fn new(facts: &MemoryFacts, now: f64, doubt: f64) -> FreeMemory {
+        let order = facts.order as usize;
+        let zones = facts.zones.iter().map(|zone| {
+            let list = |(at, blocks): (usize, &u64)| {
+                let pages = |blocks: u64| blocks as f64 * (1u64 << at.min(32)) as f64;
+                let all = pages(*blocks);
+                let reported = zone.cold.as_ref().map_or(*blocks, |cold| cold.get(at).copied().unwrap_or(0));
+                let cold = if at < order { 0.0 } else { pages(reported).min(all) };
+                let warm = (all - cold) * doubt;
+                let cold = if at < order { 0.0 } else { (all - warm).max(0.0) };
+                List { warm, cold, taken: 0.0 }
+            };
+            Zone { lists: zone.free.iter().enumerate().map(list).collect(), low: zone.low as f64 }
+        });
+        let mut memory = FreeMemory { zones: zones.collect(), order, pass: None };
+        memory.notify(now);
+        memory
+    }
+
+    /// A pass comes, if there is something to report.
+    fn notify(&mut self, now: f64) {
+        let large = |zone: &Zone| zone.lists.iter().skip(self.order).any(|list| list.warm >= 1.0);
+        if self.pass.is_none() && self.zones.iter().any(large) {
+            self.pass = Some(now + DELAY);
+        }
+    }
+
+    /// Lets time pass: what has lain free turns cold.
+    pub(super) fn advance(&mut self, now: f64) {
+        while let Some(at) = self.pass.filter(|at| *at <= now) {
+            for zone in &mut self.zones {
+                for (order, list) in zone.lists.iter_mut().enumerate().skip(self.order) {
+                    let block = (1u64 << order.min(32)) as f64;
+                    let reports = ((list.warm + list.cold) / block / PARTS).ceil() + 1.0;
+                    let reported = list.warm.min(reports * CAPACITY * block);
+                    list.warm -= reported;
+                    list.cold += reported;
+                }
+            }
+            self.pass = None;
+            self.notify(at);
+        }
+    }
+
+    /// Takes pages in folios of an order; says how many of them are cold.
+    pub(super) fn take(&mut self, pages: f64, order: u32) -> f64 {
+        let (mut left, mut found) = (pages, 0.0);
+        for zone in &mut self.zones {
+            let free: f64 = zone.lists.iter().map(|list| list.warm + list.cold).sum();
+            let mut room = (free - zone.low).max(0.0).min(left);
+            left -= room;
+            for list in zone.lists.iter_mut().skip(order as usize) {
+                let warm = list.warm.min(room);
+                let cold = list.cold.min(room - warm);
+                list.warm -= warm;
+                list.cold -= cold;
+                list.taken += warm + cold;
+                room -= warm + cold;
+                found += cold;
+            }
+            left += room;
+            if left <= 0.0 {
+                break;
+            }
+        }
+        found
+    }
+
+    /// So many pages were freed. They return to where they were taken from; more than were taken lie in large blocks.
+    pub(super) fn free(&mut self, pages: f64, now: f64) {
+        let taken: f64 = self.zones.iter().flat_map(|zone| &zone.lists).map(|list| list.taken).sum();
+        let part = if taken > 0.0 { (pages / taken).min(1.0) } else { 0.0 };
+        for list in self.zones.iter_mut().flat_map(|zone| &mut zone.lists) {
+            list.warm += list.taken * part;
+            list.taken -= list.taken * part;
+        }
+        let last = self.zones.first_mut().and_then(|zone| zone.lists.last_mut());
+        if let Some(list) = last {
+            list.warm += (pages - taken).max(0.0);
+        }
+        self.notify(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::ZoneFacts;
+    use crate::units::Time;
+
+    fn facts(free: [u64; 11], cold: Option<[u64; 11]>, low: u64) -> MemoryFacts {
+        let zone = ZoneFacts { free: free.to_vec(), cold: cold.map(|cold| cold.to_vec()), low };
+        MemoryFacts { time: Time(0), order: 9, zones: vec![zone] }
+    }
+
+    const MIB: f64 = 256.0;
+
+    /// MiB of the first cold page, if `most` are written in folios of a mebibyte.
+    fn onset(memory: &FreeMemory, most: u32) -> Option<u32> {
+        let mut memory = memory.clone();
+        (0..most).find(|_| memory.take(MIB, 8) > 0.5 * MIB)
+    }
+
+    #[test]
+    fn passes_report_as_much_as_the_kernel_does() {
+        // 6.18, a zone in which 3 GiB were freed: reported blocks of both orders together, pass by pass, as found in
+        // /proc/kpageflags.
+        let measured = [102 + 128, 102 + 2 * 128, 102 + 3 * 128, 102 + 4 * 128];
+        let mut free = [0; 11];
+        (free[8], free[9], free[10]) = (1300, 352, 370);
+        let mut cold = [0; 11];
+        cold[10] = 102;
+        let mut memory = FreeMemory::new(&facts(free, Some(cold), 0), 0.0, 1.0);
+        let blocks = |memory: &FreeMemory| {
+            let lists = &memory.zones[0].lists;
+            lists[9].cold / 512.0 + lists[10].cold / 1024.0
+        };
+        assert_eq!(blocks(&memory), 102.0);
+        for (pass, found) in measured.into_iter().enumerate() {
+            memory.advance(2.0 * (pass + 1) as f64 - 0.01);
+            assert!(blocks(&memory) < f64::from(found));
+            memory.advance(2.0 * (pass + 1) as f64);
+            assert_eq!(blocks(&memory), f64::from(found), "pass {pass}");
+        }
+        // In half a minute all is cold, and passes end.
+        memory.advance(30.0);
+        assert_eq!((blocks(&memory), memory.pass), (722.0, None));
+        assert_eq!(memory.zones[0].lists[8].cold, 0.0);
+    }
+
+    #[test]
+    fn small_blocks_come_first_and_what_was_freed_is_warm() {
+        let mut free = [0; 11];
+        (free[3], free[8], free[10]) = (100_000, 300, 500);
+        let mut memory = FreeMemory::new(&facts(free, None, 0), 0.0, 1.0);
+        assert_eq!(onset(&memory, 1000), Some(300));
+        // Small folios are taken from small blocks.
+        assert_eq!(memory.clone().take(100_000.0, 0), 0.0);
+        let cold = memory.take(1000.0 * MIB, 8);
+        assert_eq!(cold, 700.0 * MIB);
+        memory.free(1000.0 * MIB, 10.0);
+        assert_eq!(onset(&memory, 1000), None, "the file's pages are warm");
+        memory.advance(11.9);
+        assert_eq!(onset(&memory, 1000), None);
+        // One pass: 64 blocks, behind those that are warm still.
+        memory.advance(12.0);
+        assert_eq!(onset(&memory, 1000), Some(1000 - 256));
+        memory.advance(60.0);
+        assert_eq!(onset(&memory, 1000), Some(300));
+    }
+
+    #[test]
+    fn memory_below_the_watermark_is_not_given() {
+        let mut free = [0; 11];
+        free[10] = 100;
+        let mut memory = FreeMemory::new(&facts(free, None, 100 * 256), 0.0, 1.0);
+        assert_eq!(memory.take(1000.0 * MIB, 8), 300.0 * MIB);
+        assert_eq!(memory.take(1000.0 * MIB, 8), 0.0, "what is dropped from the page cache is warm");
+    }
+}

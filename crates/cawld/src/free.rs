@@ -1,0 +1,122 @@
+//! Looks at free memory where the host takes it back: what lies in blocks of which size, and which of them are gone.
+//!
+//! A free block that was reported to the host carries `PG_reported`, which is the bit of `PG_uptodate`, and so shows in
+//! /proc/kpageflags. Asking costs a system call for each 2 MiB, so of much memory only a part is looked at, evenly.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+use cawl_core::{MemoryFacts, ZoneFacts, host_text};
+
+use crate::host;
+
+/// Bits of /proc/kpageflags.
+const UPTODATE: u64 = 1 << 3;
+const BUDDY: u64 = 1 << 10;
+/// The balloon among virtio devices, and its feature that free pages are reported.
+const BALLOON: &str = "0x0005";
+const REPORTING: usize = 5;
+/// Most of the largest blocks of a zone that are looked at.
+const BLOCKS: u64 = 1024;
+
+/// True if the host of this machine takes free memory back.
+pub fn is_taken_back() -> bool {
+    reporting_order().is_some()
+}
+
+/// Free memory now; None where no host takes it back.
+pub fn look() -> Option<MemoryFacts> {
+    let order = *reporting_order().as_ref()?;
+    let (zones, buddies) = (host::read("/proc/zoneinfo"), host::read("/proc/buddyinfo"));
+    let flags = File::open("/proc/kpageflags").ok();
+    let mut zones = host_text::zoneinfo(&zones);
+    // The highest zone of a node gives first.
+    zones.sort_by_key(|zone| std::cmp::Reverse(zone.first));
+    let facts = |zone: &host_text::ZoneText| {
+        let free = host_text::buddyinfo(&buddies, zone.name)?;
+        let cold = flags.as_ref().and_then(|flags| reported(flags, zone, &free, order));
+        Some(ZoneFacts { free, cold, low: zone.low })
+    };
+    Some(MemoryFacts { time: host::now(), order, zones: zones.iter().filter_map(facts).collect() })
+}
+
+/// `page_reporting_order`, if a balloon reports free pages to its host.
+fn reporting_order() -> &'static Option<u32> {
+    static ORDER: OnceLock<Option<u32>> = OnceLock::new();
+    ORDER.get_or_init(|| {
+        let reports = |device: fs::DirEntry| {
+            let text = |name| fs::read_to_string(device.path().join(name)).unwrap_or_default();
+            text("device").trim() == BALLOON && host_text::has_feature(&text("features"), REPORTING)
+        };
+        let mut devices = fs::read_dir("/sys/bus/virtio/devices").ok()?.flatten();
+        if !devices.any(reports) {
+            return None;
+        }
+        let order = host::number("/sys/module/page_reporting/parameters/page_reporting_order")?;
+        u32::try_from(order).ok().filter(|order| *order < 32)
+    })
+}
+
+/// Reported blocks by order, as far as can be told from a part of them; None where flags cannot be read.
+fn reported(flags: &File, zone: &host_text::ZoneText, free: &[u64], order: u32) -> Option<Vec<u64>> {
+    let top = u32::try_from(free.len().checked_sub(1)?).ok()?.max(order);
+    let (largest, block) = (1u64 << top, 1u64 << order);
+    let first = zone.first / largest;
+    let all = (zone.first + zone.spanned).div_ceil(largest) - first;
+    let stride = all.div_ceil(BLOCKS).max(1);
+    let flags_of = |page: u64| {
+        let mut word = [0; 8];
+        // Behind the end of memory there is nothing.
+        let read = flags.read_at(&mut word, page * 8).ok()?;
+        Some(if read == word.len() { u64::from_ne_bytes(word) } else { 0 })
+    };
+    let mut found = vec![0; free.len()];
+    for at in (0..all).step_by(stride as usize) {
+        let begin = (first + at) * largest;
+        let mut part = 0;
+        while part < largest {
+            if flags_of(begin + part)? & (BUDDY | UPTODATE) != BUDDY | UPTODATE {
+                part += block;
+                continue;
+            }
+            // It goes on as far as free pages follow that are no reported block of their own.
+            let mut length = block;
+            while part % (2 * length) == 0 && part + 2 * length <= largest {
+                let half = begin + part + length;
+                let others = [half, half + 1, half + length / 3, half + length / 2 - 1, half + length - 1];
+                let joined =
+                    |page: u64| flags_of(page).is_some_and(|flags| flags & (BUDDY | UPTODATE) == BUDDY);
+                if !others.into_iter().all(joined) {
+                    break;
+                }
+                length *= 2;
+            }
+            if let Some(count) = found.get_mut(length.ilog2() as usize) {
+                *count += stride;
+            }
+            part += length;
+        }
+    }
+    Some(found.iter().zip(free).map(|(found, free)| (*found).min(*free)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_at_this_machine() {
+        let Some(memory) = look() else {
+            println!("SKIPPED: the host takes no free memory back");
+            return;
+        };
+        assert!(!memory.zones.is_empty());
+        for zone in &memory.zones {
+            let Some(cold) = &zone.cold else { continue };
+            assert_eq!(cold.len(), zone.free.len());
+            assert!(cold.iter().take(memory.order as usize).all(|blocks| *blocks == 0), "{zone:?}");
+            assert!(cold.iter().zip(&zone.free).all(|(cold, free)| cold <= free), "{zone:?}");
+        }
+    }
+}
