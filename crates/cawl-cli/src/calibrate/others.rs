@@ -1,7 +1,7 @@
 //! What other programs take from a measurement.
 //!
 //! The law: **what waits for a processor is not measured.** A thread that could run and may not is delayed by others; the
-//! kernel counts that for each thread (`run_delay`, /proc/thread-self/schedstat), and it is taken off whatever was timed.
+//! kernel counts that for each thread (`run_delay`, /proc/thread-self/schedstat), and it is taken off what a [`Stopwatch`] times.
 //! What others do besides cannot be taken off: a flusher that gets no processor, caches and memory that are shared, a processor
 //! that is awake when it is needed. So how much they computed meanwhile is said.
 
