@@ -115,7 +115,7 @@ fn a_full_disk_ends_the_trace_but_neither_the_program_nor_the_report() {
     let (cawl, trace, program) = (cawl.display(), small.join("run.trace"), program.display());
     let trace = trace.display();
     let mut running = small.start(&format!(
-        "{cawl} run --trace {trace} --report report.json -- {program} file 50000 100; echo status $?; \
+        "{cawl} run --no-calibrate --trace {trace} --report report.json -- {program} file 50000 100; echo status $?; \
          {cawl} replay --json {trace} > replayed.json"
     ));
     half(&mut running);

@@ -72,9 +72,9 @@ fn a_stderr_that_takes_nothing_does_not_change_the_end() {
     let dir = Dir::new();
     let cawl = crate::util::built("cawl-cli");
     for (args, code) in [
-        ("run -- no-such-program", 127),
-        ("run -- sh -c 'exit 3'", 3),
-        ("run --report /dev/full/r.json -- sh -c 'exit 3'", 3),
+        ("run --no-calibrate -- no-such-program", 127),
+        ("run --no-calibrate -- sh -c 'exit 3'", 3),
+        ("run --no-calibrate --report /dev/full/r.json -- sh -c 'exit 3'", 3),
         ("replay no-such-trace", 1),
     ] {
         let mut command = dir.command("sh");
@@ -152,7 +152,7 @@ fn signals_ignored_by_whoever_starts_it_are_ignored_by_the_program() {
     let script = "trap '' HUP INT QUIT; exec \"$@\"";
     let program = ["sh", "-c", "kill -HUP $$; kill -INT $$; kill -QUIT $$; echo survived"];
     let mut command = dir.command("sh");
-    command.args(["-c", script, "sh"]).arg(cawl).args(["run", "--"]).args(program);
+    command.args(["-c", script, "sh"]).arg(cawl).args(["run", "--no-calibrate", "--"]).args(program);
     assert_eq!(Running::start(command).finish().success().stdout, "survived\n");
 }
 

@@ -254,8 +254,8 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
         with_output(&dir, &full(1), args).code(1).says("cannot write the output");
     }
     let telling: [(&[&str], i32); 8] = [
-        (&["run", "--", "sh", "-c", "echo data > file; exit 3"], 3),
-        (&["run", "--", "no-such-program"], 127),
+        (&["run", "--no-calibrate", "--", "sh", "-c", "echo data > file; exit 3"], 3),
+        (&["run", "--no-calibrate", "--", "no-such-program"], 127),
         (&["doctor", "no-such-program"], 127),
         (&["replay", "no-such-trace"], 1),
         (&["import", "--from", "csv", "c.csv", "-o", "t"], 0),

@@ -18,6 +18,7 @@
 //! - `identity`: which file a call was about: numbers given out again, renames, the last close
 //! - `copies`: copies inside the kernel and stores through mappings have a law and a cost
 //! - `cpython`: CPython's own regression tests come out the same (long: with `--ignored` only)
+//! - `meeting`: devices that `run` meets first are measured, once
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
@@ -52,6 +53,7 @@ mod languages;
 mod live;
 mod matrix;
 mod matrix_rough;
+mod meeting;
 mod people;
 mod replay;
 mod sanitizers;

@@ -128,15 +128,20 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let watch = others::Watch::begin();
     let mut bench = set_up(options, signal)?;
     let has_device = bench.place.backing != Backing::Memory;
+    // Of few bytes most are for the writeback rate, since a short burst tells little of it.
+    let bytes = if bench.brief { [0.2, 0.28, 0.45] } else { [0.3, 0.35, 0.6] };
     // Parts of the time, and parts of the bytes that may have been written by then.
-    let share = |bench: &mut Bench, what: &'static str, time: f64, bytes: f64| {
+    let mut by_then = 0.0;
+    let mut share = |bench: &mut Bench, what: &'static str, time: f64, bytes: f64| {
         bench.progress.begin(what);
-        bench.deadline = after(options.effort.time * time);
-        if bench.brief {
-            bench.deadline = bench.deadline.min(started + options.effort.time);
-        }
-        let by_then = (options.effort.bytes.as_f64() * bytes) as u64;
-        bench.bytes_left = by_then.saturating_sub(bench.bytes_written);
+        by_then += time;
+        // What one has left is the next one's where there is little.
+        bench.deadline = match bench.brief {
+            true => started + options.effort.time * by_then,
+            false => after(options.effort.time * time),
+        };
+        let most = (options.effort.bytes.as_f64() * bytes) as u64;
+        bench.bytes_left = most.saturating_sub(bench.bytes_written);
     };
 
     share(&mut bench, "page cache", 0.22, 0.0);
@@ -144,11 +149,11 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let mut device = device::Device::default();
     let mut writeback = writeback::Writeback::default();
     if has_device {
-        share(&mut bench, "device", 0.26, 0.3);
+        share(&mut bench, "device", 0.26, bytes[0]);
         device = unless_over(device::measure(&mut bench))?;
-        share(&mut bench, "fsync", 0.1, 0.35);
+        share(&mut bench, "fsync", 0.1, bytes[1]);
         writeback.fsync = writeback::fsync(&mut bench)?;
-        share(&mut bench, "page cache while the flusher works", 0.15, 0.6);
+        share(&mut bench, "page cache while the flusher works", 0.15, bytes[2]);
         let transfer = device.transfer.map(|transfer| transfer.value);
         unless_over(writeback::factor(&mut bench, &memory, transfer, &mut writeback))?;
         share(&mut bench, "writeback rate", 0.25, 1.0);
@@ -305,9 +310,9 @@ fn profile(
     }
     maybe_rate(&mut profile.memory.hot, memory.hot);
     if let Some(found) = writeback.factor {
-        profile.memory.flush_factor = found.measured(|factor| factor);
-        profile.memory.cached_flush_factor =
-            writeback.cached_factor.map(|found| found.measured(|factor| factor));
+        let part = |factor: f64| factor.min(1.0);
+        profile.memory.flush_factor = found.measured(part);
+        profile.memory.cached_flush_factor = writeback.cached_factor.map(|found| found.measured(part));
     }
     put_time(&mut profile.calls.write, memory.call);
     maybe_time(&mut profile.calls.folio, memory.folio);
@@ -318,6 +323,14 @@ fn profile(
     put_time(&mut profile.device.sync_call, device.sync_call);
     put_time(&mut profile.device.fsync, writeback.fsync);
     maybe_time(&mut profile.device.flush, device.flush);
+    if writeback.rate.is_none() && profile.device.writeback.samples == 0 {
+        // Not its rate, but nearer to that than a default.
+        let rates = [device.write, device.transfer].into_iter().flatten();
+        let fastest = rates.map(|found| found.value).filter(|time| *time > 0.0).min_by(f64::total_cmp);
+        if let Some(time) = fastest {
+            profile.device.writeback = Measured::assumed(per_byte(time));
+        }
+    }
     if let Some(found) = writeback.rate {
         profile.device.writeback = found.measured(|per_ns| Rate::per_second(per_ns * 1e9));
         if device.write.is_none() {

@@ -21,6 +21,8 @@ pub const LARGEST: usize = 4 << 20;
 
 /// Data to write: more than the caches of most processors hold.
 const SOURCE: usize = 64 << 20;
+/// The same in brief: where a host has to supply memory, more would take all of the time.
+const BRIEF_SOURCE: usize = 16 << 20;
 /// Calls of this size and more take their data from memory.
 pub const FROM_MEMORY: usize = 256 << 10;
 
@@ -82,17 +84,18 @@ impl Bench {
         space: u64,
         signal: Arc<AtomicUsize>,
     ) -> Bench {
+        let brief = effort.thoroughness == Thoroughness::Brief;
         Bench {
             place,
             scratch,
             progress,
             notes: Vec::new(),
             rounds: effort.rounds,
-            brief: effort.thoroughness == Thoroughness::Brief,
+            brief,
             bytes_left: 0,
             bytes_written: 0,
             space,
-            data: AlignedBuffer::new(SOURCE),
+            data: AlignedBuffer::new(if brief { BRIEF_SOURCE } else { SOURCE }),
             deadline: Time::default(),
             signal,
         }
@@ -155,6 +158,7 @@ impl Bench {
 
     /// Writes `length` bytes at `offset` in calls of `size`; the time of all of it, in ns, without waits for a processor.
     pub fn write_run(&self, file: &File, offset: u64, length: usize, size: usize) -> anyhow::Result<f64> {
+        let source = self.data.bytes().len();
         let watch = Stopwatch::start();
         for at in (0..length / size).map(|call| offset + (call * size) as u64) {
             if size >= FROM_MEMORY {
@@ -162,7 +166,7 @@ impl Bench {
             }
             // Large calls take other data each time, which comes from memory; small ones the same, which
             // comes from the processor's cache, as it does in programs that have just made it.
-            let from = if size >= FROM_MEMORY { at as usize % (SOURCE - size + 1) / size * size } else { 0 };
+            let from = if size >= FROM_MEMORY { at as usize % (source - size + 1) / size * size } else { 0 };
             let data = &self.data.bytes()[from..from + size];
             file.write_all_at(data, at).with_context(no_space)?;
         }

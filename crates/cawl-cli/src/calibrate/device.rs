@@ -71,7 +71,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     let mut at = 0;
     bench.repeat(|bench, index| {
         let synchronous_bytes: usize = SYNCHRONOUS.iter().map(|(size, count)| size * count).sum();
-        let needed = (2 * round_bytes + synchronous_bytes + SMALL * 40) as u64;
+        let needed = (round_bytes + synchronous_bytes + SMALL * 40) as u64;
         if !bench.spend(needed) {
             bench.note(
                 "the bytes allowed were used up before the last repeat; give a higher --max-bytes for more",

@@ -1,0 +1,248 @@
+//! Devices that `run` meets first: measured once, before the program starts, whatever becomes of that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use cawl_core::{HostProfile, Thoroughness};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use serde_json::Value;
+
+use crate::util::{Dir, Finished, LIMIT, Running, built, find, skipped};
+
+/// Begins the line that says so.
+const SAYS: &str = "calibrating ";
+/// In the note of a measurement that nobody waits for any more.
+const LATE: &str = "had not answered";
+
+/// Held by a test while it measures: several at once would take too long.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts `run` as on a new machine.
+fn run(dir: &Dir, args: &[&str]) -> Running {
+    let mut command = dir.newcomers_cawl(&["run", "--report"]);
+    command.arg(dir.path().join("report.json")).args(args);
+    Running::start(command)
+}
+
+/// What `start` runs, again where this machine was too busy to measure anything in time.
+fn in_time(dir: &Dir, start: impl Fn() -> Running) -> Finished {
+    for _ in 0..20 {
+        let finished = start().finish();
+        let report = fs::read_to_string(dir.path().join("report.json")).unwrap_or_default();
+        if !report.contains(LATE) {
+            return finished;
+        }
+        for mark in in_folder(dir, "lock") {
+            fs::remove_file(mark).expect("it is ours");
+        }
+    }
+    panic!("nothing could be measured in time");
+}
+
+fn report(dir: &Dir) -> Value {
+    let text = fs::read_to_string(dir.path().join("report.json")).expect("a report");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+/// The profiles that there are.
+fn profiles(dir: &Dir) -> Vec<PathBuf> {
+    in_folder(dir, "toml")
+}
+
+/// Files beside the profiles.
+fn in_folder(dir: &Dir, kind: &str) -> Vec<PathBuf> {
+    let folder = dir.path().join("home/.local/share/cawl/profiles");
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.extension().is_some_and(|extension| extension == kind)).collect()
+}
+
+/// Waits until something holds that another process brings about.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LIMIT, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// True if there is nothing where measurements are made.
+fn is_clean(dir: &Dir) -> bool {
+    ["tmp", "work"].iter().all(|name| fs::read_dir(dir.path().join(name)).expect("a folder").count() == 0)
+}
+
+/// The process that measures for this one.
+fn helper(of: Pid) -> Pid {
+    let mut found = None;
+    eventually("a process that measures", || {
+        let processes = fs::read_dir("/proc").expect("there is /proc").flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        found = pids.map(Pid::from_raw).find(|pid| {
+            let of_process = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            let status = String::from_utf8_lossy(&of_process("status")).into_owned();
+            let is_child = status.lines().any(|line| line == format!("PPid:\t{of}"));
+            is_child && String::from_utf8_lossy(&of_process("cmdline")).contains("--brief")
+        });
+        found.is_some()
+    });
+    found.expect("it was found")
+}
+
+#[test]
+fn it_is_measured_once() {
+    let dir = Dir::new();
+    let _alone = alone();
+    let first = in_time(&dir, || run(&dir, &["--", "true"])).success().says(SAYS);
+    assert_eq!(first.stderr.matches(SAYS).count(), 1, "{first:#?}");
+    assert_eq!(report(&dir)["profile"]["measured"], "brief");
+    let [file] = &profiles(&dir)[..] else { panic!("not one profile") };
+    let profile = HostProfile::from_toml(&fs::read_to_string(file).expect("it is there")).expect("a profile");
+    assert_eq!((profile.measured, profile.contradicted), (Some(Thoroughness::Brief), 0));
+    assert!(profile.created.is_some() && profile.memory.fresh.samples > 0, "{profile:#?}");
+    assert!(is_clean(&dir));
+
+    let second = run(&dir, &["--", "true"]).finish().success();
+    assert!(!second.stderr.contains(SAYS), "{second:#?}");
+    assert_eq!(report(&dir)["profile"]["origin"], "calibrated");
+}
+
+#[test]
+fn it_is_not_measured_where_nobody_wants_that() {
+    let dir = Dir::new();
+    let program = dir.work().join("none");
+    fs::write(dir.work().join("p.toml"), HostProfile::uncalibrated().to_toml()).expect("a new file");
+    for args in [
+        &["--no-calibrate", "--", "true"][..],
+        &["--profile", "p.toml", "--", "true"],
+        &["--", program.to_str().expect("a readable path")],
+    ] {
+        let finished = run(&dir, args).finish();
+        assert!(!finished.stderr.contains(SAYS), "{finished:#?}");
+    }
+    assert_eq!(profiles(&dir), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn an_interrupt_meanwhile_leaves_nothing() {
+    let _alone = alone();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let dir = Dir::new();
+        let mut running = run(&dir, &["--", "touch", "started"]);
+        running.stderr_until(SAYS);
+        let helper = helper(running.pid());
+        match signal {
+            Signal::SIGINT => running.signal_group(signal),
+            // The process that measures is to notice by itself.
+            signal => running.signal(signal),
+        }
+        running.finish().signal(signal);
+        eventually("the measurement ends", || kill(helper, None).is_err());
+        assert!(is_clean(&dir));
+        assert_eq!(profiles(&dir), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn a_device_that_does_not_answer_delays_the_program_once() {
+    let dir = Dir::new();
+    let running = run(&dir, &["--", "touch", "started"]);
+    kill(helper(running.pid()), Signal::SIGSTOP).expect("it is there");
+    running.finish().success();
+    assert!(dir.work().join("started").exists());
+    let notes = report(&dir)["notes"].to_string();
+    assert!(notes.contains("was not calibrated") && notes.contains(LATE), "{notes}");
+    let second = run(&dir, &["--", "true"]).finish().success();
+    assert!(!second.stderr.contains(SAYS), "{second:#?}");
+}
+
+#[test]
+fn of_two_runs_one_measures() {
+    let _alone = alone();
+    for _ in 0..20 {
+        let dir = Dir::new();
+        let started = ["one.txt", "two.txt"].map(|report| {
+            let mut command = dir.newcomers_cawl(&["run", "--report"]);
+            command.args([report, "--", "true"]);
+            Running::start(command)
+        });
+        let said = started.map(|running| running.finish().success().stderr);
+        assert_eq!(said.concat().matches(SAYS).count(), 1, "{said:#?}");
+        if in_folder(&dir, "lock").is_empty() {
+            assert_eq!(profiles(&dir).len(), 1);
+            return;
+        }
+        // The machine was too busy.
+    }
+    panic!("nothing could be measured in time");
+}
+
+#[test]
+fn a_profile_that_is_no_longer_true_is_measured_again() {
+    let _alone = alone();
+    let dir = Dir::new();
+    in_time(&dir, || run(&dir, &["--", "true"])).success();
+    let [file] = &profiles(&dir)[..] else { panic!("not one profile") };
+    let read = || HostProfile::from_toml(&fs::read_to_string(file).expect("it is there")).expect("a profile");
+    let mut profile = read();
+    profile.contradicted = 2;
+    profile.created = Some(1);
+    // What is never measured.
+    profile.memory.hot_size = cawl_core::Bytes(4242);
+    fs::write(file, profile.to_toml()).expect("it is ours");
+    assert!(!run(&dir, &["--", "true"]).finish().success().stderr.contains(SAYS));
+    profile.contradicted = 3;
+    fs::write(file, profile.to_toml()).expect("it is ours");
+    in_time(&dir, || run(&dir, &["--", "true"])).success().says(SAYS);
+    let again = read();
+    assert!(again.created > Some(1));
+    assert_eq!((again.contradicted, again.memory.hot_size.0), (0, 4242));
+}
+
+/// Disks in files: one with room, a small one, and one that is read-only.
+#[test]
+fn devices_among_the_arguments_are_measured_if_they_may_be() {
+    if !geteuid().is_root() {
+        skipped("only root can mount a disk");
+        return;
+    }
+    if find("mkfs.ext4").is_none() {
+        return;
+    }
+    let _alone = alone();
+    let dir = Dir::new();
+    let disks = [("roomy", "2G", "loop"), ("small", "64M", "loop"), ("fixed", "2G", "loop,ro")];
+    let mut script = String::from("set -e");
+    for (name, size, options) in disks {
+        fs::create_dir(dir.path().join(name)).expect("a new folder");
+        script +=
+            &format!("; rm -f $0/{name}.img; truncate -s {size} $0/{name}.img; mkfs.ext4 -q $0/{name}.img");
+        script += &format!("; mount -o {options} $0/{name}.img $0/{name} || exit 42");
+    }
+    script += "; exec \"$@\"";
+    let named = |name: &str| dir.path().join(name).join("new").into_os_string();
+    let mut of = std::ffi::OsString::from("of=");
+    of.push(named("roomy"));
+    let finished = in_time(&dir, || {
+        let mut command = dir.command("unshare");
+        command.args(["--mount", "sh", "-c", &script]).arg(dir.path()).arg(built("cawl-cli"));
+        command.args(["run", "--report"]).arg(dir.path().join("report.json"));
+        command.args(["--", "true"]).args([&of, &named("small"), &named("fixed")]);
+        Running::start(command)
+    });
+    if finished.status.code() == Some(42) {
+        skipped("no disk in a file can be mounted here");
+        return;
+    }
+    let finished = finished.success();
+    // That of the test's own folder may have been measured in an earlier try.
+    assert!(finished.stderr.matches(SAYS).count() <= 2, "{finished:#?}");
+    assert_eq!(profiles(&dir).len(), 2);
+    let device = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("-loop"));
+    assert_eq!(profiles(&dir).iter().filter(|path| device(path)).count(), 1);
+    assert!(!report(&dir)["notes"].to_string().contains("not calibrated"), "{:#}", report(&dir)["notes"]);
+}
