@@ -29,7 +29,7 @@ use cawl_wire::{Event, Op};
 
 use crate::call::kernel_bytes;
 use crate::model::{CallState, Prediction, Work};
-use crate::profile::HostProfile;
+use crate::profile::{HostProfile, OtherDevice};
 use crate::record::Sample;
 use crate::units::{Bytes, Nanos};
 use bank::{Bank, Memories};
@@ -85,6 +85,9 @@ pub struct Learner {
     stream: Bank<2>,
     waiting: Bank<6>,
     writeback: Bank<1>,
+    /// The same of the profile's `others`, and which device was written to last.
+    others: Vec<(Bank<6>, Bank<1>)>,
+    latest: u64,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
     since: Bytes,
@@ -114,7 +117,13 @@ const FEW: f64 = 0.1;
 impl Learner {
     /// Begins with what this profile knows.
     pub fn new(profile: &HostProfile) -> Learner {
+        let of_other = |other: &OtherDevice| {
+            let own = HostProfile { device: other.constants.clone(), ..profile.clone() };
+            (constants::waiting(&own, WAITING), constants::writeback(&own, WRITEBACK))
+        };
         Learner {
+            others: profile.others.iter().map(of_other).collect(),
+            latest: 0,
             configured: profile.clone(),
             profile: profile.clone(),
             copying: constants::copying(profile, COPYING),
@@ -153,6 +162,9 @@ impl Learner {
     /// A call was predicted and took as long as the event says. True if constants changed.
     pub fn call(&mut self, event: &Event, prediction: &Prediction) -> bool {
         let Prediction { parts, work, .. } = prediction;
+        if work.dirtied > 0.0 || parts.device > Nanos::ZERO {
+            self.latest = event.dev;
+        }
         self.since += Bytes(kernel_bytes(event)).max(Bytes::from_f64(work.dirtied));
         let observed = event.duration as f64 * 1e-9;
         if work.source > 0.0 && !is_plain_copy(observed, prediction) {
@@ -166,15 +178,30 @@ impl Learner {
         self.dirtied.elsewhere += if counts { 0.0 } else { work.dirtied };
         self.count(counts);
         if parts.device > Nanos::ZERO {
-            let settled = !has_its_own
-                && parts.throttle == Nanos::ZERO
-                && (work.fsyncs + work.flushes > 0.0 || !self.pressed());
-            settled && self.waited(observed, prediction)
+            let settled =
+                parts.throttle == Nanos::ZERO && (work.fsyncs + work.flushes > 0.0 || !self.pressed());
+            settled && self.about(event.dev, |learner| learner.waited(observed, prediction))
         } else if copies {
             self.copied(observed, prediction, event.op)
         } else {
             work.stream_calls > 0.0 && work.calls == 0.0 && self.buffered(observed, work)
         }
+    }
+
+    /// Learns about this device: its constants are at the place of the profile's own meanwhile.
+    fn about(&mut self, dev: u64, learn: impl FnOnce(&mut Learner) -> bool) -> bool {
+        let at = self.profile.others.iter().position(|other| other.dev == dev);
+        self.exchange(at);
+        let changed = learn(self);
+        self.exchange(at);
+        changed
+    }
+
+    fn exchange(&mut self, at: Option<usize>) {
+        let Some(at) = at else { return };
+        std::mem::swap(&mut self.profile.device, &mut self.profile.others[at].constants);
+        std::mem::swap(&mut self.waiting, &mut self.others[at].0);
+        std::mem::swap(&mut self.writeback, &mut self.others[at].1);
     }
 
     /// Writers may be held back by now, whatever the model says.
@@ -292,11 +319,18 @@ impl Learner {
         let written = pages * self.profile.kernel.page.as_f64();
         let Dirtied { all, on_others, elsewhere } = self.dirtied;
         self.dirtied = Dirtied { all: all * 0.5, on_others: on_others * 0.5, elsewhere: elsewhere * 0.5 };
-        if on_others > FEW * all {
-            return false;
-        }
         self.writeback.counts(self.keeps.is_some() && all > 0.0 && elsewhere <= FEW * all);
-        seconds > 0.0 && self.writeback.observe(&[seconds], written, seconds) && self.adopt_writeback()
+        let learn = |learner: &mut Learner| {
+            learner.writeback.observe(&[seconds], written, seconds) && learner.adopt_writeback()
+        };
+        // The count is of all devices: it tells of one where nearly all went to that.
+        if seconds <= 0.0 {
+            false
+        } else if on_others <= FEW * all {
+            learn(self)
+        } else {
+            on_others >= (1.0 - FEW) * all && self.about(self.latest, learn)
+        }
     }
 }
 

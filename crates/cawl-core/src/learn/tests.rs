@@ -397,3 +397,24 @@ fn a_copy_teaches_unless_its_source_was_read_or_its_blocks_are_shared() {
     assert_eq!(learned(|cost, source| cost + source), 1.0);
     assert_eq!(learned(|cost, _| cost / 20.0), 1.0);
 }
+
+#[test]
+fn what_a_further_device_shows_is_learned_of_that_one() {
+    let truth = truth();
+    let mut assumed = HostProfile::uncalibrated();
+    let constants = assumed.device.clone();
+    assumed.others.push(OtherDevice { dev: 1, constants });
+    let mut world = World::new(&truth, &assumed);
+    for _ in 0..40 {
+        world.call(Op::Write, 4096, mild);
+        world.call(Op::Fsync, 0, mild);
+    }
+    let learned = world.analysis.learned().0;
+    let (own, other) = (&learned.device, &learned.others[0].constants);
+    assert_eq!((own.fsync, own.write, own.writeback), {
+        let device = assumed.device;
+        (device.fsync, device.write, device.writeback)
+    });
+    let fsync = other.fsync.value.as_seconds();
+    assert!((fsync / 8e-3 - 1.0).abs() < 0.35 && other.fsync.samples > 0, "{other:#?}");
+}
