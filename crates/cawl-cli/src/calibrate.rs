@@ -8,6 +8,7 @@
 mod bench;
 mod check;
 mod device;
+mod durable;
 mod memory;
 mod others;
 pub mod progress;
@@ -147,12 +148,13 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     share(&mut bench, "page cache", 0.22, 0.0);
     let memory = memory::measure(&mut bench)?;
     let mut device = device::Device::default();
+    let mut durable = durable::Durable::default();
     let mut writeback = writeback::Writeback::default();
     if has_device {
         share(&mut bench, "device", 0.26, bytes[0]);
         device = unless_over(device::measure(&mut bench))?;
         share(&mut bench, "fsync", 0.1, bytes[1]);
-        writeback.fsync = writeback::fsync(&mut bench)?;
+        durable = unless_over(durable::measure(&mut bench, device.write.map_or(0.0, |write| write.value)))?;
         share(&mut bench, "page cache while the flusher works", 0.15, bytes[2]);
         let transfer = device.transfer.map(|transfer| transfer.value);
         unless_over(writeback::factor(&mut bench, &memory, transfer, &mut writeback))?;
@@ -184,7 +186,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
             host::uncalibrated_profile().kernel.cpus
         ));
     }
-    let mut profile = profile(&bench, options, &stream, &memory, &device, &writeback);
+    let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
     profile.disturbed = disturbed;
     let nanos = |estimate: Option<Estimate>| estimate.map(|found| found.measured(Nanos::new));
     let transfer = device.transfer.filter(|found| found.value > 0.0);
@@ -267,12 +269,20 @@ fn follow(bench: &mut Bench, before: Bytes, time: Nanos) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is left of a fixed cost without the latency in it.
+fn less(cost: Estimate, latency: Option<Measured<Nanos>>) -> Estimate {
+    let latency = latency.map_or(0.0, |latency| latency.value.get());
+    let rest = |time: f64| (time - latency).max(0.0);
+    Estimate { value: rest(cost.value), p10: rest(cost.p10), p90: rest(cost.p90), ..cost }
+}
+
 fn profile(
     bench: &Bench,
     options: &Options,
     stream: &stream::Stream,
     memory: &memory::Memory,
     device: &device::Device,
+    durable: &durable::Durable,
     writeback: &writeback::Writeback,
 ) -> HostProfile {
     // Kernel settings as they are now: the limits are back where they were.
@@ -317,12 +327,17 @@ fn profile(
     put_time(&mut profile.calls.write, memory.call);
     maybe_time(&mut profile.calls.folio, memory.folio);
     put_time(&mut profile.calls.stream, stream.call);
+    maybe_time(&mut profile.calls.inode, durable.inode);
+    maybe_time(&mut profile.calls.after_wait, durable.after_wait);
+    maybe_rate(&mut profile.memory.folio, durable.folio);
     put_rate(&mut profile.device.write, device.write);
     put_rate(&mut profile.device.read, device.read);
     put_time(&mut profile.device.seek, device.seek);
-    put_time(&mut profile.device.sync_call, device.sync_call);
-    put_time(&mut profile.device.fsync, writeback.fsync);
-    maybe_time(&mut profile.device.flush, device.flush);
+    maybe_time(&mut profile.device.latency, durable.latency);
+    let latency = durable.latency.map(|found| found.measured(Nanos::new));
+    put_time(&mut profile.device.sync_call, device.sync_call.map(|call| less(call, latency)));
+    put_time(&mut profile.device.fsync, durable.commit);
+    maybe_time(&mut profile.device.flush, durable.flush);
     if writeback.rate.is_none() && profile.device.writeback.samples == 0 {
         // Not its rate, but nearer to that than a default.
         let rates = [device.write, device.transfer].into_iter().flatten();

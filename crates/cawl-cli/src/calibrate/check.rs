@@ -52,7 +52,12 @@ pub fn check(
         let device = device::measure(&mut bench)?;
         rate(&mut compared, "device write", &profile.device.write, device.write);
         rate(&mut compared, "device read", &profile.device.read, device.read);
-        time(&mut compared, "synchronous call", &profile.device.sync_call, device.sync_call);
+        // What is measured has the latency in it, of which the profile has told before.
+        let latency = profile.device.latency.map_or(Nanos::ZERO, |latency| latency.value);
+        let then = &profile.device.sync_call;
+        let (p10, p90) = (then.p10.map(|time| time + latency), then.p90.map(|time| time + latency));
+        let then = Measured { value: then.value + latency, p10, p90, ..*then };
+        time(&mut compared, "synchronous call", &then, device.sync_call);
     }
     bench.go_on()?;
     Ok(compared)

@@ -1,5 +1,4 @@
-//! Writing back: the rate at which the flusher cleans pages, what fsync costs, and how much slower the page
-//! cache is meanwhile.
+//! Writing back: the rate at which the flusher cleans pages, and how much slower the page cache is meanwhile.
 //!
 //! The rate is read off the kernel's count of pages written (`nr_written`), never off direct I/O, which
 //! takes another way through the filesystem. Where the dirty limit is within reach it is the sustained rate
@@ -8,19 +7,17 @@
 
 use std::fs::File;
 
-use cawl_core::{Bytes, Estimate, Line, Nanos, Time, quantile};
+use cawl_core::{Bytes, Estimate, Nanos, Time, quantile};
 use cawld::host;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
-use super::bench::{Bench, LARGEST, background, hard, since, timed};
+use super::bench::{Bench, LARGEST, background, hard, since};
 use super::memory::Memory;
 use crate::kernel_trace::KernelTrace;
 use crate::slow_limit::{LEARNED, base_rates};
 
 const PAGE: u64 = 4096;
 const CHUNK: usize = 1 << 20;
-/// Sizes to write before an fsync.
-const FSYNCS: [usize; 4] = [4 << 10, 256 << 10, 1 << 20, 4 << 20];
 
 /// Fewest windows that make up a sustained rate, where the bytes allowed suffice: 2.4 s of a slow device.
 const FEWEST_WINDOWS: usize = 6;
@@ -30,8 +27,6 @@ const FEWEST_WINDOWS: usize = 6;
 pub struct Writeback {
     /// Bytes per ns.
     pub rate: Option<Estimate>,
-    /// Of an fsync besides the transfer, in ns.
-    pub fsync: Option<Estimate>,
     /// Most bytes under writeback at a time.
     pub queue: Option<u64>,
     /// Factor on the page cache's speed while the flusher works: for pages that are allocated, and for cached ones.
@@ -41,35 +36,6 @@ pub struct Writeback {
     pub base_rate: Option<Estimate>,
     /// Bytes per ns that were written back meanwhile.
     beside: Option<Estimate>,
-}
-
-/// What fsync costs: the intercept of a line through appends of several sizes, each followed by one.
-pub fn fsync(bench: &mut Bench) -> anyhow::Result<Option<Estimate>> {
-    let mut fixed = Vec::new();
-    bench.repeat(|bench, index| {
-        if !bench.spend(2 * FSYNCS.iter().sum::<usize>() as u64) {
-            return Ok(());
-        }
-        let name = format!("fsync-{index}");
-        let file = bench.scratch.file(&name)?;
-        let mut at = 0;
-        let mut points = Vec::new();
-        for size in FSYNCS {
-            let mut times = Vec::new();
-            for _ in 0..2 {
-                bench.go_on()?;
-                bench.write_run(&file, at, size, size)?;
-                at += size as u64;
-                times.push(timed(|| Ok(file.sync_all()?))?);
-            }
-            points.push((size as f64, quantile(&times, 0.5).unwrap_or(f64::NAN)));
-        }
-        drop(file);
-        bench.scratch.remove(&name);
-        fixed.extend(Line::through(&points).map(|line| line.intercept));
-        Ok(())
-    })?;
-    Ok(Estimate::of(&fixed))
 }
 
 /// A moment's count of bytes written back, by the whole machine and by the device.

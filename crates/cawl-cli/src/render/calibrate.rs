@@ -43,6 +43,12 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     if let Some(folio) = &calls.folio {
         row("new folio", time(folio));
     }
+    if let Some(inode) = &calls.inode {
+        row("clean inode", time(inode));
+    }
+    if let Some(after_wait) = &calls.after_wait {
+        row("after a wait", time(after_wait));
+    }
     row("fresh pages", rate(&memory.fresh));
     if let Some(cold) = &memory.cold {
         row("fresh pages, cold memory", rate(cold));
@@ -54,6 +60,9 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     if let Some(hot) = &memory.hot {
         row("copy from the processor's cache", rate(hot));
     }
+    if let Some(folio) = &memory.folio {
+        row("rest of a folio", rate(folio));
+    }
     row("factor while flushing", cells(&memory.flush_factor, |factor| format!("{factor:.3}")));
     if let Some(factor) = &memory.cached_flush_factor {
         row("factor while flushing, cached pages", cells(factor, |factor| format!("{factor:.3}")));
@@ -64,14 +73,17 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     if let Some(base) = &device.base_rate {
         row("base rate of throttling", rate(base));
     }
+    if let Some(latency) = &device.latency {
+        row("latency of a wait", time(latency));
+    }
     row("synchronous call", time(&device.sync_call));
     row("fsync", time(&device.fsync));
+    if let Some(flush) = &device.flush {
+        row("flush", time(flush));
+    }
     row("seek", time(&device.seek));
     if let Some(latency) = &calibration.extra.latency {
         row("direct write, fixed part", time(latency));
-    }
-    if let Some(flush) = &calibration.extra.flush {
-        row("flush", time(flush));
     }
     out += &lines(&constants);
     for note in &calibration.notes {

@@ -121,6 +121,12 @@ impl Group<'_> {
         self.measured(name, "ns", of, Nanos::get);
     }
 
+    fn time_if_known(&mut self, name: &str, of: Option<&Measured<Nanos>>) {
+        if let Some(of) = of {
+            self.time(name, of);
+        }
+    }
+
     fn plain(&mut self, name: &str, unit: &'static str, value: f64) {
         self.measured(name, unit, &Measured::assumed(value), |value| value);
     }
@@ -146,13 +152,16 @@ fn constants(profile: &HostProfile) -> Vec<Constant> {
     if let Some(factor) = &memory.cached_flush_factor {
         group.measured("cached_flush_factor", "1", factor, |factor| factor);
     }
+    if let Some(folio) = &memory.folio {
+        group.rate("folio", folio);
+    }
     group.plain("hot_size", "B", memory.hot_size.as_f64());
     device(&mut found, "device".to_owned(), &profile.device);
     let mut group = Group { prefix: "calls".to_owned(), found: &mut found };
     group.time("write", &profile.calls.write);
-    if let Some(folio) = &profile.calls.folio {
-        group.time("folio", folio);
-    }
+    let calls = &profile.calls;
+    let known = [("folio", &calls.folio), ("inode", &calls.inode), ("after_wait", &calls.after_wait)];
+    known.iter().for_each(|(name, time)| group.time_if_known(name, time.as_ref()));
     group.time("stream", &profile.calls.stream);
     let kernel = &profile.kernel;
     let mut group = Group { prefix: "kernel".to_owned(), found: &mut found };
@@ -181,11 +190,10 @@ fn device(found: &mut Vec<Constant>, prefix: String, device: &DeviceConstants) {
     group.rate("write", &device.write);
     group.rate("read", &device.read);
     group.rate("writeback", &device.writeback);
+    group.time_if_known("latency", device.latency.as_ref());
     group.time("sync_call", &device.sync_call);
     group.time("fsync", &device.fsync);
-    if let Some(flush) = &device.flush {
-        group.time("flush", flush);
-    }
+    group.time_if_known("flush", device.flush.as_ref());
     group.time("seek", &device.seek);
     group.plain("block", "B", device.block.as_f64());
     group.plain("queue", "B", device.queue.as_f64());

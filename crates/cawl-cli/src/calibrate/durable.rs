@@ -1,0 +1,158 @@
+//! Small writes and what makes them durable: fsync by its parts, and what a write costs besides that comes first after one.
+//!
+//! Appends, each followed by fdatasync, have the latency of a request and a commit; the same block again has the latency and a
+//! flush of the device's cache; with nothing written there is the flush alone. Between them are single writes: the first after
+//! a wait, into a file that is dirty already, and the first into a clean one, after which the next one shows what is usual.
+
+use std::fs::File;
+
+use cawl_core::{Estimate, quantile};
+
+use super::bench::{Bench, timed};
+
+const PAGE: usize = 4096;
+/// Calls of each kind in a round.
+const CALLS: usize = 16;
+/// A file of large folios, larger than the caches of most processors: calls of this size, so many of them, of which a round
+/// visits a few.
+const FOLIO: usize = 1 << 20;
+const FOLIOS: usize = 48;
+const VISITS: usize = 6;
+
+/// Fixed parts of costs, in ns.
+#[derive(Clone, Debug, Default)]
+pub struct Durable {
+    /// Of whoever waits for what he has just submitted, besides the transfer.
+    pub latency: Option<Estimate>,
+    /// Of an fsync with something to commit, besides that.
+    pub commit: Option<Estimate>,
+    /// Of one with nothing to commit.
+    pub flush: Option<Estimate>,
+    /// Of a write into a clean inode.
+    pub inode: Option<Estimate>,
+    /// Of a write after a wait.
+    pub after_wait: Option<Estimate>,
+    /// Of a byte that becomes dirty with its folio.
+    pub folio: Option<Estimate>,
+}
+
+/// Samples of a round each.
+#[derive(Default)]
+struct Samples {
+    latency: Vec<f64>,
+    commit: Vec<f64>,
+    flush: Vec<f64>,
+    inode: Vec<f64>,
+    after_wait: Vec<f64>,
+    folio: Vec<f64>,
+}
+
+/// Measures them; `per_byte` is what a synchronous transfer takes, in ns.
+pub fn measure(bench: &mut Bench, per_byte: f64) -> anyhow::Result<Durable> {
+    let mut samples = Samples::default();
+    let folios = large_folios(bench)?;
+    bench.repeat(|bench, index| {
+        if !bench.spend((6 * CALLS * PAGE) as u64) {
+            return Ok(());
+        }
+        let names = ["durable", "beside"].map(|name| format!("{name}-{index}"));
+        let (file, beside) = (bench.scratch.file(&names[0])?, bench.scratch.file(&names[1])?);
+        let plain = round(bench, &file, &beside, PAGE as f64 * per_byte, &mut samples)?;
+        names.iter().for_each(|name| bench.scratch.remove(name));
+        let Some(folios) = &folios else { return Ok(()) };
+        let visit = |at: usize| {
+            let place = (index * VISITS + at) % FOLIOS * FOLIO + FOLIO / 2;
+            bench.write_run(folios, place as u64, PAGE, PAGE)
+        };
+        let first = undisturbed(&(0..VISITS).map(visit).collect::<anyhow::Result<Vec<f64>>>()?);
+        samples.folio.push(((first - plain) / (FOLIO - PAGE) as f64).max(0.0));
+        Ok(folios.sync_data()?)
+    })?;
+    bench.scratch.remove("folios");
+    Ok(Durable {
+        latency: Estimate::of(&samples.latency),
+        commit: Estimate::of(&samples.commit),
+        flush: Estimate::of(&samples.flush),
+        inode: Estimate::of(&samples.inode),
+        after_wait: Estimate::of(&samples.after_wait),
+        folio: Estimate::of(&samples.folio),
+    })
+}
+
+/// A clean file of large folios; None if it may not be written.
+fn large_folios(bench: &mut Bench) -> anyhow::Result<Option<File>> {
+    if bench.space < (FOLIOS * FOLIO) as u64 || !bench.spend((FOLIOS * FOLIO) as u64) {
+        return Ok(None);
+    }
+    let file = bench.scratch.file("folios")?;
+    bench.write_run(&file, 0, FOLIOS * FOLIO, FOLIO)?;
+    file.sync_data()?;
+    Ok(Some(file))
+}
+
+/// One round in two new files; `transfer` is that of a page. What a write over a dirty page costs.
+fn round(
+    bench: &Bench,
+    file: &File,
+    beside: &File,
+    transfer: f64,
+    samples: &mut Samples,
+) -> anyhow::Result<f64> {
+    let write = |file: &File, page: usize| bench.write_run(file, (page * PAGE) as u64, PAGE, PAGE);
+    let durable = || timed(|| Ok(file.sync_data()?));
+    let times = |mut call: Box<dyn FnMut() -> anyhow::Result<f64> + '_>| {
+        bench.go_on()?;
+        (0..CALLS).map(|_| call()).collect::<anyhow::Result<Vec<f64>>>().map(|times| undisturbed(&times))
+    };
+    // What finds a place for the file, and the page that stays dirty.
+    write(file, 0)?;
+    durable()?;
+    write(beside, 0)?;
+    let plain = times(Box::new(|| write(beside, 0)))?;
+    let [mut commits, mut waited, mut first, mut next] = [(); 4].map(|()| Vec::with_capacity(CALLS));
+    for page in (1..).step_by(3).take(CALLS) {
+        bench.go_on()?;
+        write(file, page)?;
+        commits.push(durable()?);
+        waited.push(write(beside, 0)?);
+        first.push(write(file, page + 1)?);
+        next.push(write(file, page + 2)?);
+        durable()?;
+    }
+    let [commit, waited, first, next] = [commits, waited, first, next].map(|times| undisturbed(&times));
+    let again = times(Box::new(|| {
+        write(file, 0)?;
+        durable()
+    }))?;
+    let flush = times(Box::new(durable))?;
+    let latency = (again - flush - transfer).max(0.0);
+    samples.latency.push(latency);
+    samples.flush.push(flush);
+    samples.commit.push((commit - latency - transfer).max(0.0));
+    samples.inode.push((first - next).max(0.0));
+    samples.after_wait.push((waited - plain).max(0.0));
+    Ok(plain)
+}
+
+/// The mean of what takes no more than twice the first quartile: waits spread by themselves, which counts, but those that meet
+/// what other programs have written take ten times as long, and may be half of them.
+fn undisturbed(times: &[f64]) -> f64 {
+    let most = 2.0 * quantile(times, 0.25).unwrap_or(f64::NAN);
+    let calm: Vec<f64> = times.iter().copied().filter(|time| *time <= most).collect();
+    calm.iter().sum::<f64>() / calm.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_for_other_programs_do_not_count() {
+        // 100 to 190 µs, and as many of milliseconds.
+        let calm: Vec<f64> = (0..10).map(|at| 100e3 + 10e3 * f64::from(at)).collect();
+        assert!((undisturbed(&calm) - 145e3).abs() < 1.0);
+        let busy: Vec<f64> = calm.iter().flat_map(|time| [*time, 40.0 * time]).collect();
+        assert!((undisturbed(&busy) - 145e3).abs() < 1.0);
+        assert!(undisturbed(&[]).is_nan());
+    }
+}
