@@ -184,7 +184,7 @@ fn cold_memory(cold: &ColdReport) -> String {
     let time = |seconds: f64| Nanos::seconds(seconds).to_string();
     let (all, each) = (time(cold.seconds), time(cold.per_page_s));
     let of = time(cold.op_observed_s);
-    format!("{all} of {of} in {}, for {} pages from the host, {each} each", cold.op, cold.pages)
+    format!("{all} of {of} in {}: {} pages from the host, {each} each", cold.op, cold.pages)
 }
 
 fn days(seconds: u64) -> String {
@@ -385,8 +385,8 @@ mod tests {
         line(&mut text, "cold", &cold_memory(&cold), false);
         assert_eq!(
             text,
-            "cold       25.16 s of 27.02 s in write, for 2621440 pages from the host, 9.6 µs each\n"
+            "cold       25.16 s of 27.02 s in write: 2621440 pages from the host, 9.6 µs each\n"
         );
-        assert!(text.trim_end().chars().count() <= 81, "{text}");
+        assert!(text.trim_end().chars().count() <= 80, "{text}");
     }
 }
