@@ -24,6 +24,8 @@ use crate::call::{is_clone, is_synchronous, kernel_bytes};
 const PIECE: u64 = 16;
 /// What filling the pipe with a piece costs, in calls of write: 1.2 to 1.5 µs on 6.18 where a call takes 2.5 to 3.
 const FILL: f64 = 0.5;
+/// Pieces of a synchronous copy that are waited for one by one, at most: no trace may take for ever.
+const MOST_WAITS: u64 = 1024;
 /// So many times faster than memory is no copy.
 const TOO_FAST: f64 = 8.0;
 /// Pages from which on a copy says something.
@@ -62,6 +64,7 @@ impl Kernel {
         if event.has(flag::DIRECT) {
             self.direct_write(call, event, offset, bytes);
         } else if is_synchronous(event) {
+            let piece = piece.max(bytes.div_ceil(MOST_WAITS));
             let mut done = 0;
             while done < bytes {
                 let (at, some) = (offset.saturating_add(done), piece.min(bytes - done));
