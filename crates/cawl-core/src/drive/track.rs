@@ -39,6 +39,10 @@ pub(super) struct Track {
 }
 
 /// What a track says of a record.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "taken apart where it is returned, and a box would cost each call"
+)]
 pub(super) enum Said {
     /// Of a call: what it should cost, if the model has an opinion.
     Call(Option<Prediction>),

@@ -328,7 +328,7 @@ impl Cache {
                 let (first, last) = (file.folios.around(start), file.folios.around(end - 1));
                 let padded = file.pad(first.0, start) + file.pad(end, last.1);
                 (dirtied, cached) = (dirtied + padded, cached + padded);
-                let near = std::mem::replace(&mut file.padded_last, Some(last.0));
+                let near = file.padded_last.replace(last.0);
                 padding = if near == Some(first.0) && first == last { 0 } else { padded };
             }
             self.clean_blocks = self.clean_blocks + file.clean.blocks() - before;
