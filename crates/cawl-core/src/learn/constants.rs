@@ -67,7 +67,10 @@ fn of_rate(measured: &Measured<Rate>) -> (f64, f64) {
 fn spread<T: Copy>(measured: &Measured<T>, unit: impl Fn(T) -> f64, least: f64) -> (f64, f64) {
     let value = unit(measured.value);
     let spread = match (measured.p10, measured.p90) {
-        (Some(low), Some(high)) => ((unit(high) - unit(low)).abs() / (2.0 * P90)).max(KNOWN * value),
+        // Not less sure than a default, however far a disturbed measurement spreads.
+        (Some(low), Some(high)) => {
+            ((unit(high) - unit(low)).abs() / (2.0 * P90)).clamp(KNOWN * value, ASSUMED * value)
+        }
         _ if measured.samples > 0 => MEASURED * value,
         _ => ASSUMED * value,
     };
