@@ -180,43 +180,39 @@ fn learning_from_defaults_finds_the_machine() {
     }
 }
 
-/// One run after another on an unknown machine, three times: what one left, the next begins with. As calibrated: by what was
-/// known before each run. Runs that are not throttled: what the kernel knew of the device before is not learned.
+/// Each program three times on a machine that nobody measured: what one run left, the next begins with. As calibrated: by
+/// what was known before the run.
 #[test]
 fn what_a_run_learned_makes_the_next_better_foreseen() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded/run2");
-    let mut file = HostProfile::uncalibrated();
-    let mut medians = Vec::new();
-    for time in 1..=3 {
-        let mut errors = Vec::new();
-        for run in runs(&dir, |name| CALIBRATION.contains(&name)) {
-            let options = AnalysisOptions {
-                models: vec!["kernel".to_owned()],
-                mode: Mode::Assimilated,
-                learn: true,
-                as_calibrated: true,
-                ..AnalysisOptions::default()
-            };
-            let used = file.clone().as_learned();
-            let mut analysis = Analysis::with(&used, &options).expect("known models");
+    let options = AnalysisOptions {
+        models: vec!["kernel".to_owned()],
+        mode: Mode::Assimilated,
+        learn: true,
+        as_calibrated: true,
+        ..AnalysisOptions::default()
+    };
+    let mut errors = [const { Vec::new() }; 3];
+    // Where writers are held back, what the kernel knew of the device before counts for more than any constant.
+    for run in runs(&dir, |name| CALIBRATION.contains(&name)) {
+        let mut file = HostProfile::uncalibrated();
+        for errors in &mut errors {
+            let mut analysis = Analysis::with(&file.clone().as_learned(), &options).expect("known models");
             analysis.keep(run.events[0].dev);
             for record in run.records() {
                 analysis.take(&record);
             }
-            let model = &analysis.report().models[0];
-            let (live, calibrated) = (model.summary.total_error, model.calibrated.as_ref());
             let calibrated =
-                calibrated.and_then(|calibrated| calibrated.total_error).expect("time was observed");
-            eprintln!("{time} {:26} live {live:?}, as calibrated {calibrated:.3}", run.name);
-            errors.push(calibrated);
+                analysis.report().models[0].calibrated.as_ref().and_then(|model| model.total_error);
+            errors.push(calibrated.expect("time was observed"));
             file = analysis.merged(&file, 1).unwrap_or(file);
         }
-        errors.sort_by(f64::total_cmp);
-        medians.push(errors[errors.len() / 2]);
+        eprintln!("{:26} {:.3?}", run.name, errors.each_ref().map(|errors| errors[errors.len() - 1]));
     }
-    eprintln!("medians as calibrated: {medians:?}");
-    let [first, second, third] = medians[..] else { panic!("three times") };
-    assert!(second < first * 0.7 && third < first * 0.7, "{medians:?}");
+    let mean = |errors: &Vec<f64>| errors.iter().sum::<f64>() / errors.len() as f64;
+    let [first, second, third] = errors.each_ref().map(mean);
+    eprintln!("mean as calibrated: {first:.3} {second:.3} {third:.3}");
+    assert!(second < first * 0.6 && third < first * 0.6, "{first} {second} {third}");
 }
 
 /// How often what was observed lies in the interval that was predicted: calls of so many, and the sum of all.

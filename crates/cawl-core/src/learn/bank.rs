@@ -148,7 +148,7 @@ impl<const N: usize> Bank<N> {
         }
         let Batch { h, y, weight, foreign, .. } = std::mem::take(batch);
         if !foreign {
-            self.evidence.add(&h, y, self.begun.expect(&h), y - self.expect(&h), weight);
+            self.evidence.add(&h, y, self.begun.expect(&h), weight);
         }
         self.tell(&h, y, weight);
         true

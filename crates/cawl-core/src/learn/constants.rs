@@ -7,7 +7,7 @@ use crate::profile::{HOST_BYTE, HostProfile, Measured};
 use crate::units::{Nanos, Rate};
 
 /// Standard normal deviate of the 90th percentile.
-pub(super) const P90: f64 = 1.2816;
+const P90: f64 = 1.2816;
 /// A default may be off by this many times its value.
 const ASSUMED: f64 = 2.0;
 /// A measurement without percentiles may be off by this part of its value.

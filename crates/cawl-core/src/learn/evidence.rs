@@ -22,10 +22,14 @@ const FURTHEST: f64 = 2.0;
 const SAID: f64 = 0.02;
 /// Part of the precision from which on it is sure of it.
 const SURE: f64 = 0.3;
+/// The same where nothing was known.
+const SURE_OF_DEFAULTS: f64 = 0.5;
 /// Part of its value by which a constant that moved has changed.
 const CHANGED: f64 = 0.005;
 /// Variance of the noise before it is known, as a part of the observation squared.
 const GUESS: f64 = 0.04;
+/// Part of the information that is added to solve for what nothing is known of.
+const RIDGE: f64 = 1e-9;
 /// An expectation below this part of what is observed is no measure of an observation's weight.
 const LEAST: f64 = 1e-3;
 
@@ -35,9 +39,8 @@ pub(super) struct Evidence<const N: usize> {
     /// Σ h·hᵀ/e and Σ h·y/e, where e is what was expected at the start.
     information: [[f64; N]; N],
     vector: [f64; N],
-    /// Σ e, and the sum of squared errors over e.
-    expected: f64,
-    errors: f64,
+    /// Σ y²/e.
+    squares: f64,
     /// Sum of weights.
     seen: f64,
     count: u64,
@@ -65,22 +68,15 @@ pub(super) struct Said {
 
 impl<const N: usize> Default for Evidence<N> {
     fn default() -> Evidence<N> {
-        Evidence {
-            information: [[0.0; N]; N],
-            vector: [0.0; N],
-            expected: 0.0,
-            errors: 0.0,
-            seen: 0.0,
-            count: 0,
-        }
+        Evidence { information: [[0.0; N]; N], vector: [0.0; N], squares: 0.0, seen: 0.0, count: 0 }
     }
 }
 
 impl<const N: usize> Evidence<N> {
-    /// `y` was observed where `expected` was to be expected at the start, and the models' latest word was off by `error`.
-    pub(super) fn add(&mut self, h: &[f64; N], y: f64, expected: f64, error: f64, weight: f64) {
+    /// `y` was observed where `expected` was to be expected at the start.
+    pub(super) fn add(&mut self, h: &[f64; N], y: f64, expected: f64, weight: f64) {
         let scale = expected.max(LEAST * y);
-        if scale <= 0.0 || !(y + error + weight).is_finite() {
+        if scale <= 0.0 || !(y + weight).is_finite() {
             return;
         }
         for (at, row) in self.information.iter_mut().enumerate() {
@@ -89,8 +85,7 @@ impl<const N: usize> Evidence<N> {
             }
             self.vector[at] += h[at] * y / scale;
         }
-        self.expected += scale;
-        self.errors += error * error / scale;
+        self.squares += y * y / scale;
         self.seen += weight;
         self.count += 1;
     }
@@ -111,22 +106,26 @@ impl<const N: usize> Evidence<N> {
         if known.iter().all(|known| known.measured) {
             return first;
         }
-        // What runs differ by is a part of a value; a default is none.
-        let value = |at: usize| first[at].filter(|_| !known[at].measured).map(|said| said.known.value);
-        self.added(known, &std::array::from_fn(|at| value(at).unwrap_or(values[at])), block)
+        // What runs differ by is a part of a value; a default is none, and is off by as much as it turned out to be.
+        let (mut wider, mut ordinary) = (*known, values);
+        for at in (0..N).filter(|at| !known[*at].measured) {
+            if let Some(said) = first[at] {
+                ordinary[at] = said.known.value;
+                wider[at].deviation = wider[at].deviation.max((said.known.value - values[at]).abs());
+            }
+        }
+        self.added(&wider, &ordinary, block)
     }
 
     /// The same, where runs differ by parts of these values.
     fn added(&self, known: &[Known; N], ordinary: &[f64; N], block: f64) -> [Option<Said>; N] {
-        let count = self.count as f64;
-        // As if there were an observation more for each constant.
-        let noise = (GUESS * self.expected / count * N as f64 + self.errors) / count;
         let glance = 1.0 + block / self.seen.max(f64::MIN_POSITIVE);
         let value = known.map(|known| known.value);
         let spread = known.map(|known| {
             let strange = if known.kept || !known.measured { 0.0 } else { STRANGE * known.value };
             known.deviation.hypot(strange).max(f64::MIN_POSITIVE)
         });
+        let noise = self.noise(&spread);
         // In units of what is uncertain, the prior is the identity.
         let mut information = self.information;
         let mut vector = self.vector;
@@ -170,7 +169,8 @@ impl<const N: usize> Evidence<N> {
             if !said && moved.abs() <= CHANGED * value[at].abs() {
                 return None;
             }
-            let sure = (1.0 - left > SURE).then(|| value[at] + step[at] * spread[at] / (1.0 - left));
+            let enough = if known[at].measured { SURE } else { SURE_OF_DEFAULTS };
+            let sure = (1.0 - left > enough).then(|| value[at] + step[at] * spread[at] / (1.0 - left));
             let value = value[at] + moved;
             let surprise = if known[at].measured { moved } else { 0.0 };
             let deviation =
@@ -178,6 +178,25 @@ impl<const N: usize> Evidence<N> {
             let deviation = deviation.max(SUREST * value.abs());
             Some(Said { known: Known { value, deviation, kept: true, measured: true }, alone: sure })
         })
+    }
+
+    /// Variance of the noise over e, about the constants that fit this run best.
+    fn noise(&self, spread: &[f64; N]) -> f64 {
+        let mut information = self.information;
+        let vector: [f64; N] = std::array::from_fn(|at| self.vector[at] * spread[at]);
+        for at in 0..N {
+            for (cell, other) in information[at].iter_mut().zip(spread) {
+                *cell *= spread[at] * other;
+            }
+        }
+        // What was never seen stays at zero.
+        let least = RIDGE * (0..N).map(|at| information[at][at]).sum::<f64>().max(f64::MIN_POSITIVE);
+        (0..N).for_each(|at| information[at][at] += least);
+        let fit = solve(information, vector);
+        let explained: f64 = fit.iter().zip(&vector).map(|(fit, part)| fit * part).sum();
+        let count = self.count as f64;
+        // As if there were an observation more for each constant.
+        ((self.squares - explained).max(0.0) + GUESS * self.squares / count * N as f64) / count
     }
 }
 

@@ -1,7 +1,6 @@
 //! What is kept of a run for the next one: every bank's [`evidence`](super::evidence) added to a stored profile.
 
 use super::bank::Bank;
-use super::constants::P90;
 use super::evidence::Known;
 use super::{Constant, Learner};
 use crate::profile::{HostProfile, Kept, Origin};
@@ -16,9 +15,6 @@ const STREAM: [&str; 2] = ["calls.stream", "memory.stream"];
 const WAITING: [&str; 6] =
     ["device.write", "device.sync_call", "device.fsync", "device.seek", "device.latency", "device.flush"];
 const WRITEBACK: [&str; 1] = ["device.writeback"];
-
-/// Where nothing was measured, something is kept if a constant is known to this part of its value.
-const CERTAIN: f64 = 0.3;
 
 /// A merge as it is made.
 struct Merge<'a> {
@@ -100,7 +96,7 @@ impl Learner {
             said.push("memory.fresh");
         }
         let mut learned = file.learned.clone().unwrap_or_default();
-        let (mut certain, mut contradicted) = (false, false);
+        let mut contradicted = false;
         for (constant, alone) in next.adopted().into_iter().zip(alone.adopted()) {
             let Constant { name, learned: value, interval, samples, .. } = constant;
             let Some((p10, p90)) = interval.filter(|_| said.contains(&name)) else { continue };
@@ -108,11 +104,10 @@ impl Learner {
             let (runs, seen) = before.map_or((0, 0), |before| (before.runs, before.samples));
             let (runs, samples) = (runs.saturating_add(1), seen.saturating_add(samples));
             learned.constants.insert(name.to_owned(), Kept { value, p10, p90, samples, runs });
-            certain |= (p90 - p10).abs() <= 2.0 * P90 * CERTAIN * value;
             contradicted |= sure.contains(&name) && file.contradicts(name, alone.learned);
         }
         let unmeasured = file.origin == Origin::Uncalibrated;
-        if said.is_empty() || unmeasured && !certain {
+        if said.is_empty() || unmeasured && sure.is_empty() {
             return None;
         }
         learned.runs = learned.runs.saturating_add(1);
