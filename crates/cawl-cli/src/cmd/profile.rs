@@ -24,12 +24,11 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let (names, rows) = match (&args.before, &args.after) {
-        (None, _) if has_no_daemon(&args.daemon) => {
-            let file = profiles::choose(Path::new(".")).file;
-            let file = file.context("no daemon runs, and this machine has no profile; calibrate first")?;
-            (["MEASURED", "LEARNED"], learned(&file)?)
-        }
+    // What runs have learned is in the file, daemon or not.
+    let own = args.before.is_none() && has_no_daemon(&args.daemon);
+    let own = own.then(|| profiles::choose(Path::new(".")).file).flatten();
+    let before = args.before.as_ref().or(own.as_ref());
+    let (names, rows) = match (before, &args.after) {
         (None, _) => {
             let answer: ProfileAnswer = query::ask(&socket_of(&args.daemon)?, &Request::Profile)?;
             let rows = answer.constants.iter().map(Difference::from).collect();

@@ -206,11 +206,10 @@ fn solve<const N: usize>(mut a: [[f64; N]; N], mut b: [f64; N]) -> [f64; N] {
         let pivot = (at..N).max_by(|l, r| a[*l][at].abs().total_cmp(&a[*r][at].abs())).unwrap_or(at);
         a.swap(at, pivot);
         b.swap(at, pivot);
+        let above = a[at];
         for row in at + 1..N {
-            let factor = a[row][at] / a[at][at];
-            for column in at..N {
-                a[row][column] -= factor * a[at][column];
-            }
+            let factor = a[row][at] / above[at];
+            a[row].iter_mut().zip(&above).for_each(|(cell, above)| *cell -= factor * above);
             b[row] -= factor * b[at];
         }
     }
