@@ -5,7 +5,8 @@
 //! added to it meanwhile. Known constants and a run's are merged by their precisions (a Kalman update: Särkkä,
 //! *Bayesian Filtering and Smoothing*, 2013, ch. 4), where three uncertainties count besides the noise of calls:
 //!
-//! - Machines are not the same from one run to the next ([`VARIES`]), and a run of a moment saw less of that than
+//! - Machines are not the same from one run to the next, and calls are not quite as the model has them ([`VARIES`]): a
+//!   constant is told of only by calls of whose cost it is a good part. And a run of a moment saw less of that than
 //!   a long one: a constant that has moved before, or was seen for less than a block, is believed by as much less.
 //! - What programs do is not what calibration did ([`STRANGE`]).
 //! - A constant that had to move is as uncertain as it moved, and none moves further than [`FURTHEST`] at a time.
@@ -39,7 +40,8 @@ pub(super) struct Evidence<const N: usize> {
     /// Σ h·hᵀ/e and Σ h·y/e, where e is what was expected at the start.
     information: [[f64; N]; N],
     vector: [f64; N],
-    /// Σ y²/e.
+    /// Σ h and Σ y²/e.
+    amounts: [f64; N],
     squares: f64,
     /// Sum of weights.
     seen: f64,
@@ -68,7 +70,14 @@ pub(super) struct Said {
 
 impl<const N: usize> Default for Evidence<N> {
     fn default() -> Evidence<N> {
-        Evidence { information: [[0.0; N]; N], vector: [0.0; N], squares: 0.0, seen: 0.0, count: 0 }
+        Evidence {
+            information: [[0.0; N]; N],
+            vector: [0.0; N],
+            amounts: [0.0; N],
+            squares: 0.0,
+            seen: 0.0,
+            count: 0,
+        }
     }
 }
 
@@ -84,6 +93,7 @@ impl<const N: usize> Evidence<N> {
                 *cell += h[at] * other / scale;
             }
             self.vector[at] += h[at] * y / scale;
+            self.amounts[at] += h[at];
         }
         self.squares += y * y / scale;
         self.seen += weight;
@@ -137,10 +147,14 @@ impl<const N: usize> Evidence<N> {
             }
         }
         // (E⁻¹ + T)⁻¹ = T⁻¹ (E + T⁻¹)⁻¹ E, which holds where E says nothing of some constants.
+        let all: f64 = self.amounts.iter().zip(ordinary).map(|(amount, value)| amount * value).sum();
         let mut varies = [0.0; N];
         let mut both = information;
         for at in 0..N {
-            let machine = (VARIES * ordinary[at] / spread[at]).max(if known[at].kept { 1.0 } else { 0.0 });
+            // What calls cost is off by as much, and says nothing of what is a small part of it.
+            let whole = if self.amounts[at] > 0.0 { all / self.amounts[at] } else { 0.0 };
+            let machine =
+                (VARIES * ordinary[at].max(whole) / spread[at]).max(if known[at].kept { 1.0 } else { 0.0 });
             varies[at] = 1.0 / (machine * machine * glance).max(1e-4);
             both[at][at] += varies[at];
         }
