@@ -122,7 +122,8 @@ impl Kernel {
         if source > 0.0 {
             let was_read = self.copies.read.take(&event.pid).is_some();
             let cost = prediction.cost.as_seconds() - if was_read { source } else { 0.0 };
-            if took > cost + source / 2.0 {
+            // Cold memory takes as long as reading does.
+            if took > cost + source / 2.0 && self.supply != Some(true) {
                 self.copies.read.put(event.pid, ());
             }
         }
