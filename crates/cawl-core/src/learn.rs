@@ -234,7 +234,9 @@ impl Learner {
         }
         let before = self.supply();
         // What was measured, or learned by runs before, is what is ordinary.
-        let familiar = self.configured.memory.fresh.samples > 0 || self.copying.samples() >= FAMILIAR;
+        let memory = &self.configured.memory;
+        let familiar =
+            memory.fresh.samples > 0 || memory.cold.is_some() || self.copying.samples() >= FAMILIAR;
         if fresh > 0.0 && familiar {
             self.supply.observe(fresh, rest, warm, cold);
         }
