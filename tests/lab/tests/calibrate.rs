@@ -33,7 +33,8 @@ const BRIEF: [&str; 4] = ["--quick", "--max-seconds=4", "--max-bytes=256M", "--j
 
 fn profiles(home: &Path) -> Vec<PathBuf> {
     let folder = fs::read_dir(home.join("cawl/profiles"));
-    folder.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+    let files = folder.into_iter().flatten().map(|entry| entry.unwrap().path());
+    files.filter(|file| file.extension().is_some_and(|end| end == "toml")).collect()
 }
 
 fn disk(spec: &str, filesystem: Filesystem) -> EmulatedDisk {

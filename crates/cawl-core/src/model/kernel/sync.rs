@@ -1,10 +1,11 @@
 //! Calls that wait for the device: direct and synchronous writes, fsync and relatives.
 //!
 //! The law: what must be on the device is submitted behind what is in flight already and waited for at
-//! the device's rate; whoever waits for what he has just submitted has its latency besides, and only then
-//! (`ext4_sync_file` after `file_write_and_wait_range`) a fixed cost. That is a commit of the journal if the running transaction has a change of
-//! the file's inode, or of its size or blocks where only these count (fdatasync, O_DSYNC); else a flush of the device's
-//! cache alone, even if nothing was written (`ext4_sync_file`). Transfers of several tasks follow each other.
+//! the device's rate: that of synchronous calls, or for what its queue does not hold at once, that of writeback if it
+//! is higher. A wait for what was just submitted has the latency of a request, and after it
+//! (`ext4_sync_file` after `file_write_and_wait_range`) a fixed cost: a commit of the journal if the running transaction
+//! has a change of the file's inode, or of its size or blocks where only these count (fdatasync, O_DSYNC); else a flush of
+//! the device's cache alone, even if nothing was written. Transfers of several tasks follow each other.
 
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
@@ -262,8 +263,11 @@ impl Kernel {
         if pages > 0 {
             let of = self.constants_of(self.machine.devices[call.device].id);
             let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
-            let transfer = bytes / of.write.value.get();
-            call.work.transferred += bytes;
+            // What the queue does not hold at once is written as fast as the flusher's, which fills it, too.
+            let alone = bytes.min(of.queue.as_f64());
+            let (write, queued) = (of.write.value.get(), of.write.value.max(of.writeback.value).get());
+            let transfer = alone / write + (bytes - alone) / queued;
+            call.work.transferred += if queued > write { alone } else { bytes };
             let done = self.transfer_begins(call, call.device, pages > submitted) + transfer;
             self.occupied[call.device] = self.occupied[call.device].max(done.min(call.until));
             // What was submitted before is on its way: its latency is over by now.
