@@ -283,16 +283,17 @@ impl Tracer<'_> {
                 self.engine.send(Input::File { session: self.id, file }).await?;
             }
             Kind::Goodbye => {
-                // What was recorded before it is before it.
-                self.take_from_ring(usize::MAX).await?;
-                self.uring.look_once_more(self.engine).await?;
                 let mut goodbye = Goodbye::decode(payload)?;
                 if goodbye.wchar.process.is_none() {
-                    // A process that changed its user may not read its own figures.
+                    // A process that changed its user may not read its own figures, and nobody can once its parent has reaped
+                    // it: so this comes first.
                     self.wchar = later(host::wchar(self.pid), self.wchar);
                     goodbye.wchar =
                         cawl_wire::Wchar { process: self.wchar.process, thread: self.wchar.thread };
                 }
+                // What was recorded before it is before it.
+                self.take_from_ring(usize::MAX).await?;
+                self.uring.look_once_more(self.engine).await?;
                 self.goodbye = Some(goodbye);
             }
             Kind::Bell => {}
