@@ -286,10 +286,9 @@ impl Tracer<'_> {
                 let mut goodbye = Goodbye::decode(payload)?;
                 if goodbye.wchar.process.is_none() {
                     // A process that changed its user may not read its own figures, and nobody can once its parent has reaped
-                    // it: so this comes first.
-                    self.wchar = later(host::wchar(self.pid), self.wchar);
-                    goodbye.wchar =
-                        cawl_wire::Wchar { process: self.wchar.process, thread: self.wchar.thread };
+                    // it: so this comes first, and what was read earlier does not stand for it.
+                    let Wchar { process, thread } = host::wchar(self.pid);
+                    goodbye.wchar = cawl_wire::Wchar { process, thread };
                 }
                 // What was recorded before it is before it.
                 self.take_from_ring(usize::MAX).await?;
