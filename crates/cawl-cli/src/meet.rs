@@ -54,7 +54,7 @@ impl Devices {
         for path in [PathBuf::from("."), temporary.clone()].into_iter().chain(named) {
             let Some((number, folder)) = nearest(&path) else { continue };
             if let Some(at) = devices.places.iter().position(|place| place.number == number) {
-                // Somebody may be watching the current folder; nobody watches this one.
+                // Watchers of the current folder (editors, build tools) see nothing of a file made here.
                 let at_front = if path == temporary { 0 } else { devices.folders[at].len() };
                 devices.folders[at].insert(at_front, folder);
             } else if let Ok(place) = Place::of(&folder)

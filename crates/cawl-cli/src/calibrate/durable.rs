@@ -22,7 +22,7 @@ const VISITS: usize = 6;
 /// Fixed parts of costs, in ns.
 #[derive(Clone, Debug, Default)]
 pub struct Durable {
-    /// Of whoever waits for what he has just submitted, besides the transfer.
+    /// Of a wait for data that were submitted just before, without the transfer.
     pub latency: Option<Estimate>,
     /// Of an fsync with something to commit, besides that.
     pub commit: Option<Estimate>,

@@ -133,7 +133,7 @@ pub struct Kernel {
     heads: Vec<(u32, u64)>,
     copies: Copies,
     intervals: Spreads,
-    /// New pages come cold or warm, if somebody knows.
+    /// Whether new pages come cold; None: the model decides by its own pool.
     supply: Option<bool>,
     /// Free memory, if it was looked at: with more warm of it than was found, with what was found, and with less.
     memory: Option<Box<[FreeMemory; 3]>>,

@@ -1,8 +1,8 @@
 //! Keeps what was learned for the runs that follow, in the profile's own file.
 //!
-//! The law: **nobody's is lost and nobody waits long.** Whoever writes a profile holds a lock, reads the file
-//! again, adds only what he himself observed, and puts the new file in the old one's place. One who is killed
-//! leaves the old file; one who cannot write says so, and that is all.
+//! The law: **concurrent runs lose nothing and wait at most a second.** A writer of a profile holds a lock, reads the
+//! file again, adds only what its own run observed, and renames the new file over the old one. A killed writer leaves
+//! the old file; a failed write is a note in the report.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};

@@ -12,7 +12,7 @@
 //! until one is not.
 //!
 //! A store makes a page dirty at the fault (`page_mkwrite`), in the program's own time: a fault costs what a call of write
-//! does, besides the page. They are told of late, when somebody looks, so no time passes here.
+//! does, and the page. The daemon's looks at mappings report stores afterwards, so no model time passes for them.
 
 use cawl_wire::{Event, Op, flag};
 

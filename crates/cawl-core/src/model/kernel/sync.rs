@@ -249,7 +249,7 @@ impl Kernel {
         if behind_others { self.machine.now.max(call.at) } else { self.occupied[device].max(call.at) }
     }
 
-    /// What it takes until somebody goes on who waits for what he has just submitted, besides the transfer, in seconds.
+    /// Latency of a wait for data that were submitted just before, without the transfer, in seconds.
     fn latency(&self, call: &mut Call) -> f64 {
         let of = self.constants_of(self.machine.devices[call.device].id);
         call.work.latencies += 1.0;
