@@ -328,7 +328,7 @@ fn profile(
     maybe_time(&mut profile.calls.folio, memory.folio);
     put_time(&mut profile.calls.stream, stream.call);
     maybe_time(&mut profile.calls.inode, durable.inode);
-    maybe_time(&mut profile.calls.after_wait, durable.after_wait);
+    maybe_time(&mut profile.calls.away, durable.away);
     maybe_rate(&mut profile.memory.folio, durable.folio);
     put_rate(&mut profile.device.write, device.write);
     put_rate(&mut profile.device.read, device.read);
@@ -338,6 +338,7 @@ fn profile(
     put_time(&mut profile.device.sync_call, device.sync_call.map(|call| less(call, latency)));
     put_time(&mut profile.device.fsync, durable.commit);
     maybe_time(&mut profile.device.flush, durable.flush);
+    maybe_time(&mut profile.device.idle, durable.idle);
     if writeback.rate.is_none() && profile.device.writeback.samples == 0 {
         // Not its rate, but nearer to that than a default.
         let rates = [device.write, device.transfer].into_iter().flatten();

@@ -7,11 +7,11 @@
 //!
 //! | constants | learned from |
 //! |---|---|
-//! | `calls.write`, `inode`, `after_wait`, `memory.cached`, `fresh`, `folio` | writes and copies into the cache while the flusher is idle |
+//! | `calls.write`, `inode`, `away`, `memory.cached`, `fresh`, `folio` | writes and copies into the cache while the flusher is idle |
 //! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
-//! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `seek` | calls that wait for the device |
+//! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `idle`, `seek` | calls that wait for the device |
 //! | `device.writeback` | Δ`nr_written` while the flusher is busy |
 
 mod bank;
@@ -83,10 +83,10 @@ pub struct Learner {
     cold: ColdMemory,
     slowdown: Bank<1>,
     stream: Bank<2>,
-    waiting: Bank<6>,
+    waiting: Bank<7>,
     writeback: Bank<1>,
     /// The same of the profile's `others`, and which device was written to last.
-    others: Vec<(Bank<6>, Bank<1>)>,
+    others: Vec<(Bank<7>, Bank<1>)>,
     latest: u64,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
@@ -213,13 +213,13 @@ impl Learner {
     fn copied(&mut self, observed: f64, prediction: &Prediction, op: Op) -> bool {
         let Prediction { parts, work, .. } = prediction;
         let fresh = work.fresh[0] + work.fresh[1];
-        let &[call, byte, page, folio, inode, after_wait] = self.copying.theta();
+        let &[call, byte, page, folio, inode, away] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let &[host] = self.host.theta();
         // What the stream's buffer and new folios cost is believed.
         let new_folio = self.profile.calls.folio.map_or(0.0, |folio| folio.value.as_seconds());
         let copying = |at: usize| work.copied[at] * byte + work.fresh[at] * page + work.padded[at] * folio;
-        let first = work.inodes * inode + work.after_waits * after_wait;
+        let first = work.inodes * inode + work.away * away;
         let plain = work.calls * call + first + copying(0) + work.folios[0] * new_folio;
         let while_flushing = copying(1) + work.folios[1] * new_folio;
         let rest = observed - parts.stream.as_seconds();
@@ -257,7 +257,7 @@ impl Learner {
                 while_flushing > plain && self.slowdown.observe(&[while_flushing], rest - plain, observed);
             let both = |of: [f64; 2]| of[0] + of[1];
             let pages = [both(work.copied), both(work.fresh), both(work.padded)];
-            let h = [work.calls, pages[0], pages[1], pages[2], work.inodes, work.after_waits];
+            let h = [work.calls, pages[0], pages[1], pages[2], work.inodes, work.away];
             let rest = rest - both(work.folios) * new_folio;
             !slows && self.copying.observe(&h, rest, observed) || told
         };
@@ -277,8 +277,10 @@ impl Learner {
 
     fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let work = &prediction.work;
-        let h = [work.transferred, work.syncs, work.fsyncs, work.seeks, work.latencies, work.flushes];
-        if h == [0.0; 6] {
+        let counts = [work.syncs, work.fsyncs, work.seeks, work.latencies, work.flushes, work.idle];
+        let [syncs, fsyncs, seeks, latencies, flushes, idle] = counts;
+        let h = [work.transferred, syncs, fsyncs, seeks, latencies, flushes, idle];
+        if h == [0.0; 7] {
             // Waiting for others, which no constant explains.
             return false;
         }

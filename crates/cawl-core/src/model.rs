@@ -198,8 +198,9 @@ pub struct Work {
     pub transferred: f64,
     /// Clean inodes made dirty.
     pub inodes: f64,
-    /// Writes right after a wait of their thread's.
-    pub after_waits: f64,
+    /// Square root of the milliseconds since the thread's previous call, for each way through the kernel that it takes anew:
+    /// the copy, new pages, a clean inode.
+    pub away: f64,
     /// Waits for data that were submitted just before.
     pub latencies: f64,
     /// Synchronous writes waited for.
@@ -208,6 +209,8 @@ pub struct Work {
     pub fsyncs: f64,
     /// Flushes of the device's cache waited for.
     pub flushes: f64,
+    /// Square root of the milliseconds for which the device was idle before a wait.
+    pub idle: f64,
     /// Accesses away from the previous one.
     pub seeks: f64,
     /// Seconds more that it takes if the source of a copy is not cached.

@@ -170,6 +170,10 @@ pub struct DeviceConstants {
     /// `fsync`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush: Option<Measured<Nanos>>,
+    /// What a wait takes longer if the device was idle for a millisecond before: its queue, and whoever serves it on a host,
+    /// must wake up. It grows as [`CallConstants::away`] does. None: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Measured<Nanos>>,
     /// Extra cost of an access away from the previous one, synchronous (`sk`) or the flusher's.
     pub seek: Measured<Nanos>,
     /// Logical block size (`bs`), in bytes.
@@ -244,10 +248,11 @@ pub struct CallConstants {
     /// does then. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inode: Option<Measured<Nanos>>,
-    /// What a write costs besides whose thread waited for the device in its previous call: meanwhile the processor slept or
-    /// worked for others, and its caches hold something else. None: nothing.
+    /// What a write costs besides a millisecond after its thread's previous one: by then the processor's caches, its page
+    /// table entries and its branch predictors hold something else. It grows with the square root of that time, up to ten
+    /// milliseconds. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after_wait: Option<Measured<Nanos>>,
+    pub away: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,
 }
@@ -351,6 +356,7 @@ impl HostProfile {
                 sync_call: Measured::assumed(Nanos::millis(0.1)),
                 fsync: Measured::assumed(Nanos::millis(1.0)),
                 flush: None,
+                idle: None,
                 seek: Measured::assumed(Nanos::ZERO),
                 block: Bytes(4096),
                 queue: defaults::queue(),
@@ -364,7 +370,7 @@ impl HostProfile {
                 write: Measured::assumed(Nanos::new(400.0)),
                 folio: None,
                 inode: None,
-                after_wait: None,
+                away: None,
                 stream: Measured::assumed(Nanos::new(25.0)),
             },
             kernel: KernelSettings {

@@ -649,7 +649,7 @@ fn small_writes() -> Program {
     profile.device.fsync = micros(150.0);
     profile.device.sync_call = micros(155.0);
     profile.calls.inode = Some(micros(4.0));
-    profile.calls.after_wait = Some(micros(3.0));
+    profile.calls.away = Some(micros(3.0));
     Program::on(&profile)
 }
 
@@ -684,31 +684,68 @@ fn who_waits_for_what_he_submits_has_its_latency_once() {
 }
 
 #[test]
-fn the_first_write_into_a_clean_inode_and_the_one_after_a_wait_cost_more() {
+fn a_write_into_a_clean_inode_costs_more() {
     let mut program = small_writes();
     let mut work = |event: Event| program.call(event).expect("a cost");
     let sync = Event { op: Op::Fdatasync, ..write(0, 0, 0) };
-    let other = |offset| Event { ino: 77, ..write(0, offset, 4096) };
-    let first = work(write(0, 0, 4096)).work;
-    assert_eq!((first.inodes, first.after_waits), (1.0, 0.0));
+    let other = Event { ino: 77, ..write(0, 0, 4096) };
+    assert_eq!(work(write(0, 0, 4096)).work.inodes, 1.0);
     let plain = work(write(0, 0, 4096));
-    assert_eq!((plain.work.inodes, plain.work.after_waits), (0.0, 0.0));
-    work(other(0));
+    assert_eq!(plain.work.inodes, 0.0);
+    work(other);
     work(sync);
     // Another file, dirty all the time, then the one that the sync has cleaned.
-    let waited = work(other(0));
-    assert_eq!((waited.work.inodes, waited.work.after_waits), (0.0, 1.0));
+    assert_eq!(work(other).work.inodes, 0.0);
     let clean = work(write(0, 0, 4096));
-    assert_eq!((clean.work.inodes, clean.work.after_waits), (1.0, 0.0));
-    for (dearer, micros) in [(waited, 3.0), (clean, 4.0)] {
-        let more = (dearer.cost.get() - plain.cost.get()) / 1e3;
-        assert!((more - micros).abs() < 0.01, "{more} µs instead of {micros}");
+    assert_eq!(clean.work.inodes, 1.0);
+    let more = (clean.cost.get() - plain.cost.get()) / 1e3;
+    assert!((more - 4.0).abs() < 0.01, "{more} µs");
+}
+
+/// Time away counts for each way through the kernel that a call takes: with the square root of milliseconds, up to ten.
+#[test]
+fn a_write_costs_the_more_the_longer_its_thread_was_away() {
+    let mut program = small_writes();
+    program.call(write(0, 0, 1 << 20));
+    let mut after = |program: &mut Program, millis: f64, event: Event| {
+        program.now += (millis * 1e6) as u64;
+        program.call(event).expect("a cost")
+    };
+    let at_once = after(&mut program, 0.0, write(0, 0, 4096));
+    assert_eq!(at_once.work.away, 0.0);
+    for (millis, micros) in [(0.01, 0.3), (1.0, 3.0), (4.0, 6.0), (500.0, 3.0 * 10_f64.sqrt())] {
+        let more = (after(&mut program, millis, write(0, 0, 4096)).cost.get() - at_once.cost.get()) / 1e3;
+        assert!((more - micros).abs() < 0.01, "{more} µs instead of {micros} after {millis} ms");
     }
-    // A thread that did not wait itself has nothing to pay.
-    work(sync);
-    let thread = Event { tid: 99, ..other(0) };
-    assert_eq!(work(thread).work.after_waits, 0.0);
-    assert_eq!(work(other(0)).work.after_waits, 1.0);
+    // New pages are another way, a clean inode a third one.
+    let appended = after(&mut program, 1.0, write(0, 1 << 20, 4096));
+    let created = after(&mut program, 1.0, Event { ino: 78, ..write(0, 0, 4096) });
+    assert_eq!((appended.work.away, created.work.away), (2.0, 3.0));
+    // While it waits, it is away; another thread has been for longer than counts.
+    program.call(Event { op: Op::Fdatasync, ..write(0, 0, 0) });
+    let waited = after(&mut program, 0.0, write(0, 0, 4096)).work.away;
+    assert!(waited > 0.5 && waited < 2.0 * 3.0, "{waited}");
+    let new = program.call(Event { tid: 99, ..write(0, 0, 4096) }).expect("a cost").work.away;
+    assert!((new - 10_f64.sqrt()).abs() < 1e-9, "{new}");
+}
+
+/// A device that nobody has used for a while takes longer, once for each call that waits.
+#[test]
+fn an_idle_device_wakes_up() {
+    let mut profile = profile();
+    profile.device.idle = Some(Measured::assumed(Nanos::new(60e3)));
+    let mut program = Program::on(&profile);
+    let mut wait = |millis: f64| {
+        program.now += (millis * 1e6) as u64;
+        program.call(with(flag::DSYNC, 0, 4096)).expect("a cost")
+    };
+    wait(0.0);
+    let at_once = wait(0.0);
+    assert!(at_once.work.idle < 0.1, "{}", at_once.work.idle);
+    for (millis, micros) in [(1.0, 60.0), (9.0, 180.0), (1000.0, 60.0 * 10_f64.sqrt())] {
+        let more = (wait(millis).cost.get() - at_once.cost.get()) / 1e3;
+        assert!((more - micros).abs() < 2.0, "{more} µs instead of {micros} after {millis} ms");
+    }
 }
 
 /// What the kernel goes through of a large folio is in the processor's cache the second time (6.18: 10 µs instead of 40).

@@ -1,14 +1,17 @@
 //! Small writes and what makes them durable: fsync by its parts, and what a write costs besides that comes first after one.
 //!
 //! Appends, each followed by fdatasync, have the latency of a request and a commit; the same block again has the latency and a
-//! flush of the device's cache; with nothing written there is the flush alone. Between them are single writes: the first after
-//! a wait, into a file that is dirty already, and the first into a clean one, after which the next one shows what is usual.
+//! flush of the device's cache; with nothing written there is the flush alone. Between them are single writes: the first into
+//! a clean file, after which the next one shows what is usual. What comes after something else has been done for a while takes
+//! longer, writes and waits alike: that grows with the square root of the while, so a line through zero has it.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
-use cawl_core::{Estimate, quantile};
+use cawl_core::{Estimate, Nanos, quantile};
+use cawld::host;
 
-use super::bench::{Bench, timed};
+use super::bench::{Bench, since, timed};
 
 const PAGE: usize = 4096;
 /// Calls of each kind in a round.
@@ -18,6 +21,10 @@ const CALLS: usize = 16;
 const FOLIO: usize = 1 << 20;
 const FOLIOS: usize = 48;
 const VISITS: usize = 6;
+/// Times for which something else is done between calls, and calls after each.
+const WHILES: [(Nanos, usize); 2] = [(Nanos::millis(0.1), CALLS), (Nanos::millis(1.0), CALLS / 2)];
+/// Bytes that it changes meanwhile: more than the cache of a processor's own holds.
+const ELSEWHERE: usize = 2 << 20;
 
 /// Fixed parts of costs, in ns.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +37,10 @@ pub struct Durable {
     pub flush: Option<Estimate>,
     /// Of a write into a clean inode.
     pub inode: Option<Estimate>,
-    /// Of a write after a wait.
-    pub after_wait: Option<Estimate>,
+    /// Of a write after a millisecond elsewhere.
+    pub away: Option<Estimate>,
+    /// Of a wait after a millisecond in which the device was idle.
+    pub idle: Option<Estimate>,
     /// Of a byte that becomes dirty with its folio.
     pub folio: Option<Estimate>,
 }
@@ -43,7 +52,8 @@ struct Samples {
     commit: Vec<f64>,
     flush: Vec<f64>,
     inode: Vec<f64>,
-    after_wait: Vec<f64>,
+    away: Vec<f64>,
+    idle: Vec<f64>,
     folio: Vec<f64>,
 }
 
@@ -74,7 +84,8 @@ pub fn measure(bench: &mut Bench, per_byte: f64) -> anyhow::Result<Durable> {
         commit: Estimate::of(&samples.commit),
         flush: Estimate::of(&samples.flush),
         inode: Estimate::of(&samples.inode),
-        after_wait: Estimate::of(&samples.after_wait),
+        away: Estimate::of(&samples.away),
+        idle: Estimate::of(&samples.idle),
         folio: Estimate::of(&samples.folio),
     })
 }
@@ -109,17 +120,19 @@ fn round(
     durable()?;
     write(beside, 0)?;
     let plain = times(Box::new(|| write(beside, 0)))?;
-    let [mut commits, mut waited, mut first, mut next] = [(); 4].map(|()| Vec::with_capacity(CALLS));
+    let warm = times(Box::new(|| plainly(|| Ok(beside.write_all_at(&bench.data.bytes()[..PAGE], 0)?))))?;
+    let [mut commits, mut first, mut next] = [(); 3].map(|()| Vec::with_capacity(CALLS));
     for page in (1..).step_by(3).take(CALLS) {
         bench.go_on()?;
         write(file, page)?;
         commits.push(durable()?);
-        waited.push(write(beside, 0)?);
+        // What comes after a wait takes longer.
+        write(beside, 0)?;
         first.push(write(file, page + 1)?);
         next.push(write(file, page + 2)?);
         durable()?;
     }
-    let [commit, waited, first, next] = [commits, waited, first, next].map(|times| undisturbed(&times));
+    let [commit, first, next] = [commits, first, next].map(|times| undisturbed(&times));
     let again = times(Box::new(|| {
         write(file, 0)?;
         durable()
@@ -130,8 +143,49 @@ fn round(
     samples.flush.push(flush);
     samples.commit.push((commit - latency - transfer).max(0.0));
     samples.inode.push((first - next).max(0.0));
-    samples.after_wait.push((waited - plain).max(0.0));
+    let (mut from, mut to) = (bench.data.bytes().chunks_exact(PAGE).cycle(), vec![0; ELSEWHERE]);
+    let mut longer = [(); 2].map(|()| Vec::with_capacity(WHILES.len()));
+    for (away, calls) in WHILES {
+        let [mut writes, mut waits] = [(); 2].map(|()| Vec::with_capacity(calls));
+        for _ in 0..calls {
+            bench.go_on()?;
+            elsewhere(&mut from, &mut to, away);
+            writes.push(plainly(|| Ok(beside.write_all_at(&bench.data.bytes()[..PAGE], 0)?))?);
+            write(file, 0)?;
+            waits.push(durable()?);
+        }
+        let grown = (away.get() / 1e6).sqrt();
+        longer[0].push((grown, undisturbed(&writes) - warm));
+        longer[1].push((grown, undisturbed(&waits) - again));
+    }
+    let [away, idle] = longer.map(|points| through_zero(&points).max(0.0));
+    samples.away.push(away);
+    samples.idle.push(idle);
     Ok(plain)
+}
+
+/// Time of one action, in ns, without a look at anything before it: that would bring back a part of what was forgotten.
+fn plainly(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+    let start = host::now();
+    action()?;
+    Ok(since(start))
+}
+
+/// Does something else for a while: moves data `from` one place `to` another, as programs do between their calls.
+fn elsewhere<'a>(from: &mut impl Iterator<Item = &'a [u8]>, to: &mut [u8], time: Nanos) {
+    let until = host::now() + time;
+    while host::now() < until {
+        for (from, to) in from.by_ref().zip(to.chunks_exact_mut(PAGE)).take_while(|_| host::now() < until) {
+            to.copy_from_slice(from);
+        }
+    }
+    std::hint::black_box(to);
+}
+
+/// The slope of the line through zero.
+fn through_zero(points: &[(f64, f64)]) -> f64 {
+    let (xy, xx) = points.iter().fold((0.0, 0.0), |(xy, xx), (x, y)| (xy + x * y, xx + x * x));
+    xy / xx
 }
 
 /// The mean of what takes no more than twice the first quartile: waits spread by themselves, which counts, but those that meet

@@ -46,8 +46,8 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     if let Some(inode) = &calls.inode {
         row("clean inode", time(inode));
     }
-    if let Some(after_wait) = &calls.after_wait {
-        row("after a wait", time(after_wait));
+    if let Some(away) = &calls.away {
+        row("after 1 ms elsewhere", time(away));
     }
     row("fresh pages", rate(&memory.fresh));
     if let Some(cold) = &memory.cold {

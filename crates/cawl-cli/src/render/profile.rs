@@ -160,7 +160,7 @@ fn constants(profile: &HostProfile) -> Vec<Constant> {
     let mut group = Group { prefix: "calls".to_owned(), found: &mut found };
     group.time("write", &profile.calls.write);
     let calls = &profile.calls;
-    let known = [("folio", &calls.folio), ("inode", &calls.inode), ("after_wait", &calls.after_wait)];
+    let known = [("folio", &calls.folio), ("inode", &calls.inode), ("away", &calls.away)];
     known.iter().for_each(|(name, time)| group.time_if_known(name, time.as_ref()));
     group.time("stream", &profile.calls.stream);
     let kernel = &profile.kernel;

@@ -18,8 +18,8 @@ const KNOWN: f64 = 0.05;
 /// Seconds a byte that counts as dirty with its folio takes, to begin with: 25 µs for a folio of a mebibyte.
 const FOLIO: f64 = 25e-6 / 1_048_576.0;
 
-/// What is not in a profile is nothing, and may be off by so many seconds: what the first write after a wait or into a
-/// clean inode costs besides, and the latency of a request.
+/// What is not in a profile is nothing, and may be off by so many seconds: what a write into a clean inode or after
+/// something else costs besides, the latency of a request, and what an idle device adds to it.
 const FIRST: f64 = 2e-6;
 const LATENCY: f64 = 50e-6;
 
@@ -83,10 +83,10 @@ pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<6> {
     let page = ((fresh.0 - byte.0).max(BYTES.0), fresh.1);
     let folio = profile.memory.folio.as_ref().map_or((FOLIO, ASSUMED * FOLIO), of_rate);
     let inode = of_known(profile.calls.inode.as_ref(), FIRST);
-    let after_wait = of_known(profile.calls.after_wait.as_ref(), FIRST);
+    let away = of_known(profile.calls.away.as_ref(), FIRST);
     Bank::new(
-        [call.0, byte.0, page.0, folio.0, inode.0, after_wait.0],
-        [call.1, byte.1, page.1, folio.1, inode.1, after_wait.1],
+        [call.0, byte.0, page.0, folio.0, inode.0, away.0],
+        [call.1, byte.1, page.1, folio.1, inode.1, away.1],
         [CALLS, BYTES, BYTES, BYTES, SURCHARGES, SURCHARGES],
         memories,
     )
@@ -112,17 +112,18 @@ pub(super) fn stream(profile: &HostProfile, memories: Memories) -> Bank<2> {
     Bank::new([call.0, byte.0], [call.1, byte.1], [CALLS, BYTES], memories)
 }
 
-pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<6> {
+pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<7> {
     let device = &profile.device;
     let (byte, sync) = (of_rate(&device.write), of_time(&device.sync_call));
     let (fsync, seek) = (of_time(&device.fsync), of_time(&device.seek));
     let latency = of_known(device.latency.as_ref(), LATENCY);
     // Where it is not known, it counts as a part of a commit.
     let flush = of_known(device.flush.as_ref(), 0.0);
+    let idle = of_known(device.idle.as_ref(), LATENCY);
     Bank::new(
-        [byte.0, sync.0, fsync.0, seek.0, latency.0, flush.0],
-        [byte.1, sync.1, fsync.1, seek.1, latency.1, flush.1],
-        [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS],
+        [byte.0, sync.0, fsync.0, seek.0, latency.0, flush.0, idle.0],
+        [byte.1, sync.1, fsync.1, seek.1, latency.1, flush.1, idle.1],
+        [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS, SURCHARGES],
         memories,
     )
 }
@@ -135,7 +136,7 @@ pub(super) fn writeback(profile: &HostProfile, memories: Memories) -> Bank<1> {
 
 impl Learner {
     pub(super) fn adopt_copying(&mut self) -> bool {
-        let &[call, byte, page, folio, inode, after_wait] = self.copying.theta();
+        let &[call, byte, page, folio, inode, away] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let memory = &mut self.profile.memory;
         let (calls, slowed) = (self.copying.samples(), self.slowdown.samples());
@@ -144,7 +145,7 @@ impl Learner {
         let own = &mut self.profile.calls;
         let times = time(&mut own.write, call, self.copying.deviation(0), calls)
             | known(&mut own.inode, inode, self.copying.deviation(4), calls)
-            | known(&mut own.after_wait, after_wait, self.copying.deviation(5), calls);
+            | known(&mut own.away, away, self.copying.deviation(5), calls);
         let cached = rate(&mut memory.cached, byte, self.copying.deviation(1), calls);
         let fresh = rate(&mut memory.fresh, byte + page, sums, calls);
         let &[host] = self.host.theta();
@@ -172,7 +173,7 @@ impl Learner {
     }
 
     pub(super) fn adopt_waiting(&mut self) -> bool {
-        let &[byte, sync, fsync, seek, latency, flush] = self.waiting.theta();
+        let &[byte, sync, fsync, seek, latency, flush, idle] = self.waiting.theta();
         let (bank, device) = (&self.waiting, &mut self.profile.device);
         let samples = bank.samples();
         rate(&mut device.write, byte, bank.deviation(0), samples)
@@ -181,6 +182,7 @@ impl Learner {
             | time(&mut device.seek, seek, bank.deviation(3), samples)
             | known(&mut device.latency, latency, bank.deviation(4), samples)
             | known(&mut device.flush, flush, bank.deviation(5), samples)
+            | known(&mut device.idle, idle, bank.deviation(6), samples)
     }
 
     pub(super) fn adopt_writeback(&mut self) -> bool {
@@ -236,9 +238,10 @@ impl Learner {
         });
         let surcharges = [
             ("calls.inode", &was.calls.inode, &now.calls.inode, copied),
-            ("calls.after_wait", &was.calls.after_wait, &now.calls.after_wait, copied),
+            ("calls.away", &was.calls.away, &now.calls.away, copied),
             ("device.latency", &was.device.latency, &now.device.latency, waited),
             ("device.flush", &was.device.flush, &now.device.flush, waited),
+            ("device.idle", &was.device.idle, &now.device.idle, waited),
         ];
         let surcharges = surcharges.into_iter().filter_map(|(name, was, now, n)| {
             let (nothing, now) = (Measured::assumed(Nanos::ZERO), now.as_ref()?);

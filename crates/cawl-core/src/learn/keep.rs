@@ -8,12 +8,19 @@ use crate::profile::{HostProfile, Kept, Origin};
 /// Names of the constants of each bank, in its order. Of a page of new memory, and of what the host takes for one, the
 /// profile has the sums.
 const COPYING: [&str; 6] =
-    ["calls.write", "memory.cached", "memory.fresh", "memory.folio", "calls.inode", "calls.after_wait"];
+    ["calls.write", "memory.cached", "memory.fresh", "memory.folio", "calls.inode", "calls.away"];
 const HOST: [&str; 1] = ["memory.cold"];
 const SLOWDOWN: [&str; 1] = ["memory.flush_factor"];
 const STREAM: [&str; 2] = ["calls.stream", "memory.stream"];
-const WAITING: [&str; 6] =
-    ["device.write", "device.sync_call", "device.fsync", "device.seek", "device.latency", "device.flush"];
+const WAITING: [&str; 7] = [
+    "device.write",
+    "device.sync_call",
+    "device.fsync",
+    "device.seek",
+    "device.latency",
+    "device.flush",
+    "device.idle",
+];
 const WRITEBACK: [&str; 1] = ["device.writeback"];
 
 /// A merge as it is made.

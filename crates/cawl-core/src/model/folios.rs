@@ -52,6 +52,22 @@ impl Folios {
         }
     }
 
+    /// How many folios a write of so many bytes takes for the pages from `start` up to `end`, of which there was none:
+    /// each is as large as what is left, or as the place of its first page allows (`__filemap_get_folio`, 6.18).
+    pub fn taken((start, end): (u64, u64), bytes: u64, page: u64, largest: u64) -> u64 {
+        let (mut at, mut left, mut count) = (start, bytes, 0);
+        while at < end {
+            let fits = (left / page).max(1).min(largest);
+            let order = fits.ilog2().min(at.trailing_zeros());
+            let pages = 1 << order;
+            // The rest of a row of equal ones at once.
+            let row = if order == largest.ilog2() { ((end - at) / pages).max(1) } else { 1 };
+            (at, count) = (at + row * pages, count + row);
+            left = left.saturating_sub(row * pages * page);
+        }
+        count
+    }
+
     /// First page of the folio of this page, and the page after its last.
     pub fn around(&self, page: u64) -> (u64, u64) {
         let key = page / BLOCK;
@@ -98,6 +114,20 @@ mod tests {
         assert_eq!(order(5, 6, 512), 0);
         // As the kernel does it on x86: 2 MiB at most, whatever the size of the write.
         assert_eq!(order(0, 10_000, 512), 9);
+    }
+
+    #[test]
+    fn a_write_takes_as_many_folios_as_its_place_and_size_make_of_it() {
+        let taken = |pages, bytes| Folios::taken(pages, bytes, 4096, 512);
+        assert_eq!(taken((0, 4), 16 << 10), 1);
+        // 10 KiB are two pages and one, and again behind a page that is there: one and one.
+        assert_eq!((taken((0, 3), 10 << 10), taken((3, 5), 8 << 10)), (2, 2));
+        // Less than two pages are never one folio.
+        assert_eq!(taken((0, 2), 7689), 2);
+        // From the third page on: 1, 4, 8, 16, 32, 64, 128, then 2 of the last.
+        assert_eq!(taken((3, 259), 1 << 20), 9);
+        assert_eq!(taken((0, 4096), 16 << 20), 8);
+        assert_eq!((taken((5, 5), 0), Folios::taken((0, 64), 256 << 10, 4096, 1)), (0, 64));
     }
 
     #[test]

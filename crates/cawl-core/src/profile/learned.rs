@@ -141,10 +141,11 @@ impl HostProfile {
             "device.seek" => &mut device.seek,
             "device.latency" => device.latency.get_or_insert(nothing),
             "device.flush" => device.flush.get_or_insert(nothing),
+            "device.idle" => device.idle.get_or_insert(nothing),
             "calls.write" => &mut calls.write,
             "calls.stream" => &mut calls.stream,
             "calls.inode" => calls.inode.get_or_insert(nothing),
-            "calls.after_wait" => calls.after_wait.get_or_insert(nothing),
+            "calls.away" => calls.away.get_or_insert(nothing),
             _ => return None,
         })
     }

@@ -149,7 +149,7 @@ impl Kernel {
             FileKind::Directory => device.changed == device.transaction,
             _ => self.must_commit(call, event.op != Op::Fdatasync),
         };
-        let fixed = self.last(call, if commits { Last::Commit } else { Last::Flush });
+        let fixed = self.last(call, if commits { Last::Commit } else { Last::Flush }) + self.wake(call);
         self.occupy(call, 0.0, fixed);
     }
 
@@ -253,7 +253,15 @@ impl Kernel {
     fn latency(&self, call: &mut Call) -> f64 {
         let of = self.constants_of(self.machine.devices[call.device].id);
         call.work.latencies += 1.0;
-        of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds())
+        of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds()) + self.wake(call)
+    }
+
+    /// What the call's first wait takes longer since the device was idle before, in seconds.
+    fn wake(&self, call: &mut Call) -> f64 {
+        let of = self.constants_of(self.machine.devices[call.device].id);
+        let idle = std::mem::take(&mut call.idle);
+        call.work.idle += idle;
+        idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds())
     }
 
     /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers; of that so many

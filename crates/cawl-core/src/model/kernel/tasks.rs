@@ -22,8 +22,8 @@ pub(super) struct Task {
     pub(super) paused_when: Option<f64>,
     /// How long that was, in seconds; 0 since it was let go on without one.
     pub(super) slept: f64,
-    /// Its latest call waited for the device.
-    pub(super) waited: bool,
+    /// When its latest call that has a cost was over, but for what it waited; in seconds.
+    pub(super) left: f64,
 }
 
 const NEW: Task = Task {
@@ -32,7 +32,7 @@ const NEW: Task = Task {
     nr_dirtied_pause: FIRST_CHECK,
     paused_when: None,
     slept: 0.0,
-    waited: false,
+    left: f64::NEG_INFINITY,
 };
 
 /// All threads.

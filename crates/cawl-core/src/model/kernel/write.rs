@@ -6,6 +6,7 @@
 //! cache is read first.
 
 use super::super::cache::Found;
+use super::super::folios::Folios;
 use super::intervals::Cold;
 use super::tasks::Task;
 use super::{Call, Kernel, Op};
@@ -54,7 +55,7 @@ impl Kernel {
             |hot: bool| part * if hot { self.constants.hot_byte } else { self.constants.copy_byte };
         let copying = Copying { fresh: per_page(hot), cached: per_page(hot && small) };
         call.hot = (hot, hot && small);
-        let folio = (1u64 << (end - first).max(1).ilog2()).min(call.folio);
+        let largest = self.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
         let mut at = first;
         while at < end {
             let often = self.check_interval;
@@ -71,11 +72,15 @@ impl Kernel {
                 let task = &self.tasks.current;
                 let quota = quota(task, self.machine.devices[call.device].exceeded);
                 let left = quota.saturating_sub(task.nr_dirtied).min(often.saturating_sub(task.unchecked));
-                (left.max(1).div_ceil(folio) * folio).min(end - at)
+                (left.max(1).div_ceil(largest) * largest).min(end - at)
             };
-            let found = self.machine.cache.dirty(call.file, at, at + until, call.folio);
+            let found = self.machine.cache.dirty(call.file, at, at + until, largest);
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
-            self.spend_copy(call, until, found, copying, folio);
+            // What is cached of it lies before what is not, as where a file grows.
+            let new = (at + until - found.fresh).max(first);
+            let left = last.saturating_sub(new * self.constants.page).min(bytes);
+            let folios = Folios::taken((new, at + until), left, self.constants.page, call.folio);
+            self.spend_copy(call, until, found, copying, folios);
             at += until;
             let task = &mut self.tasks.current;
             task.nr_dirtied += found.dirtied;
@@ -93,17 +98,17 @@ impl Kernel {
         }
     }
 
-    /// What the first write after a wait costs besides, and the first into a clean inode.
+    /// What a write after something else costs besides, and one into a clean inode.
     fn spend_first(&mut self, call: &mut Call) {
+        let mut away = call.away;
         let mut cost = 0.0;
-        if std::mem::take(&mut self.tasks.current.waited) {
-            call.work.after_waits += 1.0;
-            cost += self.constants.after_wait;
-        }
         if !self.machine.cache.file(call.file).listed {
             call.work.inodes += 1.0;
-            cost += self.constants.clean_inode;
+            away *= 2.0;
+            cost = self.constants.clean_inode;
         }
+        call.work.away += away;
+        cost += away * self.constants.away;
         if cost > 0.0 {
             call.pass(cost);
             call.spent.copy += cost;
@@ -122,10 +127,12 @@ impl Kernel {
         calm && !machine.devices[call.device].busy() && !machine.devices[call.device].bounds.strict
     }
 
-    /// The cost of `pages`, of which some are fresh and come in folios of so many.
-    fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, copying: Copying, folio: u64) {
+    /// The cost of `pages`, of which some are fresh and come in so many folios.
+    fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, copying: Copying, folios: u64) {
         let device = &self.machine.devices[call.device];
-        let folios = found.fresh.div_ceil(folio) as f64;
+        let away = if found.fresh > 0 { std::mem::take(&mut call.away) } else { 0.0 };
+        let folio = found.fresh.checked_div(folios).unwrap_or(1).max(1);
+        let folios = folios as f64;
         let (fresh, over) = (found.fresh as f64, pages.saturating_sub(found.fresh) as f64);
         let mut allocated =
             fresh * (copying.fresh + self.constants.fresh_page) + folios * self.constants.fresh_folio;
@@ -135,6 +142,7 @@ impl Kernel {
         call.work.copied[flushing] +=
             (fresh * copying.fresh + over * copying.cached) / self.constants.copy_byte;
         call.work.dirtied += (found.dirtied * self.constants.page) as f64;
+        call.work.away += away;
         call.work.folios[flushing] += folios;
         call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
         call.work.padded[flushing] += (found.padding * self.constants.page) as f64;
@@ -145,8 +153,9 @@ impl Kernel {
         }
         let cold = self.supplied(found.fresh, folio, call.at);
         let from = call.at;
-        call.pass(allocated + cached + cold.likely);
-        call.spent.copy += allocated + cached;
+        let anew = away * self.constants.away;
+        call.pass(anew + allocated + cached + cold.likely);
+        call.spent.copy += anew + allocated + cached;
         call.spent.cold += cold.likely;
         let (down, up) = self.intervals.copying(allocated, cached, cold, writes_back);
         call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
