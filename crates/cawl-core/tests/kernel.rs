@@ -707,12 +707,12 @@ fn a_write_into_a_clean_inode_costs_more() {
 fn a_write_costs_the_more_the_longer_its_thread_was_away() {
     let mut program = small_writes();
     program.call(write(0, 0, 1 << 20));
-    let mut after = |program: &mut Program, millis: f64, event: Event| {
+    let after = |program: &mut Program, millis: f64, event: Event| {
         program.now += (millis * 1e6) as u64;
         program.call(event).expect("a cost")
     };
     let at_once = after(&mut program, 0.0, write(0, 0, 4096));
-    assert_eq!(at_once.work.away, 0.0);
+    assert!(at_once.work.away < 1e-3, "{}", at_once.work.away);
     for (millis, micros) in [(0.01, 0.3), (1.0, 3.0), (4.0, 6.0), (500.0, 3.0 * 10_f64.sqrt())] {
         let more = (after(&mut program, millis, write(0, 0, 4096)).cost.get() - at_once.cost.get()) / 1e3;
         assert!((more - micros).abs() < 0.01, "{more} µs instead of {micros} after {millis} ms");
@@ -720,7 +720,8 @@ fn a_write_costs_the_more_the_longer_its_thread_was_away() {
     // New pages are another way, a clean inode a third one.
     let appended = after(&mut program, 1.0, write(0, 1 << 20, 4096));
     let created = after(&mut program, 1.0, Event { ino: 78, ..write(0, 0, 4096) });
-    assert_eq!((appended.work.away, created.work.away), (2.0, 3.0));
+    let (appended, created) = (appended.work.away, created.work.away);
+    assert!((appended - 2.0).abs() < 1e-3 && (created - 3.0).abs() < 1e-3, "{appended} {created}");
     // While it waits, it is away; another thread has been for longer than counts.
     program.call(Event { op: Op::Fdatasync, ..write(0, 0, 0) });
     let waited = after(&mut program, 0.0, write(0, 0, 4096)).work.away;

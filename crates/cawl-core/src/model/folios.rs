@@ -62,8 +62,8 @@ impl Folios {
             let pages = 1 << order;
             // The rest of a row of equal ones at once.
             let row = if order == largest.ilog2() { ((end - at) / pages).max(1) } else { 1 };
-            (at, count) = (at + row * pages, count + row);
-            left = left.saturating_sub(row * pages * page);
+            (at, count) = (at.saturating_add(row * pages), count + row);
+            left = left.saturating_sub((row * pages).saturating_mul(page));
         }
         count
     }

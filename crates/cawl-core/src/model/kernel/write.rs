@@ -78,7 +78,7 @@ impl Kernel {
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
             // What is cached of it lies before what is not, as where a file grows.
             let new = (at + until - found.fresh).max(first);
-            let left = last.saturating_sub(new * self.constants.page).min(bytes);
+            let left = last.saturating_sub(new.saturating_mul(self.constants.page)).min(bytes);
             let folios = Folios::taken((new, at + until), left, self.constants.page, call.folio);
             self.spend_copy(call, until, found, copying, folios);
             at += until;
