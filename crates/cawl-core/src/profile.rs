@@ -306,6 +306,14 @@ impl From<toml::de::Error> for ProfileError {
 }
 
 impl MemoryConstants {
+    /// `cached` was so much before it was learned: copies from the processor's cache are as much faster than others as they
+    /// were measured to be, since calls tell of both together.
+    pub(crate) fn heat(&mut self, before: Rate) {
+        if let Some(hot) = self.hot.as_mut().filter(|_| before.get() > 0.0) {
+            hot.value = Rate::per_second(hot.value.get() * (self.cached.value / before));
+        }
+    }
+
     /// Seconds that a byte of a new page takes longer if its memory is cold; 0 where that is not known.
     pub fn cold_byte(&self) -> f64 {
         let more = |cold: &Measured<Rate>| 1.0 / cold.value.get() - 1.0 / self.fresh.value.get();

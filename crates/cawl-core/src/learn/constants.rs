@@ -146,7 +146,9 @@ impl Learner {
         let times = time(&mut own.write, call, self.copying.deviation(0), calls)
             | known(&mut own.inode, inode, self.copying.deviation(4), calls)
             | known(&mut own.away, away, self.copying.deviation(5), calls);
+        let before = memory.cached.value;
         let cached = rate(&mut memory.cached, byte, self.copying.deviation(1), calls);
+        memory.heat(before);
         let fresh = rate(&mut memory.fresh, byte + page, sums, calls);
         let &[host] = self.host.theta();
         let mut colds = false;

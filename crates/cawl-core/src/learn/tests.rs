@@ -229,6 +229,30 @@ fn the_parts_of_a_sync_are_told_apart() {
     near(&world.learned("calls.away"), 3e3, 0.3);
 }
 
+/// Of small writes only copies from the processor's cache are seen: what is learned of the others holds for these, too.
+#[test]
+fn copies_from_the_processors_cache_are_learned_with_the_others() {
+    let mut truth = truth();
+    truth.memory.hot = Some(Measured::assumed(Rate::mb_per_second(3000.0)));
+    let mut assumed = truth.clone();
+    assumed.memory.cached = Measured::assumed(Rate::mb_per_second(15e3));
+    assumed.memory.hot = Some(Measured::assumed(Rate::mb_per_second(18e3)));
+    let mut world = World::new(&truth, &assumed);
+    let (mut sum, mut off) = (0.0, 0.0);
+    for round in 0..4000_u64 {
+        world.offset = round % 16 * 65536;
+        let (observed, predicted) = world.call(Op::Write, 65536, mild);
+        if round >= 2000 {
+            sum += observed;
+            off += predicted - observed;
+        }
+    }
+    assert!((off / sum).abs() < 0.05, "{}", off / sum);
+    let memory = &world.analysis.learned().0.memory;
+    let part = memory.hot.expect("it is known").value / memory.cached.value;
+    assert!((part - 1.2).abs() < 1e-6, "{part}");
+}
+
 /// Writes for some seconds; the one-step error of the last half.
 fn throttled(world: &mut World, seconds: f64) -> f64 {
     let (until, half) = (world.now + (seconds * 1e9) as u64, world.now + (seconds * 0.5e9) as u64);

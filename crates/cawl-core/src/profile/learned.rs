@@ -90,7 +90,11 @@ impl HostProfile {
             let Some(constant) = self.constant(&name) else { continue };
             let before = constant.get().value;
             let samples = u32::try_from(kept.samples).unwrap_or(u32::MAX);
+            let cached = (name == "memory.cached").then(|| Rate::per_second(before));
             constant.set(Measured { value: kept.value, p10: Some(kept.p10), p90: Some(kept.p90), samples });
+            if let Some(before) = cached {
+                self.memory.heat(before);
+            }
             if name == "memory.flush_factor" && before != kept.value {
                 // What was learned is of both.
                 self.memory.cached_flush_factor = None;
