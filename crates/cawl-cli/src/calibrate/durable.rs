@@ -188,10 +188,10 @@ fn through_zero(points: &[(f64, f64)]) -> f64 {
     xy / xx
 }
 
-/// The mean of what takes no more than twice the first quartile: waits spread by themselves, which counts, but those that meet
+/// The mean of what takes no more than three times the first quartile: waits spread by themselves, which counts, but those that meet
 /// what other programs have written take ten times as long, and may be half of them.
 fn undisturbed(times: &[f64]) -> f64 {
-    let most = 2.0 * quantile(times, 0.25).unwrap_or(f64::NAN);
+    let most = 3.0 * quantile(times, 0.25).unwrap_or(f64::NAN);
     let calm: Vec<f64> = times.iter().copied().filter(|time| *time <= most).collect();
     calm.iter().sum::<f64>() / calm.len() as f64
 }
