@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Exit codes besides the traced program's own. README.md lists them.
+/// Exit codes besides the traced program's own. docs/CLI.md lists them.
 mod exit {
     /// Something went wrong; the message says what to do.
     pub const FAILED: u8 = 1;

@@ -35,7 +35,7 @@ use track::Track;
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// The models see only the calls, their think times and the profile, and advance by their own
-    /// predictions (MODEL.md §5; the paper's way).
+    /// predictions, as in the paper.
     OpenLoop,
     /// Model time follows the observed clock.
     #[default]

@@ -333,8 +333,8 @@ impl MemoryConstants {
 
 impl HostProfile {
     /// Figures of an ordinary machine, for when nobody measured this one: order of magnitude only. The
-    /// page-cache figures are what MODEL.md §4 reports for a 6.18 kernel, halved for modesty; the device
-    /// is a SATA disk of solid state.
+    /// page-cache figures are half of what was measured on a 6.18 kernel; the device is a SATA solid-state
+    /// disk.
     pub fn uncalibrated() -> HostProfile {
         HostProfile {
             schema: PROFILE_SCHEMA,

@@ -319,7 +319,7 @@ pub struct Status {
 pub struct ErrorStatus {
     /// |predicted − observed| of the total time, over the observed.
     pub total: Option<f64>,
-    /// The same summed over windows (see docs/MODEL.md).
+    /// The same summed over windows (docs/RESULTS.md).
     pub windowed: Option<f64>,
     /// Mean |modelled − sampled| dirty bytes, over the hard limit.
     pub dirty: Option<f64>,
