@@ -130,7 +130,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let mut bench = set_up(options, signal)?;
     let has_device = bench.place.backing != Backing::Memory;
     // Of few bytes most are for the writeback rate, since a short burst tells little of it.
-    let bytes = if bench.brief { [0.2, 0.28, 0.45] } else { [0.3, 0.35, 0.6] };
+    let bytes = if bench.brief { [0.2, 0.25, 0.36] } else { [0.3, 0.35, 0.6] };
     // Parts of the time, and parts of the bytes that may have been written by then.
     let mut by_then = 0.0;
     let mut share = |bench: &mut Bench, what: &'static str, time: f64, bytes: f64| {
@@ -165,7 +165,8 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
             follow(&mut bench, before, options.effort.time * 0.5)?;
             share(&mut bench, "writeback rate", 0.25, 1.0);
         }
-        unless_over(writeback::rate_of_writeback(&mut bench, transfer, &mut writeback))?;
+        let synchronous = device.write.map(|write| write.value).or(transfer);
+        unless_over(writeback::rate_of_writeback(&mut bench, synchronous, &mut writeback))?;
     } else {
         bench.note(
             "this filesystem keeps its files in memory: there is no device, its constants are defaults",

@@ -199,7 +199,7 @@ pub struct Work {
     /// Clean inodes made dirty.
     pub inodes: f64,
     /// Square root of the milliseconds since the thread's previous call, for each way through the kernel that it takes anew:
-    /// the copy, new pages, a clean inode.
+    /// the copy, and new pages.
     pub away: f64,
     /// Waits for data that were submitted just before.
     pub latencies: f64,

@@ -80,14 +80,20 @@ pub fn measure(bench: &mut Bench, per_byte: f64) -> anyhow::Result<Durable> {
     })?;
     bench.scratch.remove("folios");
     Ok(Durable {
-        latency: Estimate::of(&samples.latency),
-        commit: Estimate::of(&samples.commit),
-        flush: Estimate::of(&samples.flush),
-        inode: Estimate::of(&samples.inode),
-        away: Estimate::of(&samples.away),
-        idle: Estimate::of(&samples.idle),
-        folio: Estimate::of(&samples.folio),
+        latency: mean(&samples.latency),
+        commit: mean(&samples.commit),
+        flush: mean(&samples.flush),
+        inode: mean(&samples.inode),
+        away: mean(&samples.away),
+        idle: mean(&samples.idle),
+        folio: mean(&samples.folio),
     })
+}
+
+/// The mean of the rounds, since what waits add up to is to be foreseen, with their percentiles.
+fn mean(samples: &[f64]) -> Option<Estimate> {
+    let value = samples.iter().sum::<f64>() / samples.len() as f64;
+    Estimate::of(samples).map(|found| Estimate { value, ..found })
 }
 
 /// A clean file of large folios; None if it may not be written.

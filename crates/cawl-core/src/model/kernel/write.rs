@@ -100,11 +100,10 @@ impl Kernel {
 
     /// What a write after something else costs besides, and one into a clean inode.
     fn spend_first(&mut self, call: &mut Call) {
-        let mut away = call.away;
+        let away = call.away;
         let mut cost = 0.0;
         if !self.machine.cache.file(call.file).listed {
             call.work.inodes += 1.0;
-            away *= 2.0;
             cost = self.constants.clean_inode;
         }
         call.work.away += away;
