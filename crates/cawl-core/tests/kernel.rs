@@ -1084,6 +1084,19 @@ fn cold_memory_begins_where_the_warm_is_used_up() {
     assert!(!write_all(&mut model.clone(), at, 400).1.contains(&true));
     let later = write_all(&mut model, at + 60_000_000_000, 400).1;
     assert_eq!(later.iter().position(|cold| *cold), Some(100));
+    // A call that takes seconds is told when it is over: what was looked at meanwhile says what it had taken by then.
+    let (mut looked, mut other) = (Kernel::new(&profile), Kernel::new(&profile));
+    looked.free_memory(&facts);
+    other.free_memory(&facts);
+    let emptied = |seconds: u64| {
+        let mut facts = facts.clone();
+        facts.time = Time(seconds * 1_000_000_000);
+        (facts.zones[0].free[8], facts.zones[0].free[10]) = (0, 75 - 10 * seconds);
+        facts
+    };
+    (1..=2).for_each(|seconds| looked.free_memory(&emptied(seconds)));
+    let long = |model: &mut Kernel| model.step(&write(500_000_000, 0, 300 << 20)).expect("a cost").parts.cold;
+    assert_eq!(long(&mut looked), long(&mut other));
     // Who looks ahead in larger pieces sees the same.
     let mut ahead = Kernel::new(&profile);
     ahead.free_memory(&facts);

@@ -41,6 +41,9 @@ use tasks::Tasks;
 /// Writers among which a device's bandwidth is shared out, at most: a bound on what base rate is believed.
 const WRITERS: f64 = 64.0;
 
+/// Looks at free memory that are remembered at most: one a second.
+const LOOKS: usize = 16;
+
 /// Time after which caches have forgotten a thread and a device is as idle as it gets, in seconds: on 6.18 with 32 MiB of
 /// last-level cache no call took longer after 100 ms than after 10.
 const FORGOTTEN: f64 = 0.01;
@@ -148,6 +151,8 @@ pub struct Kernel {
     supply: Option<bool>,
     /// Free memory, if it was looked at: with more warm of it than was found, with what was found, and with less.
     memory: Option<Box<[FreeMemory; 3]>>,
+    /// What was known before each later look at it, and when that was, until a call begins after that.
+    memory_before: Vec<(f64, Option<Box<[FreeMemory; 3]>>)>,
     /// Most pages that a call writes.
     most: u64,
 }
@@ -201,6 +206,7 @@ impl Kernel {
             intervals: Spreads::of(profile),
             supply: None,
             memory: None,
+            memory_before: Vec::new(),
             most: u64::MAX,
             profile: Arc::new(profile.clone()),
         }
@@ -267,9 +273,22 @@ impl Kernel {
         self.machine.devices.len() - 1
     }
 
+    /// Of a long call is told when it is over. A look at free memory meanwhile saw what it had taken by then, which the
+    /// model has yet to take: it does not count.
+    fn forget_later_looks(&mut self, at: f64) {
+        let later = self.memory_before.iter().position(|(look, _)| *look > at);
+        if let Some((_, before)) = later.map(|first| self.memory_before.swap_remove(first)) {
+            self.memory = before;
+        }
+        self.memory_before.clear();
+    }
+
     /// The call of this event, about to begin.
     fn begin(&mut self, event: &Event) -> Call {
         let at = self.seconds(event.start);
+        if !self.memory_before.is_empty() {
+            self.forget_later_looks(at);
+        }
         self.machine.advance(at);
         self.tasks.switch((event.pid, event.tid));
         if self.tasks.several {
@@ -600,7 +619,11 @@ impl CostModel for Kernel {
 
     fn free_memory(&mut self, facts: &MemoryFacts) {
         let now = self.seconds(facts.time.0);
-        self.memory = Some(Box::new(DOUBTS.map(|doubt| FreeMemory::new(facts, now, doubt))));
+        let found = Some(Box::new(DOUBTS.map(|doubt| FreeMemory::new(facts, now, doubt))));
+        let before = std::mem::replace(&mut self.memory, found);
+        if self.memory_before.len() < LOOKS {
+            self.memory_before.push((now, before));
+        }
     }
 
     fn in_calls_of(&mut self, chunk: Bytes) {
