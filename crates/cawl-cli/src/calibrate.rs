@@ -13,6 +13,7 @@ mod memory;
 mod others;
 pub mod progress;
 mod stream;
+mod text;
 mod writeback;
 
 use std::path::PathBuf;
@@ -34,6 +35,7 @@ pub use bench::Interrupted;
 use bench::{Bench, OutOfTime, after, hard};
 pub use check::{Compared, check};
 use progress::Progress;
+pub use text::{text, text_of_check};
 
 /// How thorough to be.
 #[derive(Clone, Copy, Debug)]

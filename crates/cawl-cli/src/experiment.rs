@@ -12,6 +12,7 @@ mod plan;
 mod plot;
 mod record;
 mod results;
+mod text;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,12 +29,13 @@ use crate::calibrate::{self, Effort, Interrupted};
 use crate::scratch::{Purpose, Scratch};
 use crate::slow_limit::{self, Budget};
 use disk::Disk;
-pub use judge::{Errors, ModelErrors};
+use judge::{Errors, ModelErrors};
 pub use plan::Experiment;
 use plan::{Panel, Plan, Sizes};
 use record::{Recorder, SuiteFile};
 pub use results::Evaluation;
 use results::{OutFolder, Results};
+pub use text::text;
 
 /// What to do.
 #[derive(Clone, Debug)]

@@ -1,9 +1,7 @@
 //! Output for people: aligned tables, human units, colour only on a terminal.
 
-pub mod calibrate;
 pub mod calls;
 pub mod compact;
-pub mod experiment;
 pub mod predict;
 pub mod profile;
 pub mod progress;
@@ -66,7 +64,7 @@ pub fn printed(result: io::Result<()>) -> anyhow::Result<ExitCode> {
 }
 
 /// A plain table: first `left` columns aligned left, the others right.
-fn table(header: &[&str], left: usize) -> Table {
+pub fn table(header: &[&str], left: usize) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
@@ -78,7 +76,7 @@ fn table(header: &[&str], left: usize) -> Table {
 }
 
 /// A table as text, without the blanks at the ends of lines.
-fn lines(table: &Table) -> String {
+pub fn lines(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
@@ -92,12 +90,12 @@ pub fn percent(fraction: Option<f64>) -> String {
 }
 
 /// Text in bold, where the output is a terminal.
-fn bold(text: &str, terminal: bool) -> String {
+pub fn bold(text: &str, terminal: bool) -> String {
     if terminal { format!("{BOLD}{text}{PLAIN}") } else { text.to_owned() }
 }
 
 /// Text in yellow, where the output is a terminal: something to look at.
-fn warn(text: &str, terminal: bool) -> String {
+pub fn warn(text: &str, terminal: bool) -> String {
     if terminal { format!("{YELLOW}{text}{PLAIN}") } else { text.to_owned() }
 }
 

@@ -9,7 +9,7 @@ use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
 use crate::call::{Class, kernel_bytes, several_bytes, wchar_bytes};
-use crate::drive::Mode;
+use crate::mode::Mode;
 use crate::model::{CallState, Prediction};
 use crate::names::FileName;
 use crate::profile::HostProfile;

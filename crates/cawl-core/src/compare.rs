@@ -7,11 +7,12 @@ use serde::Serialize;
 
 use crate::accuracy::{AccuracySummary, CallError, noise_floor};
 use crate::call::{Class, classify};
-use crate::drive::{Analysis, Mode, ModelsError};
+use crate::drive::{Analysis, ModelsError};
 use crate::profile::HostProfile;
 use crate::recorded::RecordedRun;
 use crate::units::Nanos;
 
+use crate::mode::Mode;
 use std::collections::BTreeMap;
 
 /// How one model did on one run.

@@ -7,19 +7,18 @@
 mod apart;
 mod assimilate;
 mod books;
+mod counters;
 mod hold;
 mod track;
 
-use std::str::FromStr;
-
 use cawl_wire::ring::Several;
-use serde::{Deserialize, Serialize};
 
 use crate::call::{Class, classify};
 use crate::collect::Collector;
 use crate::descriptors::Descriptors;
 use crate::forecast::Scene;
 use crate::learn::{Constant, Learner};
+use crate::mode::Mode;
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
 use crate::recent::RecentError;
@@ -29,45 +28,6 @@ use crate::units::{Bytes, Rate, Time};
 pub use apart::{Answers, BooksApart, ModelApart};
 use books::Books;
 use track::Track;
-
-/// Whose clock the models live by, and how far they follow the kernel's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// The models see only the calls, their think times and the profile, and advance by their own
-    /// predictions, as in the paper.
-    OpenLoop,
-    /// Model time follows the observed clock.
-    #[default]
-    Lockstep,
-    /// The same, and the dirty level is corrected towards the kernel's counters.
-    Assimilated,
-}
-
-impl Mode {
-    /// Name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Mode::OpenLoop => "open-loop",
-            Mode::Lockstep => "lockstep",
-            Mode::Assimilated => "assimilated",
-        }
-    }
-}
-
-/// A mode that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no mode `{0}`; the modes are open-loop, lockstep, assimilated")]
-pub struct UnknownMode(String);
-
-impl FromStr for Mode {
-    type Err = UnknownMode;
-
-    fn from_str(text: &str) -> Result<Mode, UnknownMode> {
-        let all = [Mode::OpenLoop, Mode::Lockstep, Mode::Assimilated];
-        all.into_iter().find(|mode| mode.name() == text).ok_or_else(|| UnknownMode(text.to_owned()))
-    }
-}
 
 /// A list of models that makes no sense.
 #[derive(Debug, thiserror::Error)]

@@ -17,8 +17,9 @@
 
 use cawl_wire::{Event, FileKind, Op};
 
+use crate::limits::DirtyLimits;
+use crate::model::CostModel;
 use crate::model::kernel::Kernel;
-use crate::model::{CostModel, DirtyLimits};
 use crate::profile::{HostProfile, Measured, Origin};
 use crate::recorded::RecordedRun;
 use crate::units::{Bytes, Nanos, Rate, Time};

@@ -17,6 +17,8 @@ mod forecast;
 pub mod host_text;
 mod import;
 mod learn;
+mod limits;
+mod mode;
 mod model;
 mod names;
 mod profile;
@@ -33,9 +35,7 @@ pub use accuracy::{
 pub use births::{Births, Told};
 pub use call::{Class, adds_up, classify, is_synchronous, kernel_bytes, several_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
-pub use drive::{
-    Analysis, AnalysisOptions, Answers, BooksApart, Mode, ModelApart, ModelsError, NotKept, UnknownMode,
-};
+pub use drive::{Analysis, AnalysisOptions, Answers, BooksApart, ModelApart, ModelsError, NotKept};
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Plan, PlanCost, PlanError, Scene, forecast, predict};
 pub use import::{
@@ -43,8 +43,10 @@ pub use import::{
     StraceImporter, StraceOptions, UnknownFlag,
 };
 pub use learn::Constant;
+pub use limits::DirtyLimits;
+pub use mode::{Mode, UnknownMode};
 pub use model::{
-    CallState, CostModel, CostParts, DirtyLimits, Disturbance, MODELS, ModelState, Phase, Prediction, build,
+    CallState, CostModel, CostParts, Disturbance, MODELS, ModelState, Phase, Prediction, build,
     cawl::Cawl,
     kernel::{Conservation, Kernel},
     naive::Naive,

@@ -24,6 +24,7 @@ use cawl_wire::{Event, FileId};
 pub(crate) use recent::Recent;
 use serde::{Deserialize, Serialize};
 
+use crate::limits::DirtyLimits;
 use crate::profile::HostProfile;
 use crate::record::MemoryFacts;
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -135,24 +136,6 @@ impl Disturbance {
     /// The offset at a moment, in bytes.
     pub fn offset_at(&self, moment: Time) -> f64 {
         self.offset + self.drift * moment.since(self.at).min(Disturbance::LASTS).as_seconds()
-    }
-}
-
-/// The kernel's two dirty limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DirtyLimits {
-    /// Above it the flusher works in the background (`nr_dirty_background_threshold`), in bytes.
-    pub background: Bytes,
-    /// What dirty bytes are kept below by throttling writers (`nr_dirty_threshold`), in bytes.
-    pub hard: Bytes,
-}
-
-impl DirtyLimits {
-    /// Midpoint of the two, where throttling begins: `dirty_freerun_ceiling` in mm/page-writeback.c, and
-    /// what the CAWL paper calls the setpoint (§4.4).
-    pub const fn freerun(self) -> Bytes {
-        Bytes(self.background.0.midpoint(self.hard.0))
     }
 }
 

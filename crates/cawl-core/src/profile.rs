@@ -8,7 +8,7 @@ mod learned;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::DirtyLimits;
+use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate};
 pub use learned::{Kept, Learned};
 
@@ -305,7 +305,16 @@ impl From<toml::de::Error> for ProfileError {
     }
 }
 
+/// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory, where nobody
+/// has measured it.
+const HOT_COPY: f64 = 0.25;
+
 impl MemoryConstants {
+    /// The part of the time of copying from memory that copying from the processor's cache takes.
+    pub fn hot_part(&self) -> f64 {
+        self.hot.as_ref().map_or(HOT_COPY, |hot| (self.cached.value / hot.value).min(1.0))
+    }
+
     /// `cached` was so much before it was learned: copies from the processor's cache are as much faster than others as they
     /// were measured to be, since calls tell of both together.
     pub(crate) fn heat(&mut self, before: Rate) {

@@ -4,8 +4,8 @@
 use cawl_wire::{Event, FileId};
 use serde::{Deserialize, Serialize};
 
-use crate::drive::Mode;
-use crate::model::DirtyLimits;
+use crate::limits::DirtyLimits;
+use crate::mode::Mode;
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Time};
 

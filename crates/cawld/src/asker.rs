@@ -9,8 +9,8 @@ use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos, PlanCost, Rate, 
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{block_in_place, spawn_blocking};
 
-use crate::answers::Ahead;
 use crate::clock::Clocks;
+use crate::engine::answers::Ahead;
 use crate::engine::{Engine, Question};
 use crate::host;
 use crate::protocol::{

@@ -1,6 +1,9 @@
 //! The one thread that runs the models: everything reaches it as [`Input`], in order. Only questions overtake:
 //! the engine looks at them between small pieces of work, so an answer never waits for a backlog of calls.
 
+pub mod answers;
+mod runs;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +17,16 @@ use cawl_wire::ring::Several;
 use cawl_wire::{EVENT_LEN, Ended, Event, FileKind, Goodbye};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::answers::States;
 use crate::clock::Clocks;
 use crate::host;
 use crate::lane::Lane;
 use crate::merge::Source;
 use crate::profiles::Keeper;
-use crate::protocol::{RunEnd, RunProcess};
-use crate::runs::{BeginRun, RunSpec, create_trace};
+use crate::protocol::{RunEnd, RunProcess, RunSpec};
 use crate::sampler::Observed;
 use crate::trace::TraceFile;
+use answers::States;
+use runs::{BeginRun, create_trace};
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
 /// what is older than 50 ms at their next call.

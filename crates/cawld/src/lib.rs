@@ -9,7 +9,6 @@
 // They panic where the output is closed or full.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod answers;
 mod aside;
 mod asker;
 mod books;
@@ -38,7 +37,6 @@ pub mod protocol;
 pub mod query;
 mod questions;
 mod ring;
-mod runs;
 mod sampler;
 mod server;
 mod session;
@@ -54,5 +52,5 @@ pub mod web;
 pub use asker::{AskError, Asker, Node};
 pub use engine::EngineOptions;
 pub use guests::Allowed;
-pub use runs::RunSpec;
+pub use protocol::RunSpec;
 pub use server::Daemon;

@@ -5,14 +5,27 @@
 //! moments in seconds since 1970-01-01 UTC, sizes in bytes, rates in bytes per second, errors as fractions.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use cawl_core::{Mode, Outcome, Phase};
 use serde::{Deserialize, Serialize};
 
-use crate::runs::RunSpec;
-
 /// Version of questions and answers, in the field `schema` of every answer.
 pub const PROTOCOL: u32 = 1;
+
+/// What a `cawl-cli run` wants done with its program's calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// Models to run; all, if empty.
+    pub models: Vec<String>,
+    /// The models learn from what they have predicted.
+    #[serde(default)]
+    pub learn: bool,
+    /// Profile as TOML; the daemon's own, if None.
+    pub profile: Option<String>,
+    /// Where to keep the trace: an absolute path.
+    pub trace: Option<PathBuf>,
+}
 
 /// What one can ask of a daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -62,7 +62,7 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
     if args.json {
         render::json(&calibration)
     } else {
-        render::print(&render::calibrate::text(&calibration, std::io::stdout().is_terminal()))
+        render::print(&calibrate::text(&calibration, std::io::stdout().is_terminal()))
     }
 }
 
@@ -79,7 +79,7 @@ fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitC
     let printed = if args.json {
         render::json(&serde_json::json!({ "holds": holds, "constants": compared }))?
     } else {
-        render::print(&render::calibrate::compared(&compared, std::io::stdout().is_terminal()))?
+        render::print(&calibrate::text_of_check(&compared, std::io::stdout().is_terminal()))?
     };
     if !holds {
         render::tell(format_args!("the profile {} is no longer true; calibrate again", file.display()));

@@ -43,7 +43,7 @@ fn measure(args: &ExperimentArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Ex
     let code = if args.json {
         render::json(&evaluation)?
     } else {
-        render::print(&render::experiment::text(&evaluation, std::io::stdout().is_terminal()))?
+        render::print(&experiment::text(&evaluation, std::io::stdout().is_terminal()))?
     };
     render::tell(format_args!("pictures and tables are in {}", options.out.join("index.html").display()));
     Ok(code)

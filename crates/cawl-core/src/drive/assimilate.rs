@@ -12,7 +12,8 @@
 //! It is stable for every `dt`. Its memory `T` is the 200 ms over which the kernel itself takes rates
 //! (`BANDWIDTH_INTERVAL`). The counters are nearly exact, so there is no measurement noise to be weighed.
 
-use crate::model::{DirtyLimits, Disturbance, Prediction};
+use crate::limits::DirtyLimits;
+use crate::model::{Disturbance, Prediction};
 use crate::units::{Bytes, Nanos, Time};
 
 /// The filter.

@@ -2,15 +2,16 @@
 
 use cawl_wire::{Event, FileId};
 
-use super::Mode;
 use super::assimilate::{Filter, Pace};
-use super::books::{Counted, Counters};
+use super::counters::{Counted, Counters};
 use super::hold::Hold;
 use crate::accuracy::{Accuracy, AccuracySummary};
 use crate::call::{Class, classify};
 use crate::descriptors::Descriptors;
 use crate::forecast::Scene;
-use crate::model::{CostModel, DirtyLimits, Map, ModelState, Prediction};
+use crate::limits::DirtyLimits;
+use crate::mode::Mode;
+use crate::model::{CostModel, Map, ModelState, Prediction};
 use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::units::{Bytes, Nanos, Time};

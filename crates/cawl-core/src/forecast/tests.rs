@@ -1,7 +1,8 @@
 use super::*;
+use crate::limits::DirtyLimits;
 use crate::model::CostModel;
 use crate::model::kernel::Kernel;
-use crate::model::{DirtyLimits, Disturbance, Phase};
+use crate::model::{Disturbance, Phase};
 use crate::profile::{HostProfile, Measured};
 use crate::units::Time;
 

@@ -2,9 +2,11 @@ use cawl_wire::{FileKind, Op};
 use proptest::prelude::*;
 
 use super::*;
-use crate::drive::{Analysis, AnalysisOptions, Mode};
+use crate::drive::{Analysis, AnalysisOptions};
+use crate::limits::DirtyLimits;
+use crate::mode::Mode;
+use crate::model::CostModel;
 use crate::model::kernel::Kernel;
-use crate::model::{CostModel, DirtyLimits};
 use crate::profile::Measured;
 use crate::record::Record;
 use crate::units::{Rate, Time};

@@ -27,8 +27,9 @@ use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
-use super::{CallState, CostModel, CostParts, DirtyLimits, Disturbance, ModelState, Phase, Prediction, Work};
+use super::{CallState, CostModel, CostParts, Disturbance, ModelState, Phase, Prediction, Work};
 use crate::call::{Class, classify};
+use crate::limits::DirtyLimits;
 use crate::profile::{DeviceConstants, HostProfile, Measured};
 use crate::record::MemoryFacts;
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -482,7 +483,7 @@ impl Constants {
             stream_call: profile.calls.stream.value.as_seconds(),
             stream_byte: 1.0 / memory.stream.value.get(),
             copy_byte,
-            hot_byte: copy_byte * write::hot_part(memory),
+            hot_byte: copy_byte * memory.hot_part(),
             hot_most: memory.hot_size.0,
             fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
             fresh_folio: known(&profile.calls.folio),

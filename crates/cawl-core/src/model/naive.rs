@@ -4,8 +4,9 @@
 
 use cawl_wire::Event;
 
-use super::{CallState, CostModel, CostParts, DirtyLimits, ModelState, Phase, Prediction, Work};
+use super::{CallState, CostModel, CostParts, ModelState, Phase, Prediction, Work};
 use crate::call::{Class, classify, is_clone, kernel_bytes};
+use crate::limits::DirtyLimits;
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Rate, Time};
 

@@ -184,10 +184,10 @@ impl StraceImporter {
             }
             "execve" | "execveat" => self.apply_exec(caller, name, call, out),
             "close_range" => {
-                let last = lex::integer(call.arg(1)).unwrap_or(i64::MAX);
+                let last = names::integer(call.arg(1)).unwrap_or(i64::MAX);
                 let last = if last < 0 { i64::MAX } else { last };
                 let mark_only = call.arg(2).contains("CLOSE_RANGE_CLOEXEC");
-                let first = lex::integer(call.arg(0)).unwrap_or(i64::MAX);
+                let first = names::integer(call.arg(0)).unwrap_or(i64::MAX);
                 self.tables.close_range(caller.table, first, last, mark_only);
                 self.skip(SkipReason::ReadOnly);
             }
@@ -331,7 +331,7 @@ impl StraceImporter {
             event.flags |= if flags.split('|').any(|name| name == "RWF_SYNC") { flag::SYNC } else { 0 };
             event.flags |= if flags.contains("RWF_APPEND") { flag::APPEND } else { 0 };
         }
-        let place = lex::integer(call.arg(3)).unwrap_or(-1);
+        let place = names::integer(call.arg(3)).unwrap_or(-1);
         match u64::try_from(place) {
             Ok(place) if placed => {
                 event.offset = place;
@@ -463,13 +463,13 @@ impl StraceImporter {
 
 /// A number that cannot be negative; 0 if it is not readable.
 fn unsigned(text: &str) -> u64 {
-    lex::integer(text).map_or(0, |value| value as u64)
+    names::integer(text).map_or(0, |value| value as u64)
 }
 
 /// The offset behind a pointer: `[4096]`, `[4096] => [8192]`; None for NULL.
 pub(super) fn pointed(text: &str) -> Option<u64> {
     let inner = text.strip_prefix('[')?;
-    lex::integer(&inner[..inner.find(']')?]).map(|value| value as u64)
+    names::integer(&inner[..inner.find(']')?]).map(|value| value as u64)
 }
 
 /// Bytes in all buffers of a vector that strace shows.

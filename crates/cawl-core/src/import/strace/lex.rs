@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use super::super::nanoseconds;
+use super::names::{errno, integer};
 
 /// What stands in front of a line's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -254,21 +255,9 @@ fn result(text: &str) -> Option<(Outcome<'_>, Option<u64>)> {
     let (digits, rest) = (&text[..end], text[end..].trim_start());
     let value = integer(digits)?;
     if value == -1 && (rest.starts_with('E') || rest.starts_with("(errno")) {
-        return Some((Outcome::Failed(super::names::errno(rest)), duration));
+        return Some((Outcome::Failed(errno(rest)), duration));
     }
     Some((Outcome::Value(value, rest), duration))
-}
-
-/// A number as strace prints them: decimal, 0x hexadecimal or 0 octal, signed or not; what is over the
-/// signed range wraps, as it does in the kernel.
-pub(super) fn integer(text: &str) -> Option<i64> {
-    if let Some(hex) = text.strip_prefix("0x") {
-        return u64::from_str_radix(hex, 16).ok().map(|value| value as i64);
-    }
-    if text.len() > 1 && text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit()) {
-        return u64::from_str_radix(text, 8).ok().map(|value| value as i64);
-    }
-    text.parse::<i64>().ok().or_else(|| text.parse::<u64>().ok().map(|value| value as i64))
 }
 
 /// A descriptor argument: its number and what -y says of it.

@@ -3,6 +3,18 @@
 //! The law: **the numbers are those of Linux's generic ABI** (x86, arm, riscv); strace prints names where
 //! architectures differ, which is why names and not numbers are read.
 
+/// A number as strace prints them: decimal, 0x hexadecimal or 0 octal, signed or not; what is over the
+/// signed range wraps, as it does in the kernel.
+pub(super) fn integer(text: &str) -> Option<i64> {
+    if let Some(hex) = text.strip_prefix("0x") {
+        return u64::from_str_radix(hex, 16).ok().map(|value| value as i64);
+    }
+    if text.len() > 1 && text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit()) {
+        return u64::from_str_radix(text, 8).ok().map(|value| value as i64);
+    }
+    text.parse::<i64>().ok().or_else(|| text.parse::<u64>().ok().map(|value| value as i64))
+}
+
 /// The errno that `text` begins with: `ENOSPC (No space left…)`, `(errno 524)`, `ERRNO_524`. 0 if unknown.
 pub(super) fn errno(text: &str) -> u16 {
     let name = text.split([' ', '(']).next().unwrap_or("");
@@ -150,7 +162,7 @@ pub(super) fn bits(text: &str, table: &[(&str, u32)]) -> u32 {
     let parts = text.split('|').map(str::trim);
     parts.fold(0, |bits, part| match table.iter().find(|(name, _)| *name == part) {
         Some((_, bit)) => bits | bit,
-        None => bits | super::lex::integer(part).map_or(0, |number| number as u32),
+        None => bits | integer(part).map_or(0, |number| number as u32),
     })
 }
 

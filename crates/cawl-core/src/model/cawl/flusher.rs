@@ -2,7 +2,7 @@
 //! oldest inactive bytes, as far as the time allows.
 
 use super::extents::Extents;
-use crate::model::DirtyLimits;
+use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate};
 
 /// The kernel's flusher, and the device it writes to.

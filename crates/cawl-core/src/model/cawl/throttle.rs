@@ -1,6 +1,6 @@
 //! Eq. 1: a writer above the setpoint is let through at its own average rate, times `pos_ratio`.
 
-use crate::model::DirtyLimits;
+use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate};
 
 /// What Eq. 1 scales the average rate by: 1 at the setpoint, 0 at the hard limit, negative beyond, where

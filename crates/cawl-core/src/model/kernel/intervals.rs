@@ -7,7 +7,6 @@
 //! copying may be nothing; where nobody has measured it, it may be all.
 
 use super::Call;
-use super::write::hot_part;
 use crate::profile::{HostProfile, Measured};
 use crate::units::{Nanos, Rate};
 
@@ -106,7 +105,7 @@ impl Spreads {
                 device.flush.as_ref().map_or(NONE, seconds),
                 device.latency.as_ref().map_or(NONE, seconds),
             ],
-            hot: (if memory.hot.is_some() { 1.0 } else { 0.0 }, 1.0 / hot_part(memory)),
+            hot: (if memory.hot.is_some() { 1.0 } else { 0.0 }, 1.0 / memory.hot_part()),
             known: found.iter().any(Option::is_some) || memory.cold.is_some(),
         }
     }

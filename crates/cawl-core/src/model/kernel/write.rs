@@ -10,22 +10,13 @@ use super::super::folios::Folios;
 use super::intervals::Cold;
 use super::tasks::Task;
 use super::{Call, Kernel, Op};
-use crate::profile::MemoryConstants;
 use cawl_wire::Event;
 
-/// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory, where nobody
-/// has measured it.
-const HOT_COPY: f64 = 0.25;
 /// Cached pages of files up to so many times the largest hot write are in the processor's cache, too: on 6.18 with a last-level
 /// cache of 32 MiB, 64 KiB at random places of a file were rewritten at 18 GB/s in 1 MiB, at 12 in 16 MiB, at 2 to 7 in larger ones.
 const HOT_FILES: u64 = 16;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
 pub(super) const EXCEEDED_CHECK: u64 = 8;
-
-/// The part of the time of copying from memory that copying from the processor's cache takes.
-pub(super) fn hot_part(memory: &MemoryConstants) -> f64 {
-    memory.hot.as_ref().map_or(HOT_COPY, |hot| (memory.cached.value / hot.value).min(1.0))
-}
 
 /// Pages after which a task is checked.
 fn quota(task: &Task, exceeded: bool) -> u64 {
@@ -55,7 +46,8 @@ impl Kernel {
             |hot: bool| part * if hot { self.constants.hot_byte } else { self.constants.copy_byte };
         let copying = Copying { fresh: per_page(hot), cached: per_page(hot && small) };
         call.hot = (hot, hot && small);
-        let largest = self.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
+        let largest =
+            self.constants.page_of(bytes).checked_ilog2().map_or(1, |order| 1 << order).min(call.folio);
         let mut at = first;
         while at < end {
             let often = self.check_interval;

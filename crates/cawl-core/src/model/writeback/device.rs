@@ -2,12 +2,14 @@
 //! when it must be looked at next. What it does then is decided by [`Machine`](super::Machine).
 
 use super::INTERVAL;
-use super::flusher::BATCH;
 use super::queue::Queue;
 use crate::model::cache::{Cleaned, REQUEST};
 use crate::model::extents::BLOCK;
 use crate::model::share::{Bounds, Completions};
 use crate::model::throttle::{Bandwidth, RateLimit};
+
+/// Pages the flusher hands over at a time: what ext4 maps in one go (`MAX_WRITEPAGES_EXTENT_LEN`).
+pub(super) const BATCH: u64 = 2048;
 
 /// Smallest chunk of an inode, in pages (`MIN_WRITEBACK_PAGES`).
 const MIN_CHUNK: u64 = 1024;

@@ -2,10 +2,8 @@
 //! when it rests.
 
 use super::Machine;
-use super::device::{Why, Work};
+use super::device::{BATCH, Why, Work};
 
-/// Pages the flusher hands over at a time: what ext4 maps in one go (`MAX_WRITEPAGES_EXTENT_LEN`).
-pub(super) const BATCH: u64 = 2048;
 /// After this long without writeback the estimation starts afresh, in seconds (`WB_BANDWIDTH_IDLE_JIF`).
 const IDLE: f64 = 1.0;
 

@@ -9,8 +9,8 @@ use cawl_core::{
     Analysis, Constant, HostProfile, Mode, ModelState, Nanos, NotKept, Rate, Sample, Scene, Time,
 };
 
+use super::Engine;
 use crate::clock::Clocks;
-use crate::engine::Engine;
 use crate::host;
 use crate::lane::Lane;
 use crate::live::Live;

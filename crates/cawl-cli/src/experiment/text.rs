@@ -2,8 +2,8 @@
 
 use cawl_core::Bytes;
 
-use super::{bold, lines, percent, shown, table, warn};
-use crate::experiment::{Errors, Evaluation, ModelErrors};
+use super::{Errors, Evaluation, ModelErrors};
+use crate::render::{bold, lines, percent, shown, table, warn};
 
 /// Errors of each model and run, with the noise floor and what is gained over naive.
 pub fn text(evaluation: &Evaluation, terminal: bool) -> String {

@@ -2,8 +2,8 @@
 
 use cawl_core::{Measured, Nanos, Rate};
 
-use super::{bold, lines, shown, table, warn};
-use crate::calibrate::{Calibration, Compared};
+use super::{Calibration, Compared};
+use crate::render::{bold, lines, shown, table, warn};
 
 /// The constants with their spread, and what must be known about them.
 pub fn text(calibration: &Calibration, terminal: bool) -> String {
@@ -94,7 +94,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
 }
 
 /// The constants of a profile beside those of now.
-pub fn compared(compared: &[Compared], terminal: bool) -> String {
+pub fn text_of_check(compared: &[Compared], terminal: bool) -> String {
     let mut constants = table(&["CONSTANT", "PROFILE", "NOW", ""], 1);
     for constant in compared {
         let show = |value: f64| match constant.is_rate {

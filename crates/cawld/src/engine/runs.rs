@@ -1,25 +1,12 @@
 //! Runs: what is wanted of one, and what is made before the engine is asked for it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::Input;
+use super::Input;
+use crate::protocol::RunSpec;
 use crate::trace::{TraceFile, WhenFull};
-
-/// What a `cawl-cli run` wants done with its program's calls.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct RunSpec {
-    /// Models to run; all, if empty.
-    pub models: Vec<String>,
-    /// The models learn from what they have predicted.
-    #[serde(default)]
-    pub learn: bool,
-    /// Profile as TOML; the daemon's own, if None.
-    pub profile: Option<String>,
-    /// Where to keep the trace: an absolute path.
-    pub trace: Option<PathBuf>,
-}
 
 /// A run that is to begin.
 pub struct BeginRun {
