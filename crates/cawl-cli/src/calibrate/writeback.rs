@@ -306,8 +306,9 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
         bench.scratch.remove("flushed");
         let Some(start) = start else { return Ok(()) };
         // The device's count goes up by single requests, where it can be believed.
-        let by_device = counts.last().is_some_and(|last| Counter::of(start, *last) == Counter::Device);
-        let counted = |count: &Count| count.device.filter(|_| by_device).unwrap_or(count.pages);
+        let counter = counts.last().map_or(Counter::Machine, |last| Counter::noted(bench, start, *last));
+        let counted =
+            |count: &Count| count.device.filter(|_| counter == Counter::Device).unwrap_or(count.pages);
         let reached = |part: f64| {
             let target = counted(&start) + (length as f64 * part) as u64;
             counts.iter().copied().find(|count| counted(count) >= target)
@@ -323,7 +324,7 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
         // What others wrote meanwhile is not what was written here.
         let whole = whole.filter(|(from, to)| to.pages.saturating_sub(from.pages) >= length / 2);
         if let Some((from, to)) = middle.or(whole).filter(|_| ours) {
-            samples.extend(rate(bench, from, to));
+            samples.extend(counter.rate(from, to));
             // In brief the burst is short, and even its end is slow. The other way to look at it is what the whole took beyond
             // what the model takes for as much as the queue holds. Both are noisy, and their mean is less so.
             let first = queue.min(length) as f64;
