@@ -250,8 +250,8 @@ pub struct CallConstants {
     pub inode: Option<Measured<Nanos>>,
     /// What a write costs besides a millisecond after its thread's previous one: by then the processor's caches, its page
     /// table entries and its branch predictors hold something else. It grows with the square root of that time, up to ten
-    /// milliseconds. None: nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// milliseconds. None: nothing. Profiles made before this have what it is after a wait, which is about the same.
+    #[serde(default, alias = "after_wait", skip_serializing_if = "Option::is_none")]
     pub away: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
     pub stream: Measured<Nanos>,

@@ -1,6 +1,6 @@
 //! Profiles of earlier versions stay readable, whatever fields have been added since.
 
-use cawl_core::{Bytes, HostProfile, Origin};
+use cawl_core::{Bytes, HostProfile, Measured, Nanos, Origin};
 
 /// As `calibrate` wrote it before the queue, the journal's interval and the shares of devices were there.
 const FIRST: &str = include_str!("data/profile-first.toml");
@@ -17,6 +17,15 @@ fn the_first_version_is_read() {
     assert!(profile.device.queue > Bytes::ZERO);
     // And it is written back whole.
     assert_eq!(HostProfile::from_toml(&profile.to_toml()).unwrap(), profile);
+}
+
+#[test]
+fn what_was_called_after_wait_is_read() {
+    let mut profile = HostProfile::uncalibrated();
+    profile.calls.away = Some(Measured::assumed(Nanos::new(2000.0)));
+    let old = profile.to_toml().replace("[calls.away]", "[calls.after_wait]");
+    assert!(old.contains("after_wait"));
+    assert_eq!(HostProfile::from_toml(&old).unwrap().calls.away, profile.calls.away);
 }
 
 #[test]
