@@ -6,7 +6,7 @@
 
 use cawl_wire::{Event, FileKind, Op};
 
-use crate::model::Recent;
+use crate::model::LruMap;
 use crate::record::{FileFacts, Record};
 
 type Number = (u64, u64);
@@ -37,7 +37,7 @@ pub enum Told {
 /// The files that had a number last, for as many numbers as are in use.
 #[derive(Clone, Debug, Default)]
 pub struct Births {
-    files: Recent<Number, Latest>,
+    files: LruMap<Number, Latest>,
     /// The number of the latest call, and the birth of the file.
     last: Option<(Number, u32)>,
 }

@@ -6,8 +6,8 @@
 use serde::Serialize;
 
 use crate::accuracy::{AccuracySummary, CallError, noise_floor};
+use crate::analysis::{Analysis, ModelsError};
 use crate::call::{Class, classify};
-use crate::drive::{Analysis, ModelsError};
 use crate::profile::HostProfile;
 use crate::recorded::RecordedRun;
 use crate::units::Nanos;

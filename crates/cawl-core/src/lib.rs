@@ -6,12 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod accuracy;
+mod analysis;
 mod births;
 mod call;
 mod collect;
 mod compare;
 mod descriptors;
-mod drive;
 mod fit;
 mod forecast;
 pub mod host_text;
@@ -22,20 +22,20 @@ mod mode;
 mod model;
 mod names;
 mod profile;
-mod recent;
 mod record;
 mod recorded;
 mod report;
+mod rolling_error;
 mod statistics;
 mod units;
 
 pub use accuracy::{
     Accuracy, AccuracySummary, CallError, NoiseFloor, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
 };
+pub use analysis::{Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept};
 pub use births::{Births, Told};
 pub use call::{Class, adds_up, classify, is_synchronous, kernel_bytes, several_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
-pub use drive::{Analysis, AnalysisOptions, Answers, BooksApart, ModelApart, ModelsError, NotKept};
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Plan, PlanCost, PlanError, Scene, forecast, predict};
 pub use import::{
@@ -56,7 +56,6 @@ pub use profile::{
     CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured, MemoryConstants,
     Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,
 };
-pub use recent::RecentError;
 pub use record::{
     EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record, Sample, Session,
     SessionEnd, Wchar, ZoneFacts,
@@ -66,5 +65,6 @@ pub use report::{
     AsCalibrated, ColdReport, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
     SessionReport, SessionTotals, Tally, WorstCall,
 };
+pub use rolling_error::RecentError;
 pub use statistics::{Estimate, Line, Modes, quantile};
 pub use units::{Bytes, Nanos, Rate, Time};

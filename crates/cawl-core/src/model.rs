@@ -10,9 +10,9 @@ pub mod cawl;
 mod extents;
 mod folios;
 pub mod kernel;
+mod lru;
 mod memory;
 pub mod naive;
-mod recent;
 mod share;
 mod sparse;
 mod stdio;
@@ -21,7 +21,7 @@ mod writeback;
 
 pub(crate) use cache::Map;
 use cawl_wire::{Event, FileId};
-pub(crate) use recent::Recent;
+pub(crate) use lru::LruMap;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::DirtyLimits;

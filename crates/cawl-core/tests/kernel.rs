@@ -1374,12 +1374,12 @@ proptest! {
 
         let mut whole = Analysis::with(&profile, &options).expect("known models");
         let mut said = Vec::new();
-        let (mut models, mut books) = whole.apart().expect("nothing is learned");
-        // The models are ahead of the books by all there is.
+        let (mut models, mut findings) = whole.split().expect("nothing is learned");
+        // The models are ahead of the findings by all there is.
         let mut answers: Vec<_> =
             records.chunks(batch).map(|batch| models.iter_mut().map(|m| m.answer(batch)).collect()).collect();
         for (batch, answers) in records.chunks(batch).zip(answers.drain(..)) {
-            let all = books.take(batch, answers, |record, predictions| {
+            let all = findings.take(batch, answers, |record, predictions| {
                 assert_eq!(record, &records[said.len()]);
                 said.push(predictions.to_vec());
                 true

@@ -19,7 +19,7 @@ pub fn take_all<E: Send>(
     mut records: impl Iterator<Item = Result<Record, E>> + Send,
     mut each: impl FnMut(&Record, &[Option<Prediction>]) -> bool,
 ) -> Result<(), E> {
-    let Some((apart, mut books)) = analysis.apart() else {
+    let Some((parts, mut findings)) = analysis.split() else {
         for record in records {
             let record = record?;
             if !each(&record, analysis.take(&record)) {
@@ -30,12 +30,12 @@ pub fn take_all<E: Send>(
     };
     thread::scope(|scope| {
         let (mut models, mut answers): (Vec<_>, Vec<Receiver<Answers>>) = (Vec::new(), Vec::new());
-        for mut model in apart {
+        for mut model in parts {
             let (to_model, records) = sync_channel::<Arc<Vec<Record>>>(WAITING);
-            let (to_books, from_model) = sync_channel(WAITING);
+            let (to_findings, from_model) = sync_channel(WAITING);
             scope.spawn(move || {
                 for batch in records {
-                    if to_books.send(model.answer(&batch)).is_err() {
+                    if to_findings.send(model.answer(&batch)).is_err() {
                         return;
                     }
                 }
@@ -43,7 +43,7 @@ pub fn take_all<E: Send>(
             models.push(to_model);
             answers.push(from_model);
         }
-        let (to_books, batches) = sync_channel(WAITING);
+        let (to_findings, batches) = sync_channel(WAITING);
         scope.spawn(move || {
             loop {
                 let mut failed = None;
@@ -53,7 +53,7 @@ pub fn take_all<E: Send>(
                 let last = batch.len() < BATCH;
                 // Whoever does not listen any more has been told to stop.
                 let sent = models.iter().all(|model| model.send(Arc::clone(&batch)).is_ok());
-                if !sent || to_books.send((batch, failed)).is_err() || last {
+                if !sent || to_findings.send((batch, failed)).is_err() || last {
                     return;
                 }
             }
@@ -61,7 +61,7 @@ pub fn take_all<E: Send>(
         for (batch, failed) in batches {
             // A model that does not answer has panicked; so does the scope.
             let Ok(said) = answers.iter().map(Receiver::recv).collect() else { break };
-            if !books.take(&batch, said, &mut each) {
+            if !findings.take(&batch, said, &mut each) {
                 break;
             }
             if let Some(error) = failed {

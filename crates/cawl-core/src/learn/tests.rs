@@ -2,7 +2,7 @@ use cawl_wire::{FileKind, Op};
 use proptest::prelude::*;
 
 use super::*;
-use crate::drive::{Analysis, AnalysisOptions};
+use crate::analysis::{Analysis, AnalysisOptions};
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::CostModel;

@@ -58,7 +58,7 @@ use self::flusher::Flusher;
 use self::stream::{Buffer, Run};
 use self::sync::{SyncChunk, cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
-use super::recent::Recent;
+use super::lru::LruMap;
 use super::{
     CallState, CostModel, CostParts, DirtyLimits, LONGEST_PAUSE, ModelState, Phase, Prediction, Work,
 };
@@ -86,12 +86,12 @@ pub struct Cawl {
     cache: Extents,
     flusher: Flusher,
     /// Average rate of each process that wrote lately.
-    averages: Recent<u32, Average>,
+    averages: LruMap<u32, Average>,
     last_writer: u32,
     /// Streams that hold something, by process and descriptor.
-    streams: Recent<u32, BTreeMap<i32, Buffer>>,
+    streams: LruMap<u32, BTreeMap<i32, Buffer>>,
     /// Where the last synchronous access to each device ended.
-    heads: Recent<u64, (FileId, u64)>,
+    heads: LruMap<u64, (FileId, u64)>,
     /// Cost of the last call, and how much of it counts as its process's time in write calls.
     last: (Nanos, Nanos),
     /// In lockstep, while a call's cost is being told: time stands still, and the device's time that the call took
@@ -146,10 +146,10 @@ impl Cawl {
             now: Nanos::ZERO,
             cache: Extents::new(grain),
             flusher: Flusher::new(profile.device.write.value, kernel.limits, expire),
-            averages: Recent::default(),
+            averages: LruMap::default(),
             last_writer: 0,
-            streams: Recent::default(),
-            heads: Recent::default(),
+            streams: LruMap::default(),
+            heads: LruMap::default(),
             last: (Nanos::ZERO, Nanos::ZERO),
             taken: None,
             unslept: Nanos::ZERO,

@@ -10,7 +10,7 @@
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
-use super::recent::Recent;
+use super::lru::LruMap;
 
 /// Which stream: process, descriptor, and the file where no descriptor is known.
 type Key = (u32, i32, u64);
@@ -43,14 +43,14 @@ pub struct Plan {
 /// The streams in use.
 #[derive(Clone, Debug, Default)]
 pub struct Streams {
-    streams: Recent<Key, Stream>,
+    streams: LruMap<Key, Stream>,
     default: u64,
 }
 
 impl Streams {
     /// Streams whose buffers have `default` bytes unless an event says otherwise.
     pub fn new(default: u64) -> Streams {
-        Streams { streams: Recent::default(), default: default.max(1) }
+        Streams { streams: LruMap::default(), default: default.max(1) }
     }
 
     /// What this call on a stream hands to the kernel; `end` is where the file ends as far as known, for
@@ -140,7 +140,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recent::MOST;
+    use super::super::lru::MOST;
     use super::*;
 
     fn fwrite(offset: u64, bytes: i64) -> Event {

@@ -4,7 +4,7 @@ use cawl_wire::FileKind;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::recent::MOST;
+use crate::model::lru::MOST;
 use crate::profile::Measured;
 
 /// Round numbers: memory 1000 B/s, 500 beside the flusher, stream copies 10000 B/s, device 100 B/s written

@@ -16,7 +16,7 @@
 
 use cawl_wire::{Event, Op, flag};
 
-use super::super::{CallState, Prediction, Recent};
+use super::super::{CallState, LruMap, Prediction};
 use super::{Call, Kernel};
 use crate::call::{is_clone, is_synchronous, kernel_bytes};
 
@@ -35,7 +35,7 @@ const TELLING: u64 = 256;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Copies {
     /// Processes whose latest source had to be read.
-    read: Recent<u32, ()>,
+    read: LruMap<u32, ()>,
     /// Devices (`st_dev`) whose filesystem shares blocks.
     sharing: Vec<u64>,
 }

@@ -3,7 +3,7 @@
 //! The law: the thread that calls is at hand, the others wait in a map that forgets those long silent; a
 //! thread that comes back after that is like a new one.
 
-use super::super::recent::Recent;
+use super::super::lru::LruMap;
 use super::super::throttle::FIRST_CHECK;
 
 /// Process and thread.
@@ -41,14 +41,14 @@ pub(super) struct Tasks {
     /// The one that calls.
     pub(super) current: Task,
     key: Option<Key>,
-    others: Recent<Key, Task>,
+    others: LruMap<Key, Task>,
     /// More than one was seen.
     pub(super) several: bool,
 }
 
 impl Default for Tasks {
     fn default() -> Tasks {
-        Tasks { current: NEW, key: None, others: Recent::default(), several: false }
+        Tasks { current: NEW, key: None, others: LruMap::default(), several: false }
     }
 }
 
@@ -80,7 +80,7 @@ impl Tasks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::recent::MOST;
+    use super::super::super::lru::MOST;
     use super::*;
 
     #[test]

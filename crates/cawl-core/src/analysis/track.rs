@@ -4,7 +4,7 @@ use cawl_wire::{Event, FileId};
 
 use super::assimilate::{Filter, Pace};
 use super::counters::{Counted, Counters};
-use super::hold::Hold;
+use super::hold::{Hold, Pause};
 use crate::accuracy::{Accuracy, AccuracySummary};
 use crate::call::{Class, classify};
 use crate::descriptors::Descriptors;
@@ -66,6 +66,19 @@ struct Span {
     observed: (Time, Time),
     model: (Time, Time),
     dirty: (Bytes, Bytes),
+}
+
+/// What is known of a call before its cost is looked at.
+struct Predicted {
+    /// When it begins on the model's clock.
+    start: Time,
+    /// The dirty level before it and after it.
+    dirty: (Bytes, Bytes),
+    by_model: Option<Prediction>,
+    /// The same, with the pause corrected.
+    prediction: Option<Prediction>,
+    /// The pause that was predicted, where something is to be learned from it.
+    pause: Option<Pause>,
 }
 
 impl Track {
@@ -136,7 +149,7 @@ impl Track {
             Record::Event(event) => {
                 let prediction = match classify(event) {
                     Class::Elsewhere => None,
-                    class => self.event(descriptors.shown(event), class),
+                    class => self.call(descriptors.shown(event), class),
                 };
                 self.gone(descriptors.gone(), Time(event.end()));
                 Said::Call(prediction)
@@ -167,7 +180,14 @@ impl Track {
         }
     }
 
-    fn event(&mut self, event: &Event, class: Class) -> Option<Prediction> {
+    /// Predicts the call from what was known before it; then learns from what was observed of it.
+    fn call(&mut self, event: &Event, class: Class) -> Option<Prediction> {
+        let predicted = self.predict(event, class);
+        self.observe(event, class, &predicted);
+        predicted.prediction
+    }
+
+    fn predict(&mut self, event: &Event, class: Class) -> Predicted {
         let start = self.start(event);
         // A model cannot peek at what it is not given.
         let shown = Event { start: start.0, duration: 0, ..*event };
@@ -176,34 +196,43 @@ impl Track {
             Mode::OpenLoop => self.model.step(&shown),
             Mode::Lockstep | Mode::Assimilated => self.model.follow(&shown, Time(event.end())),
         };
-        let after = self.model.dirty_level();
+        let dirty = (before, self.model.dirty_level());
+        let by_model = prediction;
+        let pause = match (&mut self.hold, &mut prediction, self.limits, class) {
+            (Some(hold), Some(p), Some(limits), Class::Cost) => hold.correct(start, p, limits.background),
+            _ => None,
+        };
+        Predicted { start, dirty, by_model, prediction, pause }
+    }
+
+    fn observe(&mut self, event: &Event, class: Class, predicted: &Predicted) {
         let observed = Nanos::new(event.duration as f64);
-        if let (Some(pace), Some(p), Class::Cost) = (&mut self.pace, &prediction, class)
+        if let (Some(pace), Some(p), Class::Cost) = (&mut self.pace, &predicted.by_model, class)
             && let Some(factor) = pace.call(observed, p, self.limits)
         {
             self.model.correct_throttle(event.dev, factor);
         }
-        if let (Some(hold), Some(p), Some(limits), Class::Cost) =
-            (&mut self.hold, &mut prediction, self.limits, class)
-        {
-            hold.call(start, p, observed, limits.background);
+        if let (Some(hold), Some(pause)) = (&mut self.hold, &predicted.pause) {
+            hold.learn(pause, observed);
         }
         // What the model has no opinion on takes, in its time, as long as it took.
-        let cost = prediction.filter(|_| class == Class::Cost).map_or(observed, |p| p.cost);
-        if let (Some(p), Class::Cost) = (&prediction, class) {
-            self.accuracy.call(observed, p.cost);
-        }
+        let cost = match (&predicted.prediction, class) {
+            (Some(p), Class::Cost) => {
+                self.accuracy.call(observed, p.cost);
+                p.cost
+            }
+            _ => observed,
+        };
         self.settled = self.filter.as_ref().map_or(0.0, Filter::offset);
-        let ends = Clock { observed: Time(event.end()), model: start + cost };
+        let ends = Clock { observed: Time(event.end()), model: predicted.start + cost };
         self.last = Span {
             observed: (Time(event.start), ends.observed),
-            model: (start, ends.model),
-            dirty: (before, after),
+            model: (predicted.start, ends.model),
+            dirty: predicted.dirty,
         };
         if self.mode == Mode::OpenLoop {
             self.threads.insert((event.pid, event.tid), ends);
         }
-        prediction
     }
 
     /// When the call begins on the model's clock.

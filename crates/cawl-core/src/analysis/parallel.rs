@@ -1,10 +1,11 @@
-//! An analysis taken apart, so that whoever has threads can let each model work in one.
+//! An analysis split into parts that can work in threads of their own: one for each model, and the findings.
 //!
-//! Models do not see one another, so each may be ahead of the others; the books take what all have said of a record,
-//! in the order of records. What is done with a record is the code of [`Analysis::take`], over a batch.
+//! Models do not see one another, so each may be ahead of the others. The findings take the answers of all models
+//! in the order of records. A part does with a batch what [`Analysis::take`] does with one record, by the same
+//! functions.
 
 use super::Analysis;
-use super::books::Books;
+use super::findings::Findings;
 use super::track::{Said, Track};
 use crate::descriptors::Descriptors;
 use crate::model::Prediction;
@@ -14,7 +15,7 @@ use crate::record::Record;
 const AHEAD: usize = 16;
 
 /// One model of an analysis.
-pub struct ModelApart<'a> {
+pub struct ModelPart<'a> {
     track: &'a mut Track,
     descriptors: Descriptors,
 }
@@ -22,7 +23,7 @@ pub struct ModelApart<'a> {
 /// What a model said of each record of a batch.
 pub struct Answers(Vec<Said>);
 
-impl ModelApart<'_> {
+impl ModelPart<'_> {
     /// Takes the next records.
     pub fn answer(&mut self, records: &[Record]) -> Answers {
         let mut said = Vec::with_capacity(records.len());
@@ -37,15 +38,16 @@ impl ModelApart<'_> {
     }
 }
 
-/// All of an analysis but its models.
-pub struct BooksApart<'a> {
-    books: &'a mut Books,
+/// An analysis without its models.
+pub struct FindingsPart<'a> {
+    findings: &'a mut Findings,
     descriptors: &'a mut Descriptors,
 }
 
-impl BooksApart<'_> {
-    /// Takes the next records with what each model said of them, in the order of the models. `each` is shown every record
-    /// with the predictions made for it, as [`Analysis::take`] returns them, until it returns false; then so does this.
+impl FindingsPart<'_> {
+    /// Takes the next records with the answers of each model, in the order of the models. `each` is shown every
+    /// record with the predictions made for it, as [`Analysis::take`] returns them, until it returns false; then so
+    /// does this.
     pub fn take(
         &mut self,
         records: &[Record],
@@ -55,22 +57,22 @@ impl BooksApart<'_> {
         let mut said: Vec<_> = said.into_iter().map(|Answers(said)| said.into_iter()).collect();
         records.iter().all(|record| {
             self.descriptors.take(record);
-            self.books.take(record, said.iter_mut().filter_map(Iterator::next));
-            each(record, self.books.shown(record))
+            self.findings.take(record, said.iter_mut().filter_map(Iterator::next));
+            each(record, self.findings.shown(record))
         })
     }
 }
 
 impl Analysis {
-    /// The models, each of which has to be shown all records in order, and the books, which take them afterwards. None
+    /// The models, each of which must take all records in order, and the findings, which take them afterwards. None
     /// if the analysis learns: what is learned from a call counts for the next one.
-    pub fn apart(&mut self) -> Option<(Vec<ModelApart<'_>>, BooksApart<'_>)> {
+    pub fn split(&mut self) -> Option<(Vec<ModelPart<'_>>, FindingsPart<'_>)> {
         if self.learn {
             return None;
         }
-        let Analysis { tracks, besides, calibrated, descriptors, books, .. } = self;
+        let Analysis { tracks, besides, calibrated, descriptors, findings, .. } = self;
         let tracks = tracks.iter_mut().chain(besides).chain(calibrated);
-        let models = tracks.map(|track| ModelApart { track, descriptors: descriptors.clone() }).collect();
-        Some((models, BooksApart { books, descriptors }))
+        let models = tracks.map(|track| ModelPart { track, descriptors: descriptors.clone() }).collect();
+        Some((models, FindingsPart { findings, descriptors }))
     }
 }

@@ -1,4 +1,4 @@
-//! How wrong predictions were of late.
+//! Error of the predictions over the latest minute of writing.
 //!
 //! The law: the latest [`SPANS`] spans of a second in which calls ended, whenever that was; memory is
 //! constant. The windowed error is that of [`accuracy`](crate::accuracy) over at most
@@ -29,7 +29,7 @@ pub struct RecentError {
 
 /// Errors of the latest spans.
 #[derive(Clone, Debug, Default)]
-pub struct Recent {
+pub struct RollingError {
     spans: VecDeque<Span>,
     /// Samples compared so far, and how far apart the latest was.
     compared: u64,
@@ -46,7 +46,7 @@ struct Span {
     samples: u64,
 }
 
-impl Recent {
+impl RollingError {
     /// A call that ended at `end` took `observed` and was predicted to take `predicted`.
     pub fn call(&mut self, end: Time, observed: Nanos, predicted: Nanos) {
         let number = end.0 / SPAN;
@@ -120,33 +120,33 @@ mod tests {
 
     #[test]
     fn nothing_is_none() {
-        assert_eq!(Recent::default().error(), RecentError::default());
-        assert_eq!(Recent::default().latest_apart(), None);
+        assert_eq!(RollingError::default().error(), RecentError::default());
+        assert_eq!(RollingError::default().latest_apart(), None);
     }
 
     #[test]
     fn what_cancels_out_shows_in_the_windows() {
-        let mut recent = Recent::default();
+        let mut rolling = RollingError::default();
         for n in 0..16 {
-            recent.call(second(n), Nanos::new(100.0), Nanos::new(if n < 8 { 200.0 } else { 0.0 }));
+            rolling.call(second(n), Nanos::new(100.0), Nanos::new(if n < 8 { 200.0 } else { 0.0 }));
         }
-        let error = recent.error();
+        let error = rolling.error();
         assert_eq!((error.total, error.windowed, error.calls), (Some(0.0), Some(1.0), 16));
     }
 
     #[test]
     fn only_the_latest_minute_of_writing_counts() {
-        let mut recent = Recent::default();
-        recent.call(second(1), Nanos::new(1e9), Nanos::ZERO);
-        recent.dirty(Bytes(0), Bytes(100), Bytes(100));
+        let mut rolling = RollingError::default();
+        rolling.call(second(1), Nanos::new(1e9), Nanos::ZERO);
+        rolling.dirty(Bytes(0), Bytes(100), Bytes(100));
         for n in 0..SPANS as u64 {
-            recent.call(second(1000 + 10 * n), Nanos::new(10.0), Nanos::new(9.0));
-            recent.dirty(Bytes(90), Bytes(100), Bytes(100));
+            rolling.call(second(1000 + 10 * n), Nanos::new(10.0), Nanos::new(9.0));
+            rolling.dirty(Bytes(90), Bytes(100), Bytes(100));
         }
-        let error = recent.error();
+        let error = rolling.error();
         assert!((error.total.unwrap() - 0.1).abs() < 1e-9, "{error:?}");
         assert!((error.dirty.unwrap() - 0.1).abs() < 1e-9);
         assert_eq!(error.calls, SPANS as u64);
-        assert_eq!(recent.latest_apart(), Some((1 + SPANS as u64, Bytes(10))));
+        assert_eq!(rolling.latest_apart(), Some((1 + SPANS as u64, Bytes(10))));
     }
 }

@@ -1,14 +1,14 @@
-//! Feeds records to models and keeps the books: the one path that live tracing and replay share.
+//! Feeds records to models and collects the findings: the one path that live tracing and replay share.
 //!
 //! The law of this module: **predict first, look afterwards.** A model sees a call without its
 //! duration, its prediction is fixed, and only then is the observed cost used, for judging and (in
 //! lockstep) for the clock.
 
-mod apart;
 mod assimilate;
-mod books;
 mod counters;
+mod findings;
 mod hold;
+mod parallel;
 mod track;
 
 use cawl_wire::ring::Several;
@@ -21,12 +21,12 @@ use crate::learn::{Constant, Learner};
 use crate::mode::Mode;
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
-use crate::recent::RecentError;
 use crate::record::Record;
 use crate::report::Report;
+use crate::rolling_error::RecentError;
 use crate::units::{Bytes, Rate, Time};
-pub use apart::{Answers, BooksApart, ModelApart};
-use books::Books;
+use findings::Findings;
+pub use parallel::{Answers, FindingsPart, ModelPart};
 use track::Track;
 
 /// A list of models that makes no sense.
@@ -77,7 +77,7 @@ pub struct Analysis {
     /// For each of `tracks` one that neither learns nor is corrected, if the two differ and are both asked for.
     calibrated: Vec<Track>,
     descriptors: Descriptors,
-    books: Books,
+    findings: Findings,
     as_calibrated: bool,
     learner: Learner,
     learn: bool,
@@ -126,7 +126,7 @@ impl Analysis {
             mode: options.mode,
             teacher: best(TEACHER),
             descriptors: Descriptors::default(),
-            books: Books::new(
+            findings: Findings::new(
                 Collector::new(profile, names),
                 profile.kernel.page,
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
@@ -152,7 +152,7 @@ impl Analysis {
         self.descriptors.take(record);
         let tracks = self.tracks.iter_mut().chain(&mut self.besides).chain(&mut self.calibrated);
         let said = tracks.map(|track| track.take(record, &self.descriptors));
-        self.books.take(record, said);
+        self.findings.take(record, said);
         // What was predicted is judged; now it may be learned from.
         if self.learn && self.learns_from(record) {
             let profile = self.learner.profile();
@@ -160,18 +160,18 @@ impl Analysis {
                 track.recalibrate(profile, self.learner.supply());
             }
         }
-        self.books.shown(record)
+        self.findings.shown(record)
     }
 
     /// True if what was learned from the record changes constants.
     fn learns_from(&mut self, record: &Record) -> bool {
         match record {
             Record::Event(event) => {
-                let prediction = self.teacher.and_then(|teacher| self.books.prediction(teacher));
+                let prediction = self.teacher.and_then(|teacher| self.findings.prediction(teacher));
                 let costs = classify(event) == Class::Cost;
                 prediction.filter(|_| costs).is_some_and(|prediction| self.learner.call(event, prediction))
             }
-            Record::Sample(sample) => self.books.counted.is_some() && self.learner.sample(sample),
+            Record::Sample(sample) => self.findings.counted.is_some() && self.learner.sample(sample),
             _ => false,
         }
     }
@@ -179,12 +179,12 @@ impl Analysis {
     /// What was predicted for the latest call by the model and mode that [`Analysis::view`] speaks by, unless told
     /// otherwise.
     pub fn spoken(&self) -> Option<&Prediction> {
-        self.books.prediction(self.books.speaker)
+        self.findings.prediction(self.findings.speaker)
     }
 
     /// Takes calls that add up. When they are taken does not matter.
     pub fn several(&mut self, several: &Several) {
-        self.books.collector.several(several);
+        self.findings.collector.several(several);
     }
 
     /// Where a model says the machine stands at `now`: the first one that fits what is asked for, those that
@@ -202,24 +202,24 @@ impl Analysis {
     /// A copy of a model at `now`, to be looked ahead with elsewhere: [`forecast`](crate::forecast()) and
     /// [`predict`](crate::predict()) take more time than the copy.
     pub fn scene(&self, model: Option<&str>, mode: Option<Mode>, now: Time) -> Result<Scene, NotKept> {
-        Ok(self.track(model, mode)?.scene(now, self.books.device))
+        Ok(self.track(model, mode)?.scene(now, self.findings.device))
     }
 
     /// Rate at which writers that nobody traces make pages dirty, as the kernel's counters tell;
     /// [`Rate::MIN`] for none.
     pub fn untraced_rate(&self) -> Rate {
-        Rate::per_second(self.books.untraced.rate())
+        Rate::per_second(self.findings.untraced.rate())
     }
 
     /// How wrong the first model was over the latest minute of writing, in the mode that [`Analysis::view`] chooses.
     pub fn recent_error(&self) -> RecentError {
-        self.books.recent.error()
+        self.findings.rolling.error()
     }
 
     /// How many samples that model was compared with, and how far apart it was from the latest, before it was
     /// corrected.
     pub fn latest_apart(&self) -> Option<(u64, Bytes)> {
-        self.books.recent.latest_apart()
+        self.findings.rolling.latest_apart()
     }
 
     /// The profile with what was learned, and each constant that is learned.
@@ -275,7 +275,7 @@ impl Analysis {
             true => accuracy(&self.calibrated),
             false => Vec::new(),
         };
-        let mut report = self.books.collector.report(self.mode, self.learn, &live, &calibrated);
+        let mut report = self.findings.collector.report(self.mode, self.learn, &live, &calibrated);
         report.tell_cold(self.learner.cold(), self.learner.profile().kernel.page);
         report
     }

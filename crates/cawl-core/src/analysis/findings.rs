@@ -1,4 +1,4 @@
-//! What is kept of calls and samples besides the models: the report, the latest errors, writers that nobody traces.
+//! Results of an analysis outside the models: the report, the rolling error, the rate of untraced writers.
 
 use super::assimilate::Untraced;
 use super::counters::{Counted, Counters};
@@ -6,14 +6,14 @@ use super::track::Said;
 use crate::call::{Class, classify};
 use crate::collect::Collector;
 use crate::model::Prediction;
-use crate::recent::Recent;
 use crate::record::Record;
+use crate::rolling_error::RollingError;
 use crate::units::{Bytes, Nanos, Time};
 
-/// The books.
-pub(super) struct Books {
+/// Results of an analysis.
+pub(super) struct Findings {
     pub(super) collector: Collector,
-    pub(super) recent: Recent,
+    pub(super) rolling: RollingError,
     pub(super) untraced: Untraced,
     page: Bytes,
     counters: Counters,
@@ -29,11 +29,11 @@ pub(super) struct Books {
     pub(super) device: u64,
 }
 
-impl Books {
-    pub(super) fn new(collector: Collector, page: Bytes, speaker: usize, reported: usize) -> Books {
-        Books {
+impl Findings {
+    pub(super) fn new(collector: Collector, page: Bytes, speaker: usize, reported: usize) -> Findings {
+        Findings {
             collector,
-            recent: Recent::default(),
+            rolling: RollingError::default(),
             untraced: Untraced::default(),
             page,
             counters: Counters::new(page),
@@ -61,7 +61,7 @@ impl Books {
                     if let (true, Some(modelled), Some(counted)) =
                         (track == self.speaker, modelled, &self.counted)
                     {
-                        self.recent.dirty(modelled, counted.dirty, counted.limits.hard);
+                        self.rolling.dirty(modelled, counted.dirty, counted.limits.hard);
                     }
                 }
                 Said::Nothing => {}
@@ -73,7 +73,7 @@ impl Books {
                 if let (Class::Cost, Some(spoken)) = (class, self.prediction(self.speaker)) {
                     let cost = spoken.cost;
                     self.device = event.dev;
-                    self.recent.call(Time(event.end()), Nanos::new(event.duration as f64), cost);
+                    self.rolling.call(Time(event.end()), Nanos::new(event.duration as f64), cost);
                 }
                 self.collector.event(event, class, &self.predictions[..self.reported]);
             }

@@ -12,20 +12,20 @@ use super::cache::Map;
 /// Keys that are surely remembered.
 pub const MOST: usize = 1 << 14;
 
-/// A map of the keys lately used.
+/// A map of the keys used last.
 #[derive(Clone, Debug)]
-pub struct Recent<K, V> {
+pub struct LruMap<K, V> {
     young: Map<K, V>,
     old: Map<K, V>,
 }
 
-impl<K, V> Default for Recent<K, V> {
-    fn default() -> Recent<K, V> {
-        Recent { young: Map::default(), old: Map::default() }
+impl<K, V> Default for LruMap<K, V> {
+    fn default() -> LruMap<K, V> {
+        LruMap { young: Map::default(), old: Map::default() }
     }
 }
 
-impl<K: Hash + Eq, V> Recent<K, V> {
+impl<K: Hash + Eq, V> LruMap<K, V> {
     /// The value of a key, if it is remembered.
     pub fn peek(&self, key: &K) -> Option<&V> {
         self.young.get(key).or_else(|| self.old.get(key))
@@ -72,46 +72,46 @@ mod tests {
 
     #[test]
     fn the_latest_are_remembered_and_all_are_bounded() {
-        let mut recent = Recent::default();
+        let mut map = LruMap::default();
         for key in 0..10 * MOST {
-            recent.put(key, key + 1);
-            assert!(recent.len() <= 2 * MOST);
+            map.put(key, key + 1);
+            assert!(map.len() <= 2 * MOST);
         }
         let last = 10 * MOST;
-        assert!((last - MOST..last).all(|key| recent.peek(&key) == Some(&(key + 1))));
-        assert_eq!(recent.peek(&0), None);
+        assert!((last - MOST..last).all(|key| map.peek(&key) == Some(&(key + 1))));
+        assert_eq!(map.peek(&0), None);
     }
 
     #[test]
     fn what_is_used_stays() {
-        let mut recent = Recent::default();
-        recent.put(usize::MAX, 0);
+        let mut map = LruMap::default();
+        map.put(usize::MAX, 0);
         for key in 0..5 * MOST {
-            let uses = recent.take(&usize::MAX).expect("used all the time");
-            recent.put(usize::MAX, uses + 1);
-            recent.put(key, 0);
+            let uses = map.take(&usize::MAX).expect("used all the time");
+            map.put(usize::MAX, uses + 1);
+            map.put(key, 0);
         }
-        assert_eq!(recent.take(&usize::MAX), Some(5 * MOST));
-        assert_eq!(recent.take(&usize::MAX), None);
+        assert_eq!(map.take(&usize::MAX), Some(5 * MOST));
+        assert_eq!(map.take(&usize::MAX), None);
     }
 
     #[test]
     fn a_key_that_is_used_in_place_stays_too() {
-        let mut recent = Recent::default();
+        let mut map = LruMap::default();
         for key in 0..5 * MOST {
-            *recent.of(usize::MAX) += 1;
-            recent.put(key, 0);
+            *map.of(usize::MAX) += 1;
+            map.put(key, 0);
         }
-        assert_eq!(recent.take(&usize::MAX), Some(5 * MOST));
-        assert_eq!((recent.take(&usize::MAX), *recent.of(usize::MAX)), (None, 0));
+        assert_eq!(map.take(&usize::MAX), Some(5 * MOST));
+        assert_eq!((map.take(&usize::MAX), *map.of(usize::MAX)), (None, 0));
     }
 
     #[test]
     fn a_key_has_one_value() {
-        let mut recent = Recent::default();
-        recent.put(1, 'a');
-        (2..2 + MOST).for_each(|key| recent.put(key, 'x'));
-        recent.put(1, 'b');
-        assert_eq!((recent.take(&1), recent.take(&1)), (Some('b'), None));
+        let mut map = LruMap::default();
+        map.put(1, 'a');
+        (2..2 + MOST).for_each(|key| map.put(key, 'x'));
+        map.put(1, 'b');
+        assert_eq!((map.take(&1), map.take(&1)), (Some('b'), None));
     }
 }

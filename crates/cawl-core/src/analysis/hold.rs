@@ -41,6 +41,16 @@ pub(super) struct Hold {
     flushed: Option<Time>,
 }
 
+/// What was predicted of a call's pause.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause {
+    /// What each way says, in seconds.
+    told: [f64; WAYS],
+    /// Seconds of the prediction that are no pause.
+    rest: f64,
+    dirtied: f64,
+}
+
 impl Hold {
     /// The kernel counts `level` dirty bytes; its flusher was at work or not.
     pub(super) fn sample(&mut self, at: Time, level: Bytes, flushing: bool) {
@@ -56,16 +66,22 @@ impl Hold {
             || self.level.as_f64() + self.since > background.as_f64()
     }
 
-    /// A call at `at` is predicted; then it took `observed`. Corrects the prediction before it looks at that.
-    pub(super) fn call(&mut self, at: Time, prediction: &mut Prediction, observed: Nanos, background: Bytes) {
+    /// Corrects the prediction of a call at `at`. What it returns is for [`Hold::learn`], once the call's cost is
+    /// known; None if nothing is to be learned from the call.
+    pub(super) fn correct(
+        &mut self,
+        at: Time,
+        prediction: &mut Prediction,
+        background: Bytes,
+    ) -> Option<Pause> {
         let dirtied = prediction.work.dirtied;
         if dirtied <= 0.0 || prediction.parts.device > Nanos::ZERO {
-            return;
+            return None;
         }
         let likely = self.is_likely(at, background);
         self.since += dirtied;
         if !likely {
-            return;
+            return None;
         }
         let law = prediction.parts.throttle.as_seconds();
         let told = self.ways(law, dirtied);
@@ -82,10 +98,7 @@ impl Hold {
             let cost = prediction.cost;
             prediction.interval = prediction.interval.map(|(low, high)| (low.min(cost), high.max(cost)));
         }
-        // A stall has other reasons.
-        let most = LONGEST_PAUSE.as_seconds().max(4.0 * told[self.used]);
-        let slept = (observed.as_seconds() - rest).min(most);
-        self.learn(&told, slept, dirtied, (rest + slept).max(0.0));
+        Some(Pause { told, rest, dirtied })
     }
 
     /// What each way says of a call that makes `dirtied` bytes dirty, where the model says `law`, in seconds.
@@ -97,7 +110,13 @@ impl Hold {
         told
     }
 
-    fn learn(&mut self, told: &[f64; WAYS], slept: f64, dirtied: f64, weight: f64) {
+    /// The call took `observed`.
+    pub(super) fn learn(&mut self, pause: &Pause, observed: Nanos) {
+        let Pause { told, rest, dirtied } = pause;
+        // A stall has other reasons.
+        let most = LONGEST_PAUSE.as_seconds().max(4.0 * told[self.used]);
+        let slept = (observed.as_seconds() - rest).min(most);
+        let weight = (rest + slept).max(0.0);
         for ((sum, bytes), memory) in self.sums.iter_mut().zip(MEMORIES) {
             let kept = (-weight / memory).exp();
             (*sum, *bytes) = (*sum * kept + slept, *bytes * kept + dirtied);
@@ -133,6 +152,12 @@ mod tests {
         Prediction { cost: parts.total(), parts, work, ..Prediction::default() }
     }
 
+    fn take(hold: &mut Hold, at: Time, prediction: &mut Prediction, took: Nanos, background: Bytes) {
+        if let Some(pause) = hold.correct(at, prediction, background) {
+            hold.learn(&pause, took);
+        }
+    }
+
     /// Calls of which one in twenty sleeps 10 ms: observed and predicted seconds of the later half.
     fn bursts(law: impl Fn(u64) -> f64, flushing: bool) -> (f64, f64) {
         let mut hold = Hold::default();
@@ -141,7 +166,7 @@ mod tests {
             hold.sample(now, Bytes::mib(30), flushing);
             let mut prediction = call(law(n));
             let took = Nanos::millis(if n % 20 == 7 { 10.2 } else { 0.2 });
-            hold.call(now, &mut prediction, took, BACKGROUND);
+            take(&mut hold, now, &mut prediction, took, BACKGROUND);
             assert_eq!(prediction.cost, prediction.parts.total());
             now = now + took;
             if n >= 2000 {
@@ -175,7 +200,7 @@ mod tests {
                 hold.sample(Time(n * 1_000_000), Bytes::mib(30), true);
                 last = Prediction { state: law, ..call(if law == CallState::Throttle { 0.01 } else { 0.0 }) };
                 let took = Nanos::millis(if n % every == 7 { 10.2 } else { 0.2 });
-                hold.call(Time(n * 1_000_000), &mut last, took, BACKGROUND);
+                take(&mut hold, Time(n * 1_000_000), &mut last, took, BACKGROUND);
             }
             assert_eq!((last.state, hold.used > 0), (state, true), "one in {every}, {law:?}");
         }
@@ -200,7 +225,7 @@ mod tests {
             hold.sample(Time(n * 1_000_000), Bytes::mib(30), true);
             let mut prediction = call(0.0);
             let took = if n == 50 { Nanos::seconds(2.0) } else { Nanos::millis(0.2) };
-            hold.call(Time(n * 1_000_000), &mut prediction, took, BACKGROUND);
+            take(&mut hold, Time(n * 1_000_000), &mut prediction, took, BACKGROUND);
             assert!(prediction.cost < Nanos::millis(0.21), "{n}: {:?}", prediction.cost);
         }
     }
