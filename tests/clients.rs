@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use cawl_core::{HostProfile, Phase, Rate};
-use cawld::protocol::{
+use cawl_client::protocol::{
     ConstantStatus, Cost, DeviceStatus, FileStatus, Files, Forecast, History, Listing, Predicted,
     ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
 };
+use cawl_core::{HostProfile, Phase, Rate};
 use serde_json::{Value, json};
 
 use crate::util::{Answer, Dir, FakeDaemon, Finished, Running};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cawl_core::{Analysis, HostProfile, Mode, Record};
-use cawld::trace::TraceReader;
+use cawl_host::trace::TraceReader;
 use serde_json::Value;
 
 use crate::util::{Dir, Report, Running};

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cawl_core::Bytes;
-use cawld::limits::LoweredLimits;
+use cawl_host::limits::LoweredLimits;
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::Value;

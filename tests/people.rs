@@ -3,10 +3,10 @@
 
 use std::fs::{self, File};
 
+use cawl_client::protocol::{Files, Processes, Request};
 use cawl_core::{Bytes, FileFacts, HostProfile, Origin, Record, Session};
+use cawl_host::trace::TraceWriter;
 use cawl_wire::{Event, FileKind, Op};
-use cawld::protocol::{Files, Processes, Request};
-use cawld::trace::TraceWriter;
 use serde_json::json;
 
 use crate::clients::{busy, canned, files, processes};
@@ -211,7 +211,7 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
     let dir = Dir::new();
     let _daemon = FakeDaemon::start(&dir.socket(), |request| match request {
         Request::Subscribe(_) => {
-            let status = || cawld::protocol::Push::Status(Box::new(busy(1.0)));
+            let status = || cawl_client::protocol::Push::Status(Box::new(busy(1.0)));
             Answer::PushesAndEnds(vec![status(), status()])
         }
         other => canned(other),

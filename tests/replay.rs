@@ -7,8 +7,8 @@ use std::path::Path;
 use cawl_core::{
     Bytes, EndKind, FileFacts, HostProfile, Outcome, Record, Sample, Session, SessionEnd, Time, Wchar,
 };
+use cawl_host::trace::TraceWriter;
 use cawl_wire::{Event, FileKind, Op};
-use cawld::trace::TraceWriter;
 use nix::sys::signal::Signal;
 
 use crate::util::{Daemon, Dir, Finished, Report, Running, calls};

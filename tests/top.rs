@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use cawld::protocol::{Push, Sort};
+use cawl_client::protocol::{Push, Sort};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -132,7 +132,7 @@ fn a_terminal_ends_with_its_test_and_inherits_nothing() {
     }
     drop(tmux);
     let deadline = Instant::now() + LIMIT;
-    while [server, pane].iter().any(|pid| cawld::host::is_running(pid.as_raw() as u32)) {
+    while [server, pane].iter().any(|pid| cawl_host::is_running(pid.as_raw() as u32)) {
         assert!(Instant::now() < deadline, "tmux or what runs in it is left behind");
         std::thread::yield_now();
     }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use cawld::protocol::{Push, Request};
 use serde_json::Value;
+
+use cawl_client::protocol::{Push, Request};
 
 use super::process::LIMIT;
 
@@ -66,7 +67,7 @@ impl FakeDaemon {
     }
 
     /// Waits for a subscription; what it is.
-    pub fn subscription(&self) -> cawld::protocol::Subscription {
+    pub fn subscription(&self) -> cawl_client::protocol::Subscription {
         loop {
             if let Request::Subscribe(subscription) = self.question() {
                 return subscription;

@@ -1,7 +1,7 @@
 //! What a daemon might answer, made from the very types that it answers with.
 
+use cawl_client::protocol::*;
 use cawl_core::Phase;
-use cawld::protocol::*;
 
 pub const MIB: u64 = 1 << 20;
 /// When all this is said to have happened: 2026-01-01 12:00:00 UTC.

@@ -1,9 +1,9 @@
 //! A day as the daemon keeps it, filled second by second in no time.
 
+use cawl_client::protocol;
 use cawl_core::{Bytes, DirtyLimits, Nanos, Phase, Time};
-use cawld::clock::Clocks;
+use cawl_host::clock::Clocks;
 use cawld::history::{History, Sums};
-use cawld::protocol;
 
 use super::canned::{MIB, NOW};
 

@@ -5,8 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cawl_client::protocol::HistorySpan;
 use cawl_core::Phase;
-use cawld::protocol::HistorySpan;
 use cawld::web;
 use serde::Serialize;
 use serde_json::{Value, json};

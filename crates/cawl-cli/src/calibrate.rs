@@ -23,9 +23,9 @@ use std::sync::atomic::AtomicUsize;
 use cawl_core::{
     Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate, Thoroughness, settled_base_rate,
 };
-use cawld::limits::LoweredLimits;
-use cawld::place::{Backing, Place};
-use cawld::{free, host};
+use cawl_host::free;
+use cawl_host::limits::LoweredLimits;
+use cawl_host::place::{Backing, Place};
 use serde::Serialize;
 
 use crate::scratch::{Purpose, Scratch};
@@ -127,7 +127,7 @@ pub struct Extra {
 
 /// Calibrates. `signal` holds the number of a signal that asks to stop, or zero.
 pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Calibration> {
-    let started = host::now();
+    let started = cawl_host::now();
     let watch = others::Watch::begin();
     let mut bench = set_up(options, signal)?;
     let has_device = bench.place.backing != Backing::Memory;
@@ -186,7 +186,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         bench.note(&format!(
             "disturbed: other programs computed meanwhile ({processors:.1} of {} processors); constants may be off, so \
              calibrate again when they are done",
-            host::uncalibrated_profile().kernel.cpus
+            cawl_host::uncalibrated_profile().kernel.cpus
         ));
     }
     let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
@@ -198,7 +198,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         profile,
         extra: Extra { transfer, latency: nanos(device.latency), flush: nanos(device.flush) },
         notes: std::mem::take(&mut bench.notes),
-        seconds: host::now().since(started).as_seconds(),
+        seconds: cawl_host::now().since(started).as_seconds(),
         written: Bytes(bench.bytes_written),
         place: bench.place.clone(),
     })
@@ -259,7 +259,7 @@ fn lowered(
 fn follow(bench: &mut Bench, before: Bytes, time: Nanos) -> anyhow::Result<()> {
     bench.progress.begin(slow_limit::WHAT);
     let budget = Budget { bytes: Bytes(bench.bytes_left / 4), time };
-    let page = host::uncalibrated_profile().kernel.page;
+    let page = cawl_host::uncalibrated_profile().kernel.page;
     let Bench { scratch, progress, signal, .. } = bench;
     let followed = slow_limit::follow(scratch, before, page, budget, || {
         progress.show();
@@ -290,7 +290,7 @@ fn profile(
 ) -> HostProfile {
     // Kernel settings as they are now: the limits are back where they were.
     let mut profile = options.known.clone().unwrap_or_else(HostProfile::uncalibrated);
-    host::apply_settings(&mut profile);
+    cawl_host::apply_settings(&mut profile);
     // Times per byte become rates, so the spread turns round.
     let per_byte = |time: f64| Rate::per_second(1e9 / time);
     let put_rate = |to: &mut Measured<Rate>, from: Option<Estimate>| {
@@ -374,7 +374,7 @@ fn profile(
     profile.kernel.stream_buffer = bench.place.stream_buffer;
     profile.name = format!("{} on {}", bench.place.filesystem, bench.place.device);
     profile.origin = Origin::Calibrated;
-    profile.created = Some(host::wall_clock());
+    profile.created = Some(cawl_host::wall_clock());
     profile.measured = Some(options.effort.thoroughness);
     profile.contradicted = 0;
     profile.learned = None;

@@ -22,8 +22,8 @@ pub mod watch;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use cawl_client::address;
 use cawl_core::HostProfile;
-use cawld::socket;
 
 use crate::args::DaemonArgs;
 
@@ -32,7 +32,7 @@ fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
     match &args.socket {
         Some(path) => Ok(path.clone()),
         None => {
-            socket::daemon_path().context("cannot tell where cawld listens; name its socket with --socket")
+            address::daemon_path().context("cannot tell where cawld listens; name its socket with --socket")
         }
     }
 }

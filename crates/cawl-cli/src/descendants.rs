@@ -10,8 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cawld::host;
-use cawld::protocol::RunProcess;
+use cawl_client::protocol::RunProcess;
 
 use crate::interrupt::Stop;
 use crate::render::{self, shown};
@@ -40,7 +39,7 @@ impl Family {
     pub fn running(&self) -> Vec<RunProcess> {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let found = pids.filter(|pid| self.has(*pid) && host::is_running(*pid));
+        let found = pids.filter(|pid| self.has(*pid) && cawl_host::is_running(*pid));
         found.map(|pid| RunProcess { pid, program: name(pid) }).collect()
     }
 
@@ -86,7 +85,7 @@ impl Family {
                     () = stop.asked() => return left_of(left),
                     () = tokio::time::sleep(LOOK_EVERY) => {}
                 }
-                left.retain(|pid, _| host::is_running(*pid));
+                left.retain(|pid, _| cawl_host::is_running(*pid));
             }
             answer = tokio::select! {
                 answer = ask() => answer,
@@ -147,7 +146,7 @@ impl Drop for Line {
 fn text(left: &BTreeMap<u32, String>) -> String {
     let named = left.iter().take(NAMED).map(|(pid, program)| {
         let program = program.rsplit('/').next().unwrap_or_default();
-        let stopped = if host::is_stopped(*pid) { ", stopped" } else { "" };
+        let stopped = if cawl_host::is_stopped(*pid) { ", stopped" } else { "" };
         format!("{} ({pid}{stopped})", shown(program))
     });
     let named = named.collect::<Vec<_>>().join(", ");

@@ -20,9 +20,9 @@ use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, HostProfile, Nanos, RecordedRun};
-use cawld::limits::LoweredLimits;
-use cawld::place::{Backing, Place};
-use cawld::{host, profiles};
+use cawl_host::limits::LoweredLimits;
+use cawl_host::place::{Backing, Place};
+use cawl_host::profiles;
 
 use crate::calibrate::progress::Progress;
 use crate::calibrate::{self, Effort, Interrupted};
@@ -71,7 +71,7 @@ pub struct Repeated {
 
 /// Makes the experiments; `signal` holds the number of a signal that asks to stop, or zero.
 pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evaluation> {
-    let started = host::now();
+    let started = cawl_host::now();
     let out = OutFolder::create(&options.out)?;
     let disk = options.disk.as_deref().map(Disk::bring_up).transpose()?;
     let path = disk.as_ref().map_or(options.path.as_path(), |disk| &disk.mount);
@@ -83,7 +83,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
             place.folder.display()
         );
     }
-    let before = host::uncalibrated_profile().kernel.limits.hard;
+    let before = cawl_host::uncalibrated_profile().kernel.limits.hard;
     let lowered =
         options.limits.map(|(background, hard)| LoweredLimits::lower(background, hard, || go_on().is_ok()));
     let mut lowered = match lowered {
@@ -183,7 +183,7 @@ fn profile(
             let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
             let mut progress = Progress::new(Budget::ENOUGH.time);
             progress.begin(slow_limit::WHAT);
-            let page = host::uncalibrated_profile().kernel.page;
+            let page = cawl_host::uncalibrated_profile().kernel.page;
             let outcome = slow_limit::follow(&scratch, before, page, Budget::ENOUGH, || {
                 progress.show();
                 Ok(Interrupted::by(signal)?)
@@ -208,7 +208,7 @@ fn profile(
         }
         chosen.profile
     };
-    host::apply_settings(&mut profile);
+    cawl_host::apply_settings(&mut profile);
     Ok(profile)
 }
 

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cawl_core::Bytes;
-use cawld::place::{Backing, Place};
-use cawld::profiles::{self, Chosen};
+use cawl_host::place::{Backing, Place};
+use cawl_host::profiles::{self, Chosen};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};

@@ -17,9 +17,8 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
 use cawl_core::{Bytes, Nanos, Rate, Sample, Time};
-use cawld::host;
+use cawl_host::tracefs::{self, Instance};
 
-use crate::kernel_trace::KernelTrace;
 use crate::scratch::Scratch;
 
 /// The kernel tells its own limit when it works the thresholds out, as it does for who reads /proc/vmstat; and what
@@ -82,14 +81,11 @@ pub fn follow(
     mut go_on: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome { written: Bytes::ZERO, note: None, base_rate: None };
-    let Some(mut last) = host::sample() else { return Ok(outcome) };
+    let Some(mut last) = cawl_host::sample() else { return Ok(outcome) };
     let hard = Bytes(last.hard * page.0);
     // Goes round in a file in which no page is still dirty when its turn comes again.
     let length = (hard.0 * 2).min(scratch.available()?.0 / 2) / CHUNK as u64 * CHUNK as u64;
-    let trace = KernelTrace::begin(&[LIMIT, LEARNED])?;
-    if let Some(trace) = &trace {
-        trace.only_this_thread(&[LIMIT, LEARNED])?;
-    }
+    let trace = Instance::begin_if_possible(&[LIMIT, LEARNED], &tracefs::this_thread())?;
     let mut seen = Seen::new(before, hard);
     let longest = match trace {
         Some(_) => SEEING,
@@ -120,7 +116,7 @@ pub fn follow(
         at = (at + CHUNK as u64) % length;
         outcome.written.0 += CHUNK as u64;
         // Reading it makes the kernel tell its limit.
-        let Some(now) = host::sample() else { break "the kernel's counters cannot be read" };
+        let Some(now) = cawl_host::sample() else { break "the kernel's counters cannot be read" };
         let span = now.time.since(last.time);
         if span < Nanos::seconds(STEP) {
             continue;

@@ -18,8 +18,8 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::Context;
-use cawld::protocol::{History, HistorySpan, Push, Request, Sort, Status, View};
-use cawld::query;
+use cawl_client::protocol::{History, HistorySpan, Push, Request, Sort, Status, View};
+use cawl_client::query;
 use crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use crossterm::execute;
 use crossterm::terminal::{EnterAlternateScreen, disable_raw_mode, enable_raw_mode};

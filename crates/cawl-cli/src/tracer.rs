@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail, ensure};
-use cawld::socket;
+use cawl_client::address;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
 
@@ -15,7 +15,7 @@ use nix::unistd::geteuid;
 const LIBRARY: &[u8] = include_bytes!(env!("CAWL_TRACER"));
 
 /// Folders that root puts the library into, where programs of every user can load it, best first.
-const SHARED: [&str; 3] = [socket::SHARED, "/var/cache/cawl", LASTING];
+const SHARED: [&str; 3] = [address::SHARED, "/var/cache/cawl", LASTING];
 /// The folder of those that outlast a boot, for services.
 const LASTING: &str = "/usr/local/lib/cawl";
 
@@ -73,7 +73,7 @@ fn directories() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(absolute).map(|home| home.join(".cache"));
     let caches = cache.or(home).into_iter();
     // The last one for users all of whose folders have a space in their path.
-    let private = [socket::private_directory(), socket::own_directory()].into_iter().flatten();
+    let private = [address::private_directory(), address::own_directory()].into_iter().flatten();
     caches.chain(private).map(|directory| directory.join("cawl")).collect()
 }
 
@@ -84,7 +84,7 @@ fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<Pat
         bail!("the path has a space or a colon, which LD_PRELOAD cannot hold");
     }
     if for_all {
-        socket::shared_directory(directory)?;
+        address::shared_directory(directory)?;
         if on_noexec(directory) {
             bail!("no library can be loaded from there: it is mounted noexec");
         }

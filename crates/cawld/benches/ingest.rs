@@ -10,18 +10,19 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use cawl_client::protocol::RunSpec;
+use cawl_client::protocol::{RunEnd, View};
 use cawl_core::Mode;
 
 use cawl_wire::{EVENT_LEN, Event, FileKind, Header, Hello, Kind, Op, Wchar};
-use cawld::protocol::{RunEnd, View};
-use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
+use cawld::{Daemon, EngineOptions, socket};
 
 const BATCH: usize = 340;
 
 fn send(path: &Path, run: u64, threads: u32, calls: u64) {
     let mut socket = UnixStream::connect(path).expect("connect");
     // All of it is past already, so that nothing is held back for the end, where the engine's thread has no part.
-    let started = host::now().0.saturating_sub(1000 * calls);
+    let started = cawl_host::now().0.saturating_sub(1000 * calls);
     let wchar = Wchar::default();
     let hello = Hello {
         pid: 1 << 30,
@@ -66,7 +67,7 @@ async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64
     let path = dir.path().join("s.sock");
     let first = models[0].to_owned();
     let options = EngineOptions {
-        profile: host::uncalibrated_profile(),
+        profile: cawl_host::uncalibrated_profile(),
         host_models: Some(models.iter().map(|name| (*name).to_owned()).collect()),
         host_trace: None,
         modes: if assimilated { vec![(first, Mode::Assimilated)] } else { Vec::new() },
@@ -108,7 +109,7 @@ fn engine_time() -> f64 {
 async fn measure(models: &[&str], trace: Option<PathBuf>, threads: u32, calls: u64) {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("s.sock");
-    let options = EngineOptions::new(host::uncalibrated_profile());
+    let options = EngineOptions::new(cawl_host::uncalibrated_profile());
     let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
     let models: Vec<String> = models.iter().map(|name| (*name).to_owned()).collect();
     let of_threads = if threads > 1 { format!(", {threads} threads in turn") } else { String::new() };

@@ -9,10 +9,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cawl_client::protocol::{HistorySpan, Listing, Plan, Request, Sort, Status, View};
+use cawl_client::query;
 use cawl_core::Mode;
 use cawl_wire::{EVENT_LEN, Event, FileKind, Header, Hello, Kind, Op, Wchar};
-use cawld::protocol::{HistorySpan, Listing, Plan, Request, Sort, Status, View};
-use cawld::{Daemon, EngineOptions, host, query, socket};
+use cawld::{Daemon, EngineOptions, socket};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
@@ -26,7 +27,7 @@ fn send(path: &Path, program: u64, rate: f64, stop: &AtomicBool, sent: &AtomicU6
     let mut socket = UnixStream::connect(path).expect("connect");
     let pid = (1 << 30) + program as u32;
     let (ppid, uid, run, wchar) = (1, 0, 0, Wchar::default());
-    let (started, ring, ticks) = (host::now().0, false, None);
+    let (started, ring, ticks) = (cawl_host::now().0, false, None);
     let hello = Hello { pid, ppid, uid, run, started, wchar, ring, ticks, program: b"p", arguments: b"" };
     let mut payload = [0; 256];
     let length = hello.encode(&mut payload).expect("room");
@@ -46,7 +47,7 @@ fn send(path: &Path, program: u64, rate: f64, stop: &AtomicBool, sent: &AtomicU6
         let header = Header { kind: Kind::Events, len: (BATCH as usize * EVENT_LEN) as u32, dropped: 0 };
         message.extend_from_slice(&header.encode());
         event.ino = 1 + (batch * PROGRAMS + program) % FILES;
-        let now = host::now().0;
+        let now = cawl_host::now().0;
         for call in 0..BATCH {
             (event.start, event.offset) = (now + call * 400, call * 64);
             message.extend_from_slice(&event.encode());
@@ -86,7 +87,7 @@ fn main() {
     let path = dir.path().join("s.sock");
     let models = Some(cawl_core::MODELS.iter().map(|model| (*model).to_owned()).collect());
     let options = EngineOptions {
-        profile: host::uncalibrated_profile(),
+        profile: cawl_host::uncalibrated_profile(),
         host_models: models,
         host_trace: None,
         modes: vec![("kernel".to_owned(), Mode::Assimilated)],

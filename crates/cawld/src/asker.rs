@@ -5,27 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use cawl_core::{Bytes, CallState, Constant, HostProfile, Nanos, PlanCost, Rate, Report};
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::task::{block_in_place, spawn_blocking};
-
-use crate::clock::Clocks;
-use crate::engine::answers::Ahead;
-use crate::engine::{Engine, Question};
-use crate::host;
-use crate::protocol::{
+use cawl_client::protocol::{
     Calls, ConstantStatus, Devices, Files, Forecast, History, HistorySpan, Listing, PROTOCOL, Plan,
     Predicted, Processes, ProfileAnswer, RunEnd, Running, Source, Status, View,
 };
+use cawl_core::{Constant, HostProfile, Nanos, Rate, Report};
+use cawl_host::clock::Clocks;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::{block_in_place, spawn_blocking};
+
+use crate::engine::answers::Ahead;
+use crate::engine::{Engine, Question};
 
 /// Questions that may wait for the engine; whoever comes then waits to ask.
 pub const QUESTIONS: usize = 64;
 
 /// Subscribers at a time.
 const SUBSCRIBERS: usize = 32;
-
-/// Bytes a call of a job that does not say.
-const CHUNK: Bytes = Bytes::mib(1);
 
 /// A status has a forecast that is made so often while anybody asks, and that is not told after so long.
 const FORECAST_EVERY: Duration = Duration::from_millis(250);
@@ -111,7 +107,7 @@ impl Asker {
     /// How things stand.
     pub async fn status(&self, view: View) -> Result<Status, AskError> {
         // The engine's latest sample may be old while nobody writes.
-        let sample = host::sample();
+        let sample = cawl_host::sample();
         let status = self.look(move |engine| engine.status(&view, sample)).await?;
         let mut status = status.map_err(|error| AskError::Refused(error.to_string()))?;
         status.forecast = self.recent_forecast().await.map(|forecast| as_of_now(forecast, &status));
@@ -165,10 +161,12 @@ impl Asker {
     /// What a job of writing would cost.
     pub async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
         // Refused before anybody is asked.
-        job(&plan, Rate::MIN)?;
+        let job = |others| plan.job(others).map_err(AskError::Refused);
+        job(Rate::MIN)?;
         let cost = |Ahead { scene, model, rate }: Ahead| {
-            let cost = cawl_core::predict(scene, &job(&plan, rate)?);
-            Ok(predicted(model, &cost.map_err(|error| AskError::Refused(error.to_string()))?))
+            let cost = cawl_core::predict(scene, &job(rate)?);
+            let cost = cost.map_err(|error| AskError::Refused(error.to_string()))?;
+            Ok(Predicted::of(model, &cost, Source::Daemon))
         };
         let place = self.place().await?;
         block_in_place(|| ahead(place, plan.view.clone(), cost))?
@@ -197,7 +195,7 @@ impl Asker {
     /// The processes of a run that go on.
     pub async fn running(&self, run: u64) -> Result<Running, AskError> {
         let mut processes = self.look(move |engine| engine.processes_of(run)).await?;
-        processes.retain(|process| host::is_running(process.pid));
+        processes.retain(|process| cawl_host::is_running(process.pid));
         Ok(Running { schema: PROTOCOL, processes })
     }
 
@@ -295,54 +293,6 @@ fn as_of_now(mut forecast: Forecast, status: &Status) -> Forecast {
     forecast
 }
 
-/// What is asked for, in the core's terms, while others write at this rate.
-pub(crate) fn job(plan: &Plan, others: Rate) -> Result<cawl_core::Plan, AskError> {
-    if !(plan.at_s >= 0.0 && plan.at_s.is_finite()) {
-        return Err(AskError::Refused("a job begins 0 or more seconds from now".to_owned()));
-    }
-    Ok(cawl_core::Plan {
-        bytes: Bytes(plan.bytes),
-        chunk: plan.chunk.map_or(CHUNK, Bytes),
-        sync: plan.sync,
-        fsync: plan.fsync,
-        after: Nanos::seconds(plan.at_s),
-        device: plan.device.as_deref().map(device).transpose()?,
-        others,
-    })
-}
-
-/// What a model says of a job, as it is answered.
-pub(crate) fn predicted(model: &str, cost: &PlanCost) -> Predicted {
-    let states = CallState::ALL.into_iter().zip(cost.states).filter(|(_, time)| *time > Nanos::ZERO);
-    Predicted {
-        schema: PROTOCOL,
-        source: Source::Daemon,
-        model: model.to_owned(),
-        calls: cost.calls,
-        cost_s: cost.cost.as_seconds(),
-        p10_s: cost.interval.map(|(low, _)| low.as_seconds()),
-        p90_s: cost.interval.map(|(_, high)| high.as_seconds()),
-        worst_call_s: cost.worst.as_seconds(),
-        states_s: states.map(|(state, time)| (state.name().to_owned(), time.as_seconds())).collect(),
-        peak_dirty_bytes: cost.peak.0,
-        final_dirty_bytes: cost.last.0,
-        fsync_s: cost.fsync.as_seconds(),
-        cold_s: cost.cold.as_seconds(),
-    }
-}
-
-/// `st_dev` of "major:minor".
-fn device(text: &str) -> Result<u64, AskError> {
-    let parts =
-        text.split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-    let (major, minor): (u32, u32) = parts.ok_or_else(|| {
-        AskError::Refused(format!(
-            "`{text}` is not a device; name it as major:minor, like 254:1 in /proc/partitions"
-        ))
-    })?;
-    Ok(nix::sys::stat::makedev(major.into(), minor.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,13 +310,5 @@ mod tests {
         assert_eq!(at(100), (Some(2.0), None));
         assert_eq!(at(101), (Some(0.0), None));
         assert_eq!(at(151), (Some(0.0), Some(0.0)));
-    }
-
-    #[test]
-    fn devices_are_named_as_answers_name_them() {
-        assert_eq!(cawl_core::host_text::device_parts(device("254:17").unwrap()), (254, 17));
-        for bad in ["vda", "254", "254:", "-1:2", "254:1:2", ""] {
-            assert!(device(bad).is_err(), "{bad}");
-        }
     }
 }

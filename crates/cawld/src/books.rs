@@ -6,14 +6,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
+use cawl_client::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 use cawl_core::{
     CallState, FileFacts, FileName, Nanos, Prediction, Session, Tally, Time, host_text, kernel_bytes,
     several_bytes,
 };
 use cawl_wire::ring::Several;
 use cawl_wire::{Event, FileId, FileKind, flag};
-
-use crate::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 
 /// Files told apart; twice as many for a moment. Then half of these stay because they were written to last,
 /// and half because they cost most.

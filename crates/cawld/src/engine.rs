@@ -9,23 +9,23 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
 use cawl_core::{
     AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos, Record,
     Report, Sample, Session, SessionEnd, Time, Wchar,
 };
+use cawl_host::clock::Clocks;
+use cawl_host::profiles::Keeper;
+use cawl_host::trace::TraceFile;
 use cawl_wire::ring::Several;
 use cawl_wire::{EVENT_LEN, Ended, Event, FileKind, Goodbye};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::clock::Clocks;
-use crate::host;
 use crate::lane::Lane;
 use crate::merge::Source;
-use crate::profiles::Keeper;
-use crate::protocol::{RunEnd, RunProcess, RunSpec};
 use crate::sampler::Observed;
-use crate::trace::TraceFile;
 use answers::States;
+pub use runs::begin_run;
 use runs::{BeginRun, create_trace};
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
@@ -186,7 +186,7 @@ struct Open {
 impl Engine {
     /// An engine with the daemon's own lane, if it is to have one.
     pub fn new(options: EngineOptions) -> anyhow::Result<Engine> {
-        let facts = host::facts();
+        let facts = cawl_host::facts();
         let mut engine = Engine {
             configured: options.profile.clone(),
             profile: options.profile,
@@ -197,7 +197,7 @@ impl Engine {
             owners: BTreeMap::new(),
             owners_seen: Time(0),
             orphans: Vec::new(),
-            last_sample: host::sample(),
+            last_sample: cawl_host::sample(),
             observed: Observed::default(),
             known_devices: facts.filesystems.iter().map(|filesystem| filesystem.dev).collect(),
             facts,
@@ -205,7 +205,7 @@ impl Engine {
             learn: options.learn,
             keeper: options.keeper,
             modes: options.modes,
-            started: host::now(),
+            started: cawl_host::now(),
             states: States::default(),
             drops: 0,
         };
@@ -328,7 +328,7 @@ impl Engine {
     /// The facts for a lane that begins: what changes all the time, as it was last seen.
     fn facts_now(&self) -> HostFacts {
         let mut facts = self.facts.clone();
-        (facts.started, facts.wall_clock) = (host::now(), host::wall_clock());
+        (facts.started, facts.wall_clock) = (cawl_host::now(), cawl_host::wall_clock());
         facts.available = self.observed.available.unwrap_or(facts.available);
         if let Some(limits) = self.last_sample.map(|sample| sample.limits(Bytes(facts.page))) {
             (facts.background, facts.hard) = (limits.background, limits.hard);
@@ -448,7 +448,7 @@ impl Engine {
             },
             None => SessionEnd {
                 id: session,
-                at: host::now(),
+                at: cawl_host::now(),
                 how: EndKind::Vanished,
                 wchar,
                 pending: 0,
@@ -494,7 +494,7 @@ impl Engine {
 
     /// Ends runs whose `cawl-cli` was killed, once their programs have ended too: nobody else will.
     fn end_orphans(&mut self) {
-        let gone = self.owners.iter().filter(|(_, pid)| !host::is_running(**pid)).map(|(run, _)| *run);
+        let gone = self.owners.iter().filter(|(_, pid)| !cawl_host::is_running(**pid)).map(|(run, _)| *run);
         let idle = gone.filter(|run| !self.lanes.get(run).is_some_and(Lane::is_in_use)).collect::<Vec<_>>();
         // Twice in a row, because a program's first words may still be on their way.
         let before = std::mem::replace(&mut self.orphans, idle.clone());

@@ -6,10 +6,9 @@
 
 use std::collections::VecDeque;
 
+use cawl_client::protocol::{self, HistoryPoint, PROTOCOL};
 use cawl_core::{Bytes, DirtyLimits, Nanos, Phase, Time};
-
-use crate::clock::Clocks;
-use crate::protocol::{self, HistoryPoint, PROTOCOL};
+use cawl_host::clock::Clocks;
 
 /// Length of a point in seconds, and how many are kept.
 const TIERS: [(u64, usize); 3] = [(1, 600), (10, 1080), (60, 1440)];
@@ -269,7 +268,7 @@ impl Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::HistorySpan;
+    use cawl_client::protocol::HistorySpan;
 
     fn clocks(second: u64) -> Clocks {
         let boot = Time(second * SECOND);

@@ -7,21 +7,20 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cawl_client::protocol::{RunEnd, RunProcess};
 use cawl_core::{
     Analysis, AnalysisOptions, Births, EndKind, HostFacts, HostProfile, LiveOptions, ModelState, Nanos,
     Record, Report, Session, SessionEnd, Tally, Time, Told, kernel_bytes,
 };
+use cawl_host::clock::Clocks;
+use cawl_host::profiles::Keeper;
+use cawl_host::trace::TraceFile;
 use cawl_wire::Event;
 use cawl_wire::ring::Several;
 
-use crate::clock::Clocks;
-use crate::host;
 use crate::live::Live;
 use crate::merge::{Merge, Source};
-use crate::profiles::Keeper;
-use crate::protocol::{RunEnd, RunProcess};
 use crate::started::Started;
-use crate::trace::TraceFile;
 
 /// Analysis, trace and books of one stream of records.
 pub struct Lane {
@@ -98,7 +97,7 @@ impl Lane {
         lane.take(Record::Profile(Box::new(profile.clone())));
         let models = lane.analysis.models().into_iter().map(str::to_owned).collect();
         lane.take(Record::Live(LiveOptions { models, mode: options.mode, learn: options.learn }));
-        if let Some(sample) = host::sample() {
+        if let Some(sample) = cawl_host::sample() {
             lane.take(Record::Sample(sample));
         }
         Ok(lane)
@@ -297,16 +296,16 @@ impl Lane {
         }
         // Without an outcome it was no program's end that ended this.
         if outcome.is_some() {
-            let own = self.processes().into_iter().filter(|process| host::is_running(process.pid));
+            let own = self.processes().into_iter().filter(|process| cawl_host::is_running(process.pid));
             notes.extend(still_running(running.into_iter().chain(own)));
         }
-        let now = host::now();
+        let now = cawl_host::now();
         for (id, open) in std::mem::take(&mut self.open) {
             let end = SessionEnd {
                 id,
                 at: now,
                 how: EndKind::Running,
-                wchar: host::wchar(open.pid),
+                wchar: cawl_host::wchar(open.pid),
                 pending: 0,
                 dropped: open.dropped,
                 unseen: 0,

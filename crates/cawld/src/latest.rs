@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
+use cawl_client::protocol::{CallStatus, Calls, PROTOCOL};
 use cawl_core::{Nanos, Prediction, Time, kernel_bytes};
+use cawl_host::clock::Clocks;
 use cawl_wire::Event;
-
-use crate::clock::Clocks;
-use crate::protocol::{CallStatus, Calls, PROTOCOL};
 
 /// Calls are gathered in pieces of this length; a piece keeps so many of the costliest and, evenly chosen, up
 /// to twice so many of the others; and so many pieces are kept.

@@ -1,5 +1,6 @@
 //! What the daemon's own lane keeps for those who ask: books, the past, and the latest calls.
 
+use cawl_host::clock::Clocks;
 use cawl_wire::ring::Several;
 
 use cawl_core::{
@@ -7,7 +8,6 @@ use cawl_core::{
 };
 
 use crate::books::Books;
-use crate::clock::Clocks;
 use crate::history::{History, Sums};
 use crate::latest::Latest;
 
@@ -133,7 +133,7 @@ mod tests {
 
     use crate::lane::Lane;
     use crate::merge::Source;
-    use crate::protocol::{HistorySpan, Sort};
+    use cawl_client::protocol::{HistorySpan, Sort};
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
+use cawl_client::address;
 use cawl_core::{HostProfile, MODELS, Mode};
+use cawl_host::profiles::{self, Keeper};
 use cawld::http::{Http, HttpOptions, Reload};
-use cawld::profiles::Keeper;
-use cawld::{Allowed, Asker, Daemon, EngineOptions, Node, metrics, profiles, socket};
+use cawld::{Allowed, Asker, Daemon, EngineOptions, Node, metrics, socket};
 use clap::{Parser, ValueEnum};
 use nix::unistd::geteuid;
 use tokio::net::UnixListener;
@@ -198,11 +199,11 @@ fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, 
     let path = match path {
         Some(path) => path,
         None if to_all => {
-            let shared = Path::new(socket::SHARED);
-            socket::shared_directory(shared).context("no folder for a socket that all users can reach")?;
-            shared.join(socket::NAME)
+            let shared = Path::new(address::SHARED);
+            address::shared_directory(shared).context("no folder for a socket that all users can reach")?;
+            shared.join(address::NAME)
         }
-        None => socket::default_path()?,
+        None => address::default_path()?,
     };
     let listener = if to_all { socket::listen_to_all(&path)? } else { socket::listen(&path)? };
     tracing::info!("listening at {}", path.display());

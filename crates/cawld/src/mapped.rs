@@ -27,7 +27,6 @@ use nix::errno::Errno;
 use tokio::time::Instant;
 
 use crate::aside::{Aside, Late, Pending};
-use crate::host;
 
 /// Time between looks at a process that has such mappings, and the longest at one that has none.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -181,14 +180,14 @@ impl<'a> Mapped<'a> {
             self.pid
         );
         // If it has ended, its session will, too.
-        host::is_running(self.pid).then_some(Failure { note, is_its_own })
+        cawl_host::is_running(self.pid).then_some(Failure { note, is_its_own })
     }
 
     fn take(&mut self, seen: &[Seen], batch: &mut Vec<u8>) {
         for file in seen {
             let news = self.news(file);
             if news > 0 {
-                let now = host::now();
+                let now = cawl_host::now();
                 let mut event = Event::new(Op::MmapWrite);
                 (event.start, event.pid, event.tid) = (now.0, self.pid, self.pid);
                 ((event.dev, event.ino), event.offset) = (file.identity, file.offset);
@@ -317,14 +316,14 @@ fn look(pid: u32, known: &BTreeSet<Identity>) -> Look {
                 _ => continue,
             }
         };
-        let dirty = pages * host::page().0;
+        let dirty = pages * cawl_host::page().0;
         let touched = if known.contains(&identity) {
             0
         } else {
             let smaps = smaps
                 .get_or_insert_with(|| fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default());
             let touched = host_text::smaps_dirty(smaps, mapping.range).unwrap_or(0).min(dirty);
-            touched.saturating_sub(host::wchar(pid).process.unwrap_or(u64::MAX))
+            touched.saturating_sub(cawl_host::wchar(pid).process.unwrap_or(u64::MAX))
         };
         found.push(Seen { identity, offset: mapping.offset, dirty, touched });
     }
@@ -338,7 +337,7 @@ fn open(pid: u32, mapping: &SharedMapping<'_>) -> Option<(File, Identity)> {
     let named = format!("/proc/{pid}/root{}", mapping.path);
     [exact, named].iter().find_map(|path| {
         // If the name is another file's by now, it must not be waited for nor be told.
-        let file = host::open_regular(Path::new(path)).ok()?;
+        let file = cawl_host::open_regular(Path::new(path)).ok()?;
         let meta = file.metadata().ok()?;
         (meta.ino() == mapping.ino).then(|| (file, (meta.dev(), meta.ino())))
     })

@@ -5,9 +5,8 @@
 
 use std::fmt::Write;
 
+use cawl_client::protocol::{Cost, DeviceStatus, Forecast, Status};
 use cawl_core::Phase;
-
-use crate::protocol::{Cost, DeviceStatus, Forecast, Status};
 
 /// Devices told apart, those written to most.
 const DEVICES: usize = 32;
@@ -257,7 +256,7 @@ impl Text<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::ErrorStatus;
+    use cawl_client::protocol::ErrorStatus;
 
     /// A status that has everything.
     fn status() -> Status {
@@ -271,7 +270,7 @@ mod tests {
             state: Phase::Flush,
             error: ErrorStatus { total: Some(0.1), windowed: Some(0.2), dirty: Some(0.3), calls: 9 },
             forecast: Some(Forecast { throttle_s: Some(3.5), ..Forecast::default() }),
-            sampler: crate::protocol::SamplerStatus {
+            sampler: cawl_client::protocol::SamplerStatus {
                 pressure: Some(0.5),
                 paused_s: Some(1.5),
                 ..Default::default()

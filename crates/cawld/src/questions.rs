@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use cawl_client::protocol::{Failure, Push, Request, RunStarted, Subscription};
 use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::asker::Asker;
-use crate::engine::Input;
+use crate::engine::{Input, begin_run};
 use crate::messages::Messages;
-use crate::protocol::{Failure, Push, Request, RunStarted, Subscription};
 use crate::shared::Shared;
 use crate::subscribe;
 
@@ -95,7 +95,7 @@ impl Questions {
             Request::Predict(plan) => line(&asker.predict(plan).await?),
             Request::Profile => line(&asker.profile().await?),
             Request::Subscribe(_) => anyhow::bail!("this connection cannot be subscribed with"),
-            Request::BeginRun(spec) => line(&RunStarted { run: spec.begin(&self.engine, peer).await? }),
+            Request::BeginRun(spec) => line(&RunStarted { run: begin_run(spec, &self.engine, peer).await? }),
             Request::Running { run } => {
                 self.shared.settle().await;
                 line(&asker.running(run).await?)

@@ -15,11 +15,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use cawl_client::protocol::{DeviceStatus, Status};
 use cawl_core::{Bytes, Nanos, Rate, Sample, Time, host_text};
 use nix::time::{ClockId, clock_gettime};
 
-use crate::host;
-use crate::protocol::{DeviceStatus, Status};
 use mounts::Mounts;
 use pauses::Pauses;
 
@@ -173,7 +172,7 @@ impl Sampler {
     pub fn new(page: Bytes, pauses: bool) -> Sampler {
         let (pauses, untraced) = match pauses.then(Pauses::begin) {
             Some(Ok(pauses)) => (Some(pauses), None),
-            Some(Err(why)) => (None, Some(why)),
+            Some(Err(why)) => (None, Some(why.to_string())),
             None => (None, None),
         };
         if let Some(why) = &untraced {
@@ -193,7 +192,7 @@ impl Sampler {
             before: Before::default(),
             observed: Observed { untraced, ..Observed::default() },
             costs: VecDeque::new(),
-            began: host::now(),
+            began: cawl_host::now(),
         };
         let sources = [&sampler.vmstat, &sampler.diskstats, &sampler.pressure, &sampler.meminfo];
         let names = sources.into_iter().flatten().map(|source| source.name);
@@ -220,7 +219,7 @@ impl Sampler {
     /// Looks; `active`: traced programs write. The second answer comes once a second.
     pub fn look(&mut self, active: bool) -> (Option<Sample>, Option<Observed>) {
         let began = thread_time();
-        let now = host::now();
+        let now = cawl_host::now();
         let sample =
             self.vmstat.as_mut().and_then(Source::read).and_then(|text| host_text::vmstat(text, now));
         let due = now.since(self.before.at) >= DETAILS_EVERY;

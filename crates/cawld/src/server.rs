@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
 use cawl_core::{Bytes, Report};
+use cawl_host::free;
 use nix::unistd::geteuid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -13,14 +15,12 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::asker::{Asker, Node, QUESTIONS};
-use crate::engine::{Engine, EngineOptions, Input};
+use crate::engine::{Engine, EngineOptions, Input, begin_run};
 use crate::guests::Allowed;
-use crate::protocol::RunSpec;
-use crate::protocol::{RunEnd, RunProcess};
 use crate::sampler::Sampler;
+use crate::session;
 use crate::shared::{SETTLE, Shared};
 use crate::socket::Peer;
-use crate::{free, host, session};
 
 /// How often held-back calls are released.
 const TICK_EVERY: Duration = Duration::from_millis(25);
@@ -87,7 +87,7 @@ impl Daemon {
 
     /// Opens a lane for a run; its number goes into CAWL_RUN.
     pub async fn begin_run(&self, spec: RunSpec) -> anyhow::Result<u64> {
-        spec.begin(&self.engine, None).await
+        begin_run(spec, &self.engine, None).await
     }
 
     /// The processes of a run that go on, once all that has been said by now is known.
@@ -259,7 +259,7 @@ async fn look_at_host(stale: Arc<Notify>, engine: mpsc::Sender<Input>) {
         stale.notified().await;
         // A run may have begun, whose models are told how memory lies before it writes.
         look_at_memory(&engine).await;
-        let Ok(facts) = tokio::task::spawn_blocking(host::facts).await else { continue };
+        let Ok(facts) = tokio::task::spawn_blocking(cawl_host::facts).await else { continue };
         if engine.send(Input::Host(Box::new(facts))).await.is_err() {
             return;
         }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cawl_client::protocol::Failure;
 use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
+use cawl_host::inspect;
 use cawl_wire::{Ended, FileId, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
 use nix::unistd::{Uid, User};
 use tokio::io::AsyncWriteExt;
@@ -19,14 +21,12 @@ use crate::engine::Input;
 use crate::guests::{Line, Numbers};
 use crate::mapped::Mapped;
 use crate::messages::{Broken, Messages};
-use crate::protocol::Failure;
 use crate::questions::Questions;
 use crate::ring::{Batch, Ring};
 use crate::shared::Shared;
 use crate::socket::Peer;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
-use crate::{host, inspect};
 
 /// Longest pause, in ms, between two looks at a ring nobody writes to.
 const IDLE: u64 = 50;
@@ -143,7 +143,7 @@ async fn tracer(
     let session = Session {
         id,
         pid,
-        ppid: if pid == hello.pid { hello.ppid } else { host::parent(pid) },
+        ppid: if pid == hello.pid { hello.ppid } else { cawl_host::parent(pid) },
         started: Time(hello.started),
         wchar: started,
         program: text(hello.program),
@@ -287,7 +287,7 @@ impl Tracer<'_> {
                 if goodbye.wchar.process.is_none() {
                     // A process that changed its user may not read its own figures, and nobody can once its parent has reaped
                     // it: so this comes first, and what was read earlier does not stand for it.
-                    let Wchar { process, thread } = host::wchar(self.pid);
+                    let Wchar { process, thread } = cawl_host::wchar(self.pid);
                     goodbye.wchar = cawl_wire::Wchar { process, thread };
                 }
                 // What was recorded before it is before it.
@@ -305,7 +305,7 @@ impl Tracer<'_> {
         let Batch { mut events, mut several } = batch;
         // An exec that failed, or a daemon() that split the process: it goes on after all.
         self.goodbye = None;
-        self.shared.active.store(host::now().0, Ordering::Relaxed);
+        self.shared.active.store(cawl_host::now().0, Ordering::Relaxed);
         self.numbers.translate(&mut events);
         several.iter_mut().for_each(|several| self.numbers.translate_one(&mut several.like));
         if let Some(ticks) = &mut self.ticks {
@@ -316,7 +316,7 @@ impl Tracer<'_> {
         let dropped = self.dropped.min(1 << 48);
         self.engine.send(Input::Events { session: self.id, events, several, dropped }).await?;
         if self.shared.took_batch(self.id) {
-            self.wchar = later(host::wchar(self.pid), self.wchar);
+            self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
             self.uring.look(self.engine).await?;
         }
         Ok(())
@@ -357,7 +357,7 @@ impl Tracer<'_> {
             self.note(failure.note).await?;
         }
         if !batch.is_empty() {
-            self.shared.active.store(host::now().0, Ordering::Relaxed);
+            self.shared.active.store(cawl_host::now().0, Ordering::Relaxed);
             let dropped = self.dropped.min(1 << 48);
             let (session, several) = (self.id, Vec::new());
             self.engine.send(Input::Events { session, events: batch, several, dropped }).await?;
@@ -380,7 +380,7 @@ impl Tracer<'_> {
         let last = goodbye.filter(|goodbye| goodbye.ended != Ended::Exec);
         self.goodbye = self.goodbye.or(last);
         // A process that was killed said nothing, but while nobody has reaped it the kernel still tells.
-        let wchar = later(host::wchar(self.pid), self.wchar);
+        let wchar = later(cawl_host::wchar(self.pid), self.wchar);
         // A number that nobody can have counted up to is not worth an overflow.
         let (session, goodbye, dropped) = (self.id, self.goodbye, self.dropped.min(1 << 48));
         self.engine.send(Input::End { session, goodbye, wchar, dropped }).await?;

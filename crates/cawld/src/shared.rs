@@ -12,7 +12,6 @@ use tokio::sync::{Notify, watch};
 use crate::aside::Aside;
 use crate::engine::Traces;
 use crate::guests::{Allowed, Guests};
-use crate::host;
 use crate::mapped::Levels;
 
 /// Programs count as writing this long after their latest batch.
@@ -165,7 +164,7 @@ impl Shared {
             Connection {
                 role: Role::Unknown,
                 guest,
-                since: host::now(),
+                since: cawl_host::now(),
                 close: Arc::clone(&close),
                 looked: 0,
                 batches: 0,
@@ -224,7 +223,7 @@ impl Shared {
     fn settle_role(&self, id: u32, role: Role) {
         if let Some(connection) = self.connections().get_mut(&id) {
             connection.role = role;
-            connection.since = host::now();
+            connection.since = cawl_host::now();
         }
         self.changed.notify_waiters();
     }
@@ -251,12 +250,12 @@ impl Shared {
 
     /// True while programs write.
     pub fn is_active(&self) -> bool {
-        host::now().since(Time(self.active.load(Ordering::Relaxed))) < ACTIVE_FOR
+        cawl_host::now().since(Time(self.active.load(Ordering::Relaxed))) < ACTIVE_FOR
     }
 
     /// A connection's batch was taken. True at most every 100 ms: time to read its process's `wchar`.
     pub fn took_batch(&self, id: u32) -> bool {
-        let now = host::now();
+        let now = cawl_host::now();
         let mut connections = self.connections();
         let Some(connection) = connections.get_mut(&id) else { return false };
         connection.batches += 1;
@@ -295,7 +294,7 @@ impl Shared {
             .until_settled(|connection| match connection.role {
                 Role::Unknown => connection.looked >= look,
                 Role::Client | Role::Asking => true,
-                Role::Tracer(pid) => connection.looked >= look && host::is_running(pid),
+                Role::Tracer(pid) => connection.looked >= look && cawl_host::is_running(pid),
             })
             .await;
         (left > 0).then(|| {

@@ -1,109 +1,17 @@
-//! Where the daemon listens, and who may talk to it.
+//! Listens, and looks at whoever connects.
 //!
-//! The socket lies in a directory that belongs to the user and to nobody else's reach; it is 0600
-//! itself; and whoever connects shows credentials of the same user, or is root. Only a daemon of root's may
-//! listen where other users can reach it: their programs may be recorded, and nothing else (`guests`).
+//! The socket itself is 0600, and whoever connects shows credentials of the same user, or is root. Only a daemon of
+//! root's may listen where other users can reach it: their programs may be recorded, and nothing else (`guests`).
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream as Blocking;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Uid, geteuid};
+use nix::unistd::geteuid;
 use tokio::net::{UnixListener, UnixStream};
-
-/// Name of `cawld`'s socket.
-pub const NAME: &str = "cawld.sock";
-
-/// Where root's daemon listens that records other users' programs.
-pub const SHARED: &str = "/run/cawl";
-
-/// Where `cawld` listens unless told otherwise.
-pub fn default_path() -> Result<PathBuf> {
-    Ok(private_directory()?.join(NAME))
-}
-
-/// Where to look for the daemon: at its own user's place; for root, else where one listens for all users.
-pub fn daemon_path() -> Result<PathBuf> {
-    let (own, shared) = (default_path()?, Path::new(SHARED).join(NAME));
-    Ok(if geteuid().is_root() && !own.exists() && shared.exists() { shared } else { own })
-}
-
-/// A directory that root alone may change and every user may enter, made if need be. An error names what is
-/// wrong with it.
-pub fn shared_directory(path: &Path) -> Result<()> {
-    if !geteuid().is_root() {
-        return Err(Error::new(ErrorKind::PermissionDenied, "only root makes folders for all users"));
-    }
-    match DirBuilder::new().create(path) {
-        // Whatever the umask is.
-        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o755))?,
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    for directory in path.ancestors() {
-        let meta = fs::symlink_metadata(directory)?;
-        let (mode, is_last) = (meta.mode(), directory == path);
-        let wrong = if !meta.is_dir() {
-            "is not a directory"
-        } else if meta.uid() != 0 {
-            "does not belong to root"
-        } else if mode & 0o022 != 0 && (is_last || mode & 0o1000 == 0) {
-            "can be changed by other users"
-        } else if mode & 0o001 == 0 {
-            "cannot be entered by other users; chmod 755 it"
-        } else {
-            continue;
-        };
-        return Err(Error::other(format!("{} {wrong}", directory.display())));
-    }
-    Ok(())
-}
-
-/// Longest path of a directory for sockets: theirs may have 107 bytes, and `/cawl-run-4194304.sock` has 22.
-const LONGEST: usize = 107 - 22;
-
-/// The user's own runtime directory: $XDG_RUNTIME_DIR, else /run/user/UID, else /tmp/cawl-UID (made
-/// here). An error names the directory and what is wrong with it.
-pub fn private_directory() -> Result<PathBuf> {
-    let uid = geteuid();
-    let given = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    for candidate in given.into_iter().chain([PathBuf::from(format!("/run/user/{uid}"))]) {
-        let holds_sockets = candidate.as_os_str().len() <= LONGEST;
-        if candidate.is_absolute() && holds_sockets && check_directory(&candidate, uid).is_ok() {
-            return Ok(candidate);
-        }
-    }
-    own_directory()
-}
-
-/// /tmp/cawl-UID, made if need be: a private place whose path is short and plain.
-pub fn own_directory() -> Result<PathBuf> {
-    let uid = geteuid();
-    let own = PathBuf::from(format!("/tmp/cawl-{uid}"));
-    match DirBuilder::new().mode(0o700).create(&own) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    check_directory(&own, uid)?;
-    Ok(own)
-}
-
-fn check_directory(path: &Path, uid: Uid) -> Result<()> {
-    let meta = fs::symlink_metadata(path)?;
-    let wrong = if !meta.is_dir() {
-        "is not a directory"
-    } else if meta.uid() != uid.as_raw() {
-        "belongs to another user"
-    } else if meta.mode() & 0o077 != 0 {
-        "is open to other users; chmod 700 it"
-    } else {
-        return Ok(());
-    };
-    Err(Error::other(format!("{} {wrong}", path.display())))
-}
 
 /// Listens at `path`. A socket left behind by a dead daemon is replaced; a live daemon's is not.
 pub fn listen(path: &Path) -> Result<UnixListener> {
@@ -148,21 +56,6 @@ fn listen_as(path: &Path, mode: u32) -> Result<UnixListener> {
         .map_err(|error| Error::new(error.kind(), format!("cannot listen at {}: {error}", path.display())))
 }
 
-/// Refuses a socket that another user made: what is told to it would be told to them.
-pub fn check_owner(path: &Path) -> Result<()> {
-    let owner = fs::symlink_metadata(path)?.uid();
-    if geteuid().is_root() || owner == geteuid().as_raw() || owner == 0 {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::PermissionDenied,
-        format!(
-            "{} belongs to another user (uid {owner}); name your own daemon's with --socket",
-            path.display()
-        ),
-    ))
-}
-
 /// The process at the other end of a connection, when it connected.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
@@ -189,44 +82,7 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_directory_open_to_others_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(check_directory(dir.path(), geteuid()).unwrap_err().to_string().contains("chmod 700"));
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        check_directory(dir.path(), geteuid()).unwrap();
-        assert!(check_directory(dir.path(), Uid::from_raw(geteuid().as_raw() + 1)).is_err());
-    }
-
-    #[test]
-    fn a_shared_directory_is_root_s_and_can_be_entered_by_all() {
-        let dir = tempfile::tempdir().unwrap();
-        if !geteuid().is_root() {
-            assert!(shared_directory(&dir.path().join("new")).is_err());
-            return;
-        }
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        let new = dir.path().join("new");
-        let refusal = |path: &Path| shared_directory(path).unwrap_err().to_string();
-        assert!(refusal(&new).contains("cannot be entered"), "its parent is private");
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        shared_directory(&new).unwrap();
-        assert_eq!(fs::metadata(&new).unwrap().mode() & 0o7777, 0o755);
-        for (mode, why) in
-            [(0o700, "cannot be entered"), (0o777, "can be changed"), (0o1777, "can be changed")]
-        {
-            fs::set_permissions(&new, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(refusal(&new).contains(why), "{mode:o}");
-        }
-        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&new, &link).unwrap();
-        assert!(refusal(&link).contains("not a directory"));
-        nix::unistd::chown(&new, Some(Uid::from_raw(65534)), None).unwrap();
-        assert!(refusal(&new).contains("belong to root"));
-    }
+    use std::os::unix::fs::MetadataExt;
 
     #[tokio::test]
     async fn stale_sockets_are_replaced_live_ones_are_not() {

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use cawl_core::{FileFacts, Time};
+use cawl_host::inspect;
 use cawl_wire::{Event, FileId, Op};
-
-use crate::{host, inspect};
 
 /// Starts that are remembered.
 const MOST: usize = 4096;
@@ -83,7 +82,7 @@ impl Started {
             let (count, sure) = counts.entry(start.program).or_default();
             *count += 1;
             // One that has only just begun may speak up yet.
-            *sure |= start.sure && !host::is_running(start.pid);
+            *sure |= start.sure && !cawl_host::is_running(start.pid);
         }
         let mut notes: Vec<String> =
             counts.iter().filter_map(|(identity, count)| self.note(identity, *count)).collect();

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use cawl_client::protocol::{Listing, Push, Subscription, Topic, View};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::MissedTickBehavior;
 
 use crate::asker::{AskError, Asker};
-use crate::protocol::{Listing, Push, Subscription, Topic, View};
 
 /// Shortest, longest and usual interval between pushes, in seconds.
 const SHORTEST: f64 = 0.05;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use cawl_host::inspect;
+
 use crate::aside::{Aside, Pending};
 use crate::engine::Input;
 use crate::guests::Line;
-use crate::inspect;
 
 /// How long a look is waited for. The end of a process waits for one, and that of a run for no longer than `SETTLE`.
 const LIMIT: Duration = Duration::from_secs(3);

@@ -8,15 +8,16 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use cawl_client::protocol::RunEnd;
+use cawl_client::protocol::RunSpec;
 use cawl_core::{EndKind, Record, Report};
+use cawl_host::trace::TraceReader;
 use cawl_wire::ring::{
     CELL_LEN, CHUNK_CELLS, Call, Chunks, DROPPED_AT, Expected, HEAD_AT, ORDER_AT, Position, RingHeader,
     SHAPE, TAIL_AT, USED_AT, whole,
 };
 use cawl_wire::{Anchor, Ended, Event, FileKind, Goodbye, Header, Hello, Kind, Op, Wchar};
-use cawld::protocol::RunEnd;
-use cawld::trace::TraceReader;
-use cawld::{Daemon, EngineOptions, RunSpec, host, socket};
+use cawld::{Daemon, EngineOptions, socket};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
@@ -155,7 +156,7 @@ async fn report(act: impl FnOnce(&Path, u64) + Send + 'static) -> Report {
 async fn report_of(spec: RunSpec, act: impl FnOnce(&Path, u64) + Send + 'static) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.sock");
-    let options = EngineOptions::new(host::uncalibrated_profile());
+    let options = EngineOptions::new(cawl_host::uncalibrated_profile());
     let daemon = Daemon::start(socket::listen(&path).unwrap(), options).unwrap();
     let run = daemon.begin_run(spec).await.unwrap();
     tokio::task::spawn_blocking(move || act(&path, run)).await.unwrap();
@@ -186,7 +187,7 @@ async fn what_a_killed_program_left_is_taken() {
 async fn calls_that_are_added_up_are_reported_as_if_told_each() {
     // Calls of long ago are taken as they come, and how far each thread has come when the daemon looks would
     // decide whose of two calls is first. These wait for the end.
-    let soon = host::now().0 + 3_600_000_000_000;
+    let soon = cawl_host::now().0 + 3_600_000_000_000;
     let act = move |path: &Path, run: u64| {
         let memory = honest();
         let mut threads = [0, 1].map(|slot| Thread::new(&memory, slot, NOBODY));

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use cawl_client::protocol::RunEnd;
+use cawl_client::protocol::RunSpec;
 use cawl_core::Outcome;
 use cawl_wire::{EVENT_LEN, Kind};
 use cawld::http::{Http, HttpOptions};
-use cawld::protocol::RunEnd;
-use cawld::{RunSpec, host};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -153,7 +153,7 @@ fn has_room(socket: &UnixStream) -> bool {
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap();
-    pages * host::uncalibrated_profile().kernel.page.0
+    pages * cawl_host::uncalibrated_profile().kernel.page.0
 }
 
 /// Connections that say nothing are bounded, keep nobody from being served, and delay no run's end.

@@ -1,7 +1,6 @@
 //! Waiting to the microsecond.
 
 use cawl_core::{Nanos, Time};
-use cawld::host;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 
@@ -11,14 +10,14 @@ const AWAKE: Nanos = Nanos::new(60e3);
 
 /// Returns at `moment`, or at once if that is past.
 pub fn wait_until(moment: Time) {
-    let now = host::now();
+    let now = cawl_host::now();
     if now + AWAKE < moment {
         let early = moment.0 - AWAKE.get() as u64;
         let early = TimeSpec::new((early / 1_000_000_000) as i64, (early % 1_000_000_000) as i64);
         // If a signal ends it early, the rest is waited awake.
         let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &early);
     }
-    while host::now() < moment {
+    while cawl_host::now() < moment {
         std::hint::spin_loop();
     }
 }

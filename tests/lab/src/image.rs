@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use cawl_core::{Bytes, Time};
-use cawld::host;
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,
@@ -173,7 +172,7 @@ impl Filesystem for Image {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let arrived = host::now();
+        let arrived = cawl_host::now();
         let left = self.0.spec.size.0.saturating_sub(offset);
         let size = u64::from(size).min(left) as usize;
         ANSWER.with_borrow_mut(|answer| {
@@ -199,7 +198,7 @@ impl Filesystem for Image {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let arrived = host::now();
+        let arrived = cawl_host::now();
         let size = data.len() as u64;
         if offset.saturating_add(size) > self.0.spec.size.0 {
             return reply.error(Errno::ENOSPC);
@@ -210,7 +209,7 @@ impl Filesystem for Image {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let arrived = host::now();
+        let arrived = cawl_host::now();
         self.0.wait(|law| law.flush(arrived));
         reply.ok();
     }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::Bytes;
+use cawl_host::limits::LoweredLimits;
 use cawl_lab::{Filesystem, Ready, Stand};
-use cawld::limits::LoweredLimits;
 use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use cawl_core::Nanos;
-use cawld::direct::AlignedBuffer;
-use cawld::host;
+use cawl_host::direct::AlignedBuffer;
 use fuser::{BackgroundSession, Config, MountOption, Session};
 use nix::fcntl::OFlag;
 
@@ -206,9 +205,9 @@ fn measure(device: &Path) -> anyhow::Result<Overhead> {
 fn median(count: usize, mut request: impl FnMut() -> std::io::Result<()>) -> anyhow::Result<f64> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
-        let start = host::now();
+        let start = cawl_host::now();
         request()?;
-        times.push(host::now().since(start).get());
+        times.push(cawl_host::now().since(start).get());
     }
     times.sort_by(f64::total_cmp);
     Ok(times[count / 2])

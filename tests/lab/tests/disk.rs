@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cawl_core::{Bytes, Nanos};
+use cawl_host::direct::AlignedBuffer;
 use cawl_lab::{DiskSpec, EmulatedDisk, Filesystem, LimitsGuard};
-use cawld::direct::AlignedBuffer;
-use cawld::host;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use util::{LAB, alone, close, direct, mounted, possible, sysctl};
@@ -52,9 +51,9 @@ fn nearest(expected: f64, mut measure: impl FnMut() -> f64) -> f64 {
 fn undisturbed(count: usize, mut request: impl FnMut(usize)) -> f64 {
     let mut times: Vec<f64> = (0..count)
         .map(|index| {
-            let start = host::now();
+            let start = cawl_host::now();
             request(index);
-            host::now().since(start).get()
+            cawl_host::now().since(start).get()
         })
         .collect();
     times.sort_by(f64::total_cmp);
@@ -316,7 +315,7 @@ fn a_queue_overlaps_latencies() {
         let spec = DiskSpec { latency: Nanos::millis(4.0), depth, ..DiskSpec::SSD };
         let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::None, None).unwrap();
         let device = disk.device().to_owned();
-        let start = host::now();
+        let start = cawl_host::now();
         let threads: Vec<_> = (0..4)
             .map(|thread| {
                 let file = direct(&device);
@@ -331,7 +330,7 @@ fn a_queue_overlaps_latencies() {
         for thread in threads {
             thread.join().unwrap();
         }
-        host::now().since(start).get()
+        cawl_host::now().since(start).get()
     };
     let (one, four) = (time(1), time(4));
     assert!(one > four * 2.0, "one at a time {one} ns, four at a time {four} ns");

@@ -13,7 +13,6 @@ use std::process::{Command, Output, Stdio};
 
 use cawl_core::HostProfile;
 use cawl_lab::{EmulatedDisk, Filesystem};
-use cawld::host;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -181,7 +180,7 @@ fn nothing_but_results_is_left_when_it_is_interrupted() {
     assert!(!served.is_empty());
     stop(&mut child, Signal::SIGTERM);
     assert_eq!(limits(), before);
-    assert!(!served.into_iter().any(host::is_running), "something still runs");
+    assert!(!served.into_iter().any(cawl_host::is_running), "something still runs");
     // What was recorded until then can be looked at, and nobody takes it for all.
     let text = |name: &str| fs::read_to_string(out.join(name)).unwrap();
     let found: Value = serde_json::from_str(&text("results.json")).unwrap();

@@ -20,7 +20,6 @@ use cawl_core::{
 };
 use cawl_lab::{DiskSpec, EmulatedDisk, Filesystem, LimitsGuard};
 use cawl_wire::{Event, FileKind, Op};
-use cawld::host;
 use util::{LAB, alone, possible};
 
 const CHUNK: usize = 1 << 20;
@@ -46,8 +45,8 @@ struct Seen {
 /// was seen while they wrote as well does not count; nor does a run in which a writer began so long before the others that
 /// it was done before they counted, which is chance. None, and a line that says so, where they never rest.
 fn observe(trace: &Tracepoints, writers: &[Writer]) -> Option<Seen> {
-    let page = host::uncalibrated_profile().kernel.page.0;
-    let dirtied = || host::sample().unwrap().dirtied * page;
+    let page = cawl_host::uncalibrated_profile().kernel.page.0;
+    let dirtied = || cawl_host::sample().unwrap().dirtied * page;
     let own: u64 = writers.iter().map(|writer| writer.chunks * CHUNK as u64).sum();
     for _ in 0..10 {
         let files: Vec<File> = writers.iter().map(|writer| File::create(&writer.file).unwrap()).collect();
@@ -88,9 +87,9 @@ fn write(writer: &Writer, file: &File, tid: u32, start: &Barrier) -> Vec<Event> 
     let call = |chunk: u64| {
         let mut event = Event::new(Op::Pwrite);
         event.offset = writer.from + chunk * CHUNK as u64;
-        let began = host::now();
+        let began = cawl_host::now();
         file.write_all_at(&data, event.offset).unwrap();
-        (event.start, event.duration) = (began.0, host::now().since(began).get() as u64);
+        (event.start, event.duration) = (began.0, cawl_host::now().since(began).get() as u64);
         (event.pid, event.tid, event.dev, event.ino) = (1, tid, meta.dev(), meta.ino());
         (event.requested, event.returned, event.kind) = (CHUNK as u64, CHUNK as i64, FileKind::Regular);
         event

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use cawl_client::protocol::{Sort, View};
 use cawl_core::Mode;
-use cawld::protocol::{Sort, View};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde::Deserialize;

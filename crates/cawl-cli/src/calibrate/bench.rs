@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
 use cawl_core::{Bytes, Nanos, Sample, Thoroughness, Time};
-use cawld::direct::AlignedBuffer;
-use cawld::host;
-use cawld::place::Place;
+use cawl_host::direct::AlignedBuffer;
+use cawl_host::place::Place;
 
 use super::Effort;
 use super::others::Stopwatch;
@@ -104,7 +103,7 @@ impl Bench {
     /// An error once a signal has asked to stop, or a brief measurement's time is over.
     pub fn go_on(&self) -> anyhow::Result<()> {
         Interrupted::by(&self.signal)?;
-        anyhow::ensure!(!self.brief || host::now() < self.deadline, OutOfTime);
+        anyhow::ensure!(!self.brief || cawl_host::now() < self.deadline, OutOfTime);
         Ok(())
     }
 
@@ -116,7 +115,7 @@ impl Bench {
     ) -> anyhow::Result<()> {
         let (fewest, most) = self.rounds;
         for index in 0..most {
-            if index >= fewest && host::now() >= self.deadline {
+            if index >= fewest && cawl_host::now() >= self.deadline {
                 break;
             }
             self.progress.show();
@@ -130,7 +129,7 @@ impl Bench {
 
     /// True if somebody has had the page cache dropped since `before`; says so once.
     pub fn cache_was_dropped(&mut self, before: u64) -> bool {
-        let dropped = host::page_cache_drops() != before;
+        let dropped = cawl_host::page_cache_drops() != before;
         if dropped {
             self.note(
                 "the page cache was dropped meanwhile (drop_caches); what that spoilt was measured again",
@@ -177,13 +176,13 @@ impl Bench {
     /// deadline.
     pub fn settle(&mut self, room: u64) -> anyhow::Result<()> {
         loop {
-            let Some(sample) = host::sample() else { return Ok(()) };
+            let Some(sample) = cawl_host::sample() else { return Ok(()) };
             if dirty(&sample) + room < sample.background * PAGE {
                 return Ok(());
             }
             // Others' data may take any time.
             anyhow::ensure!(!self.brief, OutOfTime);
-            if host::now() >= self.deadline {
+            if cawl_host::now() >= self.deadline {
                 self.note(
                     "other programs kept much data dirty; page-cache figures may be those of a busy machine",
                 );
@@ -212,7 +211,7 @@ pub fn no_space() -> String {
 
 /// Time since `start`, in ns.
 pub fn since(start: Time) -> f64 {
-    host::now().since(start).get()
+    cawl_host::now().since(start).get()
 }
 
 /// Time of one action, in ns, without waits for a processor.
@@ -224,15 +223,15 @@ pub fn timed(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64>
 
 /// The time a span from now.
 pub fn after(span: Nanos) -> Time {
-    host::now() + span
+    cawl_host::now() + span
 }
 
 /// How many bytes at most can lie dirty before the flusher starts.
 pub fn background() -> Bytes {
-    host::sample().map_or(Bytes::mib(256), |sample| Bytes(sample.background * PAGE))
+    cawl_host::sample().map_or(Bytes::mib(256), |sample| Bytes(sample.background * PAGE))
 }
 
 /// How many bytes at most can lie dirty.
 pub fn hard() -> Bytes {
-    host::sample().map_or(Bytes::mib(512), |sample| Bytes(sample.hard * PAGE))
+    cawl_host::sample().map_or(Bytes::mib(512), |sample| Bytes(sample.hard * PAGE))
 }

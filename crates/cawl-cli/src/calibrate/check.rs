@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use cawl_core::{Estimate, HostProfile, Measured, Nanos, Rate};
-use cawld::place::Backing;
+use cawl_host::place::Backing;
 use serde::Serialize;
 
 use super::bench::after;

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
 use cawl_core::{Estimate, Line, quantile};
-use cawld::direct::AlignedBuffer;
+use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, no_space, timed};

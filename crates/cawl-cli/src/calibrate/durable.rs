@@ -9,7 +9,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use cawl_core::{Estimate, Nanos, quantile};
-use cawld::host;
 
 use super::bench::{Bench, since, timed};
 
@@ -172,16 +171,18 @@ fn round(
 
 /// Time of one action, in ns, without a look at anything before it: that would bring back a part of what was forgotten.
 fn plainly(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let start = host::now();
+    let start = cawl_host::now();
     action()?;
     Ok(since(start))
 }
 
 /// Does something else for a while: moves data `from` one place `to` another, as programs do between their calls.
 fn elsewhere<'a>(from: &mut impl Iterator<Item = &'a [u8]>, to: &mut [u8], time: Nanos) {
-    let until = host::now() + time;
-    while host::now() < until {
-        for (from, to) in from.by_ref().zip(to.chunks_exact_mut(PAGE)).take_while(|_| host::now() < until) {
+    let until = cawl_host::now() + time;
+    while cawl_host::now() < until {
+        for (from, to) in
+            from.by_ref().zip(to.chunks_exact_mut(PAGE)).take_while(|_| cawl_host::now() < until)
+        {
             to.copy_from_slice(from);
         }
     }

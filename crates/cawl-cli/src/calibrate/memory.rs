@@ -8,7 +8,6 @@
 use std::fs::File;
 
 use cawl_core::{Estimate, Line, Measured, Modes, quantile};
-use cawld::host;
 
 use super::bench::{Bench, FROM_MEMORY, LARGEST, background};
 
@@ -50,7 +49,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     let mut first = None;
     let mut pages = Vec::new();
     bench.repeat(|bench, index| {
-        let drops = host::page_cache_drops();
+        let drops = cawl_host::page_cache_drops();
         let round = round(bench, index, most, &mut pages)?;
         // The first round also warms memory and code up.
         if index == 0 {

@@ -9,7 +9,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use cawl_core::{Nanos, Time, host_text};
-use cawld::host;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
@@ -39,12 +38,12 @@ impl Stopwatch {
     pub fn start() -> Stopwatch {
         // In this order, so that reading is not timed.
         let waited = waited();
-        Stopwatch { waited, start: host::now() }
+        Stopwatch { waited, start: cawl_host::now() }
     }
 
     /// Time until now, in ns.
     pub fn elapsed(&self) -> f64 {
-        let took = host::now().since(self.start);
+        let took = cawl_host::now().since(self.start);
         let waited = waited().saturating_sub(self.waited);
         // More than there was lies before or behind.
         if waited < took { took.saturating_sub(waited).get() } else { took.get() }
@@ -67,12 +66,12 @@ pub struct Watch {
 impl Watch {
     /// From now on; to be asked by the same thread.
     pub fn begin() -> Watch {
-        Watch { begun: host::now(), waited: waited(), others: others() }
+        Watch { begun: cawl_host::now(), waited: waited(), others: others() }
     }
 
     /// How many processors other programs kept busy until now, if that is enough to disturb.
     pub fn disturbed(&self) -> Option<f64> {
-        let time = host::now().since(self.begun);
+        let time = cawl_host::now().since(self.begun);
         let others = others().zip(self.others).map_or(Nanos::ZERO, |(now, then)| now.saturating_sub(then));
         let waited = waited().saturating_sub(self.waited);
         disturbed(time, others, waited)
@@ -128,10 +127,10 @@ mod tests {
                 let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
                 time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64
             };
-            let (watch, wall, before) = (Stopwatch::start(), host::now(), computed());
+            let (watch, wall, before) = (Stopwatch::start(), cawl_host::now(), computed());
             // As much of a processor as shows, however long it takes to get.
             while computed() - before < 100e6 {}
-            let (found, took) = (watch.elapsed(), host::now().since(wall).get());
+            let (found, took) = (watch.elapsed(), cawl_host::now().since(wall).get());
             over.store(true, Ordering::Relaxed);
             let own = computed() - before;
             assert!(took > 1.3 * own, "nobody disturbed: {took} ns for {own}");

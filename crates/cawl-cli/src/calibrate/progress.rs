@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::io::IsTerminal;
 
 use cawl_core::{Nanos, Time};
-use cawld::host;
 
 use crate::render::draw;
 
@@ -21,7 +20,7 @@ pub struct Progress {
 impl Progress {
     /// Progress of something that takes about `expected`.
     pub fn new(expected: Nanos) -> Progress {
-        let started = host::now();
+        let started = cawl_host::now();
         let terminal = std::io::stderr().is_terminal();
         Progress { terminal, started, expected, what: Cow::Borrowed(""), shown: Time::default() }
     }
@@ -35,7 +34,7 @@ impl Progress {
 
     /// Shows how far it is, at most ten times a second.
     pub fn show(&mut self) {
-        let now = host::now();
+        let now = cawl_host::now();
         if !self.terminal || now.since(self.shown) < Nanos::millis(100.0) {
             return;
         }

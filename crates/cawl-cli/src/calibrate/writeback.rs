@@ -8,12 +8,11 @@
 use std::fs::File;
 
 use cawl_core::{Bytes, Estimate, Nanos, Time, quantile};
-use cawld::host;
+use cawl_host::tracefs::{self, Instance};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 
 use super::bench::{Bench, LARGEST, background, hard, since};
 use super::memory::Memory;
-use crate::kernel_trace::KernelTrace;
 use crate::slow_limit::{LEARNED, base_rates};
 
 const PAGE: u64 = 4096;
@@ -48,7 +47,7 @@ struct Count {
 }
 
 fn count(bench: &Bench) -> Option<Count> {
-    let sample = host::sample()?;
+    let sample = cawl_host::sample()?;
     let device = bench.place.device_written().map(|bytes| bytes.0);
     Some(Count {
         time: sample.time,
@@ -136,10 +135,7 @@ pub fn rate_of_writeback(
 
 /// The sustained rate of a writer who is held back by the hard limit.
 fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Result<()> {
-    let trace = KernelTrace::begin(&[LEARNED])?;
-    if let Some(trace) = &trace {
-        trace.only_this_thread(&[LEARNED])?;
-    }
+    let trace = Instance::begin_if_possible(&[LEARNED], &tracefs::this_thread())?;
     let file = bench.scratch.file("throttled")?;
     // Goes round in a file of this length, in which no page is still dirty when its turn comes again.
     let length = (limit * 2).min(bench.space / 2).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
@@ -152,7 +148,7 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     let window_bytes = (bench.bytes_left.saturating_sub(limit + limit / 2) / 6).max(16 << 20);
     let (shortest, longest) = (Nanos::millis(50.0), Nanos::millis(400.0));
     while bench.go_on().is_ok() {
-        if !bench.spend(CHUNK as u64) || (host::now() >= give_up && windows.len() >= FEWEST_WINDOWS) {
+        if !bench.spend(CHUNK as u64) || (cawl_host::now() >= give_up && windows.len() >= FEWEST_WINDOWS) {
             break;
         }
         bench.write_run(&file, at, CHUNK, CHUNK)?;
@@ -264,7 +260,7 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
     let all = (background().0 * 3 / 4).min(if bench.brief { bench.space } else { bench.space / 2 });
     let mut length = all.min(64 << 20).min(share);
     let whole_filesystem = !bench.brief;
-    let queue = host::uncalibrated_profile().device.queue.0;
+    let queue = cawl_host::uncalibrated_profile().device.queue.0;
     let (begins, ends) = if bench.brief { (0.55, 0.97) } else { (0.1, 0.9) };
     bench.repeat(|bench, _| {
         if bench.brief && !samples.is_empty() {
@@ -272,7 +268,7 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
             return Ok(());
         }
         if bench.brief {
-            let time = bench.deadline.since(host::now()).get();
+            let time = bench.deadline.since(cawl_host::now()).get();
             let taken = transfer.map_or(8 << 20, |per_byte| (time / (2.0 * per_byte)) as u64);
             length = all.min(bench.bytes_left).min(taken);
         }
@@ -282,17 +278,17 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
         }
         bench.settle(length)?;
         let file = bench.scratch.file("flushed")?;
-        let before = host::sample();
-        let (began, time) = (host::now(), bench.deadline.since(host::now()));
+        let before = cawl_host::sample();
+        let (began, time) = (cawl_host::now(), bench.deadline.since(cawl_host::now()));
         let mut written = 0;
         // In brief, half of the time is the flusher's, however long the memory takes.
-        while written < length && !(bench.brief && host::now().since(began) > time * 0.5) {
+        while written < length && !(bench.brief && cawl_host::now().since(began) > time * 0.5) {
             bench.write_run(&file, written, CHUNK, CHUNK)?;
             written += CHUNK as u64;
         }
         let wrote = since(began);
         length = written;
-        let dirtied = before.zip(host::sample()).map(|(from, to)| to.dirtied.saturating_sub(from.dirtied) * PAGE);
+        let dirtied = before.zip(cawl_host::sample()).map(|(from, to)| to.dirtied.saturating_sub(from.dirtied) * PAGE);
         let start = count(bench);
         let mut counts = Vec::new();
         let took = while_flushing(&file, whole_filesystem, || {
@@ -355,7 +351,7 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
 fn while_flushing(file: &File, whole_filesystem: bool, mut meanwhile: impl FnMut()) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
-            let start = host::now();
+            let start = cawl_host::now();
             let done = if whole_filesystem { nix::unistd::syncfs(file) } else { nix::unistd::fsync(file) };
             done.map(|()| since(start))
         });
@@ -393,7 +389,7 @@ pub fn factor(
     transfer: Option<f64>,
     found: &mut Writeback,
 ) -> anyhow::Result<()> {
-    let time = bench.deadline.since(host::now()).get();
+    let time = bench.deadline.since(cawl_host::now()).get();
     let affordable = transfer.map_or(bench.bytes_left, |per_byte| (time / per_byte) as u64);
     let share = affordable.min(bench.bytes_left) / (PIECES * bench.rounds.0 as u64);
     let all = (background().0 * 3 / 4).min(bench.space / 2);
@@ -468,7 +464,7 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
                 for at in (start..start + length).step_by(call) {
                     bench.go_on()?;
                     // Waits for a processor included: the flusher's work takes some of them.
-                    let began = host::now();
+                    let began = cawl_host::now();
                     bench.write_run(&file, at, call, call)?;
                     time += since(began);
                 }

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, ensure};
 use cawl_core::{Bytes, Nanos};
-use cawld::place::Place;
-use cawld::profiles;
+use cawl_host::place::Place;
+use cawl_host::profiles;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;

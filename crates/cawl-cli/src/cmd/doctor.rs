@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cawld::{host, inspect, profiles, socket};
+use cawl_client::address;
+use cawl_host::{inspect, profiles};
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -124,9 +125,9 @@ fn sockets() -> Check {
     const NAME: usize = "/cawl-run-4194304.sock".len();
     const LONGEST: usize = 107;
     // Root's lie where its programs can reach them whoever they become.
-    let folder = match socket::shared_directory(Path::new(socket::SHARED)) {
-        Ok(()) => Ok(socket::SHARED.into()),
-        Err(_) => socket::private_directory(),
+    let folder = match address::shared_directory(Path::new(address::SHARED)) {
+        Ok(()) => Ok(address::SHARED.into()),
+        Err(_) => address::private_directory(),
     };
     match folder {
         Ok(folder) if folder.as_os_str().len() + NAME > LONGEST => check(
@@ -199,7 +200,7 @@ fn preloads() -> Vec<Check> {
 }
 
 fn kernel() -> Check {
-    let facts = host::facts();
+    let facts = cawl_host::facts();
     let mut parts = facts.kernel.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     if version >= (6, 5) {
@@ -213,7 +214,7 @@ fn kernel() -> Check {
 }
 
 fn coverage() -> Check {
-    match host::wchar(std::process::id()).process {
+    match cawl_host::wchar(std::process::id()).process {
         Some(_) => check("coverage", State::Fine, "/proc/PID/io counts what is written".to_owned()),
         None => check(
             "coverage",
@@ -224,9 +225,9 @@ fn coverage() -> Check {
 }
 
 fn limits() -> Check {
-    match host::sample() {
+    match cawl_host::sample() {
         Some(sample) => {
-            let page = cawl_core::Bytes(host::facts().page);
+            let page = cawl_core::Bytes(cawl_host::facts().page);
             let limits = sample.limits(page);
             check(
                 "dirty limits",

@@ -17,7 +17,7 @@ pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
         profile.name = name.to_string_lossy().into_owned();
     }
     // The core has no clock: when a profile was made is for its maker to say.
-    profile.created = Some(cawld::host::wall_clock());
+    profile.created = Some(cawl_host::wall_clock());
     std::fs::write(&args.output, profile.to_toml())
         .with_context(|| format!("cannot write the profile {}", args.output.display()))?;
     let (memory, device) = (&profile.memory, &profile.device);

@@ -11,7 +11,7 @@ use cawl_core::{
     Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, SkipReason, StraceImporter,
     StraceOptions,
 };
-use cawld::trace::{TraceFile, WhenFull};
+use cawl_host::trace::{TraceFile, WhenFull};
 use flate2::read::MultiGzDecoder;
 
 use crate::args::{Format, ImportArgs};

@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use cawl_client::protocol::{Plan, Request, Status, View};
+use cawl_client::query;
 use cawl_core::HostProfile;
-use cawld::offline::Counted;
-use cawld::protocol::{Plan, Request, Status, View};
-use cawld::{profiles, query};
+use cawl_host::profiles;
 use nix::sys::stat::{major, minor};
 use serde_json::Value;
 
 use super::socket_of;
 use crate::args::PredictArgs;
+use crate::offline::{self, Counted};
 use crate::render;
 
 /// Asks and prints.
@@ -34,7 +35,7 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     };
     let terminal = std::io::stdout().is_terminal();
     if args.offline {
-        return offline(args, &plan, terminal);
+        return without_daemon(args, &plan, terminal);
     }
     match asked(args, &plan, terminal) {
         // A daemon that was named is meant.
@@ -42,7 +43,7 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
             render::tell(format_args!(
                 "cawl-cli: no daemon is running; from the profile and the kernel's counters of now"
             ));
-            offline(args, &plan, terminal)
+            without_daemon(args, &plan, terminal)
         }
         answered => answered,
     }
@@ -61,11 +62,11 @@ fn asked(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<Exit
 }
 
 /// The profile and the kernel's counters answer.
-fn offline(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<ExitCode> {
+fn without_daemon(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<ExitCode> {
     let profile = offline_profile(args)?;
     // Another machine's profile says nothing of what is dirty on this one.
     let counted = if args.profile.is_some() { None } else { Counted::here() };
-    let answer = cawld::offline::predict(plan, &profile, counted.as_ref())?;
+    let answer = offline::predict(plan, &profile, counted.as_ref())?;
     if args.json {
         return render::json(&answer);
     }

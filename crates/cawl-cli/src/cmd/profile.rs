@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use cawl_client::protocol::{ProfileAnswer, Request};
+use cawl_client::query;
 use cawl_core::HostProfile;
-use cawld::protocol::{ProfileAnswer, Request};
-use cawld::{profiles, query};
+use cawl_host::profiles;
 
 use super::{read_profile, socket_of, stored_profile};
 use crate::args::{DaemonArgs, DiffArgs, ExportArgs, ProfileArgs, ProfileCommand};

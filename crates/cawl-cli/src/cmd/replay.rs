@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use cawl_core::{Analysis, AnalysisOptions, LiveOptions, Mode, Record};
-use cawld::profiles;
-use cawld::trace::TraceReader;
+use cawl_host::profiles;
+use cawl_host::trace::TraceReader;
 
 use super::read_profile;
 use super::side_by_side::take_all;

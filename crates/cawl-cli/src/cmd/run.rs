@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use cawl_client::protocol::{Request, RunEnd, RunProcess, RunSpec, RunStarted, Running};
+use cawl_client::{address, query};
 use cawl_core::{HostProfile, MODELS, Outcome, Report};
-use cawld::profiles::{Chosen, Keeper};
-use cawld::protocol::{Request, RunEnd, RunProcess, RunStarted, Running};
-use cawld::query;
-use cawld::{Daemon, EngineOptions, RunSpec, host, inspect, socket};
+use cawl_host::inspect;
+use cawl_host::profiles::{Chosen, Keeper};
+use cawld::{Daemon, EngineOptions, socket};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, geteuid};
@@ -65,7 +66,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let mut forwarded = Vec::new();
     // What was ignored when we began, as under nohup, stays so: a handler of ours would not survive the
     // program's exec, and the program would die of what it should ignore.
-    for kind in signals.into_iter().filter(|kind| !host::is_ignored(kind.as_raw_value())) {
+    for kind in signals.into_iter().filter(|kind| !cawl_host::is_ignored(kind.as_raw_value())) {
         forwarded.push((kind, listen_for(kind)?));
     }
     let pid = match start::start(&args.command, &variables(args, &library, &backend)) {
@@ -280,8 +281,8 @@ impl Backend {
 fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
     let name = format!("cawl-run-{}.sock", std::process::id());
     if geteuid().is_root() {
-        let shared = Path::new(socket::SHARED);
-        match socket::shared_directory(shared) {
+        let shared = Path::new(address::SHARED);
+        match address::shared_directory(shared) {
             Ok(()) => {
                 let path = shared.join(name);
                 let listener = socket::listen_to_all(&path)?;
@@ -292,7 +293,7 @@ fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
             )),
         }
     }
-    let path = socket::private_directory()
+    let path = address::private_directory()
         .context("there is no private folder for the socket; set XDG_RUNTIME_DIR to one")?
         .join(name);
     let listener = socket::listen(&path)?;
@@ -382,7 +383,7 @@ fn wait(pid: Pid) -> anyhow::Result<Outcome> {
         let number = pid.as_raw() as u32;
         // A zombie's count holds those of all its children that were waited for.
         let outcome =
-            |code, signal| Outcome { pid: number, code, signal, wchar: host::wchar(number).process };
+            |code, signal| Outcome { pid: number, code, signal, wchar: cawl_host::wchar(number).process };
         match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
             Ok(WaitStatus::Exited(_, code)) => return Ok(outcome(Some(code), None)),
             Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(outcome(None, Some(signal as i32))),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail, ensure};
-use cawld::inspect;
+use cawl_host::inspect;
 use serde::Serialize;
 
 use crate::args::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};

@@ -3,9 +3,10 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use cawld::protocol::{Request, Status};
-use cawld::query;
 use serde_json::Value;
+
+use cawl_client::protocol::{Request, Status};
+use cawl_client::query;
 
 use super::socket_of;
 use crate::args::StatusArgs;

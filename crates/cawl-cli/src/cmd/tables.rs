@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawld::protocol::{Listing, Request};
-use cawld::query;
+use cawl_client::protocol::{Listing, Request};
+use cawl_client::query;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cawld::protocol::{Status, Subscription, Topic};
-use cawld::query;
+use cawl_client::protocol::{Status, Subscription, Topic};
+use cawl_client::query;
 use serde::Deserialize;
 use serde_json::Value;
 

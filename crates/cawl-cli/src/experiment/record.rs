@@ -15,15 +15,14 @@ use anyhow::{Context, bail};
 use cawl_core::{
     Bytes, CsvImporter, CsvOptions, HostProfile, Importer, Record, RecordedRun, RunArgs, Sample, Time,
 };
-use cawld::host;
-use cawld::trace::{TraceFile, WhenFull};
+use cawl_host::trace::{TraceFile, WhenFull};
+use cawl_host::tracefs::Instance;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
 
 use crate::calibrate::Interrupted;
-use crate::kernel_trace::KernelTrace;
 use crate::scratch::Scratch;
 
 /// The program that writes, as built by build.rs.
@@ -84,13 +83,13 @@ impl Recorder<'_> {
             self.settle(&mut notes)?;
             // Anew for each run: files that were removed left other pieces behind.
             let held = self.hold.then(|| self.hold_pieces()).transpose()?;
-            let drops = host::page_cache_drops();
+            let drops = cawl_host::page_cache_drops();
             let texts = self.run(scenario);
             drop(held);
             // Dirty pages of the file go with it, unwritten.
             self.scratch.remove(FILE);
             let texts = texts.with_context(|| format!("the run {} failed", scenario.name))?;
-            if drops == host::page_cache_drops() || !notes.is_empty() {
+            if drops == cawl_host::page_cache_drops() || !notes.is_empty() {
                 break texts;
             }
             notes.push(format!("{}: the page cache was dropped meanwhile; it was run again", scenario.name));
@@ -108,8 +107,8 @@ impl Recorder<'_> {
         for _ in 0..5 {
             (self.go_on)()?;
             self.scratch.sync()?;
-            let dirty =
-                host::sample().map_or(Bytes::ZERO, |sample| sample.dirty_bytes(self.profile.kernel.page));
+            let dirty = cawl_host::sample()
+                .map_or(Bytes::ZERO, |sample| sample.dirty_bytes(self.profile.kernel.page));
             if dirty < LITTLE {
                 return Ok(());
             }
@@ -125,7 +124,7 @@ impl Recorder<'_> {
     /// first, which a virtual machine's host may have taken.
     fn hold_pieces(&self) -> anyhow::Result<Writer> {
         let (_program, mut command) = program()?;
-        command.env("HOLD", (host::facts().available.0 / 4).to_string());
+        command.env("HOLD", (cawl_host::facts().available.0 / 4).to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut holder = Writer(command.spawn().context(NOT_RUN)?);
         let mut said = [0; READY.len()];
@@ -141,17 +140,17 @@ impl Recorder<'_> {
     }
 
     fn run(&self, scenario: &Scenario) -> anyhow::Result<Texts> {
-        let trace = KernelTrace::begin(&EVENTS)?;
+        let trace = Instance::begin_if_possible(&EVENTS, "")?;
         let mut out = File::from(memfd_create(c"cawl-calls", MFdFlags::MFD_CLOEXEC)?);
         let mut child = self.start(scenario, &out)?;
         let mut samples = Vec::new();
         let mut zero = None;
         let status = loop {
             if zero.is_none() && out.metadata()?.len() >= READY.len() as u64 {
-                zero = Some(host::now());
+                zero = Some(cawl_host::now());
             }
             if zero.is_some() {
-                samples.extend(host::sample());
+                samples.extend(cawl_host::sample());
             }
             if let Some(status) = child.0.try_wait()? {
                 break status;
@@ -168,7 +167,7 @@ impl Recorder<'_> {
         Ok(Texts {
             csv: calls(text, zero)?,
             dirty: samples.iter().map(|sample| sampled(sample, zero)).collect(),
-            kernel: trace.as_ref().map(KernelTrace::take).transpose()?,
+            kernel: trace.as_ref().map(Instance::take).transpose()?,
         })
     }
 
@@ -185,7 +184,7 @@ impl Recorder<'_> {
     /// Memory to touch before a run: as much as its file takes, and never more than half of what is there.
     fn warm(&self, length: Bytes) -> Bytes {
         let some = length.0 + (64 << 20);
-        Bytes(some.min(host::facts().available.0 / 2))
+        Bytes(some.min(cawl_host::facts().available.0 / 2))
     }
 
     fn save(
@@ -295,7 +294,7 @@ fn records(
         importer.line(line.as_bytes(), &mut calls)?;
     }
     importer.finish(&mut calls)?;
-    let mut facts = host::facts();
+    let mut facts = cawl_host::facts();
     facts.started = Time::default();
     let mut records = vec![Record::Host(Box::new(facts)), Record::Profile(Box::new(profile.clone()))];
     let mut samples = samples.iter().copied().peekable();
@@ -341,7 +340,7 @@ impl SuiteFile {
         Ok(SuiteFile {
             folder: folder.to_owned(),
             device: device.to_owned(),
-            kernel: host::facts().kernel,
+            kernel: cawl_host::facts().kernel,
             dirty_background_bytes: profile.kernel.limits.background,
             dirty_bytes: profile.kernel.limits.hard,
             trace_clock: "mono",

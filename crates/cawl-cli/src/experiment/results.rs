@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use cawl_core::{DirtyLimits, Estimate, HostProfile, Rate, Time};
-use cawld::host;
-use cawld::place::Place;
+use cawl_host::place::Place;
 use serde::Serialize;
 
 use super::judge::{self, Errors, Judged, ModelErrors};
@@ -79,7 +78,7 @@ impl Results {
         let evaluation = Evaluation {
             device: options.disk.clone().unwrap_or_else(|| place.device.clone()),
             filesystem: place.filesystem.clone(),
-            kernel: host::facts().kernel,
+            kernel: cawl_host::facts().kernel,
             limits: profile.kernel.limits,
             profile: profile.name.clone(),
             repeats: options.repeats,
@@ -161,7 +160,7 @@ impl Results {
         (evaluation.median, evaluation.floor) = judge::medians(&evaluation.figures);
         let all = self.figures.iter().flat_map(|(_, runs)| runs);
         evaluation.missing = all.filter_map(|repeated| missing(repeated, evaluation.repeats)).collect();
-        evaluation.seconds = host::now().since(self.started).as_seconds();
+        evaluation.seconds = cawl_host::now().since(self.started).as_seconds();
         page::write(evaluation, &self.out.path)?;
         let file = self.out.path.join("results.json");
         fs::write(&file, serde_json::to_string_pretty(evaluation)? + "\n")

@@ -1,7 +1,7 @@
 //! What a job of writing would cost, as text.
 
+use cawl_client::protocol::{Plan, Predicted};
 use cawl_core::{Bytes, Nanos, Rate};
-use cawld::protocol::{Plan, Predicted};
 
 use super::{bold, shown};
 

@@ -1,7 +1,7 @@
 //! Two profiles side by side.
 
+use cawl_client::protocol::ConstantStatus;
 use cawl_core::{Bytes, DeviceConstants, HostProfile, Measured, Nanos, Rate};
-use cawld::protocol::ConstantStatus;
 use serde::Serialize;
 
 use super::{compact, lines, shown, table};

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
+use cawl_client::protocol::{Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 use cawl_core::renamed_path;
-use cawld::protocol::{Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 
 use super::{compact, lines, short, shown, table};
 

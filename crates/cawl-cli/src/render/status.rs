@@ -1,7 +1,7 @@
 //! The status, as text of at most 80 columns.
 
+use cawl_client::protocol::{DeviceStatus, Forecast, ProcessStatus, Status};
 use cawl_core::{Bytes, Nanos, Rate};
-use cawld::protocol::{DeviceStatus, Forecast, ProcessStatus, Status};
 
 use super::compact::{self, until};
 use super::rows::short_program;
@@ -213,8 +213,8 @@ fn devices(devices: &[DeviceStatus]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cawl_client::protocol::{Cost, ErrorStatus, SamplerStatus};
     use cawl_core::Phase;
-    use cawld::protocol::{Cost, ErrorStatus, SamplerStatus};
 
     /// With every field as wide as it comes.
     fn busy() -> Status {

@@ -1,7 +1,7 @@
 //! The status as one line, as vmstat has it.
 
+use cawl_client::protocol::Status;
 use cawl_core::Phase;
-use cawld::protocol::Status;
 
 /// Lines between two headers.
 const HEADER_EVERY: u64 = 20;
@@ -96,7 +96,7 @@ pub fn time_of_day(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawld::protocol::{Cost, DeviceStatus, ErrorStatus, Forecast};
+    use cawl_client::protocol::{Cost, DeviceStatus, ErrorStatus, Forecast};
 
     fn status(uptime: f64, throttled: f64) -> Status {
         Status {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use cawl_client::protocol::{History, Push, Sort, Status};
 use cawl_core::Phase;
-use cawld::protocol::{History, Push, Sort, Status};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::render::rows::{Row, SORTS, compare};

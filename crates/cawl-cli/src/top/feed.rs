@@ -5,8 +5,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cawld::protocol::{Push, Sort, Subscription, Topic};
-use cawld::query::{self, HangUp};
+use cawl_client::protocol::{Push, Sort, Subscription, Topic};
+use cawl_client::query::{self, HangUp};
 
 use super::Input;
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use cawl_client::protocol::Status;
 use cawl_core::Phase;
-use cawld::protocol::Status;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};

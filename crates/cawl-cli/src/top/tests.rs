@@ -1,10 +1,10 @@
 //! Keys and pushes in, screens out.
 
-use cawl_core::Phase;
-use cawld::protocol::{
+use cawl_client::protocol::{
     Cost, DeviceStatus, ErrorStatus, FileStatus, Files, Forecast, History, HistoryPoint, ProcessStatus,
     Processes, Push, Sort, Status,
 };
+use cawl_core::Phase;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

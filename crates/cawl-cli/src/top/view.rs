@@ -1,12 +1,13 @@
 //! What the screen looks like.
 
-use cawld::protocol::Sort;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::border;
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+
+use cawl_client::protocol::Sort;
 
 use super::app::{App, Keys, Tab};
 use super::graph::Graph;

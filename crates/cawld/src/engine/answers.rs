@@ -5,18 +5,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use cawl_client::protocol::{
+    Calls, DeviceStatus, ErrorStatus, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
+};
 use cawl_core::{
     Analysis, Constant, HostProfile, Mode, ModelState, Nanos, NotKept, Rate, Sample, Scene, Time,
 };
+use cawl_host::clock::Clocks;
 
 use super::Engine;
-use crate::clock::Clocks;
-use crate::host;
 use crate::lane::Lane;
 use crate::live::Live;
-use crate::protocol::{
-    Calls, DeviceStatus, ErrorStatus, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
-};
 
 /// Rows answered unless the question says otherwise, and at most: as many as are told in a few milliseconds while
 /// calls come. Who wants more asks again.
@@ -80,7 +79,7 @@ impl Engine {
 
     /// How things stand, as far as the engine knows.
     pub(crate) fn status(&mut self, view: &View, sample: Option<Sample>) -> Result<Status, NotKept> {
-        let now = host::now();
+        let now = cawl_host::now();
         let state = self.state(view, now)?;
         self.last_sample = sample.or(self.last_sample);
         let page = self.profile.kernel.page;
@@ -138,7 +137,7 @@ impl Engine {
     /// A copy of a model, to look ahead with.
     pub(crate) fn ahead(&self, view: &View) -> Result<Option<Ahead>, NotKept> {
         let Some(lane) = self.lane() else { return Ok(None) };
-        let now = host::now();
+        let now = cawl_host::now();
         let (model, mode) = (view.model.as_deref(), view.mode);
         let scene = lane.analysis().scene(model, mode, now)?;
         let model = lane.analysis().viewed(model, mode)?.0;
@@ -158,7 +157,7 @@ impl Engine {
 
     /// The programs.
     pub(crate) fn processes(&self, listing: Listing) -> Processes {
-        let processes = |live: &Live| live.books.processes(listing.sort, page(listing), host::now());
+        let processes = |live: &Live| live.books.processes(listing.sort, page(listing), cawl_host::now());
         let (processes, more) = self.live().map(processes).unwrap_or_default();
         Processes { schema: PROTOCOL, omitted: more, more, processes }
     }
@@ -166,7 +165,7 @@ impl Engine {
     /// The files.
     pub(crate) fn files(&self, listing: Listing) -> Files {
         let files = |live: &Live| {
-            let (files, more) = live.books.files(listing.sort, page(listing), host::now());
+            let (files, more) = live.books.files(listing.sort, page(listing), cawl_host::now());
             Files { schema: PROTOCOL, omitted: more + live.books.files_omitted(), more, files }
         };
         self.live().map_or(Files { schema: PROTOCOL, ..Files::default() }, files)
@@ -174,7 +173,7 @@ impl Engine {
 
     /// The devices.
     pub(crate) fn devices(&self) -> Vec<DeviceStatus> {
-        let devices = self.live().map(|live| live.books.devices(host::now())).unwrap_or_default();
+        let devices = self.live().map(|live| live.books.devices(cawl_host::now())).unwrap_or_default();
         let load = |(dev, mut device): (u64, DeviceStatus)| {
             if let Some(load) = self.observed.devices.get(&dev) {
                 load.fill(&mut device);

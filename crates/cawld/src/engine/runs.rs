@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use cawl_client::protocol::RunSpec;
+use cawl_host::trace::{TraceFile, WhenFull};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Input;
-use crate::protocol::RunSpec;
-use crate::trace::{TraceFile, WhenFull};
 
 /// A run that is to begin.
 pub struct BeginRun {
@@ -20,16 +20,18 @@ pub struct BeginRun {
     pub reply: oneshot::Sender<Result<u64, String>>,
 }
 
-impl RunSpec {
-    /// Has the engine begin such a run: its number.
-    pub async fn begin(self, engine: &mpsc::Sender<Input>, owner: Option<u32>) -> anyhow::Result<u64> {
-        let path = self.trace.clone();
-        let create = move || path.as_deref().map(create_trace).transpose();
-        let trace = tokio::task::spawn_blocking(create).await?.map_err(anyhow::Error::msg)?;
-        let (reply, answer) = oneshot::channel();
-        engine.send(Input::BeginRun(BeginRun { spec: self, trace, owner, reply })).await?;
-        answer.await?.map_err(anyhow::Error::msg)
-    }
+/// Has the engine begin such a run: its number.
+pub async fn begin_run(
+    spec: RunSpec,
+    engine: &mpsc::Sender<Input>,
+    owner: Option<u32>,
+) -> anyhow::Result<u64> {
+    let path = spec.trace.clone();
+    let create = move || path.as_deref().map(create_trace).transpose();
+    let trace = tokio::task::spawn_blocking(create).await?.map_err(anyhow::Error::msg)?;
+    let (reply, answer) = oneshot::channel();
+    engine.send(Input::BeginRun(BeginRun { spec, trace, owner, reply })).await?;
+    answer.await?.map_err(anyhow::Error::msg)
 }
 
 /// A lane's trace; the error names the file.

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use cawl_client::protocol::{Failure, Plan, Push, Sort, Subscription, Topic, View};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
@@ -15,7 +16,6 @@ use tokio::sync::{Notify, mpsc};
 
 use super::guard::{Guard, Refusal};
 use crate::asker::{AskError, Asker};
-use crate::protocol::{Failure, Plan, Push, Sort, Subscription, Topic, View};
 use crate::{metrics, subscribe, web};
 
 /// Pushes that a subscriber may be behind, beyond what its socket holds.

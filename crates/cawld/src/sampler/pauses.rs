@@ -1,33 +1,18 @@
-//! The kernel's own word on throttling: how long it lets writers pause (tracepoint `writeback:balance_dirty_pages`,
-//! mm/page-writeback.c), read from a trace instance of our own, so that nothing else that traces is disturbed.
-//!
-//! The law: **what cannot be had is left out, and nothing is left behind.** Only root may trace; the instance goes
-//! when the daemon ends, and one of a daemon that was killed goes when the next one starts.
-
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+//! How long the kernel lets writers pause, by its own word: tracepoint `writeback:balance_dirty_pages`
+//! (mm/page-writeback.c), for root.
 
 use cawl_core::Nanos;
-use nix::fcntl::OFlag;
+use cawl_host::tracefs::{Instance, TraceFsError};
 
-use crate::host;
-
-/// Where tracefs is mounted.
-const MOUNTS: [&str; 2] = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];
-/// Instances of daemons begin with this; their process ids follow.
-const PREFIX: &str = "cawld-";
-const EVENT: &str = "events/writeback/balance_dirty_pages";
-/// Room for each processor: some thousand pauses, and none is shorter than a tick.
-const ROOM: &str = "512";
+const EVENT: &str = "balance_dirty_pages";
+/// Room for each processor in KiB: some thousand pauses, and none is shorter than a tick.
+const ROOM: u32 = 512;
 /// Most bytes read at a look; the rest waits for the next.
 const MOST: usize = 1 << 20;
 
 /// The pauses of all writers of this machine, traced by cawl or not.
 pub struct Pauses {
-    instance: PathBuf,
-    pipe: File,
+    trace: Instance,
     text: Vec<u8>,
     /// Since the begin.
     pub total: Nanos,
@@ -37,58 +22,14 @@ pub struct Pauses {
 
 impl Pauses {
     /// Begins; an error says why the kernel's tracing is not to be had.
-    pub fn begin() -> Result<Pauses, String> {
-        if !nix::unistd::geteuid().is_root() {
-            return Err("only a daemon of root's may trace the kernel".to_owned());
-        }
-        let Some(instances) = MOUNTS.iter().map(Path::new).find(|path| path.is_dir()) else {
-            return Err("no tracefs at /sys/kernel/tracing (kernel without it, or not mounted)".to_owned());
-        };
-        remove_leftovers(instances);
-        // Daemons of one process, as in tests, have an instance each.
-        let own = (0..64).map(|n| instances.join(format!("{PREFIX}{}-{n}", std::process::id())));
-        for instance in own {
-            match fs::create_dir(&instance) {
-                Ok(()) => return Pauses::of(instance).map_err(|error| why(instances, &error)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(why(instances, &error)),
-            }
-        }
-        Err(format!("{}: there are too many instances", instances.display()))
-    }
-
-    fn of(instance: PathBuf) -> io::Result<Pauses> {
-        let begun = || {
-            fs::write(instance.join("buffer_size_kb"), ROOM)?;
-            fs::write(instance.join(EVENT).join("filter"), "pause > 0")?;
-            fs::write(instance.join(EVENT).join("enable"), "1")?;
-            let flags = OFlag::O_NONBLOCK.bits();
-            OpenOptions::new().read(true).custom_flags(flags).open(instance.join("trace_pipe"))
-        };
-        match begun() {
-            Ok(pipe) => Ok(Pauses { pipe, instance, text: Vec::new(), total: Nanos::ZERO, lost: 0 }),
-            Err(error) => {
-                drop(fs::remove_dir(&instance));
-                Err(error)
-            }
-        }
+    pub fn begin() -> Result<Pauses, TraceFsError> {
+        let trace = Instance::begin(ROOM, &[EVENT], "pause > 0")?;
+        Ok(Pauses { trace, text: Vec::new(), total: Nanos::ZERO, lost: 0 })
     }
 
     /// Takes what the kernel has told since the latest look.
     pub fn look(&mut self) {
-        let mut chunk = [0; 1 << 14];
-        let mut read = 0;
-        while read < MOST {
-            match self.pipe.read(&mut chunk) {
-                Ok(length @ 1..) => {
-                    read += length;
-                    self.text.extend_from_slice(&chunk[..length]);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // There is no more now.
-                Ok(0) | Err(_) => break,
-            }
-        }
+        self.text.extend(self.trace.take_some(MOST).unwrap_or_default());
         let Some(end) = self.text.iter().rposition(|byte| *byte == b'\n') else { return };
         let lines: Vec<u8> = self.text.drain(..=end).collect();
         for line in String::from_utf8_lossy(&lines).lines() {
@@ -98,29 +39,6 @@ impl Pauses {
                 Said::Nothing => {}
             }
         }
-    }
-}
-
-/// Why a folder of instances is of no use.
-fn why(instances: &Path, error: &io::Error) -> String {
-    let tracefs = instances.parent().unwrap_or(instances).display();
-    match error.kind() {
-        ErrorKind::ReadOnlyFilesystem => {
-            format!("{tracefs} is read-only for cawld (ProtectKernelTunables=)")
-        }
-        _ => format!("{}: {error}", instances.display()),
-    }
-}
-
-impl Drop for Pauses {
-    fn drop(&mut self) {
-        // Events come until then; if the instance stays, the next daemon removes it.
-        drop(fs::write(self.instance.join(EVENT).join("enable"), "0"));
-        // An instance whose pipe is open cannot be removed.
-        if let Ok(nothing) = File::open("/dev/null") {
-            self.pipe = nothing;
-        }
-        drop(fs::remove_dir(&self.instance));
     }
 }
 
@@ -146,18 +64,6 @@ fn said(line: &str) -> Said {
     }
 }
 
-/// Removes the instances of daemons that are gone.
-fn remove_leftovers(instances: &Path) {
-    for instance in fs::read_dir(instances).into_iter().flatten().flatten() {
-        let name = instance.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
-        if pid.is_some_and(|pid: u32| !host::is_running(pid)) {
-            // Somebody may read it just now.
-            drop(fs::remove_dir(instance.path()));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,22 +79,5 @@ mod tests {
         for other in ["", "# tracer: nop", "x: bdi_dirty_ratelimit: pause=7"] {
             assert_eq!(said(other), Said::Nothing, "{other}");
         }
-    }
-
-    #[test]
-    fn an_instance_is_gone_when_it_is_dropped() {
-        let mut pauses = match Pauses::begin() {
-            Ok(pauses) => pauses,
-            Err(why) => return println!("SKIPPED: {why}"),
-        };
-        let (first, second) = (pauses.instance.clone(), Pauses::begin().expect("a second one"));
-        assert_ne!(first, second.instance);
-        pauses.look();
-        assert!(first.is_dir());
-        drop(pauses);
-        assert!(!first.exists() && second.instance.exists());
-        let at = second.instance.clone();
-        drop(second);
-        assert!(!at.exists());
     }
 }

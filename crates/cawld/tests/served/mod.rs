@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use cawl_client::protocol::{Request, Status, View};
+use cawl_client::query;
 use cawl_core::Mode;
 use cawl_wire::{Event, FileKind, Header, Hello, Kind, Op, Wchar};
-use cawld::protocol::{Request, Status, View};
-use cawld::{Daemon, EngineOptions, host, query, socket};
+use cawld::{Daemon, EngineOptions, socket};
 use tokio::runtime::Runtime;
 
 /// No process has such a number, so nobody waits for it.
@@ -33,7 +34,7 @@ impl Served {
             host_models: Some(vec!["cawl".to_owned()]),
             modes: vec![("cawl".to_owned(), Mode::Assimilated)],
             learn: true,
-            ..EngineOptions::new(host::uncalibrated_profile())
+            ..EngineOptions::new(cawl_host::uncalibrated_profile())
         };
         let daemon = {
             let _entered = runtime.enter();
@@ -76,7 +77,7 @@ pub fn message(kind: Kind, payload: &[u8], dropped: u64) -> Vec<u8> {
 }
 
 pub fn hello(pid: u32, run: u64) -> Vec<u8> {
-    let (ppid, uid, started, wchar) = (1, 0, host::now().0, Wchar::default());
+    let (ppid, uid, started, wchar) = (1, 0, cawl_host::now().0, Wchar::default());
     let hello = Hello {
         pid,
         ppid,
@@ -98,6 +99,6 @@ pub fn hello(pid: u32, run: u64) -> Vec<u8> {
 pub fn events(pid: u32, calls: usize, dropped: u64) -> Vec<u8> {
     let mut event = Event::new(Op::Write);
     (event.kind, event.dev, event.ino, event.pid, event.tid) = (FileKind::Regular, 1, 7, pid, pid);
-    (event.requested, event.returned, event.duration, event.start) = (1, 1, 100, host::now().0);
+    (event.requested, event.returned, event.duration, event.start) = (1, 1, 100, cawl_host::now().0);
     message(Kind::Events, &event.encode().repeat(calls), dropped)
 }

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use cawld::limits::LoweredLimits;
+use cawl_host::limits::LoweredLimits;
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

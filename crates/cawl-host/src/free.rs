@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use cawl_core::{MemoryFacts, ZoneFacts, host_text};
 
-use crate::host;
+use crate::machine;
 
 /// Bits of /proc/kpageflags.
 const UPTODATE: u64 = 1 << 3;
@@ -28,7 +28,7 @@ pub fn is_taken_back() -> bool {
 /// Free memory now; None where no host takes it back.
 pub fn look() -> Option<MemoryFacts> {
     let order = *reporting_order().as_ref()?;
-    let (zones, buddies) = (host::read("/proc/zoneinfo"), host::read("/proc/buddyinfo"));
+    let (zones, buddies) = (machine::read("/proc/zoneinfo"), machine::read("/proc/buddyinfo"));
     let flags = File::open("/proc/kpageflags").ok();
     let mut zones = host_text::zoneinfo(&zones);
     // The highest zone of a node gives first.
@@ -38,7 +38,7 @@ pub fn look() -> Option<MemoryFacts> {
         let cold = flags.as_ref().and_then(|flags| reported(flags, zone, &free, order));
         Some(ZoneFacts { free, cold, low: zone.low })
     };
-    Some(MemoryFacts { time: host::now(), order, zones: zones.iter().filter_map(facts).collect() })
+    Some(MemoryFacts { time: machine::now(), order, zones: zones.iter().filter_map(facts).collect() })
 }
 
 /// `page_reporting_order`, if a balloon reports free pages to its host.
@@ -53,7 +53,7 @@ fn reporting_order() -> &'static Option<u32> {
         if !devices.any(reports) {
             return None;
         }
-        let order = host::number("/sys/module/page_reporting/parameters/page_reporting_order")?;
+        let order = machine::number("/sys/module/page_reporting/parameters/page_reporting_order")?;
         u32::try_from(order).ok().filter(|order| *order < 32)
     })
 }

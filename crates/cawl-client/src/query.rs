@@ -14,8 +14,8 @@ use nix::sys::time::TimeVal;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::address;
 use crate::protocol::{Failure, Request, Subscription, Topic};
-use crate::socket;
 
 /// How long [`ask`] waits for an answer, and a subscriber for a push that is due.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -176,7 +176,7 @@ impl Connection {
             };
             anyhow::Error::new(error).context(text)
         };
-        socket::check_owner(path).map_err(absent)?;
+        address::check_owner(path).map_err(absent)?;
         let mut stream = match connect(path, limit) {
             Ok(stream) => stream,
             // The queue of connections is full, and stays so.

@@ -8,7 +8,7 @@ use anyhow::Context;
 use cawl_core::{Bytes, Nanos, host_text};
 use serde::Serialize;
 
-use crate::host::{number, read};
+use crate::machine::{number, read};
 
 /// What sort of thing keeps the data of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -14,7 +14,7 @@ use object::elf::{ELFMAG, PT_INTERP};
 use object::read::elf::{ElfFile32, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
-use crate::host;
+use crate::machine;
 
 /// Scripts that name scripts that name scripts: the kernel stops at about this many.
 const LONGEST_CHAIN: usize = 6;
@@ -128,7 +128,7 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
 /// What a program's file holds. A traced program may name any file as one that it started.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = host::open_regular(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    let read = machine::open_regular(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if read as u64 > LARGEST {
         return Err(io::Error::other(format!("it has more than {} MiB", LARGEST >> 20)));
     }

@@ -16,7 +16,7 @@ use anyhow::Context;
 use cawl_core::{HostProfile, Origin, OtherDevice};
 pub use keep::{Keeper, Lock};
 
-use crate::host;
+use crate::machine;
 use crate::place::Place;
 
 /// A profile, and what its user must know about how it was chosen.
@@ -63,7 +63,7 @@ pub fn choose_for(places: &[Place]) -> Chosen {
         }
         _ => Chosen::defaults(None),
     };
-    host::apply_settings(&mut chosen.profile);
+    machine::apply_settings(&mut chosen.profile);
     chosen
 }
 
@@ -99,7 +99,7 @@ impl Chosen {
 
 /// True if learning has contradicted what was measured for several runs in a row.
 fn is_different(profile: &HostProfile) -> bool {
-    let age = profile.created.map_or(u64::MAX, |created| host::wall_clock().saturating_sub(created));
+    let age = profile.created.map_or(u64::MAX, |created| machine::wall_clock().saturating_sub(created));
     profile.contradicted >= CONTRADICTED && age >= YOUNG
 }
 
@@ -173,7 +173,7 @@ fn directory() -> Option<PathBuf> {
 
 /// What tells this machine from others that share a home.
 fn machine_id() -> Option<String> {
-    let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"].map(host::read);
+    let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"].map(machine::read);
     let name = nix::sys::utsname::uname().ok().map(|name| name.nodename().to_string_lossy().into_owned());
     let known = ids.into_iter().chain(name).map(|id| id.trim().to_owned());
     known.into_iter().find(|id| !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
@@ -239,7 +239,7 @@ mod tests {
     fn what_was_measured_just_now_is_not_measured_again() {
         let mut profile = HostProfile { contradicted: CONTRADICTED, ..HostProfile::uncalibrated() };
         assert!(is_different(&profile));
-        profile.created = Some(host::wall_clock());
+        profile.created = Some(machine::wall_clock());
         assert!(!is_different(&profile));
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use cawl_core::{Analysis, HostProfile};
 
-use crate::host;
+use crate::machine;
 use crate::place::Place;
 
 /// How long others may hold the lock; they do for milliseconds.
@@ -51,7 +51,7 @@ impl Keeper {
         let folder = file.parent().context("the profile has no folder")?;
         // Found out before a folder is made for it.
         let before = read(&file)?;
-        let merged = |profile: &HostProfile| analysis.merged(profile, host::wall_clock());
+        let merged = |profile: &HostProfile| analysis.merged(profile, machine::wall_clock());
         if merged(before.as_ref().unwrap_or(&self.unmeasured())).is_none() {
             return Ok(false);
         }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use anyhow::{Context, anyhow};
+use cawl_client::protocol::{Plan, Predicted, Source};
 use cawl_core::{Disturbance, HostProfile, MODELS, Rate, Sample, Scene, Time, build};
-
-use crate::asker::{AskError, job, predicted};
-use crate::protocol::{Plan, Predicted, Source};
-use crate::{free, host};
+use cawl_host::free;
 
 /// How long others are watched for the rate at which they write: the kernel's own interval for rates (`BANDWIDTH_INTERVAL`).
 const WATCH: Duration = Duration::from_millis(200);
@@ -23,9 +22,9 @@ pub struct Counted {
 impl Counted {
     /// The counters of this machine, which it takes a fifth of a second to read; None where they cannot be had.
     pub fn here() -> Option<Counted> {
-        let before = host::sample()?;
+        let before = cawl_host::sample()?;
         std::thread::sleep(WATCH);
-        Some(Counted::between(&before, host::sample()?))
+        Some(Counted::between(&before, cawl_host::sample()?))
     }
 
     fn between(before: &Sample, now: Sample) -> Counted {
@@ -33,19 +32,18 @@ impl Counted {
         let seconds = now.time.since(before.time).as_seconds();
         // Less than a page in that time is nobody.
         let writes = pages > 0 && seconds > 0.0;
-        let rate = if writes { pages as f64 * host::page().as_f64() / seconds } else { 0.0 };
+        let rate = if writes { pages as f64 * cawl_host::page().as_f64() / seconds } else { 0.0 };
         Counted { now, rate: if writes { Rate::per_second(rate) } else { Rate::MIN } }
     }
 }
 
 /// The cost of a plan by its model, the first one if it names none; its mode means nothing here. Without counters
 /// nothing is dirty and nobody else writes.
-pub fn predict(plan: &Plan, profile: &HostProfile, counted: Option<&Counted>) -> Result<Predicted, AskError> {
+pub fn predict(plan: &Plan, profile: &HostProfile, counted: Option<&Counted>) -> anyhow::Result<Predicted> {
     let name = plan.view.model.as_deref().unwrap_or(MODELS[0]);
-    let unknown =
-        || AskError::Refused(format!("there is no model `{name}`; the models are {}", MODELS.join(", ")));
-    let mut model = build(name, profile).ok_or_else(unknown)?;
-    let job = job(plan, counted.map_or(Rate::MIN, |counted| counted.rate))?;
+    let unknown = || format!("there is no model `{name}`; the models are {}", MODELS.join(", "));
+    let mut model = build(name, profile).with_context(unknown)?;
+    let job = plan.job(counted.map_or(Rate::MIN, |counted| counted.rate)).map_err(|why| anyhow!(why))?;
     let mut at = Time(0);
     if let Some(counted) = counted {
         at = counted.now.time;
@@ -59,8 +57,8 @@ pub fn predict(plan: &Plan, profile: &HostProfile, counted: Option<&Counted>) ->
         }
     }
     let scene = Scene::new(model.as_ref(), at, job.device.unwrap_or_default());
-    let cost = cawl_core::predict(scene, &job).map_err(|error| AskError::Refused(error.to_string()))?;
-    Ok(Predicted { source: Source::Offline, ..predicted(model.name(), &cost) })
+    let cost = cawl_core::predict(scene, &job)?;
+    Ok(Predicted::of(model.name(), &cost, Source::Offline))
 }
 
 #[cfg(test)]
@@ -94,7 +92,7 @@ mod tests {
     fn what_is_dirty_and_who_writes_already_makes_it_dearer() {
         let profile = HostProfile::uncalibrated();
         let limits = profile.kernel.limits;
-        let page = host::page().0;
+        let page = cawl_host::page().0;
         let sample = |seconds: u64, dirty: Bytes, dirtied: Bytes| Sample {
             time: Time(seconds * 1_000_000_000),
             dirty: dirty.0 / page,
