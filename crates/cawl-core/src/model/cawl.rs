@@ -7,7 +7,7 @@
 //! |---|---|
 //! | Eq. 1, throttled rate | `throttle::throttled_span`, `throttle::pos_ratio` |
 //! | Eq. 2, synchronous and direct | `sync::direct_cost` |
-//! | Eq. 3 and 4, synchronous through the cache | `sync::cached_sync_chunk`, `sync::cached_sync_cost` |
+//! | Eq. 3 and 4, synchronous through the cache | `sync::cached_sync_cost` |
 //! | Alg. 1, `syscall_cost` | `Cawl::syscall_cost` |
 //! | Alg. 1, the cache and `background_flush` | `extents::Extents`, `flusher::Flusher::run` |
 //! | Alg. 2, `stdio_cost` | `Cawl::stdio_cost`, `stream::Buffer::write` |
@@ -17,9 +17,10 @@
 //! - *Throttled rate.* Beyond the hard limit the formula is negative, and just below it nearly zero. A call
 //!   is never held longer than the device needs to clean what exceeds the setpoint and as much again as the
 //!   call adds; so the cost stays positive and finite.
-//! - *Extents.* Kept as marks of pages and logs of them instead of sorted at every write. What is written within 1/256
-//!   of the expiry age is of one age: it expires with its first byte, so no byte expires more than that fraction
-//!   early, and in a file that is rewritten the order within an age is that of the first time.
+//! - *Extents.* Kept in order instead of sorted at every write. What is written within 1/256 of the expiry age
+//!   is of one age: it expires with its first byte, so no byte expires more than that fraction early, and the
+//!   order within an age is that of files and offsets. Of more than two million extents the oldest count as
+//!   written.
 //! - *Flusher.* Starts when data expires, not at the beginning of the delay in which it does, and stops at
 //!   the byte that brings dirty below the background limit, not at the end of an extent. With
 //!   `dirty_writeback_centisecs` at 0 the kernel expires nothing, nor does the model.
@@ -56,7 +57,7 @@ use cawl_wire::{Event, FileId, Op, UNKNOWN_OFFSET, flag};
 use self::extents::Extents;
 use self::flusher::Flusher;
 use self::stream::{Buffer, Run};
-use self::sync::{SyncChunk, cached_sync_cost, direct_cost};
+use self::sync::{cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::lru::LruMap;
 use super::{
@@ -94,22 +95,11 @@ pub struct Cawl {
     heads: LruMap<u64, (FileId, u64)>,
     /// Cost of the last call, and how much of it counts as its process's time in write calls.
     last: (Nanos, Nanos),
-    /// In lockstep, while a call's cost is being told: time stands still, and the device's time that the call took
-    /// from the flusher is collected here.
+    /// In lockstep, while a call is predicted: time stands still, and the device's time that the call takes from
+    /// the flusher is collected here.
     taken: Option<Nanos>,
     /// How much less throttled writers slept than was predicted.
     unslept: Nanos,
-    ledger: Ledger,
-}
-
-/// Where dirty bytes came from and went, apart from what the flusher cleaned.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ledger {
-    dirtied: Bytes,
-    /// Written by the program's own synchronous calls.
-    synced: Bytes,
-    /// Dropped by truncate or unlink.
-    cancelled: Bytes,
 }
 
 /// What a call has cost so far.
@@ -153,7 +143,6 @@ impl Cawl {
             last: (Nanos::ZERO, Nanos::ZERO),
             taken: None,
             unslept: Nanos::ZERO,
-            ledger: Ledger::default(),
             cold: false,
             profile: profile.clone(),
         }
@@ -166,9 +155,6 @@ impl Cawl {
 
     /// Alg. 1, `syscall_cost`: a write into the page cache, beginning at `at`. The delay before it has
     /// passed already, see [`CostModel::advance`].
-    // Inlined, and so are its callers: a bill handed over in memory is read back in pieces other than it was written in,
-    // for which the processor waits until all earlier stores are done, those to memory out of the cache among them.
-    #[inline(always)]
     fn syscall_cost(&mut self, at: Nanos, pid: u32, file: FileId, run: Run) -> (CostParts, CallState) {
         let size = Bytes(run.size);
         let ram = self.ram();
@@ -186,8 +172,7 @@ impl Cawl {
         let cost = parts.total();
 
         let finish = self.now.max(at + cost);
-        self.ledger.dirtied +=
-            self.cache.insert(file, run.offset, run.offset.saturating_add(run.size), finish);
+        self.cache.insert(file, run.offset, run.offset.saturating_add(run.size), finish);
         self.averages.of(pid).add(size, cost);
         self.last_writer = pid;
         self.last.1 += cost;
@@ -196,7 +181,6 @@ impl Cawl {
     }
 
     /// One write system call, by the law that the descriptor's flags ask for.
-    #[inline(always)]
     fn kernel_write(&mut self, at: Nanos, event: &Event, run: Run) -> (CostParts, CallState) {
         let file = event.file();
         let direct = event.has(flag::DIRECT);
@@ -207,19 +191,19 @@ impl Cawl {
         let head = self.heads.take(&event.dev);
         self.heads.put(event.dev, (file, end));
         let random = head.is_some_and(|head| head != (file, run.offset));
-        let chunks = [SyncChunk { size: Bytes(run.size), random }];
-        let device = &self.profile.device;
-        let parts =
-            if direct { direct_cost(device, &chunks) } else { cached_sync_cost(device, self.ram(), &chunks) };
-        let written = self.cache.remove(file, run.offset, end);
-        self.ledger.synced += written;
-        self.occupy_device(at, parts, Bytes(run.size));
+        let (device, size) = (&self.profile.device, Bytes(run.size));
+        let parts = if direct {
+            direct_cost(device, size, random)
+        } else {
+            cached_sync_cost(device, self.ram(), size, random)
+        };
+        self.cache.remove(file, run.offset, end);
+        self.occupy_device(at, parts, size);
         (parts, CallState::Sync)
     }
 
     /// fsync and relatives (ours): `dirty` bytes, out of the cache already, at the device's rate.
     fn wait_for(&mut self, at: Nanos, dirty: Bytes, fixed: Nanos) -> Bill {
-        self.ledger.synced += dirty;
         let mut bill = Bill::default();
         let device = dirty / self.profile.device.write.value + fixed;
         let parts = CostParts { call: self.profile.calls.write.value, device, ..CostParts::default() };
@@ -245,7 +229,6 @@ impl Cawl {
         bill
     }
 
-    #[inline(always)]
     fn write(&mut self, at: Nanos, event: &Event) -> Bill {
         let size = kernel_bytes(event);
         if size == 0 || is_clone(event) {
@@ -318,8 +301,8 @@ impl Cawl {
 }
 
 impl Cawl {
-    /// A throttled call was predicted and took as long as `observed`. Writers that sleep less than predicted for longer than
-    /// any pause of the kernel's lasts are not above the setpoint: the device has written the rest.
+    /// A throttled call was predicted and took as long as `observed`. Writers that sleep less than predicted, for
+    /// longer than any pause of the kernel's lasts, are not above the setpoint: the device has written the rest.
     fn judge_throttling(&mut self, predicted: Nanos, observed: Nanos) {
         self.unslept = (self.unslept + predicted).saturating_sub(observed);
         if self.unslept > LONGEST_PAUSE {
@@ -344,10 +327,6 @@ impl Cawl {
 impl CostModel for Cawl {
     fn name(&self) -> &'static str {
         "cawl"
-    }
-
-    fn touch(&self, file: FileId, offset: u64) {
-        self.cache.touch(file, offset);
     }
 
     fn gone(&mut self, file: FileId) {
@@ -424,6 +403,7 @@ impl CostModel for Cawl {
         }
         prediction
     }
+
     fn set_limits(&mut self, limits: DirtyLimits) {
         self.flusher.limits = limits;
     }

@@ -9,7 +9,7 @@ use crate::call::{is_synchronous, kernel_bytes};
 const RANGE_DROPPED: u32 = 0x02 | 0x10;
 
 impl Cawl {
-    /// Calls that cost nothing anyone asks about, but change what is dirty or buffered.
+    /// Calls without a predicted cost that change what is dirty or buffered.
     pub(super) fn effect(&mut self, event: &Event) {
         let file = event.file();
         if event.returned < 0 {
@@ -45,13 +45,13 @@ impl Cawl {
             Op::AioWrite | Op::MmapWrite if !event.has(flag::DIRECT) && !is_synchronous(event) => {
                 let start = self.place(event);
                 let end = start.saturating_add(kernel_bytes(event));
-                self.ledger.dirtied += self.cache.insert(file, start, end, self.now);
+                self.cache.insert(file, start, end, self.now);
             }
             _ => {}
         }
     }
 
     pub(super) fn cancel(&mut self, file: FileId, start: u64, end: u64) {
-        self.ledger.cancelled += self.cache.remove(file, start, end);
+        self.cache.remove(file, start, end);
     }
 }

@@ -1,103 +1,25 @@
 use proptest::prelude::*;
 
-use super::ages::{FEW, MOST_AGES};
 use super::*;
 
 impl Extents {
-    /// Every extent as (file, from, to, active), in file order, where an extent is what has one mark; checks the
-    /// structure on the way.
+    /// Every extent as (file, from, to, active), in file order; checks the structure on the way.
     pub(in crate::model::cawl) fn dump(&self) -> Vec<(FileId, u64, u64, bool)> {
-        let mut settled = self.clone();
-        if let Some(front) = settled.front.take() {
-            settled.settle(front);
+        let (mut bytes, mut free) = ([0; 2], (FileId::new(0, 0), 0));
+        for (&(file, start), extent) in &self.extents {
+            assert!(start < extent.end && free <= (file, start));
+            free = (file, extent.end);
+            bytes[extent.list as usize] += extent.end - start;
+            assert!(self.lists[extent.list as usize].contains(&(extent.since, file, start)));
         }
-        settled.dump_settled()
-    }
-
-    fn dump_settled(&self) -> Vec<(FileId, u64, u64, bool)> {
-        let mut found: Vec<(FileId, Part64)> = Vec::new();
-        let put = |found: &mut Vec<(FileId, Part64)>, file, part: Part64| match found.last_mut() {
-            Some((of, last)) if *of == file && last.1 == part.0 && last.2 == part.2 => last.1 = part.1,
-            _ => found.push((file, part)),
-        };
-        let mut sums = BTreeMap::<(usize, usize), u64>::new();
-        let (mut blocks, mut mixed, mut rows) = (0, 0, 0);
-        assert_eq!(self.files.len() - self.unused_files.len(), self.names.len());
-        for (&file, &number) in &self.names {
-            let of = &self.files[number as usize];
-            assert!(of.id == file && !of.blocks.is_empty());
-            let mut free = 0;
-            for (key, &block) in of.blocks.range(0..u64::MAX) {
-                blocks += 1;
-                let home = self.homes[block as usize];
-                assert_eq!((home.file, home.key), (number, key));
-                let len = self.length(block);
-                assert!(free <= key && len > 0);
-                free = key + len;
-                rows += usize::from(len > 1);
-                let marks = self.blocks[block as usize].0;
-                assert_ne!(self.blocks[block as usize], Block::CLEAN);
-                if len > 1 {
-                    let mark = self.blocks[block as usize].mark().expect("a row has one mark");
-                    *sums.entry((self.ages.older(mark.number()), mark.list())).or_default() += len * BLOCK;
-                    assert!(self.is_noted(block, 0, mark), "{home:?}");
-                    put(&mut found, file, (key * BLOCK, free * BLOCK, mark));
-                    continue;
-                }
-                for (page, mark) in marks.into_iter().enumerate() {
-                    let whole = [Part { start: 0, end: PAGE as u16, mark }];
-                    let parts = match mark {
-                        Mark::MIXED => self.parts(block, page as u8),
-                        Mark::CLEAN => &[],
-                        _ => &whole[..],
-                    };
-                    mixed += usize::from(mark == Mark::MIXED);
-                    assert!(mark != Mark::MIXED || !parts.is_empty() && parts[0] != whole[0]);
-                    let base = key * BLOCK + page as u64 * PAGE;
-                    let mut end = 0;
-                    for part in parts {
-                        assert!(end <= part.start && part.start < part.end);
-                        end = part.end;
-                        let older = self.ages.older(part.mark.number());
-                        *sums.entry((older, part.mark.list())).or_default() +=
-                            u64::from(part.end - part.start);
-                        assert!(self.is_noted(block, page as u8, part.mark), "{file:?} {base}: {part:?}");
-                        let (from, to) = (base + u64::from(part.start), base + u64::from(part.end));
-                        put(&mut found, file, (from, to, part.mark));
-                    }
-                }
-            }
-        }
-        assert_eq!(self.blocks.len() - self.unused.len(), blocks);
-        assert_eq!((self.mixed.len(), self.rows.len()), (mixed, rows));
-        let mut places = 0;
-        for (older, age) in self.ages.ages.iter().enumerate() {
-            assert!(older == 0 || self.ages.ages[older - 1].since <= age.since);
-            for (list, generation) in age.lists.iter().enumerate() {
-                assert_eq!(generation.bytes, sums.get(&(older, list)).copied().unwrap_or(0));
-                assert!(generation.bytes == 0 || self.ages.older(self.ages.heads[list]) <= older);
-                places += generation.log.len();
-            }
-        }
-        assert_eq!(places, self.ages.places);
-        for list in 0..3 {
-            let of_list = sums.iter().filter(|((_, of), _)| *of == list);
-            assert_eq!(self.ages.bytes[list], of_list.map(|(_, bytes)| bytes).sum::<u64>());
-        }
-        let active = List::Active as usize;
-        found.into_iter().map(|(file, (from, to, mark))| (file, from, to, mark.list() == active)).collect()
-    }
-
-    fn is_noted(&self, block: u32, page: u8, mark: Mark) -> bool {
-        let generation = &self.ages.ages[self.ages.older(mark.number())].lists[mark.list()];
-        let row = self.length(block) > 1;
-        let log = &generation.log[generation.done..];
-        log.iter().any(|place| place.block == block && (row || (place.start..place.end).contains(&page)))
+        assert_eq!(self.bytes, bytes);
+        assert_eq!(self.lists.iter().map(BTreeSet::len).sum::<usize>(), self.len());
+        let extents = self.extents.iter();
+        extents.map(|(&(file, start), e)| (file, start, e.end, e.list == List::Active)).collect()
     }
 }
 
-/// From, to and mark.
-type Part64 = (u64, u64, Mark);
+const PAGE: u64 = 4096;
 
 const A: FileId = FileId::new(1, 10);
 const B: FileId = FileId::new(1, 11);
@@ -193,7 +115,7 @@ fn writes_that_follow_each_other_share_an_extent_within_the_grain() {
 #[test]
 fn alg_1_the_order_is_that_of_time_among_files_and_blocks() {
     let mut cache = cache();
-    let places = [(A, 7 * PAGE), (B, 0), (A, 3 * BLOCK), (B, 100 * BLOCK), (A, 0)];
+    let places = [(A, 7 * PAGE), (B, 0), (A, 30 * PAGE), (B, 1000 * PAGE), (A, 0)];
     for (time, (file, start)) in places.into_iter().enumerate() {
         cache.insert(file, start, start + PAGE, at(time as u64));
     }
@@ -213,55 +135,21 @@ fn alg_1_the_order_is_that_of_time_among_files_and_blocks() {
 }
 
 #[test]
-fn the_books_of_what_is_rewritten_on_and_on_do_not_grow() {
-    let mut cache = cache();
-    cache.insert(B, 0, 1, at(0));
-    for time in 1..2_000 {
-        for page in 0..40 {
-            // No two that follow one another are neighbours.
-            let start = page * 7 % 40 * PAGE;
-            cache.insert(A, start, start + PAGE, at(time));
-        }
-    }
-    assert_eq!(cache.dirty(), Bytes(40 * PAGE + 1));
-    assert!(cache.ages.places <= 2 * 41 + FEW, "{}", cache.ages.places);
-    assert!(cache.ages.ages.len() <= MOST_AGES);
-    cache.dump();
-}
-
-#[test]
-fn when_too_many_ages_are_alive_the_youngest_is_shared() {
-    let mut cache = cache();
-    for time in 0..MOST_AGES as u64 + 100 {
-        cache.insert(A, time * PAGE, (time + 1) * PAGE, at(time));
-    }
-    assert_eq!((cache.ages.ages.len(), cache.dump().len()), (MOST_AGES, MOST_AGES));
-    for time in 0..200 {
-        assert_eq!(cache.oldest(), Some(at(time)));
-        cache.clean_oldest(Bytes(PAGE));
-    }
-    cache.insert(A, 0, PAGE, at(10_000));
-    assert_eq!(cache.ages.ages.back().map(|age| age.since), Some(at(10_000)));
-    cache.dump();
-}
-
-#[test]
-fn what_is_written_in_a_row_is_kept_as_one() {
+fn what_is_written_in_a_row_is_one_extent() {
     let mut cache = Extents::new(at(10));
-    let all = 1000 * BLOCK;
+    let all = 1000 * PAGE;
     for start in (0..all).step_by(PAGE as usize) {
         cache.insert(A, start, start + PAGE, at(5));
     }
-    assert_eq!((cache.files[0].blocks.len(), cache.dump()), (1, vec![(A, 0, all, false)]));
-    // However long, in pages or at once, and again.
+    assert_eq!(cache.dump(), [(A, 0, all, false)]);
+    // However long, and again; backwards too.
     cache.insert(A, all, 1 << 50, at(6));
-    cache.insert(A, 3 * BLOCK, 1 << 49, at(7));
-    assert_eq!(cache.files[0].blocks.len(), 3);
-    assert_eq!(cache.remove(A, 5 * BLOCK + 1, 1 << 50), Bytes((1 << 50) - 5 * BLOCK - 1));
-    assert_eq!(cache.dump(), [(A, 0, 3 * BLOCK, false), (A, 3 * BLOCK, 5 * BLOCK + 1, true)]);
-    assert_eq!(cache.end_of(A), 5 * BLOCK + 1);
-    assert_eq!(cache.clean_oldest(Bytes(BLOCK + 7)), Bytes(BLOCK));
-    assert_eq!(cache.dump()[0], (A, BLOCK, 3 * BLOCK, false));
+    cache.insert(A, 3 * PAGE, 1 << 49, at(7));
+    cache.insert(A, PAGE, 3 * PAGE, at(8));
+    assert_eq!(cache.len(), 3);
+    assert_eq!(cache.remove(A, 5 * PAGE + 1, 1 << 50), Bytes((1 << 50) - 5 * PAGE - 1));
+    assert_eq!(cache.dump(), [(A, 0, PAGE, false), (A, PAGE, 5 * PAGE + 1, true)]);
+    assert_eq!(cache.end_of(A), 5 * PAGE + 1);
 }
 
 /// A cache of ranges that are active or not, slow and obvious.
@@ -340,13 +228,11 @@ proptest! {
     fn extents_agree_with_plain_ranges(
         operations in prop::collection::vec(operation(), 1..120),
         grain in 0u64..5,
-        // From parts of a page to several blocks; with 4096 / 5 places are pages.
-        unit in prop::sample::select(vec![1, 700, PAGE, PAGE / 2 * 5]),
-        page_at in 0u64..2,
+        unit in prop::sample::select(vec![1, 700]),
     ) {
         let mut cache = Extents::new(at(grain));
         let mut plain = Plain::default();
-        let place = |at: u64| at * unit + page_at * (BLOCK - 10 * PAGE);
+        let place = |at: u64| at * unit;
         for (time, operation) in operations.into_iter().enumerate() {
             let (before, oldest) = (cache.dirty(), cache.oldest());
             match operation {
@@ -376,9 +262,6 @@ proptest! {
                 }
             }
             prop_assert_eq!(joined(cache.dump()), plain.ranges());
-            if page_at == 1 {
-                cache.weed();
-            }
         }
     }
 }
