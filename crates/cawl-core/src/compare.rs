@@ -3,17 +3,18 @@
 //! The law: one row for each run and model, by the metrics of [`accuracy`](crate::accuracy); the noise
 //! floor is what a second recording of the same run would score in the place of a model.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::accuracy::{AccuracySummary, CallError, noise_floor};
 use crate::analysis::{Analysis, ModelsError};
 use crate::call::{Class, classify};
+use crate::mode::Mode;
 use crate::profile::HostProfile;
 use crate::recorded::RecordedRun;
+use crate::statistics::median;
 use crate::units::Nanos;
-
-use crate::mode::Mode;
-use std::collections::BTreeMap;
 
 /// How one model did on one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -89,7 +90,8 @@ pub fn compare(
     names.dedup();
     for name in names {
         let of = |pick: fn(&ComparedRun) -> Option<f64>| {
-            median(comparison.rows.iter().filter(|row| row.model == name).filter_map(pick).collect())
+            let rows = comparison.rows.iter().filter(|row| row.model == name);
+            median(&rows.filter_map(pick).collect::<Vec<_>>())
         };
         let medians = Medians {
             total_error: of(|row| row.total_error),
@@ -120,11 +122,4 @@ impl ComparedRun {
 fn costs(run: &RecordedRun) -> Vec<Nanos> {
     let counted = run.events.iter().filter(|event| classify(event) == Class::Cost);
     counted.map(|event| Nanos::new(event.duration as f64)).collect()
-}
-
-/// The middle value, or the mean of the middle two.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    (n > 0).then(|| (values[(n - 1) / 2] + values[n / 2]) / 2.0)
 }

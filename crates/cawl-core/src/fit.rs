@@ -22,6 +22,7 @@ use crate::model::CostModel;
 use crate::model::kernel::Kernel;
 use crate::profile::{HostProfile, Measured, Origin};
 use crate::recorded::RecordedRun;
+use crate::statistics;
 use crate::units::{Bytes, Nanos, Rate, Time};
 
 /// Why no profile could be derived.
@@ -153,9 +154,9 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
     }
     if !factors.is_empty() {
         profile.memory.flush_factor = Measured {
-            value: quantile(&mut factors, 0.5).clamp(0.2, 1.0),
-            p10: Some(quantile(&mut factors, 0.1).clamp(0.05, 1.0)),
-            p90: Some(quantile(&mut factors, 0.9).clamp(0.05, 1.0)),
+            value: quantile(&factors, 0.5).clamp(0.2, 1.0),
+            p10: Some(quantile(&factors, 0.1).clamp(0.05, 1.0)),
+            p90: Some(quantile(&factors, 0.9).clamp(0.05, 1.0)),
             samples: factors.len() as u32,
         };
     }
@@ -178,8 +179,8 @@ fn large_rates(run: &RecordedRun) -> Vec<f64> {
 fn spread(rate: &mut Measured<Rate>, runs: impl IntoIterator<Item = Vec<f64>>) {
     let value = rate.value.get();
     let (mut low, mut high) = (value, value);
-    for mut run in runs.into_iter().filter(|run| !run.is_empty()) {
-        let (from, to) = next_of(&mut run);
+    for run in runs.into_iter().filter(|run| !run.is_empty()) {
+        let (from, to) = next_of(&run);
         (low, high) = (low.min(from), high.max(to));
     }
     (rate.p10, rate.p90) = (Some(Rate::per_second(low)), Some(Rate::per_second(high)));
@@ -187,7 +188,7 @@ fn spread(rate: &mut Measured<Rate>, runs: impl IntoIterator<Item = Vec<f64>>) {
 
 /// Between what the next of a few samples lies eight times in ten, if their logarithms are distributed normally (the
 /// prediction interval, by Student's distribution); the 10th and 90th percentile of many.
-fn next_of(samples: &mut [f64]) -> (f64, f64) {
+fn next_of(samples: &[f64]) -> (f64, f64) {
     /// 90th percentile of Student's distribution with 1, 2, 3… degrees of freedom.
     const STUDENT: [f64; 20] = [
         3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372, 1.363, 1.356, 1.350, 1.345,
@@ -222,9 +223,9 @@ fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
     }
     let plain = written.iter().filter(|run| !run.args.rewrite);
     let throttled = plain.flat_map(|run| &run.samples).filter(|sample| sample.dirty_bytes(page) >= freerun);
-    let mut queued: Vec<f64> = throttled.map(|sample| (sample.writeback * page.0) as f64).collect();
+    let queued: Vec<f64> = throttled.map(|sample| (sample.writeback * page.0) as f64).collect();
     if !queued.is_empty() {
-        profile.device.queue = Bytes::from_f64(quantile(&mut queued, 0.5)).max(Bytes::mib(1));
+        profile.device.queue = Bytes::from_f64(quantile(&queued, 0.5)).max(Bytes::mib(1));
     }
 }
 
@@ -301,8 +302,8 @@ fn direct(runs: &[RecordedRun], profile: &mut HostProfile) {
     for run in runs.iter().filter(|run| run.args.direct && run.args.sync) {
         let writes = writes(run);
         let Some(first) = writes.first() else { continue };
-        let mut costs: Vec<f64> = writes.iter().map(|w| w.seconds).collect();
-        points.push((first.bytes, quantile(&mut costs, 0.1), quantile(&mut costs, 0.9)));
+        let costs: Vec<f64> = writes.iter().map(|w| w.seconds).collect();
+        points.push((first.bytes, quantile(&costs, 0.1), quantile(&costs, 0.9)));
     }
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let large: Vec<_> = points.iter().filter(|point| point.0 >= LARGE as f64).collect();
@@ -347,7 +348,7 @@ fn small_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
         }
         let Some(first) = shown.first() else { continue };
         size = if run.args.stream { buffer } else { first.bytes };
-        let floor = quantile(&mut costs, 0.05);
+        let floor = quantile(&costs, 0.05);
         for cost in costs {
             if cost <= floor * MODES { warm.push(cost) } else { cold.push(cost) }
         }
@@ -361,8 +362,8 @@ fn small_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
         if bytes > 0 {
             profile.memory.stream = Measured {
                 value: Rate::per_second(bytes as f64 / (typical - call).max(1e-10)),
-                p10: Some(Rate::per_second(bytes as f64 / (quantile(&mut buffered, 0.9) - call).max(1e-10))),
-                p90: Some(Rate::per_second(bytes as f64 / (quantile(&mut buffered, 0.1) - call).max(1e-10))),
+                p10: Some(Rate::per_second(bytes as f64 / (quantile(&buffered, 0.9) - call).max(1e-10))),
+                p90: Some(Rate::per_second(bytes as f64 / (quantile(&buffered, 0.1) - call).max(1e-10))),
                 samples: buffered.len() as u32,
             };
         }
@@ -378,16 +379,16 @@ fn small_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
     let call = |cost: f64| Nanos::seconds((cost - copy).max(100e-9));
     profile.calls.write = Measured {
         value: call(trimmed_mean(&mut warm, 0.02)),
-        p10: Some(call(quantile(&mut warm, 0.1))),
-        p90: Some(call(quantile(&mut warm, 0.9))),
+        p10: Some(call(quantile(&warm, 0.1))),
+        p90: Some(call(quantile(&warm, 0.9))),
         samples: warm.len() as u32,
     };
     if cold.len() * 20 > warm.len() {
         let per_page = trimmed_mean(&mut cold, 0.02) / pages;
         profile.memory.cold = Some(Measured {
             value: Rate::per_second(page / per_page),
-            p10: Some(Rate::per_second(page * pages / quantile(&mut cold, 0.9))),
-            p90: Some(Rate::per_second(page * pages / quantile(&mut cold, 0.1))),
+            p10: Some(Rate::per_second(page * pages / quantile(&cold, 0.9))),
+            p90: Some(Rate::per_second(page * pages / quantile(&cold, 0.1))),
             samples: cold.len() as u32,
         });
     }
@@ -413,9 +414,9 @@ fn sync_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
     if !means.is_empty() {
         let samples = all.len() as u32;
         profile.device.sync_call = Measured {
-            value: Nanos::seconds(quantile(&mut means, 0.5)),
-            p10: Some(Nanos::seconds(quantile(&mut all, 0.1))),
-            p90: Some(Nanos::seconds(quantile(&mut all, 0.9))),
+            value: Nanos::seconds(quantile(&means, 0.5)),
+            p10: Some(Nanos::seconds(quantile(&all, 0.1))),
+            p90: Some(Nanos::seconds(quantile(&all, 0.9))),
             samples,
         };
     }
@@ -436,19 +437,18 @@ fn sync_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
     if !beyond.is_empty() {
         profile.device.fsync = Measured {
             value: Nanos::seconds(trimmed_mean(&mut beyond, 0.02)),
-            p10: Some(Nanos::seconds(quantile(&mut beyond, 0.1))),
-            p90: Some(Nanos::seconds(quantile(&mut beyond, 0.9))),
+            p10: Some(Nanos::seconds(quantile(&beyond, 0.1))),
+            p90: Some(Nanos::seconds(quantile(&beyond, 0.9))),
             samples: beyond.len() as u32,
         };
     }
 }
 
 fn rate(values: &[f64], at: f64) -> Measured<Rate> {
-    let mut sorted = values.to_vec();
     Measured {
-        value: Rate::per_second(quantile(&mut sorted, at)),
-        p10: Some(Rate::per_second(quantile(&mut sorted, 0.1))),
-        p90: Some(Rate::per_second(quantile(&mut sorted, 0.9))),
+        value: Rate::per_second(quantile(values, at)),
+        p10: Some(Rate::per_second(quantile(values, 0.1))),
+        p90: Some(Rate::per_second(quantile(values, 0.9))),
         samples: values.len() as u32,
     }
 }
@@ -464,14 +464,8 @@ fn warm_rate(rates: &[f64]) -> Measured<Rate> {
 }
 
 /// The value that this part of the values stays within; 0 of nothing.
-fn quantile(values: &mut [f64], part: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    if values.is_empty() {
-        return 0.0;
-    }
-    let place = part * (values.len() - 1) as f64;
-    let (low, high) = (values[place.floor() as usize], values[place.ceil() as usize]);
-    low + (high - low) * place.fract()
+fn quantile(values: &[f64], part: f64) -> f64 {
+    statistics::quantile(values, part).unwrap_or(0.0)
 }
 
 /// The mean without this part of the largest values.

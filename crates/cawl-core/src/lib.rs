@@ -66,5 +66,5 @@ pub use report::{
     SessionReport, SessionTotals, Tally, WorstCall,
 };
 pub use rolling_error::RecentError;
-pub use statistics::{Estimate, Line, Modes, quantile};
+pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use units::{Bytes, Nanos, Rate, Time};

@@ -1,4 +1,5 @@
-//! Estimates from noisy measurements: what a constant is, and how sure that is.
+//! Estimates from noisy measurements: what a constant is, and how sure that is. All quantiles and medians of
+//! samples are taken here.
 //!
 //! The law: **one bad sample changes little.** Values are medians, spreads come from ranks, and a line is
 //! fitted to the medians of several repeats. What other programs do to a measurement is nearly always to
@@ -34,7 +35,7 @@ impl Estimate {
             value,
             p10: quantile_of_sorted(&sorted, 0.1)?,
             p90: quantile_of_sorted(&sorted, 0.9)?,
-            deviation: 1.4826 * quantile(&distances, 0.5)?,
+            deviation: 1.4826 * median(&distances)?,
             samples: u32::try_from(sorted.len()).unwrap_or(u32::MAX),
         })
     }
@@ -54,6 +55,11 @@ impl Estimate {
         let (low, high) = if low <= high { (low, high) } else { (high, low) };
         Measured { value: unit(self.value), p10: Some(low), p90: Some(high), samples: self.samples }
     }
+}
+
+/// The middle sample, or the mean of the middle two; None without a finite sample.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    quantile(samples, 0.5)
 }
 
 /// The `q` quantile, between the two samples next to it; None without a finite sample.

@@ -7,7 +7,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, Suite, compare};
+use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, Suite, compare, median};
 use support::{
     CALIBRATION, base_rate, correlation, lately_lowered, modelled, predictions, profile, runs, traced,
     unpacked,
@@ -130,11 +130,8 @@ fn recorded_runs_are_predicted_down_to_pauses_and_base_rate() {
         seen.push(slept);
         told.push(paused);
     }
-    let median = |values: &mut Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0
-    };
-    let (error, floor) = (median(&mut errors), median(&mut floors));
+    let of = |errors: &[f64]| median(errors).expect("there are runs");
+    let (error, floor) = (of(&errors), of(&floors));
     assert!(error <= f64::max(0.05, floor), "median error {error:.3}, floor {floor:.3}");
     // Its sum is another matter: this machine's host took memory back, so that 2 MiB took 2 to 4 ms to copy
     // where the model knows half a millisecond; what copying takes longer, pauses are shorter.
@@ -173,8 +170,7 @@ fn learning_from_defaults_finds_the_machine() {
                 summary.windowed_error.expect("time was observed") * 100.0
             );
         }
-        errors.sort_by(f64::total_cmp);
-        let (sum, median) = (predicted / observed, errors[errors.len() / 2]);
+        let (sum, median) = (predicted / observed, median(&errors).expect("there are runs"));
         eprintln!("{suite}: {predicted:.1} s of {observed:.1} s, median error {:.1} %", median * 100.0);
         assert!((sum - 1.0).abs() < 0.15 && median < 0.15, "{suite}: {sum} of the time, median {median}");
     }

@@ -209,8 +209,7 @@ fn median(count: usize, mut request: impl FnMut() -> std::io::Result<()>) -> any
         request()?;
         times.push(cawl_host::now().since(start).get());
     }
-    times.sort_by(f64::total_cmp);
-    Ok(times[count / 2])
+    cawl_core::median(&times).context("no request was made")
 }
 
 /// Runs a program and returns what it prints.

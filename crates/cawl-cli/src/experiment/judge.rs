@@ -3,7 +3,7 @@
 use anyhow::Context;
 use cawl_core::{
     Analysis, Bytes, CallState, Class, DirtyLimits, HostProfile, MODELS, Mode, Nanos, Record, RecordedRun,
-    Sample, Time, classify, quantile,
+    Sample, Time, classify, median,
 };
 use serde::Serialize;
 
@@ -231,8 +231,4 @@ pub fn medians(figures: &[Judged]) -> (Vec<ModelErrors>, Option<Errors>) {
     });
     let floors: Vec<Errors> = runs().filter_map(|run| run.floor).collect();
     (models.collect(), (!floors.is_empty()).then(|| over(floors)))
-}
-
-fn median(values: &[f64]) -> Option<f64> {
-    quantile(values, 0.5)
 }

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use cawl_core::{Bytes, CostModel, HostProfile, Kernel, Prediction, RecordedRun, Suite, Time, fit};
+use cawl_core::{Bytes, CostModel, HostProfile, Kernel, Prediction, RecordedRun, Suite, Time, fit, median};
 use cawl_wire::Event;
 
 /// Runs from which a suite's profile is derived; errors count on the others.
@@ -71,8 +71,7 @@ pub fn traced(dir: &Path, name: &str) -> (f64, f64) {
         rates.push(of("dirty_ratelimit=") * 1024.0);
     }
     slept += last.map_or(0.0, |(_, pause)| pause);
-    rates.sort_by(f64::total_cmp);
-    (slept, rates.get(rates.len() / 2).copied().unwrap_or(0.0))
+    (slept, median(&rates).unwrap_or(0.0))
 }
 
 /// What a model makes of a run's calls, open loop: those that cost time, with what is predicted of them.
