@@ -1,6 +1,6 @@
 //! Counts, while records go by, everything a report tells: bounded work and memory per call.
 
-mod session;
+mod sessions;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,23 +13,19 @@ use crate::mode::Mode;
 use crate::model::{CallState, Prediction};
 use crate::names::FileName;
 use crate::profile::HostProfile;
-use crate::record::{EndKind, HostFacts, Outcome, Record, Sample};
+use crate::record::{HostFacts, Outcome, Record, Sample};
 use crate::report::{
-    AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
-    SessionReport, SessionTotals, Tally, WorstCall,
+    AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, Tally,
+    WorstCall,
 };
 use crate::units::Time;
-use session::{Child, SessionBooks};
+use sessions::{Sessions, ratio};
 
 /// How many of the worst calls a report lists.
 const WORST: usize = 10;
 
 /// How many files are told apart; calls on further ones are still counted in every total.
 const FILES: usize = 100_000;
-
-/// How many sessions that ended are listed. When there are twice as many, those that ended first become
-/// sums: a daemon sees processes come and go for months.
-const SESSIONS: usize = 4096;
 
 /// How many notes are kept; further ones are counted.
 const NOTES: usize = 100;
@@ -39,20 +35,15 @@ pub struct Collector {
     profile: ProfileUsed,
     created: Option<u64>,
     models: Vec<ModelBooks>,
-    sessions: Vec<SessionBooks>,
-    ended: usize,
-    folded: SessionTotals,
-    /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
-    by_pid: HashMap<u32, Vec<usize>>,
+    sessions: Sessions,
     files: Vec<FileBooks>,
     by_identity: HashMap<FileId, usize>,
     /// By device and the name that they were written to under.
     by_name: HashMap<(u64, String), usize>,
     /// Books that are not in use.
     spare: Vec<usize>,
-    /// The latest look-ups: programs tend to write to one file at a time.
+    /// The latest look-up: programs tend to write to one file at a time.
     last_file: Option<(FileId, usize)>,
-    last_session: Option<SessionSpan>,
     files_omitted: Tally,
     calls: u64,
     bytes: u64,
@@ -81,14 +72,6 @@ struct Sums {
     bytes: u64,
     observed_ns: u64,
     predicted_ns: f64,
-}
-
-/// The span of time in which calls of a pid belong to one session.
-struct SessionSpan {
-    pid: u32,
-    begin: Time,
-    end: Time,
-    index: usize,
 }
 
 struct FileBooks {
@@ -129,16 +112,12 @@ impl Collector {
                     fingerprint: FNV_OFFSET,
                 })
                 .collect(),
-            sessions: Vec::new(),
-            ended: 0,
-            folded: SessionTotals::default(),
-            by_pid: HashMap::new(),
+            sessions: Sessions::default(),
             files: Vec::new(),
             by_identity: HashMap::new(),
             by_name: HashMap::new(),
             spare: Vec::new(),
             last_file: None,
-            last_session: None,
             files_omitted: Tally::default(),
             calls: 0,
             bytes: 0,
@@ -162,26 +141,7 @@ impl Collector {
                 self.profile.age_s = self.created.map(|created| host.wall_clock.saturating_sub(created));
                 self.host = Some((**host).clone());
             }
-            Record::Session(session) => {
-                self.last_session = None;
-                // Connections are served side by side: an image may be announced after the one it ran before.
-                let of_pid = self.by_pid.entry(session.pid).or_default();
-                let place = of_pid.partition_point(|i| self.sessions[*i].started <= session.started);
-                of_pid.insert(place, self.sessions.len());
-                self.sessions.push(SessionBooks {
-                    id: session.id,
-                    pid: session.pid,
-                    ppid: session.ppid,
-                    started: session.started,
-                    wchar: session.wchar,
-                    program: session.program.clone(),
-                    children: 0,
-                    calls: 0,
-                    seen: 0,
-                    threaded: false,
-                    end: None,
-                });
-            }
+            Record::Session(session) => self.sessions.begin(session),
             // Who renames a file need not be one who writes to it.
             Record::File(file) if file.renamed && !self.by_identity.contains_key(&file.file()) => {}
             Record::File(file) => {
@@ -189,15 +149,7 @@ impl Collector {
                     self.files[index].name.told(file);
                 }
             }
-            Record::End(end) => {
-                if let Some(books) = self.sessions.iter_mut().rev().find(|books| books.id == end.id) {
-                    self.ended += usize::from(books.end.is_none());
-                    books.end = Some(*end);
-                    if self.ended >= 2 * SESSIONS {
-                        self.fold();
-                    }
-                }
-            }
+            Record::End(end) => self.sessions.end(end),
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
             Record::Note(_) if self.notes.len() >= NOTES => self.notes_omitted += 1,
             Record::Note(note) => self.notes.push(note.clone()),
@@ -222,9 +174,7 @@ impl Collector {
         if event.kind == FileKind::Regular {
             self.bytes = self.bytes.saturating_add(bytes);
         }
-        if let Some(index) = self.session(event.pid, Time(event.start)) {
-            self.sessions[index].calls(event, 1, wchar_bytes(event));
-        }
+        self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event));
         match class {
             Class::Cost => {
                 self.cost(event, bytes, predictions);
@@ -253,9 +203,7 @@ impl Collector {
         self.span(several.first, several.end);
         let bytes = several_bytes(several);
         // They are of one session.
-        if let Some(index) = self.session(several.like.pid, Time(several.first)) {
-            self.sessions[index].calls(&several.like, several.calls, bytes);
-        }
+        self.sessions.calls(&several.like, Time(several.first), several.calls, bytes);
         self.elsewhere.calls += several.calls;
         self.elsewhere.bytes = self.elsewhere.bytes.saturating_add(bytes);
     }
@@ -351,25 +299,6 @@ impl Collector {
         self.worst.truncate(WORST);
     }
 
-    /// Index of the session that a call belongs to: the latest of its pid that had begun by then. Calls
-    /// may be taken after the next session of the same pid was announced.
-    fn session(&mut self, pid: u32, at: Time) -> Option<usize> {
-        if let Some(last) = &self.last_session
-            && last.pid == pid
-            && last.begin <= at
-            && at < last.end
-        {
-            return Some(last.index);
-        }
-        let of_pid = self.by_pid.get(&pid)?;
-        let begin = |place: usize| self.sessions[of_pid[place]].started;
-        let place = of_pid.partition_point(|index| self.sessions[*index].started <= at).saturating_sub(1);
-        let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
-        let index = of_pid[place];
-        self.last_session = Some(SessionSpan { pid, begin: begin(place), end, index });
-        Some(index)
-    }
-
     /// Index of the books of a file; None when there are too many to tell apart.
     fn file(&mut self, identity: FileId) -> Option<usize> {
         if let Some((last, index)) = self.last_file
@@ -421,8 +350,8 @@ impl Collector {
         accuracy: &[AccuracySummary],
         calibrated: &[AccuracySummary],
     ) -> Report {
-        let sessions = self.session_reports();
-        let mut all = self.folded;
+        let sessions = self.sessions.reports();
+        let mut all = self.sessions.folded();
         sessions.iter().for_each(|session| all.add(session));
         // What the program and its children wrote in all tells of children that were not traced.
         let tree = self.outcome.and_then(|outcome| outcome.wchar);
@@ -457,7 +386,7 @@ impl Collector {
             elsewhere: self.elsewhere,
             notes,
             cold: None,
-            sessions_omitted: self.folded,
+            sessions_omitted: self.sessions.folded(),
             sessions,
             models: models.collect(),
             files: files.into_iter().map(|books| self.file_report(books)).collect(),
@@ -465,74 +394,6 @@ impl Collector {
             worst: self.worst.iter().map(|(_, event, primary)| self.worst_call(event, primary)).collect(),
             host: self.host.clone(),
         }
-    }
-
-    /// Turns all but the latest [`SESSIONS`] of the sessions that ended into sums.
-    fn fold(&mut self) {
-        let mut ended: Vec<(Time, usize)> = self.sessions.iter().enumerate().filter_map(end_at).collect();
-        ended.sort_unstable();
-        ended.truncate(ended.len().saturating_sub(SESSIONS));
-        let mut leaving = vec![false; self.sessions.len()];
-        ended.iter().for_each(|(_, index)| leaving[*index] = true);
-        for (report, _) in self.session_reports().iter().zip(&leaving).filter(|(_, leaves)| **leaves) {
-            self.folded.add(report);
-        }
-        // What a child wrote is still to be taken off its parent's count.
-        let orphans: Vec<(usize, u64)> = self
-            .by_pid
-            .values()
-            .filter(|images| leaving[images[images.len() - 1]])
-            .filter_map(|images| {
-                let (ppid, child) = self.child(images)?;
-                let mut parents = self.by_pid.get(&ppid)?.iter().copied();
-                Some((parents.find(|parent| self.sessions[*parent].had(&child))?, child.written))
-            })
-            .collect();
-        for (parent, written) in orphans {
-            let children = &mut self.sessions[parent].children;
-            *children = children.saturating_add(written);
-        }
-        let mut leaves = leaving.iter().copied();
-        self.sessions.retain(|_| !leaves.next().unwrap_or(false));
-        self.ended -= ended.len();
-        self.last_session = None;
-        self.by_pid.clear();
-        for (index, books) in self.sessions.iter().enumerate() {
-            self.by_pid.entry(books.pid).or_default().push(index);
-        }
-        for images in self.by_pid.values_mut() {
-            images.sort_by_key(|index| self.sessions[*index].started);
-        }
-    }
-
-    /// The process with these images, as its parent sees it, if it has ended.
-    fn child(&self, images: &[usize]) -> Option<(u32, Child)> {
-        // A process's last image tells what it and its own children wrote in all.
-        let last = &self.sessions[*images.last()?];
-        let end = last.end.filter(|end| end.how != EndKind::Running)?;
-        let child = Child {
-            born: self.sessions[images[0]].started,
-            // When a process was killed is known only by when the daemon saw it.
-            ended: if end.how == EndKind::Vanished { None } else { Some(end.at) },
-            written: end.wchar.process?.saturating_add(end.pending),
-        };
-        Some((last.ppid, child))
-    }
-
-    /// Every session, with what its children wrote taken off its count.
-    fn session_reports(&self) -> Vec<SessionReport> {
-        let mut children: HashMap<u32, Vec<Child>> = HashMap::new();
-        for (ppid, child) in self.by_pid.values().filter_map(|images| self.child(images)) {
-            children.entry(ppid).or_default().push(child);
-        }
-        for siblings in children.values_mut() {
-            siblings.sort_by_key(|child| (child.ended.is_none(), child.ended, child.born));
-        }
-        let report = |books: &SessionBooks| {
-            let own = children.get(&books.pid).map_or(&[][..], Vec::as_slice);
-            books.report(own.iter().filter(|child| books.had(child)).map(|child| child.written))
-        };
-        self.sessions.iter().map(report).collect()
     }
 
     fn file_report(&self, books: &FileBooks) -> FileReport {
@@ -613,17 +474,8 @@ impl Sums {
     }
 }
 
-/// When a session ended, and its index; None while it runs.
-fn end_at((index, books): (usize, &SessionBooks)) -> Option<(Time, usize)> {
-    Some((books.end?.at, index))
-}
-
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
-}
 
 fn states(counts: &[u64; CallState::ALL.len()]) -> BTreeMap<String, u64> {
     let named = CallState::ALL.iter().map(|state| state.name().to_owned()).zip(counts.iter().copied());

@@ -1,6 +1,6 @@
+use super::sessions::SESSIONS;
 use super::*;
-use crate::record::Session;
-use crate::record::{SessionEnd, Wchar};
+use crate::record::{EndKind, Session, SessionEnd, Wchar};
 
 fn collector() -> Collector {
     Collector::new(&HostProfile::uncalibrated(), Vec::new())
@@ -25,7 +25,7 @@ fn write(collector: &mut Collector, pid: u32, tid: u32, at: u64, bytes: i64) {
 
 /// Bytes seen and bytes counted, for each session in order of arrival.
 fn figures(collector: &Collector) -> Vec<(u64, Option<u64>)> {
-    collector.session_reports().iter().map(|session| (session.seen_bytes, session.wchar_bytes)).collect()
+    collector.sessions.reports().iter().map(|session| (session.seen_bytes, session.wchar_bytes)).collect()
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_pid_used_again_is_a_session_of_its_own_after_the_first_became_a_sum() {
         begin(&mut collector, id, 100 + id, 1, at);
         end(&mut collector, id, at + 2, EndKind::Exit, 0, 0);
     }
-    assert_eq!(collector.folded.images, SESSIONS as u64);
+    assert_eq!(collector.sessions.folded().images, SESSIONS as u64);
     begin(&mut collector, u32::MAX, 100, 1, 1_000_000_000);
     write(&mut collector, 100, 100, 1_000_000_001, 9);
     assert_eq!(figures(&collector).last(), Some(&(9, None)));

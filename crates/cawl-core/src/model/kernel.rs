@@ -10,6 +10,8 @@
 //! held back by what the others were allowed to dirty until then. So N writers share the device.
 
 mod balance;
+mod call;
+mod constants;
 mod copy;
 mod follow;
 mod history;
@@ -30,9 +32,11 @@ use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, CostParts, Disturbance, ModelState, Phase, Prediction, Work};
 use crate::call::{Class, classify};
 use crate::limits::DirtyLimits;
-use crate::profile::{DeviceConstants, HostProfile, Measured};
+use crate::profile::{DeviceConstants, HostProfile};
 use crate::record::MemoryFacts;
 use crate::units::{Bytes, Nanos, Rate, Time};
+use call::{Call, Spent, growth};
+use constants::Constants;
 use copy::Copies;
 use history::History;
 use intervals::{Spreads, one_pause};
@@ -45,84 +49,8 @@ const WRITERS: f64 = 64.0;
 /// Looks at free memory that are remembered at most: one a second.
 const LOOKS: usize = 16;
 
-/// Time after which caches have forgotten a thread and a device is as idle as it gets, in seconds: on 6.18 with 32 MiB of
-/// last-level cache no call took longer after 100 ms than after 10.
-const FORGOTTEN: f64 = 0.01;
-
 /// Warm memory is known to be so many times what was found, at most and at least.
 const DOUBTS: [f64; 3] = [1.25, 1.0, 0.75];
-
-/// Constants of the machine in the model's own units: pages and seconds.
-#[derive(Clone, Debug)]
-struct Constants {
-    page: u64,
-    /// Binary logarithm of the page.
-    page_bits: u32,
-    folio: u64,
-    call: f64,
-    stream_call: f64,
-    stream_byte: f64,
-    copy_byte: f64,
-    hot_byte: f64,
-    hot_most: u64,
-    fresh_page: f64,
-    fresh_folio: f64,
-    /// Beyond a warm one.
-    cold_page: f64,
-    clean_inode: f64,
-    /// Of each way through the kernel that a call takes after a millisecond elsewhere.
-    away: f64,
-    /// Ticks a second.
-    hz: f64,
-    padding_page: f64,
-    /// Of pages that are allocated, and of those that are cached, while the flusher works.
-    flush_slowdown: f64,
-    cached_slowdown: f64,
-}
-
-/// Where the time of a call goes, in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spent {
-    call: f64,
-    stream: f64,
-    copy: f64,
-    cold: f64,
-    throttle: f64,
-    device: f64,
-}
-
-/// A call under way.
-#[derive(Clone, Copy, Debug)]
-struct Call {
-    /// The model's time in the call, in seconds.
-    at: f64,
-    /// When the call is known to have been over; infinite if that is to be predicted.
-    until: f64,
-    /// It went on where the model lets nobody go on.
-    unlikely: bool,
-    file: u32,
-    device: usize,
-    /// The largest folio that it allocates, in pages.
-    folio: u64,
-    spent: Spent,
-    /// What it writes into new pages comes from the processor's cache; what it writes over cached ones does, and so do they.
-    hot: (bool, bool),
-    /// By how much copying may be off, down and up, in seconds.
-    uncopied: (f64, f64),
-    /// Seconds of copying that are assumed to come from the processor's cache.
-    doubt: f64,
-    /// What each way through the kernel that it has not taken yet costs besides: square root of milliseconds.
-    away: f64,
-    /// What its first wait costs besides, since the device was idle: square root of milliseconds.
-    idle: f64,
-    /// The longest of its pauses, in seconds.
-    pause: f64,
-    /// What of its waiting for the device were pauses, in seconds.
-    held: f64,
-    work: Work,
-    /// The flusher was at work.
-    flushing: bool,
-}
 
 /// The kernel's model of a machine.
 #[derive(Clone, Debug)]
@@ -457,87 +385,6 @@ impl Kernel {
             dirty,
             interval: self.intervals.around(cost, call, pause),
             work: call.work,
-        }
-    }
-}
-
-/// How far what comes after `seconds` of something else has grown, as a part of what it is after a millisecond: with the
-/// square root (6.18, AMD EPYC: a write of 4 KiB 10, 100, 1000 µs after another took 0.5, 1.8, 3.5 µs longer).
-fn growth(seconds: f64) -> f64 {
-    (seconds.clamp(0.0, FORGOTTEN) * 1e3).sqrt()
-}
-
-impl Constants {
-    fn of(profile: &HostProfile) -> Constants {
-        let (kernel, memory) = (&profile.kernel, &profile.memory);
-        let page = kernel.page.0.next_power_of_two();
-        let copy_byte = 1.0 / memory.cached.value.get();
-        let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
-        let known =
-            |time: &Option<Measured<Nanos>>| time.as_ref().map_or(0.0, |time| time.value.as_seconds());
-        Constants {
-            page,
-            page_bits: page.ilog2(),
-            folio: (kernel.folio.0 / page).max(1),
-            call: profile.calls.write.value.as_seconds(),
-            stream_call: profile.calls.stream.value.as_seconds(),
-            stream_byte: 1.0 / memory.stream.value.get(),
-            copy_byte,
-            hot_byte: copy_byte * memory.hot_part(),
-            hot_most: memory.hot_size.0,
-            fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
-            fresh_folio: known(&profile.calls.folio),
-            clean_inode: known(&profile.calls.inode),
-            away: known(&profile.calls.away),
-            hz: f64::from(kernel.hz.max(1)),
-            cold_page: page as f64 * memory.cold_byte(),
-            padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
-            flush_slowdown: slowdown(&memory.flush_factor),
-            cached_slowdown: slowdown(memory.cached_flush_factor.as_ref().unwrap_or(&memory.flush_factor)),
-        }
-    }
-
-    /// The page that a byte is in. Every call asks for several, and a division by a number that the compiler does not
-    /// know takes as long as ten additions.
-    fn page_of(&self, byte: u64) -> u64 {
-        byte >> self.page_bits
-    }
-
-    /// Pages up to a byte, the last one in part.
-    fn pages_up_to(&self, byte: u64) -> u64 {
-        self.page_of(byte) + u64::from(!self.begins_page(byte))
-    }
-
-    /// A page begins at this byte.
-    fn begins_page(&self, byte: u64) -> bool {
-        byte & (self.page - 1) == 0
-    }
-}
-
-impl Call {
-    /// Time passes in the call, until it is over.
-    fn pass(&mut self, seconds: f64) {
-        self.at = (self.at + seconds).min(self.until);
-    }
-
-    fn spend_call(&mut self, seconds: f64) {
-        self.pass(seconds);
-        self.spent.call += seconds;
-        self.work.calls += 1.0;
-    }
-
-    fn state(&self) -> CallState {
-        let spent = &self.spent;
-        if spent.device > 0.0 && spent.device >= spent.throttle {
-            CallState::Sync
-        } else if spent.throttle > 0.0 {
-            CallState::Throttle
-        } else if self.flushing {
-            CallState::Flush
-        } else if spent.stream > 0.0 && spent.call <= 0.0 {
-            CallState::Buffered
-        } else {
-            CallState::Free
         }
     }
 }

@@ -1,0 +1,249 @@
+//! The books of sessions: who wrote how much as far as seen, and as the kernel counts it.
+
+use std::collections::HashMap;
+
+use cawl_wire::Event;
+
+use crate::record::{EndKind, Session, SessionEnd, Wchar};
+use crate::report::{SessionReport, SessionTotals};
+use crate::units::Time;
+
+/// How many sessions that ended are listed. When there are twice as many, those that ended first become
+/// sums: a daemon sees processes come and go for months.
+pub(super) const SESSIONS: usize = 4096;
+
+/// All sessions of an analysis.
+#[derive(Default)]
+pub(super) struct Sessions {
+    list: Vec<SessionBooks>,
+    /// How many of them have ended.
+    ended: usize,
+    folded: SessionTotals,
+    /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
+    by_pid: HashMap<u32, Vec<usize>>,
+    /// The latest look-up.
+    latest: Option<SessionSpan>,
+}
+
+/// The span of time in which calls of a pid belong to one session.
+struct SessionSpan {
+    pid: u32,
+    begin: Time,
+    end: Time,
+    index: usize,
+}
+
+/// A process image: what it wrote as far as seen, and as the kernel counts it.
+struct SessionBooks {
+    id: u32,
+    pid: u32,
+    ppid: u32,
+    started: Time,
+    wchar: Wchar,
+    program: String,
+    /// Bytes written by children that are not listed any more.
+    children: u64,
+    calls: u64,
+    seen: u64,
+    /// Whether another thread than the process's first made a call.
+    threaded: bool,
+    end: Option<SessionEnd>,
+}
+
+/// A process, to its parent.
+struct Child {
+    born: Time,
+    ended: Option<Time>,
+    /// Bytes that it and the children it waited for wrote.
+    written: u64,
+}
+
+impl Sessions {
+    /// A session begins.
+    pub(super) fn begin(&mut self, session: &Session) {
+        self.latest = None;
+        // Connections are served side by side: an image may be announced after the one it ran before.
+        let of_pid = self.by_pid.entry(session.pid).or_default();
+        let place = of_pid.partition_point(|i| self.list[*i].started <= session.started);
+        of_pid.insert(place, self.list.len());
+        self.list.push(SessionBooks {
+            id: session.id,
+            pid: session.pid,
+            ppid: session.ppid,
+            started: session.started,
+            wchar: session.wchar,
+            program: session.program.clone(),
+            children: 0,
+            calls: 0,
+            seen: 0,
+            threaded: false,
+            end: None,
+        });
+    }
+
+    /// A session ends.
+    pub(super) fn end(&mut self, end: &SessionEnd) {
+        if let Some(books) = self.list.iter_mut().rev().find(|books| books.id == end.id) {
+            self.ended += usize::from(books.end.is_none());
+            books.end = Some(*end);
+            if self.ended >= 2 * SESSIONS {
+                self.fold();
+            }
+        }
+    }
+
+    /// Calls like this one from `at` on, and the bytes that the kernel counted for all of them.
+    pub(super) fn calls(&mut self, event: &Event, at: Time, calls: u64, wchar: u64) {
+        if let Some(index) = self.index(event.pid, at) {
+            let books = &mut self.list[index];
+            books.calls += calls;
+            books.seen = books.seen.saturating_add(wchar);
+            books.threaded |= event.tid != event.pid;
+        }
+    }
+
+    /// The sums of the sessions that are not listed.
+    pub(super) fn folded(&self) -> SessionTotals {
+        self.folded
+    }
+
+    /// How many sessions are listed.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Index of the session that a call belongs to: the latest of its pid that had begun by then. Calls
+    /// may be taken after the next session of the same pid was announced.
+    fn index(&mut self, pid: u32, at: Time) -> Option<usize> {
+        if let Some(last) = &self.latest
+            && last.pid == pid
+            && last.begin <= at
+            && at < last.end
+        {
+            return Some(last.index);
+        }
+        let of_pid = self.by_pid.get(&pid)?;
+        let begin = |place: usize| self.list[of_pid[place]].started;
+        let place = of_pid.partition_point(|index| self.list[*index].started <= at).saturating_sub(1);
+        let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
+        let index = of_pid[place];
+        self.latest = Some(SessionSpan { pid, begin: begin(place), end, index });
+        Some(index)
+    }
+
+    /// Turns all but the latest [`SESSIONS`] of the sessions that ended into sums.
+    fn fold(&mut self) {
+        let ends = self.list.iter().enumerate();
+        let mut ended: Vec<_> = ends.filter_map(|(index, books)| Some((books.end?.at, index))).collect();
+        ended.sort_unstable();
+        ended.truncate(ended.len().saturating_sub(SESSIONS));
+        let mut leaving = vec![false; self.list.len()];
+        ended.iter().for_each(|(_, index)| leaving[*index] = true);
+        for (report, _) in self.reports().iter().zip(&leaving).filter(|(_, leaves)| **leaves) {
+            self.folded.add(report);
+        }
+        // What a child wrote is still to be taken off its parent's count.
+        let orphans: Vec<(usize, u64)> = self
+            .by_pid
+            .values()
+            .filter(|images| leaving[images[images.len() - 1]])
+            .filter_map(|images| {
+                let (ppid, child) = self.child(images)?;
+                let mut parents = self.by_pid.get(&ppid)?.iter().copied();
+                Some((parents.find(|parent| self.list[*parent].had(&child))?, child.written))
+            })
+            .collect();
+        for (parent, written) in orphans {
+            let children = &mut self.list[parent].children;
+            *children = children.saturating_add(written);
+        }
+        let mut leaves = leaving.iter().copied();
+        self.list.retain(|_| !leaves.next().unwrap_or(false));
+        self.ended -= ended.len();
+        self.latest = None;
+        self.by_pid.clear();
+        for (index, books) in self.list.iter().enumerate() {
+            self.by_pid.entry(books.pid).or_default().push(index);
+        }
+        for images in self.by_pid.values_mut() {
+            images.sort_by_key(|index| self.list[*index].started);
+        }
+    }
+
+    /// The process with these images, as its parent sees it, if it has ended.
+    fn child(&self, images: &[usize]) -> Option<(u32, Child)> {
+        // A process's last image tells what it and its own children wrote in all.
+        let last = &self.list[*images.last()?];
+        let end = last.end.filter(|end| end.how != EndKind::Running)?;
+        let child = Child {
+            born: self.list[images[0]].started,
+            // When a process was killed is known only by when the daemon saw it.
+            ended: if end.how == EndKind::Vanished { None } else { Some(end.at) },
+            written: end.wchar.process?.saturating_add(end.pending),
+        };
+        Some((last.ppid, child))
+    }
+
+    /// Every session, with what its children wrote taken off its count.
+    pub(super) fn reports(&self) -> Vec<SessionReport> {
+        let mut children: HashMap<u32, Vec<Child>> = HashMap::new();
+        for (ppid, child) in self.by_pid.values().filter_map(|images| self.child(images)) {
+            children.entry(ppid).or_default().push(child);
+        }
+        for siblings in children.values_mut() {
+            siblings.sort_by_key(|child| (child.ended.is_none(), child.ended, child.born));
+        }
+        let report = |books: &SessionBooks| {
+            let own = children.get(&books.pid).map_or(&[][..], Vec::as_slice);
+            books.report(own.iter().filter(|child| books.had(child)).map(|child| child.written))
+        };
+        self.list.iter().map(report).collect()
+    }
+}
+
+impl SessionBooks {
+    /// True if the child ended under this image.
+    fn had(&self, child: &Child) -> bool {
+        let at = child.ended.unwrap_or(child.born);
+        self.started <= at && at < self.end.map_or(Time(u64::MAX), |end| end.at)
+    }
+
+    /// Bytes that this image wrote, as the kernel counts them. The figure of its first thread is exact as
+    /// long as no other made a call; else it is that of the process, less what its `children` wrote, which
+    /// the kernel adds when they are waited for. Who was not waited for shows by there being too little left.
+    fn counted(&self, children: impl Iterator<Item = u64>) -> Option<u64> {
+        let (start, end) = (self.wchar, self.end?);
+        let grown =
+            |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?).saturating_add(end.pending));
+        if let Some(alone) = grown(start.thread, end.wchar.thread).filter(|_| !self.threaded) {
+            return Some(alone);
+        }
+        let all = grown(start.process, end.wchar.process)?;
+        Some(
+            std::iter::once(self.children).chain(children).fold(all, |all, child| {
+                all.checked_sub(child).filter(|own| *own >= self.seen).unwrap_or(all)
+            }),
+        )
+    }
+
+    fn report(&self, children: impl Iterator<Item = u64>) -> SessionReport {
+        let wchar = self.counted(children);
+        SessionReport {
+            pid: self.pid,
+            program: self.program.clone(),
+            ended: self.end.map_or(EndKind::Running, |end| end.how),
+            calls: self.calls,
+            seen_bytes: self.seen,
+            wchar_bytes: wchar,
+            coverage: wchar.and_then(|wchar| ratio(self.seen, wchar)),
+            dropped: self.end.map_or(0, |end| end.dropped),
+            unseen: self.end.map_or(0, |end| end.unseen),
+        }
+    }
+}
+
+/// A part of a whole; None of nothing.
+pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}

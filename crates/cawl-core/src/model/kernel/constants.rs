@@ -1,0 +1,79 @@
+//! The profile's constants in the model's own units.
+
+use crate::profile::{HostProfile, Measured};
+use crate::units::Nanos;
+
+/// Constants of the machine in the model's own units: pages and seconds.
+#[derive(Clone, Debug)]
+pub(super) struct Constants {
+    pub(super) page: u64,
+    /// Binary logarithm of the page.
+    pub(super) page_bits: u32,
+    pub(super) folio: u64,
+    pub(super) call: f64,
+    pub(super) stream_call: f64,
+    pub(super) stream_byte: f64,
+    pub(super) copy_byte: f64,
+    pub(super) hot_byte: f64,
+    pub(super) hot_most: u64,
+    pub(super) fresh_page: f64,
+    pub(super) fresh_folio: f64,
+    /// Beyond a warm one.
+    pub(super) cold_page: f64,
+    pub(super) clean_inode: f64,
+    /// Of each way through the kernel that a call takes after a millisecond elsewhere.
+    pub(super) away: f64,
+    /// Ticks a second.
+    pub(super) hz: f64,
+    pub(super) padding_page: f64,
+    /// Of pages that are allocated, and of those that are cached, while the flusher works.
+    pub(super) flush_slowdown: f64,
+    pub(super) cached_slowdown: f64,
+}
+
+impl Constants {
+    pub(super) fn of(profile: &HostProfile) -> Constants {
+        let (kernel, memory) = (&profile.kernel, &profile.memory);
+        let page = kernel.page.0.next_power_of_two();
+        let copy_byte = 1.0 / memory.cached.value.get();
+        let slowdown = |factor: &Measured<f64>| 1.0 / factor.value.clamp(0.01, 1.0);
+        let known =
+            |time: &Option<Measured<Nanos>>| time.as_ref().map_or(0.0, |time| time.value.as_seconds());
+        Constants {
+            page,
+            page_bits: page.ilog2(),
+            folio: (kernel.folio.0 / page).max(1),
+            call: profile.calls.write.value.as_seconds(),
+            stream_call: profile.calls.stream.value.as_seconds(),
+            stream_byte: 1.0 / memory.stream.value.get(),
+            copy_byte,
+            hot_byte: copy_byte * memory.hot_part(),
+            hot_most: memory.hot_size.0,
+            fresh_page: (page as f64 * (1.0 / memory.fresh.value.get() - copy_byte)).max(0.0),
+            fresh_folio: known(&profile.calls.folio),
+            clean_inode: known(&profile.calls.inode),
+            away: known(&profile.calls.away),
+            hz: f64::from(kernel.hz.max(1)),
+            cold_page: page as f64 * memory.cold_byte(),
+            padding_page: memory.folio.as_ref().map_or(0.0, |folio| page as f64 / folio.value.get()),
+            flush_slowdown: slowdown(&memory.flush_factor),
+            cached_slowdown: slowdown(memory.cached_flush_factor.as_ref().unwrap_or(&memory.flush_factor)),
+        }
+    }
+
+    /// The page that a byte is in. Every call asks for several, and a division by a number that the compiler does not
+    /// know takes as long as ten additions.
+    pub(super) fn page_of(&self, byte: u64) -> u64 {
+        byte >> self.page_bits
+    }
+
+    /// Pages up to a byte, the last one in part.
+    pub(super) fn pages_up_to(&self, byte: u64) -> u64 {
+        self.page_of(byte) + u64::from(!self.begins_page(byte))
+    }
+
+    /// A page begins at this byte.
+    pub(super) fn begins_page(&self, byte: u64) -> bool {
+        byte & (self.page - 1) == 0
+    }
+}
