@@ -1,7 +1,7 @@
 //! Tells files apart that had the same inode number, where their filesystem, or an old trace, does not say.
 //!
 //! The law: **a number whose last link went is given to another file by the next open**, or by the next record that
-//! names it. Until then calls go to the file that was there: it may still be open. A call of somebody who cannot tell
+//! names it. Until then calls go to the file that was there: it may still be open. A call of a tracer that cannot tell
 //! (the daemon, which looks at mappings) goes to the file that was told of last.
 
 use cawl_wire::{Event, FileKind, Op};
@@ -156,7 +156,7 @@ mod tests {
         let mut births = Births::default();
         let records = [name("a", 0), call(Open), call(Write), call(Unlink), call(Write)];
         assert_eq!(told(&mut births, &records), "a 0, open 0, write 0, unlink 0, write 0, ");
-        // Of an old trace, where nobody told the name.
+        // Of an old trace, which did not tell the name.
         assert_eq!(told(&mut births, &[call(Open), call(Write)]), "open 1, write 1, ");
         // The name comes before the calls that came before it.
         let records = [name("b", 0), name("c", 0), call(Write), call(Unlink), call(Open), call(Write)];

@@ -8,9 +8,9 @@ use cawl_wire::{Event, FileKind, Op, flag};
 pub enum Class {
     /// Its cost is predicted and compared.
     Cost,
-    /// Its cost is predicted, but falls on the program's own instructions, where nobody sees it.
+    /// Its cost is predicted, but falls on the program's own instructions, where it is not seen.
     Untimed,
-    /// It changes what the models know (positions, sizes, names), at a cost nobody asks about.
+    /// It changes what the models know (positions, sizes, names), at a cost that is not predicted.
     Effect,
     /// It writes to something that has no page cache: a pipe, terminal or socket. Counted in coverage.
     Elsewhere,
@@ -53,7 +53,7 @@ pub fn classify(event: &Event) -> Class {
 }
 
 /// Bytes that the call handed to the kernel to be written. A stream call counts what left its buffer, or
-/// what it accepted if nobody looked at the buffer.
+/// what it accepted if the buffer was not looked at.
 pub fn kernel_bytes(event: &Event) -> u64 {
     use Op::*;
     let returned = event.returned.max(0) as u64;
@@ -85,7 +85,7 @@ pub fn several_bytes(several: &Several) -> u64 {
 pub fn wchar_bytes(event: &Event) -> u64 {
     match event.op {
         Op::Splice | Op::MmapWrite => 0,
-        // POSIX aio is the C library's own threads, who write like anyone else.
+        // POSIX aio is done by the C library's own threads, by ordinary writes.
         Op::AioWrite if event.aux != 1 => 0,
         _ if is_clone(event) => 0,
         _ => kernel_bytes(event),

@@ -142,7 +142,7 @@ impl Collector {
                 self.host = Some((**host).clone());
             }
             Record::Session(session) => self.sessions.begin(session),
-            // Who renames a file need not be one who writes to it.
+            // A process that renames a file need not write to it.
             Record::File(file) if file.renamed && !self.by_identity.contains_key(&file.file()) => {}
             Record::File(file) => {
                 if let Some(index) = self.file(file.file()) {
@@ -264,7 +264,7 @@ impl Collector {
     }
 
     /// The books that a file met with these goes on in: a file that was deleted and made anew under its name is one to
-    /// whoever reads a report, however often that happens.
+    /// a reader of the report, however often that happens.
     fn succeed(&mut self, index: usize) -> usize {
         let FileBooks { identity, name, .. } = &self.files[index];
         let identity = *identity;
@@ -330,7 +330,7 @@ impl Collector {
         Some(index)
     }
 
-    /// Path of a file, or its identity if nobody told the path; and its first path, if it was renamed.
+    /// Path of a file, or its identity if no record told the path; and its first path, if it was renamed.
     fn path(&self, file: FileId) -> (String, Option<String>) {
         match self.by_identity.get(&file).map(|index| &self.files[*index].name) {
             Some(name) if !name.path().is_empty() => {

@@ -217,7 +217,7 @@ impl Descriptors {
         }
     }
 
-    /// Processes of which nobody told the end: those longest without a change.
+    /// Processes of which no end was told: those longest without a change.
     fn forget(&mut self) {
         let mut used: Vec<(u64, u32)> =
             self.processes.iter().map(|(pid, process)| (process.used, *pid)).collect();
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_file_is_gone_with_its_last_link_and_descriptor() {
         let mut machine = Machine::default();
-        assert!(!machine.unlinks(), "nobody has it open");
+        assert!(!machine.unlinks(), "no process has it open");
         assert!(!machine.does(call(Op::Open, 1, 3)));
         assert!(!machine.dups(1, 3, 4, 0));
         assert!(!machine.does(call(Op::Close, 1, 3)));

@@ -206,7 +206,7 @@ fn next_of(samples: &[f64]) -> (f64, f64) {
 
 /// `writeback` and `queue`: the counters while the level is above freerun, in windows of a second that begin
 /// and end where pages were completed; above the background limit, where the flusher never rests either, if
-/// nobody was throttled for as long; in shorter windows if that was not so long either. Of the windows' rates nearly the highest counts, because what disturbs a
+/// no writer was throttled for as long; in shorter windows if that was not so long either. Of the windows' rates nearly the highest counts, because what disturbs a
 /// device slows it down and nothing speeds it up.
 fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
     let page = profile.kernel.page;
@@ -453,7 +453,7 @@ fn rate(values: &[f64], at: f64) -> Measured<Rate> {
     }
 }
 
-/// The rate at which warm memory is written in the mean of so many calls of one size: a run's time is a sum, so that the mean time of
+/// The rate at which warm memory is written in the mean of calls of one size: a run's time is a sum, so that the mean time of
 /// a byte counts, and few calls with a slow one among them have another median. Cold memory is no part of it.
 fn warm_rate(rates: &[f64]) -> Measured<Rate> {
     let fastest = rates.iter().copied().fold(0.0, f64::max);

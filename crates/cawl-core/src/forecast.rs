@@ -17,7 +17,7 @@ use crate::units::{Bytes, Nanos, Rate};
 const STEPS: usize = 2048;
 /// Parts of the hard limit in which the dirty level is made to grow.
 const PARTS: u64 = 512;
-/// Longest step, so that old data is written back meanwhile as the kernel would.
+/// Longest step, so that old data is written back as the kernel would.
 const LONGEST: Nanos = Nanos::seconds(2.0);
 /// How far ahead is looked.
 const HORIZON: Nanos = Nanos::seconds(3600.0);
@@ -27,7 +27,7 @@ const ENOUGH: u64 = 8;
 /// What happens if everybody goes on writing at one rate; all times from now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// The rate assumed, in bytes per second; [`Rate::MIN`] for nobody.
+    /// The rate assumed, in bytes per second; [`Rate::MIN`] for no writer.
     pub rate: Rate,
     /// Until the level is above the background limit; zero if it is, None if not within an hour.
     pub background: Option<Nanos>,
@@ -45,7 +45,7 @@ pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
     let mut found = Forecast { rate, background: None, throttle: None, clean };
     let begin = scene.now();
     if rate == Rate::MIN {
-        // Nobody writes: the level falls, and what it is below now it stays below.
+        // Without writers the level falls, and what it is below now it stays below.
         let state = scene.state();
         found.background = (state.dirty > state.limits.background).then_some(Nanos::ZERO);
         found.throttle = (state.dirty > state.limits.freerun()).then_some(Nanos::ZERO);

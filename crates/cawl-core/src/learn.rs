@@ -52,7 +52,7 @@ const WEIGHTIEST: f64 = 0.25;
 const FAMILIAR: u64 = 100;
 /// Factor from which on the flusher counts as slowing copying down.
 const SLOWS: f64 = 1.01;
-/// A copy so many times faster than predicted copies nothing.
+/// A copy this many times faster than predicted copies nothing.
 const TOO_FAST: f64 = 8.0;
 /// Relative change from which on the models are told.
 const NOTEWORTHY: f64 = 0.005;
@@ -188,7 +188,7 @@ impl Learner {
         }
     }
 
-    /// Learns about this device: its constants are at the place of the profile's own meanwhile.
+    /// Learns about this device: its constants are in the place of the profile's own for as long.
     fn about(&mut self, dev: u64, learn: impl FnOnce(&mut Learner) -> bool) -> bool {
         let at = self.profile.others.iter().position(|other| other.dev == dev);
         self.exchange(at);
@@ -225,7 +225,7 @@ impl Learner {
         let rest = observed - parts.stream.as_seconds();
         let warm = plain + while_flushing * slowdown;
         let cold = warm + fresh * host;
-        // No pause is shorter than a tick: whoever was faster was not held back. What should have been faster, while
+        // No pause is shorter than a tick: a faster call was not held back. What should have been faster, while
         // the flusher is about, was.
         let held =
             prediction.state == CallState::Throttle || self.pressed() || self.flushing && cold < self.tick();
@@ -250,7 +250,7 @@ impl Learner {
         let told = if self.supply.is_cold() && fresh > 0.0 {
             self.host.observe(&[fresh], rest - warm, observed)
         } else {
-            // A flusher that slows nobody down leaves the rest to the constants of an idle one.
+            // A flusher that slows no writer down leaves the rest to the constants of an idle one.
             let slows = while_flushing > 0.0 && slowdown > SLOWS;
             // What the rest of the call costs is not known well enough to tell a factor from a small part of it.
             let told =

@@ -72,7 +72,7 @@ pub trait CostModel: Send {
     /// The dirty limits of the machine are now these.
     fn set_limits(&mut self, limits: DirtyLimits);
 
-    /// The kernel counts other dirty pages than this model does: writers that nobody traces, and what the
+    /// The kernel counts other dirty pages than this model does: untraced writers, and what the
     /// model is wrong about. They count towards the limits and in [`ModelState::dirty`] from now on, until
     /// told otherwise; the model's own books of files stay as they are. A model without limits ignores it.
     fn disturb(&mut self, _disturbance: Disturbance) {}
@@ -91,8 +91,8 @@ pub trait CostModel: Send {
         Bytes::ZERO
     }
 
-    /// The host has to supply the memory of new pages now, or has not, whatever the model thinks of that; None: nobody
-    /// knows better than the model. One that does not tell such pages apart ignores it.
+    /// The host has to supply the memory of new pages now, or has not, whatever the model thinks of that; None: it is not
+    /// known better than by the model. One that does not tell such pages apart ignores it.
     fn supply(&mut self, _cold: Option<bool>) {}
 
     /// Free memory was found so. A model that does not tell cold pages apart ignores it.
@@ -113,7 +113,7 @@ pub trait CostModel: Send {
     /// An independent copy, for looking ahead without touching this one.
     fn fork(&self) -> Box<dyn CostModel>;
 
-    /// Nobody will ask this copy about a moment, but what comes of seconds of writing: it may let the flusher work in
+    /// This copy is asked what comes of seconds of writing, not about a moment: it may let the flusher work in
     /// larger pieces. A model that has no use for that ignores it.
     fn coarsen(&mut self) {}
 }

@@ -13,7 +13,7 @@ pub struct FileName {
 }
 
 impl FileName {
-    /// Somebody told its name.
+    /// A record told its name.
     pub fn told(&mut self, facts: &FileFacts) {
         if facts.renamed && !self.path.is_empty() && self.path != facts.path {
             self.first.get_or_insert_with(|| self.path.clone());
@@ -63,7 +63,7 @@ mod tests {
         // Another process, which knows only the present name.
         assert_eq!(told("/e/t.2", false), "/e/t.2 (was /d/t.tmp)");
         assert_eq!(told("/d/t.tmp", true), "/d/t.tmp");
-        // The same file elsewhere in the tree: nobody renamed it.
+        // The same file elsewhere in the tree: it was not renamed.
         assert_eq!(told("/bind/t.tmp", false), "/bind/t.tmp");
     }
 }

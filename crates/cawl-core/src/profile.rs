@@ -36,7 +36,7 @@ pub struct Measured<T> {
 }
 
 impl<T> Measured<T> {
-    /// A figure that nobody measured on this machine.
+    /// A figure that was not measured on this machine.
     pub const fn assumed(value: T) -> Measured<T> {
         Measured { value, p10: None, p90: None, samples: 0 }
     }
@@ -139,7 +139,7 @@ pub struct MemoryConstants {
     /// Factor on `fresh` and `cached` while the flusher works (`bg_coeff`), between 0 and 1.
     pub flush_factor: Measured<f64>,
     /// The same for `cached` alone, where it is known: a page that is dirty already needs no block, so its writer does not
-    /// wait for a flusher who allocates some.
+    /// wait for a flusher that allocates some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_flush_factor: Option<Measured<f64>>,
     /// Largest write whose data still comes from the processor's cache, in bytes: copying it costs less.
@@ -157,7 +157,7 @@ pub struct DeviceConstants {
     pub read: Measured<Rate>,
     /// Rate at which the flusher cleans pages (`bw_writeback`); not the direct rate.
     pub writeback: Measured<Rate>,
-    /// From handing a request to the device until its writer goes on, besides the transfer and what comes after it.
+    /// From handing a request to the device until its writer goes on, without the transfer and what comes after it.
     /// None: it is a part of `sync_call` and `fsync`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Measured<Nanos>>,
@@ -170,7 +170,7 @@ pub struct DeviceConstants {
     /// `fsync`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush: Option<Measured<Nanos>>,
-    /// What a wait takes longer if the device was idle for a millisecond before: its queue, and whoever serves it on a host,
+    /// What a wait takes longer if the device was idle for a millisecond before: its queue, and the host's thread that serves it,
     /// must wake up. It grows as [`CallConstants::away`] does. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Measured<Nanos>>,
@@ -240,15 +240,15 @@ mod defaults {
 pub struct CallConstants {
     /// A write into the page cache (`sc_w`).
     pub write: Measured<Nanos>,
-    /// What each new folio of the page cache costs besides its pages (`write_begin` and `write_end` of the
+    /// What each new folio of the page cache costs in addition to its pages (`write_begin` and `write_end` of the
     /// filesystem, which reserves blocks for it). None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folio: Option<Measured<Nanos>>,
-    /// What a write costs besides that makes an inode dirty which was clean: `__mark_inode_dirty` and what the filesystem
+    /// What a write costs in addition that makes a clean inode dirty: `__mark_inode_dirty` and what the filesystem
     /// does then. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inode: Option<Measured<Nanos>>,
-    /// What a write costs besides a millisecond after its thread's previous one: by then the processor's caches, its page
+    /// What a write costs in addition a millisecond after its thread's previous one: by then the processor's caches, its page
     /// table entries and its branch predictors hold something else. It grows with the square root of that time, up to ten
     /// milliseconds. None: nothing. Profiles made before this have what it is after a wait, which is about the same.
     #[serde(default, alias = "after_wait", skip_serializing_if = "Option::is_none")]
@@ -305,7 +305,7 @@ impl From<toml::de::Error> for ProfileError {
     }
 }
 
-/// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory, where nobody
+/// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory, where it was not
 /// has measured it.
 const HOT_COPY: f64 = 0.25;
 
@@ -329,7 +329,7 @@ impl MemoryConstants {
         self.cold.as_ref().map_or(0.0, more).max(0.0)
     }
 
-    /// What cold memory costs where the host is known to take memory back, but nobody has met any.
+    /// What cold memory costs where the host is known to take memory back, but none was met yet.
     pub fn assumed_cold(&self) -> Measured<Rate> {
         Measured::assumed(Rate::per_second(1.0 / (1.0 / self.fresh.value.get() + HOST_BYTE)))
     }
@@ -341,7 +341,7 @@ impl MemoryConstants {
 }
 
 impl HostProfile {
-    /// Figures of an ordinary machine, for when nobody measured this one: order of magnitude only. The
+    /// Figures of an ordinary machine, for a machine that was not measured: order of magnitude only. The
     /// page-cache figures are half of what was measured on a 6.18 kernel; the device is a SATA solid-state
     /// disk.
     pub fn uncalibrated() -> HostProfile {

@@ -53,7 +53,7 @@ pub struct RecordedRun {
     pub args: RunArgs,
     /// Its calls, in order of their starts.
     pub events: Vec<Event>,
-    /// The kernel's counters meanwhile, in order of time.
+    /// The kernel's counters during it, in order of time.
     pub samples: Vec<Sample>,
     /// The base rate that the kernel held its writers to in the end, if its tracepoints were read and tell.
     pub base_rate: Option<Rate>,
@@ -197,7 +197,7 @@ impl RecordedRun {
     }
 
     /// With what the tracepoints `writeback:balance_dirty_pages` tell of the base rate (`dirty_ratelimit`, in KiB/s):
-    /// those of the device that has the most of them, and more than a few, since others are written to meanwhile.
+    /// those of the device that has the most of them, and more than a few, since others are written to at the same time.
     pub fn traced(self, trace: &str) -> RecordedRun {
         let mut devices: BTreeMap<&str, (u32, f64)> = BTreeMap::new();
         for line in trace.lines().filter(|line| line.contains("balance_dirty_pages:")) {

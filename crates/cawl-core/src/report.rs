@@ -31,7 +31,7 @@ pub struct Report {
     pub drops: u64,
     /// Calls that passed through unrecorded, as far as the tracer knows.
     pub unseen: u64,
-    /// Bytes seen over bytes the kernel counted, untraced children included; None where nobody counted.
+    /// Bytes seen over bytes the kernel counted, untraced children included; None where nothing was counted.
     pub coverage: Option<f64>,
     /// Bytes written by children of the program that were not traced, as far as the kernel tells.
     pub untraced_bytes: u64,
@@ -215,7 +215,7 @@ pub struct ModelReport {
     pub call_error: Option<CallError>,
     /// Root mean square error of the dirty level, over the hard limit.
     pub dirty_error: Option<f64>,
-    /// How the model does as calibrated; None where nobody asked.
+    /// How the model does as calibrated; None where it was not asked for.
     #[serde(default)]
     pub calibrated: Option<AsCalibrated>,
     /// The whole summary, with quantiles.
@@ -229,7 +229,7 @@ pub struct ModelReport {
 }
 
 /// How well a model does that neither learns nor is corrected: its constants are those of the profile at the start, its
-/// time follows the observed clock (lockstep). So nobody takes following for foreseeing.
+/// time follows the observed clock (lockstep). So that following is not taken for foreseeing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AsCalibrated {
     /// Predicted time, in seconds.
@@ -285,7 +285,7 @@ pub struct FileOp {
     pub calls: u64,
     /// Bytes they handed to the kernel; of a stream, what left its buffer.
     pub bytes: u64,
-    /// Observed time, in seconds; 0 where nobody could see it: of stores through mappings, and of what a stream held at exit.
+    /// Observed time, in seconds; 0 where it cannot be seen: of stores through mappings, and of what a stream held at exit.
     pub observed_s: f64,
     /// Predicted time in seconds, for each model; empty for calls that no model has a law for.
     pub predicted_s: BTreeMap<String, f64>,

@@ -254,7 +254,7 @@ proptest! {
         before in proptest::collection::vec(among_many_files(), 1..150),
         after in proptest::collection::vec(among_many_files(), 1..150),
     ) {
-        // Files are cleaned soon and written slowly, so that somebody waits for one that was cleaned.
+        // Files are cleaned soon and written slowly, so that a call waits for one that was cleaned.
         let mut profile = profile();
         profile.kernel.limits.background = Bytes::mib(1);
         profile.device.writeback.value = Rate::mb_per_second(5.0);
@@ -501,7 +501,7 @@ fn a_folio_counts_as_dirty_as_a_whole() {
         // Once, however often its pages are written.
         let after = model.conservation();
         assert_eq!(after.dirtied.0 - before.dirtied.0, 3 * counted, "calls of {chunk} B");
-        // What nobody wrote takes the device no time.
+        // What was not written takes the device no time.
         let fsync = model.step(&Event { op: Op::Fsync, start, ..write(0, 0, 0) }).expect("a cost");
         assert!((fsync.work.transferred - 3.0 * 16384.0).abs() < 1.0, "calls of {chunk} B");
         assert_eq!(model.conservation().dirty, Bytes::ZERO);
@@ -730,7 +730,7 @@ fn a_write_costs_the_more_the_longer_its_thread_was_away() {
     assert!((new - 10_f64.sqrt()).abs() < 1e-9, "{new}");
 }
 
-/// A device that nobody has used for a while takes longer, once for each call that waits.
+/// A device that was idle for a while takes longer, once for each call that waits.
 #[test]
 fn an_idle_device_wakes_up() {
     let mut profile = profile();
@@ -799,7 +799,7 @@ fn a_call_that_is_told_late_waits_no_longer_for_that() {
     }
 }
 
-/// Who hands over more than the device's queue holds waits until it holds the rest (6.18, with a queue of 128 requests of
+/// A task that hands over more than the device's queue holds waits until it holds the rest (6.18, with a queue of 128 requests of
 /// 1280 KiB: 128 MiB take 8 ms, 256 MiB 304, after which 152 MiB are in flight).
 #[test]
 fn who_submits_more_than_the_queue_holds_waits() {
@@ -851,7 +851,7 @@ fn devices(rates: &[f64]) -> HostProfile {
     profile
 }
 
-/// Nobody tells the level, and the rates are a bit off: that writers slept, or did not, says where the level is.
+/// No sample tells the level, and the rates are a bit off: that writers slept, or did not, says where the level is.
 #[test]
 fn in_lockstep_the_level_does_not_drift_away() {
     for (rates, off) in [(&[240.0][..], 0.93), (&[240.0], 1.05), (&[240.0, 60.0], 0.95)] {
@@ -889,7 +889,7 @@ fn a_large_file_is_not_in_the_processors_cache() {
 }
 
 #[test]
-fn nobody_reads_what_is_not_on_the_device() {
+fn what_is_not_on_the_device_is_not_read() {
     let part = |at: u64| write(0, at + 100, 1000);
     let mut profile = profile();
     profile.device.seek = Measured::assumed(Nanos::millis(8.0));
@@ -948,7 +948,7 @@ fn folios_with_dirty_pages_are_dropped_whole_or_not_at_all() {
 
 /// sync(2) names no device, and programs open files on devices that they do not write to.
 #[test]
-fn a_device_that_nobody_writes_to_takes_no_share() {
+fn a_device_without_writes_takes_no_share() {
     let cost = |first: Option<Event>| {
         let mut model = Kernel::new(&profile());
         let begin = Event { op: Op::Open, ..write(0, 0, 0) };
@@ -965,7 +965,7 @@ fn a_device_that_nobody_writes_to_takes_no_share() {
 }
 
 #[test]
-fn a_device_that_nobody_writes_to_writes_nothing_back() {
+fn a_device_without_writes_writes_nothing_back() {
     let profile = profile();
     let rate = profile.device.writeback.value;
     let gone = |elsewhere: bool| {
@@ -1078,13 +1078,13 @@ fn cold_memory_begins_where_the_warm_is_used_up() {
     };
     let (at, found) = write_all(&mut model, 0, 500);
     let expected: Vec<bool> = (0..500).map(|call| (100..400).contains(&call)).collect();
-    assert_eq!(found, expected, "what nobody has free is dropped from the cache, and warm");
+    assert_eq!(found, expected, "what no zone has free is dropped from the cache, and warm");
     // What is freed is warm for two seconds.
     model.gone(write(at, 0, 0).file());
     assert!(!write_all(&mut model.clone(), at, 400).1.contains(&true));
     let later = write_all(&mut model, at + 60_000_000_000, 400).1;
     assert_eq!(later.iter().position(|cold| *cold), Some(100));
-    // A call that takes seconds is told when it is over: what was looked at meanwhile says what it had taken by then.
+    // A call that takes seconds is told when it is over: a look during it says what it had taken by then.
     let (mut looked, mut other) = (Kernel::new(&profile), Kernel::new(&profile));
     looked.free_memory(&facts);
     other.free_memory(&facts);
@@ -1097,7 +1097,7 @@ fn cold_memory_begins_where_the_warm_is_used_up() {
     (1..=2).for_each(|seconds| looked.free_memory(&emptied(seconds)));
     let long = |model: &mut Kernel| model.step(&write(500_000_000, 0, 300 << 20)).expect("a cost").parts.cold;
     assert_eq!(long(&mut looked), long(&mut other));
-    // Who looks ahead in larger pieces sees the same.
+    // A copy that looks ahead in larger pieces sees the same.
     let mut ahead = Kernel::new(&profile);
     ahead.free_memory(&facts);
     let plan = Plan {
@@ -1143,7 +1143,7 @@ fn an_interval_has_room_for_a_pause_more_or_less() {
     }
 }
 
-/// Where nobody has measured what the processor's cache saves, small writes may cost as much a byte as large ones, or nothing.
+/// Where it was not measured what the processor's cache saves, small writes may cost as much a byte as large ones, or nothing.
 #[test]
 fn what_the_processors_cache_saves_is_uncertain() {
     let mut profile = profile();

@@ -176,7 +176,7 @@ fn learning_from_defaults_finds_the_machine() {
     }
 }
 
-/// Each program three times on a machine that nobody measured: what one run left, the next begins with. As calibrated: by
+/// Each program three times on a machine without a profile: what one run left, the next begins with. As calibrated: by
 /// what was known before the run.
 #[test]
 fn what_a_run_learned_makes_the_next_better_foreseen() {
@@ -211,7 +211,7 @@ fn what_a_run_learned_makes_the_next_better_foreseen() {
     assert!(second < first * 0.6 && third < first * 0.6, "{first} {second} {third}");
 }
 
-/// How often what was observed lies in the interval that was predicted: calls of so many, and the sum of all.
+/// How often what was observed lies in the interval that was predicted: calls inside and all calls, and whether the sum is.
 fn inside(model: &mut Kernel, run: &RecordedRun) -> ([u32; 2], bool) {
     let (mut calls, mut sums) = ([0, 0], [0.0; 3]);
     for (event, told) in predictions(model, run) {
@@ -225,7 +225,7 @@ fn inside(model: &mut Kernel, run: &RecordedRun) -> ([u32; 2], bool) {
 }
 
 /// Of a recording's runs to judge: the part of all calls inside their intervals, its mean over the runs, and the runs whose
-/// sum lies between the sums of the ends, of so many.
+/// sum lies between the sums of the ends, and their number.
 fn held(dir: &Path, model: impl Fn(&str) -> Kernel) -> (f64, f64, u32, u32) {
     let (mut calls, mut parts, mut whole, mut count) = ([0, 0], 0.0, 0, 0);
     for run in runs(dir, |name| !CALIBRATION.contains(&name)) {

@@ -65,7 +65,7 @@ impl Scene {
         self.now = [until; 2];
     }
 
-    /// Samples the time in which nobody writes; what passes in a call is sampled with the next one.
+    /// Samples the time without writes; what passes in a call is sampled with the next one.
     fn idle_until(&mut self, until: u64) {
         while self.sampled < until && self.model.state().time.0 <= self.sampled {
             let at = self.sampled;

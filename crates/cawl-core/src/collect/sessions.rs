@@ -1,4 +1,4 @@
-//! The books of sessions: who wrote how much as far as seen, and as the kernel counts it.
+//! The books of sessions: what each wrote as far as seen, and as the kernel counts it.
 
 use std::collections::HashMap;
 
@@ -211,7 +211,7 @@ impl SessionBooks {
 
     /// Bytes that this image wrote, as the kernel counts them. The figure of its first thread is exact as
     /// long as no other made a call; else it is that of the process, less what its `children` wrote, which
-    /// the kernel adds when they are waited for. Who was not waited for shows by there being too little left.
+    /// the kernel adds when they are waited for. A child that was not waited for shows: too little would be left.
     fn counted(&self, children: impl Iterator<Item = u64>) -> Option<u64> {
         let (start, end) = (self.wchar, self.end?);
         let grown =

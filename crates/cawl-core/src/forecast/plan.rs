@@ -6,7 +6,7 @@ use super::scene::{Scene, Writer};
 use crate::model::{CallState, Prediction};
 use crate::units::{Bytes, Nanos, Rate, Time};
 
-/// Longest wait before a job, so that nobody asks about next year.
+/// Longest wait before a job, a bound on the work of an answer.
 const LATEST: Nanos = Nanos::seconds(24.0 * 3600.0);
 /// Parts of the hard limit in which a job is written.
 const PIECES: u64 = 64;
@@ -32,7 +32,7 @@ pub struct Plan {
     pub after: Nanos,
     /// `st_dev` of what it writes to; None: the device written to last.
     pub device: Option<u64>,
-    /// The rate at which others write, until it begins and meanwhile; [`Rate::MIN`] for nobody.
+    /// The rate at which others write, until it begins and during it; [`Rate::MIN`] for none.
     pub others: Rate,
 }
 
@@ -60,7 +60,7 @@ pub struct PlanCost {
     pub fsync: Nanos,
 }
 
-/// A job that nobody can do.
+/// A job that cannot be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// No bytes.

@@ -5,17 +5,17 @@ use cawl_wire::{Event, FileKind, Op};
 use crate::model::{CostModel, Disturbance, ModelState, Prediction};
 use crate::units::{Bytes, Nanos, Time};
 
-/// Files and processes that nobody has: their numbers are the highest there are.
+/// Numbers of files and processes that do not exist: they are the highest there are.
 const NOBODY: u32 = u32::MAX;
 
-/// Who writes in a [`Scene`].
+/// A writer in a [`Scene`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
     /// Whoever makes pages dirty without being asked.
     Quiet,
     /// The job that is asked about.
     Job,
-    /// Those who write now and go on.
+    /// Those that write now and go on.
     Others,
 }
 
@@ -30,7 +30,7 @@ pub struct Scene {
 
 impl Scene {
     /// A copy of `model`, which is to be looked ahead with from `now` of its clock on. `device`: `st_dev` of
-    /// what is written to. No more than the copy is made here, so that who keeps the model goes on soon.
+    /// what is written to. No more than the copy is made here, so that the engine that keeps the model goes on soon.
     pub fn new(model: &dyn CostModel, now: Time, device: u64) -> Scene {
         Scene { model: model.fork(), now, device, ends: [0; 3] }
     }
@@ -79,7 +79,7 @@ impl Scene {
         self.model.state()
     }
 
-    /// Nobody is to write to `device` but to this one from now on.
+    /// Only this writer uses `device` from now on.
     pub(super) fn on_device(mut self, device: Option<u64>) -> Scene {
         if let Some(device) = device.filter(|device| *device != self.device) {
             self.device = device;

@@ -49,7 +49,7 @@ fn slow_writers_are_never_throttled() {
 }
 
 #[test]
-fn when_nobody_writes_no_limit_is_crossed() {
+fn without_writers_no_limit_is_crossed() {
     let mut model = Kernel::new(&profile());
     let at = Time(1_000_000_000);
     for (offset, background, throttle) in
@@ -247,6 +247,6 @@ fn an_answer_depends_on_nothing_that_is_shared_and_changes_nothing() {
     let (to_write, to_look) = (Scene::new(&left_alone, now, 5), Scene::new(&left_alone.clone(), now, 5));
     drop((asked, left_alone));
     assert_eq!(forecast(to_look, rate), shared.1);
-    // Nobody is left to share anything with this one.
+    // No other writer shares anything with this one.
     assert_eq!(predict(to_write, &plan), shared.0);
 }

@@ -19,7 +19,7 @@ const LONGEST_ROW: usize = 64 << 10;
 /// What a table leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvOptions {
-    /// Flags that every file is open with, besides those in the row.
+    /// Flags that every file is open with, in addition to those in the row.
     pub flags: OpenFlags,
     /// The file that rows without a path are about.
     pub path: String,
@@ -45,7 +45,7 @@ impl Default for CsvOptions {
 
 /// The columns by name; a column's number is its place in this list.
 const COLUMNS: [&str; 9] = ["start_s", "op", "offset", "size", "duration_s", "pid", "tid", "path", "flags"];
-/// The first so many columns must be there.
+/// This many of the first columns must be there.
 const REQUIRED: usize = 5;
 const START: usize = 0;
 const OP: usize = 1;

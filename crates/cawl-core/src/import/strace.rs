@@ -62,7 +62,7 @@ struct Process {
     arguments: Vec<String>,
     /// When the process image began, in ns.
     born: u64,
-    /// Number of its session; 0 while nobody was told of it.
+    /// Number of its session; 0 while it was not told.
     session: u32,
 }
 

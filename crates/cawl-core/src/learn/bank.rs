@@ -1,6 +1,6 @@
 //! The same constants with several memories; the one that has predicted best of late speaks.
 //!
-//! The law: how fast a machine changes is not known beforehand, so nobody sets it. A long memory is right on
+//! The law: how fast a machine changes is not known beforehand, so it is no setting. A long memory is right on
 //! a quiet machine, a short one where memory turns cold or another guest takes the disk. Each member predicts
 //! every observation before it is told of it; errors are summed over blocks of observed time, in which noise
 //! cancels out, and the member with the least sum of their absolute values is used (the "follow the leader"
@@ -103,7 +103,7 @@ impl<const N: usize> Bank<N> {
         self.evidence.merged(known, self.memories.block)
     }
 
-    /// Begins anew with other constants, which rest on so many observations.
+    /// Begins anew with other constants, which rest on these observations.
     pub fn anew(&mut self, known: &[Known; N], samples: u64) {
         let (values, spreads) = (known.map(|known| known.value), known.map(|known| known.deviation));
         *self = Bank::new(values, spreads, *self.begun.bounds(), self.memories);

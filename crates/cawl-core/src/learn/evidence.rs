@@ -1,9 +1,9 @@
 //! What a run as a whole says of constants, and how much of that is believed for good.
 //!
 //! The law: a run's own observations are summed up apart from what was known before (the normal equations of
-//! weighted least squares), so that they can be added to whatever is known when the run ends, whoever else has
-//! added to it meanwhile. Known constants and a run's are merged by their precisions (a Kalman update: Särkkä,
-//! *Bayesian Filtering and Smoothing*, 2013, ch. 4), where three uncertainties count besides the noise of calls:
+//! weighted least squares), so that they can be added to whatever is known when the run ends, whatever another run has
+//! added to it by then. Known constants and a run's are merged by their precisions (a Kalman update: Särkkä,
+//! *Bayesian Filtering and Smoothing*, 2013, ch. 4), where three uncertainties count in addition to the noise of calls:
 //!
 //! - Machines are not the same from one run to the next, and calls are not quite as the model has them ([`VARIES`]): a
 //!   constant is told of only by calls of whose cost it is a good part. And a run of a moment saw less of that than

@@ -405,7 +405,7 @@ proptest! {
 fn a_copy_teaches_unless_its_source_was_read_or_its_blocks_are_shared() {
     let mut profile = truth();
     profile.device.read = Measured::assumed(Rate::mb_per_second(200.0));
-    // Rate of fresh pages that is learned of copies that take so many seconds, given what is predicted and what reading adds.
+    // Rate of fresh pages that is learned of copies that take these seconds, given what is predicted and what reading adds.
     let learned = |took: fn(f64, f64) -> f64| {
         let mut learner = Learner::new(&profile);
         for ino in 0..20 {

@@ -68,7 +68,7 @@ pub struct File {
     pub cursor: u64,
     /// Index of its device.
     pub device: usize,
-    /// Dirty pages that nobody wrote: they count as dirty since another page of their folio does. Few files have any.
+    /// Dirty pages that were not written: they count as dirty because another page of their folio is. Few files have any.
     padding: Option<Box<PageSet>>,
     /// Where the folio begins that was last dirtied as a whole for some of its pages, in pages.
     padded_last: Option<u64>,
@@ -113,7 +113,7 @@ pub struct Found {
 pub struct Cleaned {
     /// Pages that do not count as dirty any longer.
     pub pages: u64,
-    /// Of those, pages that nobody wrote: the device is not given them.
+    /// Of those, pages that were not written: the device is not given them.
     pub padding: u64,
     /// Room that they take in a device's queue. A queue holds requests: one for each run of pages takes as much
     /// room as the longest there are.
@@ -193,7 +193,7 @@ impl Cache {
         self.files.at(at as usize).device
     }
 
-    /// Pages of this file were handed over in this transaction, and now the device has been given so many in all. True
+    /// Pages of this file were handed over in this transaction, after which the device has been given `submitted` in all. True
     /// if that took new blocks.
     pub fn submitted(&mut self, at: u32, submitted: u64, transaction: u64) -> bool {
         if let Some(aside) = &mut self.aside
@@ -406,7 +406,7 @@ impl Cache {
         Some(Cleaned { pages, padding: 0, queued, jumps: brief.jumps.into() })
     }
 
-    /// Notes that all dirty pages of a file, which lie in so many blocks, are cleaned.
+    /// Notes that all dirty pages of a file, which lie in this number of blocks, are cleaned.
     fn note_clean(&mut self, at: u32, blocks: usize) {
         self.clean_blocks += blocks;
         if let Some(aside) = &mut self.aside {
@@ -478,7 +478,7 @@ impl Cache {
         self.file_mut(at).holes.fill(start, end)
     }
 
-    /// Whoever writes a part of this page has it read first: it is on the device, and not cached as far as remembered.
+    /// A write of a part of this page has to read it first: it is on the device, and not cached as far as remembered.
     pub fn is_elsewhere(&self, at: u32, page: u64) -> bool {
         !self.holds(at, page) && !self.files.at(at as usize).holes.overlap(page, page + 1)
     }
@@ -510,7 +510,7 @@ impl Cache {
 }
 
 impl File {
-    /// The flusher has taken all of it in this transaction, and then the device had been given so many pages.
+    /// The flusher has taken all of it in this transaction, after which the device had been given `submitted` pages.
     fn flushed(&mut self, (submitted, transaction): (u64, u64)) {
         self.cursor = self.dirty.runs(self.cursor).last().map_or(self.cursor, |run| run.1);
         self.dirty.pour_into(&mut self.clean);

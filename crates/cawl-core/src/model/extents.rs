@@ -6,7 +6,7 @@
 //! so, is no more than that, however long. A set has one row; other blocks are in the tree, and there a block costs
 //! the same whether its pages lie scattered or in a row, so a file written at random takes little, and no write
 //! searches more than one short tree. A program that writes on and on searches none: the block it is in (`hot`) is
-//! kept beside the tree, and put back when somebody looks. Where it is the only one, there is no tree: most files
+//! kept beside the tree, and put back at the next look-up elsewhere. Where it is the only one, there is no tree: most files
 //! are small.
 //!
 //! A copy of a set shares the tree until one of them changes it.
@@ -288,7 +288,7 @@ impl PageSet {
         end.min(last * BLOCK) - start.max(first * BLOCK)
     }
 
-    /// So many pages were taken out. Without pages there are no blocks.
+    /// This number of pages was taken out. Without pages there are no blocks.
     fn lose(&mut self, pages: u64) {
         self.pages -= pages;
         if self.pages == 0 {

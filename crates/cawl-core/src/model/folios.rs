@@ -2,7 +2,7 @@
 //!
 //! The law: since large folios, a write allocates the largest naturally aligned pieces of a power of two pages
 //! that fit into it (`write_begin_get_folio`, `fgf_set_order`, 6.18), and the kernel keeps books of folios only:
-//! whoever changes a page of a clean folio makes all of it count as dirty (`folio_account_dirtied`). What is
+//! a change of one page of a clean folio makes all of it count as dirty (`folio_account_dirtied`). What is
 //! written to the device are the blocks that were changed.
 //!
 //! Kept is the size of the folios that were last allocated in each block of 2 MiB, the largest folio there is.
@@ -52,7 +52,7 @@ impl Folios {
         }
     }
 
-    /// How many folios a write of so many bytes takes for the pages from `start` up to `end`, of which there was none:
+    /// How many folios a write of `bytes` takes for the pages from `start` up to `end`, of which there was none:
     /// each is as large as what is left, or as the place of its first page allows (`__filemap_get_folio`, 6.18).
     pub fn taken((start, end): (u64, u64), bytes: u64, page: u64, largest: u64) -> u64 {
         let (mut at, mut left, mut count) = (start, bytes, 0);

@@ -2,7 +2,7 @@
 //!
 //! The law: a write copies into the page cache ([`write`]), a few pages at a time; each time the task has
 //! dirtied its quota it asks whether it must pause ([`balance`], laws in [`throttle`](super::throttle)).
-//! Meanwhile the flusher cleans ([`writeback`](super::writeback)). Synchronous calls wait for the device
+//! In the background the flusher cleans ([`writeback`](super::writeback)). Synchronous calls wait for the device
 //! ([`sync`]). Copies inside the kernel are rows of writes ([`copy`]). Streams buffer in user space first ([`stdio`](super::stdio)).
 //!
 //! Calls of several tasks may overlap. The machine's clock stands at the latest predicted end; a call
@@ -49,7 +49,7 @@ const WRITERS: f64 = 64.0;
 /// Looks at free memory that are remembered at most: one a second.
 const LOOKS: usize = 16;
 
-/// Warm memory is known to be so many times what was found, at most and at least.
+/// Warm memory is taken as these multiples of what was found: at most, most likely, at least.
 const DOUBTS: [f64; 3] = [1.25, 1.0, 0.75];
 
 /// The kernel's model of a machine.
@@ -68,7 +68,7 @@ pub struct Kernel {
     origin: Option<u64>,
     /// Until when synchronous transfers occupy each device, in seconds.
     occupied: Vec<f64>,
-    /// Until when somebody last waited for each device, in seconds.
+    /// Until when a call last waited for each device, in seconds.
     idle_since: Vec<f64>,
     /// How much less writers to each device slept than was predicted, in seconds.
     unslept: Vec<f64>,
@@ -202,7 +202,7 @@ impl Kernel {
         self.machine.devices.len() - 1
     }
 
-    /// Of a long call is told when it is over. A look at free memory meanwhile saw what it had taken by then, which the
+    /// A long call is told when it is over. A look at free memory during it saw what it had taken by then, which the
     /// model has yet to take: it does not count.
     fn forget_later_looks(&mut self, at: f64) {
         let later = self.memory_before.iter().position(|(look, _)| *look > at);
@@ -509,7 +509,7 @@ impl CostModel for Kernel {
         let machine = &self.machine;
         let page = self.constants.page;
         let dirty = self.dirty_level();
-        // Above the background limit the flusher works, whoever wrote what is dirty.
+        // Above the background limit the flusher works, whether or not the writers are traced.
         let flushing = dirty > self.limits.background || machine.devices.iter().any(Device::is_at_work);
         let throttled = dirty > self.limits.freerun();
         let rate = |pages: f64| Rate::per_second(pages * page as f64);

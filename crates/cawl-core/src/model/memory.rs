@@ -46,7 +46,7 @@ pub(super) struct FreeMemory {
 }
 
 impl FreeMemory {
-    /// As it was found at `now`, with `doubt` times the warm memory. Where nobody knows what is cold, large blocks are: as
+    /// As it was found at `now`, with `doubt` times the warm memory. Where it is not known what is cold, large blocks are: as
     /// they lie on a machine that rests.
     pub(super) fn new(facts: &MemoryFacts, now: f64, doubt: f64) -> FreeMemory {
         let order = facts.order as usize;
@@ -116,7 +116,7 @@ impl FreeMemory {
         found
     }
 
-    /// So many pages were freed. They return to where they were taken from; more than were taken lie in large blocks.
+    /// These pages were freed. They return to where they were taken from; more than were taken lie in large blocks.
     pub(super) fn free(&mut self, pages: f64, now: f64) {
         let taken: f64 = self.zones.iter().flat_map(|zone| &zone.lists).map(|list| list.taken).sum();
         let part = if taken > 0.0 { (pages / taken).min(1.0) } else { 0.0 };

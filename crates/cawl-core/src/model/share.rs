@@ -26,7 +26,7 @@ impl Completions {
         self.faded(period(now).saturating_sub(self.period))
     }
 
-    /// The count so many periods later.
+    /// The count after `missed` periods.
     fn faded(&self, missed: u64) -> f64 {
         match missed {
             // Asked for each time that a device has written something.

@@ -5,7 +5,7 @@
 //! straight from the caller's memory; the rest is copied into the buffer. A line-buffered stream to a
 //! file is taken to end every call with a newline, an unbuffered one writes every call.
 //!
-//! What waits goes where the stream stood when it came, wherever the stream goes next: a stream that was moved meanwhile
+//! What waits goes where the stream stood when it came, wherever the stream goes next: a stream that was moved since
 //! writes it out first.
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
@@ -19,7 +19,7 @@ type Key = (u32, i32, u64);
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     pending: u64,
-    /// Where in the file what is pending begins; None if nobody said.
+    /// Where in the file what is pending begins; None if that is not known.
     begin: Option<u64>,
     buffer: u64,
     allocated: bool,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_nobody_closed_are_forgotten() {
+    fn streams_never_closed_are_forgotten() {
         let mut streams = Streams::new(4096);
         for pid in 0..100_000 {
             let mut event = fwrite(0, 10);

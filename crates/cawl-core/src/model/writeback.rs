@@ -11,7 +11,7 @@
 //! On a journalling filesystem the metadata of new blocks goes through a transaction that is committed
 //! every `commit` seconds. The log is written behind what is in flight, and until it is on the device, completions
 //! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then drops.
-//! What is written meanwhile belongs to the next transaction.
+//! What is written until then belongs to the next transaction.
 
 mod device;
 mod flusher;
@@ -72,7 +72,7 @@ pub struct Machine {
     pub hz: f64,
     /// Interval of the journal's commits, in seconds; 0 for no journal.
     pub commit: f64,
-    /// Dirty pages besides those of the cache, of untraced writers.
+    /// Dirty pages of untraced writers, which are not in the cache.
     pub foreign: Foreign,
     completions: Completions,
     next: f64,
@@ -153,7 +153,7 @@ impl Machine {
         self.devices.iter_mut().for_each(Device::coarsen);
     }
 
-    /// A call that may be made to sleep took so many seconds longer than thought, or less if negative: its writer slept, or
+    /// A call that may be made to sleep took `seconds` longer than predicted, or less if negative: its writer slept, or
     /// did not, as the level is another. The device is taken to have written that much less, or more.
     pub fn stand_still(&mut self, at: usize, seconds: f64) {
         self.drain(at);
@@ -206,7 +206,7 @@ impl Machine {
         }
     }
 
-    /// What a file had in flight is written by now: somebody waited for it.
+    /// What a file had in flight is written by now: a call waited for it.
     pub fn complete(&mut self, file: u32) {
         let at = self.cache.device(file);
         self.drain(at);
@@ -237,7 +237,7 @@ impl Machine {
         self.next = self.next.min(device.next);
     }
 
-    /// Somebody waited for the running transaction: it is on the device.
+    /// A call waited for the running transaction: it is on the device.
     pub fn commit(&mut self, at: usize) {
         let device = &mut self.devices[at];
         device.transaction += 1;
@@ -262,7 +262,7 @@ impl Machine {
         }
     }
 
-    /// Dirty pages that are in nobody's books, at a moment (seconds); they are taken to be the busiest device's.
+    /// Dirty pages of untraced writers, at a moment (seconds); they are taken to be the busiest device's.
     pub fn foreign_at(&self, at: f64) -> f64 {
         if self.foreign.are_none() {
             return 0.0;
@@ -363,7 +363,7 @@ impl Machine {
         counted.saturating_sub(device.carry.max(0.0) as u64)
     }
 
-    /// A device's share of the completions, between 0 and 1. One to which nobody wrote has none.
+    /// A device's share of the completions, between 0 and 1. One without writes has none.
     fn fraction(&self, at: usize) -> f64 {
         let all = self.completions.at(self.now);
         if all < 1.0 {
@@ -372,7 +372,7 @@ impl Machine {
         (self.devices[at].completions.at(self.now) / all).min(1.0)
     }
 
-    /// The devices to which somebody wrote: programs open files on others, too.
+    /// The devices that were written to: programs open files on others, too.
     fn written_to(&self) -> impl Iterator<Item = &Device> {
         self.devices.iter().filter(|device| device.dirtied > 0)
     }
@@ -398,7 +398,7 @@ impl Machine {
     }
 
     /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages
-    /// besides those of files: a flusher that wakes up finds at least one of the inodes it is to write.
+    /// in addition to those of files: a flusher that wakes up finds at least one of the inodes it is to write.
     pub fn over_background(&self, at: usize, metadata: u64) -> bool {
         let own: u64 = self.devices.iter().map(|d| d.dirty).sum();
         let device = &self.devices[at];
@@ -430,7 +430,7 @@ impl Machine {
             device.transaction += 1;
             if device.in_flight > 0 && !device.held(now) {
                 device.held_until = Some(now + device.left() / device.speed());
-                // What is written back meanwhile belongs to the next transaction already.
+                // What is written back from now on belongs to the next transaction.
                 device.commit_at = Some(now + commit);
             }
             device.plan();

@@ -51,7 +51,7 @@ pub fn profile(dir: &Path) -> HostProfile {
 /// Seconds slept in pauses and the median base rate (bytes per second) that the kernel traced.
 ///
 /// The trace has the pause asked for, in ticks of 4 ms; the sleep ends on a later tick. What passes until the
-/// next check, less copying at 3 GB/s, is the sleep, unless the program did something else meanwhile.
+/// next check, less copying at 3 GB/s, is the sleep, unless the program did something else in between.
 pub fn traced(dir: &Path, name: &str) -> (f64, f64) {
     let text = unpacked(&dir.join(format!("{name}.trace.gz")));
     let (mut slept, mut rates) = (0.0, Vec::new());

@@ -116,7 +116,7 @@ pub(super) fn must_wait(name: &str, text: &str, options: &StraceOptions) -> bool
     }
 }
 
-/// Who makes a call, and when.
+/// The thread that makes a call, and when.
 #[derive(Clone, Copy)]
 pub(super) struct Caller {
     pub pid: u32,
@@ -246,7 +246,7 @@ impl StraceImporter {
         }
     }
 
-    /// The file at this path has come there; who has met it learns its new name.
+    /// The file at this path has come there; if it has been met, it gets its new name.
     pub(super) fn came(&mut self, path: &str, at: u64, out: &mut Vec<Record>) {
         let Some(ino) = self.tables.find(path) else { return };
         if let Some(file) = self.tables.file(ino).filter(|file| file.met) {

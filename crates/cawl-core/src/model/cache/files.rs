@@ -105,7 +105,7 @@ impl Files {
         *row.file(before) = last;
     }
 
-    /// A file's row, which is nobody else's from now on.
+    /// A file's row, no longer shared with a copy.
     fn row(&mut self, at: usize) -> &mut Row {
         Arc::make_mut(&mut self.rows[at / FILES])
     }
@@ -116,7 +116,7 @@ impl Files {
 }
 
 impl Row {
-    /// A file's place in its chunk, which is nobody else's from now on.
+    /// A file's place in its chunk, no longer shared with a copy.
     fn file(&mut self, at: usize) -> &mut File {
         &mut Arc::make_mut(&mut self.chunks[at / CHUNK % ROW])[at % CHUNK]
     }

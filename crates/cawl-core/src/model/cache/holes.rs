@@ -1,7 +1,7 @@
 //! Pages of a file of which nothing is on the device yet, though they lie before its end: space that was set aside
 //! (`fallocate`), holes, and what a longer file has not been filled with.
 //!
-//! The law: nobody reads such a page before he writes a part of it, and writing it changes the file's map of blocks.
+//! Such a page is not read before a part of it is written, and writing it changes the file's map of blocks.
 //! Runs are kept, [`RUNS`] of them at most: a file with more is taken to have none.
 
 use std::collections::BTreeMap;

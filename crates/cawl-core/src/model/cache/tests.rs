@@ -211,7 +211,7 @@ fn clean_blocks_are_bounded() {
 }
 
 #[test]
-fn clean_files_are_forgotten_even_if_nobody_closed_them() {
+fn clean_files_are_forgotten_even_if_never_closed() {
     let mut cache = Cache::default();
     for ino in 0..5 * CLEAN_FILES as u64 {
         cache.open(FileId::new(1, ino), 0);

@@ -1,4 +1,4 @@
-//! What calls do to the modelled machine besides costing time (ours; the paper knows only writes).
+//! What calls do to the modelled machine, apart from costing time (ours; the paper knows only writes).
 
 use cawl_wire::{Event, FileId, Op, UNKNOWN_OFFSET, flag};
 

@@ -2,7 +2,7 @@
 //!
 //! Here it is decided which system calls a stream call leads to; what they cost is Alg. 1's business.
 //! The delays that Alg. 2 accumulates until the next system call need no variable of their own: the
-//! model's clock has meanwhile moved on by as much.
+//! model's clock has moved on by as much.
 
 /// A run of bytes in the file that one system call hands to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

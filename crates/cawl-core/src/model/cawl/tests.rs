@@ -257,7 +257,7 @@ fn observed_costs_correct_the_average_in_lockstep() {
 }
 
 #[test]
-fn pipes_are_nobodys_dirty_pages() {
+fn pipes_have_no_dirty_pages() {
     let mut model = model();
     let mut pipe = write(0.0, 0, 500);
     pipe.kind = FileKind::Fifo;
@@ -352,7 +352,7 @@ proptest! {
         small.start = model.state().time.0;
         small.flags = flags;
         let large = Event { returned: size + more, ..small };
-        // A stream copies before it writes, and the flusher works meanwhile: the write may be throttled less.
+        // A stream copies before it writes, and the flusher works during the copy: the write may be throttled less.
         let cost = |event: &Event| {
             let told = model.fork().step(event).unwrap();
             if op == Op::Write { told.cost } else { told.cost.saturating_sub(told.parts.throttle) }

@@ -1,7 +1,7 @@
 //! `balance_dirty_pages`: may this task go on, or must it sleep first?
 //!
 //! The law: below freerun of every domain that applies, go on. From there on the task owes
-//! `pages / task_ratelimit` of time since its last pause; what it spent elsewhere meanwhile counts
+//! `pages / task_ratelimit` of time since its last pause; what it has spent elsewhere counts
 //! (think-time compensation), too little to bother is carried over, and one sleep is `max_pause` at most.
 //! At the limit it sleeps until there is room. Sleeps are in jiffies and end on a tick.
 
@@ -152,7 +152,7 @@ impl Kernel {
         let slept = (wake - call.at).max(0.0);
         // While a commit withholds completions, the machine makes writers wait for it, one way or another: for a
         // handle on the transaction (`jbd2__journal_start`), or for the inode's map of extents (`i_data_sem`),
-        // which the conversion of written extents holds meanwhile. The model lets the control do the waiting,
+        // which the conversion of written extents holds. The model lets the control do the waiting,
         // which takes as long, and books it where it belongs.
         if self.machine.devices[call.device].held(call.at) {
             call.spent.device += slept;

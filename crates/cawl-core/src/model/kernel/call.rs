@@ -24,7 +24,7 @@ pub(super) struct Call {
     pub(super) at: f64,
     /// When the call is known to have been over; infinite if that is to be predicted.
     pub(super) until: f64,
-    /// It went on where the model lets nobody go on.
+    /// The observation contradicts the model: the call went on where the model would not let it.
     pub(super) unlikely: bool,
     pub(super) file: u32,
     pub(super) device: usize,
@@ -37,9 +37,9 @@ pub(super) struct Call {
     pub(super) uncopied: (f64, f64),
     /// Seconds of copying that are assumed to come from the processor's cache.
     pub(super) doubt: f64,
-    /// What each way through the kernel that it has not taken yet costs besides: square root of milliseconds.
+    /// What each way through the kernel that it has not taken yet costs in addition: square root of milliseconds.
     pub(super) away: f64,
-    /// What its first wait costs besides, since the device was idle: square root of milliseconds.
+    /// What its first wait costs in addition, since the device was idle: square root of milliseconds.
     pub(super) idle: f64,
     /// The longest of its pauses, in seconds.
     pub(super) pause: f64,

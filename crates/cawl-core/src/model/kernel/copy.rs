@@ -26,7 +26,7 @@ const PIECE: u64 = 16;
 const FILL: f64 = 0.5;
 /// Pieces of a synchronous copy that are waited for one by one, at most: no trace may take for ever.
 const MOST_WAITS: u64 = 1024;
-/// So many times faster than memory is no copy.
+/// A call this many times faster than memory is no copy.
 const TOO_FAST: f64 = 8.0;
 /// Pages from which on a copy says something.
 const TELLING: u64 = 256;
@@ -106,7 +106,7 @@ impl Kernel {
         self.machine.change(file, self.machine.now, true);
     }
 
-    /// What a copy that took so many seconds says of those to come.
+    /// What a copy that `took` these seconds says of those to come.
     pub(super) fn judge_copy(&mut self, event: &Event, prediction: &Prediction, took: f64) {
         let bytes = kernel_bytes(event);
         let copies = matches!(event.op, Op::CopyRange | Op::Sendfile);

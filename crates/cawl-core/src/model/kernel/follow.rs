@@ -3,12 +3,12 @@
 //! The law: **the model's time is the observed time.** What a call costs is looked up on a copy, which lives through
 //! the call as the model thinks it goes. The model itself then lives through it until the observed end: bytes are
 //! dirtied and copied, but a pause or a wait goes no further than the call went. So nothing has to be undone, and no
-//! later call meets a machine from the future.
+//! later call finds the model ahead of the observed clock.
 //!
 //! A call that cannot be made to wait needs no copy: only the time of its copying may be wrong.
 //!
-//! Writers that go on where the model would make them sleep say something about the dirty level, too: the kernel makes
-//! nobody sleep at or below freerun, and lets nobody go on at the limit. Where they sleep less than predicted for
+//! Writers that go on where the model would make them sleep say something about the dirty level, too: the kernel does
+//! not make them sleep at or below freerun, and does not let them go on at the limit. Where they sleep less than predicted for
 //! longer than any pause lasts, the device has written what is above freerun.
 //!
 //! Where no counters are told, time that only a sleep in `balance_dirty_pages` (6.18) explains counts at once: as long as a
@@ -65,7 +65,7 @@ impl Kernel {
         prediction
     }
 
-    /// A call that the model would not make to wait took so many seconds longer than thought, while the flusher works: from a
+    /// A call that the model would not make to wait took `late` seconds longer than predicted, while the flusher works: from a
     /// tick on it is taken for a pause.
     fn judge_rest(&mut self, event: &Event, late: f64) {
         let devices = &self.machine.devices;
@@ -103,7 +103,7 @@ impl Kernel {
         }
         let buffered = match event.op {
             Op::StreamWrite | Op::StreamFlush | Op::StreamSeek | Op::StreamClose => {
-                // Not more than what the stream held besides.
+                // Not more than what the stream held in addition.
                 self.profile.kernel.stream_buffer.0.max(u64::from(event.buffer))
             }
             _ => 0,

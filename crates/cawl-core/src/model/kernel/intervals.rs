@@ -4,7 +4,7 @@
 //! same device goes wrong together, what is independent adds up as squares. Memory that may turn out cold reaches up to
 //! the cost of cold memory. Of a task's pauses only the sum is known well: when it is checked (`nr_dirtied_pause` in `balance_dirty_pages`, 6.18) depends on
 //! everything it dirtied before, so that a call may have one more of them or one less. What the processor's cache saves of
-//! copying may be nothing; where nobody has measured it, it may be all.
+//! copying may be nothing; where it was not measured, it may be all.
 
 use super::Call;
 use crate::profile::{HostProfile, Measured};
@@ -110,8 +110,8 @@ impl Spreads {
         }
     }
 
-    /// By how much copying may be off, down and up: so many seconds of it into new pages and into cached ones, and so many
-    /// of waiting for the host. Where nobody knows better, what is warm may be cold.
+    /// By how much copying may be off, down and up: by the seconds of it into new pages and into cached ones, and those
+    /// of waiting for the host. Where no look at free memory tells, what is warm may be cold.
     pub(super) fn copying(&self, allocated: f64, cached: f64, cold: Cold, flushing: bool) -> (f64, f64) {
         let (fresh, over) = (self.fresh[usize::from(flushing)], self.cached[usize::from(flushing)]);
         let frozen = if cold.foreseen || cold.likely > 0.0 { 1.0 } else { self.frozen };
@@ -123,7 +123,7 @@ impl Spreads {
         (off(|f| f.0, cold.least), off(|f| f.1, cold.most))
     }
 
-    /// The interval around the cost of a call that may have one `pause` of so many seconds more or less.
+    /// The interval around the cost of a call that may have one `pause`, in seconds, more or less.
     pub(super) fn around(&self, cost: Nanos, call: &Call, pause: f64) -> Option<(Nanos, Nanos)> {
         if !self.known {
             return None;

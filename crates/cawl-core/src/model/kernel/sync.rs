@@ -17,7 +17,7 @@ const WRITE: u32 = 2;
 const WAIT_AFTER: u32 = 4;
 /// msync: nothing is written now.
 const MS_ASYNC: u32 = 1;
-/// Part of what a commit costs that its one flush costs where nobody measured it: `jbd2_journal_commit_transaction`
+/// Part of what a commit costs that its one flush costs where it was not measured: `jbd2_journal_commit_transaction`
 /// flushes before its last block and after it.
 const FLUSH: f64 = 0.5;
 
@@ -238,13 +238,13 @@ impl Kernel {
         }
         call.device = own;
         if early {
-            // Whoever came back from sync knows that all is written.
+            // When sync returns, all is written.
             last.into_iter().for_each(|file| self.machine.complete(file));
         }
     }
 
     /// When the device begins with what a call has just submitted, in seconds. The machine may be ahead of the call: of one
-    /// that takes long is told only when it is over, and meanwhile time goes on.
+    /// that takes long is told only when it is over, and time goes on until then.
     fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> f64 {
         if behind_others { self.machine.now.max(call.at) } else { self.occupied[device].max(call.at) }
     }
@@ -264,8 +264,8 @@ impl Kernel {
         idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds())
     }
 
-    /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers; of that so many
-    /// pages were `submitted` just now.
+    /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers; `submitted`
+    /// pages of it were submitted just now.
     fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {
@@ -287,7 +287,7 @@ impl Kernel {
         }
     }
 
-    /// Has the device to itself for `transfer` seconds, after those who came before; then `fixed` more.
+    /// Has the device to itself for `transfer` seconds, after the transfers before it; then `fixed` more.
     fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
         let free = self.occupied[call.device].max(call.at);
         self.occupied[call.device] = (free + transfer).min(call.until.max(free));

@@ -12,7 +12,7 @@ use super::tasks::Task;
 use super::{Call, Kernel, Op};
 use cawl_wire::Event;
 
-/// Cached pages of files up to so many times the largest hot write are in the processor's cache, too: on 6.18 with a last-level
+/// Cached pages of files up to this many times the largest hot write are in the processor's cache, too: on 6.18 with a last-level
 /// cache of 32 MiB, 64 KiB at random places of a file were rewritten at 18 GB/s in 1 MiB, at 12 in 16 MiB, at 2 to 7 in larger ones.
 const HOT_FILES: u64 = 16;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
@@ -90,7 +90,7 @@ impl Kernel {
         }
     }
 
-    /// What a write after something else costs besides, and one into a clean inode.
+    /// What a write costs in addition after something else, and into a clean inode.
     fn spend_first(&mut self, call: &mut Call) {
         let away = call.away;
         let mut cost = 0.0;
@@ -118,7 +118,7 @@ impl Kernel {
         calm && !machine.devices[call.device].busy() && !machine.devices[call.device].bounds.strict
     }
 
-    /// The cost of `pages`, of which some are fresh and come in so many folios.
+    /// The cost of `pages`, of which some are fresh and come in `folios` folios.
     fn spend_copy(&mut self, call: &mut Call, pages: u64, found: Found, copying: Copying, folios: u64) {
         let device = &self.machine.devices[call.device];
         let away = if found.fresh > 0 { std::mem::take(&mut call.away) } else { 0.0 };
@@ -163,7 +163,7 @@ impl Kernel {
         }
     }
 
-    /// What the host takes to supply new pages, in folios of so many.
+    /// What the host takes to supply new pages, in folios of `folio` pages.
     fn supplied(&mut self, fresh: u64, folio: u64, now: f64) -> Cold {
         let taken = self.allocate_pages(fresh, folio, now);
         let [least, likely, most] = match (self.supply, taken) {
@@ -175,7 +175,7 @@ impl Kernel {
         Cold { least, likely, most, foreseen: self.supply.is_none() && taken.is_some() }
     }
 
-    /// Takes free memory for so many pages, and says how many of them are cold: at least, most likely, and at most.
+    /// Takes free memory for `pages`, and says how many of them are cold: at least, most likely, and at most.
     fn allocate_pages(&mut self, pages: u64, folio: u64, now: f64) -> Option<[f64; 3]> {
         let order = folio.min(self.most).max(1).ilog2();
         let memory = self.memory.as_mut()?;

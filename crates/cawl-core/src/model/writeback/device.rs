@@ -43,7 +43,7 @@ pub struct Device {
     pub id: u64,
     /// Pages per second it completes.
     pub rate: f64,
-    /// Time that a run of pages away from the one before takes besides, in seconds.
+    /// Time that a run of pages away from the one before takes in addition, in seconds.
     pub seek: f64,
     /// Most pages in flight; as many as are in as many requests of the longest.
     pub queue: u64,
@@ -99,7 +99,7 @@ pub struct Device {
     pub(super) commit_at: Option<f64>,
     /// Until when a commit withholds completions.
     pub(super) held_until: Option<f64>,
-    /// When something happens next if nobody writes.
+    /// When something happens next if no call comes.
     pub(super) next: f64,
 }
 
@@ -192,7 +192,7 @@ impl Device {
         self.rate / (self.density() + seeking)
     }
 
-    /// Of so many pages that the device has written those that count as written: whole extents
+    /// How many of `due` pages that the device has written count as written: whole extents
     /// (`ext4_end_io_rsv_work`, 6.18), all of them about equally long.
     pub(super) fn counted(&self, due: f64) -> u64 {
         if due >= self.in_flight as f64 {
@@ -213,7 +213,7 @@ impl Device {
         self.submitted += cleaned.pages;
     }
 
-    /// So many pages in flight are written, mixed as they all are.
+    /// This number of pages in flight is written, mixed as they all are.
     pub(super) fn complete(&mut self, pages: u64) {
         let left = self.in_flight - pages;
         let kept = left as f64 / self.in_flight.max(1) as f64;
@@ -261,13 +261,13 @@ impl Device {
         self.room_for(self.batch.min(self.queue))
     }
 
-    /// When the queue holds all that it was given, whoever gave it: until then the last of them waits for a request
+    /// When the queue holds all that it was given, by any task: until then the last of them waits for a request
     /// (`blk_mq_get_tag`, `wbt_wait`, 6.18).
     pub fn taken_at(&self) -> f64 {
         self.room_for(0).max(self.held_until.unwrap_or(0.0))
     }
 
-    /// When so many pages fit the queue.
+    /// When this number of pages fits the queue.
     fn room_for(&self, pages: u64) -> f64 {
         let over = (self.queued_pages() + pages).saturating_sub(self.queue);
         let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);

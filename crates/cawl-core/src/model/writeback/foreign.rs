@@ -2,7 +2,7 @@
 
 use crate::model::Disturbance;
 
-/// Dirty pages that are in nobody's books: pages at a moment (seconds), and pages per second from then on.
+/// Dirty pages of untraced writers: pages at a moment (seconds), and pages per second from then on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Foreign {
     /// The moment.
@@ -21,7 +21,7 @@ impl Foreign {
         self.pages == 0.0 && self.drift == 0.0
     }
 
-    /// Pages at a moment, in seconds. They are written back like any other: what nobody confirms for longer than
+    /// Pages at a moment, in seconds. They are written back like any other: what no sample confirms for longer than
     /// the drift is believed goes at the rate of the device, in pages per second.
     pub fn pages(&self, now: f64, rate: f64) -> f64 {
         let (span, lasts) = ((now - self.at).max(0.0), Disturbance::LASTS.as_seconds());
