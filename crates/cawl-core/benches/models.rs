@@ -2,8 +2,8 @@
 //!
 //! `sequential`: appends to one file while another has that many extents. `random`: 4 KiB blocks, some new
 //! and some dirty already. `flushing`: the same above the background limit, so that each call also cleans.
-//! `fork`: an independent copy of the whole model. `predict`: a job of writing asked of a copy of the kernel model, while
-//! this number of files is dirty, the copy and its end included.
+//! `fork`: an independent copy of the whole model. `predict`: a job of writing asked of a copy of the kernel
+//! model, while this number of files is dirty, the copy and its end included.
 
 use std::hint::black_box;
 

@@ -8,8 +8,8 @@
 //! - **windowed error**: the observed time of all calls, laid end to end, is cut into [`WINDOWS`] equal
 //!   windows; the mean over them of |predicted − observed| / observed. A call that lies in several
 //!   windows is shared out among them in proportion, its prediction too.
-//! - **call error**: |predicted − observed| / observed of single calls, its mean (the metric of the CAWL paper, §6) and
-//!   its median. Calls that took no time are left out.
+//! - **call error**: |predicted − observed| / observed of single calls, its mean (the metric of the CAWL
+//!   paper, §6) and its median. Calls that took no time are left out.
 //! - **dirty error**: root mean square of (modelled − sampled) dirty bytes over the hard limit.
 //! - **quantiles**: of the costs, predicted against observed, to within [`QUANTILE_PRECISION`].
 //!

@@ -66,16 +66,17 @@ pub fn kernel_bytes(event: &Event) -> u64 {
     }
 }
 
-/// True if of calls that go on from this one, each from the one before, it is enough to know how many there are and
-/// what they come to: no model has an opinion on them or is changed by them, and reports only count them.
+/// True if of calls that go on from this one, each from the one before, it is enough to know how many there
+/// are and what they come to: no model has an opinion on them or is changed by them, and reports only count
+/// them.
 pub fn adds_up(event: &Event) -> bool {
     use Op::*;
     let is_plain = matches!(event.op, Write | Pwrite | Writev | Pwritev | StreamWrite);
     is_plain && !event.has(flag::ESTIMATED) && classify(event) == Class::Elsewhere
 }
 
-/// The sum of [`kernel_bytes`], and of [`wchar_bytes`], of calls that add up. What goes on in a stream stays in its
-/// buffer.
+/// The sum of [`kernel_bytes`], and of [`wchar_bytes`], of calls that add up. What goes on in a stream stays
+/// in its buffer.
 pub fn several_bytes(several: &Several) -> u64 {
     if several.like.flushed().is_some() { 0 } else { several.bytes }
 }

@@ -263,8 +263,8 @@ impl Collector {
         }
     }
 
-    /// The books that a file met with these goes on in: a file that was deleted and made anew under its name is one to
-    /// a reader of the report, however often that happens.
+    /// The books that a file met with these goes on in: a file that was deleted and made anew under its name
+    /// is one to a reader of the report, however often that happens.
     fn succeed(&mut self, index: usize) -> usize {
         let FileBooks { identity, name, .. } = &self.files[index];
         let identity = *identity;
@@ -341,8 +341,8 @@ impl Collector {
         }
     }
 
-    /// What was found by models in this mode, which learn or not; with the accuracy of each, and if asked for, of
-    /// each as calibrated.
+    /// What was found by models in this mode, which learn or not; with the accuracy of each, and if asked
+    /// for, of each as calibrated.
     pub fn report(
         &self,
         mode: Mode,

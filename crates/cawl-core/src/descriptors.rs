@@ -1,11 +1,11 @@
 //! Which files are still within reach: by a name, or by a descriptor of some process.
 //!
-//! The law: **a file is gone when its last link and its last descriptor are**, and its dirty pages go with it,
-//! unwritten. A fork copies descriptors, an exec closes those marked for it, and the end of a process, however it
-//! comes, closes all.
+//! The law: **a file is gone when its last link and its last descriptor are**, and its dirty pages go with
+//! it, unwritten. A fork copies descriptors, an exec closes those marked for it, and the end of a process,
+//! however it comes, closes all.
 //!
-//! Known are descriptors that can write, and those that were used. What is not known to be closed counts as open until
-//! the process ends.
+//! Known are descriptors that can write, and those that were used. What is not known to be closed counts as
+//! open until the process ends.
 
 use std::collections::BTreeMap;
 

@@ -47,7 +47,8 @@ const SMALL: u64 = 8 << 10;
 const MODES: f64 = 3.0;
 /// The part of a device's rates below that of an undisturbed one.
 const UNDISTURBED: f64 = 0.9;
-/// Lengths of the windows over which the writeback rate is taken, in ns; the shorter ones if no run has the longer.
+/// Lengths of the windows over which the writeback rate is taken, in ns; the shorter ones if no run has the
+/// longer.
 const WINDOWS: [u64; 2] = [1_000_000_000, 250_000_000];
 /// Fewer large writes of fresh pages than this say little.
 const FEW: usize = 3;
@@ -119,8 +120,8 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
             }
         }
     }
-    // Where a call or two reach the background limit, those between calls of fsync count too, the fastest of them:
-    // each is small, and what disturbs the memory slows it down.
+    // Where a call or two reach the background limit, those between calls of fsync count too, the fastest of
+    // them: each is small, and what disturbs the memory slows it down.
     let mut fastest = false;
     if fresh.len() < FEW {
         let between: Vec<f64> = flushed(runs).flat_map(large_rates).collect();
@@ -174,8 +175,8 @@ fn large_rates(run: &RecordedRun) -> Vec<f64> {
     large.map(|write| write.bytes / write.seconds).collect()
 }
 
-/// Percentiles of a rate that several runs show. The next run is as likely to lie anywhere among or beyond them, so the
-/// lowest of their 10th percentiles counts, and the highest of their 90th.
+/// Percentiles of a rate that several runs show. The next run is as likely to lie anywhere among or beyond
+/// them, so the lowest of their 10th percentiles counts, and the highest of their 90th.
 fn spread(rate: &mut Measured<Rate>, runs: impl IntoIterator<Item = Vec<f64>>) {
     let value = rate.value.get();
     let (mut low, mut high) = (value, value);
@@ -186,8 +187,8 @@ fn spread(rate: &mut Measured<Rate>, runs: impl IntoIterator<Item = Vec<f64>>) {
     (rate.p10, rate.p90) = (Some(Rate::per_second(low)), Some(Rate::per_second(high)));
 }
 
-/// Between what the next of a few samples lies eight times in ten, if their logarithms are distributed normally (the
-/// prediction interval, by Student's distribution); the 10th and 90th percentile of many.
+/// Between what the next of a few samples lies eight times in ten, if their logarithms are distributed
+/// normally (the prediction interval, by Student's distribution); the 10th and 90th percentile of many.
 fn next_of(samples: &[f64]) -> (f64, f64) {
     /// 90th percentile of Student's distribution with 1, 2, 3… degrees of freedom.
     const STUDENT: [f64; 20] = [
@@ -206,8 +207,8 @@ fn next_of(samples: &[f64]) -> (f64, f64) {
 
 /// `writeback` and `queue`: the counters while the level is above freerun, in windows of a second that begin
 /// and end where pages were completed; above the background limit, where the flusher never rests either, if
-/// no writer was throttled for as long; in shorter windows if that was not so long either. Of the windows' rates nearly the highest counts, because what disturbs a
-/// device slows it down and nothing speeds it up.
+/// no writer was throttled for as long; in shorter windows if that was not so long either. Of the windows'
+/// rates nearly the highest counts, because what disturbs a device slows it down and nothing speeds it up.
 fn writeback(runs: &[RecordedRun], profile: &mut HostProfile) {
     let page = profile.kernel.page;
     let freerun = profile.kernel.limits.freerun();
@@ -252,19 +253,20 @@ fn rates(run: &RecordedRun, page: Bytes, level: Bytes, window: u64) -> Vec<f64> 
     rates
 }
 
-/// `base_rate`: what the kernel's own was at the end of the runs, the lowest of them, since it is stepped down in the
-/// course of time; it lives on from run to run.
+/// `base_rate`: what the kernel's own was at the end of the runs, the lowest of them, since it is stepped
+/// down in the course of time; it lives on from run to run.
 fn base_rate(runs: &[RecordedRun], profile: &mut HostProfile) {
     let traced: Vec<f64> = runs.iter().filter_map(|run| run.base_rate).map(Rate::get).collect();
     let told = (!traced.is_empty()).then(|| rate(&traced, 0.0));
     profile.device.base_rate = Some(told.unwrap_or_else(|| settled_base_rate(profile)));
 }
 
-/// `device.base_rate` where the kernel does not tell it: where the model's own control settles when a device that writes back at the profile's
-/// rate is kept busy. Pauses are whole ticks, so a whole band of base rates lets writers go at the device's rate, and
-/// the control has no reason to move within it. The lower end counts: what disturbs a device slows it down,
-/// raises the level over the setpoint and lowers the estimate of its bandwidth, so that the base rate is
-/// stepped down; nothing steps it up within the band, since it is never above that estimate.
+/// `device.base_rate` where the kernel does not tell it: where the model's own control settles when a device
+/// that writes back at the profile's rate is kept busy. Pauses are whole ticks, so a whole band of base rates
+/// lets writers go at the device's rate, and the control has no reason to move within it. The lower end
+/// counts: what disturbs a device slows it down, raises the level over the setpoint and lowers the estimate
+/// of its bandwidth, so that the base rate is stepped down; nothing steps it up within the band, since it is
+/// never above that estimate.
 pub fn settled_base_rate(profile: &HostProfile) -> Measured<Rate> {
     let rate = profile.device.writeback.value;
     let (below, above) = (settled(profile, rate * 0.5), settled(profile, rate * 2.0));
@@ -453,8 +455,9 @@ fn rate(values: &[f64], at: f64) -> Measured<Rate> {
     }
 }
 
-/// The rate at which warm memory is written in the mean of calls of one size: a run's time is a sum, so that the mean time of
-/// a byte counts, and few calls with a slow one among them have another median. Cold memory is no part of it.
+/// The rate at which warm memory is written in the mean of calls of one size: a run's time is a sum, so that
+/// the mean time of a byte counts, and few calls with a slow one among them have another median. Cold memory
+/// is no part of it.
 fn warm_rate(rates: &[f64]) -> Measured<Rate> {
     let fastest = rates.iter().copied().fold(0.0, f64::max);
     let warm: Vec<f64> =
@@ -532,7 +535,8 @@ mod tests {
         let mut rate = Measured::assumed(Rate::per_second(100.0));
         spread(&mut rate, [vec![90.0, 100.0, 110.0], vec![200.0; 50], Vec::new()]);
         let [low, high] = [rate.p10, rate.p90].map(|end| end.unwrap().get());
-        // ln 1.1 is about the deviation; with two degrees of freedom 1.886 of them, and a bit for the mean's own.
+        // ln 1.1 is about the deviation; with two degrees of freedom 1.886 of them, and a bit for the mean's
+        // own.
         assert!((78.0..82.0).contains(&low) && (high - 200.0).abs() < 1e-6, "{low} {high}");
         let (low, high) = next_of(&mut (0..=100).map(|i| 100.0 + f64::from(i)).collect::<Vec<_>>());
         assert!((low - 110.0).abs() < 1e-9 && (high - 190.0).abs() < 1e-9);

@@ -225,8 +225,8 @@ impl Learner {
         let rest = observed - parts.stream.as_seconds();
         let warm = plain + while_flushing * slowdown;
         let cold = warm + fresh * host;
-        // No pause is shorter than a tick: a faster call was not held back. What should have been faster, while
-        // the flusher is about, was.
+        // No pause is shorter than a tick: a faster call was not held back. What should have been faster,
+        // while the flusher is about, was.
         let held =
             prediction.state == CallState::Throttle || self.pressed() || self.flushing && cold < self.tick();
         if rest >= self.tick() && held {
@@ -252,7 +252,8 @@ impl Learner {
         } else {
             // A flusher that slows no writer down leaves the rest to the constants of an idle one.
             let slows = while_flushing > 0.0 && slowdown > SLOWS;
-            // What the rest of the call costs is not known well enough to tell a factor from a small part of it.
+            // What the rest of the call costs is not known well enough to tell a factor from a small part of
+            // it.
             let told =
                 while_flushing > plain && self.slowdown.observe(&[while_flushing], rest - plain, observed);
             let both = |of: [f64; 2]| of[0] + of[1];

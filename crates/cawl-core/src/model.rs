@@ -47,8 +47,8 @@ pub trait CostModel: Send {
     /// Must not read `event.duration`.
     fn step(&mut self, event: &Event) -> Option<Prediction>;
 
-    /// A call at this offset of a file comes soon. Changes nothing: a model whose books do not
-    /// fit the processor's cache may look at what it will need, so that it waits for memory once for several calls.
+    /// A call at this offset of a file comes soon. Changes nothing: a model whose books do not fit the
+    /// processor's cache may look at what it will need, so that it waits for memory once for several calls.
     fn touch(&self, _file: FileId, _offset: u64) {}
 
     /// Neither a name nor a descriptor leads to this file any more: what is dirty of it is never written.
@@ -58,15 +58,15 @@ pub trait CostModel: Send {
     /// Advancing in many small steps or one large one comes to the same, up to rounding.
     fn advance(&mut self, to: Time);
 
-    /// Predicts the cost of a call as [`CostModel::step`] does, then takes over its effects as it really went: it was
-    /// over at `end`. What the call was predicted to wait beyond that, it did not wait, and the model's clock does
-    /// not go there.
+    /// Predicts the cost of a call as [`CostModel::step`] does, then takes over its effects as it really
+    /// went: it was over at `end`. What the call was predicted to wait beyond that, it did not wait, and the
+    /// model's clock does not go there.
     ///
     /// The prediction is made before `end` is looked at.
     fn follow(&mut self, event: &Event, end: Time) -> Option<Prediction>;
 
-    /// Writers to this device are let through `factor` times as fast as the model thinks while they are throttled:
-    /// the kernel's base rate is not what the model has in its place.
+    /// Writers to this device are let through `factor` times as fast as the model thinks while they are
+    /// throttled: the kernel's base rate is not what the model has in its place.
     fn correct_throttle(&mut self, _device: u64, _factor: f64) {}
 
     /// The dirty limits of the machine are now these.
@@ -91,15 +91,15 @@ pub trait CostModel: Send {
         Bytes::ZERO
     }
 
-    /// The host has to supply the memory of new pages now, or has not, whatever the model thinks of that; None: it is not
-    /// known better than by the model. One that does not tell such pages apart ignores it.
+    /// The host has to supply the memory of new pages now, or has not, whatever the model thinks of that;
+    /// None: it is not known better than by the model. One that does not tell such pages apart ignores it.
     fn supply(&mut self, _cold: Option<bool>) {}
 
     /// Free memory was found so. A model that does not tell cold pages apart ignores it.
     fn free_memory(&mut self, _facts: &MemoryFacts) {}
 
-    /// This copy looks ahead: calls write no more than this at a time, however large the pieces that it is shown, and
-    /// come cold as free memory lies, whatever the latest call was like.
+    /// This copy looks ahead: calls write no more than this at a time, however large the pieces that it is
+    /// shown, and come cold as free memory lies, whatever the latest call was like.
     fn in_calls_of(&mut self, _chunk: Bytes) {}
 
     /// Where the modelled machine stands, at the time it was last stepped or advanced to.
@@ -113,8 +113,8 @@ pub trait CostModel: Send {
     /// An independent copy, for looking ahead without touching this one.
     fn fork(&self) -> Box<dyn CostModel>;
 
-    /// This copy is asked what comes of seconds of writing, not about a moment: it may let the flusher work in
-    /// larger pieces. A model that has no use for that ignores it.
+    /// This copy is asked what comes of seconds of writing, not about a moment: it may let the flusher work
+    /// in larger pieces. A model that has no use for that ignores it.
     fn coarsen(&mut self) {}
 }
 
@@ -162,8 +162,8 @@ pub struct Prediction {
 pub struct Work {
     /// Entries into the kernel.
     pub calls: f64,
-    /// Bytes copied into the page cache, while the flusher is idle and while it works; bytes that come from the
-    /// processor's cache count in part.
+    /// Bytes copied into the page cache, while the flusher is idle and while it works; bytes that come from
+    /// the processor's cache count in part.
     pub copied: [f64; 2],
     /// Bytes that count as dirty because of it.
     pub dirtied: f64,
@@ -181,14 +181,15 @@ pub struct Work {
     pub transferred: f64,
     /// Clean inodes made dirty.
     pub inodes: f64,
-    /// Square root of the milliseconds since the thread's previous call, for each way through the kernel that it takes anew:
-    /// the copy, and new pages.
+    /// Square root of the milliseconds since the thread's previous call, for each way through the kernel that
+    /// it takes anew: the copy, and new pages.
     pub away: f64,
     /// Waits for data that were submitted just before.
     pub latencies: f64,
     /// Synchronous writes waited for.
     pub syncs: f64,
-    /// Commits waited for; where the cost of a flush of the device's cache is not known, that is a part of one.
+    /// Commits waited for; where the cost of a flush of the device's cache is not known, that is a part of
+    /// one.
     pub fsyncs: f64,
     /// Flushes of the device's cache waited for.
     pub flushes: f64,

@@ -1,7 +1,7 @@
 //! What a file is called.
 //!
-//! The law: a file is shown by its last name, and with its first one if it was renamed: what a program wrote to
-//! `t.tmp` is found again as `t.final`.
+//! The law: a file is shown by its last name, and with its first one if it was renamed: what a program wrote
+//! to `t.tmp` is found again as `t.final`.
 
 use crate::record::FileFacts;
 

@@ -12,7 +12,8 @@ use crate::limits::DirtyLimits;
 use crate::units::{Bytes, Nanos, Rate};
 pub use learned::{Kept, Learned};
 
-/// Seconds a byte that a host takes to supply memory, where that is not known: 13 µs a page (docs/CALIBRATION.md).
+/// Seconds a byte that a host takes to supply memory, where that is not known: 13 µs a page
+/// (docs/CALIBRATION.md).
 pub(crate) const HOST_BYTE: f64 = 13e-6 / 4096.0;
 
 /// Version of the profile file this code writes.
@@ -80,8 +81,8 @@ pub struct HostProfile {
     pub name: String,
     /// Where the constants come from.
     pub origin: Origin,
-    /// How many processors other programs kept busy while it was calibrated; None if that was too little to disturb, or is
-    /// unknown.
+    /// How many processors other programs kept busy while it was calibrated; None if that was too little to
+    /// disturb, or is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<f64>,
     /// When it was made, in seconds since 1970-01-01 UTC; None if unknown.
@@ -133,13 +134,14 @@ pub struct MemoryConstants {
     /// Copying into the page cache what comes from the processor's cache. None: four times `cached`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot: Option<Measured<Rate>>,
-    /// Rate at which pages count as dirty with their folio, when another page of it is rewritten. None: at once.
+    /// Rate at which pages count as dirty with their folio, when another page of it is rewritten. None: at
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folio: Option<Measured<Rate>>,
     /// Factor on `fresh` and `cached` while the flusher works (`bg_coeff`), between 0 and 1.
     pub flush_factor: Measured<f64>,
-    /// The same for `cached` alone, where it is known: a page that is dirty already needs no block, so its writer does not
-    /// wait for a flusher that allocates some.
+    /// The same for `cached` alone, where it is known: a page that is dirty already needs no block, so its
+    /// writer does not wait for a flusher that allocates some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_flush_factor: Option<Measured<f64>>,
     /// Largest write whose data still comes from the processor's cache, in bytes: copying it costs less.
@@ -157,21 +159,21 @@ pub struct DeviceConstants {
     pub read: Measured<Rate>,
     /// Rate at which the flusher cleans pages (`bw_writeback`); not the direct rate.
     pub writeback: Measured<Rate>,
-    /// From handing a request to the device until its writer goes on, without the transfer and what comes after it.
-    /// None: it is a part of `sync_call` and `fsync`.
+    /// From handing a request to the device until its writer goes on, without the transfer and what comes
+    /// after it. None: it is a part of `sync_call` and `fsync`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Measured<Nanos>>,
     /// Fixed cost of a synchronous write, beyond the transfer (`sc_sw`) and its latency.
     pub sync_call: Measured<Nanos>,
-    /// Fixed cost of fsync with something to commit, beyond transfer and latency of the data: journal commit and device
-    /// cache flush (`sc_fsync`).
+    /// Fixed cost of fsync with something to commit, beyond transfer and latency of the data: journal commit
+    /// and device cache flush (`sc_fsync`).
     pub fsync: Measured<Nanos>,
-    /// A flush of the device's cache alone, which is what fsync costs when there is nothing to commit. None: half of
-    /// `fsync`.
+    /// A flush of the device's cache alone, which is what fsync costs when there is nothing to commit. None:
+    /// half of `fsync`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush: Option<Measured<Nanos>>,
-    /// What a wait takes longer if the device was idle for a millisecond before: its queue, and the host's thread that serves it,
-    /// must wake up. It grows as [`CallConstants::away`] does. None: nothing.
+    /// What a wait takes longer if the device was idle for a millisecond before: its queue, and the host's
+    /// thread that serves it, must wake up. It grows as [`CallConstants::away`] does. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Measured<Nanos>>,
     /// Extra cost of an access away from the previous one, synchronous (`sk`) or the flusher's.
@@ -240,17 +242,18 @@ mod defaults {
 pub struct CallConstants {
     /// A write into the page cache (`sc_w`).
     pub write: Measured<Nanos>,
-    /// What each new folio of the page cache costs in addition to its pages (`write_begin` and `write_end` of the
-    /// filesystem, which reserves blocks for it). None: nothing.
+    /// What each new folio of the page cache costs in addition to its pages (`write_begin` and `write_end` of
+    /// the filesystem, which reserves blocks for it). None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folio: Option<Measured<Nanos>>,
-    /// What a write costs in addition that makes a clean inode dirty: `__mark_inode_dirty` and what the filesystem
-    /// does then. None: nothing.
+    /// What a write costs in addition that makes a clean inode dirty: `__mark_inode_dirty` and what the
+    /// filesystem does then. None: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inode: Option<Measured<Nanos>>,
-    /// What a write costs in addition a millisecond after its thread's previous one: by then the processor's caches, its page
-    /// table entries and its branch predictors hold something else. It grows with the square root of that time, up to ten
-    /// milliseconds. None: nothing. Profiles made before this have what it is after a wait, which is about the same.
+    /// What a write costs in addition a millisecond after its thread's previous one: by then the processor's
+    /// caches, its page table entries and its branch predictors hold something else. It grows with the square
+    /// root of that time, up to ten milliseconds. None: nothing. Profiles made before this have what it is
+    /// after a wait, which is about the same.
     #[serde(default, alias = "after_wait", skip_serializing_if = "Option::is_none")]
     pub away: Option<Measured<Nanos>>,
     /// A stream call that stays in its buffer.
@@ -305,8 +308,8 @@ impl From<toml::de::Error> for ProfileError {
     }
 }
 
-/// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory, where it was not
-/// has measured it.
+/// Copying from a buffer that fits the processor's cache takes this part of the time it takes from memory,
+/// where it was not has measured it.
 const HOT_COPY: f64 = 0.25;
 
 impl MemoryConstants {
@@ -315,8 +318,8 @@ impl MemoryConstants {
         self.hot.as_ref().map_or(HOT_COPY, |hot| (self.cached.value / hot.value).min(1.0))
     }
 
-    /// `cached` was so much before it was learned: copies from the processor's cache are as much faster than others as they
-    /// were measured to be, since calls tell of both together.
+    /// `cached` was so much before it was learned: copies from the processor's cache are as much faster than
+    /// others as they were measured to be, since calls tell of both together.
     pub(crate) fn heat(&mut self, before: Rate) {
         if let Some(hot) = self.hot.as_mut().filter(|_| before.get() > 0.0) {
             hot.value = Rate::per_second(hot.value.get() * (self.cached.value / before));

@@ -204,7 +204,8 @@ impl Sample {
 pub struct MemoryFacts {
     /// When it was looked at.
     pub time: Time,
-    /// Binary logarithm of the pages in the smallest blocks that are reported to the host (`page_reporting_order`).
+    /// Binary logarithm of the pages in the smallest blocks that are reported to the host
+    /// (`page_reporting_order`).
     pub order: u32,
     /// The zones, in the order in which they give.
     pub zones: Vec<ZoneFacts>,
@@ -215,7 +216,8 @@ pub struct MemoryFacts {
 pub struct ZoneFacts {
     /// Free blocks of each order, from /proc/buddyinfo.
     pub free: Vec<u64>,
-    /// How many of them the host has taken back, by order, from /proc/kpageflags; None where that cannot be read.
+    /// How many of them the host has taken back, by order, from /proc/kpageflags; None where that cannot be
+    /// read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold: Option<Vec<u64>>,
     /// Low watermark, in pages.

@@ -1,11 +1,11 @@
 //! Recorded runs: a program's calls with what they cost, and the kernel's counters sampled beside them.
 //!
-//! The law: a folder of recordings says everything in three texts, and nothing is guessed. `NAME.csv`
-//! holds the calls (see [`CsvImporter`]), `NAME.dirty` the samples, one a line (seconds, then in pages
-//! nr_dirty, nr_writeback, nr_dirty_background_threshold, nr_dirty_threshold, nr_written, nr_dirtied), and
-//! `suite.json` the arguments of each run: `-f d` stands for O_DIRECT, `-f s` for O_SYNC, `-l` for fwrite,
-//! `-s` for fsync, `REWRITE=1` for a file that was written, synced and cached before. Its `device` describes the
-//! disk: `seek=4` among its words, or the third of four numbers with commas between, is the seek time in ms.
+//! The law: a folder of recordings says everything in three texts, and nothing is guessed. `NAME.csv` holds
+//! the calls (see [`CsvImporter`]), `NAME.dirty` the samples, one a line (seconds, then in pages nr_dirty,
+//! nr_writeback, nr_dirty_background_threshold, nr_dirty_threshold, nr_written, nr_dirtied), and `suite.json`
+//! the arguments of each run: `-f d` stands for O_DIRECT, `-f s` for O_SYNC, `-l` for fwrite, `-s` for fsync,
+//! `REWRITE=1` for a file that was written, synced and cached before. Its `device` describes the disk:
+//! `seek=4` among its words, or the third of four numbers with commas between, is the seek time in ms.
 
 use std::collections::BTreeMap;
 
@@ -196,8 +196,9 @@ impl RecordedRun {
         Ok(RecordedRun { name: name.to_owned(), args, events, samples, base_rate: None })
     }
 
-    /// With what the tracepoints `writeback:balance_dirty_pages` tell of the base rate (`dirty_ratelimit`, in KiB/s):
-    /// those of the device that has the most of them, and more than a few, since others are written to at the same time.
+    /// With what the tracepoints `writeback:balance_dirty_pages` tell of the base rate (`dirty_ratelimit`, in
+    /// KiB/s): those of the device that has the most of them, and more than a few, since others are written
+    /// to at the same time.
     pub fn traced(self, trace: &str) -> RecordedRun {
         let mut devices: BTreeMap<&str, (u32, f64)> = BTreeMap::new();
         for line in trace.lines().filter(|line| line.contains("balance_dirty_pages:")) {

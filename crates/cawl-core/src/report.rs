@@ -47,8 +47,8 @@ pub struct Report {
     pub elsewhere: Tally,
     /// What else the reader must know.
     pub notes: Vec<String>,
-    /// What memory cost that the host had to supply; None where that is hardly a part of the observed time, or where the
-    /// models do not learn.
+    /// What memory cost that the host had to supply; None where that is hardly a part of the observed time,
+    /// or where the models do not learn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold: Option<ColdReport>,
     /// Every process image that was traced, but for those in `sessions_omitted`.
@@ -228,8 +228,8 @@ pub struct ModelReport {
     pub fingerprint: String,
 }
 
-/// How well a model does that neither learns nor is corrected: its constants are those of the profile at the start, its
-/// time follows the observed clock (lockstep). So that following is not taken for foreseeing.
+/// How well a model does that neither learns nor is corrected: its constants are those of the profile at the
+/// start, its time follows the observed clock (lockstep). So that following is not taken for foreseeing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AsCalibrated {
     /// Predicted time, in seconds.
@@ -285,7 +285,8 @@ pub struct FileOp {
     pub calls: u64,
     /// Bytes they handed to the kernel; of a stream, what left its buffer.
     pub bytes: u64,
-    /// Observed time, in seconds; 0 where it cannot be seen: of stores through mappings, and of what a stream held at exit.
+    /// Observed time, in seconds; 0 where it cannot be seen: of stores through mappings, and of what a stream
+    /// held at exit.
     pub observed_s: f64,
     /// Predicted time in seconds, for each model; empty for calls that no model has a law for.
     pub predicted_s: BTreeMap<String, f64>,

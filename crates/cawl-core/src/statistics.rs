@@ -47,8 +47,8 @@ impl Estimate {
     }
 
     /// As a constant of a profile, in a unit of its own. A unit that turns large into small (time per byte
-    /// into bytes per time) swaps the percentiles. Those of few samples say little, so they are no closer to the value
-    /// than half of it over the number of samples.
+    /// into bytes per time) swaps the percentiles. Those of few samples say little, so they are no closer to
+    /// the value than half of it over the number of samples.
     pub fn measured<T: PartialOrd + Copy>(&self, unit: impl Fn(f64) -> T) -> Measured<T> {
         let off = self.value.abs() * FEW / f64::from(self.samples.max(1));
         let (low, high) = (unit(self.p10.min(self.value - off)), unit(self.p90.max(self.value + off)));

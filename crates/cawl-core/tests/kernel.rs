@@ -111,8 +111,8 @@ fn play(
     model
 }
 
-/// Calls that take as long as `durations` says, in microseconds, are followed; each model looks at its state after
-/// each call and is told the latest end that was observed.
+/// Calls that take as long as `durations` says, in microseconds, are followed; each model looks at its state
+/// after each call and is told the latest end that was observed.
 fn observe(
     operations: &[(Operation, u64)],
     mut look: impl FnMut(&mut Kernel, &Event, Time, Option<Prediction>),
@@ -328,8 +328,8 @@ fn a_steady_writer_gets_the_writeback_rate() {
     assert!((rate - 120.0).abs() < 6.0, "{rate} MB/s");
 }
 
-/// ext4 counts none of an extent's pages as written before all of them are on the device: the level falls by extents of 8 MiB,
-/// or by the runs of a scattered file, at the device's rate in either case.
+/// ext4 counts none of an extent's pages as written before all of them are on the device: the level falls by
+/// extents of 8 MiB, or by the runs of a scattered file, at the device's rate in either case.
 #[test]
 fn what_is_written_back_counts_by_extents() {
     for (run, apart) in [(1 << 20, 1), (64 << 10, 4)] {
@@ -357,7 +357,8 @@ fn what_is_written_back_counts_by_extents() {
             before = after;
         }
         let extent = if apart == 1 { 8 << 20 } else { run };
-        // The flusher's first extent begins where the file does, without a jump, so runs are a page longer on the average.
+        // The flusher's first extent begins where the file does, without a jump, so runs are a page longer on
+        // the average.
         let whole = steps.iter().filter(|step| step.is_multiple_of(extent)).count();
         assert!(whole + 2 >= steps.len() && !steps.is_empty(), "{extent}: {steps:?}");
         let written = (first - before) as f64 / 0.25;
@@ -365,8 +366,8 @@ fn what_is_written_back_counts_by_extents() {
     }
 }
 
-/// `balance_dirty_pages_ratelimited` comes before the copy: what brings the level above freerun is not held back, the next
-/// calls are, unless the level has fallen by then.
+/// `balance_dirty_pages_ratelimited` comes before the copy: what brings the level above freerun is not held
+/// back, the next calls are, unless the level has fallen by then.
 #[test]
 fn a_call_is_checked_before_it_copies() {
     let mut profile = profile();
@@ -399,7 +400,8 @@ fn a_call_is_checked_before_it_copies() {
 
 #[test]
 fn the_more_processors_the_sooner_a_writer_is_checked() {
-    // A fast disk: the quota is 1000 pages, and of 256 MiB a 32nd for each processor is 1024 of two, 256 of eight.
+    // A fast disk: the quota is 1000 pages, and of 256 MiB a 32nd for each processor is 1024 of two, 256 of
+    // eight.
     let longest = |processors: u32| -> f64 {
         let mut profile = profile();
         profile.kernel.limits = DirtyLimits { background: Bytes::mib(128), hard: Bytes::mib(256) };
@@ -702,7 +704,8 @@ fn a_write_into_a_clean_inode_costs_more() {
     assert!((more - 4.0).abs() < 0.01, "{more} µs");
 }
 
-/// Time away counts for each way through the kernel that a call takes: with the square root of milliseconds, up to ten.
+/// Time away counts for each way through the kernel that a call takes: with the square root of milliseconds,
+/// up to ten.
 #[test]
 fn a_write_costs_the_more_the_longer_its_thread_was_away() {
     let mut program = small_writes();
@@ -749,7 +752,8 @@ fn an_idle_device_wakes_up() {
     }
 }
 
-/// What the kernel goes through of a large folio is in the processor's cache the second time (6.18: 10 µs instead of 40).
+/// What the kernel goes through of a large folio is in the processor's cache the second time (6.18: 10 µs
+/// instead of 40).
 #[test]
 fn the_rest_of_a_folio_costs_once_while_no_other_comes_between() {
     let mut program = small_writes();
@@ -784,8 +788,8 @@ fn writes_within_a_tick_change_the_inode_once() {
     assert!((99.0..=101.0).contains(&commits), "{commits} commits in 100 ticks");
 }
 
-/// A call that takes longer than calls are held back is told of after samples from its middle, to which the model has been
-/// advanced.
+/// A call that takes longer than calls are held back is told of after samples from its middle, to which the
+/// model has been advanced.
 #[test]
 fn a_call_that_is_told_late_waits_no_longer_for_that() {
     for op in [Op::Fsync, Op::Syncfs, Op::Sync] {
@@ -799,8 +803,8 @@ fn a_call_that_is_told_late_waits_no_longer_for_that() {
     }
 }
 
-/// A task that hands over more than the device's queue holds waits until it holds the rest (6.18, with a queue of 128 requests of
-/// 1280 KiB: 128 MiB take 8 ms, 256 MiB 304, after which 152 MiB are in flight).
+/// A task that hands over more than the device's queue holds waits until it holds the rest (6.18, with a
+/// queue of 128 requests of 1280 KiB: 128 MiB take 8 ms, 256 MiB 304, after which 152 MiB are in flight).
 #[test]
 fn who_submits_more_than_the_queue_holds_waits() {
     let waited = |mib: u64, aux: u32| {
@@ -820,7 +824,8 @@ fn who_submits_more_than_the_queue_holds_waits() {
     assert!(waited(256, 0).0 < 0.1);
 }
 
-/// A writer to each of these devices (MB/s), as the model sees them go: start, end and what is written, in the order of ends.
+/// A writer to each of these devices (MB/s), as the model sees them go: start, end and what is written, in
+/// the order of ends.
 fn seen(rates: &[f64]) -> Vec<Event> {
     let mut model = Kernel::new(&devices(rates));
     let (mut at, mut offset, mut calls) = (vec![0; rates.len()], vec![0; rates.len()], Vec::new());
@@ -851,7 +856,8 @@ fn devices(rates: &[f64]) -> HostProfile {
     profile
 }
 
-/// No sample tells the level, and the rates are a bit off: that writers slept, or did not, says where the level is.
+/// No sample tells the level, and the rates are a bit off: that writers slept, or did not, says where the
+/// level is.
 #[test]
 fn in_lockstep_the_level_does_not_drift_away() {
     for (rates, off) in [(&[240.0][..], 0.93), (&[240.0], 1.05), (&[240.0, 60.0], 0.95)] {
@@ -903,7 +909,8 @@ fn what_is_not_on_the_device_is_not_read() {
     program.call(Event { op: Op::Truncate, ..write(0, 40 << 20, 0) });
     assert_eq!(program.waits(part(30 << 20)), 0.0);
     assert!(program.waits(with(flag::DIRECT, 32 << 20, 8192)) < 1.0);
-    // What was written once is there, also when it was written past the cache; but not in a hole punched since.
+    // What was written once is there, also when it was written past the cache; but not in a hole punched
+    // since.
     assert!(program.waits(part(32 << 20)) > 8.0);
     program.call(range(Op::Allocate, (32 << 20) + 4096, 4096, 2 | 1));
     assert_eq!(program.waits(part((32 << 20) + 4096)), 0.0);
@@ -1115,8 +1122,8 @@ fn cold_memory_begins_where_the_warm_is_used_up() {
     assert!(cost.interval.is_some_and(|(low, high)| low < cost.cost && cost.cost < high), "{cost:?}");
 }
 
-/// When a task is checked depends on all it dirtied before: a call of less than a quota may pause or not, a larger one
-/// once more or once less.
+/// When a task is checked depends on all it dirtied before: a call of less than a quota may pause or not, a
+/// larger one once more or once less.
 #[test]
 fn an_interval_has_room_for_a_pause_more_or_less() {
     let mut profile = profile();
@@ -1143,7 +1150,8 @@ fn an_interval_has_room_for_a_pause_more_or_less() {
     }
 }
 
-/// Where it was not measured what the processor's cache saves, small writes may cost as much a byte as large ones, or nothing.
+/// Where it was not measured what the processor's cache saves, small writes may cost as much a byte as large
+/// ones, or nothing.
 #[test]
 fn what_the_processors_cache_saves_is_uncertain() {
     let mut profile = profile();
@@ -1194,8 +1202,8 @@ fn each_new_folio_costs_extra_and_old_ones_do_not() {
     }
 }
 
-/// Calls on a disk that is really `faster` times as fast as the model's, in lockstep: predicted and observed seconds of
-/// each second that passes, and the largest prediction for an fsync.
+/// Calls on a disk that is really `faster` times as fast as the model's, in lockstep: predicted and observed
+/// seconds of each second that passes, and the largest prediction for an fsync.
 fn on_a_faster_disk(model: &mut dyn CostModel, faster: f64) -> (Vec<(f64, f64)>, f64) {
     let real = Rate::mb_per_second(120.0 * faster);
     let (mut now, mut offset, mut fsync) = (0u64, 0u64, 0.0f64);
@@ -1236,7 +1244,8 @@ fn pauses_that_do_not_come_do_not_add_up() {
         };
         let (early, late) = (ratio(&wrong[1..10]), ratio(&wrong[20..]));
         assert!(late < early * 1.1, "{name}: {early} times too much, later {late} times");
-        // Pauses grow up to the longest one before the level is found to be too high: some more than the constants alone.
+        // Pauses grow up to the longest one before the level is found to be too high: some more than the
+        // constants alone.
         let least = ratio(&right[20..]).max(1.0);
         assert!(
             late < 3.0 * faster * least,
@@ -1248,7 +1257,8 @@ fn pauses_that_do_not_come_do_not_add_up() {
     }
 }
 
-/// Most bytes in flight while 64 KiB out of every `stride` KiB are written, and when all were on the device, in seconds.
+/// Most bytes in flight while 64 KiB out of every `stride` KiB are written, and when all were on the device,
+/// in seconds.
 fn flushed(stride: u64, seek: Nanos) -> (Bytes, f64) {
     let mut profile = profile();
     profile.device.seek = Measured::assumed(seek);
@@ -1273,7 +1283,8 @@ fn flushed(stride: u64, seek: Nanos) -> (Bytes, f64) {
 fn scattered_pages_leave_fewer_in_flight_and_seeks_make_them_slow() {
     let (row, _) = flushed(64, Nanos::ZERO);
     let (scattered, fast) = flushed(1024, Nanos::ZERO);
-    // All that is dirty when the flusher begins; or what the seven requests have that a queue of 8 MiB begins to take.
+    // All that is dirty when the flusher begins; or what the seven requests have that a queue of 8 MiB begins
+    // to take.
     assert!(row >= Bytes::mib(4), "{row}");
     assert!(scattered <= Bytes::mib(1), "{scattered}");
     // Each of the 256 pieces comes after a seek.
@@ -1282,7 +1293,8 @@ fn scattered_pages_leave_fewer_in_flight_and_seeks_make_them_slow() {
     assert!((flushed(64, Nanos::millis(4.0)).1 - flushed(64, Nanos::ZERO).1).abs() < 0.02);
 }
 
-/// What 2 MiB behind a file's first 20 and these again cost, copying alone, with such a factor for cached pages.
+/// What 2 MiB behind a file's first 20 and these again cost, copying alone, with such a factor for cached
+/// pages.
 fn while_flushing(cached: Option<f64>) -> [f64; 2] {
     let mut profile = profile();
     profile.memory.flush_factor = Measured::assumed(0.5);

@@ -1,5 +1,6 @@
-//! The kernel model against recorded runs and the kernel's own tracepoints: against those in tests/data/recorded,
-//! and against a larger collection in the folder named by CAWL_GOLDEN, or beside the workspace.
+//! The kernel model against recorded runs and the kernel's own tracepoints: against those in
+//! tests/data/recorded, and against a larger collection in the folder named by CAWL_GOLDEN, or beside the
+//! workspace.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test reads recordings")]
 #![allow(clippy::disallowed_macros, reason = "a test says why it skips")]
 
@@ -40,8 +41,8 @@ fn pauses(profile: &HostProfile, dir: &Path) -> (Vec<f64>, Vec<f64>) {
     (seen, told)
 }
 
-/// Each recording by itself, with the profile of its own calibration runs: all pauses within 10 %. With the profile of the
-/// other recording, for comparison.
+/// Each recording by itself, with the profile of its own calibration runs: all pauses within 10 %. With the
+/// profile of the other recording, for comparison.
 #[test]
 fn pauses_and_base_rates_follow_the_tracepoints() {
     let Some(golden) = golden() else { return };
@@ -176,8 +177,8 @@ fn learning_from_defaults_finds_the_machine() {
     }
 }
 
-/// Each program three times on a machine without a profile: what one run left, the next begins with. As calibrated: by
-/// what was known before the run.
+/// Each program three times on a machine without a profile: what one run left, the next begins with. As
+/// calibrated: by what was known before the run.
 #[test]
 fn what_a_run_learned_makes_the_next_better_foreseen() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded/run2");
@@ -189,7 +190,8 @@ fn what_a_run_learned_makes_the_next_better_foreseen() {
         ..AnalysisOptions::default()
     };
     let mut errors = [const { Vec::new() }; 3];
-    // Where writers are held back, what the kernel knew of the device before counts for more than any constant.
+    // Where writers are held back, what the kernel knew of the device before counts for more than any
+    // constant.
     for run in runs(&dir, |name| CALIBRATION.contains(&name)) {
         let mut file = HostProfile::uncalibrated();
         for errors in &mut errors {
@@ -211,7 +213,8 @@ fn what_a_run_learned_makes_the_next_better_foreseen() {
     assert!(second < first * 0.6 && third < first * 0.6, "{first} {second} {third}");
 }
 
-/// How often what was observed lies in the interval that was predicted: calls inside and all calls, and whether the sum is.
+/// How often what was observed lies in the interval that was predicted: calls inside and all calls, and
+/// whether the sum is.
 fn inside(model: &mut Kernel, run: &RecordedRun) -> ([u32; 2], bool) {
     let (mut calls, mut sums) = ([0, 0], [0.0; 3]);
     for (event, told) in predictions(model, run) {
@@ -224,8 +227,8 @@ fn inside(model: &mut Kernel, run: &RecordedRun) -> ([u32; 2], bool) {
     (calls, sums[0] <= sums[1] && sums[1] <= sums[2])
 }
 
-/// Of a recording's runs to judge: the part of all calls inside their intervals, its mean over the runs, and the runs whose
-/// sum lies between the sums of the ends, and their number.
+/// Of a recording's runs to judge: the part of all calls inside their intervals, its mean over the runs, and
+/// the runs whose sum lies between the sums of the ends, and their number.
 fn held(dir: &Path, model: impl Fn(&str) -> Kernel) -> (f64, f64, u32, u32) {
     let (mut calls, mut parts, mut whole, mut count) = ([0, 0], 0.0, 0, 0);
     for run in runs(dir, |name| !CALIBRATION.contains(&name)) {
@@ -244,8 +247,8 @@ fn held(dir: &Path, model: impl Fn(&str) -> Kernel) -> (f64, f64, u32, u32) {
     (part, mean, whole, count)
 }
 
-/// p10 to p90 should hold eight calls of ten. Fitted on one recording and judged on each of a suite, and on the recording
-/// that is in the tree; whole runs by the sums of their ends.
+/// p10 to p90 should hold eight calls of ten. Fitted on one recording and judged on each of a suite, and on
+/// the recording that is in the tree; whole runs by the sums of their ends.
 #[test]
 fn intervals_hold_eight_calls_of_ten() {
     let of_tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recorded/run2");

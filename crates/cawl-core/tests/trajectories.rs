@@ -1,4 +1,5 @@
-//! Named scenarios and what the kernel model makes of them, as text one can read, with the dirty level drawn beside it.
+//! Named scenarios and what the kernel model makes of them, as text one can read, with the dirty level drawn
+//! beside it.
 //!
 //! `CAWL_BLESS=1 cargo test -p cawl-core --test trajectories` writes the files anew.
 #![expect(clippy::disallowed_methods, reason = "a test reads and writes its own files")]
@@ -85,7 +86,8 @@ impl Scene {
         self.sampled = (at + 1).next_multiple_of(TICK);
     }
 
-    /// Compares with the stored trajectory: words exactly, numbers to 2 % or 0.3; the drawing follows from them.
+    /// Compares with the stored trajectory: words exactly, numbers to 2 % or 0.3; the drawing follows from
+    /// them.
     fn check(self, name: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/trajectories/{name}.txt"));
         if std::env::var("CAWL_BLESS").is_ok() {

@@ -211,7 +211,8 @@ impl SessionBooks {
 
     /// Bytes that this image wrote, as the kernel counts them. The figure of its first thread is exact as
     /// long as no other made a call; else it is that of the process, less what its `children` wrote, which
-    /// the kernel adds when they are waited for. A child that was not waited for shows: too little would be left.
+    /// the kernel adds when they are waited for. A child that was not waited for shows: too little would be
+    /// left.
     fn counted(&self, children: impl Iterator<Item = u64>) -> Option<u64> {
         let (start, end) = (self.wchar, self.end?);
         let grown =

@@ -84,9 +84,9 @@ pub fn predict(scene: Scene, plan: &Plan) -> Result<PlanCost, PlanError> {
     }
 }
 
-/// By how much what processor and memory do, and what a device does, drifts between the time of a calibration and another, one
-/// time in ten: no spread within one measurement tells. Found by calibrating virtual machines again and again; a job of many
-/// calls has all of it, as their own spread cancels out.
+/// By how much what processor and memory do, and what a device does, drifts between the time of a calibration
+/// and another, one time in ten: no spread within one measurement tells. Found by calibrating virtual
+/// machines again and again; a job of many calls has all of it, as their own spread cancels out.
 const DRIFT: [f64; 2] = [1.2, 1.3];
 
 /// A plan being carried out on a copy of the model.
@@ -203,8 +203,8 @@ impl Job<'_> {
         self.next[1] = start + cost.max(piece / self.plan.others);
     }
 
-    /// What a call of the real size costs by itself, to put in the place of pieces that are larger or smaller:
-    /// the fixed cost, and the copying in relation to that of a piece.
+    /// What a call of the real size costs by itself, to put in the place of pieces that are larger or
+    /// smaller: the fixed cost, and the copying in relation to that of a piece.
     fn typical_call(&mut self, chunk: u64) -> Typical {
         let mut aside = self.scene.fork();
         let cost = |scene: &mut Scene, bytes| {

@@ -30,7 +30,8 @@ pub struct Scene {
 
 impl Scene {
     /// A copy of `model`, which is to be looked ahead with from `now` of its clock on. `device`: `st_dev` of
-    /// what is written to. No more than the copy is made here, so that the engine that keeps the model goes on soon.
+    /// what is written to. No more than the copy is made here, so that the engine that keeps the model goes
+    /// on soon.
     pub fn new(model: &dyn CostModel, now: Time, device: u64) -> Scene {
         Scene { model: model.fork(), now, device, ends: [0; 3] }
     }

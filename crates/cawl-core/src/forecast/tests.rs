@@ -104,7 +104,8 @@ fn plan(bytes: u64, chunk: u64) -> Plan {
     }
 }
 
-/// The plan as real calls, one after another, from a moment on: their cost and that of an fsync then, in seconds.
+/// The plan as real calls, one after another, from a moment on: their cost and that of an fsync then, in
+/// seconds.
 fn by_hand(model: &mut Kernel, plan: &Plan, begin: Time) -> [f64; 2] {
     let mut write = cawl_wire::Event::new(cawl_wire::Op::Write);
     (write.kind, write.returned, write.offset) = (cawl_wire::FileKind::Regular, plan.chunk.0 as i64, 0);
@@ -206,7 +207,8 @@ fn enormous_plans_are_answered_and_nonsense_is_refused() {
     assert_eq!(predict(scene(&model), &late), Err(PlanError::TooLate));
 }
 
-/// Writes to files of all sorts: small and large, in a row and scattered, dirty, clean, and both. Returns the costs.
+/// Writes to files of all sorts: small and large, in a row and scattered, dirty, clean, and both. Returns the
+/// costs.
 fn soil(model: &mut Kernel, begin: Time) -> Vec<Option<Nanos>> {
     let mut costs = Vec::new();
     let mut write = cawl_wire::Event::new(cawl_wire::Op::Write);

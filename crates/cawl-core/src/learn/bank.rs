@@ -1,10 +1,10 @@
 //! The same constants with several memories; the one that has predicted best of late speaks.
 //!
-//! The law: how fast a machine changes is not known beforehand, so it is no setting. A long memory is right on
-//! a quiet machine, a short one where memory turns cold or another guest takes the disk. Each member predicts
-//! every observation before it is told of it; errors are summed over blocks of observed time, in which noise
-//! cancels out, and the member with the least sum of their absolute values is used (the "follow the leader"
-//! rule of prediction with expert advice: Cesa-Bianchi and Lugosi, 2006, with fading scores).
+//! The law: how fast a machine changes is not known beforehand, so it is no setting. A long memory is right
+//! on a quiet machine, a short one where memory turns cold or another guest takes the disk. Each member
+//! predicts every observation before it is told of it; errors are summed over blocks of observed time, in
+//! which noise cancels out, and the member with the least sum of their absolute values is used (the "follow
+//! the leader" rule of prediction with expert advice: Cesa-Bianchi and Lugosi, 2006, with fading scores).
 
 use super::evidence::{Evidence, Known, Said};
 use super::recursive::Recursive;
@@ -131,8 +131,8 @@ impl<const N: usize> Bank<N> {
         self.samples
     }
 
-    /// `y` was observed where `h·θ` was to be expected; `weight` says how much it makes what is older fade. True
-    /// if the constants may have changed.
+    /// `y` was observed where `h·θ` was to be expected; `weight` says how much it makes what is older fade.
+    /// True if the constants may have changed.
     pub fn observe(&mut self, h: &[f64; N], y: f64, weight: f64) -> bool {
         self.samples += 1;
         let batch = &mut self.batch;

@@ -18,8 +18,8 @@ const KNOWN: f64 = 0.05;
 /// Seconds a byte that counts as dirty with its folio takes, to begin with: 25 µs for a folio of a mebibyte.
 const FOLIO: f64 = 25e-6 / 1_048_576.0;
 
-/// What is not in a profile is nothing, and may be off by these seconds: what a write into a clean inode or after
-/// something else costs in addition, the latency of a request, and what an idle device adds to it.
+/// What is not in a profile is nothing, and may be off by these seconds: what a write into a clean inode or
+/// after something else costs in addition, the latency of a request, and what an idle device adds to it.
 const FIRST: f64 = 2e-6;
 const LATENCY: f64 = 50e-6;
 

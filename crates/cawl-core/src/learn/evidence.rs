@@ -1,15 +1,18 @@
 //! What a run as a whole says of constants, and how much of that is believed for good.
 //!
 //! The law: a run's own observations are summed up apart from what was known before (the normal equations of
-//! weighted least squares), so that they can be added to whatever is known when the run ends, whatever another run has
-//! added to it by then. Known constants and a run's are merged by their precisions (a Kalman update: Särkkä,
-//! *Bayesian Filtering and Smoothing*, 2013, ch. 4), where three uncertainties count in addition to the noise of calls:
+//! weighted least squares), so that they can be added to whatever is known when the run ends, whatever
+//! another run has added to it by then. Known constants and a run's are merged by their precisions (a Kalman
+//! update: Särkkä, *Bayesian Filtering and Smoothing*, 2013, ch. 4), where three uncertainties count in
+//! addition to the noise of calls:
 //!
-//! - Machines are not the same from one run to the next, and calls are not quite as the model has them ([`VARIES`]): a
-//!   constant is told of only by calls of whose cost it is a good part. And a run of a moment saw less of that than
-//!   a long one: a constant that has moved before, or was seen for less than a block, is believed by as much less.
+//! - Machines are not the same from one run to the next, and calls are not quite as the model has them
+//!   ([`VARIES`]): a constant is told of only by calls of whose cost it is a good part. And a run of a moment
+//!   saw less of that than a long one: a constant that has moved before, or was seen for less than a block,
+//!   is believed by as much less.
 //! - What programs do is not what calibration did ([`STRANGE`]).
-//! - A constant that had to move is as uncertain as it moved, and none moves further than [`FURTHEST`] at a time.
+//! - A constant that had to move is as uncertain as it moved, and none moves further than [`FURTHEST`] at a
+//!   time.
 
 /// Part by which a constant differs from run to run.
 const VARIES: f64 = 0.15;
@@ -105,8 +108,8 @@ impl<const N: usize> Evidence<N> {
         self.count
     }
 
-    /// What is known with this added; `block` is the weight from which on a run has seen what there was. None for
-    /// a constant of which nothing was said.
+    /// What is known with this added; `block` is the weight from which on a run has seen what there was. None
+    /// for a constant of which nothing was said.
     pub(super) fn merged(&self, known: &[Known; N], block: f64) -> [Option<Said>; N] {
         if self.count == 0 {
             return [None; N];
@@ -116,7 +119,8 @@ impl<const N: usize> Evidence<N> {
         if known.iter().all(|known| known.measured) {
             return first;
         }
-        // What runs differ by is a part of a value; a default is none, and is off by as much as it turned out to be.
+        // What runs differ by is a part of a value; a default is none, and is off by as much as it turned out
+        // to be.
         let (mut wider, mut ordinary) = (*known, values);
         for at in (0..N).filter(|at| !known[*at].measured) {
             if let Some(said) = first[at] {

@@ -1,12 +1,13 @@
-//! What is kept of a run for the next one: every bank's [`evidence`](super::evidence) added to a stored profile.
+//! What is kept of a run for the next one: every bank's [`evidence`](super::evidence) added to a stored
+//! profile.
 
 use super::bank::Bank;
 use super::evidence::Known;
 use super::{Constant, Learner};
 use crate::profile::{HostProfile, Kept, Origin};
 
-/// Names of the constants of each bank, in its order. Of a page of new memory, and of what the host takes for one, the
-/// profile has the sums.
+/// Names of the constants of each bank, in its order. Of a page of new memory, and of what the host takes for
+/// one, the profile has the sums.
 const COPYING: [&str; 6] =
     ["calls.write", "memory.cached", "memory.fresh", "memory.folio", "calls.inode", "calls.away"];
 const HOST: [&str; 1] = ["memory.cold"];
@@ -33,7 +34,8 @@ struct Merge<'a> {
 }
 
 impl Merge<'_> {
-    /// Adds what a run says to what is known of a bank's constants: `next` begins with both, `alone` with the run's.
+    /// Adds what a run says to what is known of a bank's constants: `next` begins with both, `alone` with the
+    /// run's.
     fn add<const N: usize>(
         &mut self,
         names: [&'static str; N],
@@ -85,8 +87,8 @@ impl Learner {
         banks.iter().any(|kept| *kept > 0) || self.waiting.kept() > 0 || self.writeback.kept() > 0
     }
 
-    /// `file`, a profile as it is stored, with what this run as a whole says, which ended at `now` (in seconds since
-    /// 1970-01-01 UTC); None if it says nothing.
+    /// `file`, a profile as it is stored, with what this run as a whole says, which ended at `now` (in
+    /// seconds since 1970-01-01 UTC); None if it says nothing.
     pub fn merged(&self, file: &HostProfile, now: u64) -> Option<HostProfile> {
         let used = file.clone().as_learned();
         let (mut next, mut alone) = (Learner::new(&used), Learner::new(&used));

@@ -101,8 +101,8 @@ impl<const N: usize> Recursive<N> {
         }
     }
 
-    /// Moves constants beyond their bounds back onto them, and the others by what that says of them: where only a
-    /// sum is known, cutting off one of its terms would change the sum.
+    /// Moves constants beyond their bounds back onto them, and the others by what that says of them: where
+    /// only a sum is known, cutting off one of its terms would change the sum.
     pub fn confine(&mut self) {
         for at in 0..N {
             let (low, high) = self.bounds[at];

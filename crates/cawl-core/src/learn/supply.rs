@@ -1,11 +1,12 @@
 //! Whether the host supplies the memory that new pages lie in, or has done so before.
 //!
-//! The law: where a virtual machine gives free memory back (free page reporting, mm/page_reporting.c; balloons),
-//! the first touch of a page that went makes the host find another. Such *cold* pages cost ten times as much as warm
-//! ones, and nothing in between: which are which is decided by the order of the free lists, so that cold pages come
-//! in a row, hundreds of megabytes long. So a machine is in one of two regimes, which of them shows in every write
-//! of new pages, and the next such write is as the one before (a hidden Markov chain of two states, filtered
-//! forward: Rabiner, *A tutorial on hidden Markov models*, 1989, III A).
+//! The law: where a virtual machine gives free memory back (free page reporting, mm/page_reporting.c;
+//! balloons), the first touch of a page that went makes the host find another. Such *cold* pages cost ten
+//! times as much as warm ones, and nothing in between: which are which is decided by the order of the free
+//! lists, so that cold pages come in a row, hundreds of megabytes long. So a machine is in one of two
+//! regimes, which of them shows in every write of new pages, and the next such write is as the one before (a
+//! hidden Markov chain of two states, filtered forward: Rabiner, *A tutorial on hidden Markov models*, 1989,
+//! III A).
 
 /// Bytes of new pages after which the regime has changed once, on average.
 const RUN: f64 = (64 << 20) as f64;
@@ -43,8 +44,8 @@ impl Supply {
         self.tells
     }
 
-    /// A call that allocated `fresh` bytes took `observed` seconds, where warm pages cost `warm` and cold ones
-    /// `cold`.
+    /// A call that allocated `fresh` bytes took `observed` seconds, where warm pages cost `warm` and cold
+    /// ones `cold`.
     pub fn observe(&mut self, fresh: f64, observed: f64, warm: f64, cold: f64) {
         if cold < APART * warm {
             *self = Supply::default();

@@ -181,7 +181,8 @@ fn constants_of_memory_and_device_are_found_from_defaults() {
         world.call(Op::Write, 4096, mild);
         world.call(Op::Fsync, 0, mild);
     }
-    // The costs of a call and of its pages always come together: how the sum is split is less sure than the sum.
+    // The costs of a call and of its pages always come together: how the sum is split is less sure than the
+    // sum.
     near(&world.learned("memory.fresh"), 900e6, 0.5);
     near(&world.learned("device.fsync"), 8e6, 0.35);
     near(&world.learned("device.write"), 180e6, 0.15);
@@ -190,7 +191,8 @@ fn constants_of_memory_and_device_are_found_from_defaults() {
     assert!(error.total.is_some_and(|total| total < 0.25), "{error:?}");
 }
 
-/// What a sync takes comes in parts, as a write after it does: how often each of them counts in a call tells them apart.
+/// What a sync takes comes in parts, as a write after it does: how often each of them counts in a call tells
+/// them apart.
 #[test]
 fn the_parts_of_a_sync_are_told_apart() {
     let micros = |time: f64| Measured::assumed(Nanos::new(time * 1e3));
@@ -231,7 +233,8 @@ fn the_parts_of_a_sync_are_told_apart() {
     near(&world.learned("calls.away"), 3e3, 0.3);
 }
 
-/// Of small writes only copies from the processor's cache are seen: what is learned of the others holds for these, too.
+/// Of small writes only copies from the processor's cache are seen: what is learned of the others holds for
+/// these, too.
 #[test]
 fn copies_from_the_processors_cache_are_learned_with_the_others() {
     let mut truth = truth();
@@ -405,7 +408,8 @@ proptest! {
 fn a_copy_teaches_unless_its_source_was_read_or_its_blocks_are_shared() {
     let mut profile = truth();
     profile.device.read = Measured::assumed(Rate::mb_per_second(200.0));
-    // Rate of fresh pages that is learned of copies that take these seconds, given what is predicted and what reading adds.
+    // Rate of fresh pages that is learned of copies that take these seconds, given what is predicted and what
+    // reading adds.
     let learned = |took: fn(f64, f64) -> f64| {
         let mut learner = Learner::new(&profile);
         for ino in 0..20 {

@@ -68,7 +68,8 @@ pub struct File {
     pub cursor: u64,
     /// Index of its device.
     pub device: usize,
-    /// Dirty pages that were not written: they count as dirty because another page of their folio is. Few files have any.
+    /// Dirty pages that were not written: they count as dirty because another page of their folio is. Few
+    /// files have any.
     padding: Option<Box<PageSet>>,
     /// Where the folio begins that was last dirtied as a whole for some of its pages, in pages.
     padded_last: Option<u64>,
@@ -103,8 +104,8 @@ pub struct Found {
     pub dirtied: u64,
     /// Of those, pages that had to be allocated.
     pub fresh: u64,
-    /// Of those, pages that only share a folio with one that was written, if it is not the folio of which that was last so:
-    /// what the kernel goes through of that one is in the processor's cache.
+    /// Of those, pages that only share a folio with one that was written, if it is not the folio of which
+    /// that was last so: what the kernel goes through of that one is in the processor's cache.
     pub padding: u64,
 }
 
@@ -115,8 +116,8 @@ pub struct Cleaned {
     pub pages: u64,
     /// Of those, pages that were not written: the device is not given them.
     pub padding: u64,
-    /// Room that they take in a device's queue. A queue holds requests: one for each run of pages takes as much
-    /// room as the longest there are.
+    /// Room that they take in a device's queue. A queue holds requests: one for each run of pages takes as
+    /// much room as the longest there are.
     pub queued: u64,
     /// Runs of them that do not begin where the one before ended.
     pub jumps: u64,
@@ -193,8 +194,8 @@ impl Cache {
         self.files.at(at as usize).device
     }
 
-    /// Pages of this file were handed over in this transaction, after which the device has been given `submitted` in all. True
-    /// if that took new blocks.
+    /// Pages of this file were handed over in this transaction, after which the device has been given
+    /// `submitted` in all. True if that took new blocks.
     pub fn submitted(&mut self, at: u32, submitted: u64, transaction: u64) -> bool {
         if let Some(aside) = &mut self.aside
             && aside.has(at)
@@ -313,7 +314,8 @@ impl Cache {
         self.files.at_mut(at as usize)
     }
 
-    /// Makes the pages from `start` up to `end` dirty; what is allocated comes in folios of `folio` pages at most.
+    /// Makes the pages from `start` up to `end` dirty; what is allocated comes in folios of `folio` pages at
+    /// most.
     pub fn dirty(&mut self, at: u32, start: u64, end: u64, folio: u64) -> Found {
         self.settle(at);
         let file = self.files.at_mut(at as usize);
@@ -340,14 +342,15 @@ impl Cache {
         Found { dirtied, fresh, padding }
     }
 
-    /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill `room`
-    /// pages of a device's queue.
+    /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill
+    /// `room` pages of a device's queue.
     pub fn clean(&mut self, at: u32, most: u64, room: u64) -> Cleaned {
         if let Some(cleaned) = self.clean_by_note(at, most, room) {
             return cleaned;
         }
         self.settle(at);
-        // All of a small file goes at once. Looked at before it is changed: what a copy shares is not copied then.
+        // All of a small file goes at once. Looked at before it is changed: what a copy shares is not copied
+        // then.
         let file = self.files.at(at as usize);
         let (had, blocks, padded) = (file.dirty.pages(), file.clean.blocks(), file.padded());
         let mut requests = Requests { queued: 0, jumps: 0, run: (file.cursor, file.cursor) };
@@ -392,8 +395,8 @@ impl Cache {
         cleaned
     }
 
-    /// The same of a simple file in a copy to look ahead with, where nothing of it but its brief is looked at: the
-    /// flusher goes through tens of thousands of them.
+    /// The same of a simple file in a copy to look ahead with, where nothing of it but its brief is looked
+    /// at: the flusher goes through tens of thousands of them.
     fn clean_by_note(&mut self, at: u32, most: u64, room: u64) -> Option<Cleaned> {
         let aside = self.aside.as_ref()?;
         let brief = self.files.brief(at as usize);
@@ -446,8 +449,8 @@ impl Cache {
         file.clean.pages() + file.dirty.pages()
     }
 
-    /// Drops pages from `start` up to `end`; returns how many of them were dirty. A folio of which some are dirty cannot
-    /// be split (`truncate_inode_partial_folio`): it stays unless all of it goes.
+    /// Drops pages from `start` up to `end`; returns how many of them were dirty. A folio of which some are
+    /// dirty cannot be split (`truncate_inode_partial_folio`): it stays unless all of it goes.
     pub fn drop_range(&mut self, at: u32, start: u64, end: u64) -> u64 {
         self.settle(at);
         let file = self.files.at_mut(at as usize);
@@ -478,7 +481,8 @@ impl Cache {
         self.file_mut(at).holes.fill(start, end)
     }
 
-    /// A write of a part of this page has to read it first: it is on the device, and not cached as far as remembered.
+    /// A write of a part of this page has to read it first: it is on the device, and not cached as far as
+    /// remembered.
     pub fn is_elsewhere(&self, at: u32, page: u64) -> bool {
         !self.holds(at, page) && !self.files.at(at as usize).holes.overlap(page, page + 1)
     }
@@ -510,7 +514,8 @@ impl Cache {
 }
 
 impl File {
-    /// The flusher has taken all of it in this transaction, after which the device had been given `submitted` pages.
+    /// The flusher has taken all of it in this transaction, after which the device had been given `submitted`
+    /// pages.
     fn flushed(&mut self, (submitted, transaction): (u64, u64)) {
         self.cursor = self.dirty.runs(self.cursor).last().map_or(self.cursor, |run| run.1);
         self.dirty.pour_into(&mut self.clean);

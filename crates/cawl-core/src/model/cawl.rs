@@ -17,10 +17,10 @@
 //! - *Throttled rate.* Beyond the hard limit the formula is negative, and just below it nearly zero. A call
 //!   is never held longer than the device needs to clean what exceeds the setpoint and as much again as the
 //!   call adds; so the cost stays positive and finite.
-//! - *Extents.* Kept in order instead of sorted at every write. What is written within 1/256 of the expiry age
-//!   is of one age: it expires with its first byte, so no byte expires more than that fraction early, and the
-//!   order within an age is that of files and offsets. Of more than two million extents the oldest count as
-//!   written.
+//! - *Extents.* Kept in order instead of sorted at every write. What is written within 1/256 of the expiry
+//!   age is of one age: it expires with its first byte, so no byte expires more than that fraction early, and
+//!   the order within an age is that of files and offsets. Of more than two million extents the oldest count
+//!   as written.
 //! - *Flusher.* Starts when data expires, not at the beginning of the delay in which it does, and stops at
 //!   the byte that brings dirty below the background limit, not at the end of an extent. With
 //!   `dirty_writeback_centisecs` at 0 the kernel expires nothing, nor does the model.
@@ -95,8 +95,8 @@ pub struct Cawl {
     heads: LruMap<u64, (FileId, u64)>,
     /// Cost of the last call, and how much of it counts as its process's time in write calls.
     last: (Nanos, Nanos),
-    /// In lockstep, while a call is predicted: time stands still, and the device's time that the call takes from
-    /// the flusher is collected here.
+    /// In lockstep, while a call is predicted: time stands still, and the device's time that the call takes
+    /// from the flusher is collected here.
     taken: Option<Nanos>,
     /// How much less throttled writers slept than was predicted.
     unslept: Nanos,
@@ -301,8 +301,9 @@ impl Cawl {
 }
 
 impl Cawl {
-    /// A throttled call was predicted and took as long as `observed`. Writers that sleep less than predicted, for
-    /// longer than any pause of the kernel's lasts, are not above the setpoint: the device has written the rest.
+    /// A throttled call was predicted and took as long as `observed`. Writers that sleep less than predicted,
+    /// for longer than any pause of the kernel's lasts, are not above the setpoint: the device has written
+    /// the rest.
     fn judge_throttling(&mut self, predicted: Nanos, observed: Nanos) {
         self.unslept = (self.unslept + predicted).saturating_sub(observed);
         if self.unslept > LONGEST_PAUSE {

@@ -1,13 +1,13 @@
 //! Sets of pages, a bit each, in blocks of 2 MiB: insertion, removal and search in O(log n).
 //!
 //! The law: a block is in the row or in the tree exactly if it holds a page, and in one of them only;
-//! [`PageSet::pages`] is the exact number of pages in the set. Blocks that have all their pages and follow one
-//! another are a `row`, of which only the ends are kept: a file that is written from end to end, and written back
-//! so, is no more than that, however long. A set has one row; other blocks are in the tree, and there a block costs
-//! the same whether its pages lie scattered or in a row, so a file written at random takes little, and no write
-//! searches more than one short tree. A program that writes on and on searches none: the block it is in (`hot`) is
-//! kept beside the tree, and put back at the next look-up elsewhere. Where it is the only one, there is no tree: most files
-//! are small.
+//! [`PageSet::pages`] is the exact number of pages in the set. Blocks that have all their pages and follow
+//! one another are a `row`, of which only the ends are kept: a file that is written from end to end, and
+//! written back so, is no more than that, however long. A set has one row; other blocks are in the tree, and
+//! there a block costs the same whether its pages lie scattered or in a row, so a file written at random
+//! takes little, and no write searches more than one short tree. A program that writes on and on searches
+//! none: the block it is in (`hot`) is kept beside the tree, and put back at the next look-up elsewhere.
+//! Where it is the only one, there is no tree: most files are small.
 //!
 //! A copy of a set shares the tree until one of them changes it.
 
@@ -266,7 +266,8 @@ impl PageSet {
         removed
     }
 
-    /// Takes pages out of the row; how many there were. Of what is left on both sides of them the longer is the row.
+    /// Takes pages out of the row; how many there were. Of what is left on both sides of them the longer is
+    /// the row.
     fn cut(&mut self, start: u64, end: u64) -> u64 {
         let row = self.row.clone();
         let (first, last) = ((start / BLOCK).max(row.start), end.div_ceil(BLOCK).min(row.end));
@@ -307,8 +308,8 @@ impl PageSet {
         in_row + others.map(|(key, block)| block.count(within(key, start, end))).sum::<u64>()
     }
 
-    /// Takes up to `most` pages out, in ascending order from `cursor` on and then from the beginning, until `each`,
-    /// which is told about every run taken, wants no more. Returns the page after the last one taken.
+    /// Takes up to `most` pages out, in ascending order from `cursor` on and then from the beginning, until
+    /// `each`, which is told about every run taken, wants no more. Returns the page after the last one taken.
     pub fn take_from(&mut self, cursor: u64, most: u64, mut each: impl FnMut(u64, u64) -> bool) -> u64 {
         let most = most.min(self.pages);
         let (mut cursor, mut left, mut go_on) = (cursor, most, true);
@@ -359,8 +360,8 @@ impl PageSet {
         cursor
     }
 
-    /// The runs that [`PageSet::take_from`] would take if it took all: within blocks, in ascending order from `cursor`
-    /// on and then from the beginning.
+    /// The runs that [`PageSet::take_from`] would take if it took all: within blocks, in ascending order from
+    /// `cursor` on and then from the beginning.
     pub fn runs(&self, cursor: u64) -> impl Iterator<Item = (u64, u64)> {
         let from_cursor = self.runs_between(cursor, u64::MAX);
         from_cursor.chain(self.runs_between(0, cursor))
@@ -389,8 +390,8 @@ impl PageSet {
         })
     }
 
-    /// Moves all pages to `other`, which has none of them. A set without pages takes the tree over as it is, shared or
-    /// not.
+    /// Moves all pages to `other`, which has none of them. A set without pages takes the tree over as it is,
+    /// shared or not.
     pub fn pour_into(&mut self, other: &mut PageSet) {
         let all = std::mem::take(self);
         if other.pages == 0 {

@@ -1,11 +1,12 @@
 //! In which pieces a file's pages were allocated.
 //!
-//! The law: since large folios, a write allocates the largest naturally aligned pieces of a power of two pages
-//! that fit into it (`write_begin_get_folio`, `fgf_set_order`, 6.18), and the kernel keeps books of folios only:
-//! a change of one page of a clean folio makes all of it count as dirty (`folio_account_dirtied`). What is
-//! written to the device are the blocks that were changed.
+//! The law: since large folios, a write allocates the largest naturally aligned pieces of a power of two
+//! pages that fit into it (`write_begin_get_folio`, `fgf_set_order`, 6.18), and the kernel keeps books of
+//! folios only: a change of one page of a clean folio makes all of it count as dirty
+//! (`folio_account_dirtied`). What is written to the device are the blocks that were changed.
 //!
-//! Kept is the size of the folios that were last allocated in each block of 2 MiB, the largest folio there is.
+//! Kept is the size of the folios that were last allocated in each block of 2 MiB, the largest folio there
+//! is.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,8 +19,8 @@ use super::extents::BLOCK;
 pub struct Folios {
     /// Binary logarithm of the pages of a folio by block; a block of single pages is left out.
     orders: Option<Arc<BTreeMap<u64, u8>>>,
-    /// The blocks noted last, which follow one another and are alike, whatever `orders` says of them: most files have
-    /// no others.
+    /// The blocks noted last, which follow one another and are alike, whatever `orders` says of them: most
+    /// files have no others.
     latest: (Range<u64>, u8),
 }
 
@@ -52,8 +53,9 @@ impl Folios {
         }
     }
 
-    /// How many folios a write of `bytes` takes for the pages from `start` up to `end`, of which there was none:
-    /// each is as large as what is left, or as the place of its first page allows (`__filemap_get_folio`, 6.18).
+    /// How many folios a write of `bytes` takes for the pages from `start` up to `end`, of which there was
+    /// none: each is as large as what is left, or as the place of its first page allows
+    /// (`__filemap_get_folio`, 6.18).
     pub fn taken((start, end): (u64, u64), bytes: u64, page: u64, largest: u64) -> u64 {
         let (mut at, mut left, mut count) = (start, bytes, 0);
         while at < end {

@@ -1,9 +1,10 @@
 //! `kernel`: what the Linux kernel does with a write, as mm/page-writeback.c and fs/fs-writeback.c do it.
 //!
 //! The law: a write copies into the page cache ([`write`]), a few pages at a time; each time the task has
-//! dirtied its quota it asks whether it must pause ([`balance`], laws in [`throttle`](super::throttle)).
-//! In the background the flusher cleans ([`writeback`](super::writeback)). Synchronous calls wait for the device
-//! ([`sync`]). Copies inside the kernel are rows of writes ([`copy`]). Streams buffer in user space first ([`stdio`](super::stdio)).
+//! dirtied its quota it asks whether it must pause ([`balance`], laws in [`throttle`](super::throttle)). In
+//! the background the flusher cleans ([`writeback`](super::writeback)). Synchronous calls wait for the device
+//! ([`sync`]). Copies inside the kernel are rows of writes ([`copy`]). Streams buffer in user space first
+//! ([`stdio`](super::stdio)).
 //!
 //! Calls of several tasks may overlap. The machine's clock stands at the latest predicted end; a call
 //! that starts earlier finds the level of its own time, kept in a short [`history`], adds to it, and is
@@ -78,7 +79,8 @@ pub struct Kernel {
     intervals: Spreads,
     /// Whether new pages come cold; None: the model decides by its own pool.
     supply: Option<bool>,
-    /// Free memory, if it was looked at: with more warm of it than was found, with what was found, and with less.
+    /// Free memory, if it was looked at: with more warm of it than was found, with what was found, and with
+    /// less.
     memory: Option<Box<[FreeMemory; 3]>>,
     /// What was known before each later look at it, and when that was, until a call begins after that.
     memory_before: Vec<(f64, Option<Box<[FreeMemory; 3]>>)>,
@@ -202,8 +204,8 @@ impl Kernel {
         self.machine.devices.len() - 1
     }
 
-    /// A long call is told when it is over. A look at free memory during it saw what it had taken by then, which the
-    /// model has yet to take: it does not count.
+    /// A long call is told when it is over. A look at free memory during it saw what it had taken by then,
+    /// which the model has yet to take: it does not count.
     fn forget_later_looks(&mut self, at: f64) {
         let later = self.memory_before.iter().position(|(look, _)| *look > at);
         if let Some((_, before)) = later.map(|first| self.memory_before.swap_remove(first)) {
@@ -295,7 +297,8 @@ impl Kernel {
         }
     }
 
-    /// Lives through a call that has a cost, as soon as it has begun, and is over at `until` at the latest, in seconds.
+    /// Lives through a call that has a cost, as soon as it has begun, and is over at `until` at the latest,
+    /// in seconds.
     fn run(&mut self, call: &mut Call, event: &Event, until: f64) {
         call.until = until.max(call.at);
         let started = call.at;

@@ -1,12 +1,13 @@
 //! Free memory as the page allocator keeps it, and what of it the host has taken back.
 //!
-//! The law (mm/page_reporting.c and mm/page_alloc.c, 6.18): free memory lies in lists, one for each size (*order*) of block.
-//! Where the host takes free memory back, a pass goes over the lists of large blocks 2 s after something was freed, and
-//! every 2 s while there is something left to tell; in each list it reports as many blocks as fit 32 to a report, in one
-//! report more than a 512th of the list's length. Reported blocks are *cold* and go to the list's tail; what is freed is
-//! warm and goes to its head, from where it is taken again. A folio of the page cache is taken from the smallest order
-//! that has one large enough, so small blocks, which are never reported, come first; a zone gives until it is at its low
-//! watermark. What no zone has comes from clean pages that are dropped, and is warm.
+//! The law (mm/page_reporting.c and mm/page_alloc.c, 6.18): free memory lies in lists, one for each size
+//! (*order*) of block. Where the host takes free memory back, a pass goes over the lists of large blocks 2 s
+//! after something was freed, and every 2 s while there is something left to tell; in each list it reports as
+//! many blocks as fit 32 to a report, in one report more than a 512th of the list's length. Reported blocks
+//! are *cold* and go to the list's tail; what is freed is warm and goes to its head, from where it is taken
+//! again. A folio of the page cache is taken from the smallest order that has one large enough, so small
+//! blocks, which are never reported, come first; a zone gives until it is at its low watermark. What no zone
+//! has comes from clean pages that are dropped, and is warm.
 
 use crate::record::MemoryFacts;
 
@@ -46,8 +47,8 @@ pub(super) struct FreeMemory {
 }
 
 impl FreeMemory {
-    /// As it was found at `now`, with `doubt` times the warm memory. Where it is not known what is cold, large blocks are: as
-    /// they lie on a machine that rests.
+    /// As it was found at `now`, with `doubt` times the warm memory. Where it is not known what is cold,
+    /// large blocks are: as they lie on a machine that rests.
     pub(super) fn new(facts: &MemoryFacts, now: f64, doubt: f64) -> FreeMemory {
         let order = facts.order as usize;
         let zones = facts.zones.iter().map(|zone| {
@@ -116,7 +117,8 @@ impl FreeMemory {
         found
     }
 
-    /// These pages were freed. They return to where they were taken from; more than were taken lie in large blocks.
+    /// These pages were freed. They return to where they were taken from; more than were taken lie in large
+    /// blocks.
     pub(super) fn free(&mut self, pages: f64, now: f64) {
         let taken: f64 = self.zones.iter().flat_map(|zone| &zone.lists).map(|list| list.taken).sum();
         let part = if taken > 0.0 { (pages / taken).min(1.0) } else { 0.0 };
@@ -153,8 +155,8 @@ mod tests {
 
     #[test]
     fn passes_report_as_much_as_the_kernel_does() {
-        // 6.18, a zone in which 3 GiB were freed: reported blocks of both orders together, pass by pass, as found in
-        // /proc/kpageflags.
+        // 6.18, a zone in which 3 GiB were freed: reported blocks of both orders together, pass by pass, as
+        // found in /proc/kpageflags.
         let measured = [102 + 128, 102 + 2 * 128, 102 + 3 * 128, 102 + 4 * 128];
         let mut free = [0; 11];
         (free[8], free[9], free[10]) = (1300, 352, 370);

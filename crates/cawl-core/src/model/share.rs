@@ -53,8 +53,8 @@ pub struct Bounds {
 }
 
 /// `__wb_calc_thresh`: the part of `thresh` pages that belongs to a device with this `fraction` of the
-/// completions; `reserved` is the sum of all devices' minimum ratios and `dirty` the domain's level.
-/// A device that has been idle is still granted an eighth of the room that is left, or a hundredth if it is strict.
+/// completions; `reserved` is the sum of all devices' minimum ratios and `dirty` the domain's level. A device
+/// that has been idle is still granted an eighth of the room that is left, or a hundredth if it is strict.
 pub fn threshold(thresh: f64, dirty: f64, fraction: f64, bounds: Bounds, reserved: f64) -> f64 {
     let share = thresh * (1.0 - reserved.clamp(0.0, 1.0)) * fraction;
     let grant = (thresh - dirty).max(0.0) / if bounds.strict { 100.0 } else { 8.0 };
@@ -89,8 +89,8 @@ mod tests {
         assert_eq!(threshold(1000.0, 200.0, 0.0, Bounds { min: 0.6, ..FREE }, 0.6), 600.0);
     }
 
-    /// As debugfs had it (`BdiDirtyThresh`, kB) while 32 MB were dirty: the slow disk of two, with `min_ratio` 60, when the
-    /// other had 33 792.
+    /// As debugfs had it (`BdiDirtyThresh`, kB) while 32 MB were dirty: the slow disk of two, with
+    /// `min_ratio` 60, when the other had 33 792.
     #[test]
     fn a_share_as_the_kernel_had_it() {
         let slow = Bounds { min: 0.6, ..FREE };

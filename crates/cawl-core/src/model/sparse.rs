@@ -1,8 +1,9 @@
 //! Values by number, where numbers that are taken often lie together: blocks of a file's pages.
 //!
-//! The law: values lie in chunks of [`CHUNK`] numbers, and a chunk is in the map exactly if it has one. It keeps those it
-//! has side by side, with a bit for each that says which they are. So the map is short, a few entries for each GiB of a
-//! file, and a look-up waits for one chunk; a value far from all others costs little more than itself.
+//! The law: values lie in chunks of [`CHUNK`] numbers, and a chunk is in the map exactly if it has one. It
+//! keeps those it has side by side, with a bit for each that says which they are. So the map is short, a few
+//! entries for each GiB of a file, and a look-up waits for one chunk; a value far from all others costs
+//! little more than itself.
 //!
 //! Copies share chunks until one of them changes a chunk.
 
@@ -48,13 +49,6 @@ impl<T> Chunk<T> {
     /// How many values are here of smaller numbers.
     fn before(&self, number: u64) -> usize {
         (self.present & ((1 << (number % CHUNK)) - 1)).count_ones() as usize
-    }
-
-    /// The value of the greatest number here, no greater than `highest` of a chunk's.
-    fn last(&self, highest: u64) -> Option<(u64, &T)> {
-        let left = self.present & (u64::MAX >> (CHUNK - 1 - highest));
-        let number = left.checked_ilog2()?;
-        Some((u64::from(number), &self.values[left.count_ones() as usize - 1]))
     }
 }
 
@@ -114,17 +108,6 @@ impl<T: Clone + Default> Sparse<T> {
         number.filter(|number| *number < numbers.end)
     }
 
-    /// The greatest number up to this one that has a value, and that.
-    pub(super) fn at_or_before(&self, number: u64) -> Option<(u64, &T)> {
-        let of = number / CHUNK;
-        let own = self.chunks.get(&of).and_then(|chunk| chunk.last(number % CHUNK));
-        if let Some((last, value)) = own {
-            return Some((of * CHUNK + last, value));
-        }
-        let (before, chunk) = self.chunks.range(..of).next_back()?;
-        chunk.last(CHUNK - 1).map(|(last, value)| (before * CHUNK + last, value))
-    }
-
     /// The values whose numbers are in this range.
     pub(super) fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = (u64, &T)> {
         let all = self.chunks_in(numbers.clone()).flat_map(|(base, chunk)| {
@@ -174,8 +157,6 @@ mod tests {
                 }
                 prop_assert_eq!((sparse.len(), sparse.is_empty()), (plain.len(), plain.is_empty()));
                 prop_assert_eq!(sparse.get(number), plain.get(&number));
-                let last = plain.range(..=number).next_back().map(|(number, value)| (*number, value));
-                prop_assert_eq!(sparse.at_or_before(number), last);
                 let range = number..number + length;
                 let pairs = plain.range(range.clone()).map(|(number, value)| (*number, value));
                 prop_assert_eq!(sparse.first_in(range.clone()), pairs.clone().next().map(|pair| pair.0));

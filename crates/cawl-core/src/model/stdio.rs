@@ -5,8 +5,8 @@
 //! straight from the caller's memory; the rest is copied into the buffer. A line-buffered stream to a
 //! file is taken to end every call with a newline, an unbuffered one writes every call.
 //!
-//! What waits goes where the stream stood when it came, wherever the stream goes next: a stream that was moved since
-//! writes it out first.
+//! What waits goes where the stream stood when it came, wherever the stream goes next: a stream that was
+//! moved since writes it out first.
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 

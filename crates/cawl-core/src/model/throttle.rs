@@ -8,7 +8,8 @@
 /// Pages between checks of a task that has not been checked yet (`init_task`: 128 KiB).
 pub const FIRST_CHECK: u64 = 32;
 
-/// `writeback_set_ratelimit`: pages that a processor may dirty before a task on it is checked, whatever its quota.
+/// `writeback_set_ratelimit`: pages that a processor may dirty before a task on it is checked, whatever its
+/// quota.
 pub fn check_interval(thresh: f64, cpus: u32) -> u64 {
     ((thresh / (f64::from(cpus.max(1)) * 32.0)) as u64).max(16)
 }
@@ -266,7 +267,8 @@ mod tests {
         assert_eq!(poll_interval(300_000.0, 262_144.0), 1);
     }
 
-    /// With two processors and limits of 128 and 256 MiB, tasks were traced at 1024 pages though their quota was 1065.
+    /// With two processors and limits of 128 and 256 MiB, tasks were traced at 1024 pages though their quota
+    /// was 1065.
     #[test]
     fn processors_share_a_32nd_of_the_threshold() {
         assert_eq!(check_interval(65_536.0, 2), 1024);

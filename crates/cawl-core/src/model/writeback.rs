@@ -1,17 +1,17 @@
 //! The flusher and the devices it writes to: fs/fs-writeback.c in our own words.
 //!
-//! The law: pages are *dirty* until the flusher submits them, *in flight* until the device has written
-//! them, and both count against the limits. A device completes `rate` pages a second as long as any are
-//! in flight; at most `queue` pages are. Pages that lie scattered are fewer, since a queue holds requests, and
-//! slower, by a `seek` for each run of them. The flusher takes inodes in turn, a chunk of each
-//! (`writeback_chunk_size`); in the background until the level is below the background threshold
-//! (checked between chunks, `wb_over_bg_thresh`); every `wakeup` it takes the inodes that were first
-//! dirtied more than `expire` ago, and one chunk of those a background pass left behind.
+//! The law: pages are *dirty* until the flusher submits them, *in flight* until the device has written them,
+//! and both count against the limits. A device completes `rate` pages a second as long as any are in flight;
+//! at most `queue` pages are. Pages that lie scattered are fewer, since a queue holds requests, and slower,
+//! by a `seek` for each run of them. The flusher takes inodes in turn, a chunk of each
+//! (`writeback_chunk_size`); in the background until the level is below the background threshold (checked
+//! between chunks, `wb_over_bg_thresh`); every `wakeup` it takes the inodes that were first dirtied more than
+//! `expire` ago, and one chunk of those a background pass left behind.
 //!
-//! On a journalling filesystem the metadata of new blocks goes through a transaction that is committed
-//! every `commit` seconds. The log is written behind what is in flight, and until it is on the device, completions
-//! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then drops.
-//! What is written until then belongs to the next transaction.
+//! On a journalling filesystem the metadata of new blocks goes through a transaction that is committed every
+//! `commit` seconds. The log is written behind what is in flight, and until it is on the device, completions
+//! are withheld (ext4 converts extents only then) and counted all at once: the level stands still, then
+//! drops. What is written until then belongs to the next transaction.
 
 mod device;
 mod flusher;
@@ -142,8 +142,8 @@ impl Machine {
         self.complete_pages(at, done);
     }
 
-    /// Copying was over sooner than thought, at `to` (seconds). What a device did in the rest of the time is not undone,
-    /// but nor is it done again: the device goes on from where it stands.
+    /// Copying was over sooner than thought, at `to` (seconds). What a device did in the rest of the time is
+    /// not undone, but nor is it done again: the device goes on from where it stands.
     pub fn rewind(&mut self, to: f64) {
         self.now = self.now.min(to);
     }
@@ -153,8 +153,9 @@ impl Machine {
         self.devices.iter_mut().for_each(Device::coarsen);
     }
 
-    /// A call that may be made to sleep took `seconds` longer than predicted, or less if negative: its writer slept, or
-    /// did not, as the level is another. The device is taken to have written that much less, or more.
+    /// A call that may be made to sleep took `seconds` longer than predicted, or less if negative: its writer
+    /// slept, or did not, as the level is another. The device is taken to have written that much less, or
+    /// more.
     pub fn stand_still(&mut self, at: usize, seconds: f64) {
         self.drain(at);
         let device = &mut self.devices[at];
@@ -165,8 +166,8 @@ impl Machine {
         }
     }
 
-    /// No more than `most` pages of a device are dirty: it has written the others by now, whatever its rate is held
-    /// to be.
+    /// No more than `most` pages of a device are dirty: it has written the others by now, whatever its rate
+    /// is held to be.
     pub fn relieve(&mut self, at: usize, most: u64) {
         self.drain(at);
         for file in self.dirty_files(at) {
@@ -219,7 +220,8 @@ impl Machine {
         self.plan();
     }
 
-    /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or blocks do.
+    /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or
+    /// blocks do.
     pub fn change(&mut self, file: u32, when: f64, grows: bool) {
         let commit = self.commit;
         let inode = self.cache.file_mut(file);
@@ -252,8 +254,8 @@ impl Machine {
         self.devices.iter().max_by_key(|device| (device.level(), device.dirtied))
     }
 
-    /// Pages a second that devices complete which are at work, or the busiest where none is: others have nothing to
-    /// write.
+    /// Pages a second that devices complete which are at work, or the busiest where none is: others have
+    /// nothing to write.
     pub fn rate_at_work(&self) -> f64 {
         let working = self.devices.iter().filter(|device| device.is_at_work()).map(|device| device.rate);
         match working.sum() {
@@ -397,8 +399,8 @@ impl Machine {
         }
     }
 
-    /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages
-    /// in addition to those of files: a flusher that wakes up finds at least one of the inodes it is to write.
+    /// `wb_over_bg_thresh`: there is enough dirty to write in the background. `metadata` are dirty pages in
+    /// addition to those of files: a flusher that wakes up finds at least one of the inodes it is to write.
     pub fn over_background(&self, at: usize, metadata: u64) -> bool {
         let own: u64 = self.devices.iter().map(|d| d.dirty).sum();
         let device = &self.devices[at];

@@ -1,4 +1,5 @@
-//! What runs have learned since a profile was made: beside what was measured, so that both can be seen and compared.
+//! What runs have learned since a profile was made: beside what was measured, so that both can be seen and
+//! compared.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ pub struct Learned {
     pub runs: u32,
     /// When the latest ended, in seconds since 1970-01-01 UTC.
     pub last: u64,
-    /// Constants by their names in the profile (`device.writeback`). A profile in use has these in their places.
+    /// Constants by their names in the profile (`device.writeback`). A profile in use has these in their
+    /// places.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub constants: BTreeMap<String, Kept>,
 }

@@ -99,8 +99,8 @@ pub fn base_rate(model: &Kernel, run: &RecordedRun) -> f64 {
     model.ratelimit(dev).map_or(0.0, |rate| rate.get())
 }
 
-/// A machine whose limits have just been lowered to the profile's: the limit that the kernel goes by was still
-/// as high as the first tracepoint tells.
+/// A machine whose limits have just been lowered to the profile's: the limit that the kernel goes by was
+/// still as high as the first tracepoint tells.
 pub fn lately_lowered(profile: &HostProfile, dir: &Path, name: &str) -> Kernel {
     let text = unpacked(&dir.join(format!("{name}.trace.gz")));
     let limit = text.split_whitespace().find_map(|word| word.strip_prefix("limit=")?.parse::<u64>().ok());

@@ -1,8 +1,9 @@
-//! What a copy to look ahead with does without changing files: it notes those that it has cleaned whole and not looked
-//! at since. The flusher goes through tens of thousands of small files, and changing them would be copying them.
+//! What a copy to look ahead with does without changing files: it notes those that it has cleaned whole and
+//! not looked at since. The flusher goes through tens of thousands of small files, and changing them would be
+//! copying them.
 //!
-//! The law: a file noted here is as it was before it was cleaned; whoever wants it otherwise than to ask whether it
-//! is dirty or listed has it settled first. A file of which other pages are clean is never noted.
+//! The law: a file noted here is as it was before it was cleaned; whoever wants it otherwise than to ask
+//! whether it is dirty or listed has it settled first. A file of which other pages are clean is never noted.
 
 use std::sync::Arc;
 
@@ -15,10 +16,11 @@ use super::Cache;
 pub(super) struct Aside {
     /// A bit for each file.
     noted: Vec<u64>,
-    /// Those files in the order of their cleaning; what the device had submitted after each, and the running transaction.
-    /// One that was settled may still be here.
+    /// Those files in the order of their cleaning; what the device had submitted after each, and the running
+    /// transaction. One that was settled may still be here.
     pub(super) cleaned: Vec<(u32, (u64, u64))>,
-    /// Files that this copy has met for the first time, while they are few: the shared names need not be copied.
+    /// Files that this copy has met for the first time, while they are few: the shared names need not be
+    /// copied.
     pub(super) met: Vec<(FileId, u32)>,
 }
 

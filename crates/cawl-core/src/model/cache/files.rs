@@ -9,13 +9,13 @@ const CHUNK: usize = 16;
 const ROW: usize = 32;
 const FILES: usize = ROW * CHUNK;
 
-/// Files by number, in chunks that copies share until one of them changes a chunk: a copy to look ahead with is
-/// made while programs write, for each call that may have to wait, and touches few files. Rows of chunks, so that
-/// few counts are to be touched by a copy of tens of thousands of files.
+/// Files by number, in chunks that copies share until one of them changes a chunk: a copy to look ahead with
+/// is made while programs write, for each call that may have to wait, and touches few files. Rows of chunks,
+/// so that few counts are to be touched by a copy of tens of thousands of files.
 ///
-/// The law: one file, that changed last, is in `held` and nowhere else, and blank in its chunk; at first that is
-/// file 0. So changing it again, as most calls do several times, asks of no chunk whether it is shared. Of every
-/// other file there is a [`Brief`] in its row, which is right.
+/// The law: one file, that changed last, is in `held` and nowhere else, and blank in its chunk; at first that
+/// is file 0. So changing it again, as most calls do several times, asks of no chunk whether it is shared. Of
+/// every other file there is a [`Brief`] in its row, which is right.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
     rows: Vec<Arc<Row>>,
@@ -30,8 +30,8 @@ struct Row {
     briefs: [Brief; FILES],
 }
 
-/// What the flusher asks first of a file, in few bytes, side by side: a file by itself is a few hundred, and looking
-/// at tens of thousands of them is waiting for memory.
+/// What the flusher asks first of a file, in few bytes, side by side: a file by itself is a few hundred, and
+/// looking at tens of thousands of them is waiting for memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Brief {
     pub(super) generation: u32,
@@ -39,8 +39,8 @@ pub(super) struct Brief {
     pub(super) listed: bool,
     /// Its dirty pages do not begin at its cursor.
     pub(super) jumps: bool,
-    /// Its dirty pages, where it is simple: they are one run within a block and none is padding, the cursor is not
-    /// among them, and no other page is clean. Else 0.
+    /// Its dirty pages, where it is simple: they are one run within a block and none is padding, the cursor
+    /// is not among them, and no other page is clean. Else 0.
     pub(super) pages: u16,
 }
 

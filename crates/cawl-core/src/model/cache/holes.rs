@@ -1,5 +1,5 @@
-//! Pages of a file of which nothing is on the device yet, though they lie before its end: space that was set aside
-//! (`fallocate`), holes, and what a longer file has not been filled with.
+//! Pages of a file of which nothing is on the device yet, though they lie before its end: space that was set
+//! aside (`fallocate`), holes, and what a longer file has not been filled with.
 //!
 //! Such a page is not read before a part of it is written, and writing it changes the file's map of blocks.
 //! Runs are kept, [`RUNS`] of them at most: a file with more is taken to have none.
@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Most runs of a file.
 const RUNS: usize = 1 << 12;
 
-/// Runs of pages, none of which touch: where each ends, by where it begins. A copy shares them until one changes.
+/// Runs of pages, none of which touch: where each ends, by where it begins. A copy shares them until one
+/// changes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holes(Option<Arc<BTreeMap<u64, u64>>>);
 

@@ -1,11 +1,11 @@
 //! The page cache of Alg. 1 (§4.4.1): extents of dirty bytes in two lists, each in order of age.
 //!
-//! What a write finds dirty has been accessed more than once and becomes *active*; what it does not find is new and
-//! becomes *inactive*; the rest of the file stays as it is. The flusher takes the oldest inactive bytes. When the
-//! active ones are the majority, the oldest of them become inactive, with their age.
+//! What a write finds dirty has been accessed more than once and becomes *active*; what it does not find is
+//! new and becomes *inactive*; the rest of the file stays as it is. The flusher takes the oldest inactive
+//! bytes. When the active ones are the majority, the oldest of them become inactive, with their age.
 //!
-//! What is written within a grain of time has one age, and neighbours of one list and age are one extent. So a
-//! write costs O(log n), and memory is in proportion to the extents: about 170 bytes for each.
+//! What is written within a grain of time has one age, and neighbours of one list and age are one extent. So
+//! a write costs O(log n), and memory is in proportion to the extents: about 170 bytes for each.
 
 #[cfg(test)]
 mod tests;
@@ -51,13 +51,7 @@ pub(super) struct Extents {
 impl Extents {
     /// A clean cache; writes that end within `grain` of the first of an age are of that age.
     pub(super) fn new(grain: Nanos) -> Extents {
-        Extents {
-            extents: BTreeMap::new(),
-            lists: Default::default(),
-            bytes: [0; 2],
-            youngest: None,
-            grain,
-        }
+        Extents { extents: BTreeMap::new(), lists: Default::default(), bytes: [0; 2], youngest: None, grain }
     }
 
     /// Dirty bytes of all files.
@@ -123,8 +117,8 @@ impl Extents {
         }
     }
 
-    /// Alg. 1: cleans at most `most` bytes of the oldest inactive extent, and stops where the active ones come to
-    /// be more than half; returns how many bytes that is.
+    /// Alg. 1: cleans at most `most` bytes of the oldest inactive extent, and stops where the active ones
+    /// come to be more than half; returns how many bytes that is.
     pub(super) fn clean_oldest(&mut self, most: Bytes) -> Bytes {
         let Some(&(_, file, start)) = self.lists[List::Inactive as usize].first() else { return Bytes::ZERO };
         let balanced = self.dirty().0.saturating_sub(2 * self.bytes[List::Active as usize]) + 1;

@@ -66,7 +66,8 @@ impl Flusher {
         }
     }
 
-    /// No more than `most` is dirty any longer: the device has written the rest, whatever its rate is held to be.
+    /// No more than `most` is dirty any longer: the device has written the rest, whatever its rate is held to
+    /// be.
     pub(super) fn catch_up(&self, cache: &mut Extents, most: Bytes) {
         while cache.dirty() > most {
             cache.balance();

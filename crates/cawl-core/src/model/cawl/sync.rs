@@ -5,8 +5,8 @@ use crate::model::CostParts;
 use crate::profile::DeviceConstants;
 use crate::units::{Bytes, Nanos, Rate};
 
-/// Eq. 2: a synchronous and direct write of `size` bytes, `sc_sw + rnd·sk + s / bw_dev`. `random` (`rnd`): it does
-/// not begin where the previous one on the device ended.
+/// Eq. 2: a synchronous and direct write of `size` bytes, `sc_sw + rnd·sk + s / bw_dev`. `random` (`rnd`): it
+/// does not begin where the previous one on the device ended.
 pub(super) fn direct_cost(device: &DeviceConstants, size: Bytes, random: bool) -> CostParts {
     let device = access(device, random) + size / device.write.value;
     CostParts { device, ..CostParts::default() }

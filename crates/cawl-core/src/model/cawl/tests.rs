@@ -352,7 +352,8 @@ proptest! {
         small.start = model.state().time.0;
         small.flags = flags;
         let large = Event { returned: size + more, ..small };
-        // A stream copies before it writes, and the flusher works during the copy: the write may be throttled less.
+        // A stream copies before it writes, and the flusher works during the copy: the write may be throttled
+        // less.
         let cost = |event: &Event| {
             let told = model.fork().step(event).unwrap();
             if op == Op::Write { told.cost } else { told.cost.saturating_sub(told.parts.throttle) }

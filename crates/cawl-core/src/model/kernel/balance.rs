@@ -35,7 +35,8 @@ impl Kernel {
                     let line = self.machine.line(call.device, domain, device_level);
                     line.dirty <= ((line.thresh + line.background) / 2.0).floor()
                 } else {
-                    // At freerun one goes on, but others have a dirty page, too: nine of ten tracepoints count some.
+                    // At freerun one goes on, but others have a dirty page, too: nine of ten tracepoints
+                    // count some.
                     domain.dirty < domain.freerun()
                 }
             });
@@ -67,8 +68,9 @@ impl Kernel {
         }
     }
 
-    /// The machine's domain with the pages of untraced writers. The kernel keeps the level below its limit, so that
-    /// an estimate of these pages that says otherwise is wrong: it counts for most of the way to the limit only.
+    /// The machine's domain with the pages of untraced writers. The kernel keeps the level below its limit,
+    /// so that an estimate of these pages that says otherwise is wrong: it counts for most of the way to the
+    /// limit only.
     fn disturbed(&self, level: f64, foreign: f64) -> Domain {
         let mut domain = Machine::domain(&self.machine.global, (level + foreign).max(0.0));
         let setpoint = domain.setpoint();
@@ -150,10 +152,10 @@ impl Kernel {
         // A timer never fires early: the sleep ends on the tick after.
         let wake = (jiffy + pause + 1.0) / hz;
         let slept = (wake - call.at).max(0.0);
-        // While a commit withholds completions, the machine makes writers wait for it, one way or another: for a
-        // handle on the transaction (`jbd2__journal_start`), or for the inode's map of extents (`i_data_sem`),
-        // which the conversion of written extents holds. The model lets the control do the waiting,
-        // which takes as long, and books it where it belongs.
+        // While a commit withholds completions, the machine makes writers wait for it, one way or another:
+        // for a handle on the transaction (`jbd2__journal_start`), or for the inode's map of extents
+        // (`i_data_sem`), which the conversion of written extents holds. The model lets the control do the
+        // waiting, which takes as long, and books it where it belongs.
         if self.machine.devices[call.device].held(call.at) {
             call.spent.device += slept;
             call.held += slept;

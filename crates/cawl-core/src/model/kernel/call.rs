@@ -2,8 +2,8 @@
 
 use crate::model::{CallState, Work};
 
-/// Time after which caches have forgotten a thread and a device is as idle as it gets, in seconds: on 6.18 with 32 MiB of
-/// last-level cache no call took longer after 100 ms than after 10.
+/// Time after which caches have forgotten a thread and a device is as idle as it gets, in seconds: on 6.18
+/// with 32 MiB of last-level cache no call took longer after 100 ms than after 10.
 const FORGOTTEN: f64 = 0.01;
 
 /// Where the time of a call goes, in seconds.
@@ -31,13 +31,15 @@ pub(super) struct Call {
     /// The largest folio that it allocates, in pages.
     pub(super) folio: u64,
     pub(super) spent: Spent,
-    /// What it writes into new pages comes from the processor's cache; what it writes over cached ones does, and so do they.
+    /// What it writes into new pages comes from the processor's cache; what it writes over cached ones does,
+    /// and so do they.
     pub(super) hot: (bool, bool),
     /// By how much copying may be off, down and up, in seconds.
     pub(super) uncopied: (f64, f64),
     /// Seconds of copying that are assumed to come from the processor's cache.
     pub(super) doubt: f64,
-    /// What each way through the kernel that it has not taken yet costs in addition: square root of milliseconds.
+    /// What each way through the kernel that it has not taken yet costs in addition: square root of
+    /// milliseconds.
     pub(super) away: f64,
     /// What its first wait costs in addition, since the device was idle: square root of milliseconds.
     pub(super) idle: f64,
@@ -78,8 +80,9 @@ impl Call {
     }
 }
 
-/// How far what comes after `seconds` of something else has grown, as a part of what it is after a millisecond: with the
-/// square root (6.18, AMD EPYC: a write of 4 KiB 10, 100, 1000 µs after another took 0.5, 1.8, 3.5 µs longer).
+/// How far what comes after `seconds` of something else has grown, as a part of what it is after a
+/// millisecond: with the square root (6.18, AMD EPYC: a write of 4 KiB 10, 100, 1000 µs after another took
+/// 0.5, 1.8, 3.5 µs longer).
 pub(super) fn growth(seconds: f64) -> f64 {
     (seconds.clamp(0.0, FORGOTTEN) * 1e3).sqrt()
 }

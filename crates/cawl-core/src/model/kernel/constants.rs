@@ -61,8 +61,8 @@ impl Constants {
         }
     }
 
-    /// The page that a byte is in. Every call asks for several, and a division by a number that the compiler does not
-    /// know takes as long as ten additions.
+    /// The page that a byte is in. Every call asks for several, and a division by a number that the compiler
+    /// does not know takes as long as ten additions.
     pub(super) fn page_of(&self, byte: u64) -> u64 {
         byte >> self.page_bits
     }

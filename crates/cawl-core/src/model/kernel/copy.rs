@@ -1,18 +1,20 @@
 //! Copies inside the kernel, from a file or a pipe into a file, and stores through mappings.
 //!
-//! The law: a copy is a row of writes. Sixteen pages of the source's cache are put into a pipe (`filemap_splice_read`, a pipe
-//! of `PIPE_DEF_BUFFERS`), then one `write_iter` of the destination takes them out (`iter_file_splice_write`, 6.18), and so on. So it
-//! copies from memory into folios of 64 KiB at most, is checked for pauses as any write is, and one that is synchronous waits
-//! for each piece. copy_file_range (`splice_copy_file_range`) and sendfile do this in one call; splice out of a pipe is the latter
-//! half of it.
+//! The law: a copy is a row of writes. Sixteen pages of the source's cache are put into a pipe
+//! (`filemap_splice_read`, a pipe of `PIPE_DEF_BUFFERS`), then one `write_iter` of the destination takes them
+//! out (`iter_file_splice_write`, 6.18), and so on. So it copies from memory into folios of 64 KiB at most,
+//! is checked for pauses as any write is, and one that is synchronous waits for each piece. copy_file_range
+//! (`splice_copy_file_range`) and sendfile do this in one call; splice out of a pipe is the latter half of
+//! it.
 //!
-//! Two things no call tells. *Where the source is*: it is taken to be cached, until a copy of the process takes as long as
-//! reading does; the next ones are read then, until one is not. *Whether it is a copy*: filesystems that share blocks
-//! (`remap_file_range`) do so for copy_file_range, too; a device on which one was too fast for memory is taken to share
-//! until one is not.
+//! Two things no call tells. *Where the source is*: it is taken to be cached, until a copy of the process
+//! takes as long as reading does; the next ones are read then, until one is not. *Whether it is a copy*:
+//! filesystems that share blocks (`remap_file_range`) do so for copy_file_range, too; a device on which one
+//! was too fast for memory is taken to share until one is not.
 //!
-//! A store makes a page dirty at the fault (`page_mkwrite`), in the program's own time: a fault costs what a call of write
-//! does, and the page. The daemon's looks at mappings report stores afterwards, so no model time passes for them.
+//! A store makes a page dirty at the fault (`page_mkwrite`), in the program's own time: a fault costs what a
+//! call of write does, and the page. The daemon's looks at mappings report stores afterwards, so no model
+//! time passes for them.
 
 use cawl_wire::{Event, Op, flag};
 
@@ -22,7 +24,8 @@ use crate::call::{is_clone, is_synchronous, kernel_bytes};
 
 /// Pages that a copy moves at a time (`PIPE_DEF_BUFFERS`).
 const PIECE: u64 = 16;
-/// What filling the pipe with a piece costs, in calls of write: 1.2 to 1.5 µs on 6.18 where a call takes 2.5 to 3.
+/// What filling the pipe with a piece costs, in calls of write: 1.2 to 1.5 µs on 6.18 where a call takes 2.5
+/// to 3.
 const FILL: f64 = 0.5;
 /// Pieces of a synchronous copy that are waited for one by one, at most: no trace may take for ever.
 const MOST_WAITS: u64 = 1024;

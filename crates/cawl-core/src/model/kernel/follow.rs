@@ -1,19 +1,20 @@
 //! Lockstep: a call is over when the observed clock says so, not when the model thinks.
 //!
-//! The law: **the model's time is the observed time.** What a call costs is looked up on a copy, which lives through
-//! the call as the model thinks it goes. The model itself then lives through it until the observed end: bytes are
-//! dirtied and copied, but a pause or a wait goes no further than the call went. So nothing has to be undone, and no
-//! later call finds the model ahead of the observed clock.
+//! The law: **the model's time is the observed time.** What a call costs is looked up on a copy, which lives
+//! through the call as the model thinks it goes. The model itself then lives through it until the observed
+//! end: bytes are dirtied and copied, but a pause or a wait goes no further than the call went. So nothing
+//! has to be undone, and no later call finds the model ahead of the observed clock.
 //!
 //! A call that cannot be made to wait needs no copy: only the time of its copying may be wrong.
 //!
-//! Writers that go on where the model would make them sleep say something about the dirty level, too: the kernel does
-//! not make them sleep at or below freerun, and does not let them go on at the limit. Where they sleep less than predicted for
-//! longer than any pause lasts, the device has written what is above freerun.
+//! Writers that go on where the model would make them sleep say something about the dirty level, too: the
+//! kernel does not make them sleep at or below freerun, and does not let them go on at the limit. Where they
+//! sleep less than predicted for longer than any pause lasts, the device has written what is above freerun.
 //!
-//! Where no counters are told, time that only a sleep in `balance_dirty_pages` (6.18) explains counts at once: as long as a
-//! writer sleeps longer than thought the device has not got ahead of the model, as long as it sleeps less the device
-//! has. So the level goes as the model's own control makes it go, not as errors of its rates add up.
+//! Where no counters are told, time that only a sleep in `balance_dirty_pages` (6.18) explains counts at
+//! once: as long as a writer sleeps longer than thought the device has not got ahead of the model, as long as
+//! it sleeps less the device has. So the level goes as the model's own control makes it go, not as errors of
+//! its rates add up.
 
 use cawl_wire::{Event, Op, flag};
 
@@ -65,8 +66,8 @@ impl Kernel {
         prediction
     }
 
-    /// A call that the model would not make to wait took `late` seconds longer than predicted, while the flusher works: from a
-    /// tick on it is taken for a pause.
+    /// A call that the model would not make to wait took `late` seconds longer than predicted, while the
+    /// flusher works: from a tick on it is taken for a pause.
     fn judge_rest(&mut self, event: &Event, late: f64) {
         let devices = &self.machine.devices;
         if late * self.machine.hz >= 1.0

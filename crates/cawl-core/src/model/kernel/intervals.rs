@@ -1,10 +1,11 @@
 //! How far off a prediction may be, by what is known of the profile's constants.
 //!
-//! The law: each part of the cost has the spread of the constant that it comes from; what rests on the same memory or the
-//! same device goes wrong together, what is independent adds up as squares. Memory that may turn out cold reaches up to
-//! the cost of cold memory. Of a task's pauses only the sum is known well: when it is checked (`nr_dirtied_pause` in `balance_dirty_pages`, 6.18) depends on
-//! everything it dirtied before, so that a call may have one more of them or one less. What the processor's cache saves of
-//! copying may be nothing; where it was not measured, it may be all.
+//! The law: each part of the cost has the spread of the constant that it comes from; what rests on the same
+//! memory or the same device goes wrong together, what is independent adds up as squares. Memory that may
+//! turn out cold reaches up to the cost of cold memory. Of a task's pauses only the sum is known well: when
+//! it is checked (`nr_dirtied_pause` in `balance_dirty_pages`, 6.18) depends on everything it dirtied before,
+//! so that a call may have one more of them or one less. What the processor's cache saves of copying may be
+//! nothing; where it was not measured, it may be all.
 
 use super::Call;
 use crate::profile::{HostProfile, Measured};
@@ -24,15 +25,18 @@ const NONE: (f64, Factors) = (0.0, (0.0, 0.0));
 pub(super) struct Spreads {
     call: Factors,
     stream: Factors,
-    /// Of pages that are allocated and of those that are cached, while nothing is written back and while something is.
+    /// Of pages that are allocated and of those that are cached, while nothing is written back and while
+    /// something is.
     fresh: [Factors; 2],
-    /// How many times their cost pages that are allocated may cost if their memory is cold, and the spread of what that adds.
+    /// How many times their cost pages that are allocated may cost if their memory is cold, and the spread of
+    /// what that adds.
     frozen: f64,
     cold: Factors,
     cached: [Factors; 2],
     throttle: Factors,
     transfer: Factors,
-    /// Of synchronous writes, commits, flushes and the latency: what they take, and how far down and up it goes, in seconds.
+    /// Of synchronous writes, commits, flushes and the latency: what they take, and how far down and up it
+    /// goes, in seconds.
     fixed: [(f64, Factors); 4],
     /// Of copying that is taken to come from the processor's cache.
     hot: Factors,
@@ -110,8 +114,8 @@ impl Spreads {
         }
     }
 
-    /// By how much copying may be off, down and up: by the seconds of it into new pages and into cached ones, and those
-    /// of waiting for the host. Where no look at free memory tells, what is warm may be cold.
+    /// By how much copying may be off, down and up: by the seconds of it into new pages and into cached ones,
+    /// and those of waiting for the host. Where no look at free memory tells, what is warm may be cold.
     pub(super) fn copying(&self, allocated: f64, cached: f64, cold: Cold, flushing: bool) -> (f64, f64) {
         let (fresh, over) = (self.fresh[usize::from(flushing)], self.cached[usize::from(flushing)]);
         let frozen = if cold.foreseen || cold.likely > 0.0 { 1.0 } else { self.frozen };
@@ -155,8 +159,8 @@ impl Spreads {
     }
 }
 
-/// The pause, in seconds, by which a call may differ: the longest that it has; if it has none, the one before it, if it
-/// dirtied enough of the quota to be checked.
+/// The pause, in seconds, by which a call may differ: the longest that it has; if it has none, the one before
+/// it, if it dirtied enough of the quota to be checked.
 pub(super) fn one_pause(call: &Call, last: f64, dirtied: f64, quota: f64) -> f64 {
     if call.pause > 0.0 {
         call.pause

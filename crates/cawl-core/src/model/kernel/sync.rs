@@ -1,11 +1,12 @@
 //! Calls that wait for the device: direct and synchronous writes, fsync and relatives.
 //!
-//! The law: what must be on the device is submitted behind what is in flight already and waited for at
-//! the device's rate: that of synchronous calls, or for what its queue does not hold at once, that of writeback if it
-//! is higher. A wait for what was just submitted has the latency of a request, and after it
-//! (`ext4_sync_file` after `file_write_and_wait_range`) a fixed cost: a commit of the journal if the running transaction
-//! has a change of the file's inode, or of its size or blocks where only these count (fdatasync, O_DSYNC); else a flush of
-//! the device's cache alone, even if nothing was written. Transfers of several tasks follow each other.
+//! The law: what must be on the device is submitted behind what is in flight already and waited for at the
+//! device's rate: that of synchronous calls, or for what its queue does not hold at once, that of writeback
+//! if it is higher. A wait for what was just submitted has the latency of a request, and after it
+//! (`ext4_sync_file` after `file_write_and_wait_range`) a fixed cost: a commit of the journal if the running
+//! transaction has a change of the file's inode, or of its size or blocks where only these count (fdatasync,
+//! O_DSYNC); else a flush of the device's cache alone, even if nothing was written. Transfers of several
+//! tasks follow each other.
 
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
@@ -17,8 +18,8 @@ const WRITE: u32 = 2;
 const WAIT_AFTER: u32 = 4;
 /// msync: nothing is written now.
 const MS_ASYNC: u32 = 1;
-/// Part of what a commit costs that its one flush costs where it was not measured: `jbd2_journal_commit_transaction`
-/// flushes before its last block and after it.
+/// Part of what a commit costs that its one flush costs where it was not measured:
+/// `jbd2_journal_commit_transaction` flushes before its last block and after it.
 const FLUSH: f64 = 0.5;
 
 /// Calls that are made to wait for the device.
@@ -153,8 +154,8 @@ impl Kernel {
         self.occupy(call, 0.0, fixed);
     }
 
-    /// sync_file_range: no journal, no flush; waits if told to, and while the device's queue has no room for what it
-    /// submits.
+    /// sync_file_range: no journal, no flush; waits if told to, and while the device's queue has no room for
+    /// what it submits.
     pub(super) fn sync_range(&mut self, call: &mut Call, event: &Event) {
         call.spend_call(self.constants.call);
         if event.aux & WAIT_BEFORE != 0 {
@@ -188,8 +189,8 @@ impl Kernel {
         self.machine.advance(call.at);
     }
 
-    /// The dirty pages of a file from `first` up to `end` are written back, and those that share a folio with them; how
-    /// many.
+    /// The dirty pages of a file from `first` up to `end` are written back, and those that share a folio with
+    /// them; how many.
     pub(super) fn submit_range(&mut self, file: u32, first: u64, end: u64) -> u64 {
         let inode = self.machine.cache.file_mut(file);
         let (first, end) =
@@ -243,8 +244,8 @@ impl Kernel {
         }
     }
 
-    /// When the device begins with what a call has just submitted, in seconds. The machine may be ahead of the call: of one
-    /// that takes long is told only when it is over, and time goes on until then.
+    /// When the device begins with what a call has just submitted, in seconds. The machine may be ahead of
+    /// the call: of one that takes long is told only when it is over, and time goes on until then.
     fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> f64 {
         if behind_others { self.machine.now.max(call.at) } else { self.occupied[device].max(call.at) }
     }
@@ -264,8 +265,8 @@ impl Kernel {
         idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds())
     }
 
-    /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers; `submitted`
-    /// pages of it were submitted just now.
+    /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers;
+    /// `submitted` pages of it were submitted just now.
     fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {

@@ -1,9 +1,10 @@
 //! Writing into the page cache (`generic_perform_write`, `iomap_write_iter`).
 //!
 //! The law: a write goes folio by folio. Each byte is copied, each page that was not cached is allocated,
-//! both more slowly while data are written back; before each folio it is checked whether the task has used up its quota
-//! (`balance_dirty_pages_ratelimited`, which in 6.18 comes before the copy: what a call dirties last is owed by the next). A page written in part that exists on the device but not in the
-//! cache is read first.
+//! both more slowly while data are written back; before each folio it is checked whether the task has used up
+//! its quota (`balance_dirty_pages_ratelimited`, which in 6.18 comes before the copy: what a call dirties
+//! last is owed by the next). A page written in part that exists on the device but not in the cache is read
+//! first.
 
 use super::super::cache::Found;
 use super::super::folios::Folios;
@@ -12,8 +13,9 @@ use super::tasks::Task;
 use super::{Call, Kernel, Op};
 use cawl_wire::Event;
 
-/// Cached pages of files up to this many times the largest hot write are in the processor's cache, too: on 6.18 with a last-level
-/// cache of 32 MiB, 64 KiB at random places of a file were rewritten at 18 GB/s in 1 MiB, at 12 in 16 MiB, at 2 to 7 in larger ones.
+/// Cached pages of files up to this many times the largest hot write are in the processor's cache, too: on
+/// 6.18 with a last-level cache of 32 MiB, 64 KiB at random places of a file were rewritten at 18 GB/s in 1
+/// MiB, at 12 in 16 MiB, at 2 to 7 in larger ones.
 const HOT_FILES: u64 = 16;
 /// Pages between checks while the device's limit is exceeded: 32 KiB.
 pub(super) const EXCEEDED_CHECK: u64 = 8;
@@ -80,7 +82,8 @@ impl Kernel {
         }
     }
 
-    /// The file's time stamps change, if the kernel's clock has ticked since they last did (`file_update_time`).
+    /// The file's time stamps change, if the kernel's clock has ticked since they last did
+    /// (`file_update_time`).
     fn stamp(&mut self, call: &Call) {
         let tick = (call.at * self.constants.hz) as u64 + 1;
         let inode = self.machine.cache.file_mut(call.file);
@@ -213,8 +216,8 @@ impl Kernel {
         }
     }
 
-    /// Something is written through the cache from `offset` up to `last`, in bytes. What it leaves out behind the end is a
-    /// hole.
+    /// Something is written through the cache from `offset` up to `last`, in bytes. What it leaves out behind
+    /// the end is a hole.
     fn grow(&mut self, file: u32, offset: u64, last: u64) {
         let inode = self.machine.cache.file_mut(file);
         let size = inode.size;

@@ -1,5 +1,6 @@
-//! The laws on the kernel's own numbers: what its tracepoints `balance_dirty_pages` and `bdi_dirty_ratelimit` say went in,
-//! and what came out. No model runs, so neither cold memory nor a slow disk has a part in it: a law is wrong or right.
+//! The laws on the kernel's own numbers: what its tracepoints `balance_dirty_pages` and `bdi_dirty_ratelimit`
+//! say went in, and what came out. No model runs, so neither cold memory nor a slow disk has a part in it: a
+//! law is wrong or right.
 #![expect(clippy::disallowed_macros, reason = "a test tells what it found")]
 
 use std::io::Read;

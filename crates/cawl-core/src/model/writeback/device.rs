@@ -61,7 +61,8 @@ pub struct Device {
     pub(super) queued: f64,
     /// Runs among this that are away from the one before.
     pub(super) jumps: f64,
-    /// Extents that this was mapped to: the filesystem counts none of an extent's pages as written before all of it is.
+    /// Extents that this was mapped to: the filesystem counts none of an extent's pages as written before all
+    /// of it is.
     extents: f64,
     /// Pages made dirty since the beginning.
     pub dirtied: u64,
@@ -261,8 +262,8 @@ impl Device {
         self.room_for(self.batch.min(self.queue))
     }
 
-    /// When the queue holds all that it was given, by any task: until then the last of them waits for a request
-    /// (`blk_mq_get_tag`, `wbt_wait`, 6.18).
+    /// When the queue holds all that it was given, by any task: until then the last of them waits for a
+    /// request (`blk_mq_get_tag`, `wbt_wait`, 6.18).
     pub fn taken_at(&self) -> f64 {
         self.room_for(0).max(self.held_until.unwrap_or(0.0))
     }
@@ -275,8 +276,8 @@ impl Device {
         self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9
     }
 
-    /// The flusher waits for room for several small files. The device has enough to do all the same, so what it has
-    /// written at any time is as before; what is in its queue is less by up to that.
+    /// The flusher waits for room for several small files. The device has enough to do all the same, so what
+    /// it has written at any time is as before; what is in its queue is less by up to that.
     pub(super) fn coarsen(&mut self) {
         self.batch = BATCH.max((BATCH + FILES * REQUEST).min(self.queue / 4));
         self.plan();

@@ -1,5 +1,5 @@
-//! The flusher of a device, as `wb_writeback` (fs/fs-writeback.c, 6.18): which inodes it takes, how much of each, and
-//! when it rests.
+//! The flusher of a device, as `wb_writeback` (fs/fs-writeback.c, 6.18): which inodes it takes, how much of
+//! each, and when it rests.
 
 use super::Machine;
 use super::device::{BATCH, Why, Work};

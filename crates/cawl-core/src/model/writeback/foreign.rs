@@ -21,8 +21,8 @@ impl Foreign {
         self.pages == 0.0 && self.drift == 0.0
     }
 
-    /// Pages at a moment, in seconds. They are written back like any other: what no sample confirms for longer than
-    /// the drift is believed goes at the rate of the device, in pages per second.
+    /// Pages at a moment, in seconds. They are written back like any other: what no sample confirms for
+    /// longer than the drift is believed goes at the rate of the device, in pages per second.
     pub fn pages(&self, now: f64, rate: f64) -> f64 {
         let (span, lasts) = ((now - self.at).max(0.0), Disturbance::LASTS.as_seconds());
         let pages = self.pages + self.drift * span.min(lasts);
