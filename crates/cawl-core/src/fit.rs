@@ -538,9 +538,9 @@ mod tests {
         // ln 1.1 is about the deviation; with two degrees of freedom 1.886 of them, and a bit for the mean's
         // own.
         assert!((78.0..82.0).contains(&low) && (high - 200.0).abs() < 1e-6, "{low} {high}");
-        let (low, high) = next_of(&mut (0..=100).map(|i| 100.0 + f64::from(i)).collect::<Vec<_>>());
+        let (low, high) = next_of(&(0..=100).map(|i| 100.0 + f64::from(i)).collect::<Vec<_>>());
         assert!((low - 110.0).abs() < 1e-9 && (high - 190.0).abs() < 1e-9);
-        assert_eq!(next_of(&mut [5.0]), (5.0, 5.0));
+        assert_eq!(next_of(&[5.0]), (5.0, 5.0));
     }
 
     /// What a slope between two sizes may be is told by what calls of either take at least and at most.
