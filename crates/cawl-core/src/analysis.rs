@@ -57,11 +57,11 @@ pub struct AnalysisOptions {
     pub mode: Mode,
     /// Further modes of models, kept for questions only; each costs as much as a model.
     pub besides: Vec<(String, Mode)>,
-    /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which knows
-    /// best what the machine is doing; it is kept besides, if it is not among the others.
+    /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which
+    /// knows best what the machine is doing; it is kept besides, if it is not among the others.
     pub learn: bool,
-    /// Report besides how each model does as calibrated: in lockstep, by the profile as it was at the start. Costs as
-    /// much as the models do, where these learn or are assimilated.
+    /// Report besides how each model does as calibrated: in lockstep, by the profile as it was at the start.
+    /// Costs as much as the models do, where these learn or are assimilated.
     pub as_calibrated: bool,
 }
 
@@ -74,7 +74,8 @@ pub struct Analysis {
     tracks: Vec<Track>,
     /// Tracks that no report speaks of.
     besides: Vec<Track>,
-    /// For each of `tracks` one that neither learns nor is corrected, if the two differ and are both asked for.
+    /// For each of `tracks` one that neither learns nor is corrected, if the two differ and are both asked
+    /// for.
     calibrated: Vec<Track>,
     descriptors: Descriptors,
     findings: Findings,
@@ -146,8 +147,8 @@ impl Analysis {
         self.tracks.iter().map(Track::name).collect()
     }
 
-    /// Takes the next record. For a call, the predictions made for it are returned: one for each model, none where a
-    /// model has no opinion.
+    /// Takes the next record. For a call, the predictions made for it are returned: one for each model, none
+    /// where a model has no opinion.
     pub fn take(&mut self, record: &Record) -> &[Option<Prediction>] {
         self.descriptors.take(record);
         let tracks = self.tracks.iter_mut().chain(&mut self.besides).chain(&mut self.calibrated);
@@ -176,8 +177,8 @@ impl Analysis {
         }
     }
 
-    /// What was predicted for the latest call by the model and mode that [`Analysis::view`] speaks by, unless told
-    /// otherwise.
+    /// What was predicted for the latest call by the model and mode that [`Analysis::view`] speaks by, unless
+    /// told otherwise.
     pub fn spoken(&self) -> Option<&Prediction> {
         self.findings.prediction(self.findings.speaker)
     }
@@ -211,7 +212,8 @@ impl Analysis {
         Rate::per_second(self.findings.untraced.rate())
     }
 
-    /// How wrong the first model was over the latest minute of writing, in the mode that [`Analysis::view`] chooses.
+    /// How wrong the first model was over the latest minute of writing, in the mode that [`Analysis::view`]
+    /// chooses.
     pub fn recent_error(&self) -> RecentError {
         self.findings.rolling.error()
     }
@@ -227,7 +229,8 @@ impl Analysis {
         (self.learner.profile().clone(), self.learner.constants())
     }
 
-    /// From now on what is learned of the device with this number (`st_dev`) is gathered for [`Analysis::merged`].
+    /// From now on what is learned of the device with this number (`st_dev`) is gathered for
+    /// [`Analysis::merged`].
     pub fn keep(&mut self, dev: u64) {
         self.learner.keep(dev);
     }
@@ -237,8 +240,8 @@ impl Analysis {
         self.learner.has_kept()
     }
 
-    /// `file`, a profile as it is stored, with what was learned since the beginning; `now` in seconds since 1970-01-01
-    /// UTC. None if nothing was.
+    /// `file`, a profile as it is stored, with what was learned since the beginning; `now` in seconds since
+    /// 1970-01-01 UTC. None if nothing was.
     pub fn merged(&self, file: &HostProfile, now: u64) -> Option<HostProfile> {
         self.learner.merged(file, now)
     }
@@ -260,8 +263,8 @@ impl Analysis {
         })
     }
 
-    /// Where the model that [`Analysis::view`] asks unless told otherwise stood after the latest record: without
-    /// a copy, so that it costs nothing to ask often.
+    /// Where the model that [`Analysis::view`] asks unless told otherwise stood after the latest record:
+    /// without a copy, so that it costs nothing to ask often.
     pub fn state(&self) -> ModelState {
         self.track(None, None).map_or_else(|_| self.tracks[0].state(), Track::state)
     }

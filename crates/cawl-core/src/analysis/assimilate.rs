@@ -105,8 +105,8 @@ impl Pace {
     }
 }
 
-/// Rate at which untraced writers make pages dirty: what the kernel counts (`nr_dirtied`) less what the traced
-/// calls dirtied, over spans of a second, averaged over [`Untraced::MEMORY`].
+/// Rate at which untraced writers make pages dirty: what the kernel counts (`nr_dirtied`) less what the
+/// traced calls dirtied, over spans of a second, averaged over [`Untraced::MEMORY`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Untraced {
     began: Option<(Time, u64, Bytes)>,
@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn an_untraced_writer_is_foretold_by_its_rate() {
-        // 200 MB/s from the first second on, sampled every 50 ms: 10 MB a step, foretold to within a page or so.
+        // 200 MB/s from the first second on, sampled every 50 ms: 10 MB a step, foretold to within a page or
+        // so.
         let errors = follow(|t| (t - 1.0).max(0.0) * 2e8, 0.05, 100);
         let late = errors[60..].iter().copied().fold(0.0, f64::max);
         assert!(late < 2e6, "off by {late} B");

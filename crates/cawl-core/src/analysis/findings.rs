@@ -92,7 +92,8 @@ impl Findings {
         self.predictions.get(track)?.as_ref()
     }
 
-    /// What is shown of the latest record, which is this one: the predictions of the tracks that reports speak of.
+    /// What is shown of the latest record, which is this one: the predictions of the tracks that reports
+    /// speak of.
     pub(super) fn shown(&self, record: &Record) -> &[Option<Prediction>] {
         if matches!(record, Record::Event(_)) { &self.predictions[..self.reported] } else { &[] }
     }

@@ -1,15 +1,15 @@
 //! How long writers are held back, where the model's pauses do not show it.
 //!
 //! The law: the kernel's throttling makes a task sleep in proportion to the pages it dirties, `pages /
-//! task_ratelimit` (`balance_dirty_pages`), whenever the level is above freerun. Where a device takes hundreds of
-//! megabytes at once and completes them all together, the level crosses freerun and falls again within some ten
-//! milliseconds: faster than samples come, at moments that nobody can foretell. But how long writers sleep for a byte
-//! that they make dirty is the same from one second to the next.
+//! task_ratelimit` (`balance_dirty_pages`), whenever the level is above freerun. Where a device takes
+//! hundreds of megabytes at once and completes them all together, the level crosses freerun and falls again
+//! within some ten milliseconds: faster than samples come, at moments that nobody can foretell. But how long
+//! writers sleep for a byte that they make dirty is the same from one second to the next.
 //!
-//! So while the flusher is at work, pauses are predicted in several ways side by side: by the model, and by the
-//! seconds a dirty byte has cost of late, with memories of different length. The way whose errors, summed over blocks
-//! of observed time, are least is the one that speaks (as in [`learn`](crate::learn)); the model, unless another is
-//! clearly better.
+//! So while the flusher is at work, pauses are predicted in several ways side by side: by the model, and by
+//! the seconds a dirty byte has cost of late, with memories of different length. The way whose errors, summed
+//! over blocks of observed time, are least is the one that speaks (as in [`learn`](crate::learn)); the model,
+//! unless another is clearly better.
 
 use crate::model::{CallState, Disturbance, LONGEST_PAUSE, Prediction};
 use crate::units::{Bytes, Nanos, Time};
@@ -66,8 +66,8 @@ impl Hold {
             || self.level.as_f64() + self.since > background.as_f64()
     }
 
-    /// Corrects the prediction of a call at `at`. What it returns is for [`Hold::learn`], once the call's cost is
-    /// known; None if nothing is to be learned from the call.
+    /// Corrects the prediction of a call at `at`. What it returns is for [`Hold::learn`], once the call's
+    /// cost is known; None if nothing is to be learned from the call.
     pub(super) fn correct(
         &mut self,
         at: Time,

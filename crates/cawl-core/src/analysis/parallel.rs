@@ -1,8 +1,8 @@
 //! An analysis split into parts that can work in threads of their own: one for each model, and the findings.
 //!
-//! Models do not see one another, so each may be ahead of the others. The findings take the answers of all models
-//! in the order of records. A part does with a batch what [`Analysis::take`] does with one record, by the same
-//! functions.
+//! Models do not see one another, so each may be ahead of the others. The findings take the answers of all
+//! models in the order of records. A part does with a batch what [`Analysis::take`] does with one record, by
+//! the same functions.
 
 use super::Analysis;
 use super::findings::Findings;
@@ -45,9 +45,9 @@ pub struct FindingsPart<'a> {
 }
 
 impl FindingsPart<'_> {
-    /// Takes the next records with the answers of each model, in the order of the models. `each` is shown every
-    /// record with the predictions made for it, as [`Analysis::take`] returns them, until it returns false; then so
-    /// does this.
+    /// Takes the next records with the answers of each model, in the order of the models. `each` is shown
+    /// every record with the predictions made for it, as [`Analysis::take`] returns them, until it returns
+    /// false; then so does this.
     pub fn take(
         &mut self,
         records: &[Record],
@@ -64,8 +64,8 @@ impl FindingsPart<'_> {
 }
 
 impl Analysis {
-    /// The models, each of which must take all records in order, and the findings, which take them afterwards. None
-    /// if the analysis learns: what is learned from a call counts for the next one.
+    /// The models, each of which must take all records in order, and the findings, which take them
+    /// afterwards. None if the analysis learns: what is learned from a call counts for the next one.
     pub fn split(&mut self) -> Option<(Vec<ModelPart<'_>>, FindingsPart<'_>)> {
         if self.learn {
             return None;

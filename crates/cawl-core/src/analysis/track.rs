@@ -158,7 +158,8 @@ impl Track {
                 Some(counted) => Said::Level(self.sample(&counted), self.model.dirtied()),
                 None => Said::Nothing,
             },
-            // In lockstep a model is told once how things stand, as it has constants once: the rest it has to foresee.
+            // In lockstep a model is told once how things stand, as it has constants once: the rest it has to
+            // foresee.
             Record::Memory(facts) if self.mode == Mode::Assimilated || !self.told_memory => {
                 self.told_memory = true;
                 self.model.free_memory(facts);
