@@ -1,5 +1,5 @@
-//! Builds the tracer for release and for the machine that is built for, in a target directory of its own, and hands
-//! its path to the crate, which embeds the bytes. `cargo install` then gives one file that works from anywhere.
+//! Builds the tracer in release mode for the target machine, in a target directory of its own, and passes its
+//! path to the crate, which embeds the library. `cargo install` then gives one file that works from anywhere.
 
 mod tracer_build;
 
@@ -33,7 +33,7 @@ fn main() {
     println!("cargo::rustc-env=CAWL_TRACER={}", library.display());
 }
 
-/// Builds a C program that is embedded too.
+/// Builds a C program that is embedded in the same way.
 fn build_program(source: &str, name: &str, variable: &str) {
     println!("cargo::rerun-if-changed={source}");
     let program = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join(name);

@@ -1,10 +1,10 @@
-//! How build.rs builds the tracer, and for which machine.
+//! How build.rs builds the tracer, and for which target.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the tracer is made of, from the workspace's folder.
+/// The tracer's sources, relative to the workspace.
 #[cfg_attr(test, expect(dead_code, reason = "only build.rs watches them"))]
 pub const SOURCES: [&str; 7] = [
     "Cargo.toml",
@@ -16,20 +16,20 @@ pub const SOURCES: [&str; 7] = [
     "crates/cawl-wire/src",
 ];
 
-/// The machine whose programs are traced by a `cawl-cli` for this one: the same, with glibc, which is what the tracer
-/// can be preloaded into.
+/// The tracer's target for a `cawl-cli` built for `target`: the same machine with glibc, since the tracer can
+/// only be preloaded into glibc programs.
 pub fn machine(target: &str) -> String {
     target.replace("-musl", "-gnu")
 }
 
-/// The command that builds the tracer into a target directory, and where it leaves the library.
+/// The command that builds the tracer into a target directory, and the path of the library it leaves.
 pub fn build(cargo: &OsStr, workspace: &Path, folder: &Path, target: &str) -> (Command, PathBuf) {
     let machine = machine(target);
     let mut command = Command::new(cargo);
     command.args(["build", "--profile", "tracer", "--target", &machine, "--manifest-path"]);
     command.arg(workspace.join("crates/cawl-preload/Cargo.toml")).arg("--target-dir").arg(folder);
-    // Wrappers and flags meant for the outer build (clippy, coverage, sanitizers) are not for a library that goes into
-    // other people's programs.
+    // Wrappers and flags of the outer build (clippy, coverage, sanitizers) do not apply to a library that is
+    // loaded into other programs.
     for name in ["RUSTC_WORKSPACE_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS"] {
         command.env_remove(name);
     }

@@ -1,4 +1,4 @@
-//! The command line, and nothing else.
+//! The command line.
 
 mod live;
 mod quantity;
@@ -19,8 +19,8 @@ pub use live::{
 use quantity::size;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 
-/// Put it in front of any program and see, call by call, what each write should cost on this machine, what
-/// it did cost, and why.
+/// Run a program and report, call by call, what each write should cost on this machine, what it did cost, and
+/// why.
 ///
 /// Exit codes: that of the traced program (`run`); 1 when something failed; 2 for wrong usage; 126 when the
 /// program cannot be executed; 127 when there is no such program.
@@ -46,13 +46,13 @@ pub enum Command {
     Watch(WatchArgs),
     /// Ask a running cawld which files are written, and what that costs
     ///
-    /// For each file: time that throttling held calls back, in calls that waited for the device, in all calls, and
-    /// what the model predicted for these; bytes, bytes per second of late, calls.
+    /// For each file: seconds of throttling, of calls that waited for the device, of all calls, and of all
+    /// calls as predicted; bytes, recent bytes per second, calls.
     Files(TableArgs),
     /// Ask a running cawld which programs write, and what that costs them
     ///
-    /// For each program: time that throttling held calls back, in calls that waited for the device, in all calls,
-    /// and what the model predicted for these; bytes, bytes per second of late, calls.
+    /// For each program: seconds of throttling, of calls that waited for the device, of all calls, and of all
+    /// calls as predicted; bytes, recent bytes per second, calls.
     Processes(TableArgs),
     Predict(PredictArgs),
     Profile(ProfileArgs),
@@ -63,9 +63,9 @@ pub enum Command {
 
 /// Run a program and report predicted against observed cost
 ///
-/// The program's output, input, exit status and death by signal are its own; the report goes to stderr. It comes
-/// when the program has ended, and names the processes that go on. Ctrl-C while it is awaited: the report comes at
-/// once, without what has not been taken yet; once more: none.
+/// The program's input, output, exit status and death by signal are its own; the report goes to stderr when
+/// the program has ended, and names its processes that are still running. Ctrl-C while the report is made:
+/// report at once, without the calls not yet read; a second Ctrl-C: no report.
 #[derive(clap::Args)]
 pub struct RunArgs {
     /// Keep every call in a trace for `replay`
@@ -79,7 +79,7 @@ pub struct RunArgs {
     /// Whether the models learn constants from what they have predicted: on or off
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     pub learn: String,
-    /// Do not measure devices that were never calibrated before the program starts
+    /// Do not calibrate devices without a profile before the program starts
     #[arg(long)]
     pub no_calibrate: bool,
     /// Do not keep what was learned in the profile for the next run; with --profile nothing is kept either
@@ -91,13 +91,13 @@ pub struct RunArgs {
     /// Trace the program but not the processes it starts
     #[arg(long)]
     pub no_children: bool,
-    /// Report when the last of the processes has ended that the program started; Ctrl-C ends the wait
+    /// Wait for all processes that the program started, then report; Ctrl-C ends the wait
     #[arg(long, conflicts_with = "no_children")]
     pub wait: bool,
-    /// Let the program wait, when calls come faster than they can be taken, rather than drop any
+    /// Let the program wait when the tracer's ring is full, instead of dropping calls
     #[arg(long)]
     pub lossless: bool,
-    /// Record reads too: when the program waited for its input
+    /// Record reads too
     #[arg(long)]
     pub reads: bool,
     /// The program and its arguments
@@ -108,7 +108,7 @@ pub struct RunArgs {
 /// Run the models on a saved trace
 ///
 /// With --calls every call is printed: time, process, file, offset, size, state, dirty level, predicted,
-/// observed (a dash where no model has an opinion); with --json as one JSON object a line, without the report.
+/// observed (a dash: not modelled); with --json as one JSON object a line, without the report.
 #[derive(clap::Args)]
 pub struct ReplayArgs {
     /// The trace: from `run --trace`, `cawld --trace` or `import`
@@ -121,13 +121,13 @@ pub struct ReplayArgs {
     /// Repeat the predictions of the live run: its models, mode and learning
     #[arg(long, conflicts_with_all = ["lockstep", "mode", "learn"])]
     pub live: bool,
-    /// Model time follows the observed clock; nothing else does
+    /// Model time follows the observed clock; level and constants stay the model's own
     #[arg(long, conflicts_with = "mode")]
     pub lockstep: bool,
     /// open-loop, lockstep, or assimilated: lockstep, with the dirty level corrected towards the samples
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
-    /// Learn constants from the observed calls as they go by, as cawld does; not in open loop
+    /// Learn constants from the observed calls, as cawld does; not in open loop
     #[arg(long)]
     pub learn: bool,
     /// Print every call
@@ -138,7 +138,7 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// Make a trace of calls recorded by something else
+/// Make a trace of calls recorded by another tool
 ///
 /// csv: columns start_s,op,offset,size,duration_s and optionally pid,tid,path,flags. strace: the output of
 /// `strace -f -ttt -T -y`. Both may be gzipped. docs/IMPORT.md has the details.
@@ -159,26 +159,26 @@ pub struct ImportArgs {
 
 /// Measure this machine's constants and write them to a profile
 ///
-/// Writes only into a new folder of its own in PATH, which is gone afterwards, and changes no setting unless
-/// told to. Without -o the profile goes where `run`, `replay` and `cawld` look for it. With --check a few
-/// constants are measured again; exit code 1 if the profile is no longer true. docs/CALIBRATION.md explains
-/// each constant.
+/// Writes only into a new folder in PATH, which is removed at the end, and changes kernel settings only with
+/// --lower-limits. Without -o the profile goes where `run`, `replay` and `cawld` look for it. With --check a
+/// few constants are measured again; exit code 1 if they no longer agree with the profile.
+/// docs/CALIBRATION.md explains each constant.
 #[derive(clap::Args)]
 pub struct CalibrateArgs {
     /// A folder on the filesystem to measure
     #[arg(default_value = ".")]
     pub path: PathBuf,
-    /// Where the profile goes, or with --check lies (default: the profile of this machine and device)
+    /// The profile to write, or to check with --check (default: that of this machine and device)
     #[arg(short, long, value_name = "PROFILE")]
     pub output: Option<PathBuf>,
-    /// At most two seconds and 256 MiB, as by `run` where it meets a device first; what is not found in that time
-    /// stays as it was
+    /// At most two seconds and 256 MiB, as `run` does for a device without a profile; constants not measured
+    /// in that time keep their values
     #[arg(long, conflicts_with_all = ["quick", "thorough", "check", "lower_limits"])]
     pub brief: bool,
     /// At most half a minute
     #[arg(long, conflicts_with = "thorough")]
     pub quick: bool,
-    /// Some minutes (default: at most two)
+    /// Some minutes (default: at most two minutes)
     #[arg(long)]
     pub thorough: bool,
     /// Most bytes to write to the device, with K, M, G as 1024-fold units
@@ -187,13 +187,14 @@ pub struct CalibrateArgs {
     /// Most time to take, in seconds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     pub max_seconds: Option<u32>,
-    /// Lower the kernel's dirty limits meanwhile, for the rate of a writer who is held back; needs root
+    /// Lower the kernel's dirty limits during the measurement, to find the rate of a throttled writer; needs
+    /// root
     #[arg(long)]
     pub lower_limits: bool,
-    /// Say whether the profile is still true
+    /// Check the profile against new measurements
     #[arg(long)]
     pub check: bool,
-    /// End when this process does, which has started this one
+    /// Exit when the process PID, which started this one, exits
     #[arg(long, hide = true, value_name = "PID")]
     pub parent: Option<i32>,
     /// Machine-readable output
@@ -201,14 +202,14 @@ pub struct CalibrateArgs {
     pub json: bool,
 }
 
-/// Repeat the paper's evaluation here, or on an emulated disk
+/// Repeat the paper's evaluation on this machine, or on an emulated disk
 ///
-/// Records runs, shows them to the models, and writes pictures, a page and the recordings into a new folder.
-/// Sizes follow the dirty limits in force. Writes only into a new folder of its own in --path, which is gone
-/// afterwards; never takes more than half of what is free. docs/EXPERIMENTS.md tells what each figure shows.
+/// Records runs, replays them through the models, and writes figures, a page and the recordings into a new
+/// folder. Sizes follow the dirty limits in force. Writes only into a new folder in --path, which is removed
+/// at the end, and at most half of the free space. docs/EXPERIMENTS.md explains each figure.
 #[derive(clap::Args)]
 pub struct ExperimentArgs {
-    /// What to repeat
+    /// The experiments to repeat
     #[arg(required = true, value_enum, value_name = "NAME")]
     pub names: Vec<Experiment>,
     /// A folder on the disk to use
@@ -218,13 +219,13 @@ pub struct ExperimentArgs {
     /// root and the program cawl-lab
     #[arg(long, conflicts_with = "path")]
     pub disk: Option<String>,
-    /// Write so many times as much: a number, or small (0.5), normal (1) or large (2)
+    /// Factor for the bytes written: a number, or small (0.5), normal (1) or large (2)
     #[arg(long, default_value = "normal", value_parser = scale)]
     pub scale: f64,
     /// Folder for the results, new or empty
     #[arg(long, default_value = "cawl-experiment", value_name = "DIR")]
     pub out: PathBuf,
-    /// How often to make each run; from two on there is a noise floor
+    /// Repetitions of each run; from 2 on the report has a noise floor
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     pub repeats: u16,
     /// Profile for the models (TOML) (default: what `calibrate` found on this disk)
@@ -233,10 +234,11 @@ pub struct ExperimentArgs {
     /// How thoroughly to calibrate an emulated disk
     #[arg(long, value_enum, default_value = "quick", value_name = "EFFORT")]
     pub calibration: Calibration,
-    /// Lower the kernel's dirty limits meanwhile to 128 MiB and 256 MiB, as on an emulated disk; needs root
+    /// Lower the kernel's dirty limits during the runs to 128 MiB and 256 MiB, as on an emulated disk; needs
+    /// root
     #[arg(long)]
     pub lower_limits: bool,
-    /// Lower them to these, with K, M, G as 1024-fold units; needs root
+    /// Lower them to these values, with K, M, G as 1024-fold units; needs root
     #[arg(long, value_name = "BACKGROUND,HARD", value_parser = limits)]
     pub limits: Option<(Bytes, Bytes)>,
     /// Machine-readable output
@@ -283,9 +285,9 @@ pub struct FitArgs {
 
 /// Replay recorded runs through the models and tabulate the errors
 ///
-/// In the table, total error is that of the sum of the calls' costs, windowed error the mean over 16 windows
-/// of equal observed time, error per call the mean of single calls' relative errors (the CAWL paper's metric), dirty
-/// error that of the dirty level over the hard limit.
+/// Columns: total error: that of the sum of all calls. Windowed error: mean over 16 windows of equal observed
+/// time. Error per call: mean of the relative errors of single calls (the CAWL paper's metric). Dirty error:
+/// that of the dirty level over the hard limit.
 #[derive(clap::Args)]
 pub struct CompareArgs {
     /// Folder of recorded runs
@@ -313,22 +315,22 @@ pub struct CompareArgs {
     pub json: bool,
 }
 
-/// Tell whether a program will be traced, and why not
+/// Tell whether a program can be traced, and if not, why
 ///
-/// Looks at the program without running it (how it is linked, its C library, its rights, the interpreters of
-/// scripts) and at what tracing needs here. Exit codes: 0 it will be traced, 1 it will not, 127 there is no
-/// such program.
+/// Looks at the program without running it (linkage, C library, privileges, interpreters of scripts) and at
+/// what tracing needs on this machine. Exit codes: 0 it will be traced, 1 it will not, 127 there is no such
+/// program.
 #[derive(clap::Args)]
 pub struct DoctorArgs {
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
-    /// The program; its arguments do not matter. Without one, only the machine is looked at
+    /// The program; its arguments are ignored. Without it, only the machine is checked
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
-/// Print a shell's completions of this command line
+/// Print completions of this command line for a shell
 ///
 /// For bash: cawl-cli completions bash > ~/.local/share/bash-completion/completions/cawl-cli
 #[derive(clap::Args)]
@@ -348,18 +350,18 @@ pub struct ManArgs {
 
 #[derive(clap::Args)]
 pub struct ModelArgs {
-    /// Profile of the machine (TOML) (default: the trace's, or what `calibrate` found on this
-    /// machine, or this machine's limits with default speeds)
+    /// Profile of the machine (TOML) (default: that of the trace, else the one `calibrate` made here, else
+    /// this machine's limits with default speeds)
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Models to run, the first one for states and advice: kernel, cawl, naive, or all (default: kernel for `run`, those of
-    /// the run for `replay --live`, else all)
+    /// Models to run, the first one for states and advice: kernel, cawl, naive, or all (default: kernel for
+    /// `run`, those of the run for `replay --live`, else all)
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     pub names: Vec<String>,
 }
 
 impl ModelArgs {
-    /// The models asked for, as an analysis takes them: none for all. `default`: where nothing is said.
+    /// The models for an analysis: empty means all. `default` is used where none was named.
     pub fn models(&self, default: Vec<String>) -> Vec<String> {
         match &self.names[..] {
             [] => default,

@@ -1,8 +1,8 @@
-//! Finds every constant of a machine by itself, and says how sure it is.
+//! Measures the constants of a machine and a device, each with its spread.
 //!
-//! The law: **it takes away what it brought.** It writes only into a folder of its own, which is gone at the
-//! end, however that comes; it changes no setting unless told to, and then puts it back. What could not be
-//! measured is named and stays an assumption in the profile (0 samples); docs/CALIBRATION.md has how each
+//! The law: **nothing is left behind.** It writes only into a folder of its own, which is removed at the end,
+//! on every way out; it changes settings only when told to, and restores them. A constant that could not be
+//! measured is named and stays an assumption in the profile (0 samples). docs/CALIBRATION.md says how each
 //! constant is measured.
 
 mod bench;
@@ -37,21 +37,21 @@ pub use check::{Compared, check};
 use progress::Progress;
 pub use text::{text, text_of_check};
 
-/// How thorough to be.
+/// The effort of a calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Time to take.
+    /// Time limit.
     pub time: Nanos,
     /// Most bytes to write to the device.
     pub bytes: Bytes,
     /// Fewest and most repeats of a measurement.
     pub rounds: (usize, usize),
-    /// How thorough that is. A brief measurement ends when its time is over, whatever it has found by then.
+    /// A brief measurement ends when its time is over, with what it found until then.
     pub thoroughness: Thoroughness,
 }
 
 impl Effort {
-    /// Within two seconds, setting up and clearing away included.
+    /// Within two seconds, with set-up and removal.
     pub const BRIEF: Effort = Effort {
         time: Nanos::seconds(1.7),
         bytes: Bytes::mib(256),
@@ -72,7 +72,7 @@ impl Effort {
         rounds: (5, 20),
         thoroughness: Thoroughness::Normal,
     };
-    /// As long as it gives something.
+    /// Within some minutes.
     pub const THOROUGH: Effort = Effort {
         time: Nanos::seconds(300.0),
         bytes: Bytes::mib(32 << 10),
@@ -81,64 +81,62 @@ impl Effort {
     };
 }
 
-/// What to do.
+/// Options of a calibration.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where.
+    /// The folder to measure in.
     pub path: PathBuf,
-    /// How thoroughly.
+    /// The effort.
     pub effort: Effort,
-    /// Lower the kernel's dirty limits meanwhile.
+    /// Lower the kernel's dirty limits during the measurement.
     pub lower_limits: bool,
-    /// What is known already: it stays where a brief measurement finds nothing.
+    /// Known constants; kept where a brief measurement finds nothing.
     pub known: Option<HostProfile>,
 }
 
-/// Least room on the filesystem.
+/// Least free space on the filesystem.
 const LEAST: Bytes = Bytes::mib(64);
 
-/// What was found.
+/// The result of a calibration.
 #[derive(Debug, Serialize)]
 pub struct Calibration {
-    /// Where.
     pub place: Place,
     /// The constants.
     pub profile: HostProfile,
-    /// Constants that no model uses.
+    /// Constants of the device that no model uses.
     pub extra: Extra,
-    /// What the user must know about them.
+    /// Remarks for the user.
     pub notes: Vec<String>,
-    /// How long it took.
     pub seconds: f64,
-    /// What was written to the device.
+    /// Bytes written to the device.
     pub written: Bytes,
 }
 
-/// Constants that no model uses, but that tell about the device.
+/// Constants of the device that no model uses.
 #[derive(Debug, Default, Serialize)]
 pub struct Extra {
-    /// Rate of direct writes that are not synchronous, into blocks that are there.
+    /// Rate of direct, not synchronous writes into allocated blocks.
     pub transfer: Option<Measured<Rate>>,
-    /// Fixed cost of a direct write that is not synchronous.
+    /// Fixed cost of a direct, not synchronous write.
     pub latency: Option<Measured<Nanos>>,
-    /// A flush of the device's cache with nothing else to write.
+    /// A flush of the device's cache without data.
     pub flush: Option<Measured<Nanos>>,
 }
 
-/// Calibrates. `signal` holds the number of a signal that asks to stop, or zero.
+/// Calibrates. `signal` holds the number of a received signal that asks to stop, or zero.
 pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Calibration> {
     let started = cawl_host::now();
     let watch = others::Watch::begin();
     let mut bench = set_up(options, signal)?;
     let has_device = bench.place.backing != Backing::Memory;
-    // Of few bytes most are for the writeback rate, since a short burst tells little of it.
+    // With few bytes, most go to the writeback rate, since a short burst tells little of it.
     let bytes = if bench.brief { [0.2, 0.25, 0.36] } else { [0.3, 0.35, 0.6] };
-    // Parts of the time, and parts of the bytes that may have been written by then.
+    // Cumulative shares of the time and of the bytes.
     let mut by_then = 0.0;
     let mut share = |bench: &mut Bench, what: &'static str, time: f64, bytes: f64| {
         bench.progress.begin(what);
         by_then += time;
-        // What one has left is the next one's where there is little.
+        // A brief calibration passes unused time on to the next measurement.
         bench.deadline = match bench.brief {
             true => started + options.effort.time * by_then,
             false => after(options.effort.time * time),
@@ -184,8 +182,8 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     let disturbed = watch.disturbed();
     if let Some(processors) = disturbed {
         bench.note(&format!(
-            "disturbed: other programs computed meanwhile ({processors:.1} of {} processors); constants may be off, so \
-             calibrate again when they are done",
+            "disturbed: other programs computed at the same time ({processors:.1} of {} processors); constants may be \
+             wrong, so calibrate again when they have ended",
             cawl_host::uncalibrated_profile().kernel.cpus
         ));
     }
@@ -204,7 +202,7 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     })
 }
 
-/// What a measurement has found whose time was over before it had begun: nothing.
+/// An empty result if the time was over before the measurement began.
 fn unless_over<T: Default>(found: anyhow::Result<T>) -> anyhow::Result<T> {
     match found {
         Err(error) if error.is::<OutOfTime>() => Ok(T::default()),
@@ -217,30 +215,30 @@ fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> 
     let put_back = LoweredLimits::put_back_left()?;
     let scratch = Scratch::create(&place.folder, Purpose::Calibrate)?;
     let available = scratch.require(LEAST)?;
-    // Half of what is free, so that nobody else runs out of it.
+    // At most half of the free space, so that other programs do not run out of it.
     let space = (available.0 / 2).min(options.effort.bytes.0);
     let progress = Progress::new(options.effort.time);
     let mut bench = Bench::new(place, scratch, progress, &options.effort, space, signal);
     if put_back {
-        bench.note("the dirty limits, which a run that was killed had left lowered, were put back");
+        bench.note("the dirty limits, which a killed run had left lowered, were put back");
     }
     match bench.place.backing {
         Backing::Disk | Backing::Memory => {}
         Backing::Pool => bench.note(
-            "this filesystem spreads data over devices of its own and may compress them: the device constants are \
+            "this filesystem spreads data over its own devices and may compress them: the device constants are \
              those of the whole, for data that compress well",
         ),
         Backing::Network => {
-            bench.note("the data go over a network: the device constants are those of the way there and back");
+            bench.note("the data go over a network: the device constants include the round trip");
         }
         Backing::Stacked => {
-            bench.note("this filesystem lies on another one: the device constants are those of both together");
+            bench.note("this filesystem lies on another one: the device constants include both");
         }
     }
     Ok(bench)
 }
 
-/// Limits that a writer reaches within a second, if they are to be lowered.
+/// Dirty limits that a writer reaches within a second, if limits are to be lowered.
 fn lowered(
     bench: &Bench,
     options: &Options,
@@ -255,7 +253,8 @@ fn lowered(
     LoweredLimits::lower(Bytes(hard / 2), Bytes(hard), || bench.go_on().is_ok()).map(Some)
 }
 
-/// Lets the kernel follow the lowered limits, which takes at most a quarter of the bytes that are left.
+/// Waits until the kernel's smoothed limit has followed the lowered one; writes at most a quarter of the
+/// remaining bytes.
 fn follow(bench: &mut Bench, before: Bytes, time: Nanos) -> anyhow::Result<()> {
     bench.progress.begin(slow_limit::WHAT);
     let budget = Budget { bytes: Bytes(bench.bytes_left / 4), time };
@@ -272,7 +271,7 @@ fn follow(bench: &mut Bench, before: Bytes, time: Nanos) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is left of a fixed cost without the latency in it.
+/// A fixed cost without the latency it includes.
 fn less(cost: Estimate, latency: Option<Measured<Nanos>>) -> Estimate {
     let latency = latency.map_or(0.0, |latency| latency.value.get());
     let rest = |time: f64| (time - latency).max(0.0);
@@ -288,10 +287,10 @@ fn profile(
     durable: &durable::Durable,
     writeback: &writeback::Writeback,
 ) -> HostProfile {
-    // Kernel settings as they are now: the limits are back where they were.
+    // The kernel settings of now: the limits are restored.
     let mut profile = options.known.clone().unwrap_or_else(HostProfile::uncalibrated);
     cawl_host::apply_settings(&mut profile);
-    // Times per byte become rates, so the spread turns round.
+    // A time per byte becomes a rate, so the percentiles swap.
     let per_byte = |time: f64| Rate::per_second(1e9 / time);
     let put_rate = |to: &mut Measured<Rate>, from: Option<Estimate>| {
         if let Some(found) = from.filter(|found| found.value > 0.0) {
@@ -343,7 +342,7 @@ fn profile(
     maybe_time(&mut profile.device.flush, durable.flush);
     maybe_time(&mut profile.device.idle, durable.idle);
     if writeback.rate.is_none() && profile.device.writeback.samples == 0 {
-        // Not its rate, but nearer to that than a default.
+        // An assumption: the fastest write is nearer to the writeback rate than the default.
         let rates = [device.write, device.transfer].into_iter().flatten();
         let fastest = rates.map(|found| found.value).filter(|time| *time > 0.0).min_by(f64::total_cmp);
         if let Some(time) = fastest {

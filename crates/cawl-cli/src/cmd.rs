@@ -27,7 +27,7 @@ use cawl_core::HostProfile;
 
 use crate::args::DaemonArgs;
 
-/// Where the daemon that is meant listens.
+/// The daemon's socket: as given, else the default.
 fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
     match &args.socket {
         Some(path) => Ok(path.clone()),
@@ -42,7 +42,7 @@ fn read_profile(path: &Path) -> anyhow::Result<HostProfile> {
     Ok(stored_profile(path)?.as_learned())
 }
 
-/// As it was measured, with what was learned beside it.
+/// A stored profile: measured constants, and learned ones beside them.
 fn stored_profile(path: &Path) -> anyhow::Result<HostProfile> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the profile {}", path.display()))?;

@@ -1,7 +1,8 @@
-//! The processes that a program left behind.
+//! The processes that a program leaves running.
 //!
-//! They are known by what `run` put into their environment, whether they are traced or not; those that overwrote
-//! it, as many daemons do to show a title, are known to the daemon that takes their calls.
+//! They are found by the variables that `run` put into their environment, traced or not. A process that
+//! overwrote its environment, as daemons do to show a title, is known only to the daemon that records its
+//! calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +16,11 @@ use cawl_client::protocol::RunProcess;
 use crate::interrupt::Stop;
 use crate::render::{self, shown};
 
-/// How often it is looked whether those that are known have ended, and whether there are others.
+/// Interval of looks whether known processes have ended, and of searches for new ones.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
-/// Processes named on the terminal.
+/// Most processes named on the terminal.
 const NAMED: usize = 4;
 
 /// The processes of one run.
@@ -29,13 +30,13 @@ pub struct Family {
 }
 
 impl Family {
-    /// Those that report to this socket as this run.
+    /// The family of the processes that report to this socket as this run.
     pub fn new(socket: &Path, run: u64) -> Family {
         let socket = [b"CAWL_SOCKET=", socket.as_os_str().as_bytes()].concat();
         Family { marks: [socket, format!("CAWL_RUN={run}").into_bytes()] }
     }
 
-    /// Those that run, as far as their environment tells.
+    /// Its running processes, as far as their environment tells.
     pub fn running(&self) -> Vec<RunProcess> {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -43,14 +44,14 @@ impl Family {
         found.map(|pid| RunProcess { pid, program: name(pid) }).collect()
     }
 
-    /// A process that ended has no environment any more, and one of somebody else's cannot be read.
+    /// A process that ended has no environment, and that of another user's process is not readable.
     fn has(&self, pid: u32) -> bool {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         self.marks.iter().all(|mark| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
     }
 
-    /// Waits until none is left, of these and of those found meanwhile; or until somebody asks to stop, which
-    /// returns those that are left. `ask`: those that the daemon knows of.
+    /// Waits until all have ended, with those found later; a request to stop returns the remaining ones.
+    /// `known` and `ask`: the processes that the daemon knows.
     pub async fn wait<F>(
         &self,
         known: anyhow::Result<Vec<RunProcess>>,
@@ -64,14 +65,15 @@ impl Family {
         let mut answer = known;
         loop {
             let of_daemon = answer.unwrap_or_else(|error| {
-                // It may be of a version that cannot tell, or be gone.
+                // The daemon may be of a version without this question, or gone.
                 line.tell_once(&error);
                 Vec::new()
             });
             let found = self.running().into_iter().chain(of_daemon);
             let mut left: BTreeMap<u32, String> =
                 found.map(|process| (process.pid, process.program)).collect();
-            // One that starts another and ends while it is looked for hides both; not twice.
+            // A process that starts another and ends during the search hides both; a second search finds the
+            // child.
             if left.is_empty() {
                 left.extend(self.running().into_iter().map(|process| (process.pid, process.program)));
             }
@@ -99,14 +101,14 @@ fn left_of(left: BTreeMap<u32, String>) -> Vec<RunProcess> {
     left.into_iter().map(|(pid, program)| RunProcess { pid, program }).collect()
 }
 
-/// What a process is called, without its arguments.
+/// The name of a process, without its arguments.
 fn name(pid: u32) -> String {
     fs::read(format!("/proc/{pid}/comm"))
         .map(|name| String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
         .unwrap_or_default()
 }
 
-/// What is waited for, on the terminal and nowhere else.
+/// The line that says what is waited for; on a terminal only.
 #[derive(Default)]
 struct Line {
     shown: String,
@@ -129,7 +131,7 @@ impl Line {
     fn tell_once(&mut self, error: &anyhow::Error) {
         if !std::mem::replace(&mut self.told, true) {
             render::tell(format_args!(
-                "cawl-cli: only processes whose environment tells that they belong to this run are waited for: {error:#}"
+                "cawl-cli: waiting only for processes with this run's variables in their environment: {error:#}"
             ));
         }
     }

@@ -1,9 +1,9 @@
-//! The paper's evaluation on this machine, or on an emulated disk: runs are recorded, shown to the models,
-//! judged, and drawn.
+//! The paper's evaluation on this machine or on an emulated disk: runs are recorded, replayed through the
+//! models, judged and drawn.
 //!
-//! The law: **it takes away what it brought**, as calibration does: its files, the emulated disk and the
-//! lowered limits. What was recorded stays, however it ends; the page says what is missing, so that nobody
-//! takes half of the results for all. docs/EXPERIMENTS.md has what each figure shows.
+//! The law: **nothing is left behind** but the results: files, emulated disk and lowered limits are removed
+//! or restored. The recordings stay on every way out, and the page names what is missing. docs/EXPERIMENTS.md
+//! explains each figure.
 
 mod disk;
 mod judge;
@@ -37,39 +37,39 @@ pub use results::Evaluation;
 use results::{OutFolder, Results};
 pub use text::text;
 
-/// What to do.
+/// The options of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which experiments.
+    /// The experiments.
     pub experiments: Vec<Experiment>,
-    /// Where, if not on an emulated disk.
+    /// The folder to write in, unless the disk is emulated.
     pub path: PathBuf,
     /// An emulated disk.
     pub disk: Option<String>,
-    /// Times to multiply the numbers of calls by.
+    /// Factor for the numbers of calls.
     pub scale: f64,
-    /// Where results go: a folder that is new or empty.
+    /// The folder for results, new or empty.
     pub out: PathBuf,
-    /// How often each run is made.
+    /// Repetitions of each run.
     pub repeats: usize,
-    /// The profile, if not the one of the place.
+    /// The profile, if not that of the place.
     pub profile: Option<HostProfile>,
-    /// How thoroughly to calibrate an emulated disk.
+    /// Effort of calibrating an emulated disk.
     pub effort: Effort,
-    /// Dirty limits to lower meanwhile, background and hard.
+    /// Dirty limits during the runs, background and hard.
     pub limits: Option<(Bytes, Bytes)>,
 }
 
-/// One run of a panel, as often as it was repeated.
+/// One run of a panel with its repetitions.
 #[derive(Debug)]
 pub struct Repeated {
-    /// What was to be done.
+    /// The run and how it is drawn.
     pub panel: Panel,
-    /// What was recorded, once for each repeat.
+    /// The recordings.
     pub runs: Vec<RecordedRun>,
 }
 
-/// Makes the experiments; `signal` holds the number of a signal that asks to stop, or zero.
+/// Records and judges the experiments; `signal` holds the number of a signal that asks to stop, or zero.
 pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evaluation> {
     let started = cawl_host::now();
     let out = OutFolder::create(&options.out)?;
@@ -87,7 +87,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     let lowered =
         options.limits.map(|(background, hard)| LoweredLimits::lower(background, hard, || go_on().is_ok()));
     let mut lowered = match lowered {
-        // A signal ends the waiting for others who have the limits lowered.
+        // A signal ends the wait for another process that has lowered the limits.
         Some(result) => Some(result.or_else(|error| go_on().map_err(anyhow::Error::from).and(Err(error)))?),
         None => None,
     };
@@ -97,25 +97,26 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
     require_room(&scratch, &figures)?;
 
-    // Not without root: what a run gives back would lie in lists for folios of other sizes.
+    // Needs root, as lowering limits does: memory that a run frees would otherwise lie in lists for folios of
+    // other sizes.
     if let Some(lowered) = &mut lowered {
         lowered.shorten_page_lists()?;
     }
     let mut results = Results::new(options, &place, profile, figures, notes, out, started)?;
     let recorded = record_all(options, &scratch, before, &mut results, &go_on);
-    // What was recorded counts, whatever ended it.
+    // Recorded runs are judged also after an error.
     let kept = results.write_all()?;
     match recorded {
         Ok(()) => Ok(results.evaluation()),
         Err(error) if kept => Err(error.context(format!(
-            "it is not complete; what was recorded until then is in {}, which says what is missing",
+            "the evaluation is incomplete; the runs recorded so far are in {}, which lists the missing ones",
             options.out.join("index.html").display()
         ))),
         Err(error) => Err(error),
     }
 }
 
-/// Makes every run as often as is wanted, and draws each figure when its runs are made.
+/// Records all runs with their repetitions, and draws each figure when it is complete.
 fn record_all(
     options: &Options,
     scratch: &Scratch,
@@ -136,7 +137,7 @@ fn record_all(
                 go_on()?;
                 let panel = &results.figures[figure].1[run].panel;
                 let scenario = panel.scenario.clone();
-                // Runs before this figure may have left the kernel with another idea of the device.
+                // Earlier runs may have changed the kernel's estimate of the device.
                 if panel.dirty && !std::mem::replace(&mut followed, true) {
                     progress.begin(slow_limit::WHAT);
                     let outcome =
@@ -158,7 +159,7 @@ fn record_all(
     Ok(())
 }
 
-/// The runs to be made.
+/// The runs to record.
 fn planned(options: &Options, profile: &HostProfile) -> Vec<(Experiment, Vec<Repeated>)> {
     let sizes = Sizes::new(profile, options.scale);
     let wanted = Experiment::resolve(&options.experiments);
@@ -167,7 +168,7 @@ fn planned(options: &Options, profile: &HostProfile) -> Vec<(Experiment, Vec<Rep
     plans.map(|plan| (plan.experiment, plan.panels.into_iter().map(repeated).collect())).collect()
 }
 
-/// The profile that the models get, with the kernel's settings of now.
+/// The profile for the models, with the kernel's present settings.
 fn profile(
     options: &Options,
     place: &Place,
@@ -179,7 +180,7 @@ fn profile(
         profile.clone()
     } else if options.disk.is_some() {
         if options.limits.is_some() {
-            // Calibration is to find the base rate that the runs will meet.
+            // So that calibration finds the base rate of the runs.
             let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
             let mut progress = Progress::new(Budget::ENOUGH.time);
             progress.begin(slow_limit::WHAT);
@@ -201,7 +202,7 @@ fn profile(
         notes.extend(chosen.note);
         if chosen.file.is_none() {
             notes.push(format!(
-                "nobody calibrated this machine: speeds are defaults, and errors are those of the defaults; run \
+                "this machine was not calibrated: speeds, and so errors, are those of the defaults; run \
                  `cawl-cli calibrate {}` first",
                 place.folder.display()
             ));
@@ -212,7 +213,7 @@ fn profile(
     Ok(profile)
 }
 
-/// Refuses to take more than half of what is free.
+/// Fails if a run needs more than half of the free space.
 fn require_room(scratch: &Scratch, figures: &[(Experiment, Vec<Repeated>)]) -> anyhow::Result<()> {
     let lengths = figures.iter().flat_map(|(_, runs)| runs).map(|repeated| repeated.panel.scenario.length);
     let longest = lengths.max().unwrap_or_default();
@@ -222,7 +223,7 @@ fn require_room(scratch: &Scratch, figures: &[(Experiment, Vec<Repeated>)]) -> a
     )
 }
 
-/// Time that it may take: what is written at the device's rate, thinking included.
+/// Expected time: the bytes at the device's rate, with think times.
 fn expected(figures: &[(Experiment, Vec<Repeated>)], profile: &HostProfile, repeats: usize) -> Nanos {
     let lengths = figures.iter().flat_map(|(_, runs)| runs).map(|repeated| repeated.panel.scenario.length.0);
     let seconds = lengths.map(|length| 2.0 + 1.2 * length as f64 / profile.device.writeback.value.get());

@@ -1,7 +1,7 @@
-//! Signals that only ask.
+//! Signals that ask to stop.
 //!
-//! Commands that change something for a while: what is under way puts everything back, and then the process ends by
-//! the signal. Commands that wait: the wait ends.
+//! Commands that change settings or files restore them, and then end by the signal. Commands that wait end
+//! the wait.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use tokio::sync::watch;
 use crate::calibrate::Interrupted;
 use crate::{exit, render};
 
-/// What comes so soon after a program's end was meant for the program: a terminal sends it to both.
+/// A signal this soon after the program's end was meant for the program: a terminal sends it to both.
 const MEANT_FOR_THE_PROGRAM: Duration = Duration::from_millis(200);
 
-/// Signals that ask a wait to end, from now on.
+/// Signals that ask a wait to end.
 #[derive(Clone)]
 pub struct Stop(watch::Receiver<u64>);
 
 impl Stop {
-    /// Takes signals of these kinds, for which there is a handler. Needs a tokio runtime.
+    /// Handles signals of these kinds, which already have a handler. Needs a tokio runtime.
     pub fn new(kinds: &[SignalKind]) -> Stop {
         let (count, asked) = watch::channel(0);
         for kind in kinds.iter().copied() {
@@ -39,10 +39,10 @@ impl Stop {
         Stop(asked)
     }
 
-    /// Returns when another one came.
+    /// Returns at the next signal.
     pub async fn asked(&mut self) {
         if self.0.changed().await.is_err() {
-            // Nobody takes signals.
+            // There is no handler any more.
             std::future::pending::<()>().await;
         }
     }

@@ -1,7 +1,6 @@
-//! `cawl-cli`: put it in front of a program, and see what each write should cost, what it did cost,
-//! and why.
+//! `cawl-cli`: runs a program and reports per call what each write should cost, what it did cost, and why.
 #![deny(unsafe_code)]
-// They panic where the output is closed or full; render.rs has what does not.
+// These macros panic when the output is closed or full; render.rs has the alternative.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
@@ -54,7 +53,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Exit codes besides the traced program's own. docs/CLI.md lists them.
+/// Exit codes of `cawl-cli` itself; `run` otherwise passes on that of the program. docs/CLI.md lists them.
 mod exit {
     /// Something went wrong; the message says what to do.
     pub const FAILED: u8 = 1;

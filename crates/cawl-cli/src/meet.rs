@@ -1,8 +1,8 @@
-//! What `run` does where it meets a device first: it measures each that the program may write to, once.
+//! First meetings: `run` calibrates each device without a profile that the program may write to, once.
 //!
-//! The law: **the program starts, and soon.** Another process measures (`calibrate --brief`). It ends by itself within
-//! two seconds, but nobody waits for it much longer: a device that does not answer cannot be interrupted. Whatever fails
-//! is a note in the report.
+//! The law: **the program starts, and soon.** Another process measures (`calibrate --brief`) and ends within
+//! two seconds. `run` waits for it at most 4 s, since a device that does not answer cannot be interrupted. A
+//! failure becomes a note in the report.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -26,26 +26,26 @@ use nix::unistd::{AccessFlags, Pid, access};
 
 use crate::render;
 
-/// Most devices to measure before a program starts.
+/// Most devices calibrated before a program starts.
 const DEVICES: usize = 3;
-/// Most arguments of the program that are looked at.
+/// Most arguments of the program that are checked for paths.
 const ARGUMENTS: usize = 256;
-/// Least room on a filesystem to be measured.
+/// Least free space on a filesystem to be measured.
 const LEAST: Bytes = Bytes::mib(1 << 10);
-/// How long to wait for a measurement, which takes two seconds, or for that of another run.
+/// Time limit for a measurement, which takes two seconds, or for that of another run.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long a device is left alone that could not be measured.
+/// Time without another attempt after a measurement failed.
 const LEFT_ALONE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The devices that a program may write to, that of the current folder first.
+/// The devices that a program may write to; that of the current folder comes first.
 pub struct Devices {
     places: Vec<Place>,
-    /// Folders on each of them, the one to measure in first.
+    /// For each device, folders to measure in, in order of preference.
     folders: Vec<Vec<PathBuf>>,
 }
 
 impl Devices {
-    /// Those of the current folder, of temporary files, and of what stands among the program's arguments.
+    /// The devices of the current folder, of temporary files, and of paths in the arguments.
     pub fn of(command: &[OsString]) -> Devices {
         let temporary = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
         let temporary = temporary.unwrap_or_else(|| "/tmp".into());
@@ -54,7 +54,8 @@ impl Devices {
         for path in [PathBuf::from("."), temporary.clone()].into_iter().chain(named) {
             let Some((number, folder)) = nearest(&path) else { continue };
             if let Some(at) = devices.places.iter().position(|place| place.number == number) {
-                // Watchers of the current folder (editors, build tools) see nothing of a file made here.
+                // First, since a file made in the current folder would wake its watchers (editors, build
+                // tools).
                 let at_front = if path == temporary { 0 } else { devices.folders[at].len() };
                 devices.folders[at].insert(at_front, folder);
             } else if let Ok(place) = Place::of(&folder)
@@ -67,16 +68,16 @@ impl Devices {
         devices
     }
 
-    /// The profile for programs that write there.
+    /// The profile for a program that writes to these devices.
     pub fn profile(&self) -> Chosen {
         profiles::choose_for(&self.places)
     }
 
-    /// Measures those of the `unmet` that can be. True if there are new profiles.
+    /// Measures the measurable ones of `unmet`. True if there are new profiles.
     pub fn measure(&self, unmet: &[usize], notes: &mut Vec<String>) -> bool {
         let mut found = false;
         let in_memory = |at: usize| self.places[at].backing == Backing::Memory;
-        // Where there is a disk, its profile has the constants of memory as well.
+        // The profile of a disk has the constants of memory too.
         let all_in_memory = (0..self.places.len()).all(in_memory);
         let measured =
             unmet.iter().filter(|at| is_measured(&self.places[**at]) && (all_in_memory || !in_memory(**at)));
@@ -92,20 +93,20 @@ impl Devices {
     }
 }
 
-/// The path that an argument may be: all of it, or what comes after its `=`.
+/// Paths that an argument may hold: all of it, and the part after `=`.
 fn paths(argument: &OsStr) -> impl Iterator<Item = PathBuf> {
     let bytes = argument.as_bytes();
     let value = bytes.iter().position(|byte| *byte == b'=').map(|at| &bytes[at + 1..]);
     [Some(bytes), value].into_iter().flatten().map(|path| OsStr::from_bytes(path).into())
 }
 
-/// The nearest folder to a path that exists, with the number of the device; None for a device, a pipe and the like.
+/// The nearest existing folder of a path, with its device number; None for a device, a pipe and the like.
 fn nearest(path: &Path) -> Option<(u64, PathBuf)> {
     let mut at = std::path::absolute(path).ok()?;
     loop {
         match fs::metadata(&at) {
             Ok(meta) if meta.is_dir() => return Some((meta.dev(), at)),
-            // It may lie elsewhere than its name.
+            // A symbolic link may lead to another folder.
             Ok(meta) if meta.is_file() => {
                 return Some((meta.dev(), at.canonicalize().ok()?.parent()?.to_owned()));
             }
@@ -119,8 +120,8 @@ fn nearest(path: &Path) -> Option<(u64, PathBuf)> {
     }
 }
 
-/// True for what is measured without being asked: nothing that may lie behind a network, as many a FUSE does, nor what
-/// holds no files, as /proc.
+/// True for filesystems that are measured unasked: not those that may lie behind a network, as many FUSE
+/// filesystems do, nor those without files, as /proc.
 fn is_measured(place: &Place) -> bool {
     match place.backing {
         Backing::Disk | Backing::Pool => true,
@@ -130,7 +131,7 @@ fn is_measured(place: &Place) -> bool {
     }
 }
 
-/// True for a folder that this user may write to, with room.
+/// True for a folder that this user may write to, with enough free space.
 fn may_be_filled(folder: &Path) -> bool {
     let room = statvfs(folder).is_ok_and(|stat| {
         let room = stat.blocks_available().saturating_mul(stat.fragment_size());
@@ -139,11 +140,12 @@ fn may_be_filled(folder: &Path) -> bool {
     room && access(folder, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
 }
 
-/// Measures a device, unless another run is about to, or nobody could lately. True if there is a new profile.
+/// Measures a device, unless another run measures it now or an attempt failed lately. True if there is a new
+/// profile.
 fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
     let about = || format!("no profile can be kept at {}", file.display());
     fs::create_dir_all(file.parent().unwrap_or(file)).with_context(about)?;
-    // Besides being locked, it tells why a measurement failed.
+    // The lock file also holds the error of a failed measurement.
     let mark = file.with_extension("lock");
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&mark);
     let mut lock = match Flock::lock(opened.with_context(about)?, FlockArg::LockExclusiveNonblock) {
@@ -168,7 +170,7 @@ fn once(device: &str, folder: &Path, file: &Path) -> anyhow::Result<bool> {
     measured.map(|()| true)
 }
 
-/// Waits for another run that measures the same; true if it is done.
+/// Waits for another run that measures the same device; true when that is done.
 fn wait_for(mut opened: File) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -181,7 +183,7 @@ fn wait_for(mut opened: File) -> bool {
     false
 }
 
-/// Has another process measure in this folder.
+/// Measures in this folder from another process.
 fn measure_apart(folder: &Path) -> anyhow::Result<()> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("cawl-cli").args(["calibrate", "--brief", "--parent", &std::process::id().to_string()]);
@@ -193,12 +195,12 @@ fn measure_apart(folder: &Path) -> anyhow::Result<()> {
     std::thread::spawn(move || {
         let mut said = String::new();
         drop(stderr.read_to_string(&mut said));
-        // Not reaped, so that its number stays its own.
+        // The process is not reaped here, so that its pid is not reused.
         let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         drop(tell.send(said));
     });
     let Ok(said) = ended.recv_timeout(PATIENCE) else {
-        // What waits for a device ends when that answers, and until then cannot be waited for.
+        // A process that waits for the device ends when the device answers; until then it cannot be reaped.
         drop(child.kill());
         bail!("the device had not answered after {} s", PATIENCE.as_secs());
     };

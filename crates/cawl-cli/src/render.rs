@@ -1,4 +1,4 @@
-//! Output for people: aligned tables, human units, colour only on a terminal.
+//! Output for people: aligned tables, readable units, colour only on a terminal.
 
 pub mod calls;
 pub mod compact;
@@ -22,40 +22,39 @@ use serde::Serialize;
 use shown::{BOLD, PLAIN, YELLOW};
 pub use shown::{page, shown};
 
-/// A line on stderr. That stderr is closed or full must not change how this program ends, as it would
-/// with `eprintln!`, which panics.
+/// Prints a line to stderr. A closed or full stderr must not change the exit code; `eprintln!` would panic.
 pub fn tell(text: impl Display) {
     draw(&page(&format!("{text}\n"), io::stderr().is_terminal()));
 }
 
-/// Shows text on stderr as it is; it does not matter if nobody sees it.
+/// Shows text on stderr as it is; errors are ignored.
 pub fn draw(text: &str) {
     drop(io::stderr().write_all(text.as_bytes()));
 }
 
-/// Writes a text for people to stdout.
+/// Prints a text for people to stdout.
 pub fn print(text: &str) -> anyhow::Result<ExitCode> {
     data(&page(text, io::stdout().is_terminal()))
 }
 
-/// Writes what is for programs to stdout, as it is.
+/// Prints data for programs to stdout, as it is.
 pub fn data(text: &str) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Writes an answer to stdout as JSON; one of the daemon as it came, fields of later versions included.
+/// Prints an answer to stdout as JSON; an answer of the daemon keeps fields of later versions.
 pub fn json(answer: &impl Serialize) -> anyhow::Result<ExitCode> {
     data(&(serde_json::to_string_pretty(answer)? + "\n"))
 }
 
-/// Columns of the terminal that stdout is, if it is one.
+/// Columns of the terminal, if stdout is one.
 pub fn width() -> Option<usize> {
     let (columns, _) = crossterm::terminal::size().ok().filter(|_| io::stdout().is_terminal())?;
     Some(usize::from(columns)).filter(|columns| *columns > 0)
 }
 
-/// What writing to stdout comes to: whoever read it may have seen enough (`| head`).
+/// The exit code of writing to stdout. A closed pipe counts as success: its reader may stop early (`| head`).
 pub fn printed(result: io::Result<()>) -> anyhow::Result<ExitCode> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -94,7 +93,7 @@ pub fn bold(text: &str, terminal: bool) -> String {
     if terminal { format!("{BOLD}{text}{PLAIN}") } else { text.to_owned() }
 }
 
-/// Text in yellow, where the output is a terminal: something to look at.
+/// Text in yellow, where the output is a terminal.
 pub fn warn(text: &str, terminal: bool) -> String {
     if terminal { format!("{YELLOW}{text}{PLAIN}") } else { text.to_owned() }
 }
@@ -104,7 +103,7 @@ pub fn warn_if(text: &str, condition: bool, terminal: bool) -> String {
     warn(text, terminal && condition)
 }
 
-/// The end of a path that is too long for a table.
+/// The end of a path, at most `width` characters.
 pub fn short(path: &str, width: usize) -> String {
     let length = path.chars().count();
     if length <= width {

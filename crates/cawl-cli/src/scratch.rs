@@ -1,8 +1,8 @@
-//! The folder that calibration and experiments write in: its own, and gone afterwards.
+//! The working folder of calibration and experiments; removed at the end.
 //!
-//! The law: **no file that was there before is ever opened for writing or removed.** The folder is made new,
-//! its files are made with O_EXCL, and only folders with our name, our owner and nobody alive in them are
-//! taken for leftovers.
+//! The law: **no file that existed before is ever opened for writing or removed.** The folder is new, its
+//! files are made with O_EXCL, and a folder counts as a leftover only if it has our name and owner and no
+//! live process holds its lock.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ use cawl_core::Bytes;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::statvfs::statvfs;
 
-/// What the folder is for, which is the middle of its name: `.cawl-calibrate-PID`.
+/// The purpose of the folder, the middle of its name: `.cawl-calibrate-PID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To measure constants.
@@ -35,14 +35,14 @@ impl Purpose {
     }
 }
 
-/// File that the living hold locked.
+/// The file that a live process keeps locked.
 const ALIVE: &str = "alive";
 
-/// Name of a folder that is not locked yet, before the number; whoever made it takes no longer than this for that.
+/// Prefix of a folder that is not locked yet, before the number; locking takes at most this time.
 const BEGUN: &str = ".cawl-begun-";
 const BEGINNING: Duration = Duration::from_secs(60);
 
-/// The folder; dropping it removes it with all that is in it.
+/// The folder; dropping it removes it with its files.
 #[derive(Debug)]
 pub struct Scratch {
     folder: PathBuf,
@@ -50,12 +50,12 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the folder within `parent`, after removing what killed processes left there.
+    /// Makes the folder in `parent`, after removing leftovers of killed processes.
     pub fn create(parent: &Path, purpose: Purpose) -> anyhow::Result<Scratch> {
         Scratch::create_as(parent, purpose, std::process::id())
     }
 
-    /// It gets its name only when it is locked: until then it would look like a leftover.
+    /// The folder gets its final name after it is locked: before that it would look like a leftover.
     fn create_as(parent: &Path, purpose: Purpose, number: u32) -> anyhow::Result<Scratch> {
         remove_leftovers(parent);
         let folder = parent.join(format!("{}{number}", purpose.prefix()));
@@ -76,7 +76,7 @@ impl Scratch {
             .and_then(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into()));
         match locked {
             Ok(alive) => {
-                // Some filesystems in user space rename nothing; the lock counts under either name.
+                // Some FUSE filesystems cannot rename; the lock counts under either name.
                 let folder = if fs::rename(&begun, &folder).is_ok() { folder } else { begun };
                 Ok(Scratch { folder, _alive: alive })
             }
@@ -92,18 +92,18 @@ impl Scratch {
         self.folder.join(name)
     }
 
-    /// A new file, to be written and read through the page cache.
+    /// A new file, read and written through the page cache.
     pub fn file(&self, name: &str) -> anyhow::Result<File> {
         self.open(name, 0)
     }
 
-    /// A new file past the page cache and with further flags; None where the filesystem has no such thing.
+    /// A new file with O_DIRECT and further flags; None if the filesystem does not support them.
     pub fn direct_file(&self, name: &str, more: OFlag) -> anyhow::Result<Option<File>> {
         match self.open(name, (OFlag::O_DIRECT | more).bits()) {
             Ok(file) => Ok(Some(file)),
             Err(error) => match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error)
             {
-                // The file has been made all the same.
+                // The file was created nevertheless.
                 Some(code) if code == nix::Error::EINVAL as i32 || code == nix::Error::EOPNOTSUPP as i32 => {
                     self.remove(name);
                     Ok(None)
@@ -125,7 +125,7 @@ impl Scratch {
             .with_context(|| format!("cannot make {}", path.display()))
     }
 
-    /// The same file, opened once more with these flags.
+    /// The same file, opened again with these flags.
     pub fn again(&self, name: &str, flags: OFlag) -> anyhow::Result<File> {
         let path = self.folder.join(name);
         OpenOptions::new()
@@ -136,7 +136,7 @@ impl Scratch {
             .with_context(|| format!("cannot open {}", path.display()))
     }
 
-    /// Has written out whatever is dirty on its filesystem, the journal too, without changing anything.
+    /// Has the dirty data and the journal of its filesystem written.
     pub fn sync(&self) -> anyhow::Result<()> {
         let folder = File::open(&self.folder)?;
         nix::unistd::syncfs(&folder).with_context(|| format!("cannot sync {}", self.folder.display()))
@@ -144,17 +144,17 @@ impl Scratch {
 
     /// Removes a file of the folder.
     pub fn remove(&self, name: &str) {
-        // What cannot be removed now goes with the folder.
+        // A file that cannot be removed now is removed with the folder.
         drop(fs::remove_file(self.folder.join(name)));
     }
 
-    /// What a user may still write there.
+    /// Free space for this user.
     pub fn available(&self) -> anyhow::Result<Bytes> {
         let stat = statvfs(&self.folder)?;
         Ok(Bytes(stat.blocks_available().saturating_mul(stat.fragment_size())))
     }
 
-    /// Refuses to work where there is less room than `need`.
+    /// Fails if there is less space than `need`.
     pub fn require(&self, need: Bytes) -> anyhow::Result<Bytes> {
         let available = self.available()?;
         if available < need {
@@ -187,11 +187,11 @@ fn remove_leftovers(parent: &Path) {
             continue;
         }
         match File::open(folder.join(ALIVE)).map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock)) {
-            // Whoever has the lock has the folder, unless another has come to its name meanwhile.
+            // The holder of the lock owns the folder, unless a new folder has taken its name.
             Ok(Ok(lock)) if is_at(&lock, &folder.join(ALIVE)) => remove(&folder),
             Ok(_) => {}
             Err(_) if age >= BEGINNING => remove(&folder),
-            // It is about to go: its lock goes last. If that is gone already, and nothing has come, it is empty.
+            // The owner is removing it, the lock last. A folder without a lock is removed if it is empty.
             Err(_) => drop(fs::remove_dir(&folder)),
         }
     }
@@ -203,18 +203,19 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().map(identity).ok() == fs::metadata(path).map(identity).ok()
 }
 
-/// True for the name of a folder that [`Scratch`] makes.
+/// True for a name that [`Scratch`] gives.
 fn is_ours(name: &str) -> bool {
     let prefixes = Purpose::ALL.iter().map(|purpose| purpose.prefix()).chain([BEGUN]);
     prefixes.filter_map(|prefix| name.strip_prefix(prefix)).any(|pid| pid.parse::<u32>().is_ok())
 }
 
-/// True for a folder that has not got its name yet.
+/// True for a folder that is not locked yet.
 fn is_begun(folder: &Path) -> bool {
     folder.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(BEGUN))
 }
 
-/// Removes a folder of ours: its files, the lock last, then itself. A folder within it is not ours and stays.
+/// Removes a folder of ours: its files, then the lock, then the folder. A folder within it is not ours and
+/// stays.
 fn remove(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_file()) && entry.file_name() != ALIVE {
@@ -257,7 +258,7 @@ mod tests {
         assert!(living.folder.exists());
     }
 
-    /// Each looks for leftovers while others are about to begin.
+    /// Each looks for leftovers while others create their folders.
     #[test]
     fn those_who_begin_together_leave_each_other_alone() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,16 +1,16 @@
-//! Waits until the kernel throttles writers as it does in the long run: by the limits that are set, and by what the
-//! device can do.
+//! Waits until the kernel throttles writers as in the long run: by the limits in force, and by the device's
+//! real bandwidth.
 //!
-//! Two things in mm/page-writeback.c are slow:
+//! Two estimates in mm/page-writeback.c follow slowly:
 //!
-//! - The kernel keeps a limit of its own beside the one that is set (`dirty_limit`, `update_dirty_limit`). It follows
-//!   a higher one at once and a lower one by 1/32 of the gap in each 200 ms, and only while a writer is held
+//! - The kernel's smoothed limit (`dirty_limit`, `update_dirty_limit`) follows a higher setting at once, and
+//!   a lower one by 1/32 of the gap per 200 ms, only while a writer is throttled.
 //!   back.
-//! - The device's bandwidth is a mean over some four seconds of writeback (`wb_update_write_bandwidth`) that begins at
-//!   100 MB/s, and the writers' base rate follows it. Short bursts and synchronous writes bring both down.
+//! - The device's bandwidth (`wb_update_write_bandwidth`) is a mean over about four seconds of writeback,
+//!   starts at 100 MB/s, and sets the writers' base rate. Short bursts and synchronous writes lower both.
 //!
-//! Until both are where they belong, writers are held at another level and rate than in the long run, and what
-//! is measured then is neither the limits' doing nor the device's. Nothing but throttled writing helps.
+//! Until both have settled, writers are throttled at another level and rate, and a measurement shows neither
+//! the limits nor the device. Only throttled writing moves the estimates.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
@@ -21,32 +21,33 @@ use cawl_host::tracefs::{self, Instance};
 
 use crate::scratch::Scratch;
 
-/// The kernel tells its own limit when it works the thresholds out, as it does for who reads /proc/vmstat; and what
-/// it has learned of the device when it changes the base rate.
+/// The kernel traces its smoothed limit when it computes the thresholds, as a read of /proc/vmstat makes it
+/// do, and its estimates of the device when it changes the base rate.
 const LIMIT: &str = "global_dirty_state";
 pub const LEARNED: &str = "bdi_dirty_ratelimit";
-/// How near is near enough: the kernel's limit to the one that was set; the bandwidth and the base rate to what
-/// they were a while ago.
+/// Tolerances: of the smoothed limit against the setting, and of bandwidth and base rate against their values
+/// WHILE ago.
 const NEAR: f64 = 0.05;
 const STEADY_BANDWIDTH: f64 = 0.03;
 const STEADY_RATE: f64 = 0.1;
 const WHILE: Nanos = Nanos::seconds(3.0);
-/// One step of the kernel's, in seconds (`BANDWIDTH_INTERVAL`), and the part of the gap that it leaves.
+/// The kernel's update interval in seconds (`BANDWIDTH_INTERVAL`), and the part of the gap left after one.
 const STEP: f64 = 0.2;
 const LEFT: f64 = 31.0 / 32.0;
-/// Where the kernel does not tell: time for its bandwidth to come within a twentieth, and the longest for its limit.
+/// Without tracepoints: time for the bandwidth to come within a twentieth, and the longest time for the
+/// limit.
 const LEARNING: Nanos = Nanos::seconds(12.0);
 const BLIND: Nanos = Nanos::seconds(30.0);
-/// The longest time, where it is known that it helps.
+/// The longest time with tracepoints.
 const SEEING: Nanos = Nanos::seconds(60.0);
-/// Name of the file that is written over and over.
+/// Name of the file that is written in circles.
 const FILE: &str = "throttled-writing";
 const CHUNK: usize = 1 << 20;
 
-/// What the user is told meanwhile.
+/// The progress line during this.
 pub const WHAT: &str = "throttled writing, until the kernel's own limit and bandwidth have followed";
 
-/// What may be taken for it.
+/// Limits of this writing.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Most bytes to write.
@@ -56,23 +57,23 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whatever it takes.
+    /// No limit on bytes.
     pub const ENOUGH: Budget = Budget { bytes: Bytes(u64::MAX), time: SEEING };
 }
 
-/// How it went.
+/// The result.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was written.
+    /// Bytes written.
     pub written: Bytes,
-    /// What the user must know, if anything.
+    /// A remark for the user.
     pub note: Option<String>,
-    /// The rate to which the kernel holds writers of this device from now on (`dirty_ratelimit`), where it tells.
+    /// The kernel's base rate for writers of this device (`dirty_ratelimit`), if traced.
     pub base_rate: Option<Rate>,
 }
 
-/// Writes until the kernel's own limit has come down to the hard limit in force, which was `before` some time
-/// ago, and the kernel knows the device. `go_on` is asked all the time whether to stop.
+/// Writes until the kernel's smoothed limit has come down from `before` to the hard limit in force, and its
+/// estimates of the device are steady. `go_on` returns an error to stop.
 pub fn follow(
     scratch: &Scratch,
     before: Bytes,
@@ -83,7 +84,7 @@ pub fn follow(
     let mut outcome = Outcome { written: Bytes::ZERO, note: None, base_rate: None };
     let Some(mut last) = cawl_host::sample() else { return Ok(outcome) };
     let hard = Bytes(last.hard * page.0);
-    // Goes round in a file in which no page is still dirty when its turn comes again.
+    // The file is written in circles; at this length a page is clean again before its next turn.
     let length = (hard.0 * 2).min(scratch.available()?.0 / 2) / CHUNK as u64 * CHUNK as u64;
     let trace = Instance::begin_if_possible(&[LIMIT, LEARNED], &tracefs::this_thread())?;
     let mut seen = Seen::new(before, hard);
@@ -93,7 +94,7 @@ pub fn follow(
     };
     let longest = longest.min(budget.time);
     if length < hard.0 {
-        outcome.note = seen.not_yet("there is too little room to be held back by it");
+        outcome.note = seen.not_yet("there is too little free space to be throttled by it");
         return Ok(outcome);
     }
 
@@ -108,14 +109,14 @@ pub fn follow(
             break "no more bytes may be written (--max-bytes)";
         }
         if throttled >= longest || last.time.since(started) >= longest * 2.0 {
-            break "it takes longer than there is time";
+            break "the time was too short";
         }
         file.write_all_at(&data, at).context(
             "throttled writing failed; if the disk or your quota is full, free some space or leave the limits alone",
         )?;
         at = (at + CHUNK as u64) % length;
         outcome.written.0 += CHUNK as u64;
-        // Reading it makes the kernel tell its limit.
+        // The read makes the kernel trace its limit.
         let Some(now) = cawl_host::sample() else { break "the kernel's counters cannot be read" };
         let span = now.time.since(last.time);
         if span < Nanos::seconds(STEP) {
@@ -133,7 +134,7 @@ pub fn follow(
         }
     };
     drop(file);
-    // What is still dirty goes with it, unwritten.
+    // Discards its dirty pages.
     scratch.remove(FILE);
     outcome.base_rate = seen.base_rate();
     outcome.note = match trace {
@@ -147,12 +148,12 @@ pub fn follow(
     Ok(outcome)
 }
 
-/// What the kernel has told.
+/// The traced estimates.
 #[derive(Debug)]
 struct Seen {
     hard: Bytes,
     limit: Bytes,
-    /// When, the mean bandwidth and the base rate, in the kernel's unit; the oldest as old as it has to be.
+    /// Time, mean bandwidth and base rate, in the kernel's unit, over the last WHILE.
     learned: VecDeque<(Time, f64, f64)>,
 }
 
@@ -161,7 +162,7 @@ impl Seen {
         Seen { hard, limit, learned: VecDeque::new() }
     }
 
-    /// Takes what was traced until `now`.
+    /// Takes the trace up to `now`.
     fn read(&mut self, trace: &str, now: Time, page: Bytes) {
         if let Some(pages) = last_of(trace, LIMIT, "limit=") {
             self.limit = Bytes((pages * page.as_f64()) as u64);
@@ -176,7 +177,7 @@ impl Seen {
         }
     }
 
-    /// The rate that it told last.
+    /// The latest base rate.
     fn base_rate(&self) -> Option<Rate> {
         self.learned.back().map(|(_, _, kib)| Rate::per_second(kib * 1024.0))
     }
@@ -197,7 +198,7 @@ impl Seen {
         self.has_come_down() && self.is_steady()
     }
 
-    /// What to tell the user if it is not enough, and why it is not.
+    /// The remark for the user if the estimates have not settled; `why` says why.
     fn not_yet(&self, why: &str) -> Option<String> {
         let what = match (self.has_come_down(), self.is_steady()) {
             (true, true) => return None,
@@ -209,7 +210,7 @@ impl Seen {
                 "the kernel's estimate of the device's bandwidth had not become steady".to_owned()
             }
         };
-        Some(format!("{what}: {why}; throttling may be another than it is in the long run"))
+        Some(format!("{what}: {why}; throttling may differ from that in the long run"))
     }
 }
 
@@ -219,7 +220,7 @@ fn last_of(trace: &str, event: &str, field: &str) -> Option<f64> {
     events.find_map(|event| event.split_whitespace().find_map(|word| word.strip_prefix(field)?.parse().ok()))
 }
 
-/// The base rates that the events [`LEARNED`] tell, in bytes per ns.
+/// The base rates of [`LEARNED`] events, in bytes per ns.
 pub fn base_rates(trace: &str) -> Vec<f64> {
     trace
         .lines()
@@ -228,13 +229,13 @@ pub fn base_rates(trace: &str) -> Vec<f64> {
         .collect()
 }
 
-/// Time of throttled writing after which the kernel's limit has come down from `before` to near `hard`.
+/// Time of throttled writing until the smoothed limit has come down from `before` to near `hard`.
 fn throttled_time(before: Bytes, hard: Bytes) -> Nanos {
     let gap = (before.as_f64() - hard.as_f64()).max(0.0) / (hard.as_f64() * NEAR);
     Nanos::seconds((gap.max(1.0).ln() / -LEFT.ln()).ceil() * STEP)
 }
 
-/// Near the middle of the two limits, from which on writers are held back, or above.
+/// True near freerun or above: there the kernel throttles writers.
 fn is_held_back(sample: &Sample) -> bool {
     let freerun = f64::midpoint(sample.background as f64, sample.hard as f64);
     (sample.dirty + sample.writeback) as f64 > 0.95 * freerun
@@ -264,7 +265,7 @@ mod tests {
         seen.read(&event(65_600, 395_000, 205_000), at(2.0), PAGE);
         assert!(seen.has_come_down() && !seen.is_enough());
         seen.read(&event(65_600, 396_000, 205_000), at(3.5), PAGE);
-        // Against the first of them, it is four times as much.
+        // Four times the first value.
         assert!(!seen.is_enough() && seen.not_yet("no time").unwrap().contains("bandwidth"));
         seen.read(&event(65_600, 396_000, 205_000), at(4.0), PAGE);
         assert!(seen.is_enough() && seen.not_yet("").is_none());

@@ -1,5 +1,5 @@
-/* What this process was given, looked at before Rust's runtime begins: that makes SIGPIPE ignored, and opens
-   /dev/null in the place of standard descriptors that are closed. A program that is run must get neither. */
+/* The inherited state, read before Rust's runtime starts: the runtime ignores SIGPIPE, and opens
+   /dev/null in the place of closed standard descriptors. The started program must get neither. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Besides SIGPIPE, the two signals that glibc keeps for itself: its posix_spawn leaves them ignored in what it
+/* SIGPIPE and glibc's two internal signals: its posix_spawn leaves those ignored in the process that it
    starts, unless told otherwise (spawni.c, 2.36), and its functions on signals refuse them. */
 static const int changed[] = {SIGPIPE, 32, 33};
 
@@ -27,7 +27,7 @@ __attribute__((constructor)) static void look(void) {
             closed |= 1 << fd;
 }
 
-/* Of these signals, those that were not ignored. */
+/* Those of these signals that were not ignored. */
 sigset_t cawl_start_usual(void) {
     sigset_t set;
     sigemptyset(&set);

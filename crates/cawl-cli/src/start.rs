@@ -1,6 +1,6 @@
-//! How this process was started, and how a program is started so that it finds the same: environment and its
-//! order, ignored signals, descriptors. What else a process hands on (working directory, umask, niceness,
-//! signal mask, limits, process group, terminal) nothing here touches.
+//! Starts a program in the same state as this process was started in: environment with its order, ignored
+//! signals, descriptors. Other inherited state (working directory, umask, niceness, signal mask, limits,
+//! process group, terminal) is never changed.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -17,11 +17,10 @@ unsafe extern "C" {
     safe fn cawl_start_closed() -> i32;
 }
 
-/// Starts a program, looked for in PATH, with these variables added to the environment or put in the place of
-/// those of the same name.
+/// Starts a program, found in PATH, with these variables added to the environment or replaced in it.
 ///
-/// `std::process` would sort the environment, make SIGPIPE deadly, keep the descriptors that Rust's runtime
-/// opened, and leave the two signals that glibc keeps for itself ignored.
+/// `std::process` would sort the environment, reset SIGPIPE, keep the descriptors that Rust's runtime opened,
+/// and leave glibc's two internal signals ignored.
 pub fn start(command: &[OsString], variables: &BTreeMap<&str, OsString>) -> io::Result<Pid> {
     let arguments = command.iter().map(|word| text(word.clone())).collect::<io::Result<Vec<_>>>()?;
     let environment = environment(std::env::vars_os(), variables)
@@ -37,7 +36,7 @@ pub fn start(command: &[OsString], variables: &BTreeMap<&str, OsString>) -> io::
     Ok(posix_spawnp(&arguments[0], &actions, &attributes, &arguments, &environment)?)
 }
 
-/// The environment in its order, with `changed` in it.
+/// The environment in its order, with `changed` applied.
 fn environment(
     before: impl Iterator<Item = (OsString, OsString)>,
     changed: &BTreeMap<&str, OsString>,

@@ -1,8 +1,7 @@
-//! The live screen: what happens to it, kept apart from how it looks and from the terminal.
+//! The live screen: its state apart from its drawing and from the terminal.
 //!
-//! Threads wait for keys, pushes of the daemon and signals, and hand them over as [`Input`]s; [`App`] takes
-//! them one after another and is all there is to know; [`view::draw`] draws it. Only this file touches the
-//! terminal.
+//! Threads wait for keys, the daemon's pushes and signals, and send them as [`Input`]s; [`App`] takes them in
+//! order and is the whole state; [`view::draw`] draws it. Only this file touches the terminal.
 
 mod app;
 mod feed;
@@ -32,23 +31,23 @@ use app::{App, Effect};
 use feed::Feed;
 use theme::Theme;
 
-/// Something that happened.
+/// An input of the screen.
 enum Input {
     /// A key was pressed.
     Key(KeyEvent),
-    /// The terminal has another size.
+    /// The terminal was resized.
     Resized,
-    /// The daemon told something.
+    /// The daemon sent a push.
     Pushed(Box<Push>),
-    /// The daemon cannot be heard; why.
+    /// The daemon cannot be reached, and why.
     Lost(String),
-    /// A signal came.
+    /// A signal arrived.
     Signal(i32),
-    /// The terminal cannot be read any more.
+    /// The terminal cannot be read.
     Closed(io::Error),
 }
 
-/// Shows the daemon at `path` until the user has seen enough; an update every `every` seconds.
+/// Shows the daemon at `path` until the user quits; an update every `every` seconds.
 pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         anyhow::bail!("top needs a terminal; `cawl-cli watch` prints a line per interval to anywhere");
@@ -60,11 +59,11 @@ pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
         );
     }
     let theme = Theme::of_environment(|name| std::env::var(name).ok());
-    // That there is a daemon is seen before the screen is touched.
+    // A missing daemon is reported before the screen changes.
     let status: Status = query::ask(path, &Request::Status(View::default()))?;
     let mut app = App::new(status, sort);
     let span = HistorySpan { last_s: Some(every * app::KEPT as f64), points: Some(app::KEPT) };
-    // A daemon that keeps no history is no less worth watching: the graph then begins empty.
+    // Without a history the graph begins empty.
     if let Ok(history) = query::ask::<History>(path, &Request::History(span)) {
         app.remember(&history);
     }
@@ -87,7 +86,7 @@ pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
 
     let ended = loop {
         screen.draw(&app, theme)?;
-        // The app's own sender lives in the feed, so there is always somebody who could send.
+        // The feed holds a sender, so the channel stays open.
         let mut next = inputs.recv().ok();
         let mut ended = None;
         while let (Some(input), None) = (next, &ended) {
@@ -110,7 +109,7 @@ pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
                 Effect::Quit => ended = Some(None),
                 Effect::Die(number) => ended = Some(Some(number)),
             }
-            // All that has come is taken before the next drawing.
+            // Takes all waiting inputs before the next drawing.
             next = inputs.try_recv().ok();
         }
         if let Some(ended) = ended {
@@ -120,13 +119,13 @@ pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
     drop(screen);
     handle.close();
     if let Some(number) = ended {
-        // Whoever sent it sees that it was heeded.
+        // Ends by the signal, so that its sender sees that.
         signal_hook::low_level::emulate_default_handler(number)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Hands over keys until the terminal or the app is gone.
+/// Sends keys until the terminal or the app is gone.
 fn read_keys(send: &Sender<Input>) {
     loop {
         let input = match event::read() {
@@ -142,14 +141,14 @@ fn read_keys(send: &Sender<Input>) {
     }
 }
 
-/// The terminal while it is ours; it is given back as it was, however this ends.
+/// The terminal in raw mode; restored when dropped.
 struct Screen {
     terminal: DefaultTerminal,
 }
 
 impl Screen {
     fn open() -> anyhow::Result<Screen> {
-        // This also sees to it that a panic's message comes after the terminal was given back.
+        // Also restores the terminal before a panic's message is printed.
         let terminal =
             ratatui::try_init().context("the terminal cannot be prepared; use `cawl-cli watch`")?;
         Ok(Screen { terminal })
@@ -162,19 +161,19 @@ impl Screen {
         Ok(())
     }
 
-    /// Takes the terminal again after somebody else had it.
+    /// Sets the terminal up again after a stop.
     fn again(&mut self) -> anyhow::Result<()> {
         disable_raw_mode()?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
-        // As after a change of size everything is drawn again. `Terminal::clear` would ask the terminal where its
-        // cursor is, and the answer would go to the thread that waits for keys.
+        // Draws everything again, as after a resize. `Terminal::clear` would ask the terminal for its cursor,
+        // and the thread that reads keys would get the answer.
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())?;
         Ok(())
     }
 
-    /// Stops this process, as Ctrl-Z does; returns when it is continued.
+    /// Stops this process, as Ctrl-Z does; returns when it continues.
     fn suspend(&mut self) -> anyhow::Result<()> {
         ratatui::try_restore()?;
         self.terminal.show_cursor()?;
@@ -185,9 +184,9 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // After a panic this was done before its message was printed, and done twice it would print over that.
+        // After a panic the hook has restored it already; a second time would overwrite the message.
         if !std::thread::panicking() {
-            // The terminal may be gone; then nobody needs it.
+            // The terminal may be gone.
             drop(ratatui::try_restore());
         }
         drop(self.terminal.show_cursor());

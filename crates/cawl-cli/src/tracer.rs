@@ -1,4 +1,4 @@
-//! The tracer travels inside this binary and is put on disk when it is first needed.
+//! The tracer is embedded in this binary and written to disk when first needed.
 
 use std::fs::{self, DirBuilder, DirEntry, File, FileTimes, OpenOptions};
 use std::io::Write;
@@ -14,19 +14,19 @@ use nix::unistd::geteuid;
 /// The library, as built by build.rs.
 const LIBRARY: &[u8] = include_bytes!(env!("CAWL_TRACER"));
 
-/// Folders that root puts the library into, where programs of every user can load it, best first.
+/// Folders for root's copy, where programs of every user can load it, in order of preference.
 const SHARED: [&str; 3] = [address::SHARED, "/var/cache/cawl", LASTING];
-/// The folder of those that outlast a boot, for services.
+/// The folder for services, which outlasts a boot.
 const LASTING: &str = "/usr/local/lib/cawl";
 
-/// Libraries of other versions that are kept in a folder, and how long those beyond are kept after their last use:
-/// programs that go on need them to start others.
+/// Libraries of other versions that are kept in a folder, and the time others are kept after their last use:
+/// running programs need them to start others.
 const KEPT: usize = 8;
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Puts the library where the program and what it starts can load it, and returns its path, which LD_PRELOAD can
-/// hold: neither space nor colon. For root that is a folder that every user can read, since a program may change
-/// its user; else the user's cache.
+/// Writes the library to a folder where the program and its children can load it, and returns its path
+/// without space and colon, as LD_PRELOAD needs it. Root's folder is readable by all users, since a program
+/// may change its user; another user's is in that user's cache.
 pub fn install() -> anyhow::Result<PathBuf> {
     let mut failures = Vec::new();
     let shared = SHARED.iter().filter(|_| geteuid().is_root()).map(|path| (PathBuf::from(path), true));
@@ -40,13 +40,13 @@ pub fn install() -> anyhow::Result<PathBuf> {
     bail!("no folder for the tracer; set XDG_CACHE_HOME to a private one. Tried {}", failures.join("; "))
 }
 
-/// Where the library for services lies on the system below `root`, as seen there.
+/// Path of the library for services on the system below `root`, as seen from that system.
 pub fn lasting_path(root: &Path) -> anyhow::Result<PathBuf> {
     ensure!(root.is_absolute(), "{} must be an absolute path", root.display());
     Ok(Path::new(LASTING).join(name()))
 }
 
-/// Puts the library there.
+/// Writes the library for services.
 pub fn install_lasting(root: &Path) -> anyhow::Result<PathBuf> {
     let path = lasting_path(root)?;
     if root == Path::new("/") {
@@ -66,13 +66,13 @@ fn name() -> String {
     format!("libcawl-{:016x}.so", fingerprint(LIBRARY))
 }
 
-/// The user's own folders where the library may lie, best first.
+/// The user's own folders for the library, in order of preference.
 fn directories() -> Vec<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(absolute);
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(absolute).map(|home| home.join(".cache"));
     let caches = cache.or(home).into_iter();
-    // The last one for users all of whose folders have a space in their path.
+    // The last one serves users whose other folders have a space in their path.
     let private = [address::private_directory(), address::own_directory()].into_iter().flatten();
     caches.chain(private).map(|directory| directory.join("cawl")).collect()
 }
@@ -92,11 +92,11 @@ fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<Pat
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let meta = fs::symlink_metadata(directory)?;
         if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o022 != 0 {
-            bail!("the folder belongs to someone else or others may write to it");
+            bail!("the folder belongs to another user, or other users may write to it");
         }
     }
     if fs::read(&path).is_ok_and(|bytes| bytes == LIBRARY) {
-        // So that it is known to be in use.
+        // The access time marks it as in use.
         let now = FileTimes::new().set_accessed(SystemTime::now());
         drop(File::open(&path).and_then(|file| file.set_times(now)));
         return Ok(path);
@@ -106,7 +106,7 @@ fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<Pat
     Ok(path)
 }
 
-/// Written aside and renamed, so that nobody ever loads half a library.
+/// Written to a temporary file and renamed, so that no program loads half a library.
 fn write(directory: &Path, name: &str, mode: u32) -> anyhow::Result<()> {
     let aside = directory.join(format!("{name}.{}", std::process::id()));
     let mode = fs::Permissions::from_mode(mode);
@@ -127,7 +127,7 @@ pub fn on_noexec(path: &Path) -> bool {
     statvfs(path).is_ok_and(|facts| facts.flags().contains(FsFlags::ST_NOEXEC))
 }
 
-/// Removes libraries that have not been used for long, but for the latest.
+/// Removes libraries unused for long, except the latest ones.
 fn remove_old(directory: &Path) {
     let libraries = fs::read_dir(directory).into_iter().flatten().flatten().filter(|entry| {
         let name = entry.file_name();
@@ -155,11 +155,11 @@ fn fingerprint(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// A build for another machine has a tracer for that one.
+    /// A build for another machine embeds a tracer for that machine.
     #[test]
     fn the_tracer_is_for_the_machine_that_this_is_for() {
         let own = fs::read("/proc/self/exe").unwrap();
-        // e_ident, e_type and e_machine of the ELF header; its type differs.
+        // e_ident, then e_machine of the ELF header; e_type differs.
         assert_eq!((&LIBRARY[..7], &LIBRARY[18..20]), (&own[..7], &own[18..20]));
     }
 

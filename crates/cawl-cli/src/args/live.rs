@@ -20,9 +20,9 @@ pub struct DaemonArgs {
     pub socket: Option<PathBuf>,
 }
 
-/// Ask a running cawld how things stand: the dirty level, what holds writers back, what happens next
+/// Ask a running cawld for the dirty level, what delays writers, and a forecast
 ///
-/// Errors are those of one-step predictions over the latest 60 s of writing.
+/// Errors are those of one-step predictions over the last 60 s with writes.
 #[derive(Args)]
 pub struct StatusArgs {
     #[command(flatten)]
@@ -34,20 +34,20 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// By which model.
+/// The model that answers.
 #[derive(Args)]
 pub struct ViewArgs {
     /// The model that answers (default: the daemon's first)
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// By which clock it lives, and how far it follows the kernel's counters: open-loop, lockstep or
-    /// assimilated (default: the one of those kept that follows the counters most closely)
+    /// The clock of that model, and whether it is corrected towards the kernel's counters: open-loop,
+    /// lockstep or assimilated (default: of the modes kept, the one closest to the counters)
     #[arg(long, value_name = "MODE", value_parser = mode)]
     pub mode: Option<Mode>,
 }
 
 impl ViewArgs {
-    /// As the daemon is asked.
+    /// The daemon's form of this choice.
     pub fn view(&self) -> View {
         View { model: self.model.clone(), mode: self.mode }
     }
@@ -55,10 +55,11 @@ impl ViewArgs {
 
 /// Print a line per interval: dirty level, rates, time lost, forecast, error of the model
 ///
-/// Columns: dirty MiB as modelled and as the kernel counts them, and the modelled part of the hard limit in
-/// %; MB/s made dirty (traced and others) and written back; seconds lost per second to throttling and to
-/// synchronous waiting, over all traced programs; seconds until writers are throttled at the present rate;
-/// error of the total predicted time in %. A dash: unknown, or never. A daemon that ends is waited for.
+/// Columns: dirty MiB as modelled and as counted by the kernel, and the modelled level in % of the hard
+/// limit; MB/s made dirty (traced and other) and written back; seconds lost per second to throttling and to
+/// synchronous calls, over all traced programs; seconds until writers are throttled at the present rate;
+/// error of the total predicted time in %. A dash: unknown, or never. When the daemon ends, waits for its
+/// restart.
 #[derive(Args)]
 pub struct WatchArgs {
     #[command(flatten)]
@@ -85,7 +86,7 @@ pub struct TopArgs {
     /// The interval: 1s, 250ms…
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = interval)]
     pub every: f64,
-    /// By what the tables are sorted at first
+    /// The column by which the tables are sorted at first
     #[arg(long, value_name = "KEY", default_value = "lost", value_parser = sort())]
     pub sort: Sort,
 }
@@ -95,7 +96,7 @@ pub struct TopArgs {
 pub struct TableArgs {
     #[command(flatten)]
     pub daemon: DaemonArgs,
-    /// By what to sort, largest first; lost is throttled and sync together
+    /// The column to sort by, largest first; lost is the sum of throttled and sync
     #[arg(long, value_name = "KEY", default_value = "lost", value_parser = sort())]
     pub sort: Sort,
     /// Most rows to print
@@ -106,11 +107,11 @@ pub struct TableArgs {
     pub json: bool,
 }
 
-/// Predict what writing so much would cost, now or in a moment
+/// Predict the cost of a write, now or later
 ///
-/// The daemon tries it on a copy of its model; nothing is written. Where none is running, or with --offline, the
-/// answer comes from this machine's profile and the kernel's counters of now: what is dirty, and who writes. Sizes:
-/// 512M, 4GiB, 1.5G are 1024-fold, 100MB is 1000-fold.
+/// The daemon runs it on a copy of its model; nothing is written. Without a daemon, or with --offline, the
+/// answer comes from this machine's profile and the kernel's present counters of dirty pages and writers.
+/// Sizes: 512M, 4GiB, 1.5G are 1024-fold, 100MB is 1000-fold.
 #[derive(Args)]
 pub struct PredictArgs {
     #[command(flatten)]
@@ -127,7 +128,7 @@ pub struct PredictArgs {
     /// With an fsync at the end
     #[arg(long)]
     pub fsync: bool,
-    /// When it begins, from now: +10s; until then everything goes on as at present
+    /// Start of the write, from now: +10s; until then the present rates continue
     #[arg(long, value_name = "+SPAN", default_value = "0s", value_parser = span)]
     pub at: f64,
     /// Device to write to, "major:minor" (default: the one most written to)
@@ -142,7 +143,7 @@ pub struct PredictArgs {
     /// Ask no daemon
     #[arg(long, conflicts_with = "socket")]
     pub offline: bool,
-    /// The same by another profile (TOML), for a machine where nothing is dirty and nobody else writes
+    /// Predict from another profile (TOML), for a machine without dirty pages or other writers
     #[arg(long, value_name = "FILE", requires = "offline")]
     pub profile: Option<PathBuf>,
     /// JSON as docs/PROTOCOL.md has it: times in seconds, sizes in bytes, errors as fractions
@@ -165,10 +166,10 @@ pub enum ProfileCommand {
 
 /// Compare the constants of two profiles
 ///
-/// Without files: those that the daemon started with against what it learned since; where none runs, those that were
-/// measured here against what runs learned since. With one: those of the file against what the daemon uses now; where
-/// none runs, as measured against as learned. With two: no daemon is asked. Constants that are the same in both
-/// are left out.
+/// Without files: the daemon's constants at its start against what it learned since; without a daemon, this
+/// machine's measured constants against the learned ones. With one file: its constants against those the
+/// daemon uses now; without a daemon, its measured constants against its learned ones. With two files, no
+/// daemon is asked. Equal constants are left out.
 #[derive(Args)]
 pub struct DiffArgs {
     #[command(flatten)]
@@ -192,13 +193,13 @@ pub struct ExportArgs {
     /// The file to write (default: standard output)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// With what was learned (default)
+    /// With the learned constants (default)
     #[arg(long, conflicts_with = "configured")]
     pub learned: bool,
-    /// As the daemon started
+    /// With the constants at the daemon's start
     #[arg(long)]
     pub configured: bool,
-    /// Replace the file if there is one
+    /// Replace an existing file
     #[arg(long, requires = "output")]
     pub force: bool,
 }

@@ -1,4 +1,4 @@
-//! Sizes and times as people write them.
+//! Parsers of sizes and times on the command line.
 
 /// A number of bytes: `512`, `4K`, `1.5G`, `64MiB` are 1024-fold, `100kB`, `2GB` 1000-fold.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -24,7 +24,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         return whole.checked_mul(factor).ok_or_else(wrong);
     }
     let bytes = decimal(number).ok_or_else(wrong)? * factor as f64;
-    // Beyond 2^53 a fraction does not tell the byte any more, and nobody writes one there.
+    // Beyond 2^53 an f64 does not hold each byte.
     if bytes <= (1_u64 << 53) as f64 { Ok(bytes.round() as u64) } else { Err(wrong()) }
 }
 
@@ -51,7 +51,7 @@ pub fn span(text: &str) -> Result<f64, String> {
     Ok(decimal(number).ok_or_else(wrong)? * factor)
 }
 
-/// An interval in seconds, as the daemon accepts it.
+/// An interval in seconds, within the daemon's range.
 pub fn interval(text: &str) -> Result<f64, String> {
     let seconds = span(text)?;
     if (0.05..=86_400.0).contains(&seconds) {
@@ -61,14 +61,14 @@ pub fn interval(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A number and what follows it, blanks between them left out.
+/// A number and what follows it, without the blanks between them.
 fn split(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     (number, unit.trim_start())
 }
 
-/// Digits with at most one point among them; neither sign nor exponent.
+/// Digits with at most one decimal point; no sign, no exponent.
 fn decimal(text: &str) -> Option<f64> {
     let is_plain = text.starts_with(|c: char| c.is_ascii_digit()) && text.len() <= 24;
     is_plain.then(|| text.parse().ok()).flatten()

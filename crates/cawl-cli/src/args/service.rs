@@ -23,11 +23,11 @@ pub enum ServiceCommand {
     Library(RootArgs),
 }
 
-/// Have a service traced from its next start on
+/// Trace a service from its next start on
 ///
-/// Puts the tracer where every user can load it, and writes UNIT.d/50-cawl.conf in /etc/systemd/system: the tracer,
-/// the daemon's socket, and exceptions from what the unit forbids as far as the tracer needs them. Doing it again
-/// brings the drop-in up to date.
+/// Installs the tracer where every user can load it, and writes UNIT.d/50-cawl.conf in /etc/systemd/system:
+/// the tracer, the daemon's socket, and the exceptions from the unit's restrictions that the tracer needs.
+/// Run it again to update the drop-in.
 #[derive(Args)]
 pub struct EnableArgs {
     /// The service, such as redis-server or postgresql@15-main
@@ -43,7 +43,7 @@ pub struct EnableArgs {
     pub root: RootArgs,
 }
 
-/// Have a service no longer traced from its next start on
+/// Stop tracing a service from its next start on
 #[derive(Args)]
 pub struct DisableArgs {
     /// The service
@@ -63,7 +63,7 @@ pub struct ServiceStatusArgs {
     pub root: RootArgs,
 }
 
-/// Which system.
+/// The system to work on.
 #[derive(Args)]
 pub struct RootArgs {
     /// Work on the system below this folder, as systemctl's --root

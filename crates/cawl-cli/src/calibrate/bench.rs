@@ -1,4 +1,4 @@
-//! What every measurement works with: the folder, the budget of bytes and time, the clock, and the way out.
+//! What all measurements share: the folder, the budget of bytes and time, the clock, and interruption.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,9 +20,9 @@ pub const LARGEST: usize = 4 << 20;
 
 /// Data to write: more than the caches of most processors hold.
 const SOURCE: usize = 64 << 20;
-/// The same in brief: where a host has to supply memory, more would take all of the time.
+/// The same in a brief calibration: where a host must supply cold memory, more would take all of the time.
 const BRIEF_SOURCE: usize = 16 << 20;
-/// Calls of this size and more take their data from memory.
+/// Calls of this size and more take their data from memory, smaller ones from the processor's cache.
 pub const FROM_MEMORY: usize = 256 << 10;
 
 /// A signal asked to stop.
@@ -31,7 +31,7 @@ pub const FROM_MEMORY: usize = 256 << 10;
 pub struct Interrupted(pub i32);
 
 impl Interrupted {
-    /// An error once `signal` holds the number of one.
+    /// An error once `signal` holds the number of a signal.
     pub fn by(signal: &AtomicUsize) -> Result<(), Interrupted> {
         match signal.load(Ordering::Relaxed) {
             0 => Ok(()),
@@ -47,27 +47,27 @@ pub struct OutOfTime;
 
 /// The bench.
 pub struct Bench {
-    /// Where it measures.
+    /// The place that is measured.
     pub place: Place,
-    /// The folder of its own.
+    /// The folder for its files.
     pub scratch: Scratch,
-    /// How far it has come.
+    /// The progress line.
     pub progress: Progress,
-    /// What the user must know about the figures.
+    /// Remarks for the user.
     pub notes: Vec<String>,
     /// Fewest and most repeats of a measurement.
     pub rounds: (usize, usize),
-    /// What is under way ends at its deadline, not only between repeats.
+    /// A brief measurement stops at its deadline, also within a round.
     pub brief: bool,
     /// Bytes that may still be written to the device.
     pub bytes_left: u64,
-    /// Bytes that were.
+    /// Bytes written to the device.
     pub bytes_written: u64,
-    /// Most space to take at a time.
+    /// Most space used at a time.
     pub space: u64,
     /// The data.
     pub data: AlignedBuffer,
-    /// When the measurement under way should be done.
+    /// Time at which the current measurement should end.
     pub deadline: Time,
     /// Holds the number of a signal that asks to stop, or zero.
     pub signal: Arc<AtomicUsize>,
@@ -100,15 +100,15 @@ impl Bench {
         }
     }
 
-    /// An error once a signal has asked to stop, or a brief measurement's time is over.
+    /// An error once a signal has asked to stop, or the time of a brief measurement is over.
     pub fn go_on(&self) -> anyhow::Result<()> {
         Interrupted::by(&self.signal)?;
         anyhow::ensure!(!self.brief || cawl_host::now() < self.deadline, OutOfTime);
         Ok(())
     }
 
-    /// Repeats a round: at least the fewest, then until the most or the deadline. Rounds during which the
-    /// page cache was dropped do not count. One that runs out of time ends them.
+    /// Repeats a round: at least the fewest times, then until the most or the deadline. Rounds during which
+    /// the page cache was dropped do not count. A round that runs out of time ends the repetition.
     pub fn repeat(
         &mut self,
         mut round: impl FnMut(&mut Bench, usize) -> anyhow::Result<()>,
@@ -127,25 +127,23 @@ impl Bench {
         Ok(())
     }
 
-    /// True if somebody has had the page cache dropped since `before`; says so once.
+    /// True if the page cache was dropped since `before`; noted once.
     pub fn cache_was_dropped(&mut self, before: u64) -> bool {
         let dropped = cawl_host::page_cache_drops() != before;
         if dropped {
-            self.note(
-                "the page cache was dropped meanwhile (drop_caches); what that spoilt was measured again",
-            );
+            self.note("the page cache was dropped (drop_caches); the affected rounds were measured again");
         }
         dropped
     }
 
-    /// Remembers something for the user, once.
+    /// Adds a remark, once.
     pub fn note(&mut self, note: &str) {
         if !self.notes.iter().any(|known| known == note) {
             self.notes.push(note.to_owned());
         }
     }
 
-    /// True if `bytes` more may go to the device; they are taken off.
+    /// True if `bytes` more may be written to the device; they are then deducted.
     pub fn spend(&mut self, bytes: u64) -> bool {
         let may = bytes <= self.bytes_left;
         if may {
@@ -155,7 +153,8 @@ impl Bench {
         may
     }
 
-    /// Writes `length` bytes at `offset` in calls of `size`; the time of all of it, in ns, without waits for a processor.
+    /// Writes `length` bytes at `offset` in calls of `size`; returns the total time in ns, without waits for
+    /// a processor.
     pub fn write_run(&self, file: &File, offset: u64, length: usize, size: usize) -> anyhow::Result<f64> {
         let source = self.data.bytes().len();
         let watch = Stopwatch::start();
@@ -163,8 +162,8 @@ impl Bench {
             if size >= FROM_MEMORY {
                 self.go_on()?;
             }
-            // Large calls take other data each time, which comes from memory; small ones the same, which
-            // comes from the processor's cache, as it does in programs that have just made it.
+            // Large calls take other data each time, from memory; small ones take the same data, from the
+            // processor's cache, as in programs that have just produced them.
             let from = if size >= FROM_MEMORY { at as usize % (source - size + 1) / size * size } else { 0 };
             let data = &self.data.bytes()[from..from + size];
             file.write_all_at(data, at).with_context(no_space)?;
@@ -172,7 +171,7 @@ impl Bench {
         Ok(watch.elapsed())
     }
 
-    /// Waits until little is dirty, so that what is measured does not wait for older data. Gives up at the
+    /// Waits until little is dirty, so that a measurement does not wait for older data. Gives up at the
     /// deadline.
     pub fn settle(&mut self, room: u64) -> anyhow::Result<()> {
         loop {
@@ -180,7 +179,7 @@ impl Bench {
             if dirty(&sample) + room < sample.background * PAGE {
                 return Ok(());
             }
-            // Others' data may take any time.
+            // The data of other programs may take any time.
             anyhow::ensure!(!self.brief, OutOfTime);
             if cawl_host::now() >= self.deadline {
                 self.note(
@@ -203,7 +202,7 @@ pub fn dirty(sample: &Sample) -> u64 {
     (sample.dirty + sample.writeback) * PAGE
 }
 
-/// What to say when a write fails.
+/// The error message of a failed write.
 pub fn no_space() -> String {
     "a write failed; if the disk or your quota is full, free some space or give a lower --max-bytes"
         .to_owned()
@@ -226,12 +225,12 @@ pub fn after(span: Nanos) -> Time {
     cawl_host::now() + span
 }
 
-/// How many bytes at most can lie dirty before the flusher starts.
+/// The background limit in bytes.
 pub fn background() -> Bytes {
     cawl_host::sample().map_or(Bytes::mib(256), |sample| Bytes(sample.background * PAGE))
 }
 
-/// How many bytes at most can lie dirty.
+/// The hard limit in bytes.
 pub fn hard() -> Bytes {
     cawl_host::sample().map_or(Bytes::mib(512), |sample| Bytes(sample.hard * PAGE))
 }

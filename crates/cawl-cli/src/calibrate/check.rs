@@ -1,4 +1,4 @@
-//! Is a profile still true? A few constants are measured again, quickly.
+//! Checks a profile: a few constants are measured again, quickly.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -10,20 +10,20 @@ use serde::Serialize;
 use super::bench::after;
 use super::{Options, device, memory, set_up};
 
-/// How far a constant may be off before it counts as changed; and past its own spread, at least this.
+/// Relative deviation from which on a constant counts as changed.
 const TOLERANCE: f64 = 0.3;
 
-/// How many times off a constant always counts as changed.
+/// Ratio from which on a constant counts as changed whatever its spread.
 const MOST: f64 = 4.0;
 
-/// A constant then and now.
+/// A constant as profiled and as measured now.
 #[derive(Debug, Serialize)]
 pub struct Compared {
-    /// What it is.
+    /// Its name.
     pub name: &'static str,
-    /// In the profile.
+    /// Value in the profile.
     pub profile: f64,
-    /// As measured now, in the same unit: bytes per second or nanoseconds.
+    /// Value now, in the same unit: bytes per second or nanoseconds.
     pub now: f64,
     /// True if they agree.
     pub holds: bool,
@@ -31,7 +31,7 @@ pub struct Compared {
     pub is_rate: bool,
 }
 
-/// Measures again what the profile says it has measured.
+/// Measures again the constants that were measured for the profile.
 pub fn check(
     options: &Options,
     profile: &HostProfile,
@@ -52,7 +52,7 @@ pub fn check(
         let device = device::measure(&mut bench)?;
         rate(&mut compared, "device write", &profile.device.write, device.write);
         rate(&mut compared, "device read", &profile.device.read, device.read);
-        // What is measured has the latency in it, of which the profile has told before.
+        // The measured cost includes the latency, which the profile has apart.
         let latency = profile.device.latency.map_or(Nanos::ZERO, |latency| latency.value);
         let then = &profile.device.sync_call;
         let (p10, p90) = (then.p10.map(|time| time + latency), then.p90.map(|time| time + latency));
@@ -66,7 +66,7 @@ pub fn check(
 fn rate(to: &mut Vec<Compared>, name: &'static str, then: &Measured<Rate>, now: Option<Estimate>) {
     let get = |rate: Option<Rate>| rate.map(Rate::get);
     let spread = (get(then.p10), get(then.p90));
-    // Times per byte turn into rates.
+    // A time per byte becomes a rate.
     let now = now.map(|now| [now.value, now.p10, now.p90].map(|time| 1e9 / time));
     compare(to, name, then.samples, then.value.get(), spread, now, true);
 }
@@ -90,10 +90,11 @@ fn compare(
     let Some([value, low, high]) = now.filter(|_| samples > 0) else { return };
     let (low, high) = (low.min(high), low.max(high));
     let near = (value - then).abs() <= TOLERANCE * then;
-    // Or the two spreads meet, widened by the tolerance: a shared machine is like that.
+    // Otherwise the two spreads, widened by the tolerance, must overlap: costs on a shared machine spread
+    // widely.
     let (from, to_) =
         (spread.0.unwrap_or(then) / (1.0 + TOLERANCE), spread.1.unwrap_or(then) * (1.0 + TOLERANCE));
-    // Several times as much is another machine, however wide the spread.
+    // A multiple means another machine, however wide the spread.
     let meet = low <= to_ && high >= from && value < MOST * then && then < MOST * value;
     to.push(Compared { name, profile: then, now: value, holds: near || meet, is_rate });
 }

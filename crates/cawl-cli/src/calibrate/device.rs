@@ -1,8 +1,10 @@
-//! The device, past the page cache: transfer rates, latency, seek, flush, and what a synchronous call costs.
+//! The device without the page cache: transfer rates, latency, seek, flush, and the cost of a synchronous
+//! call.
 //!
-//! A round makes calls of several sizes one after another and lays a line through their costs: the intercept is the fixed
-//! part, the slope the transfer. Of calls that are not synchronous only large ones are on the line: what it takes to hand a
-//! request on and what the device does overlap, so that small ones cost no less than the former, however fast the device.
+//! A round makes calls of several sizes and fits a line through their costs: the intercept is the fixed part,
+//! the slope the transfer. For calls that are not synchronous only large sizes are fitted: submission of a
+//! request and the transfer overlap, so a small call costs as much as its submission, however fast the device
+//! is.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,12 +17,12 @@ use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use super::bench::{Bench, LARGEST, no_space, timed};
 
 const SMALL: usize = 4 << 10;
-/// Sizes of calls, and how many of each a round makes.
+/// Sizes of calls, and calls of each size in a round.
 const CALLS: [(usize, usize); 5] = [(16 << 10, 8), (64 << 10, 8), (256 << 10, 5), (1 << 20, 4), (LARGEST, 3)];
-/// The same for synchronous calls, of which each may wait for a journal.
+/// The same for synchronous calls, each of which may wait for a journal commit.
 const SYNCHRONOUS: [(usize, usize); 4] = [(SMALL, 3), (64 << 10, 5), (1 << 20, 3), (LARGEST, 3)];
 
-/// From this size on what a call costs is the transfer.
+/// From this size on the transfer determines the cost.
 const TRANSFER: usize = 256 << 10;
 
 /// Times per byte and per call, in ns.
@@ -28,17 +30,17 @@ const TRANSFER: usize = 256 << 10;
 pub struct Device {
     /// Per byte written synchronously.
     pub write: Option<Estimate>,
-    /// Per byte of a direct write that is not synchronous, into blocks that are there.
+    /// Per byte of a direct, not synchronous write into allocated blocks.
     pub transfer: Option<Estimate>,
     /// Per byte read.
     pub read: Option<Estimate>,
-    /// Of a direct write, besides the transfer.
+    /// Of a direct write, without the transfer.
     pub latency: Option<Estimate>,
     /// Of a jump.
     pub seek: Option<Estimate>,
     /// Of a flush with nothing to write.
     pub flush: Option<Estimate>,
-    /// Of a synchronous write that makes its file longer, besides the transfer.
+    /// Of a synchronous write that extends its file, without the transfer.
     pub sync_call: Option<Estimate>,
 }
 
@@ -47,7 +49,8 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     let Some(file) = bench.scratch.direct_file("device", OFlag::empty())? else {
         return through_the_cache(bench);
     };
-    // Room for each size of a round one after another, written once so that nothing is to be allocated later.
+    // Space for each size of a round in sequence, written once so that blocks are allocated before the
+    // measurement.
     let round_bytes: usize = CALLS.iter().map(|(size, count)| size * count).sum();
     let span = (bench.space / 2).min(bench.bytes_left / 4).min(128 << 20) as usize / LARGEST * LARGEST;
     if span < 2 * LARGEST || !bench.spend(span as u64) {
@@ -56,7 +59,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     }
     let first = bench.write_run(&file, 0, span, LARGEST);
     if let Err(error) = first {
-        // Some filesystems take the flag and refuse the call.
+        // Some filesystems accept the flag and refuse the call.
         let code = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
         if code != Some(nix::Error::EINVAL as i32) {
             return Err(error);
@@ -79,7 +82,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
             return Ok(());
         }
         let mut next = |size: usize| {
-            // One after another, and again from the start at the end.
+            // In sequence, and from the start again at the end.
             at = if at + size > span { 0 } else { at };
             at += size;
             (at - size) as u64
@@ -88,7 +91,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
             let mut points = [Vec::new(), Vec::new()];
             for (size, count) in CALLS {
                 bench.go_on()?;
-                // The jump here is not one of the calls that count.
+                // The first call seeks back and is not timed.
                 let data = &mut buffer.bytes_mut()[..size];
                 file.write_all_at(&data[..SMALL], next(SMALL)).with_context(no_space)?;
                 let write = undisturbed(count, || Ok(file.write_all_at(data, next(size))?))?;
@@ -98,7 +101,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
                 points[1].push((size as f64, read));
             }
             if let Some(line) = transfer(&points[0]) {
-                // The smallest calls tell more of the fixed part than the line.
+                // The smallest calls tell the fixed part better than the intercept.
                 let (size, time) = points[0][0];
                 samples.latency.push((time - line.slope * size).max(0.0));
                 samples.transfer.push(line);
@@ -113,7 +116,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Device> {
     Ok(samples.into_device(bench))
 }
 
-/// The line through calls whose cost is the device's: its slope is the transfer.
+/// The line through the calls whose cost is the transfer; its slope is the time per byte.
 fn transfer(points: &[(f64, f64)]) -> Option<Line> {
     let large: Vec<_> = points.iter().copied().filter(|(size, _)| *size >= TRANSFER as f64).collect();
     Line::through(&large)
@@ -140,7 +143,7 @@ impl Samples {
         };
         let mut seek = Estimate::of(&self.seek);
         let plain = quantile(&self.one_after_another, 0.5).unwrap_or(0.0);
-        // A difference that could as well be none, or that nobody would notice, is none.
+        // A difference within the noise, or below 10 % of a call, counts as none.
         if let Some(found) = &mut seek
             && (found.value < 2.0 * found.margin() || found.value < 0.1 * plain)
         {
@@ -161,7 +164,7 @@ impl Samples {
     }
 }
 
-/// Small synchronous writes one after another and far apart, and flushes with nothing else to write.
+/// Small synchronous writes, sequential and far apart, and flushes with nothing else to write.
 fn seek_and_flush(
     bench: &Bench,
     file: &File,
@@ -198,7 +201,7 @@ fn seek_and_flush(
     Ok(())
 }
 
-/// Synchronous writes at the end of a growing file, direct where that is possible.
+/// Synchronous writes that extend a file, direct where the filesystem allows it.
 fn synchronous_calls(bench: &Bench, index: usize, samples: &mut Samples) -> anyhow::Result<()> {
     let name = format!("sync-{index}");
     let file = match bench.scratch.direct_file(&name, OFlag::O_SYNC)? {
@@ -216,11 +219,11 @@ fn synchronous_calls(bench: &Bench, index: usize, samples: &mut Samples) -> anyh
         at += size as u64;
         anyhow::Ok(time)
     };
-    // The first call of a file also finds a place for it.
+    // The first call of a file also allocates its first block.
     write(SMALL)?;
     for (size, count) in SYNCHRONOUS {
         let times = (0..count).map(|_| write(size)).collect::<anyhow::Result<Vec<f64>>>()?;
-        // The waits for the journal are a part of what such calls cost, and seldom the same: the mean.
+        // The mean, since waits for the journal are part of the cost and vary.
         points.push((size as f64, times.iter().sum::<f64>() / count as f64));
     }
     bench.scratch.remove(&name);
@@ -231,7 +234,7 @@ fn synchronous_calls(bench: &Bench, index: usize, samples: &mut Samples) -> anyh
     Ok(())
 }
 
-/// Where there is no direct I/O: synchronous calls, flushes, and reads of what the cache was told to forget.
+/// Without direct I/O: synchronous calls, flushes, and reads after the pages were dropped from the cache.
 fn through_the_cache(bench: &mut Bench) -> anyhow::Result<Device> {
     bench.note(
         "this filesystem has no direct I/O: the device's rates were measured through the page cache, its latency and \
@@ -266,8 +269,8 @@ fn through_the_cache(bench: &mut Bench) -> anyhow::Result<Device> {
     Ok(Device { latency: None, seek: None, ..device })
 }
 
-/// What a call costs that no other program delays: the first quartile. Of what the device itself does,
-/// little is lost by it; of what others do, nearly all.
+/// The first quartile of a call's cost: keeps nearly all of the device's own time, and leaves out nearly all
+/// delays by other programs.
 fn undisturbed(count: usize, mut call: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
@@ -282,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_transfer_is_that_of_the_device_however_long_the_way_to_it() {
-        // 15 µs and 2 GB/s, or what it takes to hand a request on if that is more.
+        // 15 µs and 2 GB/s, or the time of submission where that is longer.
         for way in [0.0, 17e3, 49e3, 80e3] {
             let call = |size: f64| (size, (15e3 + 0.5 * size).max(way + 0.2 * size));
             let points: Vec<_> = CALLS.iter().map(|(size, _)| call(*size as f64)).collect();

@@ -1,9 +1,10 @@
-//! Small writes and what makes them durable: fsync by its parts, and what a write costs besides that comes first after one.
+//! Small writes and their durability: the parts of an fsync, and the additional cost of the first write after
+//! one.
 //!
-//! Appends, each followed by fdatasync, have the latency of a request and a commit; the same block again has the latency and a
-//! flush of the device's cache; with nothing written there is the flush alone. Between them are single writes: the first into
-//! a clean file, after which the next one shows what is usual. What comes after something else has been done for a while takes
-//! longer, writes and waits alike: that grows with the square root of the while, so a line through zero has it.
+//! An append followed by fdatasync costs latency and commit; the same block again costs latency and a flush
+//! of the device's cache; without a write the flush alone remains. Between them are single writes: the first
+//! one into a clean inode, compared with the next one. Writes and waits that come after other work take
+//! longer, by the square root of its time, so a line through zero fits them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,32 +16,32 @@ use super::bench::{Bench, since, timed};
 const PAGE: usize = 4096;
 /// Calls of each kind in a round.
 const CALLS: usize = 16;
-/// A file of large folios, larger than the caches of most processors: calls of this size, so many of them, of which a round
-/// visits a few.
+/// A file of large folios, larger than the caches of most processors; a round writes to VISITS of its FOLIOS
+/// folios.
 const FOLIO: usize = 1 << 20;
 const FOLIOS: usize = 48;
 const VISITS: usize = 6;
-/// Times for which something else is done between calls, and calls after each.
+/// Times of other work between calls, and calls after each.
 const WHILES: [(Nanos, usize); 2] = [(Nanos::millis(0.1), CALLS), (Nanos::millis(1.0), CALLS / 2)];
-/// Bytes that it changes meanwhile: more than the cache of a processor's own holds.
+/// Bytes changed by the other work: more than a processor's own cache holds.
 const ELSEWHERE: usize = 2 << 20;
 
 /// Fixed parts of costs, in ns.
 #[derive(Clone, Debug, Default)]
 pub struct Durable {
-    /// Of a wait for data that were submitted just before, without the transfer.
+    /// Of a wait for data submitted just before, without the transfer.
     pub latency: Option<Estimate>,
-    /// Of an fsync with something to commit, besides that.
+    /// Of an fsync with a commit, without the latency.
     pub commit: Option<Estimate>,
-    /// Of one with nothing to commit.
+    /// Of an fsync with nothing to commit.
     pub flush: Option<Estimate>,
-    /// Of a write into a clean inode.
+    /// Of a write into a clean inode, compared with a dirty one.
     pub inode: Option<Estimate>,
-    /// Of a write after a millisecond elsewhere.
+    /// Of a write after a millisecond of other work.
     pub away: Option<Estimate>,
-    /// Of a wait after a millisecond in which the device was idle.
+    /// Of a wait after the device was idle for a millisecond.
     pub idle: Option<Estimate>,
-    /// Of a byte that becomes dirty with its folio.
+    /// Per byte of a large folio that a small write makes dirty as a whole.
     pub folio: Option<Estimate>,
 }
 
@@ -56,7 +57,7 @@ struct Samples {
     folio: Vec<f64>,
 }
 
-/// Measures them; `per_byte` is what a synchronous transfer takes, in ns.
+/// Measures them; `per_byte` is the time of a synchronous transfer, in ns.
 pub fn measure(bench: &mut Bench, per_byte: f64) -> anyhow::Result<Durable> {
     let mut samples = Samples::default();
     let folios = large_folios(bench)?;
@@ -89,13 +90,14 @@ pub fn measure(bench: &mut Bench, per_byte: f64) -> anyhow::Result<Durable> {
     })
 }
 
-/// The mean of the rounds, since what waits add up to is to be foreseen, with their percentiles.
+/// The mean of the rounds with their percentiles: predicted is the sum of waits, which the mean gives and a
+/// median does not.
 fn mean(samples: &[f64]) -> Option<Estimate> {
     let value = samples.iter().sum::<f64>() / samples.len() as f64;
     Estimate::of(samples).map(|found| Estimate { value, ..found })
 }
 
-/// A clean file of large folios; None if it may not be written.
+/// A clean file of large folios; None if the budget does not allow it.
 fn large_folios(bench: &mut Bench) -> anyhow::Result<Option<File>> {
     if bench.space < (FOLIOS * FOLIO) as u64 || !bench.spend((FOLIOS * FOLIO) as u64) {
         return Ok(None);
@@ -106,7 +108,7 @@ fn large_folios(bench: &mut Bench) -> anyhow::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// One round in two new files; `transfer` is that of a page. What a write over a dirty page costs.
+/// One round in two new files; `transfer` is that of a page. Returns the cost of a write over a dirty page.
 fn round(
     bench: &Bench,
     file: &File,
@@ -120,7 +122,7 @@ fn round(
         bench.go_on()?;
         (0..CALLS).map(|_| call()).collect::<anyhow::Result<Vec<f64>>>().map(|times| undisturbed(&times))
     };
-    // What finds a place for the file, and the page that stays dirty.
+    // Allocates the file's first block, and dirties the page that stays dirty.
     write(file, 0)?;
     durable()?;
     write(beside, 0)?;
@@ -131,7 +133,7 @@ fn round(
         bench.go_on()?;
         write(file, page)?;
         commits.push(durable()?);
-        // What comes after a wait takes longer.
+        // The first write after a wait takes longer.
         write(beside, 0)?;
         first.push(write(file, page + 1)?);
         next.push(write(file, page + 2)?);
@@ -169,14 +171,14 @@ fn round(
     Ok(plain)
 }
 
-/// Time of one action, in ns, without a look at anything before it: that would bring back a part of what was forgotten.
+/// Time of one action, in ns, without the stopwatch's read of /proc before it, which would refill the cache.
 fn plainly(action: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let start = cawl_host::now();
     action()?;
     Ok(since(start))
 }
 
-/// Does something else for a while: moves data `from` one place `to` another, as programs do between their calls.
+/// Other work for a given time: moves data `from` memory `to` a buffer, as programs do between their calls.
 fn elsewhere<'a>(from: &mut impl Iterator<Item = &'a [u8]>, to: &mut [u8], time: Nanos) {
     let until = cawl_host::now() + time;
     while cawl_host::now() < until {
@@ -195,8 +197,8 @@ fn through_zero(points: &[(f64, f64)]) -> f64 {
     xy / xx
 }
 
-/// The mean of what takes no more than three times the first quartile: waits spread by themselves, which counts, but those that meet
-/// what other programs have written take ten times as long, and may be half of them.
+/// The mean of the times up to three times the first quartile. Waits vary by themselves, which counts; waits
+/// for data of other programs take ten times as long and may be half of all.
 fn undisturbed(times: &[f64]) -> f64 {
     let most = 3.0 * quantile(times, 0.25).unwrap_or(f64::NAN);
     let calm: Vec<f64> = times.iter().copied().filter(|time| *time <= most).collect();
@@ -209,7 +211,7 @@ mod tests {
 
     #[test]
     fn waits_for_other_programs_do_not_count() {
-        // 100 to 190 µs, and as many of milliseconds.
+        // 100 to 190 µs, and as many times of milliseconds.
         let calm: Vec<f64> = (0..10).map(|at| 100e3 + 10e3 * f64::from(at)).collect();
         assert!((undisturbed(&calm) - 145e3).abs() < 1.0);
         let busy: Vec<f64> = calm.iter().flat_map(|time| [*time, 40.0 * time]).collect();

@@ -1,9 +1,9 @@
-//! The page cache: what a write costs that waits for nothing.
+//! The page cache: the cost of a write that waits for nothing.
 //!
-//! A round writes a new file in calls of each size, then the same bytes again, and lays lines through the
-//! costs: through those of small calls, whose intercept is the call and whose slope is the copy of what the processor's
-//! cache holds, and through those of large ones, whose slope is the copy from memory. The file is removed before the flusher has seen
-//! it, so nothing of this reaches the device.
+//! A round writes a new file in calls of each size, then the same bytes again, and fits lines through the
+//! costs. Small calls: the intercept is the call, the slope the copy from the processor's cache. Large calls:
+//! the slope is the copy from memory. The file is removed before the flusher writes it, so nothing reaches
+//! the device.
 
 use std::fs::File;
 
@@ -12,11 +12,11 @@ use cawl_core::{Estimate, Line, Measured, Modes, quantile};
 use super::bench::{Bench, FROM_MEMORY, LARGEST, background};
 
 const SIZES: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, LARGEST];
-/// More than the caches of most processors hold: the pages of a file that is written come from memory.
+/// More than the caches of most processors hold, so that the pages of a rewritten file come from memory.
 const LARGEST_FILE: u64 = 128 << 20;
-/// The same where there is little time.
+/// The same in a brief calibration.
 const BRIEF_FILE: u64 = 16 << 20;
-/// Calls of this size and more are looked at one by one, smaller ones in groups.
+/// Calls of this size and more are timed singly, smaller ones in groups.
 const SINGLE: usize = 64 << 10;
 const GROUP: usize = 64;
 const PAGE: f64 = 4096.0;
@@ -24,25 +24,25 @@ const PAGE: f64 = 4096.0;
 /// What the page cache costs: times per byte and per call, in ns.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// Per byte, pages that were not there before.
+    /// Per byte of new pages on warm memory.
     pub fresh: Option<Estimate>,
-    /// The same, where their memory was cold.
+    /// The same on cold memory.
     pub cold: Option<Estimate>,
-    /// The part of looks at fresh pages that met cold memory.
+    /// Part of the samples of new pages that met cold memory.
     pub cold_share: Option<Measured<f64>>,
-    /// Per byte, pages that were there.
+    /// Per byte, of cached pages.
     pub cached: Option<Estimate>,
-    /// The same, if the data come from the processor's cache.
+    /// The same, of data from the processor's cache.
     pub hot: Option<Estimate>,
     /// Per call.
     pub call: Option<Estimate>,
-    /// Per new folio, besides its pages.
+    /// Per new folio, without its pages.
     pub folio: Option<Estimate>,
 }
 
 /// Measures the page cache.
 pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
-    // All of a round's file stays below the background limit.
+    // A round's file stays below the background limit.
     let largest = if bench.brief { BRIEF_FILE } else { LARGEST_FILE };
     let most = (background().0 / 2).min(bench.space / 2).min(largest) as usize;
     let mut rounds: Vec<Round> = Vec::new();
@@ -51,7 +51,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
     bench.repeat(|bench, index| {
         let drops = cawl_host::page_cache_drops();
         let round = round(bench, index, most, &mut pages)?;
-        // The first round also warms memory and code up.
+        // The first round also warms memory and code.
         if index == 0 {
             first = Some(round);
         } else if !bench.cache_was_dropped(drops) {
@@ -63,7 +63,7 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
         rounds.extend(first);
     }
     let modes = Modes::of(&pages);
-    // Between the modes, where a run of calls counts as one or the other.
+    // The border between the two modes, for runs of calls.
     let border = match (quantile(&modes.low, 0.5), quantile(&modes.high, 0.5)) {
         (Some(low), Some(high)) => (low * high).sqrt() / PAGE,
         _ => f64::INFINITY,
@@ -85,13 +85,13 @@ pub fn measure(bench: &mut Bench) -> anyhow::Result<Memory> {
             low / 1e3
         ));
     }
-    // If every round had cold memory in it, the warm pages of all of them have to do.
+    // If every round met cold memory, the warm pages of all rounds are taken.
     let warm_pages: Vec<f64> = modes.low.iter().map(|page| page / PAGE).collect();
     let slopes = |lines: &[Line]| Estimate::of(&lines.iter().map(|line| line.slope).collect::<Vec<_>>());
-    // Of pages that are there, so without what getting one may cost.
+    // Of cached pages, so without the cost of an allocation.
     let hot: Vec<Line> = rounds.iter().filter_map(|round| small(&round.cached)).collect();
     let calls: Vec<f64> = hot.iter().map(|line| line.intercept).collect();
-    // Calls of up to 64 KiB into fresh pages take a folio each, so their line begins that much higher.
+    // Calls of up to 64 KiB into new pages allocate one folio each, so their line begins higher by its cost.
     let folios: Vec<f64> = rounds.iter().filter_map(|round| folio(round, border)).collect();
     Ok(Memory {
         fresh: slopes(&fresh).or_else(|| Estimate::of(&warm_pages)),
@@ -116,21 +116,21 @@ struct Round {
     cached: Vec<(f64, f64)>,
 }
 
-/// The line through the calls whose data come from memory: its slope is the copy.
+/// The line through the calls whose data come from memory; its slope is the copy.
 fn large(points: &[(f64, f64)]) -> Option<Line> {
     let large: Vec<_> = points.iter().copied().filter(|(size, _)| *size >= FROM_MEMORY as f64).collect();
     Line::through(&large)
 }
 
-/// The line through the calls whose data come from the processor's cache: its intercept is the call, its slope what is
-/// left of the copy.
+/// The line through the calls whose data come from the processor's cache; its intercept is the call, its
+/// slope the rest of the copy.
 fn small(points: &[(f64, f64)]) -> Option<Line> {
     let small: Vec<_> = points.iter().copied().filter(|(size, _)| *size < FROM_MEMORY as f64).collect();
     Line::through(&small)
 }
 
-/// How much higher the line of calls into fresh pages begins than that of calls into cached ones. Only calls of
-/// whole pages: several smaller ones share a folio. Of warm pages, that is, of less than `border` per byte.
+/// The difference of intercepts between calls into new and into cached pages. Only calls of whole pages,
+/// since several smaller ones share a folio; only warm pages, at less than `border` per byte.
 fn folio(round: &Round, border: f64) -> Option<f64> {
     let whole = |points: &[(f64, f64)]| {
         let mut points = points.to_vec();
@@ -143,7 +143,7 @@ fn folio(round: &Round, border: f64) -> Option<f64> {
 fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> anyhow::Result<Round> {
     let mut round = Round::default();
     for step in 0..SIZES.len() {
-        // Another order in every round, so that no size always comes after the same one.
+        // Another order in every round, so that no size always follows the same one.
         let size = SIZES[(step * 3 + index) % SIZES.len()];
         let length = (size * 2048).min(most).max(size) / size * size;
         if length > most {
@@ -162,8 +162,8 @@ fn round(bench: &mut Bench, index: usize, most: usize, pages: &mut Vec<f64>) -> 
     Ok(round)
 }
 
-/// Cost of a call in a run of them: the mean of single calls, or of short groups of small ones. Looks at pages are added to
-/// `pages`.
+/// Cost of a call in a run: the mean of single calls, or of short groups of small ones. Samples of pages are
+/// added to `pages`.
 fn typical_call(
     bench: &Bench,
     file: &File,
@@ -180,15 +180,17 @@ fn typical_call(
         times.push(time / (bytes / size) as f64);
     }
     if let Some(pages) = pages.filter(|_| size >= SINGLE) {
-        // A look for each 64 KiB. Large calls take large folios, and only large blocks of free memory are ever cold.
+        // One sample for each 64 KiB. Large calls allocate large folios, and only large blocks of free memory
+        // are ever cold.
         let looks = times.iter().map(|time| time / (size as f64 / PAGE));
         pages.extend(looks.flat_map(|look| std::iter::repeat_n(look, size / SINGLE)));
     }
     Ok(usual_mean(&times))
 }
 
-/// The mean of what takes no more than twice the median. The kernel's own work now and then (a tick, a new piece of a list, a
-/// node of a tree) is a part of what calls cost, and the median has none of it; being without a processor for a while is not.
+/// The mean of the times up to twice the median. The kernel's occasional work (a tick, a refilled list, a
+/// tree node) is part of the cost of calls, and the median leaves it out; a time without a processor is not
+/// part of it.
 fn usual_mean(times: &[f64]) -> f64 {
     let most = 2.0 * quantile(times, 0.5).unwrap_or(f64::NAN);
     let (sum, count) =
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn regular_work_counts_and_interruptions_do_not() {
-        // Every tenth group holds a tick; once another program ran.
+        // Every tenth group has a tick in it; once another program ran.
         let mut times: Vec<f64> = (0..40).map(|at| if at % 10 == 3 { 1500.0 } else { 1000.0 }).collect();
         times.push(5e6);
         assert!((usual_mean(&times) - 1050.0).abs() < 1e-6);

@@ -1,9 +1,9 @@
-//! What other programs take from a measurement.
+//! The influence of other programs on a measurement.
 //!
-//! The law: **what waits for a processor is not measured.** A thread that could run and may not is delayed by others; the
-//! kernel counts that for each thread (`run_delay`, /proc/thread-self/schedstat), and it is taken off what a [`Stopwatch`] times.
-//! What others do besides cannot be taken off: a flusher that gets no processor, caches and memory that are shared, a processor
-//! that is awake when it is needed. So how much they computed meanwhile is said.
+//! The law: **waits for a processor are not measured.** The kernel counts for each thread the time it was
+//! runnable and not running (`run_delay`, /proc/thread-self/schedstat); a [`Stopwatch`] subtracts it. Other
+//! effects cannot be subtracted: a flusher without a processor, shared caches and memory, an idle processor
+//! that has to wake up. So the time other programs computed is reported.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ thread_local! {
     static SCHEDULED: Option<File> = File::open("/proc/thread-self/schedstat").ok();
 }
 
-/// How long this thread has waited for a processor; zero where the kernel does not count it.
+/// The time this thread has waited for a processor; zero where the kernel does not count it.
 fn waited() -> Nanos {
     let mut text = [0; 128];
     let read = |file: &File| {
@@ -26,7 +26,7 @@ fn waited() -> Nanos {
     SCHEDULED.with(|file| file.as_ref().and_then(read)).unwrap_or_default()
 }
 
-/// Times what this thread does, without its waits for a processor.
+/// Times this thread's work, without its waits for a processor.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     waited: Nanos,
@@ -36,7 +36,7 @@ pub struct Stopwatch {
 impl Stopwatch {
     /// From now on.
     pub fn start() -> Stopwatch {
-        // In this order, so that reading is not timed.
+        // In this order, so that reading the counter is not timed.
         let waited = waited();
         Stopwatch { waited, start: cawl_host::now() }
     }
@@ -45,17 +45,17 @@ impl Stopwatch {
     pub fn elapsed(&self) -> f64 {
         let took = cawl_host::now().since(self.start);
         let waited = waited().saturating_sub(self.waited);
-        // More than there was lies before or behind.
+        // A longer wait lies partly outside the measurement.
         if waited < took { took.saturating_sub(waited).get() } else { took.get() }
     }
 }
 
-/// Processors' worth of other programs' computing from which on a measurement counts as disturbed.
+/// Processors used by other programs from which on a measurement counts as disturbed.
 const BUSY: f64 = 0.15;
-/// Part of the time that may be spent waiting for a processor.
+/// Part of the time spent waiting for a processor from which on it does.
 const WAITING: f64 = 0.02;
 
-/// What others do during a measurement.
+/// The activity of other programs during a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     begun: Time,
@@ -64,12 +64,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// From now on; to be asked by the same thread.
+    /// Starts now; `disturbed` must be called by the same thread.
     pub fn begin() -> Watch {
         Watch { begun: cawl_host::now(), waited: waited(), others: others() }
     }
 
-    /// How many processors other programs kept busy until now, if that is enough to disturb.
+    /// The processors that other programs kept busy until now, if enough to disturb.
     pub fn disturbed(&self) -> Option<f64> {
         let time = cawl_host::now().since(self.begun);
         let others = others().zip(self.others).map_or(Nanos::ZERO, |(now, then)| now.saturating_sub(then));
@@ -82,7 +82,8 @@ fn disturbed(time: Nanos, others: Nanos, waited: Nanos) -> Option<f64> {
     (others > time * BUSY || waited > time * WAITING).then(|| others / time)
 }
 
-/// Time that programs other than this one have computed, in user mode: in kernel mode it may be for us, as the flusher's.
+/// User time of all other programs. System time is left out, since it may be work for this one, as the
+/// flusher's.
 fn others() -> Option<Nanos> {
     let all = host_text::user_time(&fs::read_to_string("/proc/stat").ok()?)?;
     let of = |who| getrusage(who).map(|usage| Nanos::new(usage.user_time().num_nanoseconds() as f64));
@@ -117,7 +118,7 @@ mod tests {
         }
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Made by a thread that is pinned, so it is as well.
+            // Spawned by a pinned thread, so pinned too.
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
@@ -128,12 +129,12 @@ mod tests {
                 time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64
             };
             let (watch, wall, before) = (Stopwatch::start(), cawl_host::now(), computed());
-            // As much of a processor as shows, however long it takes to get.
+            // Until it has computed for 100 ms, however long that takes.
             while computed() - before < 100e6 {}
             let (found, took) = (watch.elapsed(), cawl_host::now().since(wall).get());
             over.store(true, Ordering::Relaxed);
             let own = computed() - before;
-            assert!(took > 1.3 * own, "nobody disturbed: {took} ns for {own}");
+            assert!(took > 1.3 * own, "not disturbed: {took} ns for {own}");
             assert!((found / own - 1.0).abs() < 0.1, "{found} ns of {took} for {own}");
         });
     }

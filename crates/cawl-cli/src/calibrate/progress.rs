@@ -1,4 +1,4 @@
-//! What is measured now and how long it will take, on the terminal and nowhere else.
+//! The current measurement and the expected time, on a terminal only.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -18,21 +18,21 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress of something that takes about `expected`.
+    /// Progress of work that takes about `expected`.
     pub fn new(expected: Nanos) -> Progress {
         let started = cawl_host::now();
         let terminal = std::io::stderr().is_terminal();
         Progress { terminal, started, expected, what: Cow::Borrowed(""), shown: Time::default() }
     }
 
-    /// Begins with the next thing.
+    /// Begins the next measurement.
     pub fn begin(&mut self, what: impl Into<Cow<'static, str>>) {
         self.what = what.into();
         self.shown = Time::default();
         self.show();
     }
 
-    /// Shows how far it is, at most ten times a second.
+    /// Shows the progress, at most ten times a second.
     pub fn show(&mut self) {
         let now = cawl_host::now();
         if !self.terminal || now.since(self.shown) < Nanos::millis(100.0) {

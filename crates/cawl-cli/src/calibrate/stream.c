@@ -1,4 +1,4 @@
-/* What a stream call costs that stays in its buffer: prints lines of "SIZE NANOSECONDS-PER-CALL". */
+/* The cost of a stream call that stays in its buffer: prints lines of "SIZE NANOSECONDS-PER-CALL". */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdio_ext.h>
@@ -32,7 +32,7 @@ int main(void)
                     fwrite(data, 1, sizes[i], stream);
                 spent += now() - start;
                 total += calls;
-                /* What is in the buffer goes nowhere. */
+                /* Discards the buffer. */
                 __fpurge(stream);
             }
             printf("%zu %.3f\n", sizes[i], spent / (double)total);

@@ -1,5 +1,5 @@
-//! The stream: what a call costs that stays in its buffer. Measured by a small C program that travels inside
-//! this one, since it is the C library's streams that programs use.
+//! The stream: the cost of a call that stays in its buffer, measured by an embedded C program, since programs
+//! use the C library's streams.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,11 +1,11 @@
-//! What calibration found, as a table.
+//! The results of a calibration as a table.
 
 use cawl_core::{Measured, Nanos, Rate};
 
 use super::{Calibration, Compared};
 use crate::render::{bold, lines, shown, table, warn};
 
-/// The constants with their spread, and what must be known about them.
+/// The constants with their spread, and the remarks.
 pub fn text(calibration: &Calibration, terminal: bool) -> String {
     let place = &calibration.place;
     let profile = &calibration.profile;
@@ -93,7 +93,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
     out
 }
 
-/// The constants of a profile beside those of now.
+/// The constants of a profile beside the new measurements.
 pub fn text_of_check(compared: &[Compared], terminal: bool) -> String {
     let mut constants = table(&["CONSTANT", "PROFILE", "NOW", ""], 1);
     for constant in compared {

@@ -1,9 +1,9 @@
-//! Writing back: the rate at which the flusher cleans pages, and how much slower the page cache is meanwhile.
+//! Writeback: the rate at which the flusher cleans pages, and the slowdown of the page cache during it.
 //!
-//! The rate is read off the kernel's count of pages written (`nr_written`), never off direct I/O, which
-//! takes another way through the filesystem. Where the dirty limit is within reach it is the sustained rate
-//! of a writer who is held back by it; elsewhere, and where the device keeps up with a writer, so that nothing holds him
-//! back and the rate would be his, the flusher is set to work by syncfs.
+//! The rate comes from the kernel's count of pages written (`nr_written`), never from direct I/O, which takes
+//! another path through the filesystem. Where the dirty limit is within reach, it is the sustained rate of a
+//! throttled writer. Elsewhere, and where the device keeps up with the writer, so that it would set the rate
+//! itself, syncfs starts the flusher.
 
 use std::fs::File;
 
@@ -18,26 +18,26 @@ use crate::slow_limit::{LEARNED, base_rates};
 const PAGE: u64 = 4096;
 const CHUNK: usize = 1 << 20;
 
-/// Fewest windows that make up a sustained rate, where the bytes allowed suffice: 2.4 s of a slow device.
+/// Fewest windows of a sustained rate, if the byte budget allows: 2.4 s on a slow device.
 const FEWEST_WINDOWS: usize = 6;
 
-/// What writing back costs.
+/// The constants of writeback.
 #[derive(Clone, Debug, Default)]
 pub struct Writeback {
     /// Bytes per ns.
     pub rate: Option<Estimate>,
     /// Most bytes under writeback at a time.
     pub queue: Option<u64>,
-    /// Factor on the page cache's speed while the flusher works: for pages that are allocated, and for cached ones.
+    /// Factors on the page cache's speed while the flusher works: for new pages, and for cached ones.
     pub factor: Option<Estimate>,
     pub cached_factor: Option<Estimate>,
-    /// Bytes per ns to which the kernel holds writers, before it looks at the level, as its tracepoints say.
+    /// Bytes per ns of the kernel's base rate for writers, as its tracepoints tell.
     pub base_rate: Option<Estimate>,
-    /// Bytes per ns that were written back meanwhile.
+    /// Bytes per ns written back beside the writer of `factor`.
     beside: Option<Estimate>,
 }
 
-/// A moment's count of bytes written back, by the whole machine and by the device.
+/// Bytes written back up to a moment, by the whole machine and by the device.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     time: Time,
@@ -57,19 +57,20 @@ fn count(bench: &Bench) -> Option<Count> {
     })
 }
 
-/// Whose count of bytes written tells the rate.
+/// The counter that the rate is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counter {
-    /// The device's: each request counts as soon as it is done.
+    /// The device's: grows with each completed request.
     Device,
-    /// The machine's, `nr_written`: the filesystem ends the writeback of an extent's pages, or of all that it took of an
-    /// inode, at once (36 MiB a step where ext4 overwrites blocks on a disk of 150 MB/s), and others' pages count, too.
+    /// The machine's, `nr_written`: grows in large steps, since the filesystem completes an extent or all
+    /// pages taken of an inode at once (36 MiB where ext4 overwrites blocks on a disk of 150 MB/s), and
+    /// includes other programs' pages.
     Machine,
 }
 
 impl Counter {
-    /// Whom to believe, given what both counted in the same time. A device that counts far more than there was writes
-    /// something besides, as a journal of data.
+    /// The better counter, given both over the same time. A device that counts far more than the machine also
+    /// writes other data, such as a data journal.
     fn of(from: Count, to: Count) -> Counter {
         match part_of_device(from, to) {
             Some(part) if part > 0.0 && part < 1.5 => Counter::Device,
@@ -77,7 +78,7 @@ impl Counter {
         }
     }
 
-    /// The same; it is noted if others wrote to other devices.
+    /// The same; notes it if other devices were written to.
     fn noted(bench: &mut Bench, from: Count, to: Count) -> Counter {
         if part_of_device(from, to).is_some_and(|part| part > 0.0 && part < 0.85) {
             bench.note("other programs wrote to other devices; the device's own count of bytes was taken");
@@ -95,7 +96,7 @@ impl Counter {
     }
 }
 
-/// What the device counted between two moments over what the machine did.
+/// The device's count over the machine's between two moments.
 fn part_of_device(from: Count, to: Count) -> Option<f64> {
     let device = to.device?.saturating_sub(from.device?) as f64;
     Some(device / to.pages.saturating_sub(from.pages) as f64)
@@ -106,7 +107,7 @@ fn rate(bench: &mut Bench, from: Count, to: Count) -> Option<f64> {
     Counter::noted(bench, from, to).rate(from, to)
 }
 
-/// Measures the rate of writeback of a device that takes `transfer` ns for a byte, if that is known.
+/// Measures the writeback rate of a device that takes `transfer` ns per byte, if known.
 pub fn rate_of_writeback(
     bench: &mut Bench,
     transfer: Option<f64>,
@@ -114,12 +115,12 @@ pub fn rate_of_writeback(
 ) -> anyhow::Result<()> {
     let limit = hard().0;
     if bench.brief {
-        // Each is the least that the device can do.
+        // Each is a lower bound.
         let rates = [flushed(bench, transfer)?, found.beside];
         found.rate = rates.into_iter().flatten().max_by(|a, b| a.value.total_cmp(&b.value));
         return Ok(());
     }
-    // The limit has to be reached and then held for as much again.
+    // The limit must be reached, and then held for as many bytes again.
     if limit.saturating_mul(3) <= bench.bytes_left.min(bench.space.saturating_mul(2)) {
         throttled(bench, limit, found)
     } else {
@@ -133,18 +134,18 @@ pub fn rate_of_writeback(
     }
 }
 
-/// The sustained rate of a writer who is held back by the hard limit.
+/// The sustained rate of a writer who is throttled at the hard limit.
 fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Result<()> {
     let trace = Instance::begin_if_possible(&[LEARNED], &tracefs::this_thread())?;
     let file = bench.scratch.file("throttled")?;
-    // Goes round in a file of this length, in which no page is still dirty when its turn comes again.
+    // The file is written in circles; at this length a page is clean again before its next turn.
     let length = (limit * 2).min(bench.space / 2).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
     let give_up = bench.deadline;
     let (mut at, mut written) = (0, 0_u64);
     let mut windows: Vec<Window> = Vec::new();
     let mut current: Option<Window> = None;
-    // Windows long enough that the steps in which pages are counted do not show, and short enough that a
-    // few of them fit into the bytes allowed.
+    // Windows long enough to smooth the steps of the counter, and short enough that a few fit into the byte
+    // budget.
     let window_bytes = (bench.bytes_left.saturating_sub(limit + limit / 2) / 6).max(16 << 20);
     let (shortest, longest) = (Nanos::millis(50.0), Nanos::millis(400.0));
     while bench.go_on().is_ok() {
@@ -155,8 +156,8 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
         at = (at + CHUNK as u64) % length;
         written += CHUNK as u64;
         bench.progress.show();
-        // Steady once the limit has been reached and half as much was written since. Not after each chunk: reading the counts
-        // takes as long as a part of it.
+        // Steady after the limit was reached and half as much was written again. Not after each chunk, since
+        // reading the counters takes as long as part of a chunk.
         if written < limit + limit / 2 || !written.is_multiple_of(LARGEST as u64) {
             continue;
         }
@@ -170,7 +171,7 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
             continue;
         }
         windows.extend(current.replace(Window::at(now)));
-        // Of a device that idles, more would be of no use, and the bytes are needed for the other way.
+        // More windows of an idling device would not help, and the other method needs the bytes.
         let enough = if busy(&windows).is_some() { 4 * bench.rounds.1 } else { bench.rounds.0 };
         if windows.len() >= enough {
             break;
@@ -182,42 +183,42 @@ fn throttled(bench: &mut Bench, limit: u64, found: &mut Writeback) -> anyhow::Re
     let told = trace.map(|trace| trace.take()).transpose()?;
     let kept_busy = busy(&windows);
     let chosen = kept_busy.clone().unwrap_or_else(|| windows.iter().collect());
-    // In a single window the two counts may differ by a step.
+    // In a single window the two counters may differ by a step.
     let counter = match (windows.first(), windows.last()) {
         (Some(first), Some(last)) => Counter::noted(bench, first.from, last.to),
         _ => Counter::Machine,
     };
     let rates: Vec<(f64, f64)> = chosen.iter().filter_map(|window| window.rate(counter)).collect();
     found.rate = Estimate::of(&rates.iter().map(|(rate, _)| *rate).collect::<Vec<_>>());
-    // The windows swing, as a burst follows a lull: what was written in all of them is known far better.
+    // The windows vary, as bursts follow lulls; the mean over all of them is far more certain.
     if let Some(found) = &mut found.rate {
         let time: f64 = rates.iter().map(|(_, span)| span).sum();
         found.value = rates.iter().map(|(rate, span)| rate * span).sum::<f64>() / time;
     }
-    // What it told at first, on the way to the limit, is not what it holds to. All of it is read here, since a fast device
-    // runs dry meanwhile.
+    // The first half of the base rates belongs to the approach of the limit. Read here, since a fast device
+    // runs out of work soon.
     let told = told.map(|told| base_rates(&told)).unwrap_or_default();
     found.base_rate = Estimate::of(&told[told.len() / 2..]);
     if kept_busy.is_none() {
-        // The device has idled in between: what it has written is the least that it can do. A file that is flushed at
-        // once says little where it is short, as it is below lowered limits.
+        // The device idled at times, so its rate is a lower bound. A flush of a file gives little where the
+        // file is short, as below lowered limits; `beside` is another lower bound.
         for other in [flushed(bench, None)?, found.beside].into_iter().flatten() {
             if found.rate.is_none_or(|rate| other.value > rate.value) {
                 found.rate = Some(other);
             }
         }
     }
-    // What the queue holds when it is full, which it is while a writer is held back.
+    // The bytes in a full queue, which it is while a writer is throttled.
     found.queue = full_queue(&windows).map(|bytes| bytes as u64).filter(|bytes| *bytes > 0);
     Ok(())
 }
 
-/// A part of the time for which a writer was held back.
+/// A part of the time in which the writer was throttled.
 #[derive(Clone, Debug)]
 struct Window {
     from: Count,
     to: Count,
-    /// Bytes under writeback at moments in it.
+    /// Samples of the bytes under writeback.
     under_way: Vec<f64>,
 }
 
@@ -226,7 +227,7 @@ impl Window {
         Window { from: moment, to: moment, under_way: Vec::new() }
     }
 
-    /// Bytes per ns that were written, and the time.
+    /// Bytes written per ns, and the time.
     fn rate(&self, counter: Counter) -> Option<(f64, f64)> {
         Some((counter.rate(self.from, self.to)?, self.to.time.since(self.from.time).get()))
     }
@@ -238,9 +239,9 @@ fn full_queue(windows: &[Window]) -> Option<f64> {
     quantile(&moments, 0.95)
 }
 
-/// The windows in which there was always something to do for the device: its queue was not about empty in seven of eight moments.
-/// What it wrote then is what it can. None if those are fewer than half: then the writer is about as slow as the device. A single
-/// one may be due to him waiting for cold memory.
+/// The windows in which the device always had work: its queue was nearly empty in at most one of eight
+/// samples. They show the device's own rate. None if they are fewer than half, since then the writer is about
+/// as slow as the device; a single one may show a wait of the writer for cold memory.
 fn busy(windows: &[Window]) -> Option<Vec<&Window>> {
     let full = full_queue(windows)?;
     let is_busy = |window: &&Window| {
@@ -250,9 +251,10 @@ fn busy(windows: &[Window]) -> Option<Vec<&Window>> {
     (!busy.is_empty() && 2 * busy.len() >= windows.len()).then_some(busy)
 }
 
-/// The rate of a flusher that syncfs has set to work, between a tenth and nine tenths of the way. In brief, that of
-/// fsync, which leaves out what others have dirtied: a single burst, as long as may be written and as the device can
-/// take by then if a byte takes it twice `transfer` ns; its second half counts, since the first one fills the queue.
+/// The rate of a flusher started by syncfs, between a tenth and nine tenths of the bytes. In a brief
+/// calibration by fsync, which leaves out other programs' data: one burst, limited by the byte budget and by
+/// the remaining time at twice `transfer` ns per byte; its second half counts, since the first one fills the
+/// queue.
 fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Estimate>> {
     let mut samples = Vec::new();
     let rounds = bench.rounds.0;
@@ -264,7 +266,7 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
     let (begins, ends) = if bench.brief { (0.55, 0.97) } else { (0.1, 0.9) };
     bench.repeat(|bench, _| {
         if bench.brief && !samples.is_empty() {
-            // Another one would be shorter.
+            // A second burst would be shorter.
             return Ok(());
         }
         if bench.brief {
@@ -281,7 +283,7 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
         let before = cawl_host::sample();
         let (began, time) = (cawl_host::now(), bench.deadline.since(cawl_host::now()));
         let mut written = 0;
-        // In brief, half of the time is the flusher's, however long the memory takes.
+        // In a brief calibration half of the time is kept for the flusher, also on cold memory.
         while written < length && !(bench.brief && cawl_host::now().since(began) > time * 0.5) {
             bench.write_run(&file, written, CHUNK, CHUNK)?;
             written += CHUNK as u64;
@@ -293,15 +295,15 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
         let mut counts = Vec::new();
         let took = while_flushing(&file, whole_filesystem, || {
             counts.extend(count(bench));
-            // Reading the counts takes a processor that the flusher may need.
+            // Reading the counters takes a processor that the flusher may need.
             std::thread::sleep(std::time::Duration::from_millis(2));
         })?;
-        // What was over before the second look was written back as well.
+        // Includes what was written after the last sample.
         counts.extend(count(bench));
         drop(file);
         bench.scratch.remove("flushed");
         let Some(start) = start else { return Ok(()) };
-        // The device's count goes up by single requests, where it can be believed.
+        // The device's counter has finer steps, where it can be trusted.
         let counter = counts.last().map_or(Counter::Machine, |last| Counter::noted(bench, start, *last));
         let counted =
             |count: &Count| count.device.filter(|_| counter == Counter::Device).unwrap_or(count.pages);
@@ -309,20 +311,20 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
             let target = counted(&start) + (length as f64 * part) as u64;
             counts.iter().copied().find(|count| counted(count) >= target)
         };
-        // Pages that nobody counted as dirty, or that were clean sooner than anybody could read them, were not written
-        // back here: whatever was counted meanwhile was that of others.
+        // Pages that were not counted as dirty, or were clean sooner than their data can be read, were not
+        // written back here; the counted bytes are then those of other programs.
         let ours = dirtied.is_some_and(|dirtied| dirtied >= length / 2) && took >= wrote / 8.0;
         let middle = reached(begins).zip(reached(ends)).filter(|(from, to)| {
             // Some filesystems count pages in few large steps, which tell nothing about the time between.
             to.time.since(from.time).get() > (ends - begins) / 2.0 * took
         });
         let whole = counts.last().map(|last| (start, *last));
-        // What others wrote meanwhile is not what was written here.
+        // Leaves out counts that are mostly other programs'.
         let whole = whole.filter(|(from, to)| to.pages.saturating_sub(from.pages) >= length / 2);
         if let Some((from, to)) = middle.or(whole).filter(|_| ours) {
             samples.extend(counter.rate(from, to));
-            // In brief the burst is short, and even its end is slow. The other way to look at it is what the whole took beyond
-            // what the model takes for as much as the queue holds. Both are noisy, and their mean is less so.
+            // A brief burst is short, and even its end is slow. A second estimate: the whole time without the
+            // modelled time of one queue's bytes. Both are noisy, their mean is less so.
             let first = queue.min(length) as f64;
             let beyond = transfer.map_or(0.0, |per_byte| took - first * per_byte);
             if bench.brief && beyond > took / 4.0 {
@@ -330,24 +332,24 @@ fn flushed(bench: &mut Bench, transfer: Option<f64>) -> anyhow::Result<Option<Es
             }
         } else {
             bench.note(
-                "this filesystem wrote nothing back: its data lie in memory, or each call hands them on by itself",
+                "this filesystem wrote nothing back: its data stay in memory, or each call passes them on itself",
             );
         }
-        // Next time as much as takes half a second: what comes in one burst says little.
+        // The next burst is to take half a second, since a short one says little.
         let more = length as f64 * 0.5e9 / took.max(1e6);
         let most = all.min(share);
         length = (more as u64).clamp(length / 4, length * 4).min(most);
         Ok(())
     })?;
-    // The first ones were of another length.
+    // The first burst had another length.
     if samples.len() > rounds && !bench.brief {
         samples.drain(..1);
     }
     Ok(Estimate::of(&samples))
 }
 
-/// Has the file or its whole filesystem written back, and calls `meanwhile` over and over until that is
-/// done. Returns how long the flusher worked, in ns.
+/// Has the file or its whole filesystem written back, and calls `meanwhile` until that is done. Returns the
+/// flusher's time in ns.
 fn while_flushing(file: &File, whole_filesystem: bool, mut meanwhile: impl FnMut()) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
@@ -366,23 +368,23 @@ fn while_flushing(file: &File, whole_filesystem: bool, mut meanwhile: impl FnMut
     })
 }
 
-/// Pieces of a file, each written while those before it are written back; the first shows nothing.
+/// Pieces of a file, each written during the writeback of those before it; the first has none beside it.
 const PIECES: u64 = 9;
-/// The longest piece: as much as the flusher takes of a file at a time, on a machine of ordinary size.
+/// The longest piece: as many bytes as the flusher takes of a file at a time on a machine of ordinary size.
 const LONGEST_PIECE: u64 = 64 << 20;
 
 /// The factor on the page cache's speed while the flusher works on the same file.
 ///
-/// It has to be the same file, since writer and flusher wait for each other there: ext4 keeps its map of blocks
-/// (`i_data_sem`) while it allocates, and when it needs a block group's bitmap for that, the read of it comes after
-/// all that was submitted before. Such waits are long and rare, so the mean of a round counts, of which some are in it.
+/// It must be the same file, since writer and flusher wait for each other there: ext4 locks its map of blocks
+/// (`i_data_sem`) while it allocates, and a read of a block group's bitmap for that waits behind all requests
+/// submitted before. Such waits are long and rare, so the mean of a round counts, which has some of them.
 ///
-/// Pages that are dirty already have their blocks, so rewriting them has a factor of its own.
+/// Dirty pages already have their blocks, so rewriting them has a factor of its own.
 ///
-/// The factors are on what was found for pages while nothing is written back, so that both together are what was seen
-/// here; `transfer` is the time that the device takes for a byte, in ns.
+/// The factors refer to the page costs measured without writeback, so that cost and factor together give the
+/// cost found here; `transfer` is the device's time per byte, in ns.
 ///
-/// What the device takes meanwhile is its rate beside a writer, if he is faster.
+/// The device's rate during this is a lower bound of the writeback rate (`beside`).
 pub fn factor(
     bench: &mut Bench,
     memory: &Memory,
@@ -394,7 +396,7 @@ pub fn factor(
     let share = affordable.min(bench.bytes_left) / (PIECES * bench.rounds.0 as u64);
     let all = (background().0 * 3 / 4).min(bench.space / 2);
     let piece = (all / PIECES).min(LONGEST_PIECE).min(hard().0 / 8).min(share);
-    // Calls as large as they come; smaller ones where a piece has to be small.
+    // The largest calls; smaller ones for small pieces.
     let call = if piece >= 4 * LARGEST as u64 { LARGEST } else { CHUNK };
     let piece = piece as usize / call * call;
     if piece == 0 {
@@ -407,12 +409,12 @@ pub fn factor(
             return Ok(());
         }
         bench.settle(length)?;
-        // Once so that the memory is warm; nothing of this reaches the device.
+        // Once without writeback, to warm the memory; the file is removed before it is written back.
         in_pieces(bench, piece, call, false)?;
         let flushed = in_pieces(bench, piece, call, true)?;
         fresh.push(flushed.fresh);
         cached.push(flushed.cached);
-        // From the third piece on the device has been busy throughout.
+        // From the third piece on the device was always busy.
         if let (Some(from), Some(to)) = (flushed.counts.get(2), flushed.counts.last()) {
             rates.extend(rate(bench, *from, *to));
         }
@@ -424,7 +426,7 @@ pub fn factor(
     Ok(())
 }
 
-/// The factor between the speeds of these costs and of that when all is quiet.
+/// The ratio of the quiet cost to these costs.
 fn against(quiet: Option<Estimate>, costs: &[f64]) -> Option<Estimate> {
     let quiet = quiet?.value;
     let factors: Vec<f64> = costs.iter().map(|cost| (quiet / cost).clamp(0.05, 1.0)).collect();
@@ -433,25 +435,25 @@ fn against(quiet: Option<Estimate>, costs: &[f64]) -> Option<Estimate> {
 
 /// A file written in pieces.
 struct InPieces {
-    /// Mean cost per byte of all pieces but the first, in ns, and of what was written again.
+    /// Mean cost per byte of all pieces but the first, in ns, and of the rewritten bytes.
     fresh: f64,
     cached: f64,
-    /// What had been written back when each piece was handed over.
+    /// The counters when each piece was handed over.
     counts: Vec<Count>,
 }
 
-/// Writes a new file piece by piece, the beginning of each twice, and if `flushing`, has each written back while the
-/// next one is written.
+/// Writes a new file piece by piece, the beginning of each twice; if `flushing`, each is written back while
+/// the next one is written.
 fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow::Result<InPieces> {
     let file = bench.scratch.file("pieces")?;
     let (hand_over, pieces) = std::sync::mpsc::channel::<u64>();
     let mut counts = Vec::new();
-    // Little, so that the flusher gets his pieces about as fast as they can be made.
+    // Few bytes, so that the flusher gets pieces about as fast as they are written.
     let again = (piece / 8).max(call) as u64 / call as u64 * call as u64;
     let (fresh, cached) = std::thread::scope(|scope| {
         let flusher = scope.spawn(|| {
             for at in pieces.into_iter().filter(|_| flushing) {
-                // Starts to write as the flusher does, and waits for nothing but room in the queue.
+                // Starts writeback as the flusher does, and waits only for room in the queue.
                 posix_fadvise(&file, at as i64, piece as i64, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
             }
             Ok::<(), nix::Error>(())
@@ -463,7 +465,7 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
                 let mut time = 0.0;
                 for at in (start..start + length).step_by(call) {
                     bench.go_on()?;
-                    // Waits for a processor included: the flusher's work takes some of them.
+                    // Waits for a processor are included, since the flusher's work causes some of them.
                     let began = cawl_host::now();
                     bench.write_run(&file, at, call, call)?;
                     time += since(began);
@@ -472,7 +474,8 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
             };
             fresh += write(piece as u64)?;
             cached += write(again)?;
-            // Does not wait, as no writer waits for the flusher but in a call. An error of the other thread shows below.
+            // Does not block: a writer waits for the flusher only within a call. An error of the other thread
+            // is returned by `join`.
             if hand_over.send(start).is_err() {
                 break;
             }
@@ -492,11 +495,11 @@ fn in_pieces(bench: &Bench, piece: usize, call: usize, flushing: bool) -> anyhow
 mod tests {
     use super::*;
 
-    /// Both counts while an emulated disk was written over and over for forty seconds, every 50 ms or a little more: milliseconds,
-    /// and pages that the machine and the device had written.
+    /// Both counters while an emulated disk was written in circles for forty seconds, about every 50 ms:
+    /// milliseconds, pages of the machine, pages of the device.
     const COUNTS: &str = include_str!("writeback-counts.txt");
 
-    /// The filesystem ended the writeback of 36 MiB at once.
+    /// The filesystem completed the writeback of 36 MiB at once.
     #[test]
     fn the_rate_is_the_devices_however_large_the_steps_of_the_filesystem() {
         let counts = COUNTS.lines().map(|line| {
@@ -506,7 +509,7 @@ mod tests {
             Count { time, pages: next() * PAGE, device: Some(next() * PAGE), under_way: 0 }
         });
         let counts: Vec<Count> = counts.collect();
-        // How far two seconds and a half may be from the ten around them, which hardly know steps.
+        // Largest deviation of 2.5 s from the 10 s around them, in which steps hardly show.
         let mut apart = [Vec::new(), Vec::new()];
         for (at, from) in counts.iter().enumerate() {
             let near = |seconds: f64| {
@@ -526,7 +529,8 @@ mod tests {
 
     #[test]
     fn a_device_that_counts_something_else_is_not_believed() {
-        // A journal that holds the data, too; a filesystem without a device; a device that counts nothing.
+        // Also with a data journal, with a filesystem without a device, and with a device that counts
+        // nothing.
         let plain = |device| Count { time: Time(1_000_000_000), pages: 100 << 20, device, under_way: 0 };
         let start = |device| Count { time: Time(0), pages: 0, device, under_way: 0 };
         for (before, after) in [(Some(0), Some(200 << 20)), (None, None), (Some(7), Some(7))] {
@@ -537,7 +541,7 @@ mod tests {
     #[test]
     fn a_window_in_which_the_device_idled_does_not_count() {
         let count = Count { time: Time::default(), pages: 0, device: None, under_way: 0 };
-        // Of a hundred moments, so many with an empty queue.
+        // A hundred samples, of which `emptied` show an empty queue.
         let window = |emptied: usize| {
             let under_way = (0..100).map(|moment| if moment < emptied { 0.0 } else { 80e6 }).collect();
             Window { under_way, ..Window::at(count) }

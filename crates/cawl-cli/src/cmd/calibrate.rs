@@ -1,4 +1,4 @@
-//! `calibrate`: the machine's constants, found by measuring.
+//! `calibrate`: measures the constants of machine and device.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -24,8 +24,8 @@ use crate::{exit, interrupt, render};
 pub fn calibrate(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     if let Some(parent) = args.parent {
         prctl::set_pdeathsig(Signal::SIGTERM)?;
-        // It may have ended before.
-        ensure!(getppid().as_raw() == parent, "the process that wanted this has ended");
+        // The parent may have ended before prctl took effect.
+        ensure!(getppid().as_raw() == parent, "the process that started this calibration has ended");
     }
     interrupt::guard(|signal| if args.check { check(args, signal) } else { measure(args, signal) })
 }
@@ -57,7 +57,7 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
     }
     let calibration = calibrate::calibrate(&options, signal)?;
     save(&file, &calibration.profile.to_toml(), args.output.is_none())?;
-    // Told first: it is written, whether the table can be or not.
+    // Told before the table is printed, since printing may fail.
     render::tell(format_args!("profile written to {}", file.display()));
     if args.json {
         render::json(&calibration)
@@ -82,13 +82,14 @@ fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitC
         render::print(&calibrate::text_of_check(&compared, std::io::stdout().is_terminal()))?
     };
     if !holds {
-        render::tell(format_args!("the profile {} is no longer true; calibrate again", file.display()));
+        render::tell(format_args!("the profile {} no longer holds; calibrate again", file.display()));
         return Ok(ExitCode::from(exit::FAILED));
     }
     Ok(printed)
 }
 
-/// Written aside and renamed, so that nobody ever reads half a profile; one that runs keep things in, between those.
+/// Written to a temporary file and renamed, so that no reader sees half a profile. A profile that runs update
+/// too is written under the lock of its folder.
 fn save(file: &Path, text: &str, is_shared: bool) -> anyhow::Result<()> {
     let about = || format!("cannot write the profile {}; name another file with -o", file.display());
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {

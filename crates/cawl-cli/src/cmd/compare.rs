@@ -48,7 +48,7 @@ fn table(comparison: &Comparison) -> Table {
             percent(row.dirty_error),
         ]);
     }
-    // In the order of the rows, which is that of reports.
+    // In the order of the rows, as in reports.
     let mut models: Vec<&str> = Vec::new();
     for row in &comparison.rows {
         if !models.contains(&row.model.as_str()) {

@@ -1,4 +1,4 @@
-//! `doctor`: what will be traced, what will not, and why, before anything runs.
+//! `doctor`: says before a run what will be traced, what will not, and why.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -19,20 +19,20 @@ const SCHEMA: u32 = 1;
 #[derive(Serialize)]
 struct Findings {
     schema: u32,
-    /// True if the program (or, without one, a program that can be) will be traced.
+    /// True if the program will be traced; without a program, if any program can be.
     traced: bool,
     program: Option<PathBuf>,
-    /// The file that is started, then the interpreters started in its place.
+    /// The started file, then the interpreters that run it.
     chain: Vec<PathBuf>,
     /// Why the program will not be traced.
     obstacles: Vec<String>,
-    /// What of it will not be seen.
+    /// Parts of its work that will not be seen.
     remarks: Vec<String>,
     /// What tracing needs on this machine.
     machine: Vec<Check>,
 }
 
-/// One look at the machine.
+/// One check of the machine.
 #[derive(Serialize)]
 struct Check {
     name: &'static str,
@@ -51,7 +51,7 @@ enum State {
     Bad,
 }
 
-/// Looks and prints.
+/// Checks and prints.
 pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut findings = Findings {
         schema: SCHEMA,
@@ -124,7 +124,7 @@ fn sockets() -> Check {
     // Longest name that `run` gives a socket.
     const NAME: usize = "/cawl-run-4194304.sock".len();
     const LONGEST: usize = 107;
-    // Root's lie where its programs can reach them whoever they become.
+    // Root uses the shared folder, since its programs may change their user.
     let folder = match address::shared_directory(Path::new(address::SHARED)) {
         Ok(()) => Ok(address::SHARED.into()),
         Err(_) => address::private_directory(),
@@ -151,7 +151,7 @@ fn library() -> Check {
             "tracer",
             State::Bad,
             format!(
-                "{} lies on a filesystem mounted noexec, from which no library loads; set XDG_CACHE_HOME elsewhere",
+                "{} is mounted noexec, from which no library loads; set XDG_CACHE_HOME to another folder",
                 path.display()
             ),
         ),
@@ -160,7 +160,7 @@ fn library() -> Check {
     }
 }
 
-/// Other libraries that will be loaded into the program as well.
+/// Other libraries that are preloaded too.
 fn preloads() -> Vec<Check> {
     const TRACERS: [&str; 5] = ["darshan", "dftracer", "recorder", "lttng", "siox"];
     let list = std::env::var("LD_PRELOAD").unwrap_or_default();
@@ -181,9 +181,13 @@ fn preloads() -> Vec<Check> {
                     format!("{path} makes fsync do nothing, so its cost is not seen"),
                 )
             } else if TRACERS.iter().any(|name| lower.contains(name)) {
-                check("preload", State::Note, format!("{path} traces too: its own cost is in the times"))
+                check("preload", State::Note, format!("{path} traces too: the times include its cost"))
             } else if path.contains('/') && !Path::new(path).exists() {
-                check("preload", State::Note, format!("{path} is missing; the dynamic linker will complain"))
+                check(
+                    "preload",
+                    State::Note,
+                    format!("{path} is missing; the dynamic linker will print an error"),
+                )
             } else {
                 check("preload", State::Fine, format!("{path} is loaded after the tracer"))
             }
@@ -238,7 +242,7 @@ fn limits() -> Check {
         None => check(
             "dirty limits",
             State::Note,
-            "/proc/vmstat does not tell them (a container?), so predictions rest on defaults".to_owned(),
+            "/proc/vmstat does not have them (a container?), so predictions use defaults".to_owned(),
         ),
     }
 }

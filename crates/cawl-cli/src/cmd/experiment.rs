@@ -1,4 +1,4 @@
-//! `experiment`: the paper's evaluation, here.
+//! `experiment`: the paper's evaluation on this machine.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -13,10 +13,10 @@ use crate::calibrate::Effort;
 use crate::experiment::{self, Options};
 use crate::{interrupt, render};
 
-/// Dirty limits that an emulated disk gets, and --lower-limits brings.
+/// Dirty limits for an emulated disk and for --lower-limits.
 const LOW: (Bytes, Bytes) = (Bytes::mib(128), Bytes::mib(256));
 
-/// Records, judges, draws and tells.
+/// Records, judges, draws and prints.
 pub fn experiment(args: &ExperimentArgs) -> anyhow::Result<ExitCode> {
     interrupt::guard(|signal| measure(args, signal))
 }

@@ -16,7 +16,7 @@ pub fn fit(args: &FitArgs) -> anyhow::Result<ExitCode> {
     if let Some(name) = args.dir.canonicalize().ok().as_deref().and_then(|dir| dir.file_name()) {
         profile.name = name.to_string_lossy().into_owned();
     }
-    // The core has no clock: when a profile was made is for its maker to say.
+    // The core has no clock, so the time of creation is set here.
     profile.created = Some(cawl_host::wall_clock());
     std::fs::write(&args.output, profile.to_toml())
         .with_context(|| format!("cannot write the profile {}", args.output.display()))?;

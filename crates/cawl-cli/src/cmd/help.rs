@@ -1,4 +1,4 @@
-//! `completions` and `man`: the command line told to shells and to man.
+//! `completions` and `man`: completions for shells, and manual pages.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `import`: foreign records of calls become a trace.
+//! `import`: makes a trace of calls recorded by another tool.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
@@ -44,7 +44,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let summary = copy(&mut *input, &mut *importer, &mut trace);
     let failure = trace.finish();
     let summary = summary.inspect_err(|_| {
-        // Half an import is no trace. What is not a plain file (a pipe, /dev/null) was there before us.
+        // Half an import is no trace. Only a plain file is removed: a pipe or /dev/null existed before.
         if std::fs::symlink_metadata(&args.output).is_ok_and(|meta| meta.is_file()) {
             drop(std::fs::remove_file(&args.output));
         }

@@ -1,4 +1,4 @@
-//! `predict`: what a job of writing would cost, before it is done.
+//! `predict`: the cost of a write before it is made.
 
 use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ use crate::args::PredictArgs;
 use crate::offline::{self, Counted};
 use crate::render;
 
-/// Asks and prints.
+/// Asks the daemon or predicts offline, and prints.
 pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let device = match &args.path {
         Some(path) => Some(device_of(path)?),
@@ -38,10 +38,10 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         return without_daemon(args, &plan, terminal);
     }
     match asked(args, &plan, terminal) {
-        // A daemon that was named is meant.
+        // A daemon that was named must answer; only the default one may be absent.
         Err(error) if args.daemon.socket.is_none() && query::is_absent(&error) => {
             render::tell(format_args!(
-                "cawl-cli: no daemon is running; from the profile and the kernel's counters of now"
+                "cawl-cli: no daemon is running; predicted from the profile and the kernel's present counters"
             ));
             without_daemon(args, &plan, terminal)
         }
@@ -49,7 +49,7 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A daemon answers.
+/// The answer of a daemon.
 fn asked(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<ExitCode> {
     let socket = socket_of(&args.daemon)?;
     let request = Request::Predict(plan.clone());
@@ -61,10 +61,10 @@ fn asked(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<Exit
     render::print(&render::predict::text(plan, &answer, Some(status.hard_bytes), terminal))
 }
 
-/// The profile and the kernel's counters answer.
+/// The answer from the profile and the kernel's counters.
 fn without_daemon(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<ExitCode> {
     let profile = offline_profile(args)?;
-    // Another machine's profile says nothing of what is dirty on this one.
+    // The dirty level of this machine does not belong to another machine's profile.
     let counted = if args.profile.is_some() { None } else { Counted::here() };
     let answer = offline::predict(plan, &profile, counted.as_ref())?;
     if args.json {
@@ -74,7 +74,7 @@ fn without_daemon(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Re
     render::print(&render::predict::text(plan, &answer, hard, terminal))
 }
 
-/// The profile named, else that of the machine and of where is written to; what it is not sure of is said.
+/// The named profile, else that of the machine and the target folder. Its limitations are printed.
 fn offline_profile(args: &PredictArgs) -> anyhow::Result<HostProfile> {
     if let Some(file) = &args.profile {
         let text = std::fs::read_to_string(file)
@@ -86,7 +86,7 @@ fn offline_profile(args: &PredictArgs) -> anyhow::Result<HostProfile> {
     let note = match (&chosen.file, chosen.note) {
         (_, Some(note)) => Some(note),
         (None, None) => Some(
-            "no profile of this machine; speeds are defaults, and the answer tells orders of magnitude \
+            "no profile of this machine; speeds are defaults, and the answer is an order of magnitude \
              (see cawl-cli calibrate)"
                 .to_owned(),
         ),
@@ -98,7 +98,7 @@ fn offline_profile(args: &PredictArgs) -> anyhow::Result<HostProfile> {
     Ok(chosen.profile)
 }
 
-/// The device that a file lies on, or would: that of the nearest folder above it that exists.
+/// The device of a file, or of the nearest existing folder above it.
 fn device_of(path: &Path) -> anyhow::Result<String> {
     let path = std::path::absolute(path)?;
     let mut at: PathBuf = path.clone();

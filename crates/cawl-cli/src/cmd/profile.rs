@@ -1,4 +1,4 @@
-//! `profile`: what the daemon learned about the machine.
+//! `profile`: the constants that the daemon or earlier runs learned.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -25,7 +25,7 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    // What runs have learned is in the file, daemon or not.
+    // The profile file holds what runs learned, with or without a daemon.
     let own = args.before.is_none() && has_no_daemon(&args.daemon);
     let own = own.then(|| profiles::choose(Path::new(".")).file).flatten();
     let before = args.before.as_ref().or(own.as_ref());
@@ -54,12 +54,12 @@ fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     render::print(&render::profile::text(&rows, names))
 }
 
-/// Nobody named a daemon, and none listens where it would by default.
+/// True if no daemon was named and none listens at the default socket.
 fn has_no_daemon(daemon: &DaemonArgs) -> bool {
     daemon.socket.is_none() && socket_of(daemon).is_ok_and(|path| UnixStream::connect(path).is_err())
 }
 
-/// A profile as it was measured, against the same with what runs have learned since.
+/// Measured constants against learned ones of one profile.
 fn learned(file: &Path) -> anyhow::Result<Vec<Difference>> {
     let measured = stored_profile(file)?;
     Ok(differences(&measured, &measured.clone().as_learned()))
@@ -68,7 +68,7 @@ fn learned(file: &Path) -> anyhow::Result<Vec<Difference>> {
 fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let answer: ProfileAnswer = query::ask(&socket_of(&args.daemon)?, &Request::Profile)?;
     let text = if args.configured { answer.configured } else { answer.learned };
-    // What this version could not read again is no profile.
+    // A profile that this version cannot parse is not written.
     HostProfile::from_toml(&text)
         .context("the daemon's profile cannot be read; use a cawl-cli of its version")?;
     match &args.output {
@@ -81,8 +81,8 @@ fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Written aside and moved into place, so that nobody ever reads half a profile; an existing file is kept
-/// unless it may be replaced.
+/// Written to a temporary file and renamed, so that no reader sees half a profile; an existing file is kept
+/// unless `may_replace`.
 fn save(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let about = || format!("cannot write the profile {}; name another file with -o", file.display());
@@ -90,7 +90,7 @@ fn save(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // What the user's umask makes of it, as for any new file.
+    // The user's umask applies, as to any new file.
     let permissions = std::fs::Permissions::from_mode(0o666);
     let mut aside = tempfile::Builder::new()
         .prefix(".cawl-profile")

@@ -1,5 +1,5 @@
-//! Folders of recorded runs: suite.json, and NAME.csv and NAME.dirty for each run, plain or gzipped; NAME.trace if there
-//! is one.
+//! Folders of recorded runs: suite.json, and for each run NAME.csv and NAME.dirty, plain or gzipped, and
+//! optionally NAME.trace.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use cawl_core::{RecordedRun, Suite};
 use flate2::read::MultiGzDecoder;
 
-/// Reads the runs of a folder; all of them if none are named, in any case without those to leave out.
+/// Reads the named runs of a folder (all if none are named) except those to leave out.
 pub fn read(dir: &Path, named: &[String], left_out: &[String]) -> anyhow::Result<Vec<RecordedRun>> {
     let suite = Suite::parse(&text(&dir.join("suite.json"))?)
         .with_context(|| format!("cannot use {}", dir.join("suite.json").display()))?;
@@ -28,12 +28,12 @@ pub fn read(dir: &Path, named: &[String], left_out: &[String]) -> anyhow::Result
         runs.push(run.with_context(|| format!("cannot use the recordings in {}", dir.display()))?);
     }
     if runs.is_empty() {
-        bail!("of the runs in {} none is wanted; check --runs and --exclude", dir.display());
+        bail!("--runs and --exclude leave no run of {}", dir.display());
     }
     Ok(runs)
 }
 
-/// The runs with what their tracepoints tell, where there are any. Not for runs that are to be predicted.
+/// Adds what the runs' tracepoints tell, where they were recorded. Not for runs that are to be predicted.
 pub fn traced(dir: &Path, runs: Vec<RecordedRun>) -> anyhow::Result<Vec<RecordedRun>> {
     let with_trace = |run: RecordedRun| {
         let path = dir.join(format!("{}.trace", run.name));
@@ -43,7 +43,7 @@ pub fn traced(dir: &Path, runs: Vec<RecordedRun>) -> anyhow::Result<Vec<Recorded
     runs.into_iter().map(with_trace).collect()
 }
 
-/// A file's text, or that of its gzipped form, unpacked if it begins like gzip.
+/// The text of a file or of its gzipped form; unpacked if it begins with gzip's magic number.
 fn text(path: &Path) -> anyhow::Result<String> {
     let mut gzipped = path.as_os_str().to_owned();
     gzipped.push(".gz");
@@ -76,7 +76,7 @@ mod tests {
     use std::fs::{self, create_dir};
     use std::io::Write;
 
-    /// A suite of one run, with these calls; what reading it says.
+    /// Reads a suite of one run with these calls; returns the error message or an empty string.
     fn said(name: &str, suite: &str, calls: &str, exclude: &[String]) -> String {
         let dir = std::env::temp_dir().join(format!("cawl-recordings-{name}-{}", std::process::id()));
         create_dir(&dir).unwrap();
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(whole, "1 run");
         assert!(said("torn", suite, calls, &[]).contains("a.csv.gz: "));
         let none = said("none", suite, calls, &["a".to_owned()]);
-        assert!(none.contains("none is wanted"), "{none}");
+        assert!(none.contains("leave no run"), "{none}");
         let broken = said("broken", "{", calls, &[]);
         assert_eq!(broken.matches("EOF").count(), 1, "{broken}");
     }

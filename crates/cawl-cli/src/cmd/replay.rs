@@ -20,16 +20,15 @@ use crate::render::calls::CallPrinter;
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let about = || format!("cannot read the trace {}", args.file.display());
     let mut reader = TraceReader::open(&args.file).with_context(about)?;
-    // The profile comes before the first call; what precedes it is kept.
+    // The profile comes before the first call; earlier records are kept in `head`.
     let mut head = Vec::new();
     let (mut recorded, mut live) = (None, None);
     while let Some(record) = reader.next_record().with_context(about)? {
         match record {
             Record::Profile(profile) => {
                 let check = profile.check();
-                recorded = Some(
-                    check.map(|()| *profile).context("its profile makes no sense; name one with --profile"),
-                );
+                recorded =
+                    Some(check.map(|()| *profile).context("its profile is invalid; name one with --profile"));
             }
             Record::Live(options) => live = Some(options),
             Record::Host(_) | Record::Note(_) => head.push(record),
@@ -41,7 +40,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     }
     let profile = match &args.model.profile {
         Some(path) => read_profile(path)?,
-        // A foreign trace without one is judged by this machine.
+        // A trace without a profile is judged by this machine's.
         None => {
             recorded.unwrap_or_else(|| Ok(profiles::choose(Path::new(".")).profile)).with_context(about)?
         }
@@ -85,12 +84,12 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     render::printed(result.and_then(|()| out.flush()))
 }
 
-/// How the models are to work: as they did live, or as the arguments say.
+/// The options of the analysis: those of the live run (`--live`), or those of the arguments.
 fn options(args: &ReplayArgs, live: Option<LiveOptions>) -> anyhow::Result<AnalysisOptions> {
     if args.live {
         let Some(LiveOptions { models, mode, learn }) = live else {
             bail!(
-                "the trace does not say how a live run predicted: it was imported, or made before there was \
+                "the trace has no options of a live run: it was imported, or recorded before there was \
                    --live; use --mode assimilated --learn"
             );
         };
@@ -99,7 +98,7 @@ fn options(args: &ReplayArgs, live: Option<LiveOptions>) -> anyhow::Result<Analy
     }
     let mode = args.mode.unwrap_or(if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop });
     if args.learn && mode == Mode::OpenLoop {
-        bail!("open loop does not look at observed costs, so nothing can be learned; add --mode lockstep");
+        bail!("open loop ignores observed costs, so it cannot learn; add --mode lockstep");
     }
     let models = args.model.models(Vec::new());
     Ok(AnalysisOptions { models, mode, learn: args.learn, ..AnalysisOptions::default() })

@@ -1,4 +1,4 @@
-//! `run`: the program in front, the daemon behind it, the report at the end.
+//! `run`: starts the program, runs the daemon, prints the report.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -29,17 +29,17 @@ use crate::interrupt::Stop;
 use crate::meet::Devices;
 use crate::{exit, render, start, tracer};
 
-/// How long a daemon may take over a report: it first takes all that the program and its children sent.
+/// Time limit for the report: the daemon first reads all calls that the program and its children sent.
 const REPORT_WITHIN: Duration = Duration::from_secs(120);
 
 /// Why there is no report.
-const GIVEN_UP: &str = "there is no report: two signals asked not to wait for it";
+const GIVEN_UP: &str = "there is no report: interrupted twice";
 
-/// Runs the program; returns its exit code, or dies as it died.
+/// Runs the program; returns its exit code, or dies by the signal that ended it.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(supervise(args));
-    // A program left in the background may still hold a connection; it gets to see the end of it now.
+    // Background processes may still hold a connection; it is closed here.
     runtime.shutdown_background();
     match ended? {
         Ended::Outcome(Outcome { signal: Some(number), .. }) => die_of(number),
@@ -60,12 +60,12 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let chosen = profile(args, &mut notes);
     let keeper = chosen.keeper.filter(|_| !args.no_save);
     let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile, keeper, &mut notes).await?;
-    // From here on signals are the program's business: it gets them from the terminal, or from us.
+    // From here on signals are for the program: the terminal sends them to it, or this process forwards them.
     let signals =
         [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
     let mut forwarded = Vec::new();
-    // What was ignored when we began, as under nohup, stays so: a handler of ours would not survive the
-    // program's exec, and the program would die of what it should ignore.
+    // A signal that was ignored at the start, as under nohup, stays ignored: the program inherits that, and a
+    // handler set here would be reset to the default by its exec.
     for kind in signals.into_iter().filter(|kind| !cawl_host::is_ignored(kind.as_raw_value())) {
         forwarded.push((kind, listen_for(kind)?));
     }
@@ -74,7 +74,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         Err(error) => {
             let program = Path::new(&args.command[0]);
             backend.abandon().await;
-            // It would hold facts about the machine and nothing else.
+            // Such a trace would hold facts about the machine only.
             if let Some(trace) = &args.trace {
                 drop(std::fs::remove_file(trace));
             }
@@ -84,7 +84,8 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let kinds: Vec<SignalKind> = forwarded.iter().map(|(kind, _)| *kind).collect();
     let mut forwarding = JoinSet::new();
     for (kind, mut signal) in forwarded {
-        // Interrupt and quit come from the terminal, to the whole group: the program has them already.
+        // Interrupt and quit come from the terminal, which sends them to the whole group: the program has
+        // them already.
         let from_terminal = kind == SignalKind::interrupt() || kind == SignalKind::quit();
         forwarding.spawn(async move {
             while signal.recv().await.is_some() {
@@ -96,11 +97,12 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     }
     let outcome = tokio::task::spawn_blocking(move || wait(pid)).await??;
     forwarding.shutdown().await;
-    // From here on signals are ours again.
+    // From here on signals are for this process.
     let mut stop = Stop::new(&kinds);
     let family = Family::new(backend.socket(), backend.run());
     let running = if args.wait {
-        // What the program wrote is known by the answer; a process may wait for it to be gone.
+        // The answer implies that the program's own bytes are counted, so it can be reaped; a child may wait
+        // for that.
         let known = tokio::select! {
             known = backend.running() => Some(known),
             () = stop.asked() => None,
@@ -115,13 +117,13 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     } else {
         tokio::task::spawn_blocking(move || family.running()).await?
     };
-    // Without --wait not reaped yet, so the kernel still knows what the program wrote.
+    // Without --wait the program is not reaped yet, so the kernel's count of its bytes is still readable.
     let report = backend.finish(RunEnd { outcome: Some(outcome), notes, running }, &mut stop).await;
-    // It has ended, so this does not wait; and if somebody else reaped it, that is as good.
+    // The program has ended, so this does not block. An error means that it was already reaped.
     let _ = waitpid(pid, None);
-    // The program has run, so its end is what this command ends with, even if nobody can tell of it.
+    // The program has run, so its exit code is returned even when the report fails.
     let delivered = report.and_then(|report| {
-        // What cannot go where it should is shown rather than lost.
+        // A report that cannot be written to its file goes to stderr.
         deliver(&report, args.report.as_deref()).inspect_err(|_| drop(deliver(&report, None)))
     });
     if let Err(error) = delivered {
@@ -130,15 +132,15 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     Ok(Ended::Outcome(outcome))
 }
 
-/// The profile of where the program may write; devices that were never measured are measured now.
+/// The profile of the devices that the program may write to; devices without one are calibrated.
 fn profile(args: &RunArgs, notes: &mut Vec<String>) -> Chosen {
     let devices = Devices::of(&args.command);
     let mut chosen = devices.profile();
-    // A daemon that was running before has a profile of its own.
+    // A named daemon has a profile of its own.
     if args.model.profile.is_some() || args.socket.is_some() {
         return chosen;
     }
-    // Where this is a part of another run, that one has measured, and counts what is written.
+    // Inside another run, that run has calibrated already, and would count the bytes of a calibration.
     let wanted = !args.no_calibrate && std::env::var_os("CAWL_RUN").is_none();
     if wanted
         && !chosen.unmet.is_empty()
@@ -158,7 +160,7 @@ fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
         None => None,
     };
     Ok(RunSpec {
-        // The others are baselines, and each costs the daemon, and through it the program, as much.
+        // The other models are baselines, and each costs the daemon as much time.
         models: args.model.models(vec![MODELS[0].to_owned()]),
         learn: args.learn == "on",
         profile: profile.map(|profile| profile.to_toml()),
@@ -166,14 +168,14 @@ fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
     })
 }
 
-/// Who runs the models: a daemon inside this process, or one that was running before.
+/// The daemon of a run: inside this process, or named by --socket.
 enum Backend {
     Inside { daemon: Daemon, path: PathBuf, run: u64 },
     Outside { path: PathBuf, run: u64 },
 }
 
 impl Backend {
-    /// `notes` gets what the report must say of it.
+    /// `notes` gets remarks for the report.
     async fn start(
         socket: Option<&Path>,
         spec: RunSpec,
@@ -209,7 +211,8 @@ impl Backend {
         }
     }
 
-    /// The processes of the run that go on, as far as the daemon knows, once all that has been said is known to it.
+    /// The run's processes that are still running, as far as the daemon knows, after it has read all
+    /// messages.
     async fn running(&self) -> anyhow::Result<Vec<RunProcess>> {
         match self {
             Backend::Inside { daemon, run, .. } => daemon.running(*run).await,
@@ -221,7 +224,7 @@ impl Backend {
         }
     }
 
-    /// The report. A first request to stop brings it at once, a second one does without.
+    /// The report. The first request to stop returns it at once, the second one gives it up.
     async fn finish(self, end: RunEnd, stop: &mut Stop) -> anyhow::Result<Report> {
         let mut given_up = stop.clone();
         let given_up = async {
@@ -245,7 +248,7 @@ impl Backend {
                 let mut patient = ask(false);
                 let hurried = async {
                     stop.asked().await;
-                    // What was ended before is answered where it was asked.
+                    // If the run had already ended, the first question has the answer.
                     match ask(true).await {
                         Ok(Ok(report)) => report,
                         _ => std::future::pending().await,
@@ -260,7 +263,7 @@ impl Backend {
         }
     }
 
-    /// The program never started: nothing to report.
+    /// Ends the run of a program that did not start; there is no report.
     async fn abandon(self) {
         match self {
             Backend::Inside { daemon, path, .. } => {
@@ -276,8 +279,8 @@ impl Backend {
     }
 }
 
-/// A socket for this run: where only this user can reach it, or if that is root, where all users can, since
-/// programs that root starts may become other users.
+/// A socket for this run, in a folder of this user. Root's is open to all users, since programs that root
+/// starts may become other users.
 fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
     let name = format!("cawl-run-{}.sock", std::process::id());
     if geteuid().is_root() {
@@ -289,7 +292,7 @@ fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
                 return Ok((path, listener));
             }
             Err(error) => notes.push(format!(
-                "not traced: processes that changed their user, since no folder for the socket is open to all: {error}"
+                "not traced: processes that changed their user, which cannot reach the socket: {error}"
             )),
         }
     }
@@ -300,13 +303,14 @@ fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
     Ok((path, listener))
 }
 
-/// What the program's environment has besides.
+/// The variables added to the program's environment.
 fn variables(args: &RunArgs, library: &Path, backend: &Backend) -> BTreeMap<&'static str, OsString> {
     let mut variables = BTreeMap::from([
         ("CAWL_SOCKET", backend.socket().into()),
         ("CAWL_RUN", backend.run().to_string().into()),
     ]);
-    // musl's linker ends a program for which it cannot load a library; glibc's 32-bit one complains.
+    // musl's linker ends a program whose preloaded library it cannot load; glibc's 32-bit one prints an
+    // error.
     let path = args.command.first().and_then(|name| inspect::find(name));
     let verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
     if !verdict.must_not_preload {
@@ -326,9 +330,9 @@ fn variables(args: &RunArgs, library: &Path, backend: &Backend) -> BTreeMap<&'st
     variables
 }
 
-/// LD_PRELOAD with our library first and what was there before after it. Only the runtime of a sanitizer comes
-/// before: the user's own, or the one that the program needs. That one is followed by two spaces, by which the
-/// tracer knows that it was not there (`hide_sanitizer` in cawl-preload).
+/// LD_PRELOAD with our library first, then its previous value. Only a sanitizer's runtime comes before it:
+/// the user's own, or the one that the program needs. The latter is followed by two spaces, which tell the
+/// tracer that it was added here (`hide_sanitizer` in cawl-preload).
 fn preload(library: &Path, before: &OsStr, sanitizer: Option<&str>) -> OsString {
     let first = before.as_bytes().split(|byte| matches!(byte, b':' | b' ')).next().unwrap_or_default();
     let own = std::str::from_utf8(first).ok().filter(|first| inspect::is_sanitizer(first));
@@ -359,7 +363,7 @@ fn not_started(path: &Path, error: &std::io::Error) -> u8 {
     let program = path.to_string_lossy();
     let program = render::shown(&program);
     match error.kind() {
-        // A path that leads somewhere: what is missing is the program that would run it.
+        // The file exists, so its interpreter is missing.
         std::io::ErrorKind::NotFound if path.components().nth(1).is_some() && path.exists() => {
             render::tell(format_args!(
                 "cawl-cli: {program}: cannot be executed: the interpreter it names does not exist"
@@ -381,7 +385,7 @@ fn not_started(path: &Path, error: &std::io::Error) -> u8 {
 fn wait(pid: Pid) -> anyhow::Result<Outcome> {
     loop {
         let number = pid.as_raw() as u32;
-        // A zombie's count holds those of all its children that were waited for.
+        // The counters of a zombie include those of all children it waited for.
         let outcome =
             |code, signal| Outcome { pid: number, code, signal, wchar: cawl_host::wchar(number).process };
         match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
@@ -393,7 +397,7 @@ fn wait(pid: Pid) -> anyhow::Result<Outcome> {
     }
 }
 
-/// What the report should say that only this process knows.
+/// Remarks for the report that only this process knows.
 fn notes(args: &RunArgs) -> Vec<String> {
     let mut notes = Vec::new();
     if args.no_children {
@@ -403,7 +407,7 @@ fn notes(args: &RunArgs) -> Vec<String> {
     }
     if args.lossless {
         notes.push(
-            "the program waited whenever calls came too fast, so its times may be off (--lossless)"
+            "the program waited whenever its ring was full, so its times may be too long (--lossless)"
                 .to_owned(),
         );
     }
@@ -428,7 +432,7 @@ fn deliver(report: &Report, file: Option<&Path>) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write the report {}", path.display()))
 }
 
-/// Ends this process by the signal that ended the program, so that whoever waits sees the same.
+/// Ends this process by the signal that ended the program, so that the parent sees the same status.
 fn die_of(number: i32) -> anyhow::Result<ExitCode> {
     // One core dump is enough.
     let _ = nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0);
@@ -436,7 +440,7 @@ fn die_of(number: i32) -> anyhow::Result<ExitCode> {
     if let Ok(signal) = Signal::try_from(number) {
         let _ = signal::raise(signal);
     }
-    // A signal that cannot end this process (a real-time one): what a shell would say.
+    // A signal that does not end this process (a real-time one): the exit code of a shell.
     Ok(ExitCode::from(128_u8.saturating_add(number as u8)))
 }
 

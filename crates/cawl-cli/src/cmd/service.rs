@@ -1,8 +1,8 @@
-//! `service`: drop-ins by which systemd starts a service with the tracer.
+//! `service`: drop-ins that make systemd start a service with the tracer.
 //!
-//! The law of this module: **a service starts as before, whatever becomes of cawl.** Paths that may be missing are
-//! marked so, no service is restarted, and what the drop-in takes back of the unit's confinement is only what the
-//! tracer needs, and stands there with its reason.
+//! The law of this module: **a service starts as before, whatever happens to cawl.** Paths that may be
+//! missing are marked optional, no service is restarted, and the drop-in lifts only the restrictions of the
+//! unit that the tracer cannot work under, each with its reason.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use unit::Unit;
 
 /// The drop-in's name, in UNIT.d.
 const DROP_IN: &str = "50-cawl.conf";
-/// Where the administrator's units lie, below the root.
+/// The folder of the administrator's units, below the root.
 const UNITS: &str = "etc/systemd/system";
 /// Version of the JSON output.
 const SCHEMA: u32 = 1;
@@ -68,7 +68,7 @@ fn disable(args: &DisableArgs) -> anyhow::Result<ExitCode> {
     ensure!(path.exists(), "{name} is not enabled: there is no {}", path.display());
     fs::remove_file(&path).with_context(|| format!("cannot remove {}; do this as root", path.display()))?;
     if let Some(folder) = path.parent() {
-        // Others' drop-ins keep it.
+        // The folder stays if it holds other drop-ins.
         drop(fs::remove_dir(folder));
     }
     render::print(&format!("removed: {}\n{}", path.display(), after(root, &name)?))
@@ -79,7 +79,8 @@ fn disable(args: &DisableArgs) -> anyhow::Result<ExitCode> {
 struct Enabled {
     unit: String,
     library: String,
-    /// False if it was removed: the service runs untraced and the dynamic linker complains.
+    /// False if the library was removed: the service then runs untraced, and the dynamic linker prints an
+    /// error.
     library_is_there: bool,
     socket: String,
 }
@@ -132,12 +133,12 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// True if systemd runs this very system.
+/// True if this system was booted with systemd.
 fn is_booted(root: &Path) -> bool {
     root == Path::new("/") && Path::new("/run/systemd/system").is_dir()
 }
 
-/// What is to be done before it takes effect; systemd reads its files again here, where it runs.
+/// The steps until the change takes effect; a running systemd is told to reload.
 fn after(root: &Path, name: &str) -> anyhow::Result<String> {
     if !is_booted(root) {
         return Ok(format!("to take effect: systemctl daemon-reload && systemctl restart {name}\n"));
@@ -149,16 +150,16 @@ fn after(root: &Path, name: &str) -> anyhow::Result<String> {
     Ok(format!("systemd has read it (daemon-reload); to take effect: systemctl restart {name}\n"))
 }
 
-/// The user whom the daemon must allow, if that is not root.
+/// The user that the daemon must allow, unless that is root.
 fn user(unit: &Unit) -> Option<String> {
     if unit.is_on("DynamicUser") {
-        // systemd takes one of these.
+        // The range of systemd's dynamic users.
         return Some("61184-65519".to_owned());
     }
     unit.last("User").filter(|user| user != "root" && user != "0")
 }
 
-/// System calls of the tracer's own. A unit's filter may lack some, and would kill the service for them.
+/// The tracer's own system calls. A unit's filter may lack some, and would kill the service at them.
 const CALLS: &str = "close connect fcntl fstat ftruncate getcwd getpid getppid getsockopt gettid getuid lseek madvise \
                      memfd_create mmap mprotect mremap munmap name_to_handle_at newfstatat openat ppoll prctl pread64 \
                      prlimit64 process_vm_readv read readlinkat recvfrom rt_sigprocmask sendmsg setsockopt sigaltstack \
@@ -171,7 +172,7 @@ fn drop_in(unit: &Unit, library: &Path, socket: &Path) -> anyhow::Result<String>
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@".contains(c);
         ensure!(
             text.chars().all(plain),
-            "{text}: such a path cannot stand in a unit; use letters, digits and . _ - + @"
+            "{text}: a path in a unit may have only letters, digits and . _ - + @"
         );
         Ok(text.to_owned())
     };
@@ -184,36 +185,36 @@ fn drop_in(unit: &Unit, library: &Path, socket: &Path) -> anyhow::Result<String>
     let others = others.map_or(String::new(), |others| format!(":{others}"));
     out += &format!("Environment=\"LD_PRELOAD={}{others}\"\n", text(library)?);
     out += &format!("Environment=CAWL_SOCKET={}\n", text(socket)?);
-    // Where nothing hides them, binding them would only cost the service a mount namespace.
+    // Bound only where the unit hides them: a bind costs the service a mount namespace.
     if unit.has_any(&["RootDirectory", "RootImage", "TemporaryFileSystem"]) {
-        out += "# The unit has another root, or empty folders in the place of others.\n";
+        out += "# The unit has another root, or replaces folders by empty ones.\n";
         out += &format!("BindReadOnlyPaths=-{libraries}\nBindPaths=-{sockets}\n");
     }
     if unit.has_any(&["NoExecPaths"]) {
-        out += "# The unit lets no library be loaded but from where it says.\n";
+        out += "# The unit restricts the folders that libraries are loaded from.\n";
         out += &format!("ExecPaths=-{libraries}\n");
     }
     if unit.has_any(&["RestrictAddressFamilies"]) {
-        out += "# The tracer speaks to the daemon over a Unix socket.\nRestrictAddressFamilies=AF_UNIX\n";
+        out += "# The tracer connects to the daemon by a Unix socket.\nRestrictAddressFamilies=AF_UNIX\n";
     }
     if unit.has_any(&["SystemCallFilter"]) {
-        out += "# Calls of the tracer's own.\n";
+        out += "# The tracer's own system calls.\n";
         out += &format!("SystemCallFilter={CALLS}\n");
         if unit.last("SystemCallErrorNumber").is_none() {
-            out += "# One more, cachestat, may be too new for systemd to know it: it must fail, not kill.\n";
+            out += "# cachestat may be unknown to systemd: it must fail instead of ending the service.\n";
             out += "SystemCallErrorNumber=EPERM\n";
         }
     }
     Ok(out)
 }
 
-/// What may keep the service from being traced all the same.
+/// Remaining reasons why the service may not be traced.
 fn remarks(unit: &Unit, root: &Path) -> Vec<String> {
     let mut remarks = Vec::new();
     for file in unit.all("EnvironmentFile") {
         let path = below(root, Path::new(file.trim_start_matches('-')));
         if fs::read_to_string(path).is_ok_and(|text| text.contains("LD_PRELOAD=")) {
-            remarks.push(format!("{file} sets LD_PRELOAD and has the last word: name the tracer there"));
+            remarks.push(format!("{file} sets LD_PRELOAD and takes precedence: name the tracer there"));
         }
     }
     if unit
@@ -221,15 +222,14 @@ fn remarks(unit: &Unit, root: &Path) -> Vec<String> {
         .iter()
         .any(|path| ["/run", "/usr/local"].contains(&path.trim_start_matches(['-', '+'])))
     {
-        remarks.push("InaccessiblePaths= hides the tracer or the socket; take that out".to_owned());
+        remarks.push("InaccessiblePaths= hides the tracer or the socket; remove that".to_owned());
     }
     let Some(command) = unit.last("ExecStart") else { return remarks };
     let program =
         command.split_whitespace().next().unwrap_or_default().trim_start_matches(['@', '-', ':', '+', '!']);
     if ["/bin/true", "/usr/bin/true"].contains(&program) {
         remarks.push(
-            "this unit starts nothing of its own; on Debian the database is postgresql@VERSION-NAME"
-                .to_owned(),
+            "this unit starts no process; on Debian the database is postgresql@VERSION-NAME".to_owned(),
         );
     } else {
         let path = below(root, Path::new(program));
@@ -250,7 +250,7 @@ mod tests {
         drop_in(&Unit::parse(unit), Path::new("/lib/cawl/l.so"), Path::new("/run/cawl/s")).unwrap()
     }
 
-    /// A call that a filter does not know would end the service.
+    /// A system call missing in the filter would end the service.
     #[test]
     fn every_call_of_the_tracer_is_allowed() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cawl-preload/src");

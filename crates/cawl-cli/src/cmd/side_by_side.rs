@@ -1,4 +1,4 @@
-//! An analysis whose models work side by side: each in a thread of its own, and the reader in another.
+//! An analysis whose models run concurrently: each in a thread of its own, the reader in another.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -6,14 +6,14 @@ use std::thread;
 
 use cawl_core::{Analysis, Answers, Prediction, Record};
 
-/// Records of a batch: large enough to be worth handing over, small enough for the processor's cache.
+/// Records of a batch: enough to pay for the hand-over, few enough for the processor's cache.
 const BATCH: usize = 2048;
-/// Batches that wait between two threads.
+/// Most batches in a channel.
 const WAITING: usize = 2;
 
-/// Takes records until there are no more or `each` returns false; the models may have seen more by then. `each` is
-/// shown every record with the predictions made for it, as [`Analysis::take`] returns them. An error ends it, after
-/// what came before has been taken.
+/// Takes records until there are no more or `each` returns false; the models may be ahead by then. `each`
+/// gets every record with its predictions, as [`Analysis::take`] returns them. An error ends it after the
+/// records before it were taken.
 pub fn take_all<E: Send>(
     analysis: &mut Analysis,
     mut records: impl Iterator<Item = Result<Record, E>> + Send,
@@ -51,7 +51,7 @@ pub fn take_all<E: Send>(
                     records.by_ref().map_while(|record| record.map_err(|error| failed = Some(error)).ok());
                 let batch = Arc::new(all.take(BATCH).collect::<Vec<_>>());
                 let last = batch.len() < BATCH;
-                // Whoever does not listen any more has been told to stop.
+                // A receiver that is gone has ended early.
                 let sent = models.iter().all(|model| model.send(Arc::clone(&batch)).is_ok());
                 if !sent || to_findings.send((batch, failed)).is_err() || last {
                     return;
@@ -59,7 +59,7 @@ pub fn take_all<E: Send>(
             }
         });
         for (batch, failed) in batches {
-            // A model that does not answer has panicked; so does the scope.
+            // A model that does not answer has panicked; the scope passes that on.
             let Ok(said) = answers.iter().map(Receiver::recv).collect() else { break };
             if !findings.take(&batch, said, &mut each) {
                 break;
@@ -113,7 +113,7 @@ mod tests {
                 let report = |analysis: &Analysis| serde_json::to_string(&analysis.report()).unwrap();
                 assert_eq!(report(&beside), report(&plain));
             }
-            // Whoever has seen enough is shown no more.
+            // After `each` returned false it gets no more records.
             let mut shown = 0;
             let endless = (0..).map(|at| Ok::<_, ()>(call(at)));
             let enough = |_: &Record, _: &[Option<Prediction>]| {

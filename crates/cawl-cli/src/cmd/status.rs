@@ -1,4 +1,4 @@
-//! `status`: how things stand, as a running daemon sees them.
+//! `status`: the state of the machine as a running daemon models it.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

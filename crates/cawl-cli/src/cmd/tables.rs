@@ -1,4 +1,4 @@
-//! `files` and `processes`: what is written, by whom, and what it costs.
+//! `files` and `processes`: tables of what is written and what it costs.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -39,8 +39,8 @@ fn show<T: DeserializeOwned>(
     render::print(&text(&answer, render::width()))
 }
 
-/// The first rows, as many as wanted: the daemon answers a page at a time. Rows that changed places between two
-/// pages may be missing or come twice.
+/// The first rows, up to the limit; the daemon answers one page at a time. A row that moves between two pages
+/// may be missing or appear twice.
 fn whole(
     path: &Path,
     args: &TableArgs,

@@ -14,11 +14,11 @@ use crate::args::WatchArgs;
 use crate::render;
 use crate::render::watch::Lines;
 
-/// Time between two attempts to reach a daemon that went.
+/// Time between two attempts to reach a daemon that ended.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Subscribes and prints until enough. A daemon that goes is waited for, as a restart is no reason to stop watching;
-/// one that never answered is not.
+/// Subscribes and prints `count` lines. A daemon that ended is waited for, since it may be restarted; one
+/// that never answered is an error.
 pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let path = socket_of(&args.daemon)?;
     let subscription =
@@ -26,7 +26,7 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let mut left = args.count.unwrap_or(u64::MAX);
     let mut out = io::stdout().lock();
     let mut print = |text: String| {
-        // Each line at once: somebody may be waiting for it.
+        // Each line is flushed: it may be read by a pipe.
         let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         match printed {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -71,7 +71,7 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The status in a push, as it came and as it is understood, if that is what it is.
+/// The status in a push, raw and parsed; None for other pushes.
 fn status_in(mut push: Value) -> Option<(Value, Status)> {
     let data = push.get_mut("data")?.take();
     let status = Status::deserialize(&data).ok()?;

@@ -1,5 +1,5 @@
-//! The emulated disk, for as long as an experiment lasts. It is a program of its own (`cawl-lab`), so that
-//! this one need not link what it takes to serve a disk.
+//! The emulated disk of an experiment. It is a separate program (`cawl-lab`), so that this one does not link
+//! FUSE.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -12,28 +12,28 @@ use serde::Deserialize;
 
 const PROGRAM: &str = "cawl-lab";
 
-/// A running disk; dropping it takes it down and waits until that is done.
+/// A running disk; dropping it unmounts it and waits for that.
 #[derive(Debug)]
 pub struct Disk {
     served: Child,
-    /// Where its filesystem is mounted.
+    /// The mount point of its filesystem.
     pub mount: PathBuf,
 }
 
-/// The part of what `cawl-lab --supervised` prints that is needed here.
+/// The used part of what `cawl-lab --supervised` prints.
 #[derive(Deserialize)]
 struct Ready {
     mount: PathBuf,
 }
 
 impl Disk {
-    /// Brings a disk up: `ssd`, `hdd`, `nvme` or `BW,LAT,SEEK,FLUSH`.
+    /// Starts a disk: `ssd`, `hdd`, `nvme` or `BW,LAT,SEEK,FLUSH`.
     pub fn bring_up(spec: &str) -> anyhow::Result<Disk> {
         if !nix::unistd::geteuid().is_root() {
             bail!("an emulated disk needs root; without --disk, experiments run on a disk you have");
         }
         let program = find()?;
-        // Real-time priority where that can be had: the disk keeps its pace while others compute.
+        // With real-time priority where allowed, so that other programs do not slow the disk down.
         let first = ["--fifo", "10"];
         let probe = Command::new("chrt").args(first).arg("true").stderr(Stdio::null()).status();
         let mut command = match probe {
@@ -45,7 +45,7 @@ impl Disk {
             _ => Command::new(&program),
         };
         command.args(["--supervised", "--disk", spec]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for us: the disk must not go before what is written on it has ended.
+        // In its own process group: Ctrl-C must not end the disk before the writer.
         command.process_group(0);
         let served = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let mut disk = Disk { served, mount: PathBuf::new() };
@@ -64,14 +64,14 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // The end of its input is its sign to go.
+        // End of input tells it to stop.
         drop(self.served.stdin.take());
-        // If it cannot be waited for, somebody else did.
+        // An error means that it was already reaped.
         drop(self.served.wait());
     }
 }
 
-/// Beside this program, or in PATH.
+/// The program beside this one, or in PATH.
 fn find() -> anyhow::Result<PathBuf> {
     let beside = env::current_exe().ok().and_then(|own| Some(own.parent()?.join(PROGRAM)));
     let paths = env::var_os("PATH").unwrap_or_default();

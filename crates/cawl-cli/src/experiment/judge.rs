@@ -1,4 +1,4 @@
-//! What the models say of recorded runs: call by call for the pictures, in sums for the table.
+//! Judges recorded runs: predictions of each call for the figures, errors of the sums for the table.
 
 use anyhow::Context;
 use cawl_core::{
@@ -9,25 +9,25 @@ use serde::Serialize;
 
 use super::{Experiment, Repeated};
 
-/// What the models say of a figure's runs.
+/// A judged figure.
 #[derive(Debug, Serialize)]
 pub struct Judged {
-    /// Which figure.
+    /// The figure.
     pub experiment: Experiment,
     /// Its runs.
     pub runs: Vec<JudgedRun>,
 }
 
-/// A run, its errors and what is drawn of it.
+/// A judged run: errors and plotted series.
 #[derive(Debug, Serialize)]
 pub struct JudgedRun {
     /// Name of the run.
     pub name: String,
-    /// What it is, for people.
+    /// Its title in the figure.
     pub title: String,
-    /// How it was made, as in suite.json.
+    /// The program's arguments, as in suite.json.
     pub args: String,
-    /// How it was made, as in suite.json.
+    /// The program's environment, as in suite.json.
     pub env: String,
     /// Calls of a run.
     pub calls: u64,
@@ -37,9 +37,9 @@ pub struct JudgedRun {
     pub observed_s: f64,
     /// Errors of each model, in the order of reports; medians of the repeats.
     pub models: Vec<ModelErrors>,
-    /// What each repeat would score in the place of a model for another; None without repeats.
+    /// The noise floor: the error of each repetition as a prediction of another; None without repetitions.
     pub floor: Option<Errors>,
-    /// For the picture.
+    /// The series to plot.
     #[serde(skip)]
     pub series: Series,
 }
@@ -54,7 +54,7 @@ pub struct ModelErrors {
     /// Its errors.
     #[serde(flatten)]
     pub errors: Errors,
-    /// How much smaller its total error is than that of `naive`, as a difference of fractions.
+    /// Difference of its total error to that of `naive`, as fractions.
     pub improvement: Option<f64>,
 }
 
@@ -63,22 +63,22 @@ pub struct ModelErrors {
 pub struct Errors {
     /// |predicted − observed| / observed of the sums.
     pub total: Option<f64>,
-    /// The same, mean over windows of equal observed time.
+    /// The same, mean over 16 windows of equal observed time.
     pub windowed: Option<f64>,
-    /// The same of single calls, their mean.
+    /// The same, mean over single calls.
     pub call: Option<f64>,
     /// Root mean square of modelled − sampled dirty bytes over the hard limit.
     pub dirty: Option<f64>,
 }
 
-/// What is drawn of a run.
+/// The plotted series of a run.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Calls of the first repeat.
     pub calls: Vec<Call>,
-    /// Costs in the other repeats.
+    /// Costs in the other repetitions.
     pub again: Vec<Vec<Nanos>>,
-    /// The limits in force.
+    /// The dirty limits.
     pub limits: DirtyLimits,
 }
 
@@ -87,17 +87,17 @@ pub struct Series {
 pub struct Call {
     /// Its size.
     pub size: Bytes,
-    /// What it cost.
+    /// Its observed cost.
     pub observed: Nanos,
-    /// Dirty level at its end, sampled.
+    /// Sampled dirty level at its end.
     pub dirty: Option<Bytes>,
-    /// Highest dirty level until its end, sampled.
+    /// Highest sampled dirty level up to its end.
     pub peak: Bytes,
-    /// What the models said, in the order of reports.
+    /// Predictions, in the order of reports.
     pub predicted: Vec<Predicted>,
 }
 
-/// What a model said of a call.
+/// A model's prediction of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Predicted {
     /// Cost.
@@ -108,7 +108,7 @@ pub struct Predicted {
     pub state: CallState,
 }
 
-/// Shows a figure's runs to all models, in open loop.
+/// Replays a figure's runs through all models, in open loop.
 pub fn judge(profile: &HostProfile, experiment: Experiment, runs: &[&Repeated]) -> anyhow::Result<Judged> {
     let runs = runs.iter().map(|repeated| judge_run(profile, repeated)).collect::<anyhow::Result<_>>()?;
     Ok(Judged { experiment, runs })
@@ -197,7 +197,7 @@ fn series(profile: &HostProfile, runs: &[RecordedRun]) -> anyhow::Result<Series>
     Ok(Series { calls, again: others.iter().map(costs).collect(), limits: profile.kernel.limits })
 }
 
-/// The dirty level at a moment, between the samples before and after it.
+/// The dirty level at a moment, interpolated between samples.
 fn level(samples: &[Sample], at: Time, page: Bytes) -> Option<Bytes> {
     let after = samples.partition_point(|sample| sample.time < at);
     let (before, after) = (samples.get(after.checked_sub(1)?)?, samples.get(after).or(samples.last())?);

@@ -1,4 +1,4 @@
-//! One page with everything: tables and pictures in one file that needs no other.
+//! The page: tables and figures in one self-contained file.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,7 +14,7 @@ const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em auto;
  td:first-child,th:first-child{text-align:left}tr.median td{font-weight:bold}svg{max-width:100%;height:auto}\
  .note{color:#8a4b00}";
 
-/// Writes index.html, with the pictures that lie in the same folder.
+/// Writes index.html with the figures of the same folder.
 pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
     let file = folder.join("index.html");
     let mut html = format!(
@@ -24,7 +24,7 @@ pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
     );
     facts(&mut html, evaluation)?;
     table(&mut html, evaluation)?;
-    // The suite has no picture.
+    // The suite has no figure.
     for figure in evaluation.figures.iter().filter(|figure| figure.experiment != Experiment::Suite) {
         let svg = folder.join(format!("{}.svg", figure.experiment.name()));
         let picture =
@@ -63,7 +63,7 @@ fn facts(html: &mut String, evaluation: &Evaluation) -> std::fmt::Result {
     Ok(())
 }
 
-/// Errors of the total cost first, then those in windows, of single calls and of the dirty level.
+/// Errors of total cost, of windows, of single calls, and of the dirty level.
 fn table(html: &mut String, evaluation: &Evaluation) -> std::fmt::Result {
     let models: Vec<&str> = evaluation.median.iter().map(|model| model.model.as_str()).collect();
     let heads =

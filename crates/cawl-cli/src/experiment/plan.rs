@@ -1,9 +1,8 @@
-//! What is recorded for which figure, in sizes that fit the machine.
+//! The runs of each figure, in sizes that fit the machine.
 //!
-//! The law: **thresholds set the sizes.** What goes through the page cache is a multiple of the hard limit, so
-//! that a run begins free, meets the flusher, and ends throttled, on any machine; think times are a part of
-//! the time that the device needs for a call, so that at the shorter one the dirty level rises and at the
-//! longer one it does not.
+//! The law: **sizes follow the dirty limits.** A run through the page cache writes a multiple of the hard
+//! limit, so that on any machine it begins free, meets the flusher and ends throttled. Think times are parts
+//! of the device's time for a call: with the short one the dirty level rises, with the long one it does not.
 
 use cawl_core::{Bytes, HostProfile, Nanos};
 use serde::Serialize;
@@ -26,7 +25,7 @@ pub enum Experiment {
     Fig8,
     /// Small chunks through a stream's buffer
     Fig9,
-    /// Runs to derive and judge profiles with, as `fit` and `compare` take them; no figure
+    /// Runs for `fit` and `compare`, to derive and judge profiles; no figure
     Suite,
     /// All figures
     All,
@@ -43,7 +42,7 @@ impl Experiment {
         Experiment::Fig9,
     ];
 
-    /// What was asked for, in the paper's order, everything once.
+    /// The named experiments in the paper's order, each once.
     pub fn resolve(asked: &[Experiment]) -> Vec<Experiment> {
         let all = asked.contains(&Experiment::All);
         let mut wanted: Vec<Experiment> =
@@ -54,7 +53,7 @@ impl Experiment {
         wanted
     }
 
-    /// Its name, and that of its picture.
+    /// The name of the experiment and of its figure.
     pub const fn name(self) -> &'static str {
         match self {
             Experiment::Fig4 => "fig4",
@@ -68,7 +67,7 @@ impl Experiment {
         }
     }
 
-    /// What its picture shows.
+    /// The title of its figure.
     pub const fn title(self) -> &'static str {
         match self {
             Experiment::Fig4 => "Synchronous direct writes (O_DIRECT, O_SYNC)",
@@ -83,7 +82,7 @@ impl Experiment {
     }
 }
 
-/// What a panel's horizontal axis counts.
+/// The horizontal axis of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
@@ -96,24 +95,24 @@ pub enum Axis {
 /// A run and how it is shown.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// What it is, for people.
+    /// Its title.
     pub title: String,
     /// The run.
     pub scenario: Scenario,
-    /// How it is drawn.
+    /// Its horizontal axis.
     pub axis: Axis,
     /// Calls to draw, from the first; None for all.
     pub first: Option<usize>,
     /// True if the dirty level is drawn too.
     pub dirty: bool,
-    /// True if the points are marked at which flushing and throttling begin.
+    /// True if the onset of flushing and throttling is marked.
     pub starts: bool,
 }
 
 /// An experiment and its runs.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which one.
+    /// The experiment.
     pub experiment: Experiment,
     /// Its runs.
     pub panels: Vec<Panel>,
@@ -141,13 +140,13 @@ impl Plan {
 pub struct Sizes {
     /// The hard limit.
     hard: u64,
-    /// Bytes of a run through the page cache, in hard limits.
+    /// Bytes of a run through the page cache, in multiples of the hard limit.
     limits: f64,
-    /// Times to multiply the numbers of calls by.
+    /// Factor for the numbers of calls.
     scale: f64,
-    /// Time that the device needs for a byte, in ns.
+    /// The device's time per byte, in ns.
     per_byte: f64,
-    /// The same of a synchronous call, and what such a call takes besides.
+    /// Time per byte and fixed cost of a synchronous call, in ns.
     synchronous: (f64, f64),
 }
 
@@ -155,10 +154,10 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 impl Sizes {
-    /// The sizes for a machine with this profile; `scale` multiplies how much is written.
+    /// The sizes for a machine with this profile; `scale` multiplies the bytes written.
     pub fn new(profile: &HostProfile, scale: f64) -> Sizes {
         Sizes {
-            // Chunks are parts of it, and whole pages.
+            // In whole MiB, since chunks are parts of it in whole pages.
             hard: (profile.kernel.limits.hard.0 / MIB).max(16) * MIB,
             limits: 4.0 * scale,
             scale,
@@ -167,12 +166,12 @@ impl Sizes {
         }
     }
 
-    /// A chunk that is written in one call: a sixteenth of the hard limit, or another part of it.
+    /// A chunk written in one call: the hard limit divided by `part`.
     fn chunk(&self, part: u64) -> u64 {
         (self.hard / part / (64 * KIB)).max(1) * 64 * KIB
     }
 
-    /// How many chunks make up a run.
+    /// The bytes of a run, in whole chunks.
     fn total(&self, chunk: u64) -> u64 {
         let count = (self.hard as f64 * self.limits / chunk as f64).round();
         (count as u64).max(4) * chunk
@@ -182,25 +181,25 @@ impl Sizes {
         ((calls as f64 * self.scale).round() as u64).max(8)
     }
 
-    /// How often to do what takes so many synchronous calls, of so many bytes each: so that it lasts about a second, at
-    /// most sixteen times. A fast device is done with few calls before the machine has got used to them.
+    /// Factor for the number of calls, so that they take about a second, at most 16: a fast device finishes a
+    /// few calls before the machine has reached its steady state.
     fn times(&self, calls: u64, bytes: u64) -> u64 {
         let (per_byte, per_call) = self.synchronous;
         let once = calls as f64 * (per_call + per_byte * bytes as f64);
         ((1e9 / once).round() as u64).clamp(1, 16)
     }
 
-    /// A part of the time that the device needs for a chunk, in whole milliseconds.
+    /// A think time: a part of the device's time for a chunk, in whole milliseconds.
     fn think(&self, chunk: u64, part: f64) -> Nanos {
         Nanos::millis((self.per_byte * chunk as f64 * part / 1e6).round().clamp(1.0, 5000.0))
     }
 }
 
-/// Parts of a chunk's time on the device that computing takes: the dirty level rises, and it does not.
+/// Think time over the device's time for a chunk: the dirty level rises with SHORT, and does not with LONG.
 const SHORT: f64 = 0.6;
 const LONG: f64 = 1.4;
 
-/// Arguments of a run, put together.
+/// The arguments of a run.
 #[derive(Clone, Debug, Default)]
 struct Run {
     name: String,
@@ -238,19 +237,19 @@ impl Run {
         Scenario { name: self.name.clone(), args, env, length }
     }
 
-    /// A panel with calls in their order.
+    /// A panel of calls in their order.
     fn series(&self, title: String) -> Panel {
         let dirty = self.flags.is_empty();
         Panel { title, scenario: self.scenario(), axis: Axis::Call, first: None, dirty, starts: false }
     }
 
-    /// A panel with calls by their size.
+    /// A panel of calls by size.
     fn range(&self, title: String) -> Panel {
         Panel { axis: Axis::Size, ..self.series(title) }
     }
 }
 
-/// Sizes from `from` on in equal steps: `count` of them.
+/// `count` sizes from `from` on, in equal steps.
 fn stepped(name: &str, flags: &'static str, from: u64, step: u64, count: u64) -> Run {
     let total = from * count + step * count * (count - 1) / 2;
     Run { name: name.to_owned(), chunk: from, step, total, flags, ..Run::default() }
@@ -263,10 +262,10 @@ fn synchronous(sizes: &Sizes, name: &str, flags: &'static str) -> Run {
     Run { name: name.into(), chunk, total, flags, ..Run::default() }
 }
 
-/// Synchronous calls from `from` on in steps of `step`, or finer ones: 64, or several times as many.
+/// 64 synchronous calls of growing size, or a multiple of 64 in finer steps.
 fn synchronous_range(sizes: &Sizes, name: &str, flags: &'static str, from: u64, step: u64) -> Run {
     let calls = 64;
-    // A power of two, so that calls stay aligned.
+    // A power of two keeps calls aligned.
     let times = 1 << sizes.times(calls, from + calls / 2 * step).ilog2();
     stepped(name, flags, from, step / times, sizes.count(calls * times))
 }
@@ -307,7 +306,7 @@ fn fig7(sizes: &Sizes) -> Vec<Panel> {
     let panel = |letter: char, back: f64, part: f64| {
         let think = (part > 0.0).then(|| sizes.think(chunk, part));
         let name = format!("fig7-{letter}");
-        // As much new data as elsewhere, so that the limits are reached.
+        // As many new bytes as in other runs, so that the limits are reached.
         let total = (sizes.total(chunk) as f64 / (1.0 - back) / chunk as f64).round() as u64 * chunk;
         let run = Run { name, chunk, total, back, think, env: spin(think), ..Run::default() };
         run.series(format!(
@@ -334,7 +333,7 @@ fn fig8(sizes: &Sizes) -> Vec<Panel> {
 }
 
 fn fig9(sizes: &Sizes) -> Vec<Panel> {
-    // An eighth of the hard limit, so that nothing is flushed meanwhile.
+    // An eighth of the hard limit, so that nothing is flushed.
     let calls = (sizes.hard / 8 / 1000).clamp(4096, 65_536);
     let run = Run {
         name: "fig9-stream-1000B".into(),
@@ -358,7 +357,7 @@ fn computing(think: Option<Nanos>) -> String {
     think.map_or(String::new(), |think| format!(", {think} of computing"))
 }
 
-/// Runs like those that the models were developed on: what a profile is derived from, and others to judge it.
+/// Runs to derive a profile from, and others to judge it by.
 fn suite(sizes: &Sizes) -> Vec<Panel> {
     let runs = [
         direct(sizes, 64 * KIB, 512),
@@ -447,7 +446,7 @@ fn rewrite(sizes: &Sizes) -> Run {
 fn idle(sizes: &Sizes) -> Run {
     let chunk = sizes.chunk(32);
     let name = format!("idle-expire-{}", short(chunk));
-    // Eight chunks are a quarter of the hard limit: mostly below the background limit.
+    // Eight chunks are a quarter of the hard limit, mostly below the background limit.
     Run { name, total: 20 * chunk, env: "IDLE_EVERY8=14".into(), ..cached(sizes, chunk) }
 }
 
@@ -504,7 +503,7 @@ mod tests {
 
     #[test]
     fn synchronous_runs_of_fast_devices_are_made_of_more_calls() {
-        // Step and total of each run.
+        // Step and bytes of each run.
         let planned = |call_ms: f64, mb_per_second: f64| -> Vec<(u64, u64)> {
             let mut profile = HostProfile::uncalibrated();
             profile.device.sync_call = Measured::assumed(Nanos::millis(call_ms));
@@ -519,7 +518,7 @@ mod tests {
         };
         let (slow, fast) = (planned(36.0, 150.0), planned(0.3, 2000.0));
         assert_eq!(slow[..2], [(0, 8 * MIB), (64 * KIB, 130 * MIB)]);
-        // 128 calls of 0.33 ms take a 23rd of a second, 64 of 1.4 ms an eleventh.
+        // 128 calls of 0.33 ms take 1/23 s, 64 calls of 1.4 ms 1/11 s.
         assert_eq!((fast[0], fast[1].0), ((0, 16 * 8 * MIB), 8 * KIB));
         for (slow, fast) in slow.iter().zip(&fast) {
             assert!(fast.1 > 7 * slow.1, "{slow:?} {fast:?}");

@@ -1,7 +1,7 @@
-//! Pictures of the figures, as SVG and as PNG by the same strokes.
+//! Figures, as SVG and PNG from the same drawing code.
 //!
-//! Colours are those of Okabe and Ito, which the colour-blind can tell apart; lines differ by their dashes too.
-//! The font travels inside this program, so that a machine without fonts draws the same.
+//! The colours are those of Okabe and Ito, which colour-blind readers can distinguish; lines differ by dashes
+//! too. The font is embedded, so that a machine without fonts draws the same figure.
 
 mod axis;
 mod panel;
@@ -20,13 +20,13 @@ use super::plan::Panel;
 
 const FONT: &[u8] = include_bytes!("../../fonts/Roboto.ttf");
 
-/// Of what was observed, and of each model in the order of reports.
+/// Colours of the observed calls, of their repetitions, and of each model in the order of reports.
 const OBSERVED: RGBColor = RGBColor(0, 0, 0);
 const AGAIN: RGBColor = RGBColor(150, 150, 150);
 const MODEL: [RGBColor; 3] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115)];
 /// Length of dashes and of the gaps between them, by model; a gap of zero is a whole line.
 const DASHES: [(i32, i32); 3] = [(1, 0), (9, 4), (2, 4)];
-/// The dirty level: sampled, and by the two models that have one.
+/// Colours of the dirty level: sampled, and of the two models that have one.
 const SAMPLED: RGBColor = RGBColor(204, 121, 167);
 const LEVEL: [RGBColor; 2] = [RGBColor(86, 180, 233), RGBColor(230, 159, 0)];
 
@@ -87,7 +87,7 @@ fn paint<B: DrawingBackend>(area: &Area<'_, B>, judged: &Judged, panels: &[Panel
     area.present().map_err(failed)
 }
 
-/// Two rows above the panels, so that nothing lies over the data.
+/// Two rows above the panels, so that the legend does not cover data.
 fn legend<B: DrawingBackend>(header: &Area<'_, B>, judged: &Judged, panels: &[Panel]) -> anyhow::Result<()> {
     let mut x = MARGIN;
     let mut y = 50;
@@ -134,7 +134,7 @@ fn legend<B: DrawingBackend>(header: &Area<'_, B>, judged: &Judged, panels: &[Pa
     Ok(())
 }
 
-/// A triangle that points down, in pixels: where something begins.
+/// A triangle that points down, in pixels: an onset.
 fn triangle<B: DrawingBackend>(
     area: &Area<'_, B>,
     (x, y): (i32, i32),
@@ -145,7 +145,7 @@ fn triangle<B: DrawingBackend>(
     area.draw(&Polygon::new(corners, colour)).map_err(failed)
 }
 
-/// A line of dashes, in pixels. Drawn by hand: the dashes of the library begin anew at each point.
+/// A dashed line, in pixels. The library's dashes begin anew at each point.
 fn dashed<B: DrawingBackend>(
     area: &Area<'_, B>,
     points: &[(i32, i32)],
@@ -179,7 +179,7 @@ fn dashed<B: DrawingBackend>(
     Ok(())
 }
 
-/// Errors of drawing are not errors of the standard library.
+/// Drawing errors do not implement the standard Error trait.
 fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
 }
@@ -194,7 +194,7 @@ mod tests {
     use super::super::plan::{Experiment, Plan, Sizes};
     use super::*;
 
-    /// A run of forty calls that become dear in the middle.
+    /// Forty calls, of which the second half are expensive.
     fn run(title: &str) -> JudgedRun {
         let call = |index: u64| {
             let cost = Nanos::millis(if index < 20 { 2.0 } else { 50.0 });
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn many_calls_do_not_hide_the_models() {
-        // Whether the model drawn last lies over the dots.
+        // True if the last model is drawn over the dots.
         let over = |times: usize| {
             let (svg, ..) = drawn(Experiment::Fig4, |title| {
                 let mut run = run(title);
@@ -291,7 +291,7 @@ mod tests {
     fn flush_and_throttle_points_are_marked() {
         let (svg, ..) = drawn(Experiment::Fig6, run);
         assert_eq!(svg.matches("flushing begins").count(), 3);
-        // Those of the panels, and two in the legend.
+        // The triangles of the panels, and two in the legend.
         assert!(svg.matches("<polygon").count() >= 3 * 6 + 2, "a triangle is missing");
         assert_eq!(svg.matches("where flushing and throttling begin").count(), 1);
         assert!(svg.contains("freerun 18 MiB") && svg.contains("hard 24 MiB"));

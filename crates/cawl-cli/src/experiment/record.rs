@@ -1,8 +1,8 @@
-//! Records a run: a program of our own writes, the kernel's counters are sampled beside it, and all of it
-//! goes into files that `fit`, `compare` and `replay` read.
+//! Records a run: a program writes, the kernel's counters are sampled at the same time, and both are saved in
+//! the files that `fit`, `compare` and `replay` read.
 //!
-//! The law: **what is judged is what was saved.** A recording is made into texts first, and the run that comes
-//! back is read from those texts, as anybody else would read them.
+//! The law: **what is judged is what was saved.** A recording is turned into text first, and the run that is
+//! judged is parsed from that text, as any other reader would parse it.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -25,55 +25,55 @@ use serde::Serialize;
 use crate::calibrate::Interrupted;
 use crate::scratch::Scratch;
 
-/// The program that writes, as built by build.rs.
+/// The writing program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_WORKLOAD"));
-/// What it says before its first call.
+/// Its output before the first call.
 const READY: &[u8] = b"ready\n";
 /// Time between two samples of the kernel's counters.
 const PERIOD: Duration = Duration::from_millis(5);
-/// What the kernel says of throttling.
+/// The kernel's tracepoints of throttling.
 const EVENTS: [&str; 2] = ["balance_dirty_pages", "bdi_dirty_ratelimit"];
 /// Name of the file that is written.
 const FILE: &str = "data";
 
-/// A run to be made.
+/// A run to record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Scenario {
-    /// Its name, and that of its files.
+    /// Name of the run and of its files.
     #[serde(skip)]
     pub name: String,
-    /// Arguments of the program that writes, as `suite.json` has them.
+    /// Arguments of the writing program, as in `suite.json`.
     pub args: String,
     /// Its environment.
     pub env: String,
-    /// Longest that its file gets.
+    /// Largest size of its file.
     #[serde(skip)]
     pub length: Bytes,
 }
 
-/// A run that was made.
+/// A recorded run.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// The run, as read back.
+    /// The run, as parsed from its texts.
     pub run: RecordedRun,
-    /// What its reader must know.
+    /// Remarks for the user.
     pub notes: Vec<String>,
 }
 
-/// Makes runs.
+/// Records runs.
 pub struct Recorder<'a> {
-    /// Where their files are written, and removed after each run.
+    /// The folder of the written files, which are removed after each run.
     pub scratch: &'a Scratch,
-    /// The profile that goes into the traces.
+    /// The profile for the traces.
     pub profile: &'a HostProfile,
-    /// Whether to take the memory that lies free in pieces during each run ([`Self::hold_pieces`]).
+    /// Whether to occupy free memory in small pieces during each run ([`Self::hold_pieces`]).
     pub hold: bool,
     /// An error once a signal has asked to stop.
     pub go_on: &'a dyn Fn() -> Result<(), Interrupted>,
 }
 
 impl Recorder<'_> {
-    /// Makes a run, and saves it in `folder`.
+    /// Records a run and saves it in `folder`.
     pub fn record(&self, scenario: &Scenario, folder: &Path) -> anyhow::Result<Recording> {
         let args = RunArgs::parse(&scenario.args, &scenario.env).map_err(|argument| {
             anyhow::anyhow!("the run {} has a wrong argument {argument}", scenario.name)
@@ -81,18 +81,21 @@ impl Recorder<'_> {
         let mut notes = Vec::new();
         let texts = loop {
             self.settle(&mut notes)?;
-            // Anew for each run: files that were removed left other pieces behind.
+            // Anew for each run, since removed files leave other pieces behind.
             let held = self.hold.then(|| self.hold_pieces()).transpose()?;
             let drops = cawl_host::page_cache_drops();
             let texts = self.run(scenario);
             drop(held);
-            // Dirty pages of the file go with it, unwritten.
+            // Removes its dirty pages too, unwritten.
             self.scratch.remove(FILE);
             let texts = texts.with_context(|| format!("the run {} failed", scenario.name))?;
             if drops == cawl_host::page_cache_drops() || !notes.is_empty() {
                 break texts;
             }
-            notes.push(format!("{}: the page cache was dropped meanwhile; it was run again", scenario.name));
+            notes.push(format!(
+                "{}: repeated, since the page cache was dropped during the run",
+                scenario.name
+            ));
         };
         let run = RecordedRun::parse(&scenario.name, args.clone(), &texts.csv, &texts.dirty)?;
         self.save(scenario, &args, &run.samples, &texts, folder)
@@ -100,8 +103,8 @@ impl Recorder<'_> {
         Ok(Recording { run, notes })
     }
 
-    /// Lets the flusher write what is dirty, so that a run does not wait for older data, and the journal commit
-    /// what it has, so that the next commit comes when the run has lasted as long as the journal waits.
+    /// Has dirty data written, so that a run does not wait for older data, and the journal committed, so that
+    /// the next commit comes a full interval later.
     fn settle(&self, notes: &mut Vec<String>) -> anyhow::Result<()> {
         const LITTLE: Bytes = Bytes::mib(8);
         for _ in 0..5 {
@@ -114,14 +117,14 @@ impl Recorder<'_> {
             }
             std::thread::sleep(Duration::from_millis(200));
         }
-        let note = "other programs kept data dirty; the dirty level holds theirs too";
+        let note = "other programs kept data dirty, which the sampled dirty level includes";
         notes.extend((!notes.iter().any(|known| known == note)).then(|| note.to_owned()));
         Ok(())
     }
 
-    /// Takes the memory that lies free in pieces smaller than a huge page, at most a quarter of what is available, as long
-    /// as the result lives. A run gives its memory back in huge pages; folios smaller than that would come from such pieces
-    /// first, which a virtual machine's host may have taken.
+    /// Occupies free memory that lies in pieces smaller than a huge page, at most a quarter of the available
+    /// memory, until the result is dropped. A run frees its own memory in huge pages; without this, small
+    /// folios would come from such pieces first, which may be cold.
     fn hold_pieces(&self) -> anyhow::Result<Writer> {
         let (_program, mut command) = program()?;
         command.env("HOLD", (cawl_host::facts().available.0 / 4).to_string());
@@ -131,7 +134,7 @@ impl Recorder<'_> {
         let out = holder.0.stdout.as_mut().context("the program that writes has no output")?;
         if out.read_exact(&mut said).is_err() {
             let status = holder.0.wait()?;
-            // A signal from the terminal ends the holder as well.
+            // A signal from the terminal ends that program too.
             (self.go_on)()?;
             check(&mut holder, status)?;
             bail!("the program that writes did not take memory");
@@ -175,13 +178,14 @@ impl Recorder<'_> {
         let (_program, mut command) = program()?;
         command.args(scenario.args.split_whitespace()).arg(self.scratch.path(FILE));
         command.envs(scenario.env.split_whitespace().filter_map(|setting| setting.split_once('=')));
-        // In a virtual machine, memory that was not used for a while can be slow to touch.
+        // Cold memory of a virtual machine would slow the run down.
         command.env("WARM", self.warm(scenario.length).0.to_string());
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(Stdio::piped());
         Ok(Writer(command.spawn().context(NOT_RUN)?))
     }
 
-    /// Memory to touch before a run: as much as its file takes, and never more than half of what is there.
+    /// Memory to touch before a run: the size of its file and a reserve, at most half of the available
+    /// memory.
     fn warm(&self, length: Bytes) -> Bytes {
         let some = length.0 + (64 << 20);
         Bytes(some.min(cawl_host::facts().available.0 / 2))
@@ -221,7 +225,7 @@ struct Texts {
 
 const NOT_RUN: &str = "the program that writes cannot be run";
 
-/// The program that writes, which is there as long as the file is, with an empty environment.
+/// The writing program, as long as the file is open, with an empty environment.
 fn program() -> anyhow::Result<(File, Command)> {
     let mut program = File::from(memfd_create(c"cawl-workload", MFdFlags::MFD_CLOEXEC)?);
     program.write_all(PROGRAM)?;
@@ -230,12 +234,12 @@ fn program() -> anyhow::Result<(File, Command)> {
     Ok((program, command))
 }
 
-/// The program that writes; it ends when nobody waits for it any more.
+/// The running program; dropping it ends it.
 pub struct Writer(Child);
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Both fail if it has ended and was waited for, which is what is wanted.
+        // Both fail if it has already ended and been reaped.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -252,7 +256,7 @@ fn check(child: &mut Writer, status: ExitStatus) -> anyhow::Result<()> {
     bail!("the program that writes ended with {status}: {}", said.trim())
 }
 
-/// The calls as a table, seconds from `zero`.
+/// The calls as a csv table, in seconds from `zero`.
 fn calls(text: &str, zero: Time) -> anyhow::Result<String> {
     let mut csv = String::from("start_s,op,offset,size,duration_s\n");
     for line in text.lines() {
@@ -277,7 +281,7 @@ fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// The records of a trace: the machine, its profile, then calls and samples by time.
+/// The records of a trace: host, profile, then calls and samples by time.
 fn records(
     scenario: &Scenario,
     args: &RunArgs,
@@ -317,7 +321,7 @@ fn pack(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A folder of recordings of one machine: what `suite.json` says.
+/// A folder of recordings of one machine, as `suite.json` describes it.
 #[derive(Debug, Serialize)]
 pub struct SuiteFile {
     #[serde(skip)]
@@ -326,7 +330,7 @@ pub struct SuiteFile {
     kernel: String,
     dirty_background_bytes: Bytes,
     dirty_bytes: Bytes,
-    /// Clock of the kernel's events: that of the calls and samples, but not from zero.
+    /// Clock of the kernel's events: that of calls and samples, but not relative to zero.
     trace_clock: &'static str,
     scenarios: std::collections::BTreeMap<String, Scenario>,
 }
@@ -348,7 +352,7 @@ impl SuiteFile {
         })
     }
 
-    /// Makes a run and adds it.
+    /// Records a run and adds it.
     pub fn add(&mut self, recorder: &Recorder<'_>, scenario: &Scenario) -> anyhow::Result<Recording> {
         let recording = recorder.record(scenario, &self.folder)?;
         self.scenarios.insert(scenario.name.clone(), scenario.clone());

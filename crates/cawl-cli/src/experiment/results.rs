@@ -1,8 +1,8 @@
-//! What was found, and the folder it is written to.
+//! The results and their folder.
 //!
-//! The law: **the folder is always whole.** Each figure is judged and drawn as soon as its runs are made, and
-//! the page and the table written anew, with what is missing; so whatever ends an experiment, what it had found
-//! until then can be looked at.
+//! The law: **the folder is always whole.** Each figure is judged and drawn as soon as its runs are recorded,
+//! and page and table are written anew with what is missing. So an experiment that ends early leaves its
+//! results so far.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::judge::{self, Errors, Judged, ModelErrors};
 use super::plan::Experiment;
 use super::{Options, Repeated, page, plot};
 
-/// What was found.
+/// The results.
 #[derive(Debug, Serialize)]
 pub struct Evaluation {
     /// The emulated disk, or the device.
@@ -27,11 +27,11 @@ pub struct Evaluation {
     pub kernel: String,
     /// The dirty limits.
     pub limits: DirtyLimits,
-    /// Name of the profile that the models got.
+    /// Name of the models' profile.
     pub profile: String,
-    /// How often each run was to be made.
+    /// Repetitions of each run.
     pub repeats: usize,
-    /// Times by which the numbers of calls were multiplied.
+    /// Factor for the numbers of calls.
     pub scale: f64,
     /// The runs of each experiment.
     pub figures: Vec<Judged>,
@@ -39,32 +39,32 @@ pub struct Evaluation {
     pub median: Vec<ModelErrors>,
     /// Median noise floor; None without repeats.
     pub floor: Option<Errors>,
-    /// Runs that were to be made and were not, or not often enough.
+    /// Runs that are missing or incomplete.
     pub missing: Vec<String>,
-    /// What the user must know.
+    /// Remarks for the user.
     pub notes: Vec<String>,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Where results are.
+    /// Folder of the results.
     pub out: PathBuf,
 }
 
-/// Results as they come.
+/// Results so far.
 pub struct Results {
-    /// Where they are written.
+    /// Their folder.
     pub out: OutFolder,
-    /// The profile that the models get.
+    /// The models' profile.
     pub profile: HostProfile,
-    /// What is to be recorded, and what was.
+    /// Planned and recorded runs.
     pub figures: Vec<(Experiment, Vec<Repeated>)>,
-    /// The base rates that the kernel told before the figures, in bytes per second.
+    /// The kernel's base rates before the figures, in bytes per second.
     base_rates: Vec<f64>,
     started: Time,
     evaluation: Evaluation,
 }
 
 impl Results {
-    /// No results yet of an experiment that began at `started`.
+    /// Empty results of an experiment that began at `started`.
     pub fn new(
         options: &Options,
         place: &Place,
@@ -94,7 +94,7 @@ impl Results {
         Ok(Results { out, profile, figures, base_rates: Vec::new(), started, evaluation })
     }
 
-    /// Remembers something for the user, once.
+    /// Adds remarks, each once.
     pub fn note(&mut self, notes: impl IntoIterator<Item = String>) {
         for note in notes {
             if !self.evaluation.notes.contains(&note) {
@@ -103,9 +103,9 @@ impl Results {
         }
     }
 
-    /// Takes note of the base rate that the kernel told before a figure. It is no constant of the device: the kernel steps it
-    /// down when something disturbs the device, hardly ever up, and keeps it; so it is another after hours of calibrating and
-    /// recording beside other work than calibration found. The models get the median.
+    /// Takes the kernel's base rate before a figure. It is no constant of the device: the kernel lowers it
+    /// when the device is disturbed, seldom raises it, and keeps it, so after hours of runs it differs from
+    /// the calibrated one. The models get the median.
     pub fn held_to(&mut self, base_rate: Option<Rate>) -> anyhow::Result<()> {
         self.base_rates.extend(base_rate.map(Rate::get));
         let Some(found) = Estimate::of(&self.base_rates) else { return Ok(()) };
@@ -113,13 +113,13 @@ impl Results {
         write_profile(&self.out, &self.profile)
     }
 
-    /// Judges and draws a figure as far as its runs are made, then writes the page and the table.
+    /// Judges and draws the recorded part of a figure, then writes page and table.
     pub fn write(&mut self, figure: usize) -> anyhow::Result<()> {
         self.judge(figure)?;
         self.summarize()
     }
 
-    /// The same for all figures that have a run; false if none has.
+    /// The same for all figures with a recorded run; false if there is none.
     pub fn write_all(&mut self) -> anyhow::Result<bool> {
         for figure in 0..self.figures.len() {
             self.judge(figure)?;
@@ -131,7 +131,7 @@ impl Results {
         Ok(true)
     }
 
-    /// What was found.
+    /// The results.
     pub fn evaluation(self) -> Evaluation {
         self.evaluation
     }
@@ -175,7 +175,7 @@ fn write_profile(out: &OutFolder, profile: &HostProfile) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write into {}", out.path.display()))
 }
 
-/// What of a run was not made.
+/// The missing part of a run.
 fn missing(repeated: &Repeated, repeats: usize) -> Option<String> {
     let name = &repeated.panel.scenario.name;
     match repeated.runs.len() {
@@ -185,15 +185,15 @@ fn missing(repeated: &Repeated, repeats: usize) -> Option<String> {
     }
 }
 
-/// The folder of results; gone again unless something was written that is worth to be kept.
+/// The folder of results; removed again unless results were written.
 pub struct OutFolder {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     kept: bool,
 }
 
 impl OutFolder {
-    /// A new folder, or an empty one.
+    /// Creates the folder, or takes an empty one.
     pub fn create(path: &Path) -> anyhow::Result<OutFolder> {
         fs::create_dir_all(path).with_context(|| {
             format!("cannot make the folder {}; name one that can be written to with --out", path.display())
@@ -209,7 +209,7 @@ impl OutFolder {
 impl Drop for OutFolder {
     fn drop(&mut self) {
         if !self.kept {
-            // It was empty before, so all of it is ours. What cannot be removed stays.
+            // The folder was empty before. Errors are ignored: it then stays.
             drop(fs::remove_dir_all(&self.path));
         }
     }

@@ -1,11 +1,11 @@
-//! How the models did, as a table.
+//! The models' errors as a table.
 
 use cawl_core::Bytes;
 
 use super::{Errors, Evaluation, ModelErrors};
 use crate::render::{bold, lines, percent, shown, table, warn};
 
-/// Errors of each model and run, with the noise floor and what is gained over naive.
+/// Errors of each model and run, with the noise floor and the improvement over naive.
 pub fn text(evaluation: &Evaluation, terminal: bool) -> String {
     let Evaluation { device, filesystem, limits, .. } = evaluation;
     let mut out = format!(

@@ -1,15 +1,15 @@
-/* Writes a file as its arguments say, times each call itself, and tells the times at the end.
+/* Writes a file as its arguments say, times each call, and prints the times at the end.
  *
  * Arguments: FILE -c bytes per call, -t bytes in all, -f d/s O_DIRECT/O_SYNC, -b part of a call to seek back before
  * each one, -d seconds to wait before each one, -l through a stream, -s fsync after calls, -r random offsets.
- * Environment: SPIN=1 computes instead of sleeping; FSYNC_EVERY=n; REWRITE=1 writes, syncs and thereby caches
- * the file before; IDLE_EVERY8=s waits after every eighth call; STEP=n makes each call n bytes larger than the
- * one before; WARM=n touches n bytes of memory before, and gives them back piece by piece as the page cache needs
- * them for the file to grow, so that a virtual machine's host has not taken them by then. HOLD=n writes nothing: it takes
- * the memory that lies free in pieces, n bytes at most, prints `ready`, and keeps it until its input ends.
+ * Environment: SPIN=1 computes instead of sleeping; FSYNC_EVERY=n; REWRITE=1 writes and syncs the file first, so
+ * that it is cached; IDLE_EVERY8=s waits after every eighth call; STEP=n makes each call n bytes larger than the
+ * one before; WARM=n touches n bytes of memory first and frees them piece by piece as the growing file needs page
+ * cache, so that a virtual machine's host cannot take them back before. HOLD=n writes nothing: it occupies free
+ * memory that lies in pieces, at most n bytes, prints `ready`, and keeps it until its input ends.
  *
- * Durations are without the clock's own time. Prints `ready`, waits a little, and prints `OP OFFSET SIZE START DURATION` for each call, in ns of
- * CLOCK_MONOTONIC, when all is done. It goes with its parent. */
+ * Prints `ready`, waits a little, and when all calls are made prints `OP OFFSET SIZE START DURATION` for each, in
+ * ns of CLOCK_MONOTONIC; durations are without the cost of reading the clock. It ends with its parent. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ struct call {
 
 static struct call *calls;
 static size_t made;
-/* Where what was computed goes, so that it is computed. */
+/* Keeps the compiler from removing the computation. */
 volatile uint64_t made_up;
 
 static uint64_t now(void) {
@@ -42,7 +42,7 @@ static uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* What of a duration is the clock's own. */
+/* The cost of reading the clock. */
 static uint64_t clocks_own(void) {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < 1000; i++) {
@@ -54,13 +54,13 @@ static uint64_t clocks_own(void) {
 
 static uint64_t own;
 
-/* Memory that was touched and is not yet given back, and the pieces in which it is. */
+/* Touched memory that is not freed yet, and the size of the pieces in which it is freed. */
 static char *warm;
 static size_t warm_left, piece;
 
-/* Gives back as much as is asked for, in pieces of the size that the kernel takes next: huge pages for large folios,
- * small pages for those of one page, a few at a time, as the call after it is slower. Others would lie around in lists,
- * and memory that the host has taken be handed out instead. */
+/* Frees `size` bytes, in pieces of the size that the kernel allocates next: huge pages for large folios, small pages
+ * for folios of one page, a few at a time, since the call after it is slower. Pieces of another size would stay in
+ * the free lists, and the kernel would allocate cold memory instead. */
 static void give_back(uint64_t size) {
     static uint64_t owed;
     owed += size;
@@ -74,7 +74,7 @@ static void give_back(uint64_t size) {
 
 static void fail(const char *what);
 
-/* Pages that lie free in pieces smaller than a huge page. The zones below Normal are used when it is empty. */
+/* Free pages in pieces smaller than a huge page. The zones below Normal are used only when it is empty. */
 static uint64_t pages_in_pieces(void) {
     enum { ORDERS = 9 };
     char line[1024], zone[16];
@@ -94,8 +94,8 @@ static uint64_t pages_in_pieces(void) {
     return pages;
 }
 
-/* Takes what lies free in pieces, page by page: the kernel breaks a small piece before a large one. Then folios of any
- * size come from huge pages, those given back first. Some pieces cannot be had, so it stops when it gets nowhere. */
+/* Occupies the free pieces page by page: the kernel splits small pieces first. After that, folios of any size come from
+ * huge pages, those freed last first. Some pieces cannot be allocated, so it stops when there is no progress. */
 static void hold(uint64_t most) {
     uint64_t left = most / PAGE, before = UINT64_MAX;
     for (;;) {
@@ -202,7 +202,7 @@ int main(int argc, char **argv) {
     int computing = number("SPIN") > 0;
     double idle = number("IDLE_EVERY8");
 
-    /* How many calls, and how large the largest. */
+    /* The number of calls and the largest size. */
     size_t count = 0;
     uint64_t largest = chunk, size = chunk;
     for (uint64_t sum = 0; sum + size <= total; sum += size, size += step)
@@ -212,7 +212,7 @@ int main(int argc, char **argv) {
     char *data = content(source);
     if (!calls)
         fail("no memory");
-    /* The pages are there before anything is timed. */
+    /* Touches the pages before anything is timed. */
     for (size_t at = 0; at < 2 * count + 1; at += 16)
         *(volatile uint64_t *)&calls[at].size = 0;
     own = clocks_own();
@@ -247,8 +247,8 @@ int main(int argc, char **argv) {
 
     put(1, "ready\n", 6);
     pass(LEAD_NS / 1e9, 0);
-    /* For what the kernel itself takes meanwhile, and its lists of small pieces for each processor. No more: what lies
-     * free, a host may take. */
+    /* A reserve for the kernel's own allocations and its per-processor lists. No more, since a host may take free
+     * memory back. */
     give_back(piece == HUGE ? LEAD : HUGE);
 
     uint64_t at = 0, end = 0, seed = 88172645463325252u;
@@ -264,8 +264,8 @@ int main(int argc, char **argv) {
         }
         if (offset != at && (stream ? fseeko(file, offset, SEEK_SET) != 0 : lseek(fd, offset, SEEK_SET) < 0))
             fail("a seek failed");
-        /* Large calls take other data each time, which come from memory; small ones the same, which come from
-         * the processor's cache, as in programs that have just made them. */
+        /* Large calls take other data each time, from memory; small ones take the same data, from the processor's
+         * cache, as in programs that have just produced them. */
         uint64_t reaches = offset + size;
         if (shuffled)
             give_back(size);

@@ -1,4 +1,4 @@
-//! Every call on a line of its own.
+//! One line per call.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::shown;
 
-/// Prints calls as they come, without holding any back.
+/// Prints each call as it comes.
 pub struct CallPrinter {
     models: Vec<&'static str>,
     json: bool,

@@ -1,4 +1,4 @@
-//! Quantities in at most eight columns (rates: nine), for tables that must stay narrow. Zero is a dash.
+//! Quantities in at most eight columns (rates: nine), for narrow tables. Zero is a dash.
 
 /// Bytes in binary multiples: `1.25 GiB`.
 pub fn bytes(bytes: u64) -> String {
@@ -35,7 +35,7 @@ pub fn seconds(seconds: f64) -> String {
     format!("{} {unit}", three(value))
 }
 
-/// How long from now: `now`, `12.3 s`, `never`.
+/// Time from now: `now`, `12.3 s`, `never`.
 pub fn until(seconds: Option<f64>) -> String {
     match seconds {
         None => "never".to_owned(),
@@ -59,7 +59,7 @@ fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
         return "-".to_owned();
     }
     let mut unit = 0;
-    // What would be rounded up to the next unit is shown in it.
+    // A value that would be rounded up to the next unit is shown in that unit.
     while value >= base - 0.5 && unit + 1 < units.len() {
         value /= base;
         unit += 1;
@@ -67,7 +67,7 @@ fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
     format!("{} {}", three(value), units[unit])
 }
 
-/// Three significant digits, without trailing zeros behind the point.
+/// Three significant digits, without trailing zeros after the point.
 fn three(value: f64) -> String {
     let digits = match value {
         v if v < 9.995 => 2,

@@ -1,11 +1,11 @@
-//! What a job of writing would cost, as text.
+//! The predicted cost of a write as text.
 
 use cawl_client::protocol::{Plan, Predicted};
 use cawl_core::{Bytes, Nanos, Rate};
 
 use super::{bold, shown};
 
-/// The states in the order of what they cost.
+/// The states in the order of their cost.
 const STATES: [&str; 4] = ["free", "flush", "throttle", "sync"];
 
 /// The whole answer. `hard`: the hard limit in bytes, if known.
@@ -38,7 +38,7 @@ pub fn text(plan: &Plan, answer: &Predicted, hard: Option<u64>, terminal: bool) 
     line("dirty peak", &format!("{}{}", Bytes(answer.peak_dirty_bytes), of_hard(answer.peak_dirty_bytes)));
     let left = Bytes(answer.final_dirty_bytes);
     line("at its end", &format!("{left} dirty"));
-    // Part of the cost, if it was asked for.
+    // Included in the cost if the plan has an fsync.
     let more = if plan.fsync { "" } else { "another " };
     line("fsync", &format!("{more}{}", time(answer.fsync_s)));
     out

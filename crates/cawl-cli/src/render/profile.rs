@@ -1,4 +1,4 @@
-//! Two profiles side by side.
+//! The differences of two profiles.
 
 use cawl_client::protocol::ConstantStatus;
 use cawl_core::{Bytes, DeviceConstants, HostProfile, Measured, Nanos, Rate};
@@ -13,15 +13,15 @@ pub struct Difference {
     name: String,
     /// Unit of the values: `B/s`, `ns`, `B` or `1`.
     unit: String,
-    /// Value in the first; None where it has none.
+    /// Value in the first profile; None if it has none.
     before: Option<f64>,
-    /// Value in the second; None where it has none.
+    /// Value in the second profile; None if it has none.
     after: Option<f64>,
-    /// 10th percentile in the second.
+    /// 10th percentile in the second profile.
     p10: Option<f64>,
-    /// 90th percentile in the second.
+    /// 90th percentile in the second profile.
     p90: Option<f64>,
-    /// Observations behind the second; 0 for a default or a setting.
+    /// Samples behind the second value; 0 for a default or a setting.
     samples: u64,
 }
 
@@ -39,7 +39,7 @@ impl From<&ConstantStatus> for Difference {
     }
 }
 
-/// Those that are not the same in both, or rest on something new.
+/// The constants whose values differ.
 pub fn changed(mut rows: Vec<Difference>) -> Vec<Difference> {
     rows.retain(|row| row.before != row.after);
     rows
@@ -89,7 +89,7 @@ struct Constant {
     samples: u64,
 }
 
-/// Collects constants under a common prefix.
+/// Constants with a common prefix.
 struct Group<'a> {
     prefix: String,
     found: &'a mut Vec<Constant>,
@@ -206,7 +206,7 @@ fn device(found: &mut Vec<Constant>, prefix: String, device: &DeviceConstants) {
     group.plain("strict_limit", "1", f64::from(u8::from(device.strict_limit)));
 }
 
-/// The differences as a table; `names` heads the columns of values.
+/// The differences as a table; `names` are the headings of the two values.
 pub fn text(rows: &[Difference], names: [&str; 2]) -> String {
     if rows.is_empty() {
         return "no constant differs\n".to_owned();
@@ -233,7 +233,7 @@ fn signed(change: f64) -> String {
     if change > 0.0 && !text.starts_with('>') { format!("+{text}") } else { text }
 }
 
-/// A value in the unit that it comes in; units of later versions are shown as they are.
+/// A value with its unit; units of later versions are shown as they are.
 fn with_unit(value: f64, unit: &str) -> String {
     match unit {
         "B/s" => Rate::per_second(value).to_string(),
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(super::text(&changed(differences(&before, &before)), ["A", "B"]), "no constant differs\n");
     }
 
-    /// A constant that is added to the profile must be compared as well.
+    /// A constant that is added to the profile must be compared too.
     #[test]
     fn no_constant_is_forgotten() {
         let mut profile = HostProfile::uncalibrated();

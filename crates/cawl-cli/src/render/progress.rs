@@ -1,11 +1,11 @@
-//! How far a long reading has come: a line on the terminal, and nothing anywhere else.
+//! Progress of reading a long input: one line, on a terminal only.
 
 use std::io::{IsTerminal, Read, Result};
 use std::time::{Duration, Instant};
 
 use super::draw;
 
-/// Shows progress through an input of known size, from the second second on.
+/// Shows progress through an input of known size, after the first second.
 pub struct Progress {
     what: &'static str,
     size: u64,
@@ -16,13 +16,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress of `what` through `size` bytes.
+    /// Progress of `what` over `size` bytes.
     pub fn new(what: &'static str, size: u64) -> Progress {
         let terminal = std::io::stderr().is_terminal() && size > 0;
         Progress { what, size, done: 0, shown: Instant::now(), terminal, drawn: false }
     }
 
-    /// The same input, with progress shown as it is read.
+    /// The same input; reading it shows progress.
     pub fn watch<R: Read>(self, input: R) -> Watched<R> {
         Watched { input, progress: self }
     }
@@ -46,7 +46,7 @@ impl Drop for Progress {
     }
 }
 
-/// An input that is being watched.
+/// An input with progress.
 pub struct Watched<R> {
     input: R,
     progress: Progress,

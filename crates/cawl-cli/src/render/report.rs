@@ -1,4 +1,4 @@
-//! The report, as text: first what it rests on, then files, totals and the worst calls.
+//! The report as text: first its basis, then files, totals and the worst calls.
 
 use cawl_core::{
     AsCalibrated, Bytes, ColdReport, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Quantiles, Report,
@@ -7,10 +7,10 @@ use cawl_core::{
 
 use super::{bold, lines, percent, short, shown, table, warn};
 
-/// Files and processes listed before the rest is summed up.
+/// Files and processes listed; the others are summed up.
 const LISTED: usize = 20;
 
-/// Where to find what is not listed.
+/// Hint for the omitted rows.
 const REST: &str = "all of them with --report FILE.json or --json";
 
 /// The whole report.
@@ -23,7 +23,7 @@ pub fn text(report: &Report, terminal: bool) -> String {
     out
 }
 
-/// What the figures rest on.
+/// The basis of the figures.
 fn basis(out: &mut String, report: &Report, terminal: bool) {
     let calls = format!("{} calls, {} to files", report.calls, Bytes(report.bytes));
     let span = Nanos::seconds(report.span_s);
@@ -90,7 +90,7 @@ fn coverage(report: &Report, terminal: bool) -> String {
         if report.sessions.iter().all(|session| session.wchar_bytes == Some(0)) {
             return "nothing was written, as the kernel confirms".to_owned();
         }
-        return "unknown: nobody counted the bytes written independently".to_owned();
+        return "unknown: the bytes written were not counted independently".to_owned();
     };
     let mut all = report.sessions_omitted;
     report.sessions.iter().for_each(|session| all.add(session));
@@ -115,7 +115,7 @@ fn processes(out: &mut String, report: &Report, terminal: bool) {
     if let Some(pid) = table.column_mut(0) {
         pid.set_cell_alignment(comfy_table::CellAlignment::Right);
     }
-    // Those that wrote most come first; the others are counted.
+    // The sessions that wrote most come first; the others are counted.
     let mut sorted: Vec<&SessionReport> = report.sessions.iter().collect();
     sorted.sort_by_key(|session| std::cmp::Reverse((session.seen_bytes, session.calls)));
     for session in sorted.iter().take(LISTED) {
@@ -160,7 +160,7 @@ fn profile(report: &Report, terminal: bool) -> String {
     };
     match used.origin {
         Origin::Uncalibrated => {
-            // Only where somebody looked at the machine are its limits known.
+            // The limits are known only if the report has facts of the host.
             let limits = match report.host {
                 Some(_) => "limits are the machine's, speeds are defaults",
                 None => "limits and speeds are defaults",
@@ -179,7 +179,7 @@ fn profile(report: &Report, terminal: bool) -> String {
     }
 }
 
-/// What memory cost that the host had to supply.
+/// The cost of cold memory.
 fn cold_memory(cold: &ColdReport) -> String {
     let time = |seconds: f64| Nanos::seconds(seconds).to_string();
     let (all, each) = (time(cold.seconds), time(cold.per_page_s));
@@ -229,7 +229,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
         table.add_row(row);
     }
     out.push('\n');
-    // A path stands once, on a line of its own: beside its figures it would make every line too wide.
+    // The path stands on a line of its own, since it would make every line too wide.
     let mut last = None;
     let table = headed(&lines(&table), terminal);
     let mut lines = table.lines();
@@ -246,16 +246,16 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
         out.push_str(&format!("and {more} more lines; {REST}\n"));
     }
     if report.files_omitted.calls > 0 {
-        out.push_str(&format!("and {} on files too many to tell apart\n", counted(&report.files_omitted)));
+        out.push_str(&format!("and {} on further files\n", counted(&report.files_omitted)));
     }
 }
 
-/// A time, if anybody could see it: no call takes none.
+/// An observed time; zero means that it was not observed.
 fn observed(seconds: f64) -> String {
     if seconds > 0.0 { Nanos::seconds(seconds).to_string() } else { "-".to_owned() }
 }
 
-/// Signed relative error: what the model had too much or too little.
+/// Signed relative error of the prediction.
 fn error(predicted: f64, observed: f64) -> String {
     if observed > 0.0 {
         format!("{:+.0} %", (predicted - observed) / observed * 100.0)
@@ -264,7 +264,7 @@ fn error(predicted: f64, observed: f64) -> String {
     }
 }
 
-/// Shares of calls in each state: `free 80 %, flush 20 %`; only its name where there is one.
+/// Share of the calls in each state: `free 80 %, flush 20 %`; only the name if there is one state.
 fn states(op: &FileOp) -> String {
     let all: u64 = op.states.values().sum();
     let mut states: Vec<_> = op.states.iter().collect();
@@ -280,7 +280,7 @@ fn states(op: &FileOp) -> String {
         .join(", ")
 }
 
-/// Each model's accuracy over all calls, and what a call costs.
+/// Accuracy of each model over all calls, and percentiles of the cost of a call.
 fn totals(out: &mut String, report: &Report, terminal: bool) {
     let mut errors =
         table(&["MODEL", "OBSERVED", "PREDICTED", "TOTAL", "WINDOWED", "PER CALL", "MEDIAN", "DIRTY"], 1);
@@ -320,7 +320,7 @@ fn total(model: &ModelReport) -> [String; 8] {
     ]
 }
 
-/// What the model would have been without following what it saw.
+/// The same model with the profile's constants, without learning.
 fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
     [
         "  calibrated".to_owned(),
@@ -333,7 +333,7 @@ fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
     ]
 }
 
-/// The calls that the first model was most wrong about.
+/// The calls with the largest errors of the first model.
 fn worst(out: &mut String, report: &Report, terminal: bool) {
     let Some(model) = report.models.first().filter(|_| !report.worst.is_empty()) else { return };
     let mut table =

@@ -1,4 +1,4 @@
-//! Programs and files as rows of one kind, with what their calls cost.
+//! Programs and files as rows with the cost of their calls.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use cawl_core::renamed_path;
 
 use super::{compact, lines, short, shown, table};
 
-/// What rows can be sorted by, with the names on the command line.
+/// The sort keys with their names on the command line.
 pub const SORTS: [(Sort, &str); 7] = [
     (Sort::Lost, "lost"),
     (Sort::Throttled, "throttled"),
@@ -18,7 +18,7 @@ pub const SORTS: [(Sort, &str); 7] = [
     (Sort::Rate, "rate"),
 ];
 
-/// The name of an order.
+/// The name of a sort key.
 pub fn name_of(sort: Sort) -> &'static str {
     SORTS.iter().find(|(other, _)| *other == sort).map_or("", |(_, name)| name)
 }
@@ -34,9 +34,9 @@ pub struct Row {
     pub calls: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Some of them were inferred, not observed.
+    /// True if some of the calls were inferred, not observed.
     pub is_estimated: bool,
-    /// What the calls cost.
+    /// Cost of the calls.
     pub cost: Cost,
 }
 
@@ -70,13 +70,13 @@ impl From<&FileStatus> for Row {
     }
 }
 
-/// The name of a program that is too long for a table: without its folder, and if need be the end of that.
+/// A program's name for a table: without its folder, and shortened at the start if needed.
 pub fn short_program(name: &str, width: usize) -> String {
     let base = name.rsplit('/').next().filter(|base| !base.is_empty()).unwrap_or(name);
     if name.chars().count() <= width { name.to_owned() } else { short(base, width) }
 }
 
-/// In this order, largest first; rows that are equal in it by name.
+/// Compares by a sort key, largest first, then by name.
 pub fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
     let key = |row: &Row| match sort {
         Sort::Lost => row.cost.throttled_s + row.cost.sync_s,
@@ -90,7 +90,7 @@ pub fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
     key(b).total_cmp(&key(a)).then_with(|| (&a.name, &a.of).cmp(&(&b.name, &b.of)))
 }
 
-/// The columns that programs and files share, in [`cells`]'s order.
+/// The columns shared by programs and files, in the order of [`cells`].
 pub const COLUMNS: [&str; 7] = ["THROTTLED", "SYNC", "OBSERVED", "PREDICTED", "BYTES", "RATE", "CALLS"];
 
 /// The figures of a row.
@@ -106,19 +106,19 @@ pub fn cells(row: &Row) -> [String; 7] {
     ]
 }
 
-/// The programs as a table; `width` is that of the terminal, if the output is one.
+/// The programs as a table, for a terminal of `width` columns if the output is one.
 pub fn processes(answer: &Processes, width: Option<usize>) -> String {
     let rows: Vec<Row> = answer.processes.iter().map(Row::from).collect();
     text(&rows, [answer.omitted, answer.more], &PROGRAMS, width)
 }
 
-/// The files as a table; `width` is that of the terminal, if the output is one.
+/// The files as a table, for a terminal of `width` columns if the output is one.
 pub fn files(answer: &Files, width: Option<usize>) -> String {
     let rows: Vec<Row> = answer.files.iter().map(Row::from).collect();
     text(&rows, [answer.omitted, answer.more], &FILES, width)
 }
 
-/// What rows are of.
+/// The kind of the rows.
 struct Kind {
     columns: [&'static str; 2],
     one: &'static str,
@@ -140,7 +140,7 @@ const FILES: Kind = Kind {
     none: "no traced program has written to a file\n",
 };
 
-/// `omitted`: how many rows are left out, and how many of them can be had.
+/// `omitted`: rows left out, and those of them that a larger --limit shows.
 fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> String {
     if rows.is_empty() {
         return kind.none.to_owned();
@@ -159,7 +159,7 @@ fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> S
     let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     let mut out = draw(rows);
     if let Some(width) = width {
-        // Names come last; they give way, but for what is needed to know them by.
+        // Names are the last column, and are shortened to fit.
         let names = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
         let room = (width + names).saturating_sub(longest(&out)).max(24);
         let fitting: Vec<Row> =

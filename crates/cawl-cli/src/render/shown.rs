@@ -1,22 +1,23 @@
-//! What may reach a terminal.
+//! Makes text safe for a terminal.
 //!
-//! The law: **no name commands the terminal, or looks like a line of ours.** Programs, files and profiles may be called
-//! anything, and a trace may come from anybody. Names go through [`shown`] when they are put into a text, and whole
-//! texts through [`page`] on their way out.
+//! The law: **no name controls the terminal or imitates a line of ours.** Names of programs, files and
+//! profiles are arbitrary, and a trace may come from anywhere. Names go through [`shown`] when they are put
+//! into a text, and whole texts through [`page`] before output.
 
 use std::borrow::Cow;
 
-/// What [`super::bold`] and [`super::warn`] put into a text that goes to a terminal.
+/// The escape sequences of [`super::bold`] and [`super::warn`].
 pub const BOLD: &str = "\x1b[1m";
 pub const YELLOW: &str = "\x1b[33m";
 pub const PLAIN: &str = "\x1b[0m";
 
-/// A name in one line, with what could command a terminal or change the order of what is read written as an escape.
+/// A name in one line; characters that control the terminal or the direction of text are escaped.
 pub fn shown(name: &str) -> Cow<'_, str> {
     escaped(name, |_, _| 0)
 }
 
-/// A text of lines, some of it emphasised if it goes to a terminal, with everything else escaped as in [`shown`].
+/// A text of lines, with our own emphasis if it goes to a terminal, and everything else escaped as in
+/// [`shown`].
 pub fn page(text: &str, terminal: bool) -> Cow<'_, str> {
     escaped(text, |c, rest| match c {
         '\n' => 1,
@@ -27,13 +28,13 @@ pub fn page(text: &str, terminal: bool) -> Cow<'_, str> {
     })
 }
 
-/// True for control characters, for the marks that turn or embed the direction of text, and for separators of lines.
+/// True for control characters, marks of text direction, and line separators.
 fn is_command(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Escapes commands, but for so many bytes as `own` says are ours where one begins.
+/// Escapes control characters. `own` returns the length of a permitted sequence that starts here, or zero.
 fn escaped(text: &str, own: impl Fn(char, &str) -> usize) -> Cow<'_, str> {
     if !text.contains(is_command) {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! The status, as text of at most 80 columns.
+//! The status as text of at most 80 columns.
 
 use cawl_client::protocol::{DeviceStatus, Forecast, ProcessStatus, Status};
 use cawl_core::{Bytes, Nanos, Rate};
@@ -8,7 +8,7 @@ use super::rows::short_program;
 use super::watch::phase;
 use super::{bold, lines, percent, short, shown, table, warn_if};
 
-/// Columns of a bar, within its brackets.
+/// Columns of a bar between its brackets.
 const BAR: usize = 34;
 
 /// The whole answer.
@@ -47,9 +47,9 @@ pub fn text(status: &Status, terminal: bool) -> String {
     }
     if let Some(paused) = status.sampler.paused_s {
         let paused = Nanos::seconds(paused);
-        line("pauses", &format!("writers of this machine were held back for {paused} since the start"));
+        line("pauses", &format!("writers of this machine were paused for {paused} since the start"));
     } else if let Some(why) = &status.sampler.pauses_missing {
-        line("pauses", "not traced, so nothing bounds the time put down to throttling:");
+        line("pauses", "not traced, so the time of throttling is the model's estimate:");
         line("", &shown(why));
     }
     let programs = match status.clients {
@@ -88,7 +88,7 @@ fn profile(status: &Status, terminal: bool) -> String {
     warn_if(&format!("{}{why}", shown(&status.profile)), is_default, terminal)
 }
 
-/// A level between nothing and the hard limit, with the other limits marked: `[####|###|...]`.
+/// A bar from zero to the hard limit with the other limits marked: `[####|###|...]`.
 fn bar(status: &Status, level: u64) -> String {
     let at = |bytes: u64| match status.hard_bytes {
         0 => 0,
@@ -152,7 +152,7 @@ fn within(seconds: Option<f64>) -> String {
 fn error(status: &Status) -> String {
     let error = &status.error;
     if error.calls == 0 && error.dirty.is_none() {
-        return "nothing was written of late".to_owned();
+        return "nothing was written lately".to_owned();
     }
     format!(
         "{} total, {} windowed, over {} calls; {} dirty",
@@ -216,7 +216,7 @@ mod tests {
     use cawl_client::protocol::{Cost, ErrorStatus, SamplerStatus};
     use cawl_core::Phase;
 
-    /// With every field as wide as it comes.
+    /// A status with every field at its widest.
     fn busy() -> Status {
         let cost =
             Cost { observed_s: 99.0, predicted_s: 98.0, throttled_s: 77.0, sync_s: 12.0, rate: 123.4e6 };

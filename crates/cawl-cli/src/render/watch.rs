@@ -1,4 +1,4 @@
-//! The status as one line, as vmstat has it.
+//! The status as one line, like vmstat's.
 
 use cawl_client::protocol::Status;
 use cawl_core::Phase;
@@ -11,7 +11,7 @@ time              ---dirty MiB--- % of ------MB/s------ --lost s/s- s till err %
 UTC      state    modeled sampled hard dirtying written thrtl  sync  thrtl total
 ";
 
-/// Makes lines of statuses that come one after another.
+/// Formats consecutive statuses as lines.
 #[derive(Default)]
 pub struct Lines {
     printed: u64,
@@ -27,7 +27,8 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// What was lost up to this status. Devices stay in the daemon's books when the programs that wrote to them have ended.
+    /// The totals of a status. A device stays in the daemon's books after the programs that wrote to it have
+    /// ended.
     pub fn of(status: &Status) -> Lost {
         let costs = || status.devices.iter().map(|device| device.cost);
         Lost {
@@ -37,7 +38,7 @@ impl Lost {
         }
     }
 
-    /// Seconds lost per second since `before`; None if the daemon is not the same any more.
+    /// Seconds lost per second since `before`; None after a restart of the daemon.
     pub fn since(&self, before: &Lost) -> Option<(f64, f64)> {
         let span = self.at - before.at;
         (span > 0.0).then(|| {
@@ -48,7 +49,7 @@ impl Lost {
 }
 
 impl Lines {
-    /// The next line, with the header where one is due.
+    /// The next line, with a header every 20 lines.
     pub fn next(&mut self, status: &Status) -> String {
         let lost = Lost::of(status);
         let rates = self.lost.replace(lost).and_then(|before| lost.since(&before));
@@ -87,7 +88,7 @@ pub fn phase(phase: Phase) -> &'static str {
     }
 }
 
-/// A moment, in seconds since 1970, as the time of its day, UTC.
+/// The time of day in UTC, of seconds since 1970.
 pub fn time_of_day(seconds: f64) -> String {
     let of_day = seconds.max(0.0) as u64 % 86_400;
     format!("{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
@@ -130,7 +131,7 @@ mod tests {
         let expected =
             ["22:13:20", "throttle", "96.0", "95.0", "75", "120.0", "98.0", "1.50", "0.00", "0.0", "4.2"];
         assert_eq!(fields, expected);
-        // A daemon that was restarted begins to count again.
+        // A restarted daemon counts from zero.
         assert!(lines.next(&status(1.0, 0.0)).contains(" - "));
     }
 

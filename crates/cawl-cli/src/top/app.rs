@@ -1,4 +1,4 @@
-//! All that the screen shows, and what keys and pushes do to it.
+//! The state of the screen, changed by keys and pushes.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use crate::render::rows::{Row, SORTS, compare};
 use crate::render::watch::{Lost, time_of_day};
 
-/// Points of the past that are kept: more than a terminal has columns.
+/// Points kept: more than a terminal has columns.
 pub const KEPT: usize = 600;
 
-/// A level of the past.
+/// A point of the graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Modelled dirty bytes.
@@ -23,24 +23,24 @@ pub struct Point {
     pub phase: Phase,
 }
 
-/// What the daemon said.
+/// The daemon's data.
 #[derive(Clone)]
 pub struct Snapshot {
-    /// How things stand.
+    /// The status.
     pub status: Status,
     /// The programs and the files, sorted.
     pub tables: [Vec<Row>; 2],
-    /// Rows that the daemon left out.
+    /// Rows omitted by the daemon.
     pub omitted: [u64; 2],
-    /// The past, oldest first.
+    /// The graph's points, oldest first.
     pub history: VecDeque<Point>,
     /// Seconds lost per second to throttling and to synchronous waiting.
     pub lost: Option<(f64, f64)>,
-    /// Seconds a second for which the kernel let writers pause, all of the machine; None where it does not tell.
+    /// Seconds per second of the kernel's pauses over the whole machine; None if unknown.
     pub paused: Option<f64>,
 }
 
-/// Which table is shown.
+/// The table shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tab {
     /// Programs.
@@ -49,65 +49,65 @@ pub enum Tab {
     Files,
 }
 
-/// What keys are about.
+/// The meaning of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// Commands.
+    /// Keys are commands.
     Commands,
-    /// The text to filter by.
+    /// Keys edit the filter.
     Filter,
-    /// Leaving the help.
+    /// Any key leaves the help.
     Help,
 }
 
-/// What is to be done outside.
+/// What the caller must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing but drawing.
+    /// Draw.
     None,
-    /// Ask the daemon for tables in this order.
+    /// Ask the daemon for tables in this order, and draw.
     Subscribe(Sort),
     /// Draw everything again.
     Redraw,
     /// Stop until continued.
     Suspend,
-    /// End.
+    /// Quit.
     Quit,
-    /// End of this signal.
+    /// End by this signal.
     Die(i32),
 }
 
 /// The state of the screen.
 pub struct App {
     live: Snapshot,
-    /// What is shown while paused.
+    /// The data shown while paused.
     frozen: Option<Box<Snapshot>>,
-    /// The table that is shown.
+    /// The table shown.
     pub tab: Tab,
-    /// Its order.
+    /// Its sort key.
     pub sort: Sort,
-    /// The graph ends at the highest level in it, not at the hard limit.
+    /// True if the graph ends at its highest level instead of the hard limit.
     pub zoom: bool,
-    /// What names must contain.
+    /// Text that names must contain.
     pub filter: String,
-    /// What keys are about.
+    /// The meaning of keys.
     pub keys: Keys,
-    /// First row that is shown.
+    /// First row shown.
     pub first: usize,
-    /// Why the daemon cannot be heard.
+    /// Why the daemon cannot be reached.
     pub trouble: Option<String>,
-    /// That it can be heard again.
+    /// A message about the connection.
     pub note: Option<String>,
     totals: Lost,
-    /// The kernel's pauses since the daemon started, and when they were that.
+    /// Time of a reading of the kernel's pauses, and their sum.
     pauses: Option<(f64, f64)>,
 }
 
-/// The daemon reads the kernel's pauses once a second: over less, their rate says nothing.
+/// The daemon reads the kernel's pauses once a second, so a rate over less time means nothing.
 const PAUSES_EVERY: f64 = 2.0;
 
 impl App {
-    /// A screen that begins with this status.
+    /// A screen with a first status.
     pub fn new(status: Status, sort: Sort) -> App {
         let totals = Lost::of(&status);
         let live = Snapshot {
@@ -134,24 +134,24 @@ impl App {
         }
     }
 
-    /// What is to be shown.
+    /// The data to show.
     pub fn shown(&self) -> &Snapshot {
         self.frozen.as_deref().unwrap_or(&self.live)
     }
 
-    /// True while new figures are held back.
+    /// True while the screen is paused.
     pub fn is_paused(&self) -> bool {
         self.frozen.is_some()
     }
 
-    /// The rows of the table that is shown which pass the filter.
+    /// The rows of the current table that pass the filter.
     pub fn rows(&self) -> Vec<&Row> {
         let wanted = self.filter.to_lowercase();
         let passes = |row: &&Row| row.name.to_lowercase().contains(&wanted) || row.of == wanted;
         self.shown().tables[self.tab as usize].iter().filter(passes).collect()
     }
 
-    /// Takes over the past that the daemon kept.
+    /// Takes the daemon's history.
     pub fn remember(&mut self, history: &History) {
         self.live.history = history
             .points
@@ -170,7 +170,7 @@ impl App {
         history.drain(..history.len().saturating_sub(KEPT));
     }
 
-    /// The daemon told something.
+    /// Takes a push.
     pub fn push(&mut self, push: Push) -> Effect {
         if self.trouble.take().is_some() {
             self.note = Some("connected again".to_owned());
@@ -217,7 +217,7 @@ impl App {
                     self.pauses = now;
                 }
             }
-            // The first reading, that of another daemon, or none.
+            // The first reading, one of a restarted daemon, or none.
             _ => (self.live.paused, self.pauses) = (None, now),
         }
     }
@@ -227,14 +227,14 @@ impl App {
         self.live.tables[tab as usize] = rows;
     }
 
-    /// The daemon cannot be heard.
+    /// The daemon cannot be reached.
     pub fn lost(&mut self, why: String) -> Effect {
         self.note = None;
         self.trouble = Some(why);
         Effect::None
     }
 
-    /// A key was pressed.
+    /// Takes a key.
     pub fn key(&mut self, key: KeyEvent) -> Effect {
         self.note = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
@@ -284,12 +284,12 @@ impl App {
         Effect::None
     }
 
-    /// The order that is so many further on.
+    /// Sorts by the key `further` places on.
     fn sort_by(&mut self, further: usize) -> Effect {
         let at = SORTS.iter().position(|(sort, _)| *sort == self.sort).unwrap_or(0);
         self.sort = SORTS[(at + further) % SORTS.len()].0;
         self.first = 0;
-        // What is here is put in order at once; the daemon may have other rows to show.
+        // Known rows are sorted at once; the daemon may send others.
         for snapshot in [Some(&mut self.live), self.frozen.as_deref_mut()].into_iter().flatten() {
             for rows in &mut snapshot.tables {
                 rows.sort_by(|a, b| compare(self.sort, a, b));

@@ -1,4 +1,4 @@
-//! What the daemon pushes, for as long as anybody looks; a daemon that went is asked again every second.
+//! The daemon's pushes; after a lost connection it is asked again every second.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
@@ -13,10 +13,10 @@ use super::Input;
 /// Time between two attempts to reach a daemon.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Most rows that are asked for.
+/// Most rows asked for.
 const ROWS: usize = 500;
 
-/// A subscription that can be exchanged for another.
+/// A subscription that can be replaced.
 pub struct Feed {
     path: PathBuf,
     every: f64,
@@ -24,7 +24,7 @@ pub struct Feed {
     current: Arc<Mutex<Current>>,
 }
 
-/// The subscription that counts; an earlier one ends at its next look here.
+/// The current subscription; an earlier one ends when it sees the change.
 #[derive(Default)]
 struct Current {
     number: u64,
@@ -37,7 +37,7 @@ impl Feed {
         Feed { path: path.to_owned(), every, send, current: Arc::default() }
     }
 
-    /// Subscribes, in place of any earlier subscription.
+    /// Subscribes, replacing an earlier subscription.
     pub fn subscribe(&self, sort: Sort) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.number += 1;
@@ -61,7 +61,7 @@ impl Feed {
     }
 }
 
-/// One subscription, on a thread of its own.
+/// One subscription, in a thread of its own.
 struct Follower {
     path: PathBuf,
     subscription: Subscription,
@@ -71,7 +71,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Hands over pushes until another subscription counts or the app is gone.
+    /// Sends pushes until another subscription replaces it or the app is gone.
     fn follow(self) {
         while let Some(why) = self.until_lost() {
             let told = self.send.send(Input::Lost(format!("{why:#}")));
@@ -82,7 +82,7 @@ impl Follower {
         }
     }
 
-    /// Hands over pushes until the daemon is lost; None if it does not matter any more.
+    /// Sends pushes until the connection is lost; None if this subscription has ended.
     fn until_lost(&self) -> Option<anyhow::Error> {
         let pushes = match query::subscribe::<Push>(&self.path, self.subscription.clone()) {
             Ok(pushes) => pushes,

@@ -13,17 +13,17 @@ use super::app::Point;
 use super::theme::Theme;
 use crate::render::compact;
 
-/// Columns beside the bars, for the names of the limits.
+/// Columns for the names of the limits.
 const LABELS: u16 = 20;
 
-/// A level that is drawn as a line across.
+/// A level drawn as a line.
 struct Line {
     /// Row from the bottom.
     row: u16,
     label: String,
 }
 
-/// The graph, to be drawn.
+/// The graph to draw.
 pub struct Graph<'a> {
     history: &'a VecDeque<Point>,
     background: u64,
@@ -34,7 +34,7 @@ pub struct Graph<'a> {
 }
 
 impl Graph<'_> {
-    /// The graph of a past, with the limits of now; zoomed, up to the highest level in it.
+    /// The graph of a history with the present limits; zoomed, up to its highest level.
     pub fn new<'a>(history: &'a VecDeque<Point>, status: &Status, zoom: bool, theme: Theme) -> Graph<'a> {
         let Status { background_bytes: background, freerun_bytes: freerun, hard_bytes: hard, .. } = *status;
         Graph { history, background, freerun, hard, zoom, theme }
@@ -43,10 +43,10 @@ impl Graph<'_> {
     fn lines(&self, top: f64, height: u16) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
         let limits = [("hard", self.hard), ("throttle", self.freerun), ("flush", self.background)];
-        // A graph that ends below the limits has to tell where.
+        // A graph that ends below the limits is labelled with its end.
         let end = ("up to", top as u64);
         let is_below = limits.iter().all(|(_, level)| *level as f64 > top);
-        // Where two fall into one row, the graver one is named.
+        // If two lines fall into one row, the more severe limit is named.
         for (name, level) in limits.into_iter().chain(is_below.then_some(end)) {
             let row = row_of(level, top, height);
             if level > 0 && level as f64 <= top && lines.iter().all(|line| line.row != row) {
@@ -70,7 +70,7 @@ impl Graph<'_> {
             point.map_or(0.0, |point| (point.modelled as f64 / top * f64::from(rows) * 8.0).round());
         let sampled = point.and_then(|point| point.sampled).map(|level| row_of(level, top, rows));
         let bar = theme.phase(point.map_or(Phase::Free, |point| point.phase));
-        // A sign inside a bar stands out by being cut out of it.
+        // A sign inside a bar is drawn in inverse.
         let inside = match theme.colour {
             true => Style::new().fg(Color::Black).bg(bar.fg.unwrap_or(Color::Reset)),
             false => Style::new().add_modifier(Modifier::REVERSED),
@@ -94,7 +94,7 @@ impl Graph<'_> {
     }
 }
 
-/// The row from the bottom that a level falls into.
+/// The row of a level, from the bottom.
 fn row_of(level: u64, top: f64, height: u16) -> u16 {
     ((level as f64 / top * f64::from(height)) as u16).min(height.saturating_sub(1))
 }
@@ -108,7 +108,7 @@ impl Widget for Graph<'_> {
         let from = self.history.len().saturating_sub(usize::from(columns));
         let visible: Vec<&Point> = self.history.iter().skip(from).collect();
         let highest = visible.iter().map(|point| point.modelled.max(point.sampled.unwrap_or(0))).max();
-        // A little above the hard limit, so that reaching it and passing it are not the same.
+        // A little above the hard limit, so that passing it looks different from reaching it.
         let least = if self.zoom { 0 } else { self.hard };
         let top = (least.max(highest.unwrap_or(0)) as f64 * 1.05).max(1.0);
         let lines = self.lines(top, area.height);

@@ -124,7 +124,7 @@ fn eighty_by_twenty_four() {
     for (name, row) in [("◂ hard 128 MiB", 2), ("◂ throttle 80 MiB", 4), ("◂ flush 32 MiB", 6)] {
         assert!(lines[row].ends_with(name), "{name} is not in row {row}: {lines:#?}");
     }
-    // The latest level stands rightmost: above `throttle`, below `hard`, the sample a little lower.
+    // The latest level is rightmost: above `throttle`, below `hard`, the sample a little lower.
     assert_eq!(lines[7].chars().nth(59), Some('█'), "{lines:#?}");
     for told in [
         "dirtying  123 MB/s + 1.5 MB/s untraced",
@@ -150,7 +150,7 @@ fn eighty_by_twenty_four() {
     );
 }
 
-/// The kernel's own pauses are shown whatever the model says, and not of one look only.
+/// The kernel's pauses are shown whatever the model predicts, and as a rate over several readings.
 #[test]
 fn pauses_of_the_kernel() {
     let mut app = app();
@@ -161,7 +161,7 @@ fn pauses_of_the_kernel() {
         let (lines, _) = screen(&app, PLAIN, 80, 24);
         line(&lines, "let thru").to_owned()
     };
-    assert!(!tell(20.0, None).contains("paused"), "nobody knows");
+    assert!(!tell(20.0, None).contains("paused"), "unknown");
     assert!(!tell(21.0, Some(5.0)).contains("paused"), "since when is not known");
     tell(21.5, Some(8.0));
     assert!(tell(23.0, Some(9.0)).contains("everything, paused 2.00 s/s"));
@@ -170,7 +170,7 @@ fn pauses_of_the_kernel() {
     assert!(!tell(1.0, Some(0.5)).contains("paused"), "another daemon");
 }
 
-/// Figures as large as they get: none is cut off.
+/// The largest figures are not cut off.
 #[test]
 fn large_figures_fit_into_eighty_columns() {
     let mut app = app();
@@ -227,7 +227,7 @@ fn a_screen_too_small_says_so() {
         let text = screen(&app(), ALL, width, height).0.join(" ");
         assert!(text.contains("needs") && !text.contains("THROTTLED"), "{text}");
     }
-    // Nothing to see, and no crash.
+    // An empty screen does not panic.
     screen(&app(), ALL, 1, 1);
 }
 
@@ -256,7 +256,7 @@ fn tab_and_sort() {
 fn filter() {
     let mut app = app();
     press(&mut app, KeyCode::Char('/'));
-    // These are commands elsewhere.
+    // Outside the filter these keys are commands.
     type_in(&mut app, "POSTq");
     assert!(
         shown(&app).contains("filter: POSTq") && shown(&app).contains("nothing passes"),
@@ -341,7 +341,7 @@ fn a_daemon_that_goes_and_comes() {
     app.lost("the daemon at /s hung up".to_owned());
     let text = shown(&app);
     assert!(text.contains("NO DAEMON") && text.contains("trying again: the daemon at /s hung up"), "{text}");
-    // What was known is still shown; the new daemon counts from zero.
+    // The known data stay on the screen; the new daemon counts from zero.
     assert!(text.contains("96 MiB modelled"));
     app.push(Push::Status(Box::new(status(0.5, Phase::Free, 3))));
     let text = shown(&app);
@@ -368,7 +368,7 @@ fn moving_through_a_long_table() {
     press(&mut app, KeyCode::Home);
     press(&mut app, KeyCode::Up);
     assert!(shown(&app).contains("program00"));
-    // Fewer rows than were moved past.
+    // Fewer rows than the cursor has passed.
     press(&mut app, KeyCode::End);
     app.push(Push::Processes(Processes::default()));
     assert!(shown(&app).contains("no traced program is connected"), "{}", shown(&app));
@@ -387,7 +387,7 @@ fn the_past_is_bounded_and_shown() {
     app.push(Push::Status(Box::new(status(14.0, Phase::Free, 3))));
     assert_eq!(app.shown().history.len(), KEPT);
     assert_eq!(app.shown().history.back().map(|point| point.modelled), Some(3 << 20));
-    // Levels far above the limits stretch the graph instead of leaving it.
+    // Levels far above the limits stretch the graph.
     assert!(screen(&app, PLAIN, 80, 24).0[3].contains('#'));
 }
 

@@ -1,37 +1,37 @@
-//! What the terminal can show.
+//! The terminal's abilities.
 
 use cawl_core::Phase;
 use ratatui::style::{Color, Modifier, Style};
 
-/// What may be drawn with. Only the eight colours that every terminal with colours has are used, and none
-/// carries anything that is not also said in letters or signs.
+/// Only the eight colours that every colour terminal has are used, and everything they say is also said in
+/// letters or signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Theme {
     /// Colours may be used.
     pub colour: bool,
-    /// More than ASCII can be shown.
+    /// Characters beyond ASCII can be shown.
     pub unicode: bool,
 }
 
 impl Theme {
-    /// By NO_COLOR (no-color.org), TERM and the locale.
+    /// From NO_COLOR (no-color.org), TERM and the locale.
     pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Theme {
         let filled = |name: &str| variable(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(filled).unwrap_or_default();
         let locale = locale.to_lowercase();
         let term = variable("TERM").unwrap_or_default();
-        // The console's font lacks most of the signs whatever the locale.
+        // The console's font lacks most of the signs in any locale.
         let unicode = (locale.contains("utf-8") || locale.contains("utf8")) && term != "linux";
         let colour = filled("NO_COLOR").is_none() && !term.starts_with("vt1") && !term.ends_with("-m");
         Theme { colour, unicode }
     }
 
-    /// The first if the terminal can show it, else the second.
+    /// The first sign if the terminal can show it, else the second.
     pub fn sign(self, unicode: &'static str, ascii: &'static str) -> &'static str {
         if self.unicode { unicode } else { ascii }
     }
 
-    /// In this colour, if there are any.
+    /// In this colour if the terminal has colours.
     pub fn fg(self, colour: Color) -> Style {
         if self.colour { Style::new().fg(colour) } else { Style::new() }
     }
@@ -45,12 +45,12 @@ impl Theme {
         })
     }
 
-    /// Something to look at.
+    /// The style of warnings.
     pub fn warning(self) -> Style {
         self.fg(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// Names of things.
+    /// The style of labels.
     pub fn label(self) -> Style {
         self.fg(Color::Cyan)
     }

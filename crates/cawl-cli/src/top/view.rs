@@ -1,4 +1,4 @@
-//! What the screen looks like.
+//! Draws the screen.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -16,10 +16,10 @@ use crate::render::rows::{COLUMNS, Row, cells, name_of, short_program};
 use crate::render::watch::{phase, time_of_day};
 use crate::render::{compact, short, shown};
 
-/// Smallest screen that everything fits on.
+/// Smallest screen that holds everything.
 pub const SMALLEST: (u16, u16) = (80, 24);
 
-/// Width from which on tables have every column.
+/// Width from which on tables have all columns.
 const WIDE: u16 = 100;
 
 /// Draws everything.
@@ -29,7 +29,7 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
         return too_small(frame, area);
     }
     let facts = facts(app, theme);
-    // What a tall screen has to spare goes to both, the tables first.
+    // The additional rows of a tall screen are shared, more of them for the tables.
     let graph = (6 + (area.height - SMALLEST.1) * 2 / 5).min(18);
     let [head, state, levels, middle, tab, header, table, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -69,7 +69,7 @@ fn too_small(frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
 }
 
-/// Text from the left and from the right; where they meet, the left one gives way.
+/// Text at both ends of a line; the left one is cut where they meet.
 fn two_ends(frame: &mut Frame<'_>, area: Rect, (left, right): (Line<'_>, Line<'_>)) {
     let width = (right.width() as u16).min(area.width);
     frame.render_widget(left, area);
@@ -146,12 +146,12 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
         }
         (modelled, None) => modelled.map_or("none".to_owned(), rate),
     };
-    // Many programs can lose tens of seconds a second, and all of it must fit into half of 80 columns.
+    // Many programs can lose tens of seconds per second, which must fit into half of 80 columns.
     let per_second = |lost: f64| if lost < 9.995 { format!("{lost:.2}") } else { format!("{lost:.0}") };
     let lost = shown.lost.map_or("-".to_owned(), |(throttled, sync)| {
         format!("{} s/s throttled, {} sync", per_second(throttled), per_second(sync))
     });
-    // What the kernel does, whatever the model says.
+    // The kernel's own throttling, independent of the model.
     let let_through = status.throttled_rate.map_or("everything".to_owned(), rate);
     let let_through = match shown.paused {
         Some(paused) => format!("{let_through}, paused {} s/s", per_second(paused)),
@@ -256,10 +256,10 @@ fn nothing(app: &App) -> &'static str {
     }
 }
 
-/// How the table is laid out.
+/// The layout of the table.
 struct Columns {
     tab: Tab,
-    /// Figures that are shown, of [`COLUMNS`].
+    /// Number of [`COLUMNS`] shown.
     figures: usize,
     /// Width of the pid or device; None: not shown.
     of: Option<usize>,
@@ -329,7 +329,7 @@ impl Columns {
             Tab::Programs => short_program(&row.name, self.name),
             Tab::Files => short(&row.name, self.name),
         };
-        // Names are what they are, but what is ours need not be more than ASCII.
+        // Names are shown as they are; our own signs are replaced by ASCII.
         if theme.unicode { text } else { text.replace('µ', "u").replace('…', "~") }
     }
 }
@@ -374,11 +374,11 @@ Ctrl-L     draw again                 q, Esc, Ctrl-C   quit
 Bars: dirty bytes as modelled, the latest on the right. Dots: as the
 kernel counts them. Lines: above `flush` the kernel writes back, above
 `throttle` it slows writers down, to stay below `hard`.
-flush, throttle: when, if everybody goes on writing at this rate.
+flush, throttle: time until then at the present rate of writing.
 lost: seconds that traced programs lose each second.
 error: of predictions made before the call was seen, latest 60 s.
-THROTTLED, SYNC: time in calls held back by the kernel, or waiting for
-the device; PREDICTED: what the model says of all OBSERVED time.
+THROTTLED, SYNC: time of calls paused by the kernel, or waiting for
+the device; PREDICTED: the model's prediction of all OBSERVED time.
 
 Any key closes this.";
 

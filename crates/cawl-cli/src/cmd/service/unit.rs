@@ -1,4 +1,4 @@
-//! A unit's settings, as its files have them (systemd.syntax(7)).
+//! The settings of a unit, as its files have them (systemd.syntax(7)).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
-/// Where units lie below the root, those that count most first.
+/// Folders of units below the root, in order of precedence.
 const FOLDERS: [&str; 6] = [
     "etc/systemd/system",
     "run/systemd/system",
@@ -16,7 +16,7 @@ const FOLDERS: [&str; 6] = [
     "lib/systemd/system",
 ];
 
-/// Name of a service's unit, as files are named.
+/// The file name of a service's unit.
 pub fn name(given: &str) -> anyhow::Result<String> {
     let name = if given.ends_with(".service") { given.to_owned() } else { format!("{given}.service") };
     let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
@@ -32,7 +32,7 @@ pub fn name(given: &str) -> anyhow::Result<String> {
 pub struct Unit(Vec<(String, String)>);
 
 impl Unit {
-    /// Reads a unit with its drop-ins, but ours: as systemd has it where it runs, else from its files.
+    /// Reads a unit with its drop-ins except cawl's own: from systemd where it runs, else from the files.
     pub fn read(root: &Path, name: &str, is_booted: bool) -> anyhow::Result<Unit> {
         let text = if is_booted { Unit::cat(name)? } else { Unit::files(root, name) };
         match text {
@@ -45,7 +45,7 @@ impl Unit {
         let told = Command::new("systemctl").args(["cat", "--no-pager", name]).output();
         let told = told.context("systemctl cannot be run")?;
         let text = String::from_utf8_lossy(&told.stdout).into_owned();
-        // A comment with its path comes before each file.
+        // Before each file comes a comment with its path.
         let files = text
             .split("\n# /")
             .filter(|file| !file.lines().next().is_some_and(|path| path.ends_with(super::DROP_IN)));
@@ -53,7 +53,7 @@ impl Unit {
     }
 
     fn files(root: &Path, name: &str) -> Option<String> {
-        // `a@b.service` is made of `a@.service`.
+        // `a@b.service` is an instance of `a@.service`.
         let template = name.split_once('@').map(|(first, _)| format!("{first}@.service"));
         let names: Vec<&str> = [Some(name), template.as_deref()].into_iter().flatten().collect();
         let folders = || FOLDERS.iter().map(|folder| root.join(folder));
@@ -79,18 +79,18 @@ impl Unit {
         Some(text)
     }
 
-    /// Of files, one after another.
+    /// Parses the concatenated files.
     pub fn parse(text: &str) -> Unit {
         let mut settings: Vec<(String, String)> = Vec::new();
         let mut is_service = false;
-        // A backslash at a line's end joins it with the next.
+        // A backslash at the end of a line joins it with the next.
         let text = text.replace("\\\n", " ");
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
             if line.starts_with('[') {
                 is_service = line == "[Service]";
             } else if let Some((key, value)) = line.split_once('=').filter(|_| is_service) {
                 let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
-                // Nothing takes back what stood there before.
+                // An empty value resets the setting.
                 if value.is_empty() {
                     settings.retain(|(other, _)| *other != key);
                 } else {
@@ -106,30 +106,30 @@ impl Unit {
         self.0.iter().filter(|(other, _)| other == key).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// The value that counts where there can be only one.
+    /// The last value, for settings with one value.
     pub fn last(&self, key: &str) -> Option<String> {
         self.all(key).last().map(|value| (*value).to_owned())
     }
 
-    /// True if one of these is set.
+    /// True if any of these is set.
     pub fn has_any(&self, keys: &[&str]) -> bool {
         keys.iter().any(|key| !self.all(key).is_empty())
     }
 
-    /// True if the setting is a yes.
+    /// True if the setting is a true boolean.
     pub fn is_on(&self, key: &str) -> bool {
         self.last(key)
             .is_some_and(|value| ["1", "yes", "true", "on"].contains(&value.to_lowercase().as_str()))
     }
 
-    /// What `Environment=` makes a variable.
+    /// The value of a variable set by `Environment=`.
     pub fn variable(&self, name: &str) -> Option<String> {
         let words = self.all("Environment").into_iter().flat_map(words);
         words.filter_map(|word| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned())).next_back()
     }
 }
 
-/// The words of a value, in which quotes hold together what has spaces.
+/// The words of a value; quotes group words with spaces.
 fn words(value: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in value.chars() {

@@ -1,4 +1,4 @@
-//! Where an axis begins and ends, and where it is marked.
+//! Range and marks of an axis.
 
 use std::ops::Range;
 
@@ -11,17 +11,17 @@ pub struct Axis {
     pub from: f64,
     /// Its ends.
     pub to: f64,
-    /// Where it is marked.
+    /// Values of the marks.
     pub marks: Vec<f64>,
-    /// True if places are logarithms of what they stand for.
+    /// True for a logarithmic axis.
     pub logarithmic: bool,
 }
 
-/// From this ratio of the largest to the smallest value on, an axis is logarithmic.
+/// Ratio of the largest to the smallest value from which on an axis is logarithmic.
 const WIDE: f64 = 20.0;
 
 impl Axis {
-    /// An axis for costs: linear from zero, or logarithmic where they lie far apart.
+    /// An axis of costs: linear from zero, or logarithmic for a wide range.
     pub fn of_costs(values: &[f64]) -> Axis {
         let positive = || values.iter().copied().filter(|value| *value > 0.0);
         let most = positive().fold(0.0, f64::max).max(1.0);
@@ -30,19 +30,19 @@ impl Axis {
             return Axis::linear(0.0, most * 1.08, 6);
         }
         let (from, to) = (least.log10() - 0.1, most.log10() + 0.1);
-        // Whole decades, or also 2 and 5 where there are few.
+        // Whole decades, and 2 and 5 on a short axis.
         let steps: &[f64] = if to - from > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let decades = from.floor() as i32..=to.ceil() as i32;
         let marks = decades.flat_map(|decade| steps.iter().map(move |step| f64::from(decade) + step.log10()));
         Axis { from, to, marks: marks.filter(|mark| (from..=to).contains(mark)).collect(), logarithmic: true }
     }
 
-    /// A linear axis with about so many marks at round numbers.
+    /// A linear axis with about `marks` marks at round numbers.
     pub fn linear(from: f64, to: f64, marks: usize) -> Axis {
         Axis::stepped(from, to, round((to - from) / marks as f64))
     }
 
-    /// The same at numbers that are round in bytes: multiples of powers of two.
+    /// The same with marks at multiples of powers of two, for bytes.
     pub fn of_bytes(to: f64, marks: usize) -> Axis {
         Axis::stepped(0.0, to, (to / marks as f64).max(1.0).log2().ceil().exp2())
     }
@@ -58,7 +58,7 @@ impl Axis {
         Axis { from: 0.0, to, marks, logarithmic: false }
     }
 
-    /// The place of a value.
+    /// The place of a value on the axis.
     pub fn place(&self, value: f64) -> f64 {
         if self.logarithmic { value.max(f64::MIN_POSITIVE).log10().max(self.from) } else { value }
     }

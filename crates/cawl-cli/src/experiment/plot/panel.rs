@@ -1,4 +1,4 @@
-//! One panel: a run's calls, what the models said of them, and the dirty level behind.
+//! One panel: the calls of a run, the predictions, and the dirty level behind them.
 
 use cawl_core::{Bytes, CallState, DirtyLimits, Nanos};
 use plotters::prelude::*;
@@ -8,9 +8,9 @@ use super::{AGAIN, Area, DASHES, LEVEL, MODEL, OBSERVED, SAMPLED, TEXT, dashed, 
 use crate::experiment::judge::{Call, JudgedRun, Series};
 use crate::experiment::plan::{self, Panel};
 
-/// Part of the height, at the top, for the points at which flushing and throttling begin.
+/// Part of the height, at the top, for the onsets of flushing and throttling.
 const BAND: f64 = 0.16;
-/// Calls from which on what was observed would hide the models.
+/// Number of calls from which on the observed ones are drawn below the models, which they would hide.
 const CROWDED: usize = 200;
 
 /// Draws a panel.
@@ -72,7 +72,7 @@ pub fn draw<B: DrawingBackend>(area: &Area<'_, B>, panel: &Panel, run: &JudgedRu
             .map_err(failed)?;
     }
 
-    // Everything else is drawn in pixels: lines keep their dashes then, and nothing leaves the plot.
+    // Everything else is drawn in pixels, which keeps dashes even and stays within the plot.
     let base = area.get_base_pixel();
     let primary = chart.plotting_area();
     let secondary = chart.secondary_plotting_area();
@@ -114,7 +114,8 @@ pub fn draw<B: DrawingBackend>(area: &Area<'_, B>, panel: &Panel, run: &JudgedRu
             dot(area, cost(place(index, call), *again), if crowded { 1 } else { 2 }, AGAIN)?;
         }
     }
-    // The models over each other from the last to the first, the observed over all; or below, where they would hide the models.
+    // The models over each other from last to first; the observed calls on top, or at the bottom when there
+    // are many.
     if crowded {
         observed()?;
     }
@@ -143,8 +144,8 @@ fn dot<B: DrawingBackend>(
     area.draw(&Circle::new(at, radius, colour.filled())).map_err(failed)
 }
 
-/// The points at which flushing and throttling begin: triangles above the data, one row for each of the two,
-/// black as observed, coloured as modelled. `at` gives the place for a call (or the right end) in a row.
+/// The onsets of flushing and throttling: triangles above the data, one row each, black as observed, coloured
+/// as modelled. `at` gives the place of a call (or of the right end) in a row.
 fn starts<B: DrawingBackend>(
     area: &Area<'_, B>,
     calls: &[Call],
@@ -174,7 +175,7 @@ fn starts<B: DrawingBackend>(
     Ok(())
 }
 
-/// The axis of costs, with room above for the starts where they are drawn.
+/// The axis of costs, with space above for the onsets if they are drawn.
 fn costs(calls: &[Call], series: &Series, shown: usize, with_starts: bool) -> Axis {
     let observed = calls.iter().map(|call| call.observed);
     let predicted = calls.iter().flat_map(|call| call.predicted.iter().map(|predicted| predicted.cost));
@@ -187,7 +188,7 @@ fn costs(calls: &[Call], series: &Series, shown: usize, with_starts: bool) -> Ax
     axis
 }
 
-/// The marks of the dirty level are the limits, by their names.
+/// Marks of the dirty level are the limits, by name.
 fn threshold(place: f64, limits: DirtyLimits) -> String {
     let name = |limit: Bytes| (place - limit.as_f64()).abs() < 1.0;
     let which = match () {
