@@ -14,7 +14,7 @@
 //! 3. **Nothing is lost silently.** An event without room is counted as dropped, a call that cannot be
 //!    recorded as unseen, and both are told.
 //! 4. The program's own calls go to the C library's symbol, because that may be a cancellation point.
-//!    The tracer's own go to the kernel, past every symbol (see `sys`).
+//!    The tracer's own go to the kernel, past every symbol (see `base::sys`).
 //! 5. No frame between a hook and the real function has a destructor to run, so that a cancelled thread
 //!    or a longjmp can pass. The re-entry guard is held only while the tracer works, not across the call.
 //! 6. The memory of a vfork child is its parent's: on cold paths the process id is compared, and a
@@ -23,58 +23,43 @@
 //! 8. `unwrap`, `expect`, formatting and everything else that could panic or allocate are not used.
 //! 9. All hooks together take at most 1 KiB of the caller's stack, on every path: it may be that of a signal handler.
 //!    Whoever finds something out is not on the stack any more when it is told; buffers are short and in functions of
-//!    their own (`inline(never)`), or lie in `room` and in static memory. No hook changes the stack: a signal that comes
+//!    their own (`inline(never)`), or lie in `base::room` and in static memory. No hook changes the stack: a signal that comes
 //!    meanwhile would begin at the top of the handlers' stack again. tests/stack.rs measures and adds up.
 //!
-//! # Layout
+//! # Layers
 //!
-//! `hooks/` declares what is replaced and says what each call means; `real` holds what was replaced.
-//! `files` knows descriptors and offsets, `interrupted` what a signal's handler does to them, `streams` what stdio holds back (`stream` is one), `record` turns a finished call
-//! into an event, `buffer` is where a thread puts it: into memory shared with the daemon (`ring`), or into
-//! the process's own (`batches`) until `uplink`, which is the session, sends it by a `socket` in a `place` apart.
-//! `announce` names files, `birth` tells them apart,
-//! `clock` tells when, `hot` is what all of them read at every call, `maps` follows shared mappings. `guard` keeps the tracer out of itself, `env` carries it into other programs, in memory that `room` has, and `target` tells into which it must
-//! not come; `sys` is the kernel,
-//! and `memory` reads what the program points to where nobody has vouched for it.
-//! `variadic.c` does what stable Rust cannot; `freestanding.c` is what the compiler calls to copy and compare.
+//! Each layer uses those above it in this list, never one below.
+//!
+//! - [`base`]: the kernel (`sys`), the clock, the thread's own record and its guard, the settings, the C library's real
+//!   functions.
+//! - [`transport`]: events and messages to the daemon, by shared memory (`slot`, `ring`) and by a socket (`link`,
+//!   `socket`). It knows no file.
+//! - [`state`]: what is known of descriptors, streams and mappings, and which files the daemon was told of.
+//! - [`session`]: open, fork and goodbye; programs that are started.
+//! - [`hooks`]: what is replaced, and what each call means; `hooks::emit` makes events.
+//!
+//! `variadic.c` has the functions that stable Rust cannot define, `thread.c` the thread's record, `freestanding.c` what
+//! the compiler calls to copy and compare.
 #![warn(missing_docs)]
 
-mod announce;
-mod batches;
-mod birth;
-mod buffer;
-mod clock;
-mod env;
-mod files;
-mod guard;
+mod base;
 // Names that only the built library has are unused in its own tests.
 #[cfg_attr(test, allow(dead_code))]
 mod hooks;
-mod hot;
-mod interrupted;
-mod maps;
-mod memory;
-mod place;
 #[cfg_attr(test, allow(dead_code))]
-mod real;
-mod record;
-mod ring;
-#[cfg_attr(test, allow(dead_code))]
-mod room;
-mod socket;
-mod stream;
-mod streams;
-mod sys;
-#[cfg_attr(test, allow(dead_code))]
-mod target;
-mod uplink;
+mod session;
+mod state;
+mod transport;
 
 #[cfg_attr(test, allow(dead_code))]
 mod life {
     //! Begin and end of the library in a process.
 
+    use crate::base::{guard, real, settings};
+    use crate::hooks::emit::{mapping, stream};
     use crate::hooks::process;
-    use crate::{buffer, env, guard, maps, real, streams, uplink};
+    use crate::session::{self, environment};
+    use crate::transport::table;
     use cawl_wire::Ended;
     use core::ffi::{c_char, c_int, c_void};
 
@@ -94,25 +79,25 @@ mod life {
         // SAFETY: `argv` and `envp` are those of the process; the functions registered have the
         // signatures asked for and live as long as the process.
         unsafe {
-            if !env::read(argv, envp) {
+            let wanted = settings::read(argv, envp);
+            environment::hide_sanitizers(envp);
+            if !wanted || !table::prepare() {
                 return;
             }
-            if !buffer::prepare() {
-                return;
-            }
+            session::prepare_threads();
             libc::pthread_atfork(Some(process::before_fork), None, Some(process::in_child));
             __cxa_at_quick_exit(process::at_quick_exit, core::ptr::null_mut());
         }
-        uplink::begin();
+        session::begin();
     }
 
     unsafe extern "C" fn end() {
-        if !uplink::active() || !uplink::is_ours() {
+        if !session::active() || !session::is_ours() {
             return;
         }
         let inside = guard::enter_at_end();
-        let pending = streams::last_look(&inside);
-        maps::sample_all(&inside);
-        uplink::goodbye(&inside, Ended::Exit, pending);
+        let pending = stream::last_look(&inside);
+        mapping::sample_all(&inside);
+        session::goodbye(&inside, Ended::Exit, pending);
     }
 }

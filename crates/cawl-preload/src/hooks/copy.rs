@@ -1,11 +1,13 @@
-//! Copies inside the kernel, and changes of a file's length and space. The event of a copy is about its
+//! Copies inside the kernel, reflinks, and changes of a file's length and space. The event of a copy is about its
 //! destination.
 
+use crate::base::{clock, interrupted, real, sys};
+use crate::hooks::emit::{Place, did, happened, wrote};
 use crate::hooks::write::asked;
-use crate::record::{Place, did, happened, wrote};
-use crate::{announce, birth, interrupted, real, sys, uplink};
-use cawl_wire::{FileKind, Op};
-use core::ffi::{c_char, c_int, c_uint};
+use crate::session;
+use crate::state::{birth, names};
+use cawl_wire::{FileKind, Op, flag};
+use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use libc::{off_t, size_t, ssize_t};
 
 /// Where a copy wrote: at the offset that the program gave and the kernel then moved on, or at the
@@ -24,11 +26,48 @@ pub unsafe fn place(at: *mut off_t, returned: ssize_t) -> Place {
     unsafe { Place::At((at.read_unaligned() - returned as off_t) as u64) }
 }
 
+/// A file was truncated by name.
+///
+/// # Safety
+/// `path` must be what the program passed as a path.
+pub unsafe fn truncated(start: u64, path: *const c_char, length: off_t, returned: i64) {
+    happened(Op::Truncate, start, returned, |event| {
+        event.offset = length as u64;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if returned == 0
+                && let Some(stat) = sys::stat_path(libc::AT_FDCWD, path, true)
+            {
+                let file = birth::at(libc::AT_FDCWD, path, true, &stat);
+                names::named_file(file, &stat, libc::AT_FDCWD, path);
+                event.set_file(file);
+                event.kind = FileKind::from_mode(stat.st_mode);
+            }
+        }
+    });
+}
+
+/// A reflink was made: the destination shares `requested` bytes with another file.
+fn cloned(start: u64, fd: c_int, offset: u64, length: u64, returned: c_int) {
+    did(Op::CopyRange, start, fd, i64::from(returned), |event| {
+        event.offset = offset;
+        let whole = || sys::fstat(fd).map_or(0, |stat| stat.st_size as u64);
+        event.requested = if length == 0 { whole() } else { length };
+        if returned == 0 {
+            event.returned = event.requested as i64;
+        }
+        event.flags |= flag::ESTIMATED;
+    });
+}
+
+const FICLONE: c_ulong = 0x4004_9409;
+const FICLONERANGE: c_ulong = 0x4020_940D;
+
 hooks! {
     fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint,
     ) -> ssize_t {
-        if !uplink::active() {
+        if !session::active() {
             return real::copy_file_range(from, from_at, to, to_at, length, flags);
         }
         let start = interrupted::begin(to);
@@ -38,7 +77,7 @@ hooks! {
     }
 
     fn sendfile, sendfile64(to: c_int, from: c_int, at: *mut off_t, length: size_t) -> ssize_t {
-        if !uplink::active() {
+        if !session::active() {
             return real::sendfile(to, from, at, length);
         }
         let start = interrupted::begin(to);
@@ -50,7 +89,7 @@ hooks! {
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint,
     ) -> ssize_t {
-        if !uplink::active() {
+        if !session::active() {
             return real::splice(from, from_at, to, to_at, length, flags);
         }
         let start = interrupted::begin(to);
@@ -61,59 +100,67 @@ hooks! {
 
     // These only ever fill pipes.
     fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t {
-        if !uplink::active() {
+        if !session::active() {
             return real::tee(from, to, length, flags);
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::tee(from, to, length, flags);
         wrote(Op::Splice, start, to, Place::Nowhere, length as u64, returned as i64, 0);
         returned
     }
 
     fn vmsplice(fd: c_int, parts: *const libc::iovec, count: size_t, flags: c_uint) -> ssize_t {
-        if !uplink::active() {
+        if !session::active() {
             return real::vmsplice(fd, parts, count, flags);
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::vmsplice(fd, parts, count, flags);
         let requested = asked(parts, count as c_int, returned);
         wrote(Op::Splice, start, fd, Place::Nowhere, requested, returned as i64, 0);
         returned
     }
 
+    fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+        if !session::active() || !matches!(request, FICLONE | FICLONERANGE) {
+            return real::ioctl(fd, request, argument);
+        }
+        let start = clock::now();
+        let returned = real::ioctl(fd, request, argument);
+        if request == FICLONERANGE && returned == 0 && !argument.is_null() {
+            // struct file_clone_range: source descriptor, source offset, length, destination offset.
+            let range = argument.cast::<[u64; 4]>().read_unaligned();
+            cloned(start, fd, range[3], range[2], returned);
+        } else {
+            cloned(start, fd, 0, 0, returned);
+        }
+        returned
+    }
+
     fn ftruncate, ftruncate64(fd: c_int, length: off_t) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::ftruncate(fd, length);
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::ftruncate(fd, length);
         did(Op::Truncate, start, fd, i64::from(returned), |event| event.offset = length as u64);
         returned
     }
 
     fn truncate, truncate64(path: *const c_char, length: off_t) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::truncate(path, length);
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::truncate(path, length);
-        happened(Op::Truncate, start, i64::from(returned), |event| {
-            event.offset = length as u64;
-            if returned == 0 && let Some(stat) = sys::stat_path(libc::AT_FDCWD, path, true) {
-                let file = birth::at(libc::AT_FDCWD, path, true, &stat);
-                announce::named_file(file, &stat, libc::AT_FDCWD, path);
-                event.set_file(file);
-                event.kind = FileKind::from_mode(stat.st_mode);
-            }
-        });
+        truncated(start, path, length, i64::from(returned));
         returned
     }
 
     fn fallocate, fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::fallocate(fd, mode, offset, length);
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::fallocate(fd, mode, offset, length);
         did(Op::Allocate, start, fd, i64::from(returned), |event| {
             event.offset = offset as u64;
@@ -125,10 +172,10 @@ hooks! {
 
     // Returns the error instead of setting errno.
     fn posix_fallocate, posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::posix_fallocate(fd, offset, length);
         }
-        let start = sys::now();
+        let start = clock::now();
         let failure = real::posix_fallocate(fd, offset, length);
         did(Op::Allocate, start, fd, if failure == 0 { 0 } else { -1 }, |event| {
             event.offset = offset as u64;

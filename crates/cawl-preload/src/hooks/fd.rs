@@ -1,25 +1,29 @@
-//! close, dup, fcntl, ioctl and lseek.
+//! close, dup, fcntl and lseek.
 
-use crate::record::{about, did, event};
-use crate::{buffer, files, guard, interrupted, maps, real, sys, uplink};
+use crate::base::thread::thread;
+use crate::base::{clock, guard, interrupted, real, sys};
+use crate::hooks::emit::{about, did, event, mapping};
+use crate::session;
+use crate::state::{descriptors, mappings};
+use crate::transport::link;
 use cawl_wire::{Event, FileKind, Op, flag};
-use core::ffi::{c_int, c_uint, c_ulong, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use libc::off_t;
 
 /// Looks at a descriptor that is about to be closed: the event to send afterwards, if it matters. The
 /// table forgets the descriptor now, because after the call its number may be another thread's.
 fn closing(fd: c_int) -> Option<Event> {
-    let writable = files::if_known(fd)?.flags() & flag::WRITABLE != 0;
+    let writable = descriptors::if_known(fd)?.flags() & flag::WRITABLE != 0;
     let entered = if writable { guard::enter_or_count() } else { guard::enter() };
     let Some(inside) = entered else {
-        files::forget(fd);
+        descriptors::forget(fd);
         return None;
     };
-    if !uplink::is_ours() {
+    if !session::is_ours() {
         return None;
     }
-    let Some(file) = files::known(fd) else {
-        files::forget(fd);
+    let Some(file) = session::learn(fd) else {
+        descriptors::forget(fd);
         return None;
     };
     let mut event = event(&inside, Op::Close, 0, 0);
@@ -28,16 +32,16 @@ fn closing(fd: c_int) -> Option<Event> {
         // It may have been given a name since.
         event.aux = sys::fstat(fd).map_or(0, |stat| stat.st_nlink as u32);
     }
-    if maps::any() {
-        maps::closing(&inside, event.dev, event.ino);
+    if mappings::any() {
+        mapping::closing(&inside, event.dev, event.ino);
     }
-    files::forget(fd);
+    descriptors::forget(fd);
     (event.flags & flag::WRITABLE != 0).then_some(event)
 }
 
 fn closed(event: Option<Event>, start: u64, returned: c_int) {
     let Some(mut event) = event else { return };
-    let end = sys::now();
+    let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
     event.start = start;
     event.duration = end.saturating_sub(start);
@@ -45,7 +49,7 @@ fn closed(event: Option<Event>, start: u64, returned: c_int) {
     if returned < 0 {
         event.errno = inside.errno();
     }
-    buffer::push(&inside, &event);
+    session::push(&inside, &event);
 }
 
 /// What the program is told of the tracer's own descriptor.
@@ -60,22 +64,24 @@ fn not_open() -> c_int {
 #[cold]
 fn closing_range(first: c_uint, last: c_uint) {
     if let Some(inside) = guard::enter() {
-        let now = sys::now();
-        for (fd, file) in files::told(first, last) {
+        let now = clock::now();
+        for (fd, file) in descriptors::told(first, last) {
             let mut event = event(&inside, Op::Close, now, now);
             about(&mut event, fd, file);
             if event.flags & flag::WRITABLE != 0 {
-                buffer::push(&inside, &event);
+                session::push(&inside, &event);
             }
         }
     }
-    files::forget_range(first, last);
+    descriptors::forget_range(first, last);
 }
 
 /// Whether an exec closes this descriptor has changed.
 fn marked(start: u64, fd: c_int, until_exec: bool) {
-    let matters = |file: &files::File| file.flags() & flag::WRITABLE != 0 && file.kind() == FileKind::Regular;
-    if files::if_known(fd).is_some_and(matters) {
+    let matters = |file: &descriptors::Descriptor| {
+        file.flags() & flag::WRITABLE != 0 && file.kind() == FileKind::Regular
+    };
+    if descriptors::if_known(fd).is_some_and(matters) {
         did(Op::Dup, start, fd, i64::from(fd), |event| mark(event, until_exec));
     }
 }
@@ -93,18 +99,18 @@ fn duplicated(start: u64, from: c_int, to: c_int, until_exec: bool) {
     }
     {
         let Some(_inside) = guard::enter() else {
-            files::forget(to);
-            if files::if_known(from).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
+            descriptors::forget(to);
+            if descriptors::if_known(from).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
                 guard::count_unseen();
             }
             return;
         };
-        if !uplink::is_ours() {
+        if !session::is_ours() {
             return;
         }
-        files::duplicated(from, to);
+        descriptors::duplicated(from, to);
     }
-    if files::if_known(to).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
+    if descriptors::if_known(to).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
         did(Op::Dup, start, from, i64::from(to), |event| mark(event, until_exec));
     }
 }
@@ -116,7 +122,7 @@ fn replacing(from: c_int, to: c_int) -> Option<Event> {
     }
     {
         let _inside = guard::enter()?;
-        uplink::make_way(to);
+        session::make_way(to);
     }
     closing(to)
 }
@@ -134,43 +140,28 @@ fn moved(start: u64, fd: c_int, at: off_t) {
     if at < 0 {
         return;
     }
-    match files::if_known(fd) {
-        Some(file) => file.moved_to(guard::thread(), fd, at as u64, start),
+    match descriptors::if_known(fd) {
+        Some(file) => file.moved_to(thread(), fd, at as u64, start),
         None => return,
     }
-    if files::if_known(fd).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
+    if descriptors::if_known(fd).is_some_and(|file| file.flags() & flag::WRITABLE != 0) {
         did(Op::Seek, start, fd, at, |event| event.offset = at as u64);
     }
 }
 
-/// A reflink was made: the destination shares `requested` bytes with another file.
-fn cloned(start: u64, fd: c_int, offset: u64, length: u64, returned: c_int) {
-    did(Op::CopyRange, start, fd, i64::from(returned), |event| {
-        event.offset = offset;
-        let whole = || sys::fstat(fd).map_or(0, |stat| stat.st_size as u64);
-        event.requested = if length == 0 { whole() } else { length };
-        if returned == 0 {
-            event.returned = event.requested as i64;
-        }
-        event.flags |= flag::ESTIMATED;
-    });
-}
-
 const DUPLICATE: c_int = libc::F_DUPFD;
 const DUPLICATE_CLOEXEC: c_int = libc::F_DUPFD_CLOEXEC;
-const FICLONE: c_ulong = 0x4004_9409;
-const FICLONERANGE: c_ulong = 0x4020_940D;
 
 hooks! {
     fn close, __close(fd: c_int) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::close(fd);
         }
-        if uplink::is_own(fd) {
+        if link::is_own(fd) {
             return not_open();
         }
         let event = closing(fd);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::close(fd);
         closed(event, start, returned);
         returned
@@ -178,11 +169,11 @@ hooks! {
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         const CLOSE_RANGE_CLOEXEC: c_int = 1 << 2;
-        if !uplink::active() || flags & CLOSE_RANGE_CLOEXEC != 0 || last < first {
+        if !session::active() || flags & CLOSE_RANGE_CLOEXEC != 0 || last < first {
             return real::close_range(first, last, flags);
         }
-        let own = uplink::own_fd() as c_uint;
-        if uplink::is_ours() {
+        let own = link::own_fd() as c_uint;
+        if session::is_ours() {
             closing_range(first, last);
         }
         if !(first..=last).contains(&own) {
@@ -199,12 +190,12 @@ hooks! {
     }
 
     fn closefrom(first: c_int) -> () {
-        if !uplink::active() {
+        if !session::active() {
             return real::closefrom(first);
         }
-        let own = uplink::own_fd();
+        let own = link::own_fd();
         let from = first.max(0);
-        if uplink::is_ours() {
+        if session::is_ours() {
             closing_range(from as c_uint, c_uint::MAX);
         }
         if own < from {
@@ -223,61 +214,61 @@ hooks! {
     }
 
     fn closedir(directory: *mut c_void) -> c_int {
-        if uplink::active() && !directory.is_null() {
-            files::forget(real::dirfd(directory));
+        if session::active() && !directory.is_null() {
+            descriptors::forget(real::dirfd(directory));
         }
         real::closedir(directory)
     }
 
     fn dup(fd: c_int) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::dup(fd);
         }
-        if uplink::is_own(fd) {
+        if link::is_own(fd) {
             return not_open();
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::dup(fd);
         duplicated(start, fd, returned, false);
         returned
     }
 
     fn dup2, __dup2(fd: c_int, to: c_int) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::dup2(fd, to);
         }
-        if uplink::is_own(fd) {
+        if link::is_own(fd) {
             return not_open();
         }
         let event = replacing(fd, to);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::dup2(fd, to);
         replaced(event, start, fd, returned, false);
         returned
     }
 
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::dup3(fd, to, flags);
         }
-        if uplink::is_own(fd) {
+        if link::is_own(fd) {
             return not_open();
         }
         let event = replacing(fd, to);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::dup3(fd, to, flags);
         replaced(event, start, fd, returned, flags & libc::O_CLOEXEC != 0);
         returned
     }
 
     fn fcntl, fcntl64, __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::fcntl(fd, command, argument);
         }
-        if uplink::is_own(fd) {
+        if link::is_own(fd) {
             return not_open();
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::fcntl(fd, command, argument);
         match command {
             DUPLICATE | DUPLICATE_CLOEXEC => {
@@ -286,7 +277,7 @@ hooks! {
             libc::F_SETFD if returned >= 0 => marked(start, fd, argument as c_int & libc::FD_CLOEXEC != 0),
             libc::F_SETFL if returned >= 0 => {
                 if let Some(_inside) = guard::enter() {
-                    files::flags_changed(fd);
+                    descriptors::flags_changed(fd);
                 }
             }
             _ => {}
@@ -296,46 +287,21 @@ hooks! {
 
     // A program that looks which descriptors are open must not find the tracer's.
     fn fstat, fstat64(fd: c_int, stat: *mut c_void) -> c_int {
-        if uplink::is_own(fd) { not_open() } else { real::fstat(fd, stat) }
+        if link::is_own(fd) { not_open() } else { real::fstat(fd, stat) }
     }
 
     fn __fxstat, __fxstat64(version: c_int, fd: c_int, stat: *mut c_void) -> c_int {
-        if uplink::is_own(fd) { not_open() } else { real::__fxstat(version, fd, stat) }
-    }
-
-    fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-        if !uplink::active() || !matches!(request, FICLONE | FICLONERANGE) {
-            return real::ioctl(fd, request, argument);
-        }
-        let start = sys::now();
-        let returned = real::ioctl(fd, request, argument);
-        if request == FICLONERANGE && returned == 0 && !argument.is_null() {
-            // struct file_clone_range: source descriptor, source offset, length, destination offset.
-            let range = argument.cast::<[u64; 4]>().read_unaligned();
-            cloned(start, fd, range[3], range[2], returned);
-        } else {
-            cloned(start, fd, 0, 0, returned);
-        }
-        returned
-    }
-
-    // A message may carry descriptors to another process, which then shares their positions.
-    fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> libc::ssize_t {
-        let sent = real::sendmsg(fd, message, flags);
-        if uplink::active() && sent >= 0 && (*message).msg_controllen > 0 {
-            files::share_all();
-        }
-        sent
+        if link::is_own(fd) { not_open() } else { real::__fxstat(version, fd, stat) }
     }
 
     fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-        if !uplink::active() {
+        if !session::active() {
             return real::lseek(fd, offset, whence);
         }
         let start = interrupted::begin(fd);
         let returned = real::lseek(fd, offset, whence);
         moved(start, fd, returned);
-        interrupted::end(guard::thread(), start);
+        interrupted::end(thread(), start);
         returned
     }
 }

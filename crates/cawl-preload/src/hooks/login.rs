@@ -1,15 +1,17 @@
 //! Terminals and handles: calls that put something at descriptors without saying so.
 
+use crate::base::{clock, guard, real};
+use crate::hooks::emit::happened;
 use crate::hooks::process::{before_fork, in_child};
-use crate::record::happened;
-use crate::{files, guard, real, sys, uplink};
+use crate::session;
+use crate::state::descriptors;
 use cawl_wire::Op;
 use core::ffi::{c_char, c_int, c_void};
 
 /// The standard descriptors now lead somewhere else.
 fn standard_ones_changed() {
-    if uplink::active() && uplink::is_ours() {
-        files::forget_range(0, 2);
+    if session::active() && session::is_ours() {
+        descriptors::forget_range(0, 2);
     }
 }
 
@@ -23,11 +25,11 @@ hooks! {
     fn forkpty(
         main: *mut c_int, name: *mut c_char, attributes: *const c_void, size: *const c_void,
     ) -> libc::pid_t {
-        if !uplink::active() {
+        if !session::active() {
             return real::forkpty(main, name, attributes, size);
         }
         before_fork();
-        let start = sys::now();
+        let start = clock::now();
         let child = real::forkpty(main, name, attributes, size);
         if child == 0 {
             in_child();
@@ -40,8 +42,8 @@ hooks! {
 
     fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int {
         let fd = real::open_by_handle_at(mount, handle, flags);
-        if uplink::active() && fd >= 0 && let Some(_inside) = guard::enter() && uplink::is_ours() {
-            files::opened(fd, flags & libc::O_ACCMODE != libc::O_RDONLY);
+        if session::active() && fd >= 0 && let Some(_inside) = guard::enter() && session::is_ours() {
+            session::opened(fd, flags & libc::O_ACCMODE != libc::O_RDONLY);
         }
         fd
     }

@@ -1,7 +1,9 @@
 //! Mappings. Only shared ones of files that can be written through are followed; see `maps`.
 
-use crate::record::happened;
-use crate::{guard, maps, real, sys, uplink};
+use crate::base::{clock, guard, real, sys};
+use crate::hooks::emit::{happened, mapping};
+use crate::session;
+use crate::state::mappings;
 use cawl_wire::Op;
 use core::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
@@ -18,21 +20,21 @@ fn answer(returned: isize) -> *mut c_void {
 /// A look at the mappings of a range, before the call that ends or syncs them.
 fn look(at: *mut c_void, length: size_t) {
     if let Some(inside) = guard::enter()
-        && uplink::is_ours()
+        && session::is_ours()
     {
-        maps::sample(&inside, at as usize, length);
+        mapping::sample(&inside, at as usize, length);
     }
 }
 
 /// After an mprotect: stores may be possible from now on.
 fn protected(at: *mut c_void, length: size_t, protection: c_int, returned: c_int) {
-    if maps::any()
+    if mappings::any()
         && protection & libc::PROT_WRITE != 0
         && returned == 0
         && let Some(_inside) = guard::enter()
-        && uplink::is_ours()
+        && session::is_ours()
     {
-        maps::writable(at as usize, length);
+        mappings::writable(at as usize, length);
     }
 }
 
@@ -51,13 +53,14 @@ hooks! {
         if fd >= 0
             && flags & libc::MAP_SHARED != 0
             && flags & libc::MAP_ANONYMOUS == 0
-            && uplink::active()
+            && session::active()
             && mapped != libc::MAP_FAILED
-            && let Some(inside) = guard::enter_or_count()
-            && uplink::is_ours()
+            && let Some(_inside) = guard::enter_or_count()
+            && session::is_ours()
+            && let Some(file) = session::learn(fd)
         {
             let writable = protection & libc::PROT_WRITE != 0;
-            maps::made(&inside, mapped as usize, length, fd, offset as u64, writable);
+            mappings::made(mapped as usize, length, fd, file, offset as u64, writable);
         }
         mapped
     }
@@ -67,13 +70,13 @@ hooks! {
             let returned = sys::call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]);
             return if answer(returned) == libc::MAP_FAILED { -1 } else { 0 };
         }
-        if !maps::any() {
+        if !mappings::any() {
             return real::munmap(at, length);
         }
         look(at, length);
         let returned = real::munmap(at, length);
-        if returned == 0 && uplink::is_ours() {
-            maps::gone(at as usize, length);
+        if returned == 0 && session::is_ours() {
+            mappings::gone(at as usize, length);
         }
         returned
     }
@@ -85,13 +88,13 @@ hooks! {
             let arguments = [at as usize, length, wanted, flags as usize, place as usize, 0];
             return answer(sys::call(libc::SYS_mremap, arguments));
         }
-        if !maps::any() {
+        if !mappings::any() {
             return real::mremap(at, length, wanted, flags, place);
         }
         look(at, length);
         let mapped = real::mremap(at, length, wanted, flags, place);
-        if mapped != libc::MAP_FAILED && uplink::is_ours() {
-            maps::moved(at as usize, mapped as usize, wanted);
+        if mapped != libc::MAP_FAILED && session::is_ours() {
+            mappings::moved(at as usize, mapped as usize, wanted);
         }
         mapped
     }
@@ -117,19 +120,19 @@ hooks! {
     }
 
     fn msync(at: *mut c_void, length: size_t, flags: c_int) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::msync(at, length, flags);
         }
-        if maps::any() {
+        if mappings::any() {
             look(at, length);
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::msync(at, length, flags);
         happened(Op::Msync, start, i64::from(returned), |event| {
             event.requested = length as u64;
             event.aux = flags as u32;
-            if maps::any() {
-                maps::synced(at as usize, length, event);
+            if mappings::any() {
+                mappings::synced(at as usize, length, event);
             }
         });
         returned

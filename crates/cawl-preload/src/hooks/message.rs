@@ -2,12 +2,13 @@
 //! it was is asked of the kernel, which counts for each thread what it wrote. That costs some
 //! microseconds; these calls are rare.
 
-use crate::hooks::process::ending;
-use crate::record::{Place, happened, wrote};
-use crate::stream::look_from_afar;
-use crate::streams::{after, standard_error, standard_output};
-use crate::{guard, real, sys, uplink};
-use cawl_wire::{Ended, FileKind, Op, flag};
+use crate::base::{clock, guard, real, sys};
+use crate::hooks::emit::stream::after;
+use crate::hooks::emit::{Place, happened, wrote};
+use crate::session;
+use crate::state::glibc_file::{self, look_from_afar};
+use crate::state::stream_table::{Before, standard_error, standard_output};
+use cawl_wire::{FileKind, Op, flag};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::FILE;
 
@@ -32,8 +33,8 @@ impl Moment {
         let wchar = sys::wchar().thread;
         guard::set_errno(kept);
         // SAFETY: the caller's promise.
-        let pending = if stream.is_null() { 0 } else { unsafe { crate::streams::pending(stream) } };
-        Moment { start: sys::now(), wchar: wchar.unwrap_or(0), pending, known: u32::from(wchar.is_some()) }
+        let pending = if stream.is_null() { 0 } else { unsafe { glibc_file::pending(stream) } };
+        Moment { start: clock::now(), wchar: wchar.unwrap_or(0), pending, known: u32::from(wchar.is_some()) }
     }
 
     /// Bytes that this thread wrote since, `less` excepted; and whether that is an estimate.
@@ -55,10 +56,10 @@ impl Moment {
         let (written, flags) = self.written(elsewhere);
         // SAFETY: the caller's promise.
         unsafe {
-            let pending = u64::from(crate::streams::pending(stream));
+            let pending = u64::from(glibc_file::pending(stream));
             let accepted = (written + pending).saturating_sub(u64::from(self.pending));
             if accepted > 0 || flags != 0 {
-                let before = crate::streams::Before::new(self.start, self.pending);
+                let before = Before::new(self.start, self.pending);
                 after(Op::StreamWrite, stream, before, accepted, accepted as i64, flags);
             }
         }
@@ -75,7 +76,7 @@ impl Moment {
 
 macro_rules! to_stream {
     ($stream:expr, $call:expr) => {{
-        if !uplink::active() {
+        if !session::active() {
             return $call;
         }
         // Where the other arguments are wrong, some of these functions do not look at the stream.
@@ -91,7 +92,7 @@ macro_rules! to_stream {
 
 macro_rules! to_fd {
     ($fd:expr, $call:expr) => {{
-        if !uplink::active() {
+        if !session::active() {
             return $call;
         }
         let moment = Moment::before(core::ptr::null_mut());
@@ -101,24 +102,12 @@ macro_rules! to_fd {
     }};
 }
 
-macro_rules! dying {
-    ($call:expr) => {{
-        if uplink::active() {
-            ending(Ended::Abort);
-        }
-        $call;
-        loop {
-            sys::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
-        }
-    }};
-}
-
 /// Before error() or error_at_line(), which write out standard output first.
 ///
 /// # Safety
 /// `moment` must be a valid place.
 unsafe extern "C" fn before_error(moment: *mut Moment) -> c_int {
-    if !uplink::active() {
+    if !session::active() {
         return 0;
     }
     let stdout = standard_output();
@@ -127,8 +116,8 @@ unsafe extern "C" fn before_error(moment: *mut Moment) -> c_int {
     unsafe {
         moment.write(Moment::before(standard_error()));
         let moment = moment.add(1);
-        let pending = if stdout.is_null() { 0 } else { crate::streams::pending(stdout) };
-        moment.write(Moment { start: sys::now(), wchar: 0, pending, known: 0 });
+        let pending = if stdout.is_null() { 0 } else { glibc_file::pending(stdout) };
+        moment.write(Moment { start: clock::now(), wchar: 0, pending, known: 0 });
     }
     1
 }
@@ -144,8 +133,8 @@ unsafe extern "C" fn after_error(moment: *const Moment) {
         let mut flushed = 0;
         if output.pending > 0 {
             let stdout = standard_output();
-            flushed = u64::from(output.pending.saturating_sub(crate::streams::pending(stdout)));
-            let before = crate::streams::Before::new(output.start, output.pending);
+            flushed = u64::from(output.pending.saturating_sub(glibc_file::pending(stdout)));
+            let before = Before::new(output.start, output.pending);
             after(Op::StreamFlush, stdout, before, 0, 0, 0);
         }
         message.after(standard_error(), flushed);
@@ -254,7 +243,7 @@ around! {
 /// getopt writes only when it finds fault with an option.
 macro_rules! options {
     ($call:expr) => {{
-        if !uplink::active() || opterr == 0 {
+        if !session::active() || opterr == 0 {
             return $call;
         }
         let stream = standard_error();
@@ -357,7 +346,7 @@ hooks! {
 
     // A new semaphore is a small file that the C library writes, in memory.
     fn sem_open(name: *const c_char, flags: c_int, mode: c_uint, value: c_uint) -> *mut c_void {
-        if !uplink::active() || flags & libc::O_CREAT == 0 {
+        if !session::active() || flags & libc::O_CREAT == 0 {
             return real::sem_open(name, flags, mode, value);
         }
         let moment = Moment::before(core::ptr::null_mut());
@@ -371,33 +360,6 @@ hooks! {
             });
         }
         semaphore
-    }
-
-    fn eventfd_write(fd: c_int, value: u64) -> c_int {
-        if !uplink::active() {
-            return real::eventfd_write(fd, value);
-        }
-        let start = sys::now();
-        let returned = real::eventfd_write(fd, value);
-        wrote(Op::Write, start, fd, Place::Own, 8, if returned == 0 { 8 } else { -1 }, 0);
-        returned
-    }
-
-    // These end the process from inside the C library, past the hooks of abort and _exit.
-    fn __assert_fail(
-        assertion: *const c_char, file: *const c_char, line: c_uint, function: *const c_char,
-    ) -> ! {
-        dying!(real::__assert_fail(assertion, file, line, function))
-    }
-
-    fn __assert_perror_fail(
-        number: c_int, file: *const c_char, line: c_uint, function: *const c_char,
-    ) -> ! {
-        dying!(real::__assert_perror_fail(number, file, line, function))
-    }
-
-    fn __stack_chk_fail() -> ! {
-        dying!(real::__stack_chk_fail())
     }
 }
 

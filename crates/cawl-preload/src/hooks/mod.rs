@@ -74,6 +74,7 @@ macro_rules! jumps {
 mod aio;
 mod confine;
 mod copy;
+pub mod emit;
 mod fd;
 mod login;
 mod map;
@@ -90,5 +91,3 @@ mod stream;
 mod sync;
 mod wide;
 mod write;
-
-pub use aio::Block;

@@ -1,9 +1,11 @@
 //! Names that go away, or come to another file. What was behind them is looked up before the call, because afterwards it
 //! is gone.
 
-use crate::record::happened;
-use crate::sys::Stat;
-use crate::{announce, birth, guard, real, sys, uplink};
+use crate::base::sys::Stat;
+use crate::base::{clock, guard, real, sys};
+use crate::hooks::emit::happened;
+use crate::session;
+use crate::state::{birth, names};
 use cawl_wire::{FileId, FileKind, Op};
 use core::ffi::{c_char, c_int, c_uint};
 
@@ -17,6 +19,7 @@ struct Named {
 ///
 /// # Safety
 /// `path` must be what the program passed as a path.
+#[inline(never)]
 unsafe fn look(directory: c_int, path: *const c_char) -> Option<Named> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -32,14 +35,14 @@ unsafe fn look(directory: c_int, path: *const c_char) -> Option<Named> {
 /// `path` must be what the program passed as a path.
 unsafe fn behind(directory: c_int, path: *const c_char) -> Option<Named> {
     let _inside = guard::enter()?;
-    if !uplink::is_ours() {
+    if !session::is_ours() {
         return None;
     }
-    uplink::prepare();
+    session::prepare();
     // SAFETY: the caller's promise.
     unsafe {
         let found = look(directory, path)?;
-        announce::named_file(found.file, &found.stat, directory, path);
+        names::named_file(found.file, &found.stat, directory, path);
         Some(found)
     }
 }
@@ -51,14 +54,14 @@ unsafe fn behind(directory: c_int, path: *const c_char) -> Option<Named> {
 #[cold]
 unsafe fn came(directory: c_int, path: *const c_char, before: Option<FileId>) {
     let Some(_inside) = guard::enter() else { return };
-    if !uplink::is_ours() {
+    if !session::is_ours() {
         return;
     }
     // SAFETY: the caller's promise.
     unsafe {
         // Of two names of one file neither goes.
         if let Some(found) = look(directory, path).filter(|found| before != Some(found.file)) {
-            announce::renamed_file(found.file, &found.stat, directory, path);
+            names::renamed_file(found.file, &found.stat, directory, path);
         }
     }
 }
@@ -70,7 +73,7 @@ fn gone(op: Op, start: u64, found: Option<&Named>, returned: c_int) {
             event.kind = FileKind::Regular;
             event.aux = (stat.st_nlink as u32).saturating_sub(u32::from(returned == 0));
             if returned == 0 && event.aux == 0 && file.birth == 0 {
-                announce::forget_file(*file);
+                names::forget_file(*file);
             }
         }
     });
@@ -87,11 +90,11 @@ fn removed(start: u64, found: Option<Named>, returned: c_int) {
 
 macro_rules! rename_body {
     ($directory:expr, $to:ident, $call:expr) => {{
-        if !uplink::active() {
+        if !session::active() {
             return $call;
         }
         let found = behind($directory, $to);
-        let start = sys::now();
+        let start = clock::now();
         let returned = $call;
         gone(Op::Rename, start, found.as_ref(), returned);
         if returned == 0 {
@@ -103,33 +106,33 @@ macro_rules! rename_body {
 
 hooks! {
     fn unlink(path: *const c_char) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::unlink(path);
         }
         let found = behind(libc::AT_FDCWD, path);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::unlink(path);
         removed(start, found, returned);
         returned
     }
 
     fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-        if !uplink::active() || flags & libc::AT_REMOVEDIR != 0 {
+        if !session::active() || flags & libc::AT_REMOVEDIR != 0 {
             return real::unlinkat(directory, path, flags);
         }
         let found = behind(directory, path);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::unlinkat(directory, path, flags);
         removed(start, found, returned);
         returned
     }
 
     fn remove(path: *const c_char) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::remove(path);
         }
         let found = behind(libc::AT_FDCWD, path);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::remove(path);
         removed(start, found, returned);
         returned
@@ -148,7 +151,7 @@ hooks! {
     fn renameat2(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint,
     ) -> c_int {
-        if uplink::active() && flags != 0 && flags != libc::RENAME_NOREPLACE {
+        if session::active() && flags != 0 && flags != libc::RENAME_NOREPLACE {
             // An exchange, or a whiteout: nothing is replaced for good.
             let returned = real::renameat2(from_directory, from, to_directory, to, flags);
             if returned == 0 {

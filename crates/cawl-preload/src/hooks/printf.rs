@@ -1,9 +1,11 @@
 //! The printf family. The forms with `...` are caught by a jump into the C half, which turns their
 //! arguments into a `va_list` and comes back here; the real function called is the `v` form either way.
 
-use crate::record::{Place, wrote};
-use crate::streams::{after, before, standard_output};
-use crate::{interrupted, real, uplink};
+use crate::base::{interrupted, real};
+use crate::hooks::emit::stream::after;
+use crate::hooks::emit::{Place, wrote};
+use crate::session;
+use crate::state::stream_table::{before, standard_output};
 use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_void};
 use libc::{FILE, wchar_t};
@@ -13,7 +15,7 @@ type Arguments = *mut c_void;
 
 macro_rules! stream_body {
     ($call:expr, $stream:ident, $flags:expr) => {{
-        if !uplink::active() {
+        if !session::active() {
             return $call;
         }
         let before = before($stream);
@@ -26,7 +28,7 @@ macro_rules! stream_body {
 
 macro_rules! fd_body {
     ($call:expr, $fd:ident) => {{
-        if !uplink::active() {
+        if !session::active() {
             return $call;
         }
         let start = interrupted::begin($fd);
@@ -103,9 +105,6 @@ inlets! {
     "cawl_vdprintf_chk" => super::__vdprintf_chk;
     "cawl_vwprintf_chk" => super::__vwprintf_chk;
     "cawl_vfwprintf_chk" => super::__vfwprintf_chk;
-    "cawl_execv" => crate::hooks::spawn::execv;
-    "cawl_execvp" => crate::hooks::spawn::execvp;
-    "cawl_execve" => crate::hooks::spawn::execve;
 }
 
 jumps! {
@@ -121,7 +120,4 @@ jumps! {
     __dprintf_chk => cawl_c_dprintf_chk;
     __wprintf_chk => cawl_c_wprintf_chk;
     __fwprintf_chk => cawl_c_fwprintf_chk;
-    execl => cawl_c_execl;
-    execlp => cawl_c_execlp;
-    execle => cawl_c_execle;
 }

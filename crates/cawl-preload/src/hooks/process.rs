@@ -1,37 +1,40 @@
-//! fork, and the ways in which a process ends.
+//! fork and other ways to share descriptors, and the ways in which a process ends.
 
-use crate::record::happened;
-use crate::{buffer, files, guard, maps, real, sys, uplink};
+use crate::base::hot::share_all;
+use crate::base::{clock, guard, real, sys};
+use crate::hooks::emit::{happened, mapping};
+use crate::session;
+use crate::state::mappings;
 use cawl_wire::{Ended, Op};
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::pid_t;
 
 /// Before a fork: what there is goes out, and from now on descriptions are shared.
 pub unsafe extern "C" fn before_fork() {
-    if !uplink::active() {
+    if !session::active() {
         return;
     }
-    files::share_all();
+    share_all();
     if let Some(inside) = guard::enter() {
-        buffer::flush(&inside);
+        session::flush(&inside);
     }
 }
 
 /// In the child of a fork.
 pub unsafe extern "C" fn in_child() {
-    uplink::forked();
-    if maps::any() {
-        maps::begin_session();
+    session::forked();
+    if mappings::any() {
+        mappings::begin_session();
     }
 }
 
 /// Before an end at which the C library flushes nothing.
 pub fn ending(ended: Ended) {
     // The memory of a vfork child is its parent's.
-    if uplink::is_ours() {
+    if session::is_ours() {
         let inside = guard::enter_at_end();
-        maps::sample_all(&inside);
-        uplink::goodbye(&inside, ended, 0);
+        mapping::sample_all(&inside);
+        session::goodbye(&inside, ended, 0);
     }
 }
 
@@ -40,12 +43,24 @@ pub unsafe extern "C" fn at_quick_exit(_argument: *mut c_void) {
     ending(Ended::QuickExit);
 }
 
+macro_rules! dying {
+    ($call:expr) => {{
+        if session::active() {
+            ending(Ended::Abort);
+        }
+        $call;
+        loop {
+            sys::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
+        }
+    }};
+}
+
 hooks! {
     fn fork, __fork() -> pid_t {
-        if !uplink::active() {
+        if !session::active() {
             return real::fork();
         }
-        let start = sys::now();
+        let start = clock::now();
         let child = real::fork();
         if child != 0 {
             happened(Op::Fork, start, i64::from(child), |_| {});
@@ -55,11 +70,11 @@ hooks! {
 
     // Runs no atfork handlers.
     fn _Fork() -> pid_t {
-        if !uplink::active() {
+        if !session::active() {
             return real::_Fork();
         }
         before_fork();
-        let start = sys::now();
+        let start = clock::now();
         let child = real::_Fork();
         if child == 0 {
             in_child();
@@ -71,14 +86,23 @@ hooks! {
 
     // Inside, the C library forks and ends the parent.
     fn daemon(no_chdir: c_int, no_close: c_int) -> c_int {
-        if uplink::active() {
+        if session::active() {
             ending(Ended::Exec);
         }
         real::daemon(no_chdir, no_close)
     }
 
+    // A message may carry descriptors to another process, which then shares their positions.
+    fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> libc::ssize_t {
+        let sent = real::sendmsg(fd, message, flags);
+        if session::active() && sent >= 0 && (*message).msg_controllen > 0 {
+            share_all();
+        }
+        sent
+    }
+
     fn _exit, _Exit(status: c_int) -> ! {
-        if uplink::active() {
+        if session::active() {
             ending(Ended::QuickExit);
         }
         real::_exit(status);
@@ -88,12 +112,29 @@ hooks! {
     }
 
     fn abort() -> ! {
-        if uplink::active() {
+        if session::active() {
             ending(Ended::Abort);
         }
         real::abort();
         loop {
             sys::call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
         }
+    }
+
+    // These end the process from inside the C library, past the hooks of abort and _exit.
+    fn __assert_fail(
+        assertion: *const c_char, file: *const c_char, line: c_uint, function: *const c_char,
+    ) -> ! {
+        dying!(real::__assert_fail(assertion, file, line, function))
+    }
+
+    fn __assert_perror_fail(
+        number: c_int, file: *const c_char, line: c_uint, function: *const c_char,
+    ) -> ! {
+        dying!(real::__assert_perror_fail(number, file, line, function))
+    }
+
+    fn __stack_chk_fail() -> ! {
+        dying!(real::__stack_chk_fail())
     }
 }

@@ -1,19 +1,22 @@
 //! syscall(): calls that write, or that change what the tracer knows, are understood; all others go
 //! through by a jump that leaves no trace, because some (clone, vfork) must not find a frame of ours.
 
+use crate::base::settings::reads;
+use crate::base::thread::thread;
+use crate::base::{guard, interrupted, real};
 use crate::hooks::aio::Requests;
-use crate::hooks::copy::place;
+use crate::hooks::copy::{place, truncated};
+use crate::hooks::emit::{Place, did, happened, wrote};
 use crate::hooks::process::ending;
 use crate::hooks::write::{asked, write_flags};
-use crate::record::{Place, did, happened, wrote};
-use crate::{announce, birth, env, files, guard, interrupted, real, sys};
-use cawl_wire::{Ended, FileKind, Op};
+use crate::session;
+use cawl_wire::{Ended, Op};
 use core::ffi::{c_char, c_int, c_long, c_uint};
 
 /// What to jump to: the real function, or [`understood`].
 #[cfg(not(test))]
 unsafe extern "C" fn choose(number: c_long) -> *const core::ffi::c_void {
-    if crate::uplink::active() && is_understood(number) {
+    if crate::session::active() && is_understood(number) {
         return understood as *const core::ffi::c_void;
     }
     real::address_of_syscall()
@@ -55,7 +58,7 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_seccomp
         | libc::SYS_exit_group => true,
         libc::SYS_prctl => true,
-        libc::SYS_read | libc::SYS_pread64 => env::reads(),
+        libc::SYS_read | libc::SYS_pread64 => reads(),
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 | libc::SYS_unlink | libc::SYS_rename | libc::SYS_open | libc::SYS_creat => true,
         _ => false,
@@ -124,7 +127,7 @@ unsafe extern "C-unwind" fn understood(
             }
             None => record(number, start, [a, b, c, d, e, f], returned),
         }
-        interrupted::end(guard::thread(), start);
+        interrupted::end(thread(), start);
         returned
     }
 }
@@ -179,18 +182,7 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             libc::SYS_ftruncate => {
                 did(Op::Truncate, start, fd, returned, |event| event.offset = b as u64);
             }
-            libc::SYS_truncate => happened(Op::Truncate, start, returned, |event| {
-                event.offset = b as u64;
-                let path = a as *const c_char;
-                if returned == 0
-                    && let Some(stat) = sys::stat_path(libc::AT_FDCWD, path, true)
-                {
-                    let file = birth::at(libc::AT_FDCWD, path, true, &stat);
-                    announce::named_file(file, &stat, libc::AT_FDCWD, path);
-                    event.set_file(file);
-                    event.kind = FileKind::from_mode(stat.st_mode);
-                }
-            }),
+            libc::SYS_truncate => truncated(start, a as *const c_char, b, returned),
             libc::SYS_fallocate => did(Op::Allocate, start, fd, returned, |event| {
                 (event.offset, event.requested, event.aux) = (c as u64, d as u64, b as u32);
             }),
@@ -208,7 +200,7 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             // Told as a file, by whose name the daemon knows that there are calls that nobody sees.
             libc::SYS_io_uring_setup if returned >= 0 => {
                 if let Some(_inside) = guard::enter() {
-                    files::opened(returned as c_int, true);
+                    session::opened(returned as c_int, true);
                 }
             }
             _ => {}

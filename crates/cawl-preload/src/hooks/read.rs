@@ -1,20 +1,22 @@
 //! Reads. Recorded only where they were asked for (`CAWL_READS=1`): they cost no model anything, but tell
 //! when a program waited for its input.
 
+use crate::base::settings::reads;
+use crate::base::{clock, real};
+use crate::hooks::emit::stream::after;
+use crate::hooks::emit::{Place, wrote};
 use crate::hooks::write::asked;
-use crate::record::{Place, wrote};
-use crate::streams::{after, before};
-use crate::{env, real, sys};
+use crate::state::stream_table::before;
 use cawl_wire::Op;
 use core::ffi::{c_int, c_void};
 use libc::{FILE, iovec, off_t, size_t, ssize_t};
 
 macro_rules! read_body {
     ($op:expr, $fd:ident, $place:expr, $length:expr, $call:expr) => {{
-        if !env::reads() {
+        if !reads() {
             return $call;
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = $call;
         wrote($op, start, $fd, $place, $length, returned as i64, 0);
         returned
@@ -23,10 +25,10 @@ macro_rules! read_body {
 
 macro_rules! readv_body {
     ($op:expr, $fd:ident, $place:expr, $parts:ident, $count:ident, $call:expr) => {{
-        if !env::reads() {
+        if !reads() {
             return $call;
         }
-        let start = sys::now();
+        let start = clock::now();
         let returned = $call;
         wrote($op, start, $fd, $place, asked($parts, $count, returned), returned as i64, 0);
         returned
@@ -39,7 +41,7 @@ const OWN: Place = Place::Own;
 macro_rules! fread_body {
     ($size:ident, $count:ident, $stream:ident, $call:expr) => {{
         // Asked for nothing, the C library does not look at the stream.
-        if !env::reads() || $size.wrapping_mul($count) == 0 {
+        if !reads() || $size.wrapping_mul($count) == 0 {
             return $call;
         }
         let before = before($stream);

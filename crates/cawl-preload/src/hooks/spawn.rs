@@ -1,11 +1,15 @@
 //! Starting programs. The tracer and its settings are carried into the new program's environment,
 //! whatever the caller made of it; other preloads and their order are kept.
 
-use crate::env::Settings;
-use crate::record::happened;
-use crate::room::{self, Room};
-use crate::streams::{self, closed, closing, opened};
-use crate::{announce, birth, buffer, env, files, guard, maps, memory, real, record, sys, target, uplink};
+use crate::base::hot::{pid, share_all};
+use crate::base::room::{self, Room};
+use crate::base::settings::{Settings, settings, strings};
+use crate::base::{clock, guard, memory, real, sys};
+use crate::hooks::emit::stream::{closed, closing, opened};
+use crate::hooks::emit::{self, happened, mapping};
+use crate::session::environment::{parts, take_room};
+use crate::session::{self, target};
+use crate::state::{birth, names, stream_table};
 use cawl_wire::{Ended, Event, FileId, FileKind, Op};
 use core::ffi::{c_char, c_int, c_void};
 use libc::{FILE, pid_t};
@@ -46,22 +50,22 @@ struct Start {
 unsafe fn prepare(directory: c_int, name: *const c_char, by: By, envp: Strings, replaces: bool) -> Start {
     let null = core::ptr::null();
     if let Some(_inside) = guard::enter()
-        && uplink::is_ours()
+        && session::is_ours()
     {
-        uplink::prepare();
+        session::prepare();
     }
     // SAFETY: the caller's promise; the room is this start's alone.
     unsafe {
         // What the kernel could not read, it is to refuse.
         let is_list = memory::is_list(envp);
-        let room = if is_list { room::take(env::strings(envp).count()) } else { None };
+        let room = if is_list { take_room(strings(envp).count()) } else { None };
         let Some(room) = room else {
             // The program is started as the caller wants it: traced, if its environment says so.
             if is_list {
                 guard::count_unseen();
             }
             let program = if by == By::Path { name } else { null };
-            files::share_all();
+            share_all();
             if replaces {
                 replacing(directory, program);
             }
@@ -69,16 +73,16 @@ unsafe fn prepare(directory: c_int, name: *const c_char, by: By, envp: Strings, 
         };
         let program = match by {
             By::Path => name,
-            By::Name => target::search(name, environ, &mut room::parts(room).0.found),
+            By::Name => target::search(name, environ, &mut parts(room).0.found),
             By::Descriptor => null,
         };
-        files::share_all();
+        share_all();
         if replaces {
             replacing(directory, program);
         }
-        let Some(settings) = env::settings() else { return Start { envp, program, room } };
+        let Some(settings) = settings() else { return Start { envp, program, room } };
         // With children off, only the traced process's own successor is traced too.
-        if settings.only_child_of != 0 && !(replaces && sys::getpid() == uplink::pid()) {
+        if settings.only_child_of != 0 && !(replaces && sys::getpid() == pid()) {
             return Start { envp, program, room };
         }
         let envp = complete(settings, directory, program, by, envp, room);
@@ -101,7 +105,7 @@ unsafe fn complete(
 ) -> Strings {
     // SAFETY: the caller's promise.
     unsafe {
-        let (parts, list) = room::parts(room);
+        let (parts, list) = parts(room);
         let target = match by {
             By::Descriptor => target::of(directory, &mut parts.look),
             _ => target::at(directory, program, &mut parts.look),
@@ -117,21 +121,21 @@ unsafe fn complete(
 unsafe fn replacing(directory: c_int, path: *const c_char) {
     // SAFETY: the caller's promise.
     let program = unsafe { Program::behind(directory, path) };
-    if !uplink::is_ours() {
+    if !session::is_ours() {
         // A vfork child: its parent, which waits, is said to have started the program.
         if let Some(inside) = guard::enter() {
-            let now = sys::now();
-            let mut event = record::event(&inside, Op::Spawn, now, now);
+            let now = clock::now();
+            let mut event = emit::event(&inside, Op::Spawn, now, now);
             event.returned = i64::from(sys::getpid());
             program.describe(&mut event);
-            buffer::push(&inside, &event);
+            session::push(&inside, &event);
         }
         return;
     }
-    happened(Op::Exec, sys::now(), 0, |event| program.describe(event));
+    happened(Op::Exec, clock::now(), 0, |event| program.describe(event));
     if let Some(inside) = guard::enter() {
-        maps::sample_all(&inside);
-        uplink::goodbye(&inside, Ended::Exec, 0);
+        mapping::sample_all(&inside);
+        session::goodbye(&inside, Ended::Exec, 0);
     }
 }
 
@@ -161,7 +165,7 @@ impl Program {
         }
         // SAFETY: the caller's promise.
         let file = unsafe { birth::at(directory, path, true, &stat) };
-        announce::named_file(file, &stat, directory, path);
+        names::named_file(file, &stat, directory, path);
         Program { file, mode: stat.st_mode }
     }
 
@@ -190,7 +194,7 @@ unsafe fn spawned(start: u64, path: *const c_char, child: i64, failure: c_int) {
 unsafe fn exec(path: *const c_char, argv: Strings, envp: Strings, search: bool) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        if !uplink::active() {
+        if !session::active() {
             return if search { real::execvpe(path, argv, envp) } else { real::execve(path, argv, envp) };
         }
         let by = if search { By::Name } else { By::Path };
@@ -215,12 +219,12 @@ unsafe fn spawn(
     // SAFETY: the caller's promise.
     unsafe {
         let real = if search { real::posix_spawnp } else { real::posix_spawn };
-        if !uplink::active() {
+        if !session::active() {
             return real(pid, path, actions, attributes, argv, envp);
         }
         let by = if search { By::Name } else { By::Path };
         let Start { envp, program, room } = prepare(libc::AT_FDCWD, path, by, envp, false);
-        let start = sys::now();
+        let start = clock::now();
         let failure = real(pid, path, actions, attributes, argv, envp);
         let child = if failure == 0 && !pid.is_null() { i64::from(*pid) } else { -i64::from(failure != 0) };
         spawned(start, program, child, failure);
@@ -248,7 +252,7 @@ hooks! {
 
     fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
         // The C library refuses to go without an environment, so there must not be one.
-        if !uplink::active() || argv.is_null() || envp.is_null() {
+        if !session::active() || argv.is_null() || envp.is_null() {
             return real::fexecve(fd, argv, envp);
         }
         let Start { envp, room, .. } = prepare(fd, core::ptr::null(), By::Descriptor, envp, true);
@@ -260,7 +264,7 @@ hooks! {
     fn execveat(
         directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int,
     ) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::execveat(directory, path, argv, envp, flags);
         }
         let is_descriptor = flags & libc::AT_EMPTY_PATH != 0 && memory::value(path) == Some(0);
@@ -286,11 +290,11 @@ hooks! {
     }
 
     fn system(command: *const c_char) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::system(command);
         }
-        files::share_all();
-        let start = sys::now();
+        share_all();
+        let start = clock::now();
         let returned = real::system(command);
         if !command.is_null() {
             spawned(start, core::ptr::null(), if returned == -1 { -1 } else { 0 }, 0);
@@ -299,11 +303,11 @@ hooks! {
     }
 
     fn popen, _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-        if !uplink::active() {
+        if !session::active() {
             return real::popen(command, mode);
         }
-        files::share_all();
-        let start = sys::now();
+        share_all();
+        let start = clock::now();
         let stream = real::popen(command, mode);
         spawned(start, core::ptr::null(), if stream.is_null() { -1 } else { 0 }, 0);
         if !stream.is_null() {
@@ -313,14 +317,26 @@ hooks! {
     }
 
     fn pclose(stream: *mut FILE) -> c_int {
-        if !uplink::active() || stream.is_null() {
-            streams::forget(stream);
+        if !session::active() || stream.is_null() {
+            stream_table::forget(stream);
             return real::pclose(stream);
         }
         let event = closing(stream);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::pclose(stream);
         closed(event, start, i64::from(returned));
         returned
     }
+}
+
+inlets! {
+    "cawl_execv" => super::execv;
+    "cawl_execvp" => super::execvp;
+    "cawl_execve" => super::execve;
+}
+
+jumps! {
+    execl => cawl_c_execl;
+    execlp => cawl_c_execlp;
+    execle => cawl_c_execle;
 }

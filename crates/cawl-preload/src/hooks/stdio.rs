@@ -1,7 +1,9 @@
 //! What gives bytes to a stream, printf apart.
 
-use crate::streams::{after, before, before_giving, standard_error, standard_output};
-use crate::{real, uplink};
+use crate::base::{guard, real};
+use crate::hooks::emit::stream::after;
+use crate::session;
+use crate::state::stream_table::{before, before_giving, standard_error, standard_output};
 use cawl_wire::{Op, flag};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, size_t};
@@ -31,7 +33,7 @@ fn all_or_failed(length: u64, returned: c_int) -> i64 {
 macro_rules! fwrite_body {
     ($real:ident, $data:ident, $size:ident, $count:ident, $stream:ident) => {{
         // Asked for nothing, the C library does not look at the stream.
-        if !uplink::active() || $size.wrapping_mul($count) == 0 {
+        if !session::active() || $size.wrapping_mul($count) == 0 {
             return real::$real($data, $size, $count, $stream);
         }
         let requested = ($size as u64).saturating_mul($count as u64);
@@ -46,7 +48,7 @@ macro_rules! fwrite_body {
 
 macro_rules! fputs_body {
     ($real:ident, $text:ident, $stream:ident) => {{
-        if !uplink::active() {
+        if !session::active() {
             return real::$real($text, $stream);
         }
         let length = string($text, 0);
@@ -59,7 +61,7 @@ macro_rules! fputs_body {
 
 macro_rules! fputc_body {
     ($call:expr, $stream:expr) => {{
-        if !uplink::active() {
+        if !session::active() {
             return $call;
         }
         let stream = $stream;
@@ -117,7 +119,7 @@ hooks! {
     }
 
     fn puts, _IO_puts(text: *const c_char) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::puts(text);
         }
         let length = string(text, 1);
@@ -129,7 +131,7 @@ hooks! {
     }
 
     fn putw(word: c_int, stream: *mut FILE) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::putw(word, stream);
         }
         let length = size_of::<c_int>() as u64;
@@ -140,10 +142,10 @@ hooks! {
     }
 
     fn perror(text: *const c_char) -> () {
-        if !uplink::active() {
+        if !session::active() {
             return real::perror(text);
         }
-        let number = crate::guard::errno();
+        let number = guard::errno();
         // "text: message\n"; the message is the untranslated one, hence an estimate.
         let prefix = match string(text, 0) {
             0 => 0,

@@ -1,20 +1,24 @@
 //! Opening, flushing, moving and closing streams.
 
-use crate::record::did;
-use crate::stream::descriptor;
-use crate::streams::{self, Before, after, before, closed, closing, opened, peek};
-use crate::{files, guard, real, sys, uplink};
+use crate::base::thread::thread;
+use crate::base::{clock, guard, real, sys};
+use crate::hooks::emit::did;
+use crate::hooks::emit::stream::{after, after_all, closed, closing, opened};
+use crate::session;
+use crate::state::descriptors;
+use crate::state::glibc_file::{descriptor, pending};
+use crate::state::stream_table::{self, Before, before, peek};
 use cawl_wire::{Op, flag};
 use core::ffi::{CStr, c_char, c_int, c_long};
 use libc::{FILE, off_t, size_t};
 
 /// Calls something that flushes all streams.
 fn flush_all(call: impl FnOnce() -> c_int) -> c_int {
-    let any = streams::before_all();
-    let start = sys::now();
+    let any = stream_table::before_all();
+    let start = clock::now();
     let returned = call();
     if any {
-        streams::after_all(start, i64::from(returned));
+        after_all(start, i64::from(returned));
     }
     returned
 }
@@ -46,13 +50,13 @@ unsafe fn moved(stream: *mut FILE, before: Before, returned: i64) {
         return;
     }
     let at = sys::position(fd);
-    if let (Some(file), Some(at)) = (files::if_known(fd), at) {
-        file.moved_to(guard::thread(), fd, at, before.start);
+    if let (Some(file), Some(at)) = (descriptors::if_known(fd), at) {
+        file.moved_to(thread(), fd, at, before.start);
     }
     did(Op::StreamSeek, before.start, fd, returned, |event| {
         event.pending_before = before.pending;
         // SAFETY: the caller's promise.
-        event.pending_after = unsafe { streams::pending(stream) };
+        event.pending_after = unsafe { pending(stream) };
         event.flags |= flag::STREAM_KNOWN;
         event.offset = at.unwrap_or(cawl_wire::UNKNOWN_OFFSET);
     });
@@ -60,10 +64,10 @@ unsafe fn moved(stream: *mut FILE, before: Before, returned: i64) {
 
 hooks! {
     fn fopen, fopen64, _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        if !uplink::active() {
+        if !session::active() {
             return real::fopen(path, mode);
         }
-        let start = sys::now();
+        let start = clock::now();
         let stream = real::fopen(path, mode);
         if !stream.is_null() {
             opened(start, stream, true, mode_flags(mode));
@@ -72,15 +76,15 @@ hooks! {
     }
 
     fn fdopen, _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-        if !uplink::active() {
+        if !session::active() {
             return real::fdopen(fd, mode);
         }
-        let start = sys::now();
+        let start = clock::now();
         let stream = real::fdopen(fd, mode);
         if !stream.is_null() {
             // "a" makes the C library set O_APPEND on the descriptor.
             if !mode.is_null() && *mode == b'a' as c_char && let Some(_inside) = guard::enter() {
-                files::flags_changed(fd);
+                descriptors::flags_changed(fd);
             }
             opened(start, stream, false, 0);
         }
@@ -88,12 +92,12 @@ hooks! {
     }
 
     fn freopen, freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
-        if !uplink::active() || stream.is_null() {
-            streams::forget(stream);
+        if !session::active() || stream.is_null() {
+            stream_table::forget(stream);
             return real::freopen(path, mode, stream);
         }
         let event = closing(stream);
-        let start = sys::now();
+        let start = clock::now();
         let again = real::freopen(path, mode, stream);
         closed(event, start, if again.is_null() { -1 } else { 0 });
         if !again.is_null() {
@@ -103,10 +107,10 @@ hooks! {
     }
 
     fn tmpfile, tmpfile64() -> *mut FILE {
-        if !uplink::active() {
+        if !session::active() {
             return real::tmpfile();
         }
-        let start = sys::now();
+        let start = clock::now();
         let stream = real::tmpfile();
         if !stream.is_null() {
             opened(start, stream, true, flag::TMPFILE);
@@ -115,38 +119,38 @@ hooks! {
     }
 
     fn fclose, _IO_fclose(stream: *mut FILE) -> c_int {
-        if !uplink::active() || stream.is_null() {
-            streams::forget(stream);
+        if !session::active() || stream.is_null() {
+            stream_table::forget(stream);
             return real::fclose(stream);
         }
         let event = closing(stream);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::fclose(stream);
         closed(event, start, i64::from(returned));
         returned
     }
 
     fn endmntent(stream: *mut FILE) -> c_int {
-        if !uplink::active() || stream.is_null() {
-            streams::forget(stream);
+        if !session::active() || stream.is_null() {
+            stream_table::forget(stream);
             return real::endmntent(stream);
         }
         let event = closing(stream);
-        let start = sys::now();
+        let start = clock::now();
         let returned = real::endmntent(stream);
         closed(event, start, 0);
         returned
     }
 
     fn fcloseall() -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::fcloseall();
         }
         flush_all(|| real::fcloseall())
     }
 
     fn fflush, _IO_fflush(stream: *mut FILE) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::fflush(stream);
         }
         if stream.is_null() {
@@ -162,7 +166,7 @@ hooks! {
     }
 
     fn fflush_unlocked(stream: *mut FILE) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::fflush_unlocked(stream);
         }
         if stream.is_null() {
@@ -178,7 +182,7 @@ hooks! {
     }
 
     fn fseek(stream: *mut FILE, offset: c_long, whence: c_int) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::fseek(stream, offset, whence);
         }
         let before = peek(stream);
@@ -188,7 +192,7 @@ hooks! {
     }
 
     fn fseeko, fseeko64(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::fseeko(stream, offset, whence);
         }
         let before = peek(stream);
@@ -198,7 +202,7 @@ hooks! {
     }
 
     fn rewind(stream: *mut FILE) -> () {
-        if !uplink::active() {
+        if !session::active() {
             return real::rewind(stream);
         }
         let before = peek(stream);
@@ -209,7 +213,7 @@ hooks! {
     fn fsetpos, fsetpos64, _IO_fsetpos, _IO_fsetpos64(
         stream: *mut FILE, position: *const libc::fpos_t,
     ) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::fsetpos(stream, position);
         }
         let before = peek(stream);
@@ -220,7 +224,7 @@ hooks! {
 
     // Going unbuffered writes out what is pending.
     fn setvbuf, _IO_setvbuf(stream: *mut FILE, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int {
-        if !uplink::active() {
+        if !session::active() {
             return real::setvbuf(stream, buffer, mode, size);
         }
         let before = peek(stream);
@@ -232,7 +236,7 @@ hooks! {
     }
 
     fn setbuffer, _IO_setbuffer(stream: *mut FILE, buffer: *mut c_char, size: size_t) -> () {
-        if !uplink::active() {
+        if !session::active() {
             return real::setbuffer(stream, buffer, size);
         }
         let before = peek(stream);

@@ -1,8 +1,10 @@
 //! Wide streams. The C library counts their buffer in characters and turns them into bytes when it
 //! flushes; a character is taken for one byte, and the event says that it is an estimate.
 
-use crate::streams::{after, before, standard_output};
-use crate::{real, uplink};
+use crate::base::real;
+use crate::hooks::emit::stream::after;
+use crate::session;
+use crate::state::stream_table::{before, standard_output};
 use cawl_wire::{Op, flag};
 use core::ffi::{c_int, c_uint};
 use libc::{FILE, wchar_t};
@@ -26,7 +28,7 @@ unsafe fn length(text: *const wchar_t) -> u64 {
 
 macro_rules! fputwc_body {
     ($call:expr, $stream:expr) => {{
-        if !uplink::active() {
+        if !session::active() {
             return $call;
         }
         let stream = $stream;
@@ -40,7 +42,7 @@ macro_rules! fputwc_body {
 
 macro_rules! fputws_body {
     ($real:ident, $text:ident, $stream:ident) => {{
-        if !uplink::active() {
+        if !session::active() {
             return real::$real($text, $stream);
         }
         let length = length($text);

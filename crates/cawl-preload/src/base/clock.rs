@@ -1,0 +1,152 @@
+//! The clock that events carry: the processor's counter where it is as good as CLOCK_MONOTONIC, else that.
+//!
+//! The law of this module: the counter is used only if the processor says that it runs evenly and the
+//! kernel itself keeps time by it, for then the kernel has found it alike on every processor. The daemon
+//! turns ticks into ns by pairs of both ([`Anchor`]), so nothing is computed here.
+
+use crate::base::hot::HOT;
+use crate::base::sys;
+use cawl_wire::Anchor;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// The first moment on both clocks.
+static FIRST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Now, for an event.
+#[inline(always)]
+pub fn now() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if HOT.ticking.load(Relaxed) {
+        return ticks();
+    }
+    slowly()
+}
+
+#[cold]
+#[inline(never)]
+fn slowly() -> u64 {
+    sys::nanoseconds()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn ticks() -> u64 {
+    // SAFETY: the instruction reads a counter and nothing else. A program that forbade it to itself
+    // (PR_SET_TSC) cannot tell the time either, since the vDSO uses it too where this is called.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// A moment on both clocks; None where events carry ns.
+pub fn anchor() -> Option<Anchor> {
+    #[cfg(target_arch = "x86_64")]
+    if HOT.ticking.load(Relaxed) {
+        let mut best = Anchor::default();
+        let mut width = u64::MAX;
+        for _ in 0..3 {
+            let before = ticks();
+            let nanos = sys::nanoseconds();
+            let between = ticks().wrapping_sub(before);
+            if between < width {
+                width = between;
+                best = Anchor { ticks: before.wrapping_add(between / 2), nanos };
+            }
+        }
+        return Some(best);
+    }
+    None
+}
+
+/// The first moment on both clocks and the present one.
+pub fn anchors() -> Option<[Anchor; 2]> {
+    let now = anchor()?;
+    let [ticks, nanos] = FIRST.each_ref().map(|word| word.load(Relaxed));
+    Some([Anchor { ticks, nanos }, now])
+}
+
+/// So many ns as a span of [`now`], roughly.
+pub fn span(nanos: u64) -> u64 {
+    match anchors() {
+        Some([first, last]) if last.nanos > first.nanos => {
+            let ticks = last.ticks.saturating_sub(first.ticks);
+            (u128::from(nanos) * u128::from(ticks) / u128::from(last.nanos - first.nanos)) as u64
+        }
+        _ => nanos,
+    }
+}
+
+/// Chooses the clock. Constructor only. `wanted`: false where the user asked for ns.
+pub fn choose(wanted: bool) {
+    #[cfg(target_arch = "x86_64")]
+    if wanted && runs_evenly() && kernel_trusts_it() && allowed() {
+        HOT.ticking.store(true, Relaxed);
+        if let Some(first) = anchor() {
+            FIRST[0].store(first.ticks, Relaxed);
+            FIRST[1].store(first.nanos, Relaxed);
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = wanted;
+}
+
+/// The processor says that the counter never stops or changes its pace.
+#[cfg(target_arch = "x86_64")]
+#[allow(unused_unsafe, reason = "older compilers want the block")]
+fn runs_evenly() -> bool {
+    use core::arch::x86_64::__cpuid;
+    const LAST_LEAF: u32 = 0x8000_0000;
+    const POWER: u32 = 0x8000_0007;
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe { __cpuid(LAST_LEAF).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0 }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn kernel_trusts_it() -> bool {
+    let mut text = [0u8; 16];
+    let length =
+        sys::read_file(c"/sys/devices/system/clocksource/clocksource0/current_clocksource", &mut text);
+    text.get(..length).is_some_and(|text| text.starts_with(b"tsc\n"))
+}
+
+/// The process has not been forbidden to read it.
+#[cfg(target_arch = "x86_64")]
+fn allowed() -> bool {
+    let mut setting: libc::c_int = 0;
+    // SAFETY: a valid place for the answer.
+    let asked = unsafe {
+        let arguments = [libc::PR_GET_TSC as usize, &raw mut setting as usize, 0, 0, 0, 0];
+        sys::call(libc::SYS_prctl, arguments)
+    };
+    asked == 0 && setting == libc::PR_TSC_ENABLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The counters of all processors are one: a thread that moves between them sees time go forward.
+    #[test]
+    fn time_goes_forward_on_every_processor() {
+        choose(true);
+        let mut last = now();
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        for round in 0..200 {
+            // SAFETY: a valid set of the length given, for the calling thread.
+            unsafe {
+                let mut set: libc::cpu_set_t = core::mem::zeroed();
+                libc::CPU_SET(round % count, &mut set);
+                libc::sched_setaffinity(0, size_of_val(&set), &set);
+            }
+            for _ in 0..1000 {
+                let next = now();
+                assert!(next >= last, "back by {} on processor {}", last - next, round % count);
+                last = next;
+            }
+        }
+        if let Some([first, last]) = anchors() {
+            assert!(first.ticks < last.ticks && first.nanos < last.nanos);
+            let second = span(1_000_000_000) as f64;
+            assert!((1e8..1e10).contains(&second), "{second} ticks a second");
+        }
+    }
+}

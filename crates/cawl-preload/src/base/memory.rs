@@ -1,0 +1,220 @@
+//! The program's memory, read without trust in the address.
+//!
+//! The law of this module: an address that the program gave is followed only by the kernel, which answers EFAULT
+//! where a look of our own would kill the program. Another thread may unmap the memory at any moment, and still
+//! nothing happens. Where the kernel does not do this (a filter, an old one), nothing is known. Each copy costs
+//! one or two microseconds, so this is for what must be seen *before* a call; after one that succeeded, what the
+//! kernel must have read can be read.
+
+use crate::base::sys;
+use core::ffi::c_char;
+use core::mem::MaybeUninit;
+use libc::iovec;
+
+/// No page is smaller.
+const PAGE: usize = 4096;
+/// What is looked at in one piece, on the stack.
+const PIECE: usize = 128;
+/// Bytes of a signal mask.
+const MASK: usize = 8;
+/// A longer string in an environment is refused by exec (MAX_ARG_STRLEN).
+const LONGEST: usize = 32 * PAGE;
+
+/// Copies what lies at `places` into one place after the other; the number of bytes, or a negative error.
+///
+/// # Safety
+/// `to` must be valid for writes of as many bytes as `places` have together.
+unsafe fn gather(places: &[iovec], to: *mut u8, length: usize) -> isize {
+    let room = iovec { iov_base: to.cast(), iov_len: length };
+    // SAFETY: valid lists of places; the kernel checks those that are read, the caller promises the other.
+    unsafe {
+        let arguments =
+            [sys::getpid() as usize, &raw const room as usize, 1, places.as_ptr() as usize, places.len(), 0];
+        sys::call(libc::SYS_process_vm_readv, arguments)
+    }
+}
+
+/// Copies plain values, each of its own place, into `to`; false if one of them cannot be read.
+///
+/// # Safety
+/// Any bytes must be a valid `T`.
+pub unsafe fn values<T, const N: usize>(places: [*const T; N], count: usize, to: &mut [T; N]) -> bool {
+    let count = count.min(N);
+    let places = places.map(|at| iovec { iov_base: at.cast_mut().cast(), iov_len: size_of::<T>() });
+    let length = count * size_of::<T>();
+    let Some(places) = places.get(..count) else { return false };
+    // SAFETY: `to` has room for N values; what they may be is the caller's promise.
+    unsafe { gather(places, to.as_mut_ptr().cast(), length) == length as isize }
+}
+
+/// A plain value; None if it cannot be read.
+///
+/// # Safety
+/// Any bytes must be a valid `T`.
+pub unsafe fn value<T>(at: *const T) -> Option<T> {
+    let mut found = MaybeUninit::<T>::uninit();
+    let place = iovec { iov_base: at.cast_mut().cast(), iov_len: size_of::<T>() };
+    // SAFETY: room for one value, which is complete if as many bytes came; the rest is the caller's promise.
+    unsafe {
+        let got = gather(&[place], found.as_mut_ptr().cast(), size_of::<T>());
+        (got == size_of::<T>() as isize).then(|| found.assume_init())
+    }
+}
+
+/// Bytes from an address up to the end of `out` or of the page, whichever comes first.
+fn piece(at: usize, out: &mut [u8]) -> Option<&[u8]> {
+    let length = out.len().min(PAGE - at % PAGE);
+    let place = iovec { iov_base: at as *mut _, iov_len: length };
+    // SAFETY: `out` is at least so long.
+    let got = unsafe { gather(&[place], out.as_mut_ptr(), length) };
+    if got == length as isize { out.get(..length) } else { None }
+}
+
+/// A string without its NUL, cut where `out` ends; its length, 0 if it cannot be read.
+pub fn string(text: *const c_char, out: &mut [u8]) -> usize {
+    let mut length = 0;
+    while let Some(room) = out.get_mut(length..).filter(|room| !room.is_empty()) {
+        let Some(piece) = piece((text as usize).wrapping_add(length), room) else { return 0 };
+        match piece.iter().position(|byte| *byte == 0) {
+            Some(end) => return length + end,
+            None => length += piece.len(),
+        }
+    }
+    length
+}
+
+/// True if a string has this byte.
+#[inline(never)]
+pub fn contains(text: *const c_char, wanted: u8) -> bool {
+    let (mut room, mut at) = ([0u8; PIECE], text as usize);
+    while let Some(piece) = piece(at, &mut room) {
+        if let Some(byte) = piece.iter().find(|byte| **byte == wanted || **byte == 0) {
+            return *byte == wanted;
+        }
+        at = at.wrapping_add(piece.len());
+    }
+    false
+}
+
+/// The pages of two places that were found readable last: of a list and of its strings, which lie close together.
+struct Pages {
+    known: [usize; 2],
+}
+
+impl Pages {
+    /// True if the page of an address can be read: the kernel looks there before it finds that there is no
+    /// such way to change the signal mask. No filter forbids that, and no thread that behaves takes away what it
+    /// has just given to exec.
+    fn readable(&mut self, which: usize, at: usize) -> bool {
+        let (page, mask) = (at & !(PAGE - 1), at & !(MASK - 1));
+        if self.known[which] == page {
+            return true;
+        }
+        // SAFETY: the kernel checks the address, and changes nothing. No mask at all, it would not look for.
+        let answer = unsafe { sys::call(libc::SYS_rt_sigprocmask, [usize::MAX, mask, 0, MASK, 0, 0]) };
+        if mask == 0 || answer == -(libc::EFAULT as isize) {
+            return false;
+        }
+        self.known[which] = page;
+        true
+    }
+}
+
+/// True if a list of strings that ends with null is one that exec could read, or is null.
+pub fn is_list(list: *const *const c_char) -> bool {
+    // An odd address, so no page's.
+    let mut pages = Pages { known: [1; 2] };
+    let mut at = list;
+    while !at.is_null() {
+        let first = at as usize;
+        if !pages.readable(0, first) || !pages.readable(0, first.wrapping_add(size_of::<usize>() - 1)) {
+            return false;
+        }
+        // SAFETY: both ends lie in pages that can be read.
+        let text = unsafe { at.read_unaligned() };
+        if text.is_null() {
+            return true;
+        }
+        if !is_string(text, &mut pages) {
+            return false;
+        }
+        at = at.wrapping_add(1);
+    }
+    true
+}
+
+/// True if a string is there to be read, and not too long for exec.
+pub fn is_text(text: *const c_char) -> bool {
+    is_string(text, &mut Pages { known: [1; 2] })
+}
+
+fn is_string(text: *const c_char, pages: &mut Pages) -> bool {
+    for length in 0..LONGEST {
+        let at = text.wrapping_add(length);
+        if !pages.readable(1, at as usize) {
+            return false;
+        }
+        // SAFETY: it lies in a page that can be read.
+        if unsafe { *at } == 0 {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two pages, of which the second cannot be read.
+    fn edge() -> *mut u8 {
+        let at = sys::map(2 * PAGE).cast::<u8>();
+        // SAFETY: the second half of a mapping of this test's own.
+        unsafe { sys::unmap(at.add(PAGE).cast(), PAGE) };
+        at
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_known() {
+        let at = edge();
+        let end = at.wrapping_add(PAGE);
+        // SAFETY: the last bytes of the first page; numbers may be any bytes.
+        unsafe {
+            end.sub(8).cast::<u64>().write(77);
+            assert_eq!(value(end.sub(8).cast::<u64>()), Some(77));
+            for bad in [end.wrapping_sub(4), end, core::ptr::null(), 8 as *const u8] {
+                assert_eq!(value(bad.cast::<u64>()), None);
+            }
+            let mut out = [0u64; 2];
+            assert!(values([end.sub(8).cast(), core::ptr::null()], 1, &mut out) && out == [77, 0]);
+            assert!(!values([end.sub(8).cast(), end.cast()], 2, &mut out));
+        }
+    }
+
+    #[test]
+    fn strings_end_where_they_end() {
+        let at = edge();
+        let text = at.wrapping_add(PAGE - 6).cast::<c_char>();
+        let mut out = [0u8; 64];
+        // SAFETY: the last bytes of the first page.
+        unsafe { core::ptr::copy_nonoverlapping(b"a/b=c".as_ptr(), text.cast(), 5) };
+        assert_eq!((string(text, &mut out), &out[..5]), (5, &b"a/b=c"[..]));
+        assert_eq!(string(text, &mut out[..2]), 2);
+        assert!(contains(text, b'/') && !contains(text, b'x'));
+        let list = [text.cast_const(), core::ptr::null()];
+        assert!(is_list(list.as_ptr()) && is_list(core::ptr::null()));
+        // Without its NUL it ends nowhere.
+        // SAFETY: the last byte of the first page.
+        unsafe { text.add(5).write(b'd' as c_char) };
+        assert_eq!(string(text, &mut out), 0);
+        assert!(!contains(text, b'x') && !is_list(list.as_ptr()));
+        for bad in [
+            core::ptr::without_provenance::<*const c_char>(8),
+            at.wrapping_add(PAGE - 4).cast(),
+            at.wrapping_add(PAGE).cast(),
+        ] {
+            assert!(!is_list(bad));
+        }
+        assert_eq!(string(core::ptr::null(), &mut out), 0);
+    }
+}

@@ -1,0 +1,16 @@
+//! What needs nothing of the tracer: the kernel, the clock, the thread's own record and its guard, the settings, the
+//! program's memory and the functions that the hooks stand in front of.
+
+pub mod clock;
+pub mod guard;
+pub mod hot;
+pub mod interrupted;
+pub mod memory;
+pub mod notes;
+#[cfg_attr(test, allow(dead_code))]
+pub mod real;
+#[cfg_attr(test, allow(dead_code))]
+pub mod room;
+pub mod settings;
+pub mod sys;
+pub mod thread;

@@ -1,0 +1,348 @@
+//! The functions that the hooks stand in front of.
+//!
+//! The constructor looks all of them up, once. A hook that runs earlier (another library's constructor,
+//! an allocator that initialises itself) looks up the one it needs; a function that this C library does
+//! not have fails with ENOSYS, and nobody can have been linked against it.
+
+#![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
+
+use crate::base::guard::set_errno;
+use crate::base::hot::HOT;
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};
+
+type Attributes = *const c_void;
+type Arguments = *mut c_void;
+type Strings = *const *const c_char;
+
+macro_rules! reals {
+    ($( fn $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty = $missing:expr; )*) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        #[repr(usize)]
+        #[derive(Clone, Copy)]
+        enum Index { $($name),* }
+
+        static NAMES: &[&CStr] = &[$(
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => c"",
+            }
+        ),*];
+
+        static TABLE: [AtomicPtr<c_void>; NAMES.len()] =
+            [const { AtomicPtr::new(core::ptr::null_mut()) }; NAMES.len()];
+
+        $(
+            /// The real function of this name.
+            ///
+            /// # Safety
+            /// As the C library documents it.
+            #[inline(always)]
+            #[allow(non_snake_case, dead_code, clippy::too_many_arguments)]
+            pub unsafe fn $name($($arg: $ty),*) -> $ret {
+                let mut found = TABLE[Index::$name as usize].load(Relaxed);
+                if found.is_null() {
+                    found = look_up(Index::$name as usize);
+                    if found.is_null() {
+                        set_errno(libc::ENOSYS);
+                        return $missing;
+                    }
+                }
+                // SAFETY: dlsym gave this address for this name, and the signature is that of the C
+                // library. "C-unwind" lets a cancelled thread unwind through the hook.
+                unsafe {
+                    let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = core::mem::transmute(found);
+                    function($($arg),*)
+                }
+            }
+        )*
+    };
+}
+
+#[cold]
+fn look_up(index: usize) -> *mut c_void {
+    // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[index].as_ptr()) };
+    TABLE[index].store(found, Relaxed);
+    found
+}
+
+/// The address of a function that is jumped to.
+fn address(index: Index) -> *mut c_void {
+    let found = TABLE[index as usize].load(Relaxed);
+    if found.is_null() { look_up(index as usize) } else { found }
+}
+
+/// syscall()
+pub fn address_of_syscall() -> *const c_void {
+    address(Index::syscall)
+}
+
+/// error()
+pub fn address_of_error() -> *mut c_void {
+    address(Index::error)
+}
+
+/// error_at_line()
+pub fn address_of_error_at_line() -> *mut c_void {
+    address(Index::error_at_line)
+}
+
+/// True once the constructor has looked up every function.
+#[inline(always)]
+pub fn ready() -> bool {
+    !TABLE[Index::mmap as usize].load(Relaxed).is_null()
+}
+
+/// True if there may be other threads.
+#[inline(always)]
+pub fn threads() -> bool {
+    let place = HOT.single_threaded.load(Relaxed);
+    // SAFETY: null, or the address of a variable of the C library, which outlives this one.
+    place.is_null() || unsafe { place.read_volatile() } == 0
+}
+
+/// Finds every function. Only the constructor calls this: a missing one makes dlsym allocate.
+pub fn look_up_all() {
+    for index in 0..NAMES.len() {
+        look_up(index);
+    }
+    // SAFETY: as in `look_up`.
+    let single = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__libc_single_threaded".as_ptr()) };
+    HOT.single_threaded.store(single.cast(), Relaxed);
+}
+
+reals! {
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
+    fn openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
+    fn creat(path: *const c_char, mode: mode_t) -> c_int = -1;
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int = -1;
+    fn __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
+    fn mkstemp(template: *mut c_char) -> c_int = -1;
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int = -1;
+    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int = -1;
+    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int = -1;
+    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int = -1;
+    fn shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int = -1;
+    fn close(fd: c_int) -> c_int = -1;
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = -1;
+    fn closefrom(first: c_int) -> () = ();
+    fn closedir(directory: *mut c_void) -> c_int = -1;
+    fn dirfd(directory: *mut c_void) -> c_int = -1;
+    fn dup(fd: c_int) -> c_int = -1;
+    fn dup2(fd: c_int, to: c_int) -> c_int = -1;
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int = -1;
+    fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int = -1;
+    fn fstat(fd: c_int, stat: *mut c_void) -> c_int = -1;
+    fn __fxstat(version: c_int, fd: c_int, stat: *mut c_void) -> c_int = -1;
+    fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int = -1;
+    fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t = -1;
+    fn write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t = -1;
+    fn pwrite(fd: c_int, data: *const c_void, length: size_t, offset: off_t) -> ssize_t = -1;
+    fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = -1;
+    fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = -1;
+    fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = -1;
+    fn copy_file_range(
+        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint
+    ) -> ssize_t = -1;
+    fn sendfile(to: c_int, from: c_int, at: *mut off_t, length: size_t) -> ssize_t = -1;
+    fn splice(
+        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint
+    ) -> ssize_t = -1;
+    fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t = -1;
+    fn truncate(path: *const c_char, length: off_t) -> c_int = -1;
+    fn ftruncate(fd: c_int, length: off_t) -> c_int = -1;
+    fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int = -1;
+    fn posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int = libc::ENOSYS;
+    fn unlink(path: *const c_char) -> c_int = -1;
+    fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
+    fn remove(path: *const c_char) -> c_int = -1;
+    fn rename(from: *const c_char, to: *const c_char) -> c_int = -1;
+    fn renameat(
+        from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char
+    ) -> c_int = -1;
+    fn renameat2(
+        from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint
+    ) -> c_int = -1;
+
+    fn prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int = -1;
+    fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t = -1;
+    fn vmsplice(fd: c_int, parts: *const iovec, count: size_t, flags: c_uint) -> ssize_t = -1;
+    fn syscall(
+        number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long
+    ) -> c_long = -1;
+    fn aio_write(block: *mut libc::aiocb) -> c_int = -1;
+    fn aio_fsync(operation: c_int, block: *mut libc::aiocb) -> c_int = -1;
+    fn lio_listio(mode: c_int, list: *const *mut libc::aiocb, count: c_int, event: *mut c_void) -> c_int = -1;
+    fn io_submit(
+        context: *mut c_void, count: c_long, blocks: *const *const c_void
+    ) -> c_int = -libc::ENOSYS;
+    fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int = -1;
+    fn login_tty(fd: c_int) -> c_int = -1;
+    fn forkpty(
+        main: *mut c_int, name: *mut c_char, attributes: *const c_void, size: *const c_void
+    ) -> libc::pid_t = -1;
+
+    fn mmap(
+        at: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t
+    ) -> *mut c_void = libc::MAP_FAILED;
+    fn munmap(at: *mut c_void, length: size_t) -> c_int = -1;
+    fn mprotect(at: *mut c_void, length: size_t, protection: c_int) -> c_int = -1;
+    fn pkey_mprotect(at: *mut c_void, length: size_t, protection: c_int, key: c_int) -> c_int = -1;
+    fn mremap(
+        at: *mut c_void, length: size_t, wanted: size_t, flags: c_int, place: *mut c_void
+    ) -> *mut c_void = libc::MAP_FAILED;
+
+    fn read(fd: c_int, data: *mut c_void, length: size_t) -> ssize_t = -1;
+    fn __read_chk(fd: c_int, data: *mut c_void, length: size_t, room: size_t) -> ssize_t = -1;
+    fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = -1;
+    fn pread(fd: c_int, data: *mut c_void, length: size_t, offset: off_t) -> ssize_t = -1;
+    fn __pread_chk(
+        fd: c_int, data: *mut c_void, length: size_t, offset: off_t, room: size_t
+    ) -> ssize_t = -1;
+    fn preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t = -1;
+    fn preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = -1;
+    fn fread(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
+    fn fread_unlocked(data: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
+    fn __fread_chk(
+        data: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE
+    ) -> size_t = 0;
+    fn __fread_unlocked_chk(
+        data: *mut c_void, room: size_t, size: size_t, count: size_t, stream: *mut FILE
+    ) -> size_t = 0;
+
+    fn error() -> () = ();
+    fn error_at_line() -> () = ();
+    fn getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int = -1;
+    fn __posix_getopt(count: c_int, arguments: Strings, options: *const c_char) -> c_int = -1;
+    fn getopt_long(
+        count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int
+    ) -> c_int = -1;
+    fn getopt_long_only(
+        count: c_int, arguments: Strings, options: *const c_char, long: *const c_void, at: *mut c_int
+    ) -> c_int = -1;
+    fn vwarn(format: *const c_char, list: Arguments) -> () = ();
+    fn vwarnx(format: *const c_char, list: Arguments) -> () = ();
+    fn psignal(number: c_int, text: *const c_char) -> () = ();
+    fn psiginfo(info: *const c_void, text: *const c_char) -> () = ();
+    fn malloc_stats() -> () = ();
+    fn malloc_info(options: c_int, stream: *mut FILE) -> c_int = -1;
+    fn putpwent(entry: *const c_void, stream: *mut FILE) -> c_int = -1;
+    fn putspent(entry: *const c_void, stream: *mut FILE) -> c_int = -1;
+    fn putgrent(entry: *const c_void, stream: *mut FILE) -> c_int = -1;
+    fn putsgent(entry: *const c_void, stream: *mut FILE) -> c_int = -1;
+    fn addmntent(stream: *mut FILE, entry: *const c_void) -> c_int = 1;
+    fn herror(text: *const c_char) -> () = ();
+    fn backtrace_symbols_fd(list: *const *mut c_void, count: c_int, fd: c_int) -> () = ();
+    fn sem_open(
+        name: *const c_char, flags: c_int, mode: c_uint, value: c_uint
+    ) -> *mut c_void = core::ptr::null_mut();
+    fn eventfd_write(fd: c_int, value: u64) -> c_int = -1;
+    fn __assert_fail(
+        assertion: *const c_char, file: *const c_char, line: c_uint, function: *const c_char
+    ) -> () = ();
+    fn __assert_perror_fail(
+        number: c_int, file: *const c_char, line: c_uint, function: *const c_char
+    ) -> () = ();
+    fn __stack_chk_fail() -> () = ();
+
+    fn fsync(fd: c_int) -> c_int = -1;
+    fn fdatasync(fd: c_int) -> c_int = -1;
+    fn sync() -> () = ();
+    fn syncfs(fd: c_int) -> c_int = -1;
+    fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int = -1;
+    fn msync(at: *mut c_void, length: size_t, flags: c_int) -> c_int = -1;
+
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();
+    fn freopen(
+        path: *const c_char, mode: *const c_char, stream: *mut FILE
+    ) -> *mut FILE = core::ptr::null_mut();
+    fn tmpfile() -> *mut FILE = core::ptr::null_mut();
+    fn fclose(stream: *mut FILE) -> c_int = libc::EOF;
+    fn fcloseall() -> c_int = libc::EOF;
+    fn endmntent(stream: *mut FILE) -> c_int = 1;
+    fn fflush(stream: *mut FILE) -> c_int = libc::EOF;
+    fn fflush_unlocked(stream: *mut FILE) -> c_int = libc::EOF;
+    fn fseek(stream: *mut FILE, offset: c_long, whence: c_int) -> c_int = -1;
+    fn fseeko(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int = -1;
+    fn rewind(stream: *mut FILE) -> () = ();
+    fn fsetpos(stream: *mut FILE, position: *const libc::fpos_t) -> c_int = -1;
+    fn setvbuf(stream: *mut FILE, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int = -1;
+    fn setbuffer(stream: *mut FILE, buffer: *mut c_char, size: size_t) -> () = ();
+    fn fileno(stream: *mut FILE) -> c_int = -1;
+    fn __fpending(stream: *mut FILE) -> size_t = 0;
+    fn __fbufsize(stream: *mut FILE) -> size_t = 0;
+    fn __fwritable(stream: *mut FILE) -> c_int = 0;
+
+    fn fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
+    fn fwrite_unlocked(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;
+    fn fputs(text: *const c_char, stream: *mut FILE) -> c_int = libc::EOF;
+    fn fputs_unlocked(text: *const c_char, stream: *mut FILE) -> c_int = libc::EOF;
+    fn fputc(byte: c_int, stream: *mut FILE) -> c_int = libc::EOF;
+    fn fputc_unlocked(byte: c_int, stream: *mut FILE) -> c_int = libc::EOF;
+    fn putc(byte: c_int, stream: *mut FILE) -> c_int = libc::EOF;
+    fn putc_unlocked(byte: c_int, stream: *mut FILE) -> c_int = libc::EOF;
+    fn putchar(byte: c_int) -> c_int = libc::EOF;
+    fn putchar_unlocked(byte: c_int) -> c_int = libc::EOF;
+    fn puts(text: *const c_char) -> c_int = libc::EOF;
+    fn putw(word: c_int, stream: *mut FILE) -> c_int = libc::EOF;
+    fn __overflow(stream: *mut FILE, byte: c_int) -> c_int = libc::EOF;
+    fn perror(text: *const c_char) -> () = ();
+    fn strerrordesc_np(number: c_int) -> *const c_char = core::ptr::null();
+
+    fn fputwc(wide: wchar_t, stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn fputwc_unlocked(wide: wchar_t, stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn putwc(wide: wchar_t, stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn putwc_unlocked(wide: wchar_t, stream: *mut FILE) -> c_uint = c_uint::MAX;
+    fn putwchar(wide: wchar_t) -> c_uint = c_uint::MAX;
+    fn putwchar_unlocked(wide: wchar_t) -> c_uint = c_uint::MAX;
+    fn fputws(text: *const wchar_t, stream: *mut FILE) -> c_int = libc::EOF;
+    fn fputws_unlocked(text: *const wchar_t, stream: *mut FILE) -> c_int = libc::EOF;
+    fn __woverflow(stream: *mut FILE, wide: c_uint) -> c_uint = c_uint::MAX;
+
+    fn vfprintf(stream: *mut FILE, format: *const c_char, args: Arguments) -> c_int = -1;
+    fn vdprintf(fd: c_int, format: *const c_char, args: Arguments) -> c_int = -1;
+    fn vfwprintf(stream: *mut FILE, format: *const wchar_t, args: Arguments) -> c_int = -1;
+    fn __vfprintf_chk(stream: *mut FILE, flag: c_int, format: *const c_char, args: Arguments) -> c_int = -1;
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, args: Arguments) -> c_int = -1;
+    fn __vfwprintf_chk(stream: *mut FILE, flag: c_int, format: *const wchar_t, args: Arguments) -> c_int = -1;
+
+    fn fork() -> libc::pid_t = -1;
+    fn _Fork() -> libc::pid_t = -1;
+    fn posix_spawn(
+        pid: *mut libc::pid_t, path: *const c_char, actions: Attributes, attributes: Attributes,
+        argv: Strings, envp: Strings
+    ) -> c_int = libc::ENOSYS;
+    fn posix_spawnp(
+        pid: *mut libc::pid_t, file: *const c_char, actions: Attributes, attributes: Attributes,
+        argv: Strings, envp: Strings
+    ) -> c_int = libc::ENOSYS;
+    fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int = -1;
+    fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int = -1;
+    fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int = -1;
+    fn execveat(
+        directory: c_int, path: *const c_char, argv: Strings, envp: Strings, flags: c_int
+    ) -> c_int = -1;
+    fn system(command: *const c_char) -> c_int = -1;
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE = core::ptr::null_mut();
+    fn pclose(stream: *mut FILE) -> c_int = -1;
+    fn daemon(no_chdir: c_int, no_close: c_int) -> c_int = -1;
+    fn _exit(status: c_int) -> () = ();
+    fn abort() -> () = ();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_known_to_the_c_library() {
+        for (index, name) in NAMES.iter().enumerate() {
+            // libaio's, where it is linked.
+            let elsewhere = *name == c"io_submit";
+            assert!(elsewhere || !look_up(index).is_null(), "{name:?}");
+        }
+    }
+}

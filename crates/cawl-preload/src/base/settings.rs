@@ -1,0 +1,286 @@
+//! What the environment and the arguments told the tracer at its start.
+//!
+//! The law of this module: everything is copied once, by the constructor, into memory of the tracer's
+//! own, because a program may later change or overwrite its environment.
+
+use crate::base::{hot, sys};
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Most variables carried to a child.
+pub const CARRIED: usize = 16;
+/// The tracer's settings.
+pub struct Settings {
+    socket: [u8; 108],
+    socket_length: usize,
+    /// CAWL_RUN.
+    pub run: u64,
+    /// CAWL_ONLY_CHILD_OF, 0 for none.
+    pub only_child_of: u32,
+    /// CAWL_TRANSPORT is not "socket": shared memory may be used.
+    pub share: bool,
+    /// CAWL_LOSSLESS is "1": rather than drop an event, wait.
+    pub lossless: bool,
+    /// CAWL_CLOCK is not "ns": the processor's counter may be used.
+    pub ticks: bool,
+    /// CAWL_READS
+    reads: bool,
+    program: [u8; 256],
+    program_length: usize,
+    arguments: [u8; 2048],
+    arguments_length: usize,
+    library: [u8; 1024],
+    library_length: usize,
+    text: [u8; 8192],
+    text_length: usize,
+    carried: [usize; CARRIED],
+    carried_length: usize,
+}
+
+struct Shared(UnsafeCell<Settings>);
+// SAFETY: written by the constructor only, before READY is set; read only after.
+unsafe impl Sync for Shared {}
+
+static READY: AtomicBool = AtomicBool::new(false);
+static READS: AtomicBool = AtomicBool::new(false);
+
+/// True if reads are to be recorded.
+#[inline(always)]
+pub fn reads() -> bool {
+    READS.load(Relaxed) && hot::active()
+}
+/// True if the user would rather wait than lose an event.
+pub fn lossless() -> bool {
+    settings().is_some_and(|settings| settings.lossless)
+}
+
+static SETTINGS: Shared = Shared(UnsafeCell::new(Settings::new()));
+
+/// The settings, or None where tracing was not asked for.
+pub fn settings() -> Option<&'static Settings> {
+    if !READY.load(Acquire) {
+        return None;
+    }
+    // SAFETY: READY is set after the last write.
+    Some(unsafe { &*SETTINGS.0.get() })
+}
+
+/// Reads environment and arguments; false if they do not ask for tracing. Constructor only, once.
+///
+/// # Safety
+/// `argv` and `envp` must be the process's: arrays of NUL-terminated strings that end with null.
+pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bool {
+    if READY.load(Acquire) {
+        return true;
+    }
+    // SAFETY: the only writer, before READY is set; see `Shared`.
+    let settings = unsafe { &mut *SETTINGS.0.get() };
+    // SAFETY: the caller's promise.
+    for variable in unsafe { strings(envp) } {
+        settings.learn(variable);
+    }
+    // SAFETY: the caller's promise.
+    for (index, argument) in unsafe { strings(argv) }.enumerate() {
+        settings.argument(index, argument.to_bytes());
+    }
+    if settings.socket_length == 0 {
+        return false;
+    }
+    settings.find_library();
+    READS.store(settings.reads, Release);
+    READY.store(true, Release);
+    true
+}
+
+/// The strings of an array that ends with null (or is null).
+///
+/// # Safety
+/// The array must be one, and stay as it is while it is looked at.
+pub unsafe fn strings<'a>(array: *const *const c_char) -> impl Iterator<Item = &'a CStr> {
+    let mut at = array;
+    core::iter::from_fn(move || {
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: `at` has not passed the null at the array's end, and what is not null is a string.
+        unsafe {
+            let text = *at;
+            if text.is_null() {
+                return None;
+            }
+            at = at.add(1);
+            Some(CStr::from_ptr(text))
+        }
+    })
+}
+
+fn copy(text: &[u8], out: &mut [u8]) -> usize {
+    let length = text.len().min(out.len());
+    out[..length].copy_from_slice(&text[..length]);
+    length
+}
+
+impl Settings {
+    const fn new() -> Settings {
+        Settings {
+            socket: [0; 108],
+            socket_length: 0,
+            run: 0,
+            only_child_of: 0,
+            share: true,
+            lossless: false,
+            ticks: true,
+            reads: false,
+            program: [0; 256],
+            program_length: 0,
+            arguments: [0; 2048],
+            arguments_length: 0,
+            library: [0; 1024],
+            library_length: 0,
+            text: [0; 8192],
+            text_length: 0,
+            carried: [0; CARRIED],
+            carried_length: 0,
+        }
+    }
+
+    /// Of a tracer that lies there.
+    #[cfg(test)]
+    pub fn of_library(path: &[u8]) -> Settings {
+        let mut settings = Settings::new();
+        settings.library_length = copy(path, &mut settings.library);
+        settings
+    }
+
+    fn learn(&mut self, variable: &CStr) {
+        let bytes = variable.to_bytes();
+        if let Some(path) = bytes.strip_prefix(b"CAWL_SOCKET=") {
+            if path.len() < self.socket.len() {
+                self.socket_length = copy(path, &mut self.socket);
+            }
+        } else if let Some(run) = bytes.strip_prefix(b"CAWL_RUN=") {
+            self.run = sys::decimal(run).unwrap_or(0);
+        } else if bytes == b"CAWL_READS=1" {
+            self.reads = true;
+        } else if let Some(parent) = bytes.strip_prefix(b"CAWL_ONLY_CHILD_OF=") {
+            self.only_child_of = sys::decimal(parent).and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+        } else if let Some(transport) = bytes.strip_prefix(b"CAWL_TRANSPORT=") {
+            self.share = transport != b"socket";
+        } else if let Some(lossless) = bytes.strip_prefix(b"CAWL_LOSSLESS=") {
+            self.lossless = lossless == b"1";
+        } else if let Some(clock) = bytes.strip_prefix(b"CAWL_CLOCK=") {
+            self.ticks = clock != b"ns";
+        }
+        if bytes.starts_with(b"CAWL_") {
+            self.carry(variable.to_bytes_with_nul());
+        }
+    }
+
+    fn carry(&mut self, text: &[u8]) {
+        let start = self.text_length;
+        if let Some(place) = self.text.get_mut(start..start + text.len())
+            && let Some(entry) = self.carried.get_mut(self.carried_length)
+        {
+            place.copy_from_slice(text);
+            *entry = start;
+            self.text_length += text.len();
+            self.carried_length += 1;
+        }
+    }
+
+    fn argument(&mut self, index: usize, text: &[u8]) {
+        if index == 0 {
+            self.program_length = copy(text, &mut self.program);
+            return;
+        }
+        let mut at = self.arguments_length;
+        if at > 0 && at < self.arguments.len() {
+            self.arguments[at] = 0;
+            at += 1;
+        }
+        self.arguments_length = at + copy(text, &mut self.arguments[at..]);
+    }
+
+    fn find_library(&mut self) {
+        let mut info = libc::Dl_info {
+            dli_fname: core::ptr::null(),
+            dli_fbase: core::ptr::null_mut(),
+            dli_sname: core::ptr::null(),
+            dli_saddr: core::ptr::null_mut(),
+        };
+        // SAFETY: the address of a static of this library, and a valid place for the answer, which
+        // names the library by a string that lives as long as the library.
+        unsafe {
+            if libc::dladdr((&raw const SETTINGS).cast(), &mut info) != 0 && !info.dli_fname.is_null() {
+                let name = CStr::from_ptr(info.dli_fname).to_bytes();
+                if name.len() <= self.library.len() {
+                    self.library_length = copy(name, &mut self.library);
+                }
+            }
+        }
+    }
+
+    /// CAWL_SOCKET.
+    pub fn socket(&self) -> &[u8] {
+        &self.socket[..self.socket_length]
+    }
+
+    /// The name that the program was started by.
+    pub fn program(&self) -> &[u8] {
+        &self.program[..self.program_length]
+    }
+
+    /// Its arguments, separated by NUL.
+    pub fn arguments(&self) -> &[u8] {
+        &self.arguments[..self.arguments_length]
+    }
+
+    /// The path of the tracer; empty if it is not known.
+    pub fn library(&self) -> &[u8] {
+        &self.library[..self.library_length]
+    }
+
+    /// The carried variables, each with its NUL.
+    pub fn carried(&self) -> impl Iterator<Item = &[u8]> {
+        self.carried[..self.carried_length].iter().filter_map(|&start| {
+            let text = self.text.get(start..self.text_length)?;
+            let end = text.iter().position(|&byte| byte == 0)?;
+            text.get(..=end)
+        })
+    }
+}
+
+/// A text that is put together in place.
+pub struct Text<'a> {
+    out: &'a mut [u8],
+    length: usize,
+}
+
+impl<'a> Text<'a> {
+    /// One of which nothing is there yet.
+    pub fn new(out: &'a mut [u8]) -> Text<'a> {
+        Text { out, length: 0 }
+    }
+
+    /// Adds a part; None if it does not fit.
+    #[inline(never)]
+    pub fn add(&mut self, part: &[u8]) -> Option<()> {
+        self.out.get_mut(self.length..self.length + part.len())?.copy_from_slice(part);
+        self.length += part.len();
+        Some(())
+    }
+
+    /// Adds a number; None if it does not fit.
+    pub fn add_number(&mut self, number: u16) -> Option<()> {
+        let digits = [10_000, 1000, 100, 10, 1].map(|unit| (number / unit % 10) as u8 + b'0');
+        let first = digits.iter().position(|digit| *digit != b'0').unwrap_or(digits.len() - 1);
+        self.add(digits.get(first..)?)
+    }
+
+    /// What there is.
+    pub fn bytes(&self) -> &[u8] {
+        self.out.get(..self.length).unwrap_or(b"")
+    }
+}

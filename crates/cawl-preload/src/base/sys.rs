@@ -1,0 +1,508 @@
+//! Raw system calls, for the tracer's own use only.
+//!
+//! The law of this module: nothing here goes through a symbol that another library could interpose, sets
+//! `errno`, or is a cancellation point. The program's own calls never come this way.
+
+use cawl_wire::Wchar;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+
+/// One system call. The result is the kernel's: a small negative number is `-errno`.
+///
+/// # Safety
+/// The arguments must be what the system call `number` asks for.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention: it clobbers rcx and r11 and nothing else that is not
+    // declared; what the call does with its arguments is the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// One system call. The result is the kernel's: a small negative number is `-errno`.
+///
+/// # Safety
+/// The arguments must be what the system call `number` asks for.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention: only x0 changes; what the call does with its arguments
+    // is the caller's promise.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") args[0] as isize => result,
+            in("x1") args[1], in("x2") args[2], in("x3") args[3], in("x4") args[4], in("x5") args[5],
+            options(nostack),
+        );
+    }
+    result
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("the tracer knows the system call convention of x86-64 and AArch64 only");
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+#[inline]
+pub fn nanoseconds() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result; the vDSO answers without touching errno.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The process id, asked of the kernel, so that a vfork child cannot be taken for its parent.
+pub fn getpid() -> u32 {
+    // SAFETY: getpid takes no arguments.
+    unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
+}
+
+/// The parent's process id.
+pub fn getppid() -> u32 {
+    // SAFETY: getppid takes no arguments.
+    unsafe { call(libc::SYS_getppid, [0; 6]) as u32 }
+}
+
+/// The thread id.
+pub fn gettid() -> u32 {
+    // SAFETY: gettid takes no arguments.
+    unsafe { call(libc::SYS_gettid, [0; 6]) as u32 }
+}
+
+/// True if a process has this thread.
+#[cold]
+pub fn is_thread(pid: u32, tid: u32) -> bool {
+    // SAFETY: signal 0 is none: the kernel only looks.
+    let found = unsafe { call(libc::SYS_tgkill, [pid as usize, tid as usize, 0, 0, 0, 0]) };
+    found != -(libc::ESRCH as isize)
+}
+
+/// True on the stack that the program gave for its signal handlers, or if that cannot be told.
+#[cold]
+pub fn on_signal_stack() -> bool {
+    // SAFETY: all zero bytes are a valid stack_t.
+    let mut stack: libc::stack_t = unsafe { core::mem::zeroed() };
+    // SAFETY: a valid place for the answer; nothing is changed.
+    let asked = unsafe { call(libc::SYS_sigaltstack, [0, &raw mut stack as usize, 0, 0, 0, 0]) };
+    asked != 0 || stack.ss_flags & libc::SS_ONSTACK != 0
+}
+
+/// The real user id.
+pub fn getuid() -> u32 {
+    // SAFETY: getuid takes no arguments.
+    unsafe { call(libc::SYS_getuid, [0; 6]) as u32 }
+}
+
+/// close
+pub fn close(fd: c_int) -> isize {
+    // SAFETY: close takes a number; callers pass descriptors that the tracer owns.
+    unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) }
+}
+
+/// Where a descriptor stands in its file, or None where that makes no sense (a pipe).
+pub fn position(fd: c_int) -> Option<u64> {
+    // SAFETY: lseek takes numbers only and by 0 from the current position moves nothing.
+    let at = unsafe { call(libc::SYS_lseek, [fd as usize, 0, libc::SEEK_CUR as usize, 0, 0, 0]) };
+    u64::try_from(at).ok()
+}
+
+/// fcntl with a number for an argument.
+pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
+    // SAFETY: only commands whose argument is a number are used in this crate.
+    unsafe { call(libc::SYS_fcntl, [fd as usize, command as usize, argument, 0, 0, 0]) }
+}
+
+/// What the kernel tells of a file, as far as anybody here wants to know it: `libc::stat` is large, and none of it
+/// stays on the stack of a caller.
+#[derive(Clone, Copy)]
+pub struct Stat {
+    /// Device.
+    pub st_dev: libc::dev_t,
+    /// Inode number.
+    pub st_ino: libc::ino_t,
+    /// Length, in bytes.
+    pub st_size: libc::off_t,
+    /// Preferred size of a write, in bytes.
+    pub st_blksize: libc::blksize_t,
+    /// Names.
+    pub st_nlink: libc::nlink_t,
+    /// Kind and permissions.
+    pub st_mode: libc::mode_t,
+}
+
+/// `ask` lets the kernel fill in a `libc::stat` at the address that it is given.
+#[inline(always)]
+fn stat(ask: impl FnOnce(usize) -> isize) -> Option<Stat> {
+    let mut stat = MaybeUninit::<libc::stat>::zeroed();
+    if ask(stat.as_mut_ptr() as usize) != 0 {
+        return None;
+    }
+    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
+    let stat = unsafe { stat.assume_init_ref() };
+    Some(Stat {
+        st_dev: stat.st_dev,
+        st_ino: stat.st_ino,
+        st_size: stat.st_size,
+        st_blksize: stat.st_blksize,
+        st_nlink: stat.st_nlink,
+        st_mode: stat.st_mode,
+    })
+}
+
+/// fstat
+#[inline(never)]
+pub fn fstat(fd: c_int) -> Option<Stat> {
+    // SAFETY: a valid place for the result.
+    stat(|place| unsafe { call(libc::SYS_fstat, [fd as usize, place, 0, 0, 0, 0]) })
+}
+
+/// fstatat of a path given by the program; symbolic links are followed if `follow`.
+///
+/// # Safety
+/// `path` must be what the program passed to a function that takes a path.
+#[inline(never)]
+pub unsafe fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<Stat> {
+    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW as usize };
+    // SAFETY: the kernel checks `path` itself and answers EFAULT for a bad one; a valid place for the result.
+    stat(|place| unsafe {
+        call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags, 0, 0])
+    })
+}
+
+/// readlink of a NUL-terminated path into `out`; the length, or 0.
+pub fn readlink(path: &[u8], out: &mut [u8]) -> usize {
+    if path.last() != Some(&0) {
+        return 0;
+    }
+    // SAFETY: `path` ends with NUL and `out` is a valid place of the length given.
+    let length = unsafe {
+        let arguments =
+            [libc::AT_FDCWD as usize, path.as_ptr() as usize, out.as_mut_ptr() as usize, out.len(), 0, 0];
+        call(libc::SYS_readlinkat, arguments)
+    };
+    usize::try_from(length).unwrap_or(0)
+}
+
+/// The working directory into `out`; its length without the NUL, or 0.
+pub fn getcwd(out: &mut [u8]) -> usize {
+    // SAFETY: `out` is a valid place of the length given.
+    let length = unsafe { call(libc::SYS_getcwd, [out.as_mut_ptr() as usize, out.len(), 0, 0, 0, 0]) };
+    usize::try_from(length).unwrap_or(0).saturating_sub(1)
+}
+
+/// write, for the one line that the tracer may ever print.
+pub fn write(fd: c_int, text: &[u8]) {
+    // SAFETY: `text` is valid for its length.
+    unsafe { call(libc::SYS_write, [fd as usize, text.as_ptr() as usize, text.len(), 0, 0, 0]) };
+}
+
+/// An anonymous private mapping of `length` bytes, all zero, or null.
+pub fn map(length: usize) -> *mut c_void {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice disturbs nothing.
+    let at = unsafe { call(libc::SYS_mmap, [0, length, protection as usize, flags as usize, usize::MAX, 0]) };
+    if (-4095..0).contains(&at) { core::ptr::null_mut() } else { at as *mut c_void }
+}
+
+/// Undoes [`map`].
+///
+/// # Safety
+/// `at` must come from [`map`] with this length, and nothing may refer to it any more.
+pub unsafe fn unmap(at: *mut c_void, length: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { call(libc::SYS_munmap, [at as usize, length, 0, 0, 0, 0]) };
+}
+
+/// The limits on a resource, and then, if they are given, others.
+pub fn limits(resource: libc::__rlimit_resource_t, new: Option<&libc::rlimit>) -> Option<libc::rlimit> {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let new = new.map_or(0, |new| core::ptr::from_ref(new) as usize);
+    // SAFETY: a valid place for the result; the new limits are none or valid.
+    let done =
+        unsafe { call(libc::SYS_prlimit64, [0, resource as usize, new, &raw mut limits as usize, 0, 0]) };
+    (done == 0).then_some(limits)
+}
+
+/// The soft limit on a resource.
+pub fn limit(resource: libc::__rlimit_resource_t) -> u64 {
+    limits(resource, None).map_or(0, |limits| limits.rlim_cur)
+}
+
+/// True if there is one.
+pub fn limited(resource: libc::__rlimit_resource_t) -> bool {
+    limit(resource) != libc::RLIM_INFINITY
+}
+
+/// Lets the kernel take back whole pages of a mapping; what was there reads as zero.
+///
+/// # Safety
+/// The range must lie in a mapping from [`map`], and nothing in it may be needed any more.
+pub unsafe fn give_back(at: *mut c_void, length: usize) {
+    let first = (at as usize).next_multiple_of(4096);
+    let end = (at as usize + length) & !4095;
+    if first < end {
+        // SAFETY: the caller's promise; only whole pages inside the range are touched.
+        unsafe { call(libc::SYS_madvise, [first, end - first, libc::MADV_DONTNEED as usize, 0, 0, 0]) };
+    }
+}
+
+/// Waits up to `milliseconds` for `events` on one descriptor; true if something came.
+pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let mut timeout = libc::timespec {
+        tv_sec: (milliseconds / 1000) as libc::time_t,
+        tv_nsec: (milliseconds % 1000 * 1_000_000) as libc::c_long,
+    };
+    // SAFETY: one valid pollfd, a valid timeout, no signal mask.
+    let ready = unsafe {
+        let places = [&raw mut entry as usize, 1, &raw mut timeout as usize, 0, 8, 0];
+        call(libc::SYS_ppoll, places)
+    };
+    ready > 0
+}
+
+/// What the kernel has counted so far of this process and of the calling thread.
+pub fn wchar() -> Wchar {
+    Wchar { process: wchar_of(c"/proc/self/io"), thread: wchar_of(c"/proc/thread-self/io") }
+}
+
+/// `wchar` of an io file of /proc, in bytes, if that can be read.
+#[inline(never)]
+fn wchar_of(path: &CStr) -> Option<u64> {
+    let mut text = [0u8; 256];
+    let length = read_file(path, &mut text);
+    parse_wchar(text.get(..length)?)
+}
+
+/// The beginning of a file of /proc or /sys; its length, 0 if it cannot be read.
+pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
+    // SAFETY: a NUL-terminated path; `text` is a valid place of the length given; the
+    // descriptor is closed on the spot and seen by nobody.
+    let length = unsafe {
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        let fd = call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0]);
+        if fd < 0 {
+            return 0;
+        }
+        let length = call(libc::SYS_read, [fd as usize, text.as_mut_ptr() as usize, text.len(), 0, 0, 0]);
+        close(fd as c_int);
+        length
+    };
+    usize::try_from(length).unwrap_or(0)
+}
+
+/// Opens a file for reading only, not waiting for anything.
+///
+/// # Safety
+/// `path` must be what the program passed to a function that takes a path.
+pub unsafe fn open_to_read(directory: c_int, path: *const c_char) -> Option<c_int> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: the kernel checks `path` itself.
+    let fd = unsafe { call(libc::SYS_openat, [directory as usize, path as usize, flags as usize, 0, 0, 0]) };
+    (fd >= 0).then_some(fd as c_int)
+}
+
+/// pread; the number of bytes, 0 on any failure.
+pub fn read_at(fd: c_int, at: u64, out: &mut [u8]) -> usize {
+    // SAFETY: `out` is a valid place of the length given.
+    let read = unsafe {
+        call(libc::SYS_pread64, [fd as usize, out.as_mut_ptr() as usize, out.len(), at as usize, 0, 0])
+    };
+    usize::try_from(read).unwrap_or(0)
+}
+
+/// Dirty bytes of the mappings that begin in a range of addresses, as /proc/self/smaps tells.
+#[cold]
+pub fn dirty_by_smaps(start: usize, length: usize) -> Option<u64> {
+    // Short, because it lies on the stack of the program; the kernel keeps what a read leaves over.
+    let mut text = [0u8; 256];
+    // SAFETY: a NUL-terminated path.
+    let fd = unsafe {
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+        let path = c"/proc/self/smaps".as_ptr() as usize;
+        call(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0])
+    };
+    if fd < 0 {
+        return None;
+    }
+    let range = start..start.saturating_add(length);
+    let (mut kept, mut beheaded, mut inside, mut sum) = (0, false, false, 0);
+    loop {
+        let room = &mut text[kept..];
+        // SAFETY: `room` is a valid place of the length given.
+        let read =
+            unsafe { call(libc::SYS_read, [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0]) };
+        let Some(read @ 1..) = usize::try_from(read).ok() else { break };
+        let end = kept + read;
+        let mut from = 0;
+        while let Some(line) = text[from..end].iter().position(|byte| *byte == b'\n') {
+            if !core::mem::take(&mut beheaded) {
+                smaps_line(&text[from..from + line], &range, &mut inside, &mut sum);
+            }
+            from += line + 1;
+        }
+        if from == 0 && end == text.len() {
+            // A long name: all that matters of its line is at the front.
+            if !core::mem::replace(&mut beheaded, true) {
+                smaps_line(&text, &range, &mut inside, &mut sum);
+            }
+            from = end;
+        }
+        kept = end - from;
+        text.copy_within(from..end, 0);
+    }
+    close(fd as c_int);
+    Some(sum)
+}
+
+fn smaps_line(line: &[u8], range: &core::ops::Range<usize>, inside: &mut bool, sum: &mut u64) {
+    if let Some(rest) =
+        [&b"Shared_Dirty:"[..], b"Private_Dirty:"].iter().find_map(|name| line.strip_prefix(*name))
+    {
+        if *inside {
+            let figure = rest.trim_ascii().strip_suffix(b" kB").and_then(decimal);
+            *sum += figure.unwrap_or(0) * 1024;
+        }
+    } else if let Some(dash) = line.iter().position(|byte| *byte == b'-')
+        && let Some(address) = hexadecimal(&line[..dash])
+    {
+        *inside = range.contains(&address);
+    }
+}
+
+/// A hexadecimal number, and nothing else.
+fn hexadecimal(text: &[u8]) -> Option<usize> {
+    if text.is_empty() || text.len() > 16 {
+        return None;
+    }
+    text.iter().try_fold(0usize, |sum, &byte| {
+        let digit = (byte as char).to_digit(16)?;
+        Some(sum << 4 | digit as usize)
+    })
+}
+
+/// The figure after `wchar:`.
+fn parse_wchar(text: &[u8]) -> Option<u64> {
+    let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"wchar: "))?;
+    decimal(line)
+}
+
+/// A decimal number, and nothing else.
+pub fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0u64, |sum, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Writes a decimal number into `out` and returns its length; 0 if it does not fit.
+pub fn put_decimal(value: u64, out: &mut [u8]) -> usize {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = value;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let text = &digits[at..];
+    match out.get_mut(..text.len()) {
+        Some(place) => {
+            place.copy_from_slice(text);
+            text.len()
+        }
+        None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_survive_the_way_there_and_back() {
+        for value in [0, 7, 10, 4096, u64::MAX] {
+            let mut out = [0u8; 20];
+            let length = put_decimal(value, &mut out);
+            assert_eq!(decimal(&out[..length]), Some(value));
+        }
+        assert_eq!(decimal(b""), None);
+        assert_eq!(decimal(b"12x"), None);
+        assert_eq!(decimal(b"18446744073709551616"), None);
+    }
+
+    #[test]
+    fn wchar_is_found_among_the_other_lines() {
+        assert_eq!(parse_wchar(b"rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
+        assert_eq!(parse_wchar(b"rchar: 1\n"), None);
+    }
+
+    #[test]
+    fn smaps_is_understood() {
+        let (mut inside, mut sum) = (false, 0);
+        for line in [
+            &b"00001000-00003000 rw-s 00000000 fe:00 1 /f"[..],
+            b"Shared_Dirty:          8 kB",
+            b"Private_Dirty:         4 kB",
+            b"00003000-00004000 rw-s 00000000 fe:00 1 /f",
+            b"Private_Dirty:       100 kB",
+        ] {
+            smaps_line(line, &(0x1000..0x3000), &mut inside, &mut sum);
+        }
+        assert_eq!(sum, 12 << 10);
+        assert!(dirty_by_smaps(0, usize::MAX).is_some_and(|dirty| dirty > 0));
+    }
+
+    /// The line that tells a mapping's addresses may be longer than what is read at a time.
+    #[test]
+    fn smaps_with_long_names_is_understood() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("f".repeat(200)).join("g".repeat(200));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = std::fs::File::create_new(folder.join("h".repeat(200))).unwrap();
+        file.set_len(16384).unwrap();
+        drop(file);
+        let path = std::fs::canonicalize(folder.join("h".repeat(200))).unwrap();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        // SAFETY: a new mapping of a file of the length, which nobody else knows.
+        unsafe {
+            let (both, fd) = (libc::PROT_READ | libc::PROT_WRITE, std::os::fd::AsRawFd::as_raw_fd(&file));
+            let at = libc::mmap(core::ptr::null_mut(), 16384, both, libc::MAP_SHARED, fd, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            at.cast::<u8>().write(1);
+            at.cast::<u8>().add(8192).write(1);
+            assert_eq!(dirty_by_smaps(at as usize, 16384), Some(8192));
+            libc::munmap(at, 16384);
+        }
+    }
+
+    #[test]
+    fn raw_calls_answer() {
+        assert_eq!(getpid(), std::process::id());
+        assert!(fstat(-1).is_none());
+        let page = map(4096);
+        assert!(!page.is_null());
+        // SAFETY: just mapped with this length, and used by nobody.
+        unsafe { unmap(page, 4096) };
+    }
+}

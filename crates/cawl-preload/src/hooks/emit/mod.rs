@@ -1,0 +1,143 @@
+//! From a finished call to an event in the thread's slot.
+
+pub mod mapping;
+pub mod stream;
+
+use crate::base::guard::{self, Inside};
+use crate::base::thread::thread;
+use crate::base::{clock, interrupted};
+use crate::session;
+use crate::state::descriptors::{self, Descriptor};
+use crate::transport::slot::{self, Slot};
+use cawl_wire::ring::Call;
+use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
+use core::ffi::c_int;
+
+/// Where a call wrote.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// At the descriptor's own position, which moved.
+    Own,
+    /// Here, and the position did not move.
+    At(u64),
+    /// At no place that makes sense for the operation.
+    Nowhere,
+}
+
+/// An event with everything that does not depend on the operation.
+#[inline(always)]
+pub fn event(inside: &Inside, op: Op, start: u64, end: u64) -> Event {
+    let mut event = Event::new(op);
+    event.start = start;
+    event.duration = end.saturating_sub(start);
+    let ids = inside.thread().ids();
+    event.pid = ids as u32;
+    event.tid = (ids >> 32) as u32;
+    event
+}
+
+/// Completes an event by what is known about the file.
+#[inline(always)]
+pub fn about(event: &mut Event, fd: c_int, file: &Descriptor) {
+    event.fd = fd;
+    event.set_file(file.identity());
+    event.kind = file.kind();
+    event.flags = file.flags();
+}
+
+/// Records a call that wrote to a descriptor, or would have.
+#[inline(always)]
+pub fn wrote(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
+    wrote_inside(op, start, fd, place, requested, returned, flags);
+    interrupted::end(thread(), start);
+}
+
+#[inline(always)]
+fn wrote_inside(op: Op, start: u64, fd: c_int, place: Place, requested: u64, returned: i64, flags: u32) {
+    let end = clock::now();
+    let Some(inside) = guard::enter_or_count() else {
+        if let Place::Own = place {
+            descriptors::moved_unseen(fd, returned, start);
+        }
+        return;
+    };
+    let Some(slot) = session::open_slot(&inside) else {
+        if let Place::Own = place {
+            descriptors::moved_unseen(fd, returned, start);
+        }
+        return;
+    };
+    let Some((file, goes_on)) = session::learn_continued(slot, fd, op) else { return };
+    let offset = match place {
+        Place::Own => file.advance(inside.thread(), fd, returned, start),
+        Place::At(offset) => offset,
+        Place::Nowhere => UNKNOWN_OFFSET,
+    };
+    let call =
+        Call { start, duration: end.saturating_sub(start), offset, requested, returned, pending: None };
+    if !(goes_on && flags == 0 && slot::put_short(slot, &call)) {
+        wrote_whole(&inside, slot, op, &call, flags, fd, file);
+    }
+    session::finish(slot, end);
+}
+
+#[inline(never)]
+fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, call: &Call, flags: u32, fd: c_int, file: &Descriptor) {
+    let mut event = event(inside, op, call.start, call.start.wrapping_add(call.duration));
+    about(&mut event, fd, file);
+    (event.requested, event.returned, event.offset) = (call.requested, call.returned, call.offset);
+    event.flags |= flags;
+    if event.returned < 0 {
+        event.errno = inside.errno();
+    }
+    let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known();
+    let key = if may_go_on { slot::key(file.number(), op) } else { 0 };
+    slot::put_whole(slot, &event, key, 0);
+}
+
+/// Records a call about a descriptor that moved no data, such as fsync.
+#[inline]
+pub fn did(op: Op, start: u64, fd: c_int, returned: i64, fill: impl FnOnce(&mut Event)) {
+    let end = clock::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    let Some(slot) = session::open_slot(&inside) else { return };
+    let Some(file) = session::learn(fd) else { return };
+    tell(&inside, slot, op, (start, end), Some((fd, file)), returned, fill);
+    session::finish(slot, end);
+}
+
+/// Records a call that is about no descriptor, such as sync or fork.
+#[inline]
+pub fn happened(op: Op, start: u64, returned: i64, fill: impl FnOnce(&mut Event)) {
+    let end = clock::now();
+    let Some(inside) = guard::enter_or_count() else { return };
+    if !session::is_ours() {
+        return;
+    }
+    let Some(slot) = session::open_slot(&inside) else { return };
+    tell(&inside, slot, op, (start, end), None, returned, fill);
+    session::finish(slot, end);
+}
+
+/// Puts the event together when all is known: it is large, and what finds things out needs the stack as well.
+#[inline(never)]
+fn tell(
+    inside: &Inside,
+    slot: &Slot,
+    op: Op,
+    (start, end): (u64, u64),
+    file: Option<(c_int, &Descriptor)>,
+    returned: i64,
+    fill: impl FnOnce(&mut Event),
+) {
+    let mut event = event(inside, op, start, end);
+    if let Some((fd, file)) = file {
+        about(&mut event, fd, file);
+    }
+    event.returned = returned;
+    if returned < 0 {
+        event.errno = inside.errno();
+    }
+    fill(&mut event);
+    slot::put_whole(slot, &event, 0, 0);
+}

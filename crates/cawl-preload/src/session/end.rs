@@ -1,0 +1,97 @@
+//! The end of a thread, of the process, and of the image before an exec.
+
+use crate::base::guard::{self, Inside, UNSEEN};
+use crate::base::hot::{HOT, OFF, active, is_open};
+use crate::base::settings::lossless;
+use crate::base::{room, sys, thread};
+use crate::session::{fork, open};
+use crate::transport::link::{self, PATIENCE, Sent};
+use crate::transport::{ahead, slot, table};
+use cawl_wire::{Ended, Goodbye, Kind};
+use core::ffi::c_void;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+/// All the time, in ms, that the end of a process may take, unless no event may be lost.
+const LAST_WAIT: u64 = 100;
+
+/// Sees to it that the slot of a thread that ends is free again. Constructor only.
+pub fn prepare_threads() {
+    thread::on_end(thread_ends);
+}
+
+unsafe extern "C" fn thread_ends(_value: *mut c_void) {
+    let Some(inside) = guard::enter() else { return };
+    let thread = inside.thread();
+    ahead::stand_up(thread);
+    room::end(thread);
+    let slot = slot::of(thread);
+    thread.slot.store(core::ptr::null_mut(), Relaxed);
+    if let Some(slot) = slot
+        && fork::is_ours()
+    {
+        table::flush(slot);
+        table::release(slot);
+    }
+}
+
+/// Sends the calling thread's events, where they wait to be sent.
+#[cold]
+pub fn flush(inside: &Inside) {
+    if let Some(slot) = slot::of(inside.thread())
+        && fork::is_ours()
+    {
+        table::flush(slot);
+    }
+}
+
+/// Ends the session as far as this image is concerned: everything goes out, then the last words.
+/// `wait`: an answer that has not come yet may be waited for.
+#[cold]
+pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
+    if !active() || !fork::is_ours() || !active() {
+        return;
+    }
+    let began = sys::nanoseconds();
+    let most = if lossless() { PATIENCE } else { LAST_WAIT };
+    let left = || most.saturating_sub((sys::nanoseconds() - began) / 1_000_000);
+    if table::any() {
+        open::prepare();
+    }
+    table::drain(most);
+    let awaited = ended != Ended::Exec && (link::has_sent() || table::any());
+    if awaited && !link::wait_for_answer(left()) {
+        return;
+    }
+    // A process that never had anything to say says nothing now either.
+    if !is_open() {
+        return;
+    }
+    last_words(ended, pending, left);
+    if ended != Ended::Exec {
+        HOT.state.store(OFF, Release);
+    }
+}
+
+/// Says goodbye, for which `left` tells how many ms there are.
+#[inline(never)]
+fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
+    let words =
+        Goodbye { ended, at: sys::nanoseconds(), wchar: sys::wchar(), pending, unseen: UNSEEN.load(Relaxed) };
+    let mut payload = [0u8; 64];
+    if let Some(length) = words.encode(&mut payload) {
+        // The names of files come first.
+        let last_words = || match ahead::send_waiting() {
+            Sent::Whole => link::send(Kind::Goodbye, &payload[..length]),
+            other => other,
+        };
+        let mut said = last_words();
+        while said == Sent::Later && left() > 0 {
+            link::wait_for_room(left());
+            said = last_words();
+        }
+        if said == Sent::Later {
+            // Better without a name than not at all.
+            link::send(Kind::Goodbye, &payload[..length]);
+        }
+    }
+}

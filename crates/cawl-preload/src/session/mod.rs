@@ -1,0 +1,20 @@
+//! The session with the daemon: when it is opened, what a fork makes of it, and how it ends.
+
+mod end;
+pub mod environment;
+mod fork;
+mod open;
+mod ready;
+pub mod target;
+
+pub use crate::base::hot::active;
+pub use end::{flush, goodbye, prepare_threads};
+pub use fork::{forked, is_ours};
+pub use open::prepare;
+pub use ready::{finish, learn, learn_continued, make_way, open_slot, opened, push};
+
+/// Opens the session of a new process image. Constructor only.
+pub fn begin() {
+    fork::watch();
+    open::begin();
+}

@@ -1,0 +1,134 @@
+//! What an event needs: a slot with room, in an open session, and what is known about a descriptor.
+
+use crate::base::guard::{Inside, keeping_errno};
+use crate::base::{clock, hot};
+use crate::session::{fork, open};
+use crate::state::descriptors::{self, Descriptor};
+use crate::transport::slot::{self, Slot};
+use crate::transport::{link, socket, table};
+use cawl_wire::{Event, Op};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// How often, in ns, a moment on both clocks goes among the events.
+const MARK_EVERY: u64 = 10_000_000;
+
+/// The calling thread's slot, with room for an event; None if there is none, which has been counted. Opens the session
+/// if it is not. To be called before anything about the event is looked up: in a copied process this is the moment in
+/// which the parent's knowledge is forgotten.
+#[inline(always)]
+pub fn open_slot(inside: &Inside) -> Option<&'static Slot> {
+    match slot::of(inside.thread()) {
+        Some(slot) if slot.has_room() => Some(slot),
+        _ => make_room(inside),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn make_room(inside: &Inside) -> Option<&'static Slot> {
+    // A vfork child has nothing to open or close. It may use its parent's place, since its parent waits.
+    if !fork::is_ours() && !hot::is_open() {
+        return None;
+    }
+    // Making room asks the C library for the time, and to remember the thread's slot.
+    let thread = inside.thread();
+    let room = keeping_errno(|| {
+        if slot::of(thread).is_none() {
+            open::prepare();
+        }
+        table::find_room(thread)
+    });
+    if room.is_none() {
+        link::count_dropped(1);
+    }
+    room
+}
+
+/// An event that ended `now` has been put.
+#[inline(always)]
+pub fn finish(slot: &Slot, now: u64) {
+    if slot.is_due(now) {
+        look_around(slot, now);
+    }
+}
+
+/// Puts an event into the calling thread's slot.
+#[inline]
+pub fn push(inside: &Inside, event: &Event) {
+    if let Some(slot) = open_slot(inside) {
+        slot::put_whole(slot, event, 0, 0);
+        finish(slot, event.start.wrapping_add(event.duration));
+    }
+}
+
+/// What is to be done now and then.
+#[cold]
+#[inline(never)]
+fn look_around(slot: &Slot, now: u64) {
+    if !fork::is_ours() {
+        return;
+    }
+    keep_time(slot, now);
+    if !slot.is_ringed() {
+        keeping_errno(|| socket::send_if_old(slot));
+    }
+}
+
+#[inline(never)]
+fn keep_time(slot: &Slot, now: u64) {
+    let anchor = keeping_errno(clock::anchor);
+    let next = if anchor.is_none() && slot.is_ringed() { u64::MAX } else { now + clock::span(MARK_EVERY) };
+    slot.due.store(next, Relaxed);
+    if let Some(anchor) = anchor {
+        slot::mark(slot, &anchor);
+    }
+}
+
+/// What is known about a descriptor, found out and told to the daemon if need be. None if it is not open, if it is our
+/// own, or in a vfork child.
+#[inline(always)]
+pub fn learn(fd: c_int) -> Option<&'static Descriptor> {
+    match descriptors::known(fd) {
+        Some(descriptor) => Some(descriptor),
+        None => find_out(fd),
+    }
+}
+
+/// The same for an operation that goes on as the last event of a slot did, which is the second part.
+#[inline(always)]
+pub fn learn_continued(slot: &Slot, fd: c_int, op: Op) -> Option<(&'static Descriptor, bool)> {
+    match descriptors::continued(slot, fd, op) {
+        Some(descriptor) => Some((descriptor, true)),
+        None => learn(fd).map(|descriptor| (descriptor, false)),
+    }
+}
+
+#[cold]
+fn find_out(fd: c_int) -> Option<&'static Descriptor> {
+    look_at(fd, false).map(|(descriptor, _)| descriptor)
+}
+
+#[cold]
+#[inline(never)]
+fn look_at(fd: c_int, just_opened: bool) -> Option<(&'static Descriptor, u64)> {
+    if fd < 0 || link::is_own(fd) || !fork::is_ours() {
+        return None;
+    }
+    open::prepare();
+    descriptors::look_at(fd, just_opened)
+}
+
+/// A descriptor was just opened by this process. Looked at now if `look`, else when first used; the file's size in
+/// bytes, if it was looked at.
+pub fn opened(fd: c_int, look: bool) -> Option<u64> {
+    descriptors::opened(fd)?;
+    if look { look_at(fd, true).map(|(_, size)| size) } else { None }
+}
+
+/// The program is about to put something else at this number.
+pub fn make_way(wanted: c_int) {
+    if link::is_own(wanted) && fork::is_ours() {
+        link::make_way(wanted);
+    }
+}

@@ -1,0 +1,370 @@
+//! What a program that is about to be started is: whether its dynamic linker may be told of the tracer, and
+//! what must come before it.
+//!
+//! The law of this module: it only looks, at the program and at the interpreters of scripts, with a handful of
+//! short reads, and whatever it does not understand is a program as usual.
+//! **A program that this process has open is not opened**: closing that would release the process's record
+//! locks on it.
+
+use crate::base::settings::strings;
+use crate::base::{memory, sys};
+use crate::state::descriptors;
+use core::ffi::{CStr, c_char, c_int};
+
+/// Scripts that name scripts: the kernel gives up after this many (exec_binprm, Linux 6.18).
+const LONGEST_CHAIN: usize = 5;
+/// What is read first, in bytes: an ELF header and the first line of a script, of which the kernel reads no more
+/// (BINPRM_BUF_SIZE).
+const HEAD: usize = 256;
+/// Longest path followed, and longest name of a library.
+const PATH: usize = 1024;
+const NAME: usize = 64;
+/// Program headers, and entries of the dynamic section, that are looked at.
+const HEADERS: usize = 32;
+const ENTRIES: usize = 64;
+/// What is read at a time, in bytes.
+const PIECE: usize = 256;
+
+#[cfg(target_arch = "x86_64")]
+const MACHINE: u16 = 62;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u16 = 183;
+
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
+const DT_NULL: u64 = 0;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+
+/// What is to be started.
+pub enum Target<'a> {
+    /// Nothing special, as far as is known.
+    Usual,
+    /// Its dynamic linker is not that of this C library: musl's ends a program for which it cannot load a
+    /// library, a 32-bit one complains.
+    Foreign,
+    /// Its first library is this runtime of a sanitizer, which insists on being the first.
+    Sanitized(&'a [u8]),
+}
+
+/// The same while it is looked at.
+enum Kind {
+    Usual,
+    Foreign,
+    /// With so many bytes of a name in [`Look::piece`].
+    Sanitized(usize),
+}
+
+impl Kind {
+    fn target(self, place: &Look) -> Target<'_> {
+        match self {
+            Kind::Usual => Target::Usual,
+            Kind::Foreign => Target::Foreign,
+            Kind::Sanitized(length) => place.piece.get(..length).map_or(Target::Usual, Target::Sanitized),
+        }
+    }
+}
+
+/// True for the runtimes of sanitizers that stand in front of the C library, by gcc's and clang's names. The
+/// address sanitizer's ends a program in which it is not the first library.
+pub fn is_sanitizer(library: &[u8]) -> bool {
+    let name = library.rsplit(|byte| *byte == b'/').next().unwrap_or(library);
+    [&b"libasan.so"[..], b"libtsan.so", b"libhwasan.so", b"liblsan.so", b"libclang_rt."]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// The program that exec would start.
+///
+/// # Safety
+/// `path` must be null or what exec was given.
+pub unsafe fn at(directory: c_int, path: *const c_char, place: &mut Look) -> Target<'_> {
+    if path.is_null() {
+        return Target::Usual;
+    }
+    // SAFETY: the caller's promise.
+    let Some(fd) = (unsafe { open(directory, path) }) else { return Target::Usual };
+    let kind = follow(fd, place);
+    sys::close(fd);
+    kind.target(place)
+}
+
+/// The program that an open descriptor leads to.
+pub fn of(fd: c_int, place: &mut Look) -> Target<'_> {
+    follow(fd, place).target(place)
+}
+
+/// Room for what is read of a program.
+#[repr(C)]
+pub struct Look {
+    head: [u8; HEAD],
+    piece: [u8; PIECE],
+}
+
+/// Room for the path of a program that was searched for.
+pub type Found = [u8; PATH];
+
+/// The path of the program that execvp would start: `file` itself if it has a slash, else what is found in the
+/// folders of PATH, put into `found`. Null if there is nothing.
+///
+/// # Safety
+/// `file` must be null or what execvp was given, and `variables` an environment.
+#[inline(never)]
+pub unsafe fn search(
+    file: *const c_char,
+    variables: *const *const c_char,
+    found: &mut Found,
+) -> *const c_char {
+    // A search in the C library's child must not have cost the parent its life.
+    if !memory::is_text(file) {
+        return core::ptr::null();
+    }
+    // SAFETY: the caller's promises, and the string can be read; `found` is ended with NUL before it is used.
+    unsafe {
+        let name = CStr::from_ptr(file).to_bytes();
+        if name.contains(&b'/') {
+            return file;
+        }
+        let folders = strings(variables)
+            .find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="))
+            .unwrap_or(b"/bin:/usr/bin");
+        for folder in folders.split(|byte| *byte == b':') {
+            let folder = if folder.is_empty() { b"." } else { folder };
+            let length = folder.len() + 1 + name.len();
+            // One byte is left for the NUL.
+            if length >= PATH {
+                continue;
+            }
+            found[..folder.len()].copy_from_slice(folder);
+            found[folder.len()] = b'/';
+            found[folder.len() + 1..length].copy_from_slice(name);
+            found[length] = 0;
+            let path = found.as_ptr().cast();
+            if is_program(libc::AT_FDCWD, path).is_some() {
+                return path;
+            }
+        }
+    }
+    core::ptr::null()
+}
+
+/// Device and inode number, if it is a file that exec would take. Opening anything else might do something.
+///
+/// # Safety
+/// `path` must be what exec was given.
+unsafe fn is_program(directory: c_int, path: *const c_char) -> Option<(u64, u64)> {
+    // SAFETY: the caller's promise.
+    let stat = unsafe { sys::stat_path(directory, path, true) }?;
+    (stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_mode & 0o111 != 0)
+        .then_some((stat.st_dev, stat.st_ino))
+}
+
+/// # Safety
+/// `path` must be what exec was given.
+unsafe fn open(directory: c_int, path: *const c_char) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (dev, ino) = is_program(directory, path)?;
+        if descriptors::may_be_open(dev, ino) { None } else { sys::open_to_read(directory, path) }
+    }
+}
+
+/// Looks at a file, and at the interpreters of scripts. Leaves the descriptor open.
+fn follow(first: c_int, place: &mut Look) -> Kind {
+    let mut fd = first;
+    for _ in 0..=LONGEST_CHAIN {
+        let length = sys::read_at(fd, 0, &mut place.head);
+        let kind = look(fd, &place.head[..length], &mut place.piece);
+        if fd != first {
+            sys::close(fd);
+        }
+        if let Some(kind) = kind {
+            return kind;
+        }
+        let Some(next) = interpreter(&mut place.head, length) else { return Kind::Usual };
+        // SAFETY: a string that ends with NUL.
+        let Some(next) = (unsafe { open(libc::AT_FDCWD, next.as_ptr()) }) else { return Kind::Usual };
+        fd = next;
+    }
+    if fd != first {
+        sys::close(fd);
+    }
+    Kind::Usual
+}
+
+/// What a file is; None for a script.
+fn look(fd: c_int, head: &[u8], piece: &mut [u8; PIECE]) -> Option<Kind> {
+    if head.starts_with(b"#!") {
+        return None;
+    }
+    Some(elf(fd, head, piece).unwrap_or(Kind::Usual))
+}
+
+/// The interpreter in the first line of a script.
+fn interpreter(head: &mut [u8; HEAD], length: usize) -> Option<&CStr> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let start = 2 + head.get(2..length)?.iter().position(|byte| !is_space(byte))?;
+    let end = head[start..length].iter().position(|byte| is_space(byte) || *byte == b'\n')?;
+    *head.get_mut(start + end)? = 0;
+    CStr::from_bytes_until_nul(&head[start..]).ok()
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// One program header: type, place in the file, address, length in the file.
+fn header(fd: c_int, at: u64) -> Option<(u32, u64, u64, u64)> {
+    let mut bytes = [0u8; 56];
+    if sys::read_at(fd, at, &mut bytes) != bytes.len() {
+        return None;
+    }
+    Some((u32_at(&bytes, 0)?, u64_at(&bytes, 8)?, u64_at(&bytes, 16)?, u64_at(&bytes, 32)?))
+}
+
+/// What an ELF file is (System V ABI, chapters 4 and 5); None if it is none, or makes no sense.
+#[inline(never)]
+fn elf(fd: c_int, head: &[u8], piece: &mut [u8; PIECE]) -> Option<Kind> {
+    if !head.starts_with(b"\x7fELF") {
+        return None;
+    }
+    // Not of 64 bits, or of another processor.
+    if head.get(4..6)? != [2, 1] || u16_at(head, 18)? != MACHINE {
+        return Some(Kind::Foreign);
+    }
+    let (place, count) = (u64_at(head, 32)?, usize::from(u16_at(head, 56)?).min(HEADERS));
+    let mut dynamic = None;
+    let mut linker = None;
+    for index in 0..count as u64 {
+        let (kind, at, _, length) = header(fd, place.checked_add(index * 56)?)?;
+        match kind {
+            PT_INTERP => linker = Some((at, length)),
+            PT_DYNAMIC => dynamic = Some((at, length)),
+            _ => {}
+        }
+    }
+    let (at, length) = linker?;
+    let room = piece.get_mut(..usize::try_from(length).ok()?)?;
+    let read = sys::read_at(fd, at, room);
+    let linker = piece[..read].split(|byte| *byte == 0).next()?;
+    if !linker.rsplit(|byte| *byte == b'/').next()?.starts_with(b"ld-linux") {
+        return Some(Kind::Foreign);
+    }
+    let (first, names) = libraries(fd, dynamic?, piece)?;
+    // The address of the names, as a place in the file.
+    for index in 0..count as u64 {
+        let (kind, at, address, length) = header(fd, place.checked_add(index * 56)?)?;
+        if kind == PT_LOAD && (address..address.saturating_add(length)).contains(&names) {
+            let name = &mut piece[..NAME];
+            let read = sys::read_at(fd, at.checked_add(names - address)?.checked_add(first)?, name);
+            let length = name[..read].iter().position(|byte| *byte == 0)?;
+            return is_sanitizer(&name[..length]).then_some(Kind::Sanitized(length));
+        }
+    }
+    None
+}
+
+/// Of a dynamic section: where among the names that of the first library is, and the address of the names.
+fn libraries(fd: c_int, (at, length): (u64, u64), piece: &mut [u8; PIECE]) -> Option<(u64, u64)> {
+    let (mut first, mut names) = (None, None);
+    let end = length.min(16 * ENTRIES as u64);
+    let mut done = 0;
+    'pieces: while done < end {
+        let room = piece.len().min((end - done) as usize);
+        let read = sys::read_at(fd, at.checked_add(done)?, &mut piece[..room]);
+        for entry in piece[..read].chunks_exact(16) {
+            let value = u64_at(entry, 8)?;
+            match u64_at(entry, 0)? {
+                DT_NULL => break 'pieces,
+                DT_NEEDED if first.is_none() => first = Some(value),
+                DT_STRTAB => names = Some(value),
+                _ => {}
+            }
+        }
+        if read < room {
+            break;
+        }
+        done += read as u64;
+    }
+    Some((first?, names?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    fn look_at(path: &Path) -> Target<'static> {
+        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+        let place = Box::leak(Box::new(Look { head: [0; HEAD], piece: [0; PIECE] }));
+        // SAFETY: a string that ends with NUL.
+        unsafe { at(libc::AT_FDCWD, path.as_ptr(), place) }
+    }
+
+    fn file(dir: &tempfile::TempDir, name: &str, content: &[u8]) -> std::path::PathBuf {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn this_test_and_scripts_are_as_usual() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = std::env::current_exe().unwrap();
+        assert!(matches!(look_at(&own), Target::Usual));
+        let script = file(&dir, "script", format!("#! {} x\n", own.display()).as_bytes());
+        assert!(matches!(look_at(&script), Target::Usual));
+        let endless = dir.path().join("endless");
+        file(&dir, "endless", format!("#!{}\n", endless.display()).as_bytes());
+        assert!(matches!(look_at(&endless), Target::Usual));
+        for nothing in [&b""[..], b"#!", b"#!\n", b"#!/nonexistent", b"text", b"\x7fELF"] {
+            assert!(matches!(look_at(&file(&dir, "nothing", nothing)), Target::Usual));
+        }
+    }
+
+    #[test]
+    fn another_linker_is_foreign_also_behind_a_script() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let at = bytes.windows(9).position(|text| text == b"/ld-linux").unwrap();
+        bytes[at..at + 9].copy_from_slice(b"/ld-musl-");
+        let program = file(&dir, "program", &bytes);
+        assert!(matches!(look_at(&program), Target::Foreign));
+        let script = file(&dir, "script", format!("#!{}\n", program.display()).as_bytes());
+        assert!(matches!(look_at(&script), Target::Foreign));
+        bytes[4] = 1;
+        assert!(matches!(look_at(&file(&dir, "narrow", &bytes)), Target::Foreign));
+    }
+
+    #[test]
+    fn damaged_programs_are_no_surprise() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        for length in [5, 16, 20, 63, 64, 100, 120, 300, 700, 1024, 4096] {
+            look_at(&file(&dir, "cut", &bytes[..length]));
+        }
+        for at in 16..64 {
+            let mut bytes = bytes[..4096].to_vec();
+            bytes[at] = 0xFF;
+            look_at(&file(&dir, "changed", &bytes));
+        }
+    }
+
+    #[test]
+    fn sanitizers_are_known_by_their_names() {
+        assert!(is_sanitizer(b"/usr/lib/libasan.so.8") && !is_sanitizer(b"libc.so.6"));
+    }
+}

@@ -1,0 +1,407 @@
+//! What the tracer knows about each descriptor, and where in the file a write went.
+//!
+//! The law of this module: **correct beats fast.** An offset is only counted along while nobody else can
+//! move it: the description was opened here, write-only and not appending, was never duplicated, and no
+//! process was started since. In every other case the kernel is asked after the call. A description whose
+//! duplicate was closed again (dd puts its output at descriptor 1 so) is alone again: one more question,
+//! and it is counted along. Entries are indexed by descriptor, never folded; all fields are atomics, so a
+//! race in the program stays one of wrong figures.
+
+mod position;
+
+pub use position::moved_unseen;
+
+use crate::base::hot::HOT;
+use crate::base::sys;
+use crate::state::{birth, names};
+use crate::transport::slot::{self, Slot};
+use cawl_wire::{FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+
+const PER_PAGE: usize = 1024;
+const PAGES: usize = 1024;
+
+/// Nothing is known.
+const UNKNOWN: u8 = 0;
+/// Opened in this session, not looked at yet.
+const OPENED: u8 = 1;
+/// Everything is known.
+const KNOWN: u8 = 2;
+/// The same, but there was no room yet for telling the daemon which file it is.
+const UNTOLD: u8 = 3;
+
+/// The description has no other descriptor.
+const ALONE: i32 = 0;
+/// It has, or had, more than one other.
+const CROWDED: i32 = -1;
+/// It had one other, which was closed.
+const LEFT_ALONE: i32 = -2;
+
+/// A descriptor. All zero bytes are an unknown one.
+#[repr(C, align(64))]
+pub struct Descriptor {
+    /// Inode number.
+    ino: AtomicU64,
+    /// Device: Linux has 32 bits for it.
+    dev: AtomicU32,
+    /// See [`FileId::birth`].
+    birth: AtomicU32,
+    /// The next write's place, while `epoch` is the present one; unknown, where positions mean nothing.
+    offset: AtomicU64,
+    /// The sharing epoch in which the description was opened, 0 if its offset cannot be counted along.
+    epoch: AtomicU64,
+    /// No other descriptor ever had this number, nor this one with other figures; 0 while it is not known.
+    number: AtomicU64,
+    /// Bits of [`flag`].
+    flags: AtomicU32,
+    /// The session in which the file was last told about.
+    session: AtomicU32,
+    /// The same if the state is [`KNOWN`], else 0: what every call compares.
+    ready: AtomicU32,
+    /// What `epoch` was before there was another descriptor.
+    was: AtomicU32,
+    /// The other descriptor of the description, plus one; or one of the three constants.
+    twin: AtomicI32,
+    state: AtomicU8,
+    /// A [`FileKind`].
+    kind: AtomicU8,
+    /// True if positions mean something for it, so that a write moves the offset.
+    moves: AtomicBool,
+}
+
+/// One line of the cache for each descriptor.
+const _: [(); 64] = [(); size_of::<Descriptor>()];
+
+/// The next number to be given to a descriptor.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+/// The first page, which most programs never leave.
+static FIRST: [Descriptor; PER_PAGE] = [const { Descriptor::unknown() }; PER_PAGE];
+
+static TABLE: [AtomicPtr<[Descriptor; PER_PAGE]>; PAGES] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; PAGES];
+
+/// The highest descriptor that anything was ever known of.
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+
+/// In a fork child: files must be told about again.
+pub fn begin_session() {
+    HOT.session.fetch_add(1, Relaxed);
+}
+
+#[inline(always)]
+fn entry(fd: c_int) -> Option<&'static Descriptor> {
+    let index = fd as u32 as usize;
+    if index < PER_PAGE {
+        return Some(&FIRST[index]);
+    }
+    further_entry(index)
+}
+
+#[cold]
+#[inline(never)]
+fn further_entry(index: usize) -> Option<&'static Descriptor> {
+    let page = TABLE.get(index / PER_PAGE)?.load(Acquire);
+    // SAFETY: null, or a zeroed mapping of a page of entries (a valid state), published once and never
+    // unmapped.
+    Some(unsafe { &page.as_ref()?[index % PER_PAGE] })
+}
+
+#[cold]
+fn make_entry(fd: c_int) -> Option<&'static Descriptor> {
+    let index = usize::try_from(fd).ok()?;
+    if fd > HIGHEST.load(Relaxed) {
+        HIGHEST.fetch_max(fd, Relaxed);
+    }
+    let place = TABLE.get(index / PER_PAGE)?;
+    if index >= PER_PAGE && place.load(Acquire).is_null() {
+        let length = size_of::<[Descriptor; PER_PAGE]>();
+        let page = sys::map(length);
+        if page.is_null() {
+            return None;
+        }
+        if place.compare_exchange(core::ptr::null_mut(), page.cast(), AcqRel, Acquire).is_err() {
+            // SAFETY: another thread was first; this mapping was never published.
+            unsafe { sys::unmap(page, length) };
+        }
+    }
+    entry(fd)
+}
+
+/// What is known about a descriptor in this session.
+#[inline(always)]
+pub fn known(fd: c_int) -> Option<&'static Descriptor> {
+    entry(fd).filter(|descriptor| descriptor.ready.load(Acquire) == HOT.session.load(Relaxed))
+}
+
+/// The same, if the operation goes on as the last event of a slot did.
+#[inline(always)]
+pub fn continued(slot: &Slot, fd: c_int, op: Op) -> Option<&'static Descriptor> {
+    entry(fd).filter(|descriptor| slot.goes_on(slot::key(descriptor.number(), op)))
+}
+
+/// What is known about a descriptor, told to the daemon or not.
+pub fn if_known(fd: c_int) -> Option<&'static Descriptor> {
+    entry(fd).filter(|file| file.state.load(Acquire) >= KNOWN)
+}
+
+/// A descriptor of this file: `fd`, if it still is one, else any other that is known.
+pub fn descriptor_of(fd: c_int, dev: u64, ino: u64) -> Option<c_int> {
+    let leads = |fd: c_int| {
+        if_known(fd).is_some_and(|file| file.has(dev, ino))
+            && sys::fstat(fd).is_some_and(|stat| stat.st_ino == ino && stat.st_dev == dev)
+    };
+    if leads(fd) {
+        return Some(fd);
+    }
+    (0..PER_PAGE as c_int).find(|fd| leads(*fd))
+}
+
+/// True if a descriptor that was opened or used in this session may lead to this file.
+pub fn may_be_open(dev: u64, ino: u64) -> bool {
+    (0..=HIGHEST.load(Relaxed)).any(|fd| {
+        let Some(file) = entry(fd) else { return false };
+        match file.state.load(Acquire) {
+            UNKNOWN => false,
+            OPENED => sys::fstat(fd).is_some_and(|stat| stat.st_ino == ino && stat.st_dev == dev),
+            _ => file.has(dev, ino),
+        }
+    })
+}
+
+/// Nothing is known about this descriptor any more. To be called before the descriptor is closed: after
+/// it, another thread may have been given the number.
+pub fn forget(fd: c_int) {
+    if let Some(file) = entry(fd)
+        && file.state.load(Relaxed) != UNKNOWN
+    {
+        file.enter(UNKNOWN);
+        if let other @ 1.. = file.twin.swap(ALONE, Relaxed) {
+            leave_alone(fd, other - 1);
+        }
+    }
+}
+
+/// One of two descriptors of a description goes: `fd`.
+#[cold]
+fn leave_alone(fd: c_int, other: c_int) {
+    if let Some(other) = entry(other) {
+        let _ = other.twin.compare_exchange(fd + 1, LEFT_ALONE, Relaxed, Relaxed);
+    }
+}
+
+/// Descriptors of a range, ends included, that the daemon knows of.
+pub fn told(first: u32, last: u32) -> impl Iterator<Item = (c_int, &'static Descriptor)> {
+    let session = HOT.session.load(Relaxed);
+    let last = i64::from(last).min(HIGHEST.load(Relaxed).into());
+    let known = move |fd| Some((fd, if_known(fd)?)).filter(|(_, file)| file.session.load(Relaxed) == session);
+    (i64::from(first)..=last).filter_map(move |fd| known(fd as c_int))
+}
+
+/// Nothing is known about a range of descriptors any more, ends included.
+pub fn forget_range(first: u32, last: u32) {
+    let last = last.min((PAGES * PER_PAGE) as u32 - 1);
+    let mut fd = first;
+    while fd <= last {
+        if entry(fd as c_int).is_none() {
+            fd = (fd / PER_PAGE as u32 + 1) * PER_PAGE as u32;
+            continue;
+        }
+        forget(fd as c_int);
+        fd += 1;
+    }
+}
+
+/// A descriptor was just opened by this process. None if there is no room for what is known of it.
+pub fn opened(fd: c_int) -> Option<()> {
+    let file = make_entry(fd)?;
+    file.epoch.store(HOT.epoch.load(Relaxed), Relaxed);
+    file.session.store(HOT.session.load(Relaxed), Relaxed);
+    file.twin.store(ALONE, Relaxed);
+    file.enter(OPENED);
+    Some(())
+}
+
+/// Finds out what a descriptor leads to, and the file's size in bytes, and tells the daemon.
+#[inline(always)]
+pub fn look_at(fd: c_int, just_opened: bool) -> Option<(&'static Descriptor, u64)> {
+    let stat = sys::fstat(fd)?;
+    let size = stat.st_size as u64;
+    let identity = birth::of(fd, &stat);
+    let file = make_entry(fd)?;
+    let fresh = file.session.load(Relaxed) == HOT.session.load(Relaxed);
+    let state = file.state.load(Acquire);
+    if state == UNTOLD && fresh && file.identity() == identity {
+        if names::open_file(fd, identity, &stat) {
+            file.enter(KNOWN);
+        }
+        return Some((file, size));
+    }
+    file.describe(fd, identity, &stat, just_opened, state, fresh);
+    let told = names::open_file(fd, identity, &stat);
+    file.enter(if told { KNOWN } else { UNTOLD });
+    Some((file, size))
+}
+
+/// What the flags of an open-file description mean for an event.
+pub fn event_flags(open_flags: c_int) -> u32 {
+    let mut flags = 0;
+    for (bits, meaning) in [
+        (libc::O_APPEND, flag::APPEND),
+        (libc::O_DIRECT, flag::DIRECT),
+        (libc::O_TRUNC, flag::TRUNC),
+        (libc::O_TMPFILE, flag::TMPFILE),
+        (libc::O_DSYNC, flag::DSYNC),
+        (libc::O_SYNC, flag::SYNC),
+    ] {
+        if open_flags & bits == bits {
+            flags |= meaning;
+        }
+    }
+    if open_flags & libc::O_ACCMODE != libc::O_RDONLY {
+        flags |= flag::WRITABLE;
+    }
+    flags
+}
+
+/// A descriptor was duplicated: both lead to one description, and whichever moves it moves both.
+pub fn duplicated(from: c_int, to: c_int) {
+    let source = entry(from).filter(|file| file.state.load(Acquire) != UNKNOWN);
+    let Some(source) = source else {
+        forget(to);
+        return;
+    };
+    let counted = source.epoch.swap(0, Relaxed);
+    let first = source.twin.load(Relaxed) == ALONE;
+    let Some(copy) = make_entry(to) else {
+        source.twin.store(CROWDED, Relaxed);
+        return;
+    };
+    source.was.store(counted as u32, Relaxed);
+    copy.was.store(counted as u32, Relaxed);
+    source.twin.store(if first { to + 1 } else { CROWDED }, Relaxed);
+    copy.twin.store(if first { from + 1 } else { CROWDED }, Relaxed);
+    copy.identify(source.identity());
+    copy.flags.store(source.flags.load(Relaxed), Relaxed);
+    copy.kind.store(source.kind.load(Relaxed), Relaxed);
+    copy.moves.store(source.moves.load(Relaxed), Relaxed);
+    copy.offset.store(UNKNOWN_OFFSET, Relaxed);
+    copy.session.store(source.session.load(Relaxed), Relaxed);
+    copy.epoch.store(0, Relaxed);
+    copy.enter(source.state.load(Relaxed));
+}
+
+/// fcntl(F_SETFL) may have changed appending, direct or synchronous writing.
+pub fn flags_changed(fd: c_int) {
+    let Some(file) = if_known(fd) else { return };
+    let kept = file.flags.load(Relaxed) & (flag::INHERITED | flag::TMPFILE | flag::TRUNC);
+    let now = event_flags(sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int);
+    file.flags.store(now | kept, Relaxed);
+    file.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
+    file.epoch.store(0, Relaxed);
+    file.twin.store(CROWDED, Relaxed);
+}
+
+impl Descriptor {
+    const fn unknown() -> Descriptor {
+        Descriptor {
+            ino: AtomicU64::new(0),
+            dev: AtomicU32::new(0),
+            birth: AtomicU32::new(0),
+            offset: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            flags: AtomicU32::new(0),
+            session: AtomicU32::new(0),
+            ready: AtomicU32::new(0),
+            number: AtomicU64::new(0),
+            state: AtomicU8::new(UNKNOWN),
+            kind: AtomicU8::new(0),
+            moves: AtomicBool::new(false),
+            twin: AtomicI32::new(ALONE),
+            was: AtomicU32::new(0),
+        }
+    }
+
+    /// Notes what there is to know of a descriptor. Not part of `learn`, which telling it leaves little of the stack.
+    #[inline(never)]
+    fn describe(&self, fd: c_int, file: FileId, stat: &sys::Stat, just_opened: bool, state: u8, fresh: bool) {
+        let open_flags = sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int;
+        let kind = FileKind::from_mode(stat.st_mode);
+        let mut flags = event_flags(open_flags);
+        if stat.st_nlink == 0 && kind == FileKind::Regular {
+            flags |= flag::TMPFILE;
+        }
+        if state == UNKNOWN || !fresh || self.flags.load(Relaxed) & flag::INHERITED != 0 && state >= KNOWN {
+            flags |= flag::INHERITED;
+        }
+        // Elsewhere the call that led here has already moved the position.
+        let alone = just_opened
+            && state == OPENED
+            && fresh
+            && kind == FileKind::Regular
+            && open_flags & libc::O_ACCMODE == libc::O_WRONLY
+            && open_flags & libc::O_APPEND == 0;
+        self.identify(file);
+        self.flags.store(flags, Relaxed);
+        self.kind.store(kind as u8, Relaxed);
+        self.moves.store(matches!(kind, FileKind::Regular | FileKind::Block), Relaxed);
+        self.session.store(HOT.session.load(Relaxed), Relaxed);
+        match sys::position(fd) {
+            Some(at) if alone => self.offset.store(at, Relaxed),
+            _ => {
+                self.epoch.store(0, Relaxed);
+                self.offset.store(UNKNOWN_OFFSET, Relaxed);
+            }
+        }
+    }
+
+    /// Which file it leads to.
+    #[inline(always)]
+    pub fn identity(&self) -> FileId {
+        let (dev, birth) = (self.dev.load(Relaxed), self.birth.load(Relaxed));
+        FileId { dev: dev.into(), ino: self.ino.load(Relaxed), birth }
+    }
+
+    fn identify(&self, file: FileId) {
+        self.ino.store(file.ino, Relaxed);
+        self.dev.store(file.dev as u32, Relaxed);
+        self.birth.store(file.birth, Relaxed);
+    }
+
+    /// It leads to a file with this number, of which there is one while the descriptor is open.
+    fn has(&self, dev: u64, ino: u64) -> bool {
+        self.ino.load(Relaxed) == ino && u64::from(self.dev.load(Relaxed)) == dev
+    }
+
+    fn enter(&self, state: u8) {
+        if state != KNOWN {
+            self.ready.store(0, Release);
+            self.number.store(0, Relaxed);
+        }
+        self.state.store(state, Release);
+        if state == KNOWN {
+            self.number.store(NUMBERS.fetch_add(1, Relaxed), Relaxed);
+            self.ready.store(self.session.load(Relaxed), Release);
+        }
+    }
+
+    /// Bits of [`flag`].
+    #[inline(always)]
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Relaxed)
+    }
+
+    /// What kind of object it is.
+    #[inline(always)]
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_code(self.kind.load(Relaxed))
+    }
+
+    /// Its number.
+    #[inline(always)]
+    pub fn number(&self) -> u64 {
+        self.number.load(Relaxed)
+    }
+}

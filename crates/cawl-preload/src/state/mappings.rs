@@ -1,0 +1,266 @@
+//! Shared mappings of files that the program can write to, at once or after mprotect, and how much of them is
+//! dirty.
+//!
+//! The law of this module: **no descriptor is opened on the program's files.** Closing one would release
+//! the program's record locks on that file. So the kernel is asked about the program's own descriptor
+//! (cachestat), while it has one, and else about the mapping (smaps). Stores cannot be seen; what is found
+//! is an estimate, and says so.
+
+use crate::base::guard::count_unseen;
+use crate::base::sys;
+use crate::state::descriptors::{self, Descriptor};
+use cawl_wire::{Event, FileId, FileKind, flag};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
+
+/// Mappings that can be followed; further ones are counted as unseen.
+const SIZE: usize = 512;
+const PAGE: usize = 4096;
+const CACHESTAT: libc::c_long = 451;
+/// Being filled in.
+const TAKEN: usize = 1;
+
+/// One of them.
+pub struct Mapping {
+    /// First address; 0: free.
+    start: AtomicUsize,
+    length: AtomicUsize,
+    /// Place in the file of the first byte.
+    offset: AtomicU64,
+    dev: AtomicU64,
+    ino: AtomicU64,
+    birth: AtomicU32,
+    /// The descriptor it was made from.
+    fd: AtomicI32,
+    /// Dirty bytes of the file's range at the latest look.
+    dirty: AtomicU64,
+    /// Bytes told about since the mapping was made, or synced.
+    told: AtomicU64,
+    /// Stores were ever possible. Until then, what becomes dirty in the file is the doing of write().
+    writable: AtomicBool,
+}
+
+static TABLE: [Mapping; SIZE] = [const {
+    Mapping {
+        start: AtomicUsize::new(0),
+        length: AtomicUsize::new(0),
+        offset: AtomicU64::new(0),
+        dev: AtomicU64::new(0),
+        ino: AtomicU64::new(0),
+        birth: AtomicU32::new(0),
+        fd: AtomicI32::new(-1),
+        dirty: AtomicU64::new(0),
+        told: AtomicU64::new(0),
+        writable: AtomicBool::new(false),
+    }
+}; SIZE];
+/// Entries in use.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Entries that were ever in use are all below this index.
+static REACHED: AtomicUsize = AtomicUsize::new(0);
+static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
+
+/// True if there is anything to look at.
+#[inline(always)]
+pub fn any() -> bool {
+    USED.load(Relaxed) != 0
+}
+
+fn entries() -> impl Iterator<Item = &'static Mapping> {
+    TABLE.iter().take(REACHED.load(Acquire))
+}
+
+/// A shared mapping of a descriptor was made; `writable`, or read-only for the time being.
+#[cold]
+pub fn made(start: usize, length: usize, fd: c_int, file: &Descriptor, offset: u64, writable: bool) {
+    // What was not opened for writing can never be mapped so.
+    if file.kind() != FileKind::Regular || file.flags() & flag::WRITABLE == 0 {
+        return;
+    }
+    let free = TABLE
+        .iter()
+        .enumerate()
+        .find(|(_, mapping)| mapping.start.compare_exchange(0, TAKEN, AcqRel, Relaxed).is_ok());
+    let Some((index, mapping)) = free else {
+        count_unseen();
+        return;
+    };
+    REACHED.fetch_max(index + 1, AcqRel);
+    USED.fetch_add(1, Relaxed);
+    mapping.length.store(length, Relaxed);
+    mapping.offset.store(offset, Relaxed);
+    let identity = file.identity();
+    mapping.dev.store(identity.dev, Relaxed);
+    mapping.ino.store(identity.ino, Relaxed);
+    mapping.birth.store(identity.birth, Relaxed);
+    mapping.fd.store(fd, Relaxed);
+    mapping.dirty.store(cachestat(fd, offset, length).unwrap_or(0), Relaxed);
+    mapping.told.store(0, Relaxed);
+    mapping.writable.store(writable, Relaxed);
+    mapping.start.store(start, Release);
+}
+
+/// A range of addresses became writable.
+#[cold]
+pub fn writable(start: usize, length: usize) {
+    for mapping in within(start, length) {
+        if !mapping.writable.load(Relaxed) {
+            // What is dirty so far came by write().
+            mapping.dirty.store(mapping.look().unwrap_or(0), Relaxed);
+            mapping.writable.store(true, Relaxed);
+        }
+    }
+}
+
+impl Mapping {
+    /// Address and length, if it is one.
+    fn range(&self) -> Option<(usize, usize)> {
+        let start = self.start.load(Acquire);
+        (start > TAKEN).then(|| (start, self.length.load(Relaxed)))
+    }
+
+    fn overlaps(&self, start: usize, length: usize) -> bool {
+        self.range().is_some_and(|(own, size)| own < start.saturating_add(length) && start < own + size)
+    }
+
+    fn release(&self) {
+        self.start.store(0, Release);
+        USED.fetch_sub(1, Relaxed);
+    }
+
+    /// Dirty bytes of the file's range, if there is a descriptor to ask about.
+    fn look(&self) -> Option<u64> {
+        let (_, length) = self.range()?;
+        let (dev, ino) = (self.dev.load(Relaxed), self.ino.load(Relaxed));
+        let fd = descriptors::descriptor_of(self.fd.load(Relaxed), dev, ino)?;
+        cachestat(fd, self.offset.load(Relaxed), length)
+    }
+
+    /// Bytes that became dirty since the latest look.
+    fn news(&self) -> Option<u64> {
+        if let Some(dirty) = self.look() {
+            return Some(dirty.saturating_sub(self.dirty.swap(dirty, Relaxed)));
+        }
+        let (start, length) = self.range()?;
+        let dirty = sys::dirty_by_smaps(start, length)?;
+        Some(dirty.saturating_sub(self.told.load(Relaxed)))
+    }
+
+    /// Bytes that became dirty since the latest look, to be told now; None if there are none.
+    pub fn take_news(&self) -> Option<u64> {
+        if !self.writable.load(Relaxed) {
+            return None;
+        }
+        let news = self.news().filter(|news| *news > 0)?;
+        self.told.fetch_add(news, Relaxed);
+        Some(news)
+    }
+
+    /// Says in an event which file and place it is about.
+    pub fn describe(&self, event: &mut Event) {
+        event.fd = self.fd.load(Relaxed);
+        let (dev, ino) = (self.dev.load(Relaxed), self.ino.load(Relaxed));
+        event.set_file(FileId { dev, ino, birth: self.birth.load(Relaxed) });
+        event.offset = self.offset.load(Relaxed);
+        event.kind = FileKind::Regular;
+        event.flags |= flag::ESTIMATED | flag::WRITABLE;
+    }
+}
+
+/// Dirty bytes of a range of a file, those under writeback included; None if the kernel does not tell.
+fn cachestat(fd: c_int, offset: u64, length: usize) -> Option<u64> {
+    if NO_CACHESTAT.load(Relaxed) {
+        return None;
+    }
+    let range = [offset, length as u64];
+    let mut found = [0u64; 5];
+    // SAFETY: places for a cachestat_range and a cachestat, both plain numbers.
+    let done = unsafe {
+        let places = [fd as usize, &raw const range as usize, &raw mut found as usize, 0, 0, 0];
+        sys::call(CACHESTAT, places)
+    };
+    if done == -(libc::ENOSYS as isize) {
+        NO_CACHESTAT.store(true, Relaxed);
+    }
+    // nr_cache, nr_dirty, nr_writeback, …
+    (done == 0).then(|| (found[1] + found[2]) * PAGE as u64)
+}
+
+/// The mappings of a range of addresses.
+pub fn within(start: usize, length: usize) -> impl Iterator<Item = &'static Mapping> {
+    entries().filter(move |mapping| mapping.overlaps(start, length))
+}
+
+/// The mappings of a file.
+pub fn of_file(dev: u64, ino: u64) -> impl Iterator<Item = &'static Mapping> {
+    entries().filter(move |mapping| {
+        mapping.range().is_some() && mapping.ino.load(Relaxed) == ino && mapping.dev.load(Relaxed) == dev
+    })
+}
+
+/// Every mapping there is.
+pub fn all() -> impl Iterator<Item = &'static Mapping> {
+    within(TAKEN, usize::MAX)
+}
+
+/// After msync: what was dirty is not, and the event is about this file.
+#[cold]
+pub fn synced(start: usize, length: usize, event: &mut Event) {
+    for mapping in within(start, length) {
+        if let Some(dirty) = mapping.look() {
+            mapping.dirty.store(dirty, Relaxed);
+        }
+        mapping.told.store(0, Relaxed);
+        mapping.describe(event);
+        event.flags &= !flag::ESTIMATED;
+        if let Some((own, _)) = mapping.range() {
+            event.offset += start.saturating_sub(own) as u64;
+        }
+    }
+}
+
+/// A range of addresses is no longer mapped.
+#[cold]
+pub fn gone(start: usize, length: usize) {
+    let end = start.saturating_add(length);
+    for mapping in entries() {
+        let Some((own, size)) = mapping.range() else { continue };
+        if own >= end || own + size <= start {
+            continue;
+        }
+        if start <= own && own + size <= end {
+            mapping.release();
+        } else if start > own {
+            // The front remains; what may remain behind a hole is left out.
+            mapping.length.store(start - own, Relaxed);
+        } else {
+            let cut = end - own;
+            mapping.offset.fetch_add(cut as u64, Relaxed);
+            mapping.length.store(size - cut, Relaxed);
+            mapping.start.store(end, Release);
+        }
+    }
+}
+
+/// A mapping was moved or resized.
+#[cold]
+pub fn moved(from: usize, to: usize, length: usize) {
+    for mapping in entries() {
+        if mapping.range().is_some_and(|(start, _)| start == from) {
+            mapping.length.store(length, Relaxed);
+            mapping.start.store(to, Release);
+            return;
+        }
+    }
+}
+
+/// In a fork child: what is dirty now is the parent's doing.
+#[cold]
+pub fn begin_session() {
+    for mapping in entries() {
+        if let Some(dirty) = mapping.look() {
+            mapping.dirty.store(dirty, Relaxed);
+        }
+    }
+}

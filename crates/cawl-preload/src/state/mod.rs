@@ -1,0 +1,9 @@
+//! What the tracer knows of the program's files: descriptors and positions, streams, mappings, and which names the daemon
+//! was told. It tells names, and makes no events.
+
+pub mod birth;
+pub mod descriptors;
+pub mod glibc_file;
+pub mod mappings;
+pub mod names;
+pub mod stream_table;

@@ -1,0 +1,307 @@
+//! The streams that may hold bytes back, and what a call to one did to them.
+//!
+//! The law of this module: what reached the kernel is pending before + accepted − pending after, by the
+//! C library's own figures; its buffering is never imitated. A stream is forgotten before it is freed. Another
+//! thread may do both while somebody looks at it, so what the table holds is looked at from afar, and what was
+//! found counts only if the stream was still there afterwards.
+
+use crate::base::{clock, guard, interrupted, real};
+use crate::state::glibc_file::{Look, has_room, look, look_from_afar, number, pending};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+use libc::FILE;
+
+/// Streams that can be remembered.
+const SIZE: usize = 4096;
+/// How far from its own place a stream may be put.
+const REACH: usize = 64;
+
+static TABLE: [AtomicPtr<FILE>; SIZE] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SIZE];
+/// For each stream: how many calls have ended (upper half), and what is pending by our own account
+/// (lower half). Needed where threads share a stream, see [`account`].
+static ACCOUNTS: [AtomicU64; SIZE] = [const { AtomicU64::new(0) }; SIZE];
+/// For each stream: calls under way.
+static UNDER_WAY: [AtomicU32; SIZE] = [const { AtomicU32::new(0) }; SIZE];
+/// For each place of the table: how many streams have left it.
+static LEFT: [AtomicU32; SIZE] = [const { AtomicU32::new(0) }; SIZE];
+/// For each stream: what it held before a call that flushes all.
+static HELD: [AtomicU32; SIZE] = [const { AtomicU32::new(0) }; SIZE];
+/// Streams, still open, for which there was no room. A look at all streams does not find them, and says so.
+static UNPLACED: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" {
+    static stdout: *mut FILE;
+    static stderr: *mut FILE;
+}
+
+/// Standard output, whatever the program made of the variable.
+pub fn standard_output() -> *mut FILE {
+    // SAFETY: the C library's variable, read as any program reads it.
+    unsafe { stdout }
+}
+
+/// Standard error.
+pub fn standard_error() -> *mut FILE {
+    // SAFETY: as above.
+    unsafe { stderr }
+}
+
+fn home(stream: *mut FILE) -> usize {
+    ((stream as usize >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) % SIZE
+}
+
+fn places(stream: *mut FILE) -> impl Iterator<Item = (usize, &'static AtomicPtr<FILE>)> {
+    let home = home(stream);
+    (0..REACH).map(move |step| (home + step) % SIZE).map(|index| (index, &TABLE[index]))
+}
+
+/// Remembers a stream that was written to; its index, if there is room for it.
+#[inline(always)]
+pub fn remember(stream: *mut FILE) -> Option<usize> {
+    let home = home(stream);
+    if TABLE[home].load(Relaxed) == stream { Some(home) } else { remember_elsewhere(stream) }
+}
+
+#[cold]
+fn remember_elsewhere(stream: *mut FILE) -> Option<usize> {
+    if let Some((index, _)) = places(stream).find(|(_, place)| place.load(Relaxed) == stream) {
+        return Some(index);
+    }
+    let null = core::ptr::null_mut();
+    for (index, place) in places(stream) {
+        if place.compare_exchange(null, stream, AcqRel, Relaxed).is_ok() {
+            ACCOUNTS[index].store(0, Relaxed);
+            UNDER_WAY[index].store(0, Relaxed);
+            HELD[index].store(0, Relaxed);
+            return Some(index);
+        }
+    }
+    // Which of those that are known to have found no room it is, nobody can tell.
+    UNPLACED.fetch_max(1, Relaxed);
+    None
+}
+
+/// Forgets a stream that is about to be closed; false if it was not known.
+pub fn forget(stream: *mut FILE) -> bool {
+    let mut known = false;
+    for (index, place) in places(stream) {
+        if place.load(Relaxed) == stream {
+            let _ = place.compare_exchange(stream, core::ptr::null_mut(), AcqRel, Relaxed);
+            LEFT[index].fetch_add(1, AcqRel);
+            // Whoever sees what is done to the stream from now on sees that it has left.
+            fence(SeqCst);
+            known = true;
+        }
+    }
+    known
+}
+
+/// Counts a look at all streams that cannot have found all.
+pub fn count_unplaced() {
+    if UNPLACED.load(Relaxed) != 0 {
+        guard::count_unseen();
+    }
+}
+
+/// The stream at a place of the table, if there is one, as it was while it stood there.
+fn look_at(index: usize) -> Option<Look> {
+    let left = LEFT[index].load(Acquire);
+    let stream = TABLE[index].load(Acquire);
+    if stream.is_null() {
+        return None;
+    }
+    if !real::threads() {
+        // SAFETY: a stream leaves the table before it is freed, and there is nobody else who could do so now.
+        return Some(unsafe { look(stream) });
+    }
+    let mut look = look_from_afar(stream)?;
+    fence(SeqCst);
+    let stood = TABLE[index].load(Relaxed) == stream && LEFT[index].load(Relaxed) == left;
+    look.pending = Some(look.pending.unwrap_or(ACCOUNTS[index].load(Relaxed) as u32));
+    stood.then_some(look)
+}
+
+/// Before a call that flushes all streams: notes what each holds, and says whether there is anything to tell
+/// afterwards.
+pub fn before_all() -> bool {
+    let mut any = UNPLACED.load(Relaxed) != 0;
+    for (index, held) in HELD.iter().enumerate() {
+        let pending = look_at(index).and_then(|look| look.pending).unwrap_or(0);
+        if pending != 0 || held.load(Relaxed) != 0 {
+            held.store(pending, Relaxed);
+            any |= pending != 0;
+        }
+    }
+    any
+}
+
+/// A stream before a call.
+#[derive(Clone, Copy)]
+pub struct Before {
+    /// When the call began.
+    pub start: u64,
+    /// What was waiting then.
+    pub pending: u32,
+    /// The call said that it is under way.
+    pub marked: bool,
+    shared: Option<Shared>,
+}
+
+impl Before {
+    /// For a call of which no more is known.
+    pub const fn new(start: u64, pending: u32) -> Before {
+        Before { start, pending, marked: false, shared: None }
+    }
+}
+
+/// What else has to be known where threads may share the stream.
+#[derive(Clone, Copy)]
+struct Shared {
+    index: usize,
+    calls: u32,
+    alone: bool,
+}
+
+/// Looks at a stream before a call.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn before(stream: *mut FILE) -> Before {
+    // SAFETY: the caller's promise.
+    unsafe { before_giving(stream, u64::MAX) }
+}
+
+/// The same where the call gives so many bytes: while they stay in the buffer, it moves no position.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn before_giving(stream: *mut FILE, length: u64) -> Before {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if real::threads() {
+            return before_shared(stream);
+        }
+        let marked = !has_room(stream, length);
+        let start = if marked { interrupted::begin(number(stream)) } else { clock::now() };
+        Before { start, pending: pending(stream), marked, shared: None }
+    }
+}
+
+/// The same, for a call after which [`after`] is not called.
+///
+/// # Safety
+/// `stream` must be open.
+pub unsafe fn peek(stream: *mut FILE) -> Before {
+    // SAFETY: the caller's promise.
+    let pending = unsafe { pending(stream) };
+    Before::new(clock::now(), pending)
+}
+
+/// The call is not recorded.
+pub fn leave(before: Before) {
+    if let Some(shared) = before.shared {
+        UNDER_WAY[shared.index].fetch_sub(1, AcqRel);
+    }
+}
+
+/// # Safety
+/// `stream` must be open.
+unsafe fn before_shared(stream: *mut FILE) -> Before {
+    let entered = remember(stream).map(|index| {
+        let alone = UNDER_WAY[index].fetch_add(1, AcqRel) == 0;
+        (index, alone, calls_ended(index))
+    });
+    // SAFETY: the caller's promise.
+    let (pending, fd) = unsafe { (pending(stream), number(stream)) };
+    let shared = entered.map(|(index, alone, calls)| {
+        // Another thread's call may have begun before the look and put its bytes there without having
+        // accounted for them: so alone is who was it before the look and after.
+        fence(SeqCst);
+        let alone = alone && UNDER_WAY[index].load(Acquire) == 1 && calls_ended(index) == calls;
+        Shared { index, calls, alone }
+    });
+    Before { start: interrupted::begin(fd), pending, marked: true, shared }
+}
+
+fn calls_ended(index: usize) -> u32 {
+    (ACCOUNTS[index].load(Acquire) >> 32) as u32
+}
+
+/// What the stream held before a call and holds after it.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn account(stream: *mut FILE, before: Before, accepted: i64) -> (u32, u32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match before.shared {
+            Some(shared) => bring_up_to_date(shared, stream, before.pending, accepted),
+            None => (before.pending, pending(stream)),
+        }
+    }
+}
+
+/// A new stream is to be remembered; one without room is counted as long as it is open.
+pub fn place_new(stream: *mut FILE) {
+    let unplaced = UNPLACED.load(Relaxed);
+    if remember(stream).is_none() {
+        UNPLACED.store(unplaced + 1, Relaxed);
+    }
+}
+
+/// Forgets a stream that is about to be closed, and whether there was room for it.
+///
+/// # Safety
+/// `stream` must be open.
+pub unsafe fn displace(stream: *mut FILE) {
+    // SAFETY: the caller's promise.
+    if !forget(stream) && UNPLACED.load(Relaxed) > 0 && unsafe { real::__fwritable(stream) } != 0 {
+        UNPLACED.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The streams that held something before a call that flushes all: what each held, and how it stands now if it is
+/// still open. To be asked once.
+pub fn held() -> impl Iterator<Item = (u32, Option<Look>)> {
+    let held = HELD.iter().enumerate().filter(|(_, held)| held.load(Relaxed) != 0);
+    held.map(|(index, held)| (held.swap(0, Relaxed), look_at(index)))
+}
+
+/// All streams.
+pub fn all() -> impl Iterator<Item = Look> {
+    (0..SIZE).filter_map(look_at)
+}
+
+/// Brings a stream's account up to date, and corrects `before` by it: what two threads saw before their
+/// calls may be the same bytes, and what one saw afterwards may be the other's.
+///
+/// A call that had the stream to itself believes what it saw, which also covers bytes that an inlined
+/// putc put there unseen. Any other call goes on from where the last one left the account. So the bytes
+/// flushed come out right in sum, if not always at the right call.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(never)]
+unsafe fn bring_up_to_date(shared: Shared, stream: *mut FILE, before: u32, accepted: i64) -> (u32, u32) {
+    let place = &ACCOUNTS[shared.index];
+    let accepted = accepted.max(0) as u64;
+    let (mut start, mut end) = (before, 0);
+    for _ in 0..64 {
+        let seen = place.load(Acquire);
+        let calls = (seen >> 32) as u32;
+        start = if shared.alone && calls == shared.calls { before } else { seen as u32 };
+        // Looked at after the account was, so that no call that has ended meanwhile is left out.
+        // SAFETY: the caller's promise.
+        let after = unsafe { pending(stream) };
+        end = (u64::from(start) + accepted).min(u64::from(after)) as u32;
+        let next = u64::from(calls.wrapping_add(1)) << 32 | u64::from(end);
+        if place.compare_exchange(seen, next, AcqRel, Acquire).is_ok() {
+            break;
+        }
+    }
+    UNDER_WAY[shared.index].fetch_sub(1, AcqRel);
+    (start, end)
+}

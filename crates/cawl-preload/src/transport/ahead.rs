@@ -1,0 +1,160 @@
+//! Messages that must reach the daemon before the events that are recorded after them.
+//!
+//! The law of this module: a message is sent at once. If the socket is full it waits at one of a few desks, which every
+//! sender empties before it sends events. **No thread waits for another**: to write a message down it takes a desk that
+//! is free, and what lies on a desk may be sent by several at the same time, because telling twice is harmless. A desk
+//! is free again when it has been told and the last who reads there has left. So a thread may be jumped or killed out
+//! of here at any moment: the desk where it was stays as it is, told by others, until the thread comes here again or
+//! ends.
+
+use crate::base::thread::{Thread, thread};
+use crate::transport::link::{self, Sent};
+use cawl_wire::Kind;
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+
+/// Longest path in a message.
+pub const PATH: usize = 4096;
+/// Longest message.
+const RECORD: usize = PATH + 64;
+/// Messages that can wait for room: one for each bit of [`TO_TELL`].
+const WAITING_MOST: usize = 64;
+
+/// Nothing is there.
+const FREE: u32 = 0;
+/// A thread writes a record down.
+const FILLING: u32 = 1;
+/// There is a record, which nobody changes any more.
+const FULL: u32 = 2;
+/// The same, and it has been told.
+const TOLD_ALREADY: u32 = 4;
+/// One who reads there; the number of them is counted above the other bits.
+const READER: u32 = 8;
+
+/// A place for one record.
+struct Desk {
+    state: AtomicU32,
+    length: AtomicUsize,
+    record: UnsafeCell<[u8; RECORD]>,
+    path: UnsafeCell<[u8; PATH]>,
+}
+
+// SAFETY: the cells are written only by the thread that moved the state to FILLING, and read only by those who are
+// counted as readers, without whom the state becomes FREE.
+unsafe impl Sync for Desk {}
+
+/// Static, because a hook may be running on the small stack of a signal handler.
+static DESKS: [Desk; WAITING_MOST] = [const {
+    Desk {
+        state: AtomicU32::new(FREE),
+        length: AtomicUsize::new(0),
+        record: UnsafeCell::new([0; RECORD]),
+        path: UnsafeCell::new([0; PATH]),
+    }
+}; WAITING_MOST];
+
+/// Desks with a record that has not been told.
+static TO_TELL: AtomicU64 = AtomicU64::new(0);
+
+impl Desk {
+    /// Begins to read, if there is something to tell.
+    fn join(&self) -> bool {
+        let more = |state: u32| (state & (FULL | TOLD_ALREADY) == FULL).then_some(state + READER);
+        self.state.fetch_update(Acquire, Relaxed, more).is_ok()
+    }
+
+    /// Ends to read; the last one clears away what was told.
+    fn leave(&self, told: bool) {
+        let less = |state: u32| {
+            // Nobody is there any more, if this is the copy of a process.
+            let left = state.checked_sub(READER)? | if told { TOLD_ALREADY } else { 0 };
+            Some(if left == FULL | TOLD_ALREADY { FREE } else { left })
+        };
+        let _ = self.state.fetch_update(AcqRel, Relaxed, less);
+    }
+}
+
+/// The calling thread is at no desk: if it still counts as being at one, it was jumped out of there (or it was a vfork
+/// child with this thread's record, which was killed).
+pub fn stand_up(thread: &Thread) {
+    let number = (thread.desk.swap(0, Relaxed) as usize).wrapping_sub(1);
+    let Some(desk) = DESKS.get(number) else { return };
+    if desk.state.compare_exchange(FILLING, FREE, AcqRel, Relaxed).is_err() {
+        // Whether it was told is not certain.
+        TO_TELL.fetch_or(1 << number, AcqRel);
+        desk.leave(false);
+    }
+}
+
+/// Writes a message down, if there is room. `fill` does it, with a second place for the path, and tells its length.
+/// `done` is called when senders can see the message.
+#[inline(never)]
+pub fn note(
+    fill: impl FnOnce(&mut [u8; RECORD], &mut [u8; PATH]) -> Option<usize>,
+    done: impl FnOnce(),
+) -> bool {
+    let thread = thread();
+    stand_up(thread);
+    let free = |desk: &Desk| desk.state.compare_exchange(FREE, FILLING, Acquire, Relaxed).is_ok();
+    let Some((number, desk)) = DESKS.iter().enumerate().find(|(_, desk)| free(desk)) else { return false };
+    // Said after the desk was taken, and taken back before it is given away: who is jumped out of here in between
+    // leaves a desk that is never used again, and not one that two use.
+    thread.desk.store(number as u32 + 1, Relaxed);
+    // SAFETY: the state is FILLING, by this thread.
+    let (record, path) = unsafe { (&mut *desk.record.get(), &mut *desk.path.get()) };
+    let length = fill(record, path);
+    thread.desk.store(0, Relaxed);
+    let Some(length) = length else {
+        desk.state.store(FREE, Release);
+        return false;
+    };
+    desk.length.store(length, Relaxed);
+    desk.state.store(FULL, Release);
+    TO_TELL.fetch_or(1 << number, AcqRel);
+    done();
+    true
+}
+
+/// Sends the records that wait; Whole if none is left.
+#[inline]
+pub fn send_waiting() -> Sent {
+    if TO_TELL.load(Acquire) == 0 { Sent::Whole } else { send_all() }
+}
+
+#[cold]
+#[inline(never)]
+fn send_all() -> Sent {
+    let thread = thread();
+    stand_up(thread);
+    for (number, desk) in DESKS.iter().enumerate() {
+        let bit = 1 << number;
+        if TO_TELL.load(Acquire) & bit == 0 || !desk.join() {
+            continue;
+        }
+        thread.desk.store(number as u32 + 1, Relaxed);
+        // SAFETY: there is a record, and it stays as long as this thread is counted as a reader.
+        let record = unsafe { &*desk.record.get() };
+        let sent = link::send(Kind::File, &record[..desk.length.load(Relaxed).min(RECORD)]);
+        if sent == Sent::Whole {
+            TO_TELL.fetch_and(!bit, AcqRel);
+        }
+        thread.desk.store(0, Relaxed);
+        desk.leave(sent == Sent::Whole);
+        if sent != Sent::Whole {
+            return sent;
+        }
+    }
+    Sent::Whole
+}
+
+/// In a fork child: nothing of its own waits.
+pub fn forget() {
+    for desk in &DESKS {
+        // Untouched memory stays so.
+        if desk.state.load(Relaxed) != FREE {
+            desk.state.store(FREE, Relaxed);
+        }
+    }
+    TO_TELL.store(0, Relaxed);
+}

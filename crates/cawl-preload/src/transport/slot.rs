@@ -1,0 +1,241 @@
+//! Each thread's place for events: a slot, which leads into shared memory (`ring`) or, where there is none, into memory
+//! of the process's own that is sent in batches (`socket`).
+//!
+//! The law of this module: a slot has one writer, its thread, who needs no lock and no atomic read-modify-write. An
+//! event is written where it will be read, and counts from the moment the tail is stored.
+
+use crate::base::thread::Thread;
+use cawl_wire::ring::{CELL_LEN, Call, Chunks, Expected, WHOLE_CELLS, whole};
+use cawl_wire::{Anchor, EVENT_LEN, Event, Op};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+
+/// Threads that can record at the same time; further ones drop and count.
+pub const SLOTS: usize = 1024;
+
+/// A thread's place. All zero bytes are one that leads nowhere.
+#[repr(C, align(64))]
+pub struct Slot {
+    /// Where the next event goes.
+    pub next: AtomicPtr<u8>,
+    /// An event begins below this place, so that a whole one fits.
+    pub limit: AtomicPtr<u8>,
+    /// Where the next event goes as a position of the ring; in batches, the number of events in the lower half.
+    pub position: AtomicU64,
+    /// Where the position is made known.
+    pub tail: AtomicPtr<AtomicU64>,
+    /// When something other than an event is to be done.
+    pub due: AtomicU64,
+    /// What the last event was about and of what operation, see [`key`]; zero if the next one is told whole.
+    pub(super) key: AtomicU64,
+    /// When the last event began, and where it ended.
+    start: AtomicU64,
+    offset: AtomicU64,
+    /// What it left in the stream's buffer, and how that stream buffers.
+    pending: AtomicU32,
+    buffering: AtomicU64,
+    /// The thread that it belongs to, or 0.
+    pub(super) owner: AtomicU32,
+    /// Its number, which is also that of its ring.
+    pub index: AtomicU32,
+    free: [AtomicU64; 2],
+    oldest: AtomicU32,
+    /// Chunks below this index have memory.
+    pub touched: AtomicU32,
+    /// True if it leads into shared memory.
+    pub(super) ringed: AtomicBool,
+    /// What `socket` needs.
+    pub(super) batch: Batch,
+}
+
+/// What a hook needs of a slot lies on one line of the cache.
+const _: [(); 64] = [(); core::mem::offset_of!(Slot, pending)];
+
+/// What a slot needs to be sent from, see `socket`.
+#[repr(C)]
+pub struct Batch {
+    pub(super) sending: AtomicBool,
+    pub(super) base: AtomicPtr<u8>,
+    pub(super) capacity: AtomicUsize,
+    pub(super) head: AtomicU64,
+    pub(super) tail: AtomicU64,
+    /// In ns, like the next.
+    pub(super) sent_at: AtomicU64,
+    pub(super) retry_at: AtomicU64,
+}
+
+impl Batch {
+    /// True if nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.tail.load(Relaxed) == self.head.load(Relaxed) && !self.sending.load(Acquire)
+    }
+
+    /// In a fork child.
+    pub fn forget(&self) {
+        self.head.store(0, Relaxed);
+        self.tail.store(0, Relaxed);
+        self.retry_at.store(0, Relaxed);
+        self.sending.store(false, Relaxed);
+    }
+}
+
+impl Slot {
+    /// The free chunks of its ring.
+    pub fn chunks(&self) -> Chunks {
+        let [low, high] = self.free.each_ref().map(|half| u128::from(half.load(Relaxed)));
+        Chunks { free: high << 64 | low, oldest: self.oldest.load(Relaxed) }
+    }
+
+    /// Puts them back.
+    pub fn set_chunks(&self, chunks: Chunks) {
+        self.free[0].store(chunks.free as u64, Relaxed);
+        self.free[1].store((chunks.free >> 64) as u64, Relaxed);
+        self.oldest.store(chunks.oldest, Relaxed);
+    }
+
+    /// Makes what has been written, up to `end`, part of what can be read.
+    #[inline(always)]
+    fn publish(&self, end: *mut u8, position: u64) {
+        self.next.store(end, Relaxed);
+        self.position.store(position, Relaxed);
+        // SAFETY: set by `attach` to a word of the shared memory or of this slot, both of which stay.
+        unsafe { (*self.tail.load(Relaxed)).store(position, Release) };
+    }
+
+    /// True if there is room for an event of any length.
+    #[inline(always)]
+    pub fn has_room(&self) -> bool {
+        self.next.load(Relaxed) < self.limit.load(Relaxed)
+    }
+
+    /// True if it leads into shared memory.
+    #[inline(always)]
+    pub fn is_ringed(&self) -> bool {
+        self.ringed.load(Relaxed)
+    }
+
+    /// True if something other than an event is to be done at this time.
+    #[inline(always)]
+    pub fn is_due(&self, now: u64) -> bool {
+        now >= self.due.load(Relaxed)
+    }
+
+    /// True if the last event was about the same file, told by its number, and of the same operation.
+    #[inline(always)]
+    pub fn goes_on(&self, key: u64) -> bool {
+        self.key.load(Relaxed) == key
+    }
+
+    /// True if the last event was about a stream that buffers in the same way.
+    #[inline(always)]
+    pub fn buffers_as(&self, buffering: u64) -> bool {
+        self.buffering.load(Relaxed) == buffering
+    }
+}
+
+/// The slot of a thread, if it has one.
+#[inline(always)]
+pub fn of(thread: &Thread) -> Option<&'static Slot> {
+    // SAFETY: null, or an element of the table, which stays; see `table::claim`.
+    unsafe { thread.slot.load(Relaxed).cast::<Slot>().as_ref() }
+}
+
+/// What an event is about: a file's number and the operation.
+#[inline(always)]
+pub fn key(file: u64, op: Op) -> u64 {
+    file << 8 | op as u64
+}
+
+/// Puts an event into a slot that has room; others of its [`key`] (0: none) and, of a stream, its buffering may go on
+/// from it.
+pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) {
+    let cell = slot.next.load(Relaxed);
+    let position = slot.position.load(Relaxed);
+    let ringed = slot.ringed.load(Relaxed);
+    // SAFETY: `next` is below `limit`, so there is room for a whole event, aligned to eight bytes, which only this
+    // thread writes and nobody reads before it is published.
+    unsafe { write_whole(cell, ringed, position, &event.encode()) };
+    slot.key.store(if ringed { key } else { 0 }, Relaxed);
+    if key != 0 {
+        let expected = Expected::after(event);
+        slot.start.store(expected.start, Relaxed);
+        slot.offset.store(expected.offset, Relaxed);
+        slot.pending.store(expected.pending, Relaxed);
+        slot.buffering.store(buffering, Relaxed);
+    }
+    slot.publish(cell.wrapping_add(EVENT_LEN), position + if ringed { u64::from(WHOLE_CELLS) } else { 1 });
+    ask_for(cell.wrapping_add(AHEAD));
+    ask_for(cell.wrapping_add(AHEAD + 64));
+}
+
+/// An event as `cawl_wire::ring` has it, or as the socket has.
+///
+/// # Safety
+/// There must be room for it.
+#[inline(always)]
+unsafe fn write_whole(cell: *mut u8, ringed: bool, position: u64, event: &[u8; EVENT_LEN]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if ringed {
+            cell.cast::<[u8; EVENT_LEN]>().write(whole((position >> 32) as u32, event));
+        } else {
+            cell.cast::<[u8; EVENT_LEN]>().write(*event);
+        }
+    }
+}
+
+/// Puts a call into a slot that has room, after one of which [`Slot::goes_on`] is true. False if it has to be told
+/// whole.
+#[inline(always)]
+pub fn put_short(slot: &Slot, call: &Call) -> bool {
+    let expected = Expected {
+        start: slot.start.load(Relaxed),
+        offset: slot.offset.load(Relaxed),
+        pending: if call.pending.is_some() { slot.pending.load(Relaxed) } else { 0 },
+    };
+    let position = slot.position.load(Relaxed);
+    let Some(words) = expected.shorten((position >> 32) as u32, call) else { return false };
+    let cell = slot.next.load(Relaxed);
+    // SAFETY: as in `put_whole`; a short record is shorter.
+    unsafe { cell.cast::<[u32; 4]>().write(words) };
+    let stream = call.pending.is_some();
+    let next = expected.next(call.start, call.requested as u32, stream);
+    slot.start.store(next.start, Relaxed);
+    if stream {
+        slot.pending.store(next.pending, Relaxed);
+    } else {
+        slot.offset.store(next.offset, Relaxed);
+    }
+    slot.publish(cell.wrapping_add(CELL_LEN), position + 1);
+    ask_for(cell.wrapping_add(AHEAD));
+    true
+}
+
+/// How far ahead of the cell being written memory is asked for, in bytes.
+const AHEAD: usize = 512;
+
+/// Asks for a line of memory that will be written soon: the daemon, on another processor, has read it.
+#[inline(always)]
+fn ask_for(place: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes nothing and never faults; processors without it ignore it.
+    unsafe {
+        core::arch::asm!("prefetchw [{0}]", in(reg) place, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// Puts a moment on both clocks among the events, if there is room.
+pub fn mark(slot: &Slot, anchor: &Anchor) {
+    if !slot.has_room() {
+        // The next event makes room, and the mark comes after it.
+        slot.due.store(0, Relaxed);
+        return;
+    }
+    let (cell, position) = (slot.next.load(Relaxed), slot.position.load(Relaxed));
+    let ringed = slot.ringed.load(Relaxed);
+    // SAFETY: as in `put_whole`.
+    unsafe { write_whole(cell, ringed, position, &anchor.encode()) };
+    slot.publish(cell.wrapping_add(EVENT_LEN), position + if ringed { u64::from(WHOLE_CELLS) } else { 1 });
+}

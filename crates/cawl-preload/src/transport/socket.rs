@@ -1,0 +1,216 @@
+//! Events that are sent over the socket, where there is no shared memory.
+//!
+//! The law of this module: whoever sends from a slot holds its `sending` flag, which is tried and never
+//! waited for. Only the owner writes events or starts again at the front; a sender moves `head`. What does
+//! not fit is counted.
+
+use crate::base::settings::lossless;
+use crate::base::sys;
+use crate::transport::link::{PATIENCE, Sent};
+use crate::transport::slot::{Batch, SLOTS, Slot};
+use crate::transport::{ahead, link};
+use cawl_wire::{EVENT_LEN, Kind, MAX_PAYLOAD};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicUsize};
+
+/// Events in one buffer: 16 MiB of address space, touched only as far as the daemon lags behind, and
+/// given back when it has caught up.
+const CAPACITY: usize = 174_762;
+/// Events whose memory is kept once touched: 1 MiB.
+const KEPT: usize = 10_922;
+/// Events in one message.
+const BATCH: usize = MAX_PAYLOAD / EVENT_LEN;
+/// Age of the oldest event, in ns, at which the next call sends what there is.
+const MAX_AGE: u64 = 50_000_000;
+/// How long, in ns, a full socket is left alone.
+const BACK_OFF: u64 = 500_000;
+
+/// The buffer of each slot: kept over a fork, unlike the slot.
+static BASES: [AtomicPtr<u8>; SLOTS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SLOTS];
+
+/// Their lengths, in events.
+static CAPACITIES: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
+
+impl Batch {
+    /// Room up to the next message, or to the end of the buffer.
+    fn set_limit(&self, slot: &Slot) {
+        let tail = self.tail.load(Relaxed) as usize;
+        let until = (tail + BATCH).min(self.capacity.load(Relaxed));
+        let end = self.base.load(Relaxed).wrapping_add(until * EVENT_LEN);
+        slot.limit.store(end.wrapping_sub(EVENT_LEN - 1), Relaxed);
+    }
+
+    /// The owner moves the end of what is written.
+    fn set_tail(&self, slot: &Slot, tail: usize) {
+        slot.position.store(tail as u64, Relaxed);
+        slot.next.store(self.base.load(Relaxed).wrapping_add(tail * EVENT_LEN), Relaxed);
+        self.tail.store(tail as u64, Release);
+    }
+}
+
+/// Gives a slot a buffer of the process's own.
+pub fn attach(slot: &Slot, index: usize) -> bool {
+    let batch = &slot.batch;
+    let (Some(place), Some(room)) = (BASES.get(index), CAPACITIES.get(index)) else { return false };
+    let mut base = place.load(Relaxed);
+    if base.is_null() {
+        // A program whose address space is limited has none to spare.
+        let capacity = if sys::limited(libc::RLIMIT_AS) { KEPT } else { CAPACITY };
+        base = sys::map(capacity * EVENT_LEN).cast();
+        if base.is_null() {
+            return false;
+        }
+        place.store(base, Relaxed);
+        room.store(capacity, Relaxed);
+    }
+    batch.capacity.store(room.load(Relaxed), Relaxed);
+    slot.tail.store(core::ptr::from_ref(&batch.tail).cast_mut(), Relaxed);
+    batch.base.store(base, Release);
+    if batch.is_empty() {
+        batch.head.store(0, Relaxed);
+        batch.set_tail(slot, 0);
+    }
+    batch.set_limit(slot);
+    batch.sent_at.store(sys::nanoseconds(), Relaxed);
+    slot.due.store(0, Relaxed);
+    true
+}
+
+/// Sends what it can. `owner`: the caller is, and may start again at the front.
+fn send(slot: &Slot, owner: bool) -> Sent {
+    let batch = &slot.batch;
+    if batch.sending.swap(true, Acquire) {
+        return Sent::Later;
+    }
+    let result = send_exclusively(batch);
+    match result {
+        Sent::Whole if owner => {
+            if batch.tail.load(Relaxed) as usize > KEPT {
+                let base = batch.base.load(Relaxed).wrapping_add(KEPT * EVENT_LEN);
+                let length = batch.capacity.load(Relaxed).saturating_sub(KEPT) * EVENT_LEN;
+                // SAFETY: the mapping's tail, whose events have all been sent; its owner, who alone
+                // writes there, is the caller.
+                unsafe { sys::give_back(base.cast(), length) };
+            }
+            batch.head.store(0, Relaxed);
+            batch.set_tail(slot, 0);
+        }
+        Sent::Later => batch.retry_at.store(sys::nanoseconds() + BACK_OFF, Relaxed),
+        Sent::Whole | Sent::Broken => {}
+    }
+    batch.sending.store(false, Release);
+    result
+}
+
+fn send_exclusively(batch: &Batch) -> Sent {
+    let base = batch.base.load(Acquire);
+    if base.is_null() {
+        return Sent::Whole;
+    }
+    loop {
+        let head = batch.head.load(Relaxed) as usize;
+        let count = (batch.tail.load(Acquire) as usize).saturating_sub(head).min(BATCH);
+        // After the look at the events: those that come meanwhile may be about files that are told meanwhile.
+        let names = ahead::send_waiting();
+        if count == 0 {
+            return Sent::Whole;
+        }
+        if names != Sent::Whole {
+            return names;
+        }
+        // SAFETY: events `head..head + count` are complete (the owner stored the tail after them) and
+        // stay as they are while `sending` is held, and the tail never exceeds the mapping's capacity.
+        let events = unsafe { core::slice::from_raw_parts(base.add(head * EVENT_LEN), count * EVENT_LEN) };
+        match link::send(Kind::Events, events) {
+            Sent::Whole => batch.head.store((head + count) as u64, Relaxed),
+            other => return other,
+        }
+    }
+}
+
+/// A message is full: send it. False if the buffer is full too, and there is no room to be had.
+pub fn make_room(slot: &Slot) -> bool {
+    let batch = &slot.batch;
+    if sys::nanoseconds() >= batch.retry_at.load(Relaxed) {
+        send(slot, true);
+        batch.sent_at.store(sys::nanoseconds(), Relaxed);
+    }
+    if batch.tail.load(Relaxed) as usize >= batch.capacity.load(Relaxed) && !move_up(slot) && !wait(slot) {
+        return false;
+    }
+    batch.set_limit(slot);
+    true
+}
+
+/// Moves what is not sent to the front, if that makes room.
+fn move_up(slot: &Slot) -> bool {
+    let batch = &slot.batch;
+    let capacity = batch.capacity.load(Relaxed);
+    if batch.sending.swap(true, Acquire) {
+        return false;
+    }
+    let (base, head) = (batch.base.load(Relaxed), batch.head.load(Relaxed) as usize);
+    let room = head >= capacity / 4;
+    if room {
+        // SAFETY: both ranges lie in the mapping; `sending` is held, so nobody reads it meanwhile.
+        unsafe { core::ptr::copy(base.add(head * EVENT_LEN), base, (capacity - head) * EVENT_LEN) };
+        batch.head.store(0, Relaxed);
+        batch.set_tail(slot, capacity - head);
+    }
+    batch.sending.store(false, Release);
+    room
+}
+
+/// Where the user wants no event lost: waits for the daemon to take some, as long as it is there.
+fn wait(slot: &Slot) -> bool {
+    if !lossless() {
+        return false;
+    }
+    let mut progress = slot.batch.head.load(Relaxed);
+    let mut since = sys::nanoseconds();
+    while sys::nanoseconds().saturating_sub(since) < PATIENCE * 1_000_000 {
+        link::wait_for_room(1);
+        match send(slot, true) {
+            Sent::Whole => return true,
+            Sent::Broken => return false,
+            Sent::Later if move_up(slot) => return true,
+            Sent::Later => {}
+        }
+        let head = slot.batch.head.load(Relaxed);
+        if head != progress {
+            (progress, since) = (head, sys::nanoseconds());
+        }
+    }
+    false
+}
+
+/// Sends what is too old to wait longer.
+pub fn send_if_old(slot: &Slot) {
+    let batch = &slot.batch;
+    let now = sys::nanoseconds();
+    if now.saturating_sub(batch.sent_at.load(Relaxed)) > MAX_AGE && now >= batch.retry_at.load(Relaxed) {
+        flush(slot);
+    }
+}
+
+/// Sends what there is. For the owner.
+pub fn flush(slot: &Slot) {
+    send(slot, true);
+    slot.batch.set_limit(slot);
+    slot.batch.sent_at.store(sys::nanoseconds(), Relaxed);
+}
+
+/// Sends what there is before the deadline, and counts the rest as dropped. For anyone.
+pub fn drain(slot: &Slot, deadline: u64) {
+    let batch = &slot.batch;
+    while let Sent::Later = send(slot, false) {
+        let now = sys::nanoseconds();
+        // A sender that is at work elsewhere, or interrupted by this very thread, keeps its flag.
+        if batch.sending.load(Relaxed) || now >= deadline {
+            break;
+        }
+        link::wait_for_room((deadline - now) / 1_000_000 + 1);
+    }
+    let left = batch.tail.load(Acquire).saturating_sub(batch.head.load(Relaxed));
+    link::count_dropped(left);
+}

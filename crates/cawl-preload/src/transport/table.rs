@@ -1,0 +1,187 @@
+//! The slots of all threads: which thread has which, and room in them.
+//!
+//! The slots lie in memory that the kernel wipes in a copied process: there, the first event finds no room, and the cold
+//! path finds out why.
+
+use crate::base::settings::lossless;
+use crate::base::sys;
+use crate::base::thread::{Thread, tell_end};
+use crate::transport::link::PATIENCE;
+use crate::transport::ring::{self, Next};
+use crate::transport::slot::{self, SLOTS, Slot};
+use crate::transport::{link, socket};
+use cawl_wire::ring::{Chunks, SHAPE};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
+
+/// The slots, in one mapping that lasts as long as the process.
+static TABLE: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
+/// Slots that were ever in use are all below this index.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// True if the kernel wipes the slots in a copy of the process.
+static WIPED: AtomicBool = AtomicBool::new(false);
+
+/// Every slot that was ever in use.
+fn slots() -> &'static [Slot] {
+    let table = TABLE.load(Acquire);
+    if table.is_null() {
+        return &[];
+    }
+    // SAFETY: the mapping made by `prepare` holds SLOTS slots, for good, and zero bytes are valid ones.
+    unsafe { core::slice::from_raw_parts(table, USED.load(Acquire).min(SLOTS)) }
+}
+
+/// True if shared memory can be used: a copy of the process will know that it is one.
+pub fn may_share() -> bool {
+    WIPED.load(Relaxed)
+}
+
+/// Makes the table. False if nothing can be recorded. Constructor only.
+pub fn prepare() -> bool {
+    let length = size_of::<Slot>() * SLOTS;
+    let table = sys::map(length);
+    if table.is_null() {
+        return false;
+    }
+    // SAFETY: the mapping just made, as a whole; a refusal is taken account of.
+    let wiped = unsafe {
+        sys::call(libc::SYS_madvise, [table as usize, length, libc::MADV_WIPEONFORK as usize, 0, 0, 0])
+    };
+    WIPED.store(wiped == 0, Relaxed);
+    TABLE.store(table.cast(), Release);
+    true
+}
+
+/// The thread's slot with room for an event, and one taken for it if it has none. None if there is no room, where the
+/// user would rather wait after a wait.
+pub fn find_room(thread: &Thread) -> Option<&'static Slot> {
+    let slot = match slot::of(thread) {
+        Some(slot) => slot,
+        None => claim(thread)?,
+    };
+    if slot.has_room() {
+        return Some(slot);
+    }
+    let room = if slot.is_ringed() { next_chunk(slot) } else { socket::make_room(slot) };
+    room.then_some(slot)
+}
+
+/// The slot's chunk is full: go on in another. False if there is none.
+#[cold]
+fn next_chunk(slot: &Slot) -> bool {
+    match ring::next_chunk(slot) {
+        Next::Chunk => return true,
+        Next::Behind => {
+            link::ring_bell();
+            return true;
+        }
+        Next::Full => link::ring_bell(),
+    }
+    if !lossless() {
+        return false;
+    }
+    let (mut seen, mut since) = (ring::head(slot), sys::nanoseconds());
+    while sys::nanoseconds().saturating_sub(since) < PATIENCE * 1_000_000 {
+        sys::poll(-1, 0, 1);
+        if ring::next_chunk(slot) != Next::Full {
+            return true;
+        }
+        if !link::is_daemon_there() {
+            return false;
+        }
+        let now = ring::head(slot);
+        if now != seen {
+            (seen, since) = (now, sys::nanoseconds());
+        }
+    }
+    false
+}
+
+#[cold]
+fn claim(thread: &Thread) -> Option<&'static Slot> {
+    let table = TABLE.load(Acquire);
+    if table.is_null() {
+        return None;
+    }
+    let tid = thread.tid();
+    // SAFETY: as in `slots`.
+    let all = unsafe { core::slice::from_raw_parts(table, SLOTS) };
+    let free = |slot: &Slot| slot.owner.load(Relaxed) == 0;
+    let (index, slot) = all
+        .iter()
+        .enumerate()
+        .find(|(_, slot)| free(slot) && slot.owner.compare_exchange(0, tid, AcqRel, Relaxed).is_ok())?;
+    USED.fetch_max(index + 1, AcqRel);
+    if !attach(slot, index) {
+        slot.owner.store(0, Release);
+        return None;
+    }
+    thread.slot.store(table.wrapping_add(index).cast(), Relaxed);
+    // Without word of the thread's end the slot is not used again.
+    tell_end();
+    Some(slot)
+}
+
+fn attach(slot: &Slot, index: usize) -> bool {
+    // The first event of a thread is told whole.
+    slot.key.store(0, Relaxed);
+    if slot.ringed.load(Relaxed) {
+        return true;
+    }
+    slot.index.store(index as u32, Relaxed);
+    if ring::exists() && slot.batch.is_empty() {
+        slot.position.store(0, Relaxed);
+        slot.set_chunks(Chunks::new(SHAPE));
+        if ring::attach(slot, index as u32) {
+            slot.ringed.store(true, Relaxed);
+            return true;
+        }
+    }
+    socket::attach(slot, index)
+}
+
+/// The thread of a slot has ended, or is about to fork: sends what waits to be sent.
+pub fn flush(slot: &Slot) {
+    if !slot.is_ringed() {
+        socket::flush(slot);
+    }
+}
+
+/// Another thread may have the slot.
+pub fn release(slot: &Slot) {
+    slot.owner.store(0, Release);
+}
+
+/// True if anything was recorded in this session.
+pub fn any() -> bool {
+    slots().iter().any(|slot| !slot.next.load(Relaxed).is_null())
+}
+
+/// Sends every thread's events, waiting for room at most `milliseconds` in all. What then remains is
+/// counted as dropped. What lies in shared memory is in the daemon's hands already.
+#[cold]
+pub fn drain(milliseconds: u64) {
+    let deadline = sys::nanoseconds() + milliseconds * 1_000_000;
+    for slot in slots().iter().filter(|slot| !slot.is_ringed()) {
+        socket::drain(slot, deadline);
+    }
+}
+
+/// In a fork child: the parent's events are the parent's.
+pub fn forget(thread: &Thread) {
+    for slot in slots() {
+        // The kernel has wiped them; this is for the case that it could not.
+        if !slot.next.load(Relaxed).is_null() || slot.owner.load(Relaxed) != 0 {
+            slot.next.store(core::ptr::null_mut(), Relaxed);
+            slot.limit.store(core::ptr::null_mut(), Relaxed);
+            slot.position.store(0, Relaxed);
+            slot.ringed.store(false, Relaxed);
+            slot.key.store(0, Relaxed);
+            slot.batch.forget();
+            slot.owner.store(0, Relaxed);
+        }
+    }
+    USED.store(0, Relaxed);
+    thread.slot.store(core::ptr::null_mut(), Relaxed);
+    ring::leave();
+}
