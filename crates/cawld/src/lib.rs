@@ -24,6 +24,7 @@ mod mapped;
 mod merge;
 mod messages;
 pub mod metrics;
+pub mod program;
 mod questions;
 mod ring;
 mod sampler;

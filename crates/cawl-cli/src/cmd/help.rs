@@ -15,11 +15,12 @@ pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     render::data(&String::from_utf8(text)?)
 }
 
-/// Writes the pages.
+/// Writes the pages of both programs.
 pub fn man(args: &ManArgs) -> anyhow::Result<ExitCode> {
     let folder = &args.folder;
     std::fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(Args::command(), folder))
+        .and_then(|()| clap_mangen::generate_to(cawld::program::command(), folder))
         .with_context(|| format!("cannot write the pages into {}; name another folder", folder.display()))?;
     Ok(ExitCode::SUCCESS)
 }

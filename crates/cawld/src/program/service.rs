@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use cawld::Asker;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
+
+use crate::Asker;
 
 /// The daemon listens.
 pub fn ready() {

@@ -1,7 +1,5 @@
-//! `cawld`: the daemon as a server of its own, many programs at once.
-#![forbid(unsafe_code)]
-// They panic where the output is closed or full.
-#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+//! The program `cawld`: the daemon as a server of its own, many programs at once. Its `main` lies in cawl-cli's
+//! package, which installs both programs.
 
 mod service;
 
@@ -15,12 +13,14 @@ use anyhow::{Context, ensure};
 use cawl_client::address;
 use cawl_core::{HostProfile, MODELS, Mode};
 use cawl_host::profiles::{self, Keeper};
-use cawld::http::{Http, HttpOptions, Reload};
-use cawld::{Allowed, Asker, Daemon, EngineOptions, Node, metrics, socket};
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, Parser, ValueEnum};
 use nix::unistd::geteuid;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::http::{Http, HttpOptions, Reload};
+use crate::{Allowed, Asker, Daemon, EngineOptions, Node, metrics, socket};
 
 /// Most labels of a node.
 const LABELS: usize = 16;
@@ -32,7 +32,7 @@ const LABELS: usize = 16;
 /// (for runs that begin from then on) and the token again. Exit codes: 1 when it cannot start, 2 for wrong
 /// usage. Log level: CAWLD_LOG (error, warn, info, debug); format: CAWLD_LOG_FORMAT (text, json).
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "cawld", version)]
 struct Args {
     /// Where to listen (default: cawld.sock in $XDG_RUNTIME_DIR, /run/user/UID or /tmp/cawl-UID)
     #[arg(long, value_name = "PATH")]
@@ -111,8 +111,14 @@ enum LogFormat {
     Json,
 }
 
+/// The command line, for its manual page.
+pub fn command() -> clap::Command {
+    Args::command()
+}
+
+/// Serves until it is told to end.
 #[tokio::main]
-async fn main() -> ExitCode {
+pub async fn main() -> ExitCode {
     match serve(Args::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -274,11 +280,10 @@ fn log(format: Option<LogFormat>) -> anyhow::Result<()> {
     let named = std::env::var("CAWLD_LOG_FORMAT").ok().filter(|name| !name.is_empty());
     let named = named.map(|name| LogFormat::from_str(&name, true)).transpose();
     let named = named.map_err(|_| anyhow::anyhow!("CAWLD_LOG_FORMAT must be text or json"))?;
-    let filter = tracing_subscriber::EnvFilter::try_from_env("CAWLD_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let level = std::env::var("CAWLD_LOG").ok().and_then(|level| level.parse().ok());
+    let log = tracing_subscriber::fmt().with_max_level(level.unwrap_or(LevelFilter::INFO));
     // Without internal errors: it would report them with eprintln, which panics where stderr is gone.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let log = log.with_target(false).log_internal_errors(false);
+    let log = log.with_writer(std::io::stderr).with_target(false).log_internal_errors(false);
     match format.or(named).unwrap_or(LogFormat::Text) {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
