@@ -22,7 +22,7 @@
 //! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs that treat us roughly
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
-//! - `install`: where the tracer is put on disk
+//! - `install`: where the tracer is put on disk; `package`: the Debian package, installed and purged
 //! - `keep`: what a run learned is there for the next one
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `users`: programs that change their user; other users, who may be recorded but not ask
@@ -54,6 +54,7 @@ mod live;
 mod matrix;
 mod matrix_rough;
 mod meeting;
+mod package;
 mod people;
 mod replay;
 mod sanitizers;
