@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""When memory turns cold: foreseen against observed.
+"""The onset of cold memory: predicted and observed.
 
-Writes 1 GiB in calls of 1 MiB into a new file, so and so long after another was removed, under `cawl-cli run`, and
-looks in a replay in lockstep, which knows free memory as it lay before the first call, where the first of eight calls in a
-row come cold, and where they did. Then it asks `predict --offline` what 4 GiB cost, and writes them. Only on a machine
-whose host takes free memory back, with a profile that has memory.cold, is there anything to see. Needs root.
+Writes 1 GiB in calls of 1 MiB into a new file, 0 to 60 s after another file was removed, under `cawl-cli
+run`. A replay in lockstep, with free memory as sampled before the first call, predicts the first of eight
+consecutive cold calls; the observed onset is compared with it. Then asks `predict --offline` for the cost of
+4 GiB, and writes them. Needs root, a machine whose host takes free memory back, and a profile with
+memory.cold.
 
     bench/cold.py CAWL_CLI [FOLDER [ROUNDS]]
 """
@@ -47,7 +48,7 @@ def writing(rest):
     calls = [call for call in calls if call["op"] == "write" and call["path"].endswith("/file")]
     predicted = [call["predictions"][0]["predicted_s"] for call in calls]
     observed = [call["observed_s"] for call in calls]
-    # Between what a warm mebibyte takes and a cold one, whatever else the call waited for.
+    # Between the cost of a warm mebibyte and of a cold one, whatever other waits the call had.
     border = 3 * sorted(observed)[len(observed) // 20]
     found = onset(predicted, 3 * min(predicted)), onset(observed, border)
     near = abs(found[0] - found[1]) <= max(64, 0.25 * found[1])

@@ -1,8 +1,8 @@
-/* The floor: the least that a tracer under LD_PRELOAD can do and still tell what was written where. Two readings
- * of the processor's counter, and one record of 64 bytes in a ring of the thread's own in shared memory, made
- * known by storing the ring's tail. A record names the file (device and inode, looked up by descriptor), the
- * thread, the call and its result. Nobody reads it, nothing is sent, and no offset is followed. The ring is
- * 512 KiB and goes round, which is what a ring that is read keeps in use. Built as a library:
+/* The floor: the least work of a tracer under LD_PRELOAD that still records what was written where. Two reads
+ * of the processor's counter, and one record of 64 bytes in the thread's ring in shared memory, published by
+ * storing the ring's tail. A record has the file (device and inode, looked up by descriptor), the thread, the
+ * call and its result. There is no reader, no message, and no tracking of offsets. The ring is 512 KiB and
+ * wraps around, which is the memory that a ring with a reader keeps in use. Built as a library:
  *   cc -O2 -shared -fPIC -o floor.so floor.c -ldl */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* One tracepoint that carries what a record of floor.c does; LTTng adds the clock, the processor and, by context,
+/* One tracepoint with the fields of a record of floor.c; LTTng adds the clock, the processor and, by context,
  * the thread. */
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER cawl_bench

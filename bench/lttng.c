@@ -1,5 +1,5 @@
-/* LTTng-UST as a peer: it traces no calls of its own accord, so this library calls a tracepoint after each write,
- * fwrite and fputc, as the floor writes a record. Built as a library:
+/* LTTng-UST for comparison: it does not trace calls by itself, so this library calls a tracepoint after each
+ * write, fwrite and fputc, as the floor writes a record. Built as a library:
  *   cc -O2 -shared -fPIC -I. -o lttng.so lttng.c -llttng-ust -ldl */
 #define _GNU_SOURCE
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes in many ways for some time: bench/mixed.py SECONDS FOLDER. Needs dd and sqlite3 (the Python module)."""
+"""Writes in several patterns for some time: bench/mixed.py SECONDS FOLDER. Needs dd and sqlite3 (the Python module)."""
 import os
 import random
 import sqlite3

@@ -48,7 +48,7 @@ static void *work(void *cost) {
         if (!strncmp(name, "write-1B", 8)) {
             for (int i = 0; i < BATCH; i++) check(write(null, block, 1) == 1);
         } else if (fd >= 0) {
-            /* Over the same 4 MB, so that pages are cached and the disk is left alone. */
+            /* Over the same 4 MB, so that pages are cached and the disk stays idle. */
             check(lseek(fd, 0, SEEK_SET) == 0);
             for (int i = 0; i < BATCH; i++) check(write(fd, block, 4096) == 4096);
         } else if (!strcmp(name, "fwrite-16B")) {
@@ -62,7 +62,7 @@ static void *work(void *cost) {
     return NULL;
 }
 
-/* Runs a program and tells how long it took and how much memory it had. */
+/* Runs a program; writes its time and peak memory. */
 static int run(const char *out, char **command) {
     double start = now_ns();
     pid_t pid = vfork();
@@ -96,7 +96,7 @@ int main(int argc, char **argv) {
     int count = batches * threads;
     for (int i = 0; i < count; i++) sum += cost[i];
     qsort(cost, count, sizeof *cost, ascending);
-    /* With threads what counts is the rate of all of them together. */
+    /* With threads, the rate of all of them together counts. */
     double each = threads > 1 ? whole / count / BATCH : cost[count / 2];
     printf("%.1f %.1f %ld\n", each, sum / count, (long)count * BATCH);
     if (access(file, F_OK) == 0) unlink(file);

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What tracing costs: the same work untraced, under the floor shim (floor.c), under cawl with each transport, and
-# under the peers that are installed, all in turn, ROUNDS times.
+# The cost of tracing: the same work untraced, with the floor shim (floor.c), under cawl with each transport,
+# and under the other tools that are installed, in turn, ROUNDS times.
 # Usage: bench/overhead.sh [ROUNDS] [PEER_ROUNDS]    Tables go to stdout; medians of the rounds.
-# CAWL_CLI=FILE: measure this cawl-cli instead of building one. DFTRACER=DIR: a folder into which
-# `pip install --target DIR dftracer` was done. MICRO_ONLY=1: calls, no programs.
+# CAWL_CLI=FILE: measure this cawl-cli instead of building one. DFTRACER=DIR: the folder of
+# `pip install --target DIR dftracer`. MICRO_ONLY=1: calls, no programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-7} peer_rounds=${2:-3}
@@ -27,7 +27,7 @@ else
 fi
 if command -v perf >/dev/null && perf trace -o /dev/null true 2>/dev/null; then peers+=(perf-trace); else echo "perf trace" >>skipped; fi
 if command -v uftrace >/dev/null; then peers+=(uftrace); else echo uftrace >>skipped; fi
-# LTTng traces no calls of its own accord: lttng.c calls a tracepoint.
+# LTTng does not trace calls by itself: lttng.c calls a tracepoint.
 if command -v lttng >/dev/null && command -v babeltrace2 >/dev/null &&
     cc -O2 -shared -fPIC -I"$bench" -o lttng.so "$bench/lttng.c" -llttng-ust -ldl 2>/dev/null; then
     export LTTNG_HOME=$work
@@ -41,10 +41,10 @@ else
 fi
 dftracer=${DFTRACER:-}/dftracer/lib64
 if [ -e "$dftracer/libdftracer_preload.so" ]; then peers+=(dftracer); else echo "dftracer (set DFTRACER)" >>skipped; fi
-# Its runtime is neither a Debian package nor in the package of that name at PyPI.
+# Its runtime is neither a Debian package nor in the PyPI package of that name.
 echo "darshan (its runtime has to be built from source)" >>skipped
 
-# Runs a command under a tool; `drops` and `calls` are what the tool says of its record.
+# Runs a command under a tool; `drops` and `calls` are the tool's counts of its record.
 under() {
     local tool=$1; shift
     drops=- calls=-
@@ -89,7 +89,7 @@ under() {
 }
 
 micro() { # CASE TOOL BATCHES
-    # Of what the tool itself says only the program's own line counts.
+    # Only the program's own line of the tool's output counts.
     under "$2" ./overhead "$1" file "$3" >said
     grep -E '^[0-9.]+ [0-9.]+ [0-9]+$' said >out
     read -r median mean made <out
@@ -134,7 +134,7 @@ for round in $(seq "$rounds"); do
     [ "$round" -le "$peer_rounds" ] || continue
     for tool in "${peers[@]}"; do
         micro write-1B-null "$tool" 20
-        # A file, because some peers leave /dev/null out; and library calls only where they are seen.
+        # A file, because some tools leave /dev/null out; library calls only for tools that see them.
         micro write-4K-file "$tool" 10
         case $tool in uftrace | lttng | dftracer) micro fwrite-16B "$tool" 20 && micro fputc "$tool" 20 ;; esac
         micro write-1B-4-threads "$tool" 10

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How often the interval of `predict` holds what follows, and how wide it is.
+"""The interval of `predict`: how often it contains the outcome, and how wide it is.
 
-Asks `predict --offline` what a program's writes will cost, runs the program under `cawl-cli run --no-save`, and compares
-with what its calls took. Programs: dd with and without an fsync, cp, cat into a file, of several sizes, in turn. The
-profile is the one that is there: make it with `calibrate` before.
+Asks `predict --offline` for the cost of a program's writes, runs the program under `cawl-cli run --no-save`,
+and compares with its calls. Programs: dd with and without an fsync, cp, cat into a file, of several sizes, in
+turn. Uses the existing profile: run `calibrate` first.
 
     bench/predict.py CAWL_CLI [FOLDER [ROUNDS]]
 """

@@ -23,7 +23,7 @@ for name in sys.argv[2:]:
     if not models:
         continue
     observed = [model["observed_s"] for model in models]
-    # What another round of the same would score in the model's place, by the call: some programs go on for a given time.
+    # The error of another round in the model's place, per call: some programs run for a given time.
     each = [model["observed_s"] / model["calls"] for model in models]
     pairs = [abs(a - b) / of for a, b in combinations(each, 2) for of in (a, b)]
     floor = median(pairs) if pairs else 0.0

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# How near `run` comes to what real programs' writes cost: each program ROUNDS times in turn, with one profile that was
-# made before and has seen none of them (nothing is saved).
-# Usage: bench/real.sh [ROUNDS] [PROGRAM…]    Tables go to stdout; 3 rounds of all that are installed.
-# CAWL_CLI=FILE: measure this cawl-cli instead of building one. ON=DIR: write here (default: a folder under /var/tmp).
-# PROFILE=quick|first: made by `calibrate --quick`, or by the first `run` that meets the machine. KEEP=DIR: keep the traces,
-# reports and the profile there. Nothing else should run meanwhile.
+# Errors of `run` for the writes of real programs: each program ROUNDS times in turn, with one profile made
+# before the first (nothing is saved).
+# Usage: bench/real.sh [ROUNDS] [PROGRAM…]    Tables go to stdout; 3 rounds of all installed programs.
+# CAWL_CLI=FILE: measure this cawl-cli instead of building one. ON=DIR: write here (default: a folder under
+# /var/tmp).
+# PROFILE=quick|first: made by `calibrate --quick`, or by the first meeting of a `run`. KEEP=DIR: keep traces,
+# reports and the profile there. Nothing else should run at the same time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}
@@ -22,7 +23,7 @@ export XDG_DATA_HOME=$keep/data LC_ALL=C
 cd "$work"
 
 pg=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | tail -1 || true)
-# Only what is installed, in the order of the table.
+# Only installed programs, in the order of the table.
 declare -A needs=(
     [tar]=tar [rsync]=rsync [cp]=cp [git]=git [sqlite-bulk]=sqlite3 [sqlite-commits]=sqlite3 [sqlite-wal]=sqlite3
     [redis]=redis-server [pgbench]="$pg/pgbench" [mariadb]=mariadbd [cargo]=cargo
@@ -33,10 +34,10 @@ for name in dd-1g dd-4k dd-dsync tar rsync cp git sqlite-bulk sqlite-commits sql
     if command -v "${needs[$name]:-dd}" >/dev/null; then programs+=("$name"); else echo "skipped: $name (not installed)"; fi
 done
 
-# A user of its own for servers that refuse to be root.
+# A user for servers that refuse to run as root.
 as() { if [ "$(id -u)" = 0 ]; then echo "setpriv --reuid $1 --regid $1 --clear-groups"; fi; }
 
-# What a program finds when it starts; made once, before anything is measured.
+# The files that a program needs; made once, before the measurement.
 prepare() {
     [ -d ready/tree ] || {
         mkdir -p ready/tree
@@ -78,7 +79,7 @@ listen_addresses = ''" >>ready/pg/postgresql.conf
     esac
 }
 
-# The command of a program, in `command`, and a clean place for it.
+# The program's command, in `command`, and a clean folder for it.
 clean() {
     rm -rf out && mkdir out
     case $1 in
@@ -118,7 +119,7 @@ for name in "${programs[@]}"; do prepare "$name"; done
 for round in $(seq "$rounds"); do
     for name in "${programs[@]}"; do
         clean "$name"
-        # The pages of what is read are in the cache, as they are where a program is used.
+        # Files that are read are in the page cache, as in usual operation.
         case $name in tar | cp) cat ready/tree.tar ready/big >/dev/null ;; esac
         trace=()
         [ -z "${KEEP:-}" ] || trace=(--trace "$keep/$name-$round.cawl")

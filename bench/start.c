@@ -1,5 +1,5 @@
-/* What the start of a traced program costs: each way with the tracer's environment and without, in turn.
- * This program itself is linked statically, so that it is not traced, whatever its environment.
+/* The cost of starting a traced program: each way with and without the tracer's environment, in turn.
+ * This program is linked statically, so that it is never traced.
  * Usage: start ROUNDS SELF       SELF: the same program, linked dynamically
  *        start chain COUNT       executes itself COUNT times more, then ends */
 #define _GNU_SOURCE

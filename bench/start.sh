@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the start of a traced program costs (start.c), with the ring and with the socket.
+# The cost of starting a traced program (start.c), with the ring and with the socket.
 # Usage: bench/start.sh [ROUNDS]    Tables go to stdout; medians of the rounds.
 # CAWL_CLI=FILE: measure this cawl-cli instead of building one.
 set -euo pipefail

@@ -1,4 +1,4 @@
-/* Small writes and what makes them durable: each pattern is one way in which databases, logs and archives do it.
+/* Small durable writes: each pattern is that of a database, a log or an archive.
  * Usage: sync PATTERN ROUNDS FILE; the file must not exist. */
 #define _GNU_SOURCE
 #include <err.h>
@@ -26,7 +26,7 @@ static int make(const char *name, int flags) {
     return fd;
 }
 
-/* So many bytes that are on the device. */
+/* Writes `bytes` and makes them durable. */
 static void fill(int fd, long bytes) {
     for (long at = 0; at < bytes; at += sizeof block) put(fd, sizeof block, at);
     durable(fd, 1);
@@ -64,7 +64,7 @@ int main(int count, char **words) {
             long at = i % ((16 << 20) / 4120) * 4120;
             put(fd, 24, at), put(fd, 4096, at + 24), durable(fd, 0);
         } else if (!strcmp(pattern, "rollback")) {
-            /* A journal is made, made durable, the file changed, the journal removed. */
+            /* Makes a journal durable, changes the file, removes the journal. */
             snprintf(name, sizeof name, "%s-journal", path);
             int journal = make(name, 0);
             put(journal, 512, 0), put(journal, 4096, 512), durable(journal, 0);
@@ -72,7 +72,7 @@ int main(int count, char **words) {
             put(fd, 4096, i % 64 * 4096), put(fd, 4096, i * 4096), durable(fd, 0);
             close(journal), unlink(name);
         } else if (!strcmp(pattern, "files")) {
-            /* As an archive is unpacked. */
+            /* Like unpacking an archive. */
             snprintf(name, sizeof name, "%s-%ld", path, i);
             int file = make(name, O_EXCL);
             put(file, 1 + random() % 12000, -1);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What small writes and syncs cost by pattern, observed and predicted as calibrated and live, from the same traces.
+"""Costs of small writes and syncs by pattern: observed, predicted as calibrated and live, from the same traces.
 
 Usage: bench/sync.py CAWL-CLI PROFILE [CAWL-CLI PROFILE]
 
-Each program and its profile is a column; the first one records. Patterns are those of bench/sync.c; besides, what there is of
-sqlite3, tar, git, rsync and dd. It works in a folder of its own under TMPDIR. Medians and sums are of single calls, in µs."""
+Each program with its profile is a column; the first one records. Patterns: those of bench/sync.c, and
+sqlite3, tar, git, rsync and dd as far as installed. Works in its own folder under TMPDIR. Medians and sums
+are of single calls, in µs."""
 import json, os, shutil, statistics, subprocess, sys, tempfile
 
 here = os.path.dirname(os.path.abspath(__file__))

@@ -1,15 +1,18 @@
 /* Writes a file as its arguments say, times each call, and prints the times at the end.
  *
- * Arguments: FILE -c bytes per call, -t bytes in all, -f d/s O_DIRECT/O_SYNC, -b part of a call to seek back before
- * each one, -d seconds to wait before each one, -l through a stream, -s fsync after calls, -r random offsets.
- * Environment: SPIN=1 computes instead of sleeping; FSYNC_EVERY=n; REWRITE=1 writes and syncs the file first, so
- * that it is cached; IDLE_EVERY8=s waits after every eighth call; STEP=n makes each call n bytes larger than the
- * one before; WARM=n touches n bytes of memory first and frees them piece by piece as the growing file needs page
- * cache, so that a virtual machine's host cannot take them back before. HOLD=n writes nothing: it occupies free
- * memory that lies in pieces, at most n bytes, prints `ready`, and keeps it until its input ends.
+ * Arguments: FILE -c bytes per call, -t bytes in all, -f d/s O_DIRECT/O_SYNC, -b part of a call to seek back
+ * before each one, -d seconds to wait before each one, -l through a stream, -s fsync after calls, -r random
+ * offsets.
+ * Environment: SPIN=1 computes instead of sleeping; FSYNC_EVERY=n; REWRITE=1 writes and syncs the file first,
+ * so that it is cached; IDLE_EVERY8=s waits after every eighth call; STEP=n makes each call n bytes larger
+ * than the one before; WARM=n touches n bytes of memory first and frees them piece by piece as the growing
+ * file needs page cache, so that a virtual machine's host cannot take them back before. HOLD=n writes
+ * nothing: it occupies free memory that lies in pieces, at most n bytes, prints `ready`, and keeps it until
+ * its input ends.
  *
- * Prints `ready`, waits a little, and when all calls are made prints `OP OFFSET SIZE START DURATION` for each, in
- * ns of CLOCK_MONOTONIC; durations are without the cost of reading the clock. It ends with its parent. */
+ * Prints `ready`, waits a little, and when all calls are made prints `OP OFFSET SIZE START DURATION` for
+ * each, in ns of CLOCK_MONOTONIC; durations are without the cost of reading the clock. It ends with its
+ * parent. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -58,9 +61,9 @@ static uint64_t own;
 static char *warm;
 static size_t warm_left, piece;
 
-/* Frees `size` bytes, in pieces of the size that the kernel allocates next: huge pages for large folios, small pages
- * for folios of one page, a few at a time, since the call after it is slower. Pieces of another size would stay in
- * the free lists, and the kernel would allocate cold memory instead. */
+/* Frees `size` bytes, in pieces of the size that the kernel allocates next: huge pages for large folios,
+ * small pages for folios of one page, a few at a time, since the call after it is slower. Pieces of another
+ * size would stay in the free lists, and the kernel would allocate cold memory instead. */
 static void give_back(uint64_t size) {
     static uint64_t owed;
     owed += size;
@@ -94,8 +97,9 @@ static uint64_t pages_in_pieces(void) {
     return pages;
 }
 
-/* Occupies the free pieces page by page: the kernel splits small pieces first. After that, folios of any size come from
- * huge pages, those freed last first. Some pieces cannot be allocated, so it stops when there is no progress. */
+/* Occupies the free pieces page by page: the kernel splits small pieces first. After that, folios of any size
+ * come from huge pages, those freed last first. Some pieces cannot be allocated, so it stops when there is no
+ * progress. */
 static void hold(uint64_t most) {
     uint64_t left = most / PAGE, before = UINT64_MAX;
     for (;;) {
@@ -159,7 +163,8 @@ static void put(int fd, const char *data, uint64_t size) {
     }
 }
 
-/* All bytes are equal and not zero, so that an emulated disk need not store them, wherever they end up in a page. */
+/* All bytes are equal and not zero, so that an emulated disk need not store them, wherever they end up in a
+ * page. */
 static char *content(size_t length) {
     char *data = aligned_alloc(ALIGNMENT, (length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     if (!data)
@@ -247,8 +252,8 @@ int main(int argc, char **argv) {
 
     put(1, "ready\n", 6);
     pass(LEAD_NS / 1e9, 0);
-    /* A reserve for the kernel's own allocations and its per-processor lists. No more, since a host may take free
-     * memory back. */
+    /* A reserve for the kernel's own allocations and its per-processor lists. No more, since a host may take
+     * free memory back. */
     give_back(piece == HUGE ? LEAD : HUGE);
 
     uint64_t at = 0, end = 0, seed = 88172645463325252u;
@@ -264,8 +269,8 @@ int main(int argc, char **argv) {
         }
         if (offset != at && (stream ? fseeko(file, offset, SEEK_SET) != 0 : lseek(fd, offset, SEEK_SET) < 0))
             fail("a seek failed");
-        /* Large calls take other data each time, from memory; small ones take the same data, from the processor's
-         * cache, as in programs that have just produced them. */
+        /* Large calls take other data each time, from memory; small ones take the same data, from the
+         * processor's cache, as in programs that have just produced them. */
         uint64_t reaches = offset + size;
         if (shuffled)
             give_back(size);
