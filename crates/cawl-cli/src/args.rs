@@ -7,7 +7,8 @@ mod service;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cawl_core::{Bytes, Mode, OpenFlags};
+use cawl_core::{Bytes, Mode};
+use cawl_import::OpenFlags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 

@@ -3,6 +3,51 @@
 //! The law of this crate: **pure and deterministic.** Nothing here opens a file, asks a clock or starts
 //! a thread; time comes only inside the records. The daemon feeds records as they arrive and the
 //! command line feeds them from a file, through the same code, so both get the same answers bit by bit.
+//!
+//! # Example
+//!
+//! A machine with limits of 64 and 128 MiB and a device that writes back 100 MB/s. A program writes 40 MiB to a
+//! file, 4 MiB at a time. How much is dirty then, and what would another call cost?
+//!
+//! ```
+//! use cawl_core::{Bytes, CallState, DirtyLimits, HostProfile, Nanos, Rate, build};
+//! use cawl_wire::{Event, FileKind, Op};
+//!
+//! let mut profile = HostProfile::uncalibrated();
+//! profile.kernel.limits = DirtyLimits { background: Bytes::mib(64), hard: Bytes::mib(128) };
+//! profile.device.writeback.value = Rate::mb_per_second(100.0);
+//! let mut model = build("kernel", &profile).expect("one of cawl_core::MODELS");
+//!
+//! let mut call = Event::new(Op::Write);
+//! (call.kind, call.dev, call.ino) = (FileKind::Regular, 1, 42);
+//! (call.requested, call.returned) = (4 << 20, 4 << 20);
+//! for _ in 0..10 {
+//!     let prediction = model.step(&call).expect("writes to files have a cost");
+//!     assert_eq!(prediction.state, CallState::Free);
+//!     // The next call begins where this one ended, as predicted.
+//!     call.start += prediction.cost.get() as u64;
+//!     call.offset += 4 << 20;
+//! }
+//! assert_eq!(model.state().dirty, Bytes::mib(40));
+//!
+//! // A copy looks ahead; the model itself stays where it is. The program goes on to 160 MiB: too much is dirty,
+//! // and the kernel holds the writer back.
+//! let mut ahead = model.fork();
+//! let mut last = None;
+//! for _ in 10..40 {
+//!     let prediction = ahead.step(&call).expect("writes to files have a cost");
+//!     call.start += prediction.cost.get() as u64;
+//!     call.offset += 4 << 20;
+//!     last = Some(prediction);
+//! }
+//! let last = last.expect("calls were made");
+//! assert_eq!(last.state, CallState::Throttle);
+//! assert!(last.parts.throttle > Nanos::millis(10.0));
+//! assert_eq!(model.state().dirty, Bytes::mib(40));
+//! ```
+//!
+//! [`Analysis`] does this with the records of a run for several models at once, compares what they predict
+//! with what was observed, and gives a [`Report`].
 #![forbid(unsafe_code)]
 
 mod accuracy;
@@ -15,7 +60,6 @@ mod descriptors;
 mod fit;
 mod forecast;
 pub mod host_text;
-mod import;
 mod learn;
 mod limits;
 mod mode;
@@ -38,10 +82,6 @@ pub use call::{Class, adds_up, classify, is_synchronous, kernel_bytes, several_b
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Plan, PlanCost, PlanError, Scene, forecast, predict};
-pub use import::{
-    CsvImporter, CsvOptions, Fault, ImportError, ImportSummary, Importer, OpenFlags, SkipReason, Skipped,
-    StraceImporter, StraceOptions, UnknownFlag,
-};
 pub use learn::Constant;
 pub use limits::DirtyLimits;
 pub use mode::{Mode, UnknownMode};
@@ -60,7 +100,7 @@ pub use record::{
     EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record, Sample, Session,
     SessionEnd, Wchar, ZoneFacts,
 };
-pub use recorded::{RecordedError, RecordedRun, RunArgs, Suite};
+pub use recorded::{RecordedRun, RunArgs};
 pub use report::{
     AsCalibrated, ColdReport, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
     SessionReport, SessionTotals, Tally, WorstCall,

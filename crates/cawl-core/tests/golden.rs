@@ -13,7 +13,8 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use cawl_core::{Analysis, CsvImporter, CsvOptions, HostProfile, Importer, Mode, Record};
+use cawl_core::{Analysis, HostProfile, Mode, Record};
+use cawl_import::{CsvImporter, CsvOptions, Importer};
 use flate2::read::GzDecoder;
 
 /// The folders of recorded suites; None if there are none on this machine.

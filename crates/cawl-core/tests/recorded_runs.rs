@@ -8,7 +8,8 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, Suite, compare, median};
+use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, compare, median};
+use cawl_import::{Suite, recorded_run};
 use support::{
     CALIBRATION, base_rate, correlation, lately_lowered, modelled, predictions, profile, runs, traced,
     unpacked,
@@ -94,7 +95,7 @@ fn again(dir: &Path) -> Vec<RecordedRun> {
     let suite = Suite::parse(&std::fs::read_to_string(dir.join("suite.json")).expect("suite.json"));
     let runs = suite.expect("a suite").runs.into_iter();
     let read = |name: &str, args| {
-        RecordedRun::parse(name, args, &unpacked(&dir.join(format!("{name}.csv.gz"))), "").expect("calls")
+        recorded_run(name, args, &unpacked(&dir.join(format!("{name}.csv.gz"))), "").expect("calls")
     };
     runs.map(|(name, args)| read(&name, args)).collect()
 }

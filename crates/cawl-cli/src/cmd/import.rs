@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use cawl_core::{
-    Bytes, CsvImporter, CsvOptions, ImportSummary, Importer, Record, SkipReason, StraceImporter,
-    StraceOptions,
-};
+use cawl_core::{Bytes, Record};
 use cawl_host::trace::{TraceFile, WhenFull};
+use cawl_import::{
+    CsvImporter, CsvOptions, ImportSummary, Importer, SkipReason, StraceImporter, StraceOptions,
+};
 use flate2::read::MultiGzDecoder;
 
 use crate::args::{Format, ImportArgs};

@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use cawl_core::{RecordedRun, Suite};
+use cawl_core::RecordedRun;
+use cawl_import::{Suite, recorded_run, with_tracepoints};
 use flate2::read::MultiGzDecoder;
 
 /// Reads the named runs of a folder (all if none are named) except those to leave out.
@@ -24,7 +25,7 @@ pub fn read(dir: &Path, named: &[String], left_out: &[String]) -> anyhow::Result
     for (name, args) in suite.runs.into_iter().filter(|(name, _)| wanted(name)) {
         let csv = text(&dir.join(format!("{name}.csv")))?;
         let dirty = text(&dir.join(format!("{name}.dirty")))?;
-        let run = RecordedRun::parse(&name, args, &csv, &dirty);
+        let run = recorded_run(&name, args, &csv, &dirty);
         runs.push(run.with_context(|| format!("cannot use the recordings in {}", dir.display()))?);
     }
     if runs.is_empty() {
@@ -38,7 +39,7 @@ pub fn traced(dir: &Path, runs: Vec<RecordedRun>) -> anyhow::Result<Vec<Recorded
     let with_trace = |run: RecordedRun| {
         let path = dir.join(format!("{}.trace", run.name));
         let there = path.exists() || path.with_extension("trace.gz").exists();
-        if there { Ok(run.traced(&text(&path)?)) } else { Ok(run) }
+        if there { Ok(with_tracepoints(run, &text(&path)?)) } else { Ok(run) }
     };
     runs.into_iter().map(with_trace).collect()
 }

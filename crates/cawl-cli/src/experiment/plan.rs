@@ -464,7 +464,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use cawl_core::{Measured, Rate, RunArgs};
+    use cawl_core::{Measured, Rate};
+    use cawl_import::run_args;
 
     fn sizes(hard: u64, scale: f64) -> Sizes {
         let mut profile = HostProfile::uncalibrated();
@@ -481,7 +482,7 @@ mod tests {
                 for experiment in Experiment::resolve(&[Experiment::All, Experiment::Suite]) {
                     for panel in Plan::of(experiment, &sizes(hard, scale)).panels {
                         let Scenario { name, args, env, length } = panel.scenario;
-                        let read = RunArgs::parse(&args, &env).unwrap();
+                        let read = run_args(&args, &env).unwrap();
                         assert!(read.total >= read.chunk && length.0 >= read.chunk, "{name}");
                         assert!(!read.direct || read.chunk.is_multiple_of(4096), "{name} is not aligned");
                         assert!(names.insert(name.clone()), "{name} twice");
@@ -512,7 +513,7 @@ mod tests {
             let panels = plans.map(|plan| Plan::of(plan, &Sizes::new(&profile, 1.0)).panels).concat();
             let planned = |Scenario { args, env, .. }: Scenario| {
                 let step = env.strip_prefix("STEP=").map_or(0, |step| step.parse().unwrap());
-                (step, RunArgs::parse(&args, &env).unwrap().total)
+                (step, run_args(&args, &env).unwrap().total)
             };
             panels.into_iter().map(|panel| planned(panel.scenario)).collect()
         };

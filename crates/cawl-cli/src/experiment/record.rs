@@ -12,11 +12,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cawl_core::{
-    Bytes, CsvImporter, CsvOptions, HostProfile, Importer, Record, RecordedRun, RunArgs, Sample, Time,
-};
+use cawl_core::{Bytes, HostProfile, Record, RecordedRun, RunArgs, Sample, Time};
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_host::tracefs::Instance;
+use cawl_import::{CsvImporter, CsvOptions, Importer, recorded_run, run_args};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -75,7 +74,7 @@ pub struct Recorder<'a> {
 impl Recorder<'_> {
     /// Records a run and saves it in `folder`.
     pub fn record(&self, scenario: &Scenario, folder: &Path) -> anyhow::Result<Recording> {
-        let args = RunArgs::parse(&scenario.args, &scenario.env).map_err(|argument| {
+        let args = run_args(&scenario.args, &scenario.env).map_err(|argument| {
             anyhow::anyhow!("the run {} has a wrong argument {argument}", scenario.name)
         })?;
         let mut notes = Vec::new();
@@ -97,7 +96,7 @@ impl Recorder<'_> {
                 scenario.name
             ));
         };
-        let run = RecordedRun::parse(&scenario.name, args.clone(), &texts.csv, &texts.dirty)?;
+        let run = recorded_run(&scenario.name, args.clone(), &texts.csv, &texts.dirty)?;
         self.save(scenario, &args, &run.samples, &texts, folder)
             .with_context(|| format!("cannot write the recordings into {}", folder.display()))?;
         Ok(Recording { run, notes })
@@ -289,7 +288,7 @@ fn records(
     samples: &[Sample],
     texts: &Texts,
 ) -> anyhow::Result<Vec<Record>> {
-    let flags = args.flags();
+    let flags = args.into();
     let options =
         CsvOptions { flags, program: scenario.name.clone(), path: FILE.to_owned(), ..CsvOptions::default() };
     let mut importer = CsvImporter::new(options);

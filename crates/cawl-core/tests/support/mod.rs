@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::path::Path;
 
-use cawl_core::{Bytes, CostModel, HostProfile, Kernel, Prediction, RecordedRun, Suite, Time, fit, median};
+use cawl_core::{Bytes, CostModel, HostProfile, Kernel, Prediction, RecordedRun, Time, fit, median};
+use cawl_import::{Suite, recorded_run, with_tracepoints};
 use cawl_wire::Event;
 
 /// Runs from which a suite's profile is derived; errors count on the others.
@@ -33,7 +34,7 @@ pub fn runs(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<RecordedRun> {
     let of = |name: &str, ending: &str| unpacked(&dir.join(format!("{name}.{ending}.gz")));
     let runs = suite.expect("a suite").runs.into_iter().filter(|(name, _)| wanted(name));
     runs.map(|(name, args)| {
-        RecordedRun::parse(&name, args, &of(&name, "csv"), &of(&name, "dirty")).expect("a recording")
+        recorded_run(&name, args, &of(&name, "csv"), &of(&name, "dirty")).expect("a recording")
     })
     .collect()
 }
@@ -43,7 +44,7 @@ pub fn profile(dir: &Path) -> HostProfile {
     let shown = runs(dir, |name| CALIBRATION.contains(&name)).into_iter();
     let told = |run: RecordedRun| {
         let trace = unpacked(&dir.join(format!("{}.trace.gz", run.name)));
-        run.traced(&trace)
+        with_tracepoints(run, &trace)
     };
     fit(&shown.map(told).collect::<Vec<_>>()).expect("a profile")
 }

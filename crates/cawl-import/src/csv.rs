@@ -5,13 +5,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time, Wchar};
 use cawl_wire::{Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 
 use super::{
     Fault, ImportError, ImportSummary, Importer, OpenFlags, SecondsFault, nanoseconds, shown, whole_number,
 };
-use crate::record::{EndKind, FileFacts, Record, Session, SessionEnd, Wchar};
-use crate::units::{Bytes, Time};
 
 /// Longest row, in bytes; only a quote that is never closed makes a longer one.
 const LONGEST_ROW: usize = 64 << 10;

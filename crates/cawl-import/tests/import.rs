@@ -3,7 +3,7 @@
     clippy::disallowed_methods,
     clippy::disallowed_types,
     clippy::disallowed_macros,
-    reason = "tests read recordings; the core itself does no I/O"
+    reason = "tests read recordings; the importers do no I/O"
 )]
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cawl_core::{
-    CsvImporter, CsvOptions, EndKind, ImportError, ImportSummary, Importer, Outcome, Record, StraceImporter,
-    StraceOptions, kernel_bytes,
+use cawl_core::{EndKind, Outcome, Record, kernel_bytes};
+use cawl_import::{
+    CsvImporter, CsvOptions, ImportError, ImportSummary, Importer, StraceImporter, StraceOptions,
 };
 use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;

@@ -16,14 +16,13 @@ mod tables;
 
 use std::collections::{HashMap, VecDeque};
 
+use cawl_core::{EndKind, Outcome, Record, Session, SessionEnd, Time, Wchar};
 use cawl_wire::{Event, Op};
 
 use self::lex::{Content, Prefix};
 use self::queue::Queue;
 use self::tables::Tables;
 use super::{Fault, ImportError, ImportSummary, Importer, SkipCounts, SkipReason};
-use crate::record::{EndKind, Outcome, Record, Session, SessionEnd, Wchar};
-use crate::units::Time;
 
 /// What strace output leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,10 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
+use cawl_core::{FileFacts, Record, kernel_bytes};
 use cawl_wire::{Event, Op};
 
-use crate::call::kernel_bytes;
-use crate::record::{FileFacts, Record};
 
 /// Most records held back for one call under way.
 const MOST_HELD: usize = 1 << 16;

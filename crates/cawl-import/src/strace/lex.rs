@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::super::nanoseconds;
+use crate::nanoseconds;
 use super::names::{errno, integer};
 
 /// What stands in front of a line's content.

@@ -3,14 +3,13 @@
 //! The law: **one call, at most one event.** The event says what the call said, figures and result alike;
 //! only positions, which strace does not print, come from the tables.
 
+use cawl_core::{Bytes, FileFacts, Record};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::lex::{self, Call, Outcome};
 use super::tables::File;
 use super::{Closing, StraceImporter, StraceOptions, names};
-use crate::import::SkipReason;
-use crate::record::{FileFacts, Record};
-use crate::units::Bytes;
+use crate::SkipReason;
 
 /// True for calls that this importer does something with.
 pub(super) fn is_followed(name: &str) -> bool {

@@ -3,13 +3,13 @@
 //! The law: **the tables follow every call, the trace only those that matter to writing.** A call on a
 //! descriptor that cannot write changes what is known and becomes no event, unless reads were asked for.
 
+use cawl_core::{EndKind, Record};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::calls::{Caller, Target, pointed};
 use super::lex::{self, Call, Outcome};
 use super::{Closing, Pending, Process, StraceImporter, birth, tables};
-use crate::import::{SkipReason, open_flag};
-use crate::record::{EndKind, Record};
+use crate::{SkipReason, open_flag};
 
 /// Sizes of files known from stat alone, at most.
 const MOST_STATS: usize = 64;

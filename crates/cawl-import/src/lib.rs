@@ -1,28 +1,30 @@
-//! Importers: recorded calls in other people's formats, as records.
+//! Importers: recorded calls in other formats, as records.
 //!
-//! The law: **text in, records out, and every line is accounted for.** A line becomes records, or is
+//! The law of this crate: **text in, records out, and every line is accounted for.** A line becomes records, or is
 //! counted under the reason why not, or ends the import with an error that says where and what to do.
 //! An importer never reads a file and never holds the whole input: its memory grows with the number of
 //! files, processes and calls in flight, not with the number of lines.
+#![forbid(unsafe_code)]
 
 mod csv;
+mod recorded;
 mod strace;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use cawl_core::Record;
 use cawl_wire::flag;
 
-use crate::record::Record;
-
 pub use csv::{CsvImporter, CsvOptions};
+pub use recorded::{RecordedError, Suite, recorded_run, run_args, with_tracepoints};
 pub use strace::{StraceImporter, StraceOptions};
 
 /// Turns lines of text into records, one line at a time.
 pub trait Importer {
-    /// Takes one line, with or without its line ending, and appends the records it leads to. Whoever
-    /// calls takes them out of `out` as often as memory asks for. After an error the importer is done.
+    /// Takes one line, with or without its line ending, and appends the records it leads to. The
+    /// caller takes them out of `out` as often as memory asks for. After an error the importer is done.
     fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError>;
 
     /// There are no more lines: appends the last records and says what was read.
