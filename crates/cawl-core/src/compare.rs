@@ -1,6 +1,6 @@
 //! Replays recorded runs through the models and tabulates how far they are off.
 //!
-//! The law: one row for each run and model, by the metrics of [`accuracy`](crate::accuracy); the noise
+//! One row for each run and model, by the metrics of [`accuracy`](crate::accuracy); the noise
 //! floor is what a second recording of the same run would score in the place of a model.
 
 use std::collections::BTreeMap;

@@ -6,8 +6,8 @@
 //!
 //! # Example
 //!
-//! A machine with limits of 64 and 128 MiB and a device that writes back 100 MB/s. A program writes 40 MiB to a
-//! file, 4 MiB at a time. How much is dirty then, and what would another call cost?
+//! A machine with limits of 64 and 128 MiB and a device that writes back 100 MB/s. A program writes 40 MiB to
+//! a file, 4 MiB at a time. How much is dirty then, and what would another call cost?
 //!
 //! ```
 //! use cawl_core::{Bytes, CallState, DirtyLimits, HostProfile, Nanos, Rate, build};

@@ -1,6 +1,6 @@
 //! What a file is called.
 //!
-//! The law: a file is shown by its last name, and with its first one if it was renamed: what a program wrote
+//! A file is shown by its last name, and with its first one if it was renamed: what a program wrote
 //! to `t.tmp` is found again as `t.final`.
 
 use crate::record::FileFacts;

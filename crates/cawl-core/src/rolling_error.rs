@@ -1,6 +1,6 @@
 //! Error of the predictions over the latest minute of writing.
 //!
-//! The law: the latest [`SPANS`] spans of a second in which calls ended, whenever that was; memory is
+//! Kept are the latest [`SPANS`] spans of a second in which calls ended, whenever that was; memory is
 //! constant. The windowed error is that of [`accuracy`](crate::accuracy) over at most
 //! [`WINDOWS`](crate::accuracy::WINDOWS) windows of whole spans, each weighted by its observed time.
 

@@ -1,9 +1,9 @@
 //! Importers: recorded calls in other formats, as records.
 //!
-//! The law of this crate: **text in, records out, and every line is accounted for.** A line becomes records, or is
-//! counted under the reason why not, or ends the import with an error that says where and what to do.
-//! An importer never reads a file and never holds the whole input: its memory grows with the number of
-//! files, processes and calls in flight, not with the number of lines.
+//! The law of this crate: **text in, records out, and every line is accounted for.** A line becomes records,
+//! or is counted under the reason why not, or ends the import with an error that says where and what to do.
+//! An importer never reads a file and never holds the whole input: its memory grows with the number of files,
+//! processes and calls in flight, not with the number of lines.
 #![forbid(unsafe_code)]
 
 mod csv;

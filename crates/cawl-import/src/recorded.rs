@@ -153,9 +153,9 @@ pub fn recorded_run(name: &str, args: RunArgs, csv: &str, dirty: &str) -> Result
     Ok(RecordedRun { name: name.to_owned(), args, events, samples, base_rate: None })
 }
 
-/// A run with what the tracepoints `writeback:balance_dirty_pages` tell of the base rate (`dirty_ratelimit`, in
-/// KiB/s): those of the device that has the most of them, and more than a few, since others are written
-/// to at the same time.
+/// A run with what the tracepoints `writeback:balance_dirty_pages` tell of the base rate (`dirty_ratelimit`,
+/// in KiB/s): those of the device that has the most of them, and more than a few, since others are written to
+/// at the same time.
 pub fn with_tracepoints(run: RecordedRun, trace: &str) -> RecordedRun {
     let mut devices: BTreeMap<&str, (u32, f64)> = BTreeMap::new();
     for line in trace.lines().filter(|line| line.contains("balance_dirty_pages:")) {
@@ -170,7 +170,6 @@ pub fn with_tracepoints(run: RecordedRun, trace: &str) -> RecordedRun {
     let most = devices.into_values().max_by_key(|seen| seen.0).filter(|seen| seen.0 >= THROTTLED);
     RecordedRun { base_rate: most.map(|seen| Rate::per_second(seen.1)), ..run }
 }
-
 
 /// What is said about a disk of its seek time, in ns; 0 if that makes no sense.
 fn seek(device: &str) -> u64 {

@@ -1,13 +1,13 @@
 //! The page cache as far as writing is concerned: for each file which pages are dirty and which are
 //! cached and clean.
 //!
-//! The law: a page is dirty or clean or not remembered, never two of these. Dirty pages are always
+//! Invariant: a page is dirty or clean or not remembered, never two of these. Dirty pages are always
 //! remembered; clean ones up to [`CLEAN_BLOCKS`] blocks over all files, those of the file longest untouched
 //! are forgotten first. Memory is therefore bounded by what is dirty or was recently written.
 
-mod aside;
 mod files;
 mod holes;
+mod lazy;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -17,9 +17,9 @@ use cawl_wire::FileId;
 
 use super::extents::PageSet;
 use super::folios::Folios;
-use aside::{Aside, MET};
 use files::Files;
 use holes::Holes;
+use lazy::{Lazy, MET};
 
 /// Blocks of 2 MiB with clean pages that are remembered over all files.
 pub const CLEAN_BLOCKS: usize = 1 << 18;
@@ -167,21 +167,21 @@ pub struct Cache {
     /// Number of files at which those long untouched are next looked for.
     sweep_at: usize,
     last: Option<(FileId, u32)>,
-    /// In a copy to look ahead with: what it has cleaned.
-    aside: Option<Box<Aside>>,
+    /// In a copy to look ahead with.
+    lazy: Option<Box<Lazy>>,
 }
 
 impl Cache {
     /// No page of this file is dirty.
     pub fn is_clean(&self, at: u32) -> bool {
-        self.is_noted(at)
+        self.is_cleaned_lazily(at)
             || self.files.brief(at as usize).pages == 0 && self.files.at(at as usize).dirty.pages() == 0
     }
 
     /// An entry of this generation on a list of the flusher's stands for this file.
     pub fn is_listed(&self, at: u32, generation: u32) -> bool {
         let brief = self.files.brief(at as usize);
-        brief.listed && brief.generation == generation && !self.is_noted(at)
+        brief.listed && brief.generation == generation && !self.is_cleaned_lazily(at)
     }
 
     /// When this file's oldest dirty data was dirtied, in seconds.
@@ -197,11 +197,11 @@ impl Cache {
     /// Pages of this file were handed over in this transaction, after which the device has been given
     /// `submitted` in all. True if that took new blocks.
     pub fn submitted(&mut self, at: u32, submitted: u64, transaction: u64) -> bool {
-        if let Some(aside) = &mut self.aside
-            && aside.has(at)
+        if let Some(lazy) = &mut self.lazy
+            && lazy.has(at)
         {
             // Cleaned a moment ago.
-            if let Some(last) = aside.cleaned.last_mut() {
+            if let Some(last) = lazy.cleaned.last_mut() {
                 last.1 = (submitted, transaction);
             }
             return self.files.at(at as usize).growing;
@@ -218,8 +218,8 @@ impl Cache {
 
     /// A clean file is on no list.
     pub fn leave_lists(&mut self, at: u32) {
-        // One that is noted has left them.
-        if !self.is_noted(at) && self.files.at(at as usize).dirty.pages() == 0 {
+        // One that is cleaned lazily has left them.
+        if !self.is_cleaned_lazily(at) && self.files.at(at as usize).dirty.pages() == 0 {
             self.files.at_mut(at as usize).leave_lists();
         }
     }
@@ -241,19 +241,19 @@ impl Cache {
     }
 
     fn add(&mut self, key: FileId, device: usize) -> u32 {
-        let met = self.aside.as_ref().map_or(0, |aside| aside.met.len());
+        let met = self.lazy.as_ref().map_or(0, |lazy| lazy.met.len());
         if self.names.index.len() + met >= self.sweep_at.max(2 * CLEAN_FILES) {
             self.name_met();
             self.sweep();
             // Dirty files stay: however many there are, a sweep is paid for by as many files added.
             self.sweep_at = 2 * self.names.index.len();
         }
-        if let Some(aside) = &mut self.aside
-            && aside.met.len() < MET
+        if let Some(lazy) = &mut self.lazy
+            && lazy.met.len() < MET
         {
             self.files.push();
             let at = (self.files.length - 1) as u32;
-            aside.met.push((key, at));
+            lazy.met.push((key, at));
             let first = File { device, generation: 1, ..File::default() };
             *self.files.at_mut(at as usize) = first;
             return at;
@@ -345,7 +345,7 @@ impl Cache {
     /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill
     /// `room` pages of a device's queue.
     pub fn clean(&mut self, at: u32, most: u64, room: u64) -> Cleaned {
-        if let Some(cleaned) = self.clean_by_note(at, most, room) {
+        if let Some(cleaned) = self.clean_by_brief(at, most, room) {
             return cleaned;
         }
         self.settle(at);
@@ -362,13 +362,13 @@ impl Cache {
                 _ => file.dirty.runs(file.cursor).all(go_on),
             };
         if whole
-            && self.aside.is_some()
+            && self.lazy.is_some()
             && had > 0
             && file.clean.pages() == 0
             && self.files.held.0 != at as usize
         {
             let Requests { queued, jumps, .. } = all;
-            self.note_clean(at, file.dirty.blocks());
+            self.clean_lazily(at, file.dirty.blocks());
             return Cleaned { pages: had, padding: padded, queued, jumps };
         }
         let file = self.files.at_mut(at as usize);
@@ -397,24 +397,24 @@ impl Cache {
 
     /// The same of a simple file in a copy to look ahead with, where nothing of it but its brief is looked
     /// at: the flusher goes through tens of thousands of them.
-    fn clean_by_note(&mut self, at: u32, most: u64, room: u64) -> Option<Cleaned> {
-        let aside = self.aside.as_ref()?;
+    fn clean_by_brief(&mut self, at: u32, most: u64, room: u64) -> Option<Cleaned> {
+        let lazy = self.lazy.as_ref()?;
         let brief = self.files.brief(at as usize);
         let pages = u64::from(brief.pages);
         let queued = REQUEST.max(pages);
-        if pages == 0 || pages > most || queued >= room || self.files.held.0 == at as usize || aside.has(at) {
+        if pages == 0 || pages > most || queued >= room || self.files.held.0 == at as usize || lazy.has(at) {
             return None;
         }
-        self.note_clean(at, 1);
+        self.clean_lazily(at, 1);
         Some(Cleaned { pages, padding: 0, queued, jumps: brief.jumps.into() })
     }
 
-    /// Notes that all dirty pages of a file, which lie in this number of blocks, are cleaned.
-    fn note_clean(&mut self, at: u32, blocks: usize) {
+    /// Lists a file whose dirty pages, which lie in this number of blocks, are all cleaned.
+    fn clean_lazily(&mut self, at: u32, blocks: usize) {
         self.clean_blocks += blocks;
-        if let Some(aside) = &mut self.aside {
-            aside.note(at, self.files.length);
-            if aside.cleaned.len() > 2 * self.files.length {
+        if let Some(lazy) = &mut self.lazy {
+            lazy.list(at, self.files.length);
+            if lazy.cleaned.len() > 2 * self.files.length {
                 self.settle_all();
             }
         }

@@ -1,6 +1,6 @@
 //! Sets of pages, a bit each, in blocks of 2 MiB: insertion, removal and search in O(log n).
 //!
-//! The law: a block is in the row or in the tree exactly if it holds a page, and in one of them only;
+//! Invariant: a block is in the row or in the tree exactly if it holds a page, and in one of them only;
 //! [`PageSet::pages`] is the exact number of pages in the set. Blocks that have all their pages and follow
 //! one another are a `row`, of which only the ends are kept: a file that is written from end to end, and
 //! written back so, is no more than that, however long. A set has one row; other blocks are in the tree, and

@@ -1,6 +1,6 @@
 //! `kernel`: what the Linux kernel does with a write, as mm/page-writeback.c and fs/fs-writeback.c do it.
 //!
-//! The law: a write copies into the page cache ([`write`]), a few pages at a time; each time the task has
+//! A write copies into the page cache ([`write`]), a few pages at a time; each time the task has
 //! dirtied its quota it asks whether it must pause ([`balance`], laws in [`throttle`](super::throttle)). In
 //! the background the flusher cleans ([`writeback`](super::writeback)). Synchronous calls wait for the device
 //! ([`sync`]). Copies inside the kernel are rows of writes ([`copy`]). Streams buffer in user space first

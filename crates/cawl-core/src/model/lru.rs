@@ -1,7 +1,7 @@
 //! A map that remembers what was lately used and forgets the rest: threads, processes and streams come and
 //! go for months, and few of them say goodbye.
 //!
-//! The law: entries live in two generations. What is put is young; when the young are [`MOST`], they become
+//! Entries live in two generations. What is put is young; when the young are [`MOST`], they become
 //! the old ones, and what was left of those is forgotten. So the latest [`MOST`] keys put are always
 //! remembered, never more than twice as many, at constant cost and alike in every replay.
 

@@ -1,6 +1,6 @@
 //! Values by number, where numbers that are taken often lie together: blocks of a file's pages.
 //!
-//! The law: values lie in chunks of [`CHUNK`] numbers, and a chunk is in the map exactly if it has one. It
+//! Invariant: values lie in chunks of [`CHUNK`] numbers, and a chunk is in the map exactly if it has one. It
 //! keeps those it has side by side, with a bit for each that says which they are. So the map is short, a few
 //! entries for each GiB of a file, and a look-up waits for one chunk; a value far from all others costs
 //! little more than itself.

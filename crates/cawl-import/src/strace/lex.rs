@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use crate::nanoseconds;
 use super::names::{errno, integer};
+use crate::nanoseconds;
 
 /// What stands in front of a line's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,6 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use cawl_core::{FileFacts, Record, kernel_bytes};
 use cawl_wire::{Event, Op};
 
-
 /// Most records held back for one call under way.
 const MOST_HELD: usize = 1 << 16;
 

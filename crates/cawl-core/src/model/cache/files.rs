@@ -13,9 +13,9 @@ const FILES: usize = ROW * CHUNK;
 /// is made while programs write, for each call that may have to wait, and touches few files. Rows of chunks,
 /// so that few counts are to be touched by a copy of tens of thousands of files.
 ///
-/// The law: one file, that changed last, is in `held` and nowhere else, and blank in its chunk; at first that
-/// is file 0. So changing it again, as most calls do several times, asks of no chunk whether it is shared. Of
-/// every other file there is a [`Brief`] in its row, which is right.
+/// Invariant: one file, that changed last, is in `held` and nowhere else, and blank in its chunk; at first
+/// that is file 0. So changing it again, as most calls do several times, asks of no chunk whether it is
+/// shared. Of every other file there is a [`Brief`] in its row, which is right.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
     rows: Vec<Arc<Row>>,

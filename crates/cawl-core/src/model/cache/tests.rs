@@ -114,7 +114,7 @@ fn scattered_pages_take_a_request_and_a_jump_for_each_run() {
 }
 
 #[test]
-fn what_a_copy_notes_is_counted_like_what_is_done() {
+fn what_is_cleaned_lazily_is_counted_like_what_is_cleaned() {
     let mut cache = Cache::default();
     for ino in 0..40 {
         let at = cache.open(FileId::new(1, ino), 0);
@@ -129,7 +129,7 @@ fn what_a_copy_notes_is_counted_like_what_is_done() {
         assert_eq!(copy.clean(at, u64::MAX, u64::MAX), cache.clean(at, u64::MAX, u64::MAX));
     }
     assert_eq!(copy.clean_blocks, cache.clean_blocks);
-    assert!(copy.aside.as_ref().is_some_and(|aside| aside.cleaned.len() > 10));
+    assert!(copy.lazy.as_ref().is_some_and(|lazy| lazy.cleaned.len() > 10));
     for at in 0..40 {
         assert_eq!(copy.file(at).clean.blocks(), cache.file(at).clean.blocks());
         assert_eq!(copy.file(at).cursor, cache.file(at).cursor);
@@ -186,13 +186,13 @@ fn small_files_are_cleaned_by_their_briefs() {
     }
     cache.look_ahead();
     let cleaned = Cleaned { pages: 20, padding: 0, queued: REQUEST, jumps: 0 };
-    assert_eq!(cache.clean_by_note(0, 20, REQUEST + 1), Some(cleaned));
-    assert_eq!(cache.clean_by_note(0, 20, REQUEST + 1), None, "it is clean");
-    assert_eq!(cache.clean_by_note(1, 19, REQUEST + 1), None, "not all of it");
-    assert_eq!(cache.clean_by_note(1, 20, REQUEST), None, "no room for more");
-    assert_eq!(cache.clean_by_note(3, 20, REQUEST + 1), None, "it is held");
+    assert_eq!(cache.clean_by_brief(0, 20, REQUEST + 1), Some(cleaned));
+    assert_eq!(cache.clean_by_brief(0, 20, REQUEST + 1), None, "it is clean");
+    assert_eq!(cache.clean_by_brief(1, 19, REQUEST + 1), None, "not all of it");
+    assert_eq!(cache.clean_by_brief(1, 20, REQUEST), None, "no room for more");
+    assert_eq!(cache.clean_by_brief(3, 20, REQUEST + 1), None, "it is held");
     cache.dirty(0, 20, 25, 1);
-    assert_eq!(cache.clean_by_note(0, 20, REQUEST + 1), None, "other pages are clean");
+    assert_eq!(cache.clean_by_brief(0, 20, REQUEST + 1), None, "other pages are clean");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The dirty level of the recent past, for calls that start before another call's predicted end.
 //!
-//! The law: levels are noted in order of time and interpolated between; what is dirtied at a past moment
+//! Levels are noted in order of time and interpolated between; what is dirtied at a past moment
 //! raises all later levels. Nothing older than the latest start is kept, since starts arrive in order.
 
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! Threads as the throttling sees them (`task_struct`).
 //!
-//! The law: the thread that calls is at hand, the others wait in a map that forgets those long silent; a
-//! thread that comes back after that is like a new one.
+//! The counters of the calling thread are at hand, those of the others in an LRU map: a thread that was
+//! forgotten begins like a new one.
 
 use super::super::lru::LruMap;
 use super::super::throttle::FIRST_CHECK;

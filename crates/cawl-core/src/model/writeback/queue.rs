@@ -1,6 +1,6 @@
 //! A list of the flusher's (`b_dirty`, `b_io`, `b_more_io`).
 //!
-//! The law: first in, first out. Copies share all but the last few entries: a copy of the model is made for
+//! First in, first out. Copies share all but the last few entries: a copy of the model is made for
 //! each call that may have to wait, and tens of thousands of files may be listed.
 
 use std::collections::VecDeque;
