@@ -47,10 +47,6 @@ pub trait CostModel: Send {
     /// Must not read `event.duration`.
     fn step(&mut self, event: &Event) -> Option<Prediction>;
 
-    /// A call at this offset of a file comes soon. Changes nothing: a model whose books do not fit the
-    /// processor's cache may look at what it will need, so that it waits for memory once for several calls.
-    fn touch(&self, _file: FileId, _offset: u64) {}
-
     /// Neither a name nor a descriptor leads to this file any more: what is dirty of it is never written.
     fn gone(&mut self, _file: FileId) {}
 

@@ -11,9 +11,6 @@ use crate::descriptors::Descriptors;
 use crate::model::Prediction;
 use crate::record::Record;
 
-/// How many calls a model is told of ahead. Memory answers about so many questions at a time.
-const AHEAD: usize = 16;
-
 /// One model of an analysis.
 pub struct ModelPart<'a> {
     track: &'a mut Track,
@@ -26,15 +23,11 @@ pub struct Answers(Vec<Said>);
 impl ModelPart<'_> {
     /// Takes the next records.
     pub fn answer(&mut self, records: &[Record]) -> Answers {
-        let mut said = Vec::with_capacity(records.len());
-        for near in records.chunks(AHEAD) {
-            self.track.touch(near);
-            said.extend(near.iter().map(|record| {
-                self.descriptors.take(record);
-                self.track.take(record, &self.descriptors)
-            }));
-        }
-        Answers(said)
+        let said = records.iter().map(|record| {
+            self.descriptors.take(record);
+            self.track.take(record, &self.descriptors)
+        });
+        Answers(said.collect())
     }
 }
 

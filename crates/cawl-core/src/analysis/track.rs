@@ -134,15 +134,6 @@ impl Track {
         Scene::new(self.model.as_ref(), self.model_time(now), device)
     }
 
-    /// These records come next.
-    pub(super) fn touch(&self, records: &[Record]) {
-        for record in records {
-            if let Record::Event(event) = record {
-                self.model.touch(event.file(), event.offset);
-            }
-        }
-    }
-
     /// Takes the next record, which `descriptors` have taken.
     pub(super) fn take(&mut self, record: &Record, descriptors: &Descriptors) -> Said {
         match record {
