@@ -20,7 +20,7 @@
 //!
 //! let mut call = Event::new(Op::Write);
 //! (call.kind, call.dev, call.ino) = (FileKind::Regular, 1, 42);
-//! (call.requested, call.returned) = (4 << 20, 4 << 20);
+//! (call.offset, call.requested, call.returned) = (0, 4 << 20, 4 << 20);
 //! for _ in 0..10 {
 //!     let prediction = model.step(&call).expect("writes to files have a cost");
 //!     assert_eq!(prediction.state, CallState::Free);
