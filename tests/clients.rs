@@ -1,4 +1,4 @@
-//! The commands that ask a daemon, in front of one that says what the test wants.
+//! The commands that ask a daemon, with a fake one that answers as the test wants.
 
 use std::fs;
 
@@ -92,7 +92,7 @@ fn predicted() -> Predicted {
     }
 }
 
-/// What a daemon would answer, with a field of a later version.
+/// A daemon's answer, with a field of a later version.
 pub fn canned(request: &Request) -> Answer {
     let said = match request {
         Request::Status(_) => json!(busy(10.0)),
@@ -161,7 +161,7 @@ fn watch_prints_a_line_per_push() {
     let Request::Subscribe(subscription) = daemon.question() else { panic!("not a subscription") };
     assert_eq!((subscription.topics, subscription.every_s), (vec![Topic::Status], Some(0.05)));
 
-    // The daemon's end is told, and its return waited for: it pushes three lines each time.
+    // The daemon's end is reported, and its return awaited: it pushes three lines each time.
     let finished = asks(&dir, &["watch", "--json", "--count", "5"]).success().says("hung up");
     assert!(finished.stderr.contains("waiting for it to come back"), "{}", finished.stderr);
     let states: Vec<Value> =
@@ -184,7 +184,7 @@ fn watch_ends_quietly_when_nobody_reads() {
     daemon.subscription();
     let (send, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || send.send(running.finish()));
-    // The reader has had enough after the first line, the writer notices at one of the next.
+    // The reader stops after the first line; the writer notices at one of the next.
     let mut uptime = 10.0;
     let finished = loop {
         daemon.push(&Push::Status(Box::new(busy(uptime))));
@@ -199,7 +199,7 @@ fn watch_ends_quietly_when_nobody_reads() {
 #[test]
 fn a_long_table_is_asked_for_by_pages() {
     let dir = Dir::new();
-    // One row a page, of five that there are, and one more that cannot be had.
+    // One row per page, of five, and one more that has no row.
     let page = |request: &Request| {
         let Request::Files(listing) = request else { panic!("not about files") };
         let more = 4u64.saturating_sub(listing.skip as u64);
@@ -232,13 +232,13 @@ fn predict_needs_no_daemon() {
     asks(&dir, &["predict", "--offline", "--bytes", "1G", "--model", "x"]).code(1).says("no model `x`");
     asks(&dir, &["predict", "--offline", "--bytes", "1G", "--profile", "none"]).code(1).says("none");
     assert_eq!(answer["source"], "offline");
-    // None is running: the same, and it is said.
+    // Without a daemon: the same, with a message.
     let finished = asks(&dir, &["predict", "--bytes", "1G", "--json"]).success().says("no daemon is running");
     let answer: Value = serde_json::from_str(&finished.stdout).expect("JSON");
     assert_eq!((&answer["source"], &answer["calls"]), (&json!("offline"), &json!(1024)));
     let text = asks(&dir, &["predict", "--bytes", "1G"]).success().says("no daemon is running").stdout;
     assert!(text.contains("1 GiB in 1024 calls"), "{text}");
-    // One that was named is meant.
+    // A named daemon must answer.
     let named = ["predict", "--bytes", "1G", "--socket", "no-such-socket"];
     asks(&dir, &named).code(1).says("start one with");
 }
@@ -329,7 +329,7 @@ fn what_goes_wrong_names_the_remedy() {
         &["profile", "diff"],
         &["profile", "export"],
     ];
-    // What a job would cost can be told without one.
+    // `predict` works without a daemon.
     for command in commands.into_iter().filter(|command| command[0] != "predict") {
         asks(&dir, command).code(1).says("start one with `cawld`");
     }

@@ -1,4 +1,4 @@
-//! Copies inside the kernel and stores through mappings: all of them have a law, and a cost in the report.
+//! Copies in the kernel and stores through mappings: each has a law, and a cost in the report.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn modelled(report: &Report) {
     assert_eq!(report["models"][0]["name"], "kernel");
 }
 
-/// What the report says of an operation, of each file.
+/// The report's rows of an operation, one for each file.
 fn rows<'a>(report: &'a Report, op: &str) -> Vec<&'a Value> {
     let files = report["files"].as_array().expect("the report lists files").iter();
     let ops = files.flat_map(|file| file["ops"].as_array().expect("a file lists operations"));
@@ -41,7 +41,7 @@ fn predicted(row: &Value) -> f64 {
     row["predicted_s"]["kernel"].as_f64().expect("a prediction")
 }
 
-/// A call costs something, also one that found nothing to copy.
+/// Each call has a cost, also one that copied nothing.
 #[track_caller]
 fn compared(report: &Report, op: &str) {
     let rows = rows(report, op);
@@ -59,7 +59,7 @@ fn cp_is_modelled() {
     let (finished, report) = same(&dir, files, &["sh", "-c", script]);
     finished.success();
     modelled(&report);
-    // Which of its ways cp takes is its own choice; none is without a law.
+    // cp chooses its method; each has a law.
     if report.calls_of("copy_file_range") > 0 {
         compared(&report, "copy_file_range");
     }
@@ -118,7 +118,7 @@ os.sendfile(file, source, None, 300000)
     let states =
         rows(&report, "sendfile").iter().filter_map(|row| row["states"]["sync"].as_u64()).sum::<u64>();
     assert_eq!(states, 1, "{:#}", report["files"]);
-    // A replay says the same.
+    // A replay has the same.
     let mut replay = dir.cawl(&["replay", "--live", "--json"]);
     replay.arg(dir.trace());
     let again = Report::parse(&Running::start(replay).finish().success().stdout);
@@ -198,7 +198,7 @@ fn stores_have_a_row_and_a_cost_that_nobody_saw() {
     assert_eq!(stores.len(), 1, "{:#}", report["files"]);
     assert!(predicted(stores[0]) > 0.0 && stores[0]["observed_s"] == 0.0, "{:#}", stores[0]);
     assert!((1..=3 * MIB as u64).contains(&bytes(&report, "mmap_write")), "{:#}", stores[0]);
-    // They are not compared with anything.
+    // They have no observed time, so they enter no error.
     assert_eq!(report.calls_of("mmap_write"), 0);
     let mut replay = dir.cawl(&["replay", "--live"]);
     replay.arg(dir.trace());

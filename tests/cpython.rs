@@ -1,4 +1,4 @@
-//! CPython's own regression tests, as Debian packages them: whatever they come to alone, they come to under
+//! CPython's own regression tests, as packaged by Debian: they have the same outcome alone and under
 //! `cawl-cli run`.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::util::{Dir, Report, Running, skipped};
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Whose subject is files, descriptors, processes, signals or threads; those that take longest first.
+/// Modules about files, descriptors, processes, signals or threads; the longest first.
 #[rustfmt::skip]
 const MODULES: &[&str] = &[
     "test_io", "test_subprocess", "test_socket", "test_signal", "test_faulthandler", "test_logging",
@@ -37,7 +37,7 @@ const MODULES: &[&str] = &[
     "test_genericpath", "test_webbrowser", "test_stat",
 ];
 
-/// Beginnings of names of tests that are not run, and why.
+/// Prefixes of names of tests that are not run, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("test.test_signal.SiginterruptTest.test_siginterrupt_off", "sleeps for half a minute"),
     ("test.test_logging.HandlerTest.test_race", "ten seconds of opening and removing a file"),
@@ -48,10 +48,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("test.test_socket.ThreadedVSOCK", "hangs where a virtual machine has such sockets, traced or not"),
 ];
 
-/// What became of each test, by its name.
+/// The outcome of each test, by its name.
 type Outcomes = BTreeMap<String, String>;
 
-/// Runs tests; `run`: in front of Python.
+/// Runs tests; `run`: the command before Python.
 fn outcomes(dir: &Dir, names: &[&str], run: Option<Command>) -> (Outcomes, ExitStatus) {
     dir.clear();
     let file = dir.path().join("outcomes");
@@ -65,7 +65,7 @@ fn outcomes(dir: &Dir, names: &[&str], run: Option<Command>) -> (Outcomes, ExitS
     );
     command.arg("-B").arg(runner).arg(&file).args(names);
     command.args(LEFT_OUT.iter().map(|(name, _)| format!("-{name}")));
-    // Some look for a folder of their own there, and some put one.
+    // Some look for a folder of their own there, and some make one.
     command.env("TMPDIR", dir.work());
     let status = Running::start(command).finish().status;
     let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -83,7 +83,7 @@ fn run(dir: &Dir, report: &Path) -> Command {
     run
 }
 
-/// What the tests of a module came to.
+/// The outcomes of a module's tests.
 #[derive(Default)]
 struct Tally {
     tests: usize,
@@ -91,9 +91,9 @@ struct Tally {
     drops: u64,
     written: u64,
     seen: u64,
-    /// What came out otherwise under the tracer, twice.
+    /// Outcomes that differ under the tracer, twice.
     different: Vec<String>,
-    /// What differs between two runs without the tracer too, or only once.
+    /// Outcomes that also differ between two runs without the tracer, or only once.
     unsteady: Vec<String>,
 }
 
@@ -102,15 +102,15 @@ fn different(one: &Outcomes, other: &Outcomes) -> Vec<String> {
     one.keys().chain(other.keys()).filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
 }
 
-/// The module's tests alone and under the tracer. What differs is run once more by itself, both ways: the machine may
-/// be busy, and a test that is about time may notice.
+/// The module's tests alone and under the tracer. A differing test is repeated by itself, both ways: the
+/// machine may be busy, and a test of timing may notice.
 fn compare(module: &str) -> Tally {
     let (dir, name) = (Dir::new(), format!("test.{module}"));
     let file = dir.path().join("report.json");
     let (alone, status) = outcomes(&dir, &[&name], None);
     let (traced, traced_status) = outcomes(&dir, &[&name], Some(run(&dir, &file)));
     let report = Report::parse(&std::fs::read_to_string(&file).expect("a report"));
-    // What the kernel counted of a process, and how much of it was seen: not more, where the latest reading is old.
+    // The kernel's byte count of a process and the bytes seen; never more seen, with an old reading.
     let figures = report.sessions().iter().filter_map(|session| {
         let written = session["wchar_bytes"].as_u64()?;
         Some((written, session["seen_bytes"].as_u64()?.min(written)))

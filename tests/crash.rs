@@ -1,5 +1,5 @@
-//! Whatever breaks, the traced program goes on unharmed, what was recorded stays readable, and cawl says
-//! clearly what is missing.
+//! Under every failure the traced program continues unharmed, recorded calls stay readable, and cawl reports
+//! what is missing.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::util::{Daemon, Dir, Report, Running, SmallDisk, calls, size};
 
-/// The pid in the line "half PID" that paced_writer says.
+/// The pid in the line "half PID" of paced_writer.
 fn half(running: &mut Running) -> Pid {
     let line = running.stdout_until("half ");
     let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id");
@@ -33,7 +33,7 @@ fn a_program_killed_loses_at_most_its_last_batch() {
     finished.signal(Signal::SIGKILL);
     assert_eq!(report["outcome"]["signal"], Signal::SIGKILL as i32);
     assert_eq!(report.sessions()[0]["ended"], "vanished");
-    // Nobody knows what a killed program still held, but the kernel knows what it wrote.
+    // The unsent calls of a killed program are unknown, but the kernel's byte count is not.
     assert_eq!(report.sessions()[0]["wchar_bytes"], count * length + format!("half {pid}\n").len() as u64);
     let coverage = report["coverage"].as_f64().expect("coverage is known");
     assert!((1.0 - coverage) * (count as f64) <= (BATCH + 1) as f64, "{coverage}");
@@ -64,12 +64,12 @@ fn a_program_outlives_the_daemon() {
     half(&mut running);
     daemon.end(Signal::SIGKILL).signal(Signal::SIGKILL);
     running.say("\n");
-    // The report is lost, and that is said; the program's own status is what counts.
+    // The loss of the report is printed; the exit status is the program's own.
     running.finish().success().says("cawl-cli: ").says("no daemon answers");
     assert_eq!(size(&dir, "file"), 2 * 5000 * 100);
 }
 
-/// The tracer in a program that was told of a daemon that is not there.
+/// The tracer in a program with the address of a missing daemon.
 fn untraced(dir: &Dir, socket: &Path) {
     let told = Running::start(dir.cawl(&["run", "--", "sh", "-c", "echo $LD_PRELOAD"])).finish().success();
     let library = told.stdout.trim().to_owned();
@@ -148,7 +148,7 @@ fn a_report_that_cannot_be_written_is_told_and_the_programs_status_stays() {
     let dir = Dir::new();
     let command = dir.cawl(&["run", "--report", "/dev/full/r.json", "--", "sh", "-c", "exit 3"]);
     Running::start(command).finish().code(3).says("cannot write the report").says("/dev/full/r.json");
-    // A run may have taken hours: its report is shown instead of lost.
+    // A run may have taken hours: its report goes to stderr instead of being lost.
     let command = dir.cawl(&["run", "--report", "/dev/full/r.json", "--", "true"]);
     Running::start(command).finish().success().says("coverage");
 }
@@ -184,7 +184,7 @@ fn cawl_itself_killed_leaves_a_trace_up_to_the_last_block() {
     let program = program.to_str().expect("a readable path");
     let mut running = Running::start(dir.run_command(&[], &[program, "file", "30000", "64"]));
     half(&mut running);
-    // Blocks go to the disk as time passes.
+    // Blocks are written as time passes.
     let replayed = || {
         let mut replay = dir.cawl(&["replay", "--json"]);
         replay.arg(dir.trace());
@@ -194,7 +194,7 @@ fn cawl_itself_killed_leaves_a_trace_up_to_the_last_block() {
     running.signal(Signal::SIGKILL);
     running.say("\n");
     running.finish().signal(Signal::SIGKILL);
-    // The program does not notice: it holds the pipes whose end `finish` waited for, and wrote all.
+    // The program does not notice: it kept its pipes until its end, and wrote everything.
     assert_eq!(size(&dir, "file"), 2 * 30_000 * 64);
     let report = replayed();
     assert!(report.calls_of("write") > 0);

@@ -1,4 +1,4 @@
-//! `cawld` as a server: many programs at once, questions about the present, and an orderly end.
+//! `cawld` as a server: many programs at once, questions about the present state, and an orderly end.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -32,7 +32,7 @@ fn many_programs_at_once_are_kept_apart() {
     for (_, program) in &mut running {
         program.stdout_until("half ");
     }
-    // They all wait in the middle; their first halves arrive as they write the second.
+    // They all wait in the middle; their first halves arrive when they write the second.
     let status = daemon.status_when(|status| status["clients"] == 6);
     assert_eq!(status["processes"].as_array().map(Vec::len), Some(6), "{status:#}");
     for (_, program) in &mut running {
@@ -64,7 +64,7 @@ fn status_tells_how_things_stand() {
     let daemon = Daemon::start(&dir, &[]);
     let idle = daemon.status();
     assert_eq!((&idle["schema"], &idle["clients"], &idle["drops"]), (&1.into(), &0.into(), &0.into()));
-    // Who speaks follows the kernel's counters: other programs of this machine count too.
+    // The answering model follows the kernel's counters, which include other programs of this machine.
     assert_eq!(idle["mode"], "assimilated");
     for field in ["modelled_dirty_bytes", "sampled_dirty_bytes", "background_bytes", "hard_bytes"] {
         assert!(idle[field].is_u64(), "{field}: {idle:#}");
@@ -175,7 +175,7 @@ fn a_runtime_folder_open_to_others_is_not_used() {
     let open = dir.path().join("run");
     fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let finished = Running::start(dir.cawl(&["status"])).finish();
-    // There may be a daemon at the place used instead.
+    // A daemon may listen at the place used instead.
     assert!(!finished.stderr.contains(&open.display().to_string()), "{finished:#?}");
 }
 
@@ -215,7 +215,7 @@ fn another_user_is_refused() {
     }
     let dir = Dir::new();
     let daemon = Daemon::start(&dir, &[]);
-    // The permissions of socket and folder would be enough; here the credentials alone must be.
+    // Permissions of socket and folder would suffice; here the credentials alone must.
     for (path, mode) in [(dir.path(), 0o755), (&dir.path().join("run"), 0o755), (&dir.socket(), 0o666)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
     }
@@ -229,7 +229,7 @@ fn another_user_is_refused() {
     daemon.end(Signal::SIGTERM).success().says("refused a connection from another user");
 }
 
-/// Folders that anyone may enter, so that nothing but the daemon's own care keeps others out.
+/// Folders open to everyone, so that only the daemon's own checks keep other users out.
 #[test]
 fn another_user_can_neither_read_what_was_written_nor_stop_the_daemon() {
     if !geteuid().is_root() {
@@ -250,7 +250,7 @@ fn another_user_can_neither_read_what_was_written_nor_stop_the_daemon() {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
     let pid = daemon.pid();
-    // The memory that the program writes its calls to, as the daemon has it.
+    // The memory of the program's ring, as the daemon has it open.
     let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("its own user may look");
     let ring = open.map(|entry| entry.expect("an entry").path());
     let ring =
@@ -276,7 +276,7 @@ fn another_user_can_neither_read_what_was_written_nor_stop_the_daemon() {
     }
     let stopped = does(&another, &["kill", "-TERM", &pid]);
     assert!(stopped.stderr.contains("not permitted"), "{stopped:#?}");
-    // Nor does its socket let them in, whose folder now does.
+    // Nor does its socket accept them, whose folder is now open.
     let cawl = dir.path().join("cawl-cli");
     fs::copy(built("cawl-cli"), &cawl).expect("a copy that anyone may run");
     let (cawl, socket) = (cawl.display().to_string(), dir.socket().display().to_string());
@@ -300,7 +300,7 @@ fn what_is_not_the_protocol_ends_one_connection_only() {
         [b"GET / HTTP/1.1\r\n\r\n", b"{\"request\":\"no-such\"}\n", b"{", &[0; 4096], b""];
     for piece in pieces {
         let mut stream = UnixStream::connect(dir.socket()).expect("the daemon listens");
-        // It may have hung up already.
+        // The daemon may have closed the connection.
         drop(stream.write_all(piece));
         drop(stream.shutdown(std::net::Shutdown::Write));
         drop(stream.read_to_end(&mut Vec::new()));

@@ -1,4 +1,4 @@
-//! What cannot be traced is named: before the run by `doctor`, afterwards in the report.
+//! Programs that cannot be traced are named: before the run by `doctor`, afterwards in the report.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -48,7 +48,8 @@ fn another_libc_and_another_width() {
     }
 }
 
-/// musl's linker would end such a program for want of the tracer's library; whoever starts it leaves that out.
+/// musl's linker would end a program whose preloaded library it cannot load; `run` and the tracer leave it
+/// out.
 #[test]
 fn another_libc_started_by_traced_programs() {
     let dir = Dir::new();
@@ -86,7 +87,7 @@ fn another_libc_started_by_traced_programs() {
     }
 }
 
-/// To know what a program is, the tracer opens it, unless that would cost the process its locks.
+/// The tracer opens a program to examine it, unless the close would release the process's locks.
 #[test]
 fn a_program_that_locks_and_starts_itself_keeps_its_lock() {
     let dir = Dir::new();
@@ -119,7 +120,7 @@ fn more_rights_than_the_caller_has() {
     if !Running::start(capable).finish().status.success() {
         return skipped("this filesystem keeps no capabilities");
     }
-    // To root a capability gives nothing.
+    // Root gains nothing from a capability.
     doctor(&dir, &program).code(0);
     let Some(theirs) = Dir::of("nobody") else { return };
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -127,8 +128,8 @@ fn more_rights_than_the_caller_has() {
     assert!(finished.stdout.contains("has file capabilities"), "{finished:#?}");
 }
 
-/// What an ordinary user runs of root's behaves as ever, gets its rights, and is named: started by `run` itself, and
-/// by traced programs in each way; also where it may not be read.
+/// A setuid program that an ordinary user runs behaves as usual, gets its rights, and is named: started by
+/// `run` itself, and by traced programs in each way; also if it is not readable.
 #[test]
 fn a_setuid_program_of_an_ordinary_user() {
     let bits = |path: &Path, mode| {
@@ -142,7 +143,7 @@ fn a_setuid_program_of_an_ordinary_user() {
         bits(&program, mode);
         let name = program.to_str().expect("a readable path");
         let prepare = |folder: &Path| fs::write(folder.join("in"), "some text\n").expect("a new file");
-        // Its owner shows whose rights it had.
+        // The owner of the output shows whose rights the program had.
         let copied = |dir: &Dir| fs::metadata(dir.work().join("out")).is_ok_and(|out| out.uid() == 0);
         prepare(&dir.work());
         let alone = Running::start({

@@ -1,4 +1,4 @@
-//! However a program begins or ends, it does so under `cawl-cli run` as without it, and there is a report.
+//! A program begins and ends in the same way with and without `cawl-cli run`, and there is always a report.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn the_exit_status_is_passed_on() {
 fn death_by_a_signal_is_passed_on() {
     let dir = Dir::new();
     for signal in [Signal::SIGTERM, Signal::SIGSEGV, Signal::SIGKILL, Signal::SIGABRT, Signal::SIGPIPE] {
-        // The program turns off core files, so that the test leaves none.
+        // Without core files.
         let script = format!("ulimit -c 0; kill -{} $$", signal as i32);
         let (finished, report) = dir.run(&[], &["sh", "-c", &script]);
         finished.signal(signal);
@@ -95,7 +95,7 @@ fn wrong_usage_is_2() {
 
 #[test]
 fn an_interrupt_from_the_terminal_still_gives_a_report() {
-    // What a program is started with ignored stays ignored, in what it starts as well.
+    // Signals ignored at the start stay ignored, also in the program's children.
     let status = fs::read_to_string("/proc/self/status").expect("there is /proc");
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("it has SigIgn");
     let ignored = u64::from_str_radix(ignored.trim(), 16).expect("it is a mask");
@@ -103,7 +103,7 @@ fn an_interrupt_from_the_terminal_still_gives_a_report() {
         return skipped("interrupts are ignored here, as in the background of a script");
     }
     let dir = Dir::new();
-    // Not a shell: dash survives one interrupt in thirty that comes just after an `echo`, untraced as well.
+    // Not a shell: dash survives one of thirty interrupts that come just after an `echo`, also untraced.
     let mut running = Running::start(dir.run_command(&[], &["cat"]));
     running.say("ready\n");
     running.stdout_until("ready");
@@ -111,7 +111,7 @@ fn an_interrupt_from_the_terminal_still_gives_a_report() {
     let finished = running.finish();
     let report = dir.report(&finished);
     finished.signal(Signal::SIGINT);
-    // What the program had not sent when it was killed is gone; the report is about the rest.
+    // Unsent calls of the killed program are lost; the report has the others.
     assert_eq!(report["outcome"]["signal"], Signal::SIGINT as i32);
     assert!(!report.sessions().is_empty());
 }
@@ -203,7 +203,7 @@ fn children_can_be_left_out() {
     assert_eq!(report.sessions().len(), 1, "{report:#?}");
     assert_eq!((report.file_bytes("parent"), report.bytes()), (7, 7));
     assert!(report["notes"].to_string().contains("--no-children"));
-    // A program that replaces itself is still the program.
+    // A program that execs another is still the program.
     let (_, report) = dir.run(&["--no-children"], &["sh", "-c", "exec sh -c 'echo exec > exec'"]);
     assert_eq!((report.sessions().len(), report.bytes()), (2, 5), "{report:#?}");
 }

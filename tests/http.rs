@@ -1,4 +1,4 @@
-//! `cawld --http`: the same answers, who may read them, and what a scraper finds.
+//! `cawld --http`: the same answers, access, and what a scraper finds.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -168,7 +168,7 @@ fn what_is_no_request_is_no_matter() {
     ];
     for bytes in nonsense {
         let mut stream = TcpStream::connect(&server.address).expect("it listens");
-        // It may hang up at any byte.
+        // The server may close the connection at any byte.
         drop(stream.write_all(bytes));
         drop(stream.shutdown(std::net::Shutdown::Write));
         let mut answer = Vec::new();
@@ -262,7 +262,7 @@ fn another_user_reads_only_what_is_open() {
     closed.end();
     let open = Server::start(&dir, &["--http-open"]);
     assert_eq!(asks(format!("http://{}/api/v1/status", open.address)), "200");
-    // Nor can they stop it.
+    // Nor can they stop the daemon.
     let mut kill = dir.command(&setpriv);
     kill.args(["--reuid=65534", "--regid=65534", "--clear-groups", "kill", "-TERM"]);
     kill.arg(open.running.pid().to_string());
@@ -284,7 +284,7 @@ fn promtool_finds_nothing_wrong() {
         let mut run = dir.command(&promtool);
         run.current_dir(&contrib).args(command);
         if file == "scrape.yml" {
-            // The file of the token lies on another machine.
+            // The token's file would be on another machine.
             let text = fs::read_to_string(contrib.join(file)).expect("it is there");
             let text = text.replace("/etc/prometheus/cawl.token", "/dev/null");
             let text =

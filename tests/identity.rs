@@ -1,4 +1,4 @@
-//! Which file a call was about: numbers that are given out again, and names that change.
+//! The file of a call: reused inode numbers, and names that change.
 
 use std::path::Path;
 
@@ -21,14 +21,14 @@ fn run_in(dir: &Dir, app: &Path, mode: &str) -> Report {
     dir.clear();
     let (finished, report) = dir.run(&["--model", "all"], &[app.as_os_str(), mode.as_ref()]);
     finished.success();
-    // What the kernel counted of a killed process is known only if nobody reaped it before the daemon looked.
+    // The kernel's count of a killed process is known only if it was read before the process was reaped.
     if mode != "killed" {
         report.all_seen();
     }
     report
 }
 
-/// Last and first name of each file, and how often it was written to; by last name.
+/// Last and first name of each file, and its number of writes; by last name.
 fn files(report: &Report) -> Vec<(String, Option<String>, u64)> {
     let name = |path: &Value| path.as_str().map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
     let writes = |file: &Value| {
@@ -47,7 +47,7 @@ fn named(path: &str, first: Option<&str>, writes: u64) -> (String, Option<String
     (path.to_owned(), first.map(str::to_owned), writes)
 }
 
-/// The report of a replay is that of the run, for people and for programs.
+/// The report of a replay is that of the run, as text and as JSON.
 #[track_caller]
 fn replayed(dir: &Dir, report: &Report) -> String {
     let replay = |more: &[&str]| {
@@ -106,7 +106,8 @@ fn a_file_that_another_program_renames() {
     replayed(&dir, &report);
 }
 
-/// What made the last dirty byte go, by the operation of the call, or the end of a process; and what is left at the end.
+/// The operation (or end of a process) that dropped the last dirty byte, each time; and the dirty bytes at
+/// the end.
 fn emptied(dir: &Dir, model: &str) -> (Vec<String>, u64) {
     let profile = HostProfile::uncalibrated();
     let mut analysis = Analysis::new(&profile, &[model.to_owned()], Mode::Lockstep).expect("a model");

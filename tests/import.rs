@@ -1,4 +1,4 @@
-//! Calls that something else recorded become a trace like any other, and nothing else is touched.
+//! Calls recorded by another tool become a trace, and no other file is changed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,7 +32,7 @@ fn a_table_of_calls_can_be_replayed() {
     import(&dir, &["csv"], "calls.csv", "plain").success().says("5 calls");
     let plain = replay(&dir, &dir.work().join("plain"));
     assert_eq!((plain["calls"].as_u64(), plain.bytes(), plain.calls_of("write")), (Some(5), 8192, 2));
-    // Nothing of this machine is in it, and the report does not claim so.
+    // It has nothing of this machine, and the report does not claim so.
     let mut text = dir.cawl(&["replay"]);
     text.arg(dir.work().join("plain"));
     let text = Running::start(text).finish().success().stdout;
@@ -72,7 +72,7 @@ fn what_was_there_before_is_not_destroyed() {
         import(&dir, &["csv"], "calls.csv", output).code(1).says("overwrite its own input");
         assert_eq!(fs::read_to_string(&input).expect("it is there"), CSV);
     }
-    // A failed import removes its trace, but not a device that it was told to write to.
+    // A failed import removes its trace, but not a device named as output.
     fs::write(&input, "a,b\n").expect("it is ours");
     symlink("/dev/null", dir.work().join("null")).expect("a new link");
     import(&dir, &["csv"], "calls.csv", "null").code(1);

@@ -1,5 +1,5 @@
-//! What a program finds at its start is what it would find without `cawl-cli run` in front: signals, descriptors,
-//! working directory, umask, niceness, limits, process group, environment and its order.
+//! A program inherits the same state with and without `cawl-cli run`: signals, descriptors, working
+//! directory, umask, niceness, limits, process group, environment and its order.
 
 use crate::util::{Dir, Running, python};
 
@@ -16,7 +16,7 @@ const LOOK: &str = r#"
     exit 5
 "#;
 
-/// Looks without and with `cawl-cli run`, after these commands of a shell.
+/// Prints the state without and with `cawl-cli run`, after these shell commands.
 #[track_caller]
 fn compare(before: &str) {
     let dir = Dir::new();

@@ -1,5 +1,5 @@
-//! The tracer travels inside `cawl-cli` and is put into a folder that is the user's alone, under a path
-//! that LD_PRELOAD can hold; root's into one that all can read, since its programs may become other users.
+//! The tracer is embedded in `cawl-cli` and written into a folder of the user, under a path that LD_PRELOAD
+//! can hold; root's into one that all users can read, since its programs may change their user.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,12 +10,12 @@ use nix::unistd::{chown, geteuid};
 
 use crate::util::{Dir, Running, skipped};
 
-/// `cawl-cli run` of a program that says where the tracer is.
+/// `cawl-cli run` of a program that prints the tracer's path.
 fn where_is(dir: &Dir) -> Command {
     dir.cawl(&["run", "--report", "report.json", "--", "sh", "-c", "echo \"$LD_PRELOAD\"; echo data > file"])
 }
 
-/// The tracer's path, which must be private and free of what LD_PRELOAD cannot hold; and it works.
+/// The tracer's path, which must be private and suit LD_PRELOAD; and the tracer works.
 fn placed(dir: &Dir, command: Command) -> PathBuf {
     let finished = Running::start(command).finish();
     let report = crate::util::Report::read(&dir.work().join("report.json"), &finished);
@@ -36,7 +36,7 @@ fn the_tracer_goes_to_a_private_folder_in_the_cache() {
     let cache = dir.path().join("cache/cawl");
     assert_eq!(path.parent(), Some(cache.as_path()));
     assert_eq!(fs::metadata(&cache).expect("it is there").permissions().mode() & 0o777, 0o700);
-    // The next time it is used as it is.
+    // The next time it is used unchanged.
     let before = fs::metadata(&path).expect("it is there");
     assert_eq!(placed(&dir, where_is(&dir)), path);
     let after = fs::metadata(&path).expect("it is there");
@@ -85,7 +85,7 @@ fn a_runtime_folder_too_long_for_sockets_is_not_used() {
     placed(&dir, command);
 }
 
-/// With this home or cache the tracer goes next to the sockets.
+/// With this home or cache, the tracer is written beside the sockets.
 fn falls_back(dir: &Dir, variable: &str, value: &Path) {
     let mut command = where_is(dir);
     command.env_remove("XDG_CACHE_HOME").env(variable, value);
@@ -107,7 +107,7 @@ fn an_unsuitable_home_is_not_used() {
         falls_back(&dir, "HOME", &home);
         falls_back(&dir, "XDG_CACHE_HOME", &home);
     }
-    // Root may write anywhere, but not into these.
+    // Root may write anywhere, except into these.
     falls_back(&dir, "HOME", Path::new("/dev/null"));
     falls_back(&dir, "HOME", Path::new("/proc/no/home"));
     falls_back(&dir, "HOME", Path::new("relative"));

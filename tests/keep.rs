@@ -1,4 +1,4 @@
-//! What a run learned is kept for the next one, in the profile, whatever else happens.
+//! The profile keeps learned constants for the next run, under all conditions.
 
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use nix::sys::signal::Signal;
 
 use crate::util::{Dir, Finished, Report, Running};
 
-/// Calls enough to learn from.
+/// Enough calls to learn from.
 const WRITES: [&str; 6] = ["dd", "if=/dev/zero", "of=file", "bs=16k", "count=4000", "conv=notrunc"];
 
 fn folder(dir: &Dir) -> PathBuf {
     dir.path().join("home/.local/share/cawl/profiles")
 }
 
-/// The one profile there is.
+/// The only profile.
 fn profile(dir: &Dir) -> Option<(PathBuf, HostProfile)> {
     let files = fs::read_dir(folder(dir)).ok()?.map(|entry| entry.expect("a name").path());
     let mut profiles = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
@@ -33,7 +33,7 @@ fn notes(report: &Report) -> String {
     report["notes"].to_string()
 }
 
-/// Of a machine that nobody measured: its first run.
+/// On a machine without a profile: the first run.
 fn learned() -> (Dir, PathBuf) {
     let dir = Dir::new();
     let (_, report) = run(&dir, &[]);
@@ -54,7 +54,7 @@ fn a_run_begins_where_the_one_before_ended() {
     let (_, after) = profile(&dir).expect("it is there");
     assert_eq!(after.learned_runs(), 2);
     let text = fs::read_to_string(&path).expect("it is there");
-    // Neither who does not want it nor what was no run of this profile changes it.
+    // Runs with these options do not change it, nor does a run without writes.
     let named = path.to_str().expect("plain");
     for options in [&["--no-save"][..], &["--learn", "off"], &["--profile", named]] {
         run(&dir, options);
@@ -89,7 +89,7 @@ fn runs_at_once_lose_nothing_of_each_other() {
     }
     let (_, after) = profile(&dir).expect("it is there");
     assert_eq!(after.learned_runs(), 5);
-    // One that is killed keeps nothing, and what it may leave half written is in nobody's way.
+    // A killed run keeps nothing, and its half-written files disturb no other run.
     let mut running = Running::start({
         let mut command = dir.cawl(&["run", "--"]);
         command.arg(dir.app("paced_writer")).args(["paced", "4000", "4096"]);
@@ -111,7 +111,7 @@ fn runs_at_once_lose_nothing_of_each_other() {
 fn what_cannot_be_kept_is_told_and_nothing_else_changes() {
     let (dir, path) = learned();
     let before = fs::read_to_string(&path).expect("it is there");
-    // Somebody else writes, and does not come to an end.
+    // Another process holds the lock and does not release it.
     let lock = OpenOptions::new().write(true).open(folder(&dir).join(".lock")).expect("it is there");
     lock.lock().expect("nobody has it");
     let (finished, report) = run(&dir, &[]);
@@ -119,13 +119,13 @@ fn what_cannot_be_kept_is_told_and_nothing_else_changes() {
     assert!(notes(&report).contains("what was learned is not kept"), "{}", notes(&report));
     assert_eq!(fs::read_to_string(&path).expect("it is there"), before);
     drop(lock);
-    // A broken file stays as it is: it may be mended.
+    // An invalid file stays as it is, so that it can be repaired.
     fs::write(&path, "schema = 1\nnonsense").expect("it is ours");
     let (finished, report) = run(&dir, &[]);
     finished.success();
     assert!(notes(&report).contains("calibrate again"), "{}", notes(&report));
     assert_eq!(fs::read_to_string(&path).expect("it is there"), "schema = 1\nnonsense");
-    // There can be no folder.
+    // The folder cannot be made.
     fs::remove_dir_all(dir.path().join("home/.local")).expect("it is ours");
     fs::write(dir.path().join("home/.local"), "").expect("a new file");
     let (finished, report) = run(&dir, &[]);

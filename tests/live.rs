@@ -31,7 +31,7 @@ fn the_documented_questions_are_answered_as_documented() {
             answer.as_object().expect("an object").keys().map(String::as_str).collect();
         let promised: BTreeSet<&str> = keys.split(' ').collect();
         assert!(promised.is_subset(&there), "{question}: {promised:?} of {there:?}");
-        // Of whole answers, nothing goes undocumented.
+        // Whole answers have no undocumented field.
         if !question.contains("\"model\"") {
             assert_eq!(promised, there, "{question}");
         }
@@ -63,7 +63,7 @@ fn books_and_past_agree_with_what_was_written() {
     assert!(files["files"][0]["path"].as_str().is_some_and(|path| path.ends_with("work/file")), "{files:#}");
     let devices = ask("{\"request\":\"devices\"}");
     assert_eq!(devices["devices"][0]["bytes"], written, "{devices:#}");
-    // A second is told when it is over.
+    // A second enters the history after its end.
     daemon.status_when(|_| {
         let past = ask("{\"request\":\"history\"}");
         let points = past["points"].as_array().expect("points");
@@ -95,7 +95,7 @@ fn stores_to_a_mapping_show_while_they_go_on() {
         let before = file().map_or(0, |row| row["bytes"].as_u64().expect("a count"));
         running.say(".");
         running.stdout_until("stored\n");
-        // Some of it may be written back between two looks, but not all.
+        // A part may be written back between two samples, but not all.
         daemon.status_when(|_| {
             file().is_some_and(|row| {
                 assert_eq!(row["bytes"], row["estimated_bytes"], "{row:#}");
@@ -105,13 +105,13 @@ fn stores_to_a_mapping_show_while_they_go_on() {
     }
     running.finish().success();
     daemon.status_when(|status| status["clients"] == 0);
-    // What the tracer finds at the end was told before.
+    // The tracer's count at the end includes only bytes not counted before.
     let bytes = file().expect("a row")["bytes"].as_u64().expect("a count");
     assert!(bytes <= 3 << 20, "{bytes} bytes in 3 MiB");
     daemon.end(Signal::SIGTERM).success();
 }
 
-/// A program has mapped a file on a server that does not answer when the daemon wants to look at it.
+/// The daemon samples a mapping of a file on a server that does not answer.
 #[test]
 fn a_file_that_cannot_be_opened_holds_up_nobody() {
     let dir = Dir::new();
@@ -130,9 +130,9 @@ fn a_file_that_cannot_be_opened_holds_up_nobody() {
     let mut mapping = start("mapping.json", &[program], server.path());
     mapping.say(".");
     mapping.stdout_until("stored\n");
-    // The daemon looks: from now on nothing is opened there.
+    // The daemon samples: from now on every open there blocks.
     server.until_it_hangs();
-    // Another program's calls, more than a ring holds, and the end of its run.
+    // Another program's calls, more than fit a ring, and the end of its run.
     let writer = writer.to_str().expect("a readable path");
     let mut writing = start("writing.json", &[writer, "file", "100000", "100"], &dir.work());
     writing.stdout_until("half ");
@@ -140,7 +140,7 @@ fn a_file_that_cannot_be_opened_holds_up_nobody() {
     let report = Report::read(&dir.path().join("writing.json"), &writing.finish().success());
     assert_eq!((report.calls_of("write"), report.bytes()), (200_000, 20_000_000));
     report.all_seen();
-    // And those of the program itself. What it stored may have been written back meanwhile.
+    // And those of the program itself. Its stores may have been written back by now.
     mapping.say(".");
     mapping.stdout_until("stored\nstored\n");
     let report = Report::read(&dir.path().join("mapping.json"), &mapping.finish().success());
@@ -148,7 +148,7 @@ fn a_file_that_cannot_be_opened_holds_up_nobody() {
     assert!(report.file_bytes("mapped") <= 2 << 20, "{:#}", report.0);
     report.all_seen();
     daemon.status_when(|status| status["clients"] == 0);
-    // Only now the server answers: a thread that waits for it cannot end.
+    // The server answers only now: a thread that waits for it cannot end before.
     assert!(server.hangs());
     server.answer();
     daemon.end(Signal::SIGTERM).success();
@@ -221,12 +221,12 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         .args(["verify", "--man=no"])
         .args(["cawld.service", "cawld.socket"].map(|name| dir.path().join(name)));
     let said = Running::start(command).finish();
-    // It also tells what is wrong with other units of this machine.
+    // It also reports other units of this machine.
     let ours = said.stderr.lines().filter(|line| line.contains("cawld"));
     assert_eq!(ours.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
-/// What systemd takes away by ProtectKernelTunables= and ProtectSystem=strict, taken away.
+/// The restrictions of ProtectKernelTunables= and ProtectSystem=strict.
 #[test]
 fn what_a_confined_daemon_may_not_do_is_told() {
     const TRACING: &str = "/sys/kernel/tracing";
@@ -276,7 +276,7 @@ fn limits_that_change_are_followed() {
     let before = daemon.status();
     let of = |status: &Value, field: &str| status[field].as_u64().expect("a number");
     let (background, hard) = (of(&before, "background_bytes"), of(&before, "hard_bytes"));
-    // By a little, for others work here too.
+    // By a small step, since other programs share this machine.
     let less = |limit: u64| Bytes((limit - limit / 16) & !0xfff);
     let lowered = match LoweredLimits::lower(less(background), less(hard), || true) {
         Ok(lowered) => lowered,

@@ -1,4 +1,4 @@
-//! Devices that `run` meets first: measured once, before the program starts, whatever becomes of that.
+//! First meetings: a device is measured once, before the program starts, and every failure is harmless.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::util::{Dir, Finished, LIMIT, Running, built, find, skipped};
 
-/// Begins the line that says so.
+/// The start of the message.
 const SAYS: &str = "calibrating ";
-/// In the note of a measurement that nobody waits for any more.
+/// In the note of a measurement that `run` no longer waits for.
 const LATE: &str = "had not answered";
 
-/// Held by a test while it measures: several at once would take too long.
+/// Held during a measurement: several at the same time would take too long.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -30,7 +30,7 @@ fn run(dir: &Dir, args: &[&str]) -> Running {
     Running::start(command)
 }
 
-/// What `start` runs, again where this machine was too busy to measure anything in time.
+/// Runs `start`, again if this machine was too busy to measure in time.
 fn in_time(dir: &Dir, start: impl Fn() -> Running) -> Finished {
     for _ in 0..20 {
         let finished = start().finish();
@@ -50,7 +50,7 @@ fn report(dir: &Dir) -> Value {
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-/// The profiles that there are.
+/// All profiles.
 fn profiles(dir: &Dir) -> Vec<PathBuf> {
     in_folder(dir, "toml")
 }
@@ -62,7 +62,7 @@ fn in_folder(dir: &Dir, kind: &str) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|extension| extension == kind)).collect()
 }
 
-/// Waits until something holds that another process brings about.
+/// Waits for the effect of another process.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -71,7 +71,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// True if there is nothing where measurements are made.
+/// True if the folders of measurements are empty.
 fn is_clean(dir: &Dir) -> bool {
     ["tmp", "work"].iter().all(|name| fs::read_dir(dir.path().join(name)).expect("a folder").count() == 0)
 }
@@ -137,7 +137,7 @@ fn an_interrupt_meanwhile_leaves_nothing() {
         let helper = helper(running.pid());
         match signal {
             Signal::SIGINT => running.signal_group(signal),
-            // The process that measures is to notice by itself.
+            // The measuring process must notice by itself.
             signal => running.signal(signal),
         }
         running.finish().signal(signal);
@@ -191,7 +191,7 @@ fn a_profile_that_is_no_longer_true_is_measured_again() {
     let mut profile = read();
     profile.contradicted = 2;
     profile.created = Some(1);
-    // What is never measured.
+    // A constant that is never measured.
     profile.memory.hot_size = cawl_core::Bytes(4242);
     fs::write(file, profile.to_toml()).expect("it is ours");
     assert!(!run(&dir, &["--", "true"]).finish().success().stderr.contains(SAYS));
@@ -203,7 +203,7 @@ fn a_profile_that_is_no_longer_true_is_measured_again() {
     assert_eq!((again.contradicted, again.memory.hot_size.0), (0, 4242));
 }
 
-/// Disks in files: one with room, a small one, and one that is read-only.
+/// Disks in files: one with enough space, a small one, and a read-only one.
 #[test]
 fn devices_among_the_arguments_are_measured_if_they_may_be() {
     if !geteuid().is_root() {
@@ -239,7 +239,7 @@ fn devices_among_the_arguments_are_measured_if_they_may_be() {
         return;
     }
     let finished = finished.success();
-    // That of the test's own folder may have been measured in an earlier try.
+    // The device of the test's folder may have been measured in an earlier try.
     assert!(finished.stderr.matches(SAYS).count() <= 2, "{finished:#?}");
     assert_eq!(profiles(&dir).len(), 2);
     let device = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("-loop"));

@@ -9,8 +9,8 @@ use nix::unistd::geteuid;
 
 use crate::util::{Dir, Running, built, find, skipped};
 
-/// Below $D: an overlay of this system, and in it what the package does. systemd does not run there: what
-/// would be asked of it is written down.
+/// Below $D: an overlay of this system, changed by the package. systemd does not run there: commands to it
+/// are written down.
 const SYSTEM: &str = r#"
 set -e
 mount -t tmpfs none "$D/system"
@@ -80,7 +80,7 @@ fn the_debian_package_installs_runs_and_leaves_nothing() {
         return skipped("only root can install a package");
     }
     let dir = Dir::new();
-    // In the place of a release build, which takes minutes.
+    // Instead of a release build, which takes minutes.
     let release = dir.path().join("target/release");
     fs::create_dir_all(&release).expect("a new folder");
     for program in ["cawl-cli", "cawld"] {

@@ -1,5 +1,5 @@
-//! What people read: no name of a program or a file commands their terminal, and an output that takes nothing is no
-//! reason to panic.
+//! Output for people: no name of a program or file controls the terminal, and a full or closed output causes
+//! no panic.
 
 use std::fs::{self, File};
 
@@ -15,7 +15,7 @@ use crate::util::{Answer, Dir, FakeDaemon, Finished, Running, find};
 /// A title for the window, a line of its own, a cleared screen, a C1 control, and text from right to left.
 const NAME: &str = "a\x1b]0;title\x07\nforged\r\x1b[2J\u{9b}2J\u{202e}z\u{2028}\x7f";
 
-/// Fails unless nothing but the text is in the text, and each line is one of ours.
+/// Fails unless the output has no control characters, and each line is one of ours.
 fn harmless(finished: Finished) -> Finished {
     for text in [&finished.stdout, &finished.stderr] {
         let bad = |c: char| {
@@ -27,7 +27,7 @@ fn harmless(finished: Finished) -> Finished {
     finished
 }
 
-/// The same, and the name was told.
+/// The same, and the name is in it.
 fn told(finished: Finished) -> Finished {
     let finished = harmless(finished.success());
     let all = format!("{}{}", finished.stdout, finished.stderr);
@@ -35,7 +35,7 @@ fn told(finished: Finished) -> Finished {
     finished
 }
 
-/// A trace in which everything that has a name is called so.
+/// A trace in which everything with a name has this one.
 fn trace(dir: &Dir) -> String {
     let path = dir.work().join("hostile.trace");
     let mut trace = TraceWriter::new(File::create(&path).expect("a new file")).expect("room for it");
@@ -78,7 +78,7 @@ fn a_replayed_trace_cannot_command_the_terminal() {
     for args in [&["replay"][..], &["replay", "--lockstep"], &["replay", "--calls"]] {
         told(asked(&[args, &[&trace]].concat()));
     }
-    // A program finds each name as it is.
+    // JSON has each name unchanged.
     let report = asked(&["replay", "--json", &trace]).success().stdout;
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     for value in [&report["files"][0]["path"], &report["sessions"][0]["program"], &report["notes"][0]] {
@@ -167,7 +167,7 @@ fn a_daemon_s_answer_cannot_command_the_terminal() {
     assert!(harmless_but_for_lines(&refused.code(1)), "an error");
 }
 
-/// An error may have several lines, as a parser's has.
+/// An error message may have several lines, as a parser's.
 fn harmless_but_for_lines(finished: &Finished) -> bool {
     !finished.stderr.contains(|c: char| c != '\n' && c.is_control())
 }
@@ -194,7 +194,7 @@ fn foreign_files_cannot_command_the_terminal() {
     assert!(harmless_but_for_lines(&refused), "{refused:#?}");
 }
 
-/// Runs with the output that `shell` makes of it.
+/// Runs with the output that `shell` sets up.
 fn with_output(dir: &Dir, shell: &str, args: &[&str]) -> Finished {
     let mut command = dir.command("sh");
     command.args(["-c", shell, "sh"]).arg(crate::util::built("cawl-cli")).args(args);
@@ -225,7 +225,7 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
     .expect("a new file");
     let trace = dir.trace();
     let trace = trace.to_str().expect("a readable path");
-    // A pipe that nobody reads from; it is opened before the program starts.
+    // A pipe without a reader; it is opened before the program starts.
     let pipe = |of: u8| format!("mkfifo p; exec 9<>p 8>p; exec 9<&-; rm p; exec \"$@\" {of}>&8 8>&-");
     let full = |of: u8| format!("exec \"$@\" {of}> /dev/full");
     let printing: [&[&str]; 18] = [
@@ -249,7 +249,7 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
         &["calibrate", "--quick", "--max-seconds", "2", "--max-bytes", "8M", "-o", "calibrated.toml"],
     ];
     for args in printing {
-        // Whoever read may have seen enough.
+        // The reader may have stopped early.
         with_output(&dir, &pipe(1), args).code(0);
         with_output(&dir, &full(1), args).code(1).says("cannot write the output");
     }
@@ -267,7 +267,7 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
         with_output(&dir, &pipe(2), args).code(code);
         with_output(&dir, &full(2), args).code(code);
     }
-    // What clap prints itself.
+    // Output of clap itself.
     for args in [&["--help"][..], &["--version"]] {
         with_output(&dir, &pipe(1), args);
         with_output(&dir, &full(1), args);

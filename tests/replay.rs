@@ -1,4 +1,4 @@
-//! A trace is worth what the live run was: replay repeats its predictions call by call.
+//! A trace is equivalent to the live run: replay repeats its predictions call by call.
 
 use std::fs;
 use std::io::Write;
@@ -19,8 +19,8 @@ fn replay(dir: &Dir, options: &[&str], trace: &Path) -> Finished {
     Running::start(command).finish()
 }
 
-/// The live report and the one of a live replay agree on every prediction of every model; what it says of the models as
-/// calibrated is what a replay in lockstep says.
+/// The reports of the live run and of a live replay agree on every prediction of every model; the models as
+/// calibrated agree with a replay in lockstep.
 fn repeats(dir: &Dir, live: &Report, trace: &Path) {
     let again = Report::parse(&replay(dir, &["--json", "--live"], trace).success().stdout);
     assert!(!live.fingerprints().is_empty() && live.fingerprints().iter().all(|(_, calls, _)| *calls > 0));
@@ -72,7 +72,7 @@ fn replay_repeats_what_a_busy_daemon_predicted() {
         let mut command = dir.cawl(&["run", "--socket"]);
         command.arg(dir.socket()).arg("--trace").arg(dir.path().join(format!("{name}.trace")));
         command.arg("--report").arg(dir.path().join(format!("{name}.json"))).arg("--").args(program);
-        // Each in a folder of its own: they write files of the same names.
+        // Each in its own folder, since they write files of the same names.
         let folder = dir.work().join(&name);
         fs::create_dir(&folder).expect("a new folder");
         command.current_dir(folder);
@@ -121,7 +121,7 @@ fn the_json_report_has_the_fields_that_scripts_rely_on() {
     }
 }
 
-/// The programs are built with checks for overflow, so a sum that does not fit would end them.
+/// Built with overflow checks, so a sum that overflows would end them.
 #[test]
 fn any_number_in_a_trace_is_taken() {
     const MOST: u64 = u64::MAX;
@@ -260,7 +260,7 @@ fn a_reader_that_stops_early_is_no_error() {
         let finished = Running::start(command).finish().success();
         assert_eq!((finished.stdout.lines().count(), finished.stderr.as_str()), (1, ""));
     }
-    // Nobody reads at all.
+    // Without a reader.
     let daemon = Daemon::start(&dir, &[]);
     for options in ["status", "status --json"] {
         let mut command = dir.command("bash");
@@ -298,7 +298,7 @@ fn a_damaged_trace_gives_what_is_whole_and_says_what_is_not() {
     assert!(report["notes"].to_string().contains("records are lost"), "{}", report["notes"]);
     assert!(report["notes"].to_string().contains("damaged"), "{}", report["notes"]);
     assert!(report["calls"].as_u64() < all["calls"].as_u64());
-    // The end of one trace in front of another, as after a crash and a careless `cat`.
+    // The second half of one trace before another, as after a crash and a careless `cat`.
     let mut glued = whole[..whole.len() / 2].to_vec();
     glued.extend(&whole);
     of(&glued);

@@ -1,11 +1,11 @@
-//! Programs built with a sanitizer. The address sanitizer ends a program in which anything was loaded before its
-//! runtime, so the tracer comes second there, and nobody else gets to see the runtime's name.
+//! Programs built with a sanitizer. The address sanitizer ends a program if a library was loaded before its
+//! runtime, so the runtime is put before the tracer, and removed from the environment that others see.
 
 use std::path::{Path, PathBuf};
 
 use crate::util::{Dir, Running, same, same_but, skipped, unchanged};
 
-/// A program from apps/ with a sanitizer; None, after saying so, where this compiler has none.
+/// A program from apps/ built with a sanitizer; None, with a message, if this compiler has none.
 fn sanitized(dir: &Dir, app: &str, flags: &[&str]) -> Option<PathBuf> {
     let program = dir.path().join(format!("{app}{}", flags.concat()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("apps/{app}.c"));
@@ -15,7 +15,7 @@ fn sanitized(dir: &Dir, app: &str, flags: &[&str]) -> Option<PathBuf> {
         skipped(&format!("cc {flags:?} does not work here"));
         return None;
     }
-    // The runtimes need room for their shadow of all addresses.
+    // The runtimes need address space for their shadow memory.
     if !Running::start(dir.command(&program)).finish().stderr.is_empty() {
         skipped(&format!("programs with {flags:?} do not run here"));
         return None;
@@ -40,7 +40,7 @@ fn programs_with_sanitizers_are_the_same() {
         let by_shell = format!("{program} a; exec {program} b");
         for command in [&[program, "word"][..], &["dash", "-c", &by_shell]] {
             let dir = Dir::new();
-            // The thread sanitizer's runtime asks by write whether memory is there; those are its own calls.
+            // The thread sanitizer's runtime probes memory by write; these are its own calls.
             let (_, report) = if flags == ["-fsanitize=thread"] {
                 unchanged(&dir, |_| {}, &[], command, &[])
             } else {
@@ -61,7 +61,7 @@ fn a_sanitizer_still_finds_what_is_wrong() {
     assert!(finished.stderr.contains("heap-buffer-overflow"), "{finished:#?}");
 }
 
-/// Whoever preloads a runtime himself has it first.
+/// A runtime that the user preloads comes first.
 #[test]
 fn a_preloaded_sanitizer_stays_first() {
     let dir = Dir::new();
@@ -76,7 +76,7 @@ fn a_preloaded_sanitizer_stays_first() {
     assert_eq!((finished.success().stdout.as_str(), crate::util::size(&dir, "out")), ("1000\n", 3893));
 }
 
-/// A program from apps/ with address and undefined behaviour watched, leaks included.
+/// A program from apps/ with address, undefined behaviour and leak sanitizers.
 fn watched(dir: &Dir, app: &str) -> Option<PathBuf> {
     let program = dir.path().join(app);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("apps/{app}.c"));
@@ -109,10 +109,10 @@ fn the_tracers_own_programs_with_sanitizers() {
     }
 }
 
-/// The other groups of functions, rings, signal handlers, jumps out of them, closed descriptors. Not here: `wide`,
-/// which crashes under the sanitizer by itself; `every`, which insists on the tracer's functions where the
-/// sanitizer's come first; `self_locked`, whose own file cannot be looked at, so that the tracer comes first and the
-/// sanitizer ends it; and those that wait for somebody.
+/// The other groups of functions, rings, signal handlers, jumps out of them, closed descriptors. Not here:
+/// `wide`, which crashes under the sanitizer by itself; `every`, which requires the tracer's functions where
+/// the sanitizer's come first; `self_locked`, whose own file cannot be read, so that the tracer comes first
+/// and the sanitizer ends it; and programs that wait for input.
 #[test]
 fn further_programs_with_sanitizers() {
     let complete = ["messages", "raw", "pipes", "aio", "mapped", "protected"];
@@ -126,13 +126,13 @@ fn further_programs_with_sanitizers() {
         let Some(program) = watched(&dir, app) else { return };
         let mut command = vec![program.to_str().expect("a readable path")];
         command.extend(mode.split_whitespace());
-        // How much `signals` writes is a matter of time.
+        // The output of `signals` depends on time.
         let (finished, _) = unchanged(&dir, |_| {}, &[], &command, &["out", "stream"]);
         assert!(!finished.stderr.contains("Sanitizer"), "{app} {mode}: {finished:#?}");
     }
 }
 
-/// Streams that threads close while another flushes all of them.
+/// Streams closed by threads while another thread flushes all of them.
 #[test]
 fn streams_that_other_threads_close() {
     let dir = Dir::new();
@@ -142,7 +142,7 @@ fn streams_that_other_threads_close() {
     assert!(!finished.stderr.contains("Sanitizer"), "{finished:#?}");
 }
 
-/// The leak sanitizer ends a program badly in which anything is lost, by whomever it was allocated.
+/// The leak sanitizer fails a program that loses any allocation.
 #[test]
 fn a_million_calls_leak_nothing() {
     let dir = Dir::new();
@@ -151,7 +151,7 @@ fn a_million_calls_leak_nothing() {
     assert_eq!(finished.success().stderr, "");
 }
 
-/// Threads with streams, which in most cases fork, start programs and kill them, all at once.
+/// Threads with streams, most of which fork, start programs and kill them, all concurrently.
 #[test]
 fn storms_of_processes_with_sanitizers() {
     for flags in ["-fsanitize=address,undefined", "-fsanitize=thread"] {
@@ -171,7 +171,8 @@ fn storms_of_processes_with_sanitizers() {
             let (finished, report) = unchanged(&dir, |_| {}, &["--model", "naive"], command, &[]);
             assert_eq!(finished.success().stderr, "", "{flags} {command:?}");
             assert_eq!((&report["drops"], &report["unseen"]), (&0.into(), &0.into()), "{flags} {command:?}");
-            // Eight of `threads` write 11 bytes 2000 times in each of three rounds, over those of the one before.
+            // Eight of `threads` write 11 bytes 2000 times in each of three rounds, over those of the one
+            // before.
             let files: usize = crate::util::tree(&dir.work()).values().map(|(_, text)| text.len()).sum();
             let written = if command == [threads] { 3 * 8 * 2000 * 11 } else { files };
             assert_eq!(report.bytes(), written as u64, "{flags} {command:?}");

@@ -1,5 +1,5 @@
-//! Services of other users under root's `cawld`, the drop-ins by which systemd starts them, and programs in namespaces
-//! of their own, as containers are.
+//! Services of other users under root's `cawld`, the drop-ins that make systemd start them with the tracer,
+//! and programs in namespaces, as containers are.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn unit(dir: &Dir, name: &str, text: &str) {
     fs::write(folder.join(name), text).expect("a new file");
 }
 
-/// A unit confined in every way that concerns the tracer.
+/// A unit with every restriction that concerns the tracer.
 const CONFINED: &str = "[Service]\nExecStart=/usr/bin/redis-server\nUser=redis\nProtectSystem=strict\nProtectHome=yes\n\
     PrivateTmp=yes\nTemporaryFileSystem=/run:ro\nNoExecPaths=/\nExecPaths=/usr/bin /usr/lib\n\
     RestrictAddressFamilies=AF_INET\nSystemCallFilter=@system-service\nMemoryDenyWriteExecute=yes\n\
@@ -57,7 +57,7 @@ fn a_service_is_enabled_listed_and_disabled() {
     ] {
         assert!(printed.contains(line), "{line}: {printed}");
     }
-    // Again, which finds the unit's own settings only.
+    // A second time reads the unit's own settings only.
     service(&dir, &["enable", "store.service"]).success();
     assert_eq!(fs::read_to_string(&drop_in).expect("it is there"), printed);
     service(&dir, &["enable", "db@one"]).success();
@@ -99,7 +99,7 @@ fn systemd_understands_the_drop_in() {
     assert!(ours.is_empty(), "{finished:#?}");
 }
 
-/// What the drop-in puts into the service's environment.
+/// The drop-in's environment for the service.
 fn environment(dir: &Dir, unit: &str) -> BTreeMap<String, String> {
     let socket = dir.socket().display().to_string();
     service(dir, &["enable", unit, "--socket", &socket]).success();
@@ -110,14 +110,14 @@ fn environment(dir: &Dir, unit: &str) -> BTreeMap<String, String> {
         .map(|variable| variable.trim_matches('"').split_once('=').expect("a variable"))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    // As the service sees it, whose root is that of the drop-in.
+    // The service's root is that of the drop-in.
     let library = variables.get_mut("LD_PRELOAD").expect("the tracer");
     *library = dir.work().join(library.trim_start_matches('/')).display().to_string();
     variables
 }
 
-/// Runs a script as the user of a service that is enabled, under a daemon that allows that user; what the daemon's
-/// trace has.
+/// Runs a script as the user of an enabled service, under a daemon that allows that user; returns the report
+/// of the daemon's trace.
 fn served(user: &str, script: &str) -> Option<Report> {
     find("setpriv")?;
     if !geteuid().is_root() {
@@ -187,7 +187,8 @@ fn redis_of_its_own_user_is_recorded_by_root_s_daemon() {
     assert!(files.contains("appendonly.aof"), "{files}");
 }
 
-/// `run` of a program in namespaces of its own: its processes have the numbers 1, 2 … there, and its users other ones.
+/// `run` of a program in namespaces of its own, where its processes have the numbers 1, 2 … and its users
+/// others.
 #[test]
 fn a_program_in_namespaces_of_its_own_is_seen() {
     let Some(_) = find("unshare") else { return };
@@ -229,7 +230,7 @@ fn a_program_in_namespaces_of_its_own_is_seen() {
         assert_eq!(report.file_bytes("file"), 64 * 4096, "{how:?}");
         let inside = how.contains(&"--pid");
         assert_eq!(finished.stdout.ends_with("pid 1\n"), inside, "{how:?}: {finished:#?}");
-        // The numbers are those that the processes have here.
+        // The numbers are those outside the namespace.
         for session in report.sessions() {
             assert!(session["pid"].as_u64() > Some(2), "{how:?}: {session:#}");
         }

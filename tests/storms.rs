@@ -1,9 +1,9 @@
-//! Threads that start processes as fast as they can, write meanwhile, and kill some of them (apps/storm.c): files are as
-//! without the tracer, every byte is seen, and no session is left behind.
+//! Threads that start processes as fast as they can, write at the same time, and kill some of them
+//! (apps/storm.c): files are as without the tracer, every byte is seen, and no session is left over.
 
 use crate::util::{Dir, Report, size, unchanged};
 
-/// Runs a way of apps/storm.c both ways.
+/// Runs a mode of apps/storm.c with and without the tracer.
 #[track_caller]
 fn storm(way: &str, count: u64) -> Report {
     let dir = Dir::new();
@@ -37,7 +37,7 @@ fn a_thousand_spawns_of_four_threads() {
     storm("spawns", 1000).all_seen();
 }
 
-/// What a killed process wrote is seen; how much the kernel counted of it cannot be asked once it is gone.
+/// The bytes of a killed process are seen; the kernel's count of them is gone with it.
 #[test]
 fn two_hundred_processes_killed_in_mid_write() {
     let report = storm("killed", 200);

@@ -1,4 +1,4 @@
-//! `cawl-cli top` in a terminal: a tmux of the test's own.
+//! `cawl-cli top` in a terminal: a tmux server of the test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,15 @@ use crate::util::{Daemon, Dir, FakeDaemon, LIMIT, Running, built, find};
 struct Tmux<'a> {
     dir: &'a Dir,
     tmux: PathBuf,
-    /// Killed when this is dropped, with all its terminals: it is no daemon, but a child of this test.
+    /// Killed with all its terminals when dropped: it is no daemon, but a child of this test.
     _server: Running,
 }
 
-/// Runs a program that gets no descriptor but the first three, and that does not outlive who started it, even
-/// if that is killed.
+/// Runs a program with only the first three descriptors, which ends with its parent, even if that is killed.
 const ALONE: &str = "for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ $fd -gt 2 ] && eval \"exec $fd>&-\"; done; \
                      exec setpriv --pdeathsig KILL \"$@\"";
 
-/// What is said when top has ended: exit status and how the terminal was left.
+/// Printed after the end of top: exit status and state of the terminal.
 const AFTER: &str =
     "; echo \"ended $?\"; stty -a | tr ' ;' '\\n\\n' | grep -x -e '-*icanon' -e '-*echo'; exec cat";
 
@@ -44,7 +43,7 @@ impl<'a> Tmux<'a> {
         Tmux::after(dir, "", line)
     }
 
-    /// The same, after a command of the shell that starts the server.
+    /// The same, after a shell command that starts the server.
     fn after(dir: &'a Dir, before: &str, line: &str) -> Option<Tmux<'a>> {
         let tmux = find("tmux")?;
         let server = command(dir, &tmux, &["-D"]);
@@ -54,7 +53,7 @@ impl<'a> Tmux<'a> {
         let tmux = Tmux { dir, tmux, _server: Running::start(alone) };
         let deadline = Instant::now() + LIMIT;
         let session = ["new-session", "-d", "-x", "80", "-y", "24", line];
-        // Until the server listens; a client that starts one of its own is not wanted.
+        // Until the server listens; a client must not start a server of its own.
         while !Running::start(tmux.command(&session)).finish().status.success() {
             assert!(Instant::now() < deadline, "the server of tmux does not come up");
         }
@@ -98,7 +97,7 @@ impl<'a> Tmux<'a> {
         Pid::from_raw(children.trim().parse().expect("one child"))
     }
 
-    /// Waits for the end, and fails unless the terminal is as it was.
+    /// Waits for the end, and fails unless the terminal is restored.
     fn ended(&self, status: i32) {
         let screen = self.until(&format!("ended {status}"));
         let screen = if screen.contains("echo") { screen } else { self.until("echo") };
@@ -108,7 +107,7 @@ impl<'a> Tmux<'a> {
     }
 }
 
-/// tmux with a socket that goes with the folder, and none of the user's settings.
+/// tmux with a socket in the folder, without the user's settings.
 fn command(dir: &Dir, tmux: &Path, args: &[&str]) -> Command {
     let mut command = dir.command(tmux);
     command.env("LC_ALL", "C.UTF-8").args(["-u", "-f", "/dev/null", "-S"]);
@@ -119,8 +118,8 @@ fn command(dir: &Dir, tmux: &Path, args: &[&str]) -> Command {
 #[test]
 fn a_terminal_ends_with_its_test_and_inherits_nothing() {
     let dir = Dir::new();
-    // Any descriptor that is not closed at exec by itself: the shell's, as whatever other tests start would find
-    // one of this process.
+    // A descriptor without close-on-exec, opened by the shell: one of this process would be inherited by
+    // programs of other tests.
     let Some(tmux) = Tmux::after(&dir, "exec 7</dev/zero", "exec cat") else { return };
     let number = |text: String| Pid::from_raw(text.trim().parse().expect("a process id"));
     let server = number(tmux.ask(&["display-message", "-p", "#{pid}"]));

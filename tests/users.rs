@@ -1,4 +1,4 @@
-//! Programs that change their user, and other users: who is recorded, who is refused, and that none starves another.
+//! Programs that change their user, and other users: who is recorded, who is refused, and none is starved.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::util::{Daemon, Dir, Finished, Report, Running, built, find, size, skipped};
 
-/// Users whom nobody else needs.
+/// Users that no other test needs.
 const FIRST: u32 = 65_534;
 const SECOND: u32 = 1;
 
-/// A folder where every user may go, and in it one where the first may write; None, after saying so, unless root asks.
+/// A folder open to every user, with one writable by the first in it; None, with a message, unless root.
 fn open_dir() -> Option<Dir> {
     if !geteuid().is_root() {
         skipped("only root can become someone else");
@@ -32,14 +32,14 @@ fn open_dir() -> Option<Dir> {
     Some(dir)
 }
 
-/// The words that begin a program as this user.
+/// The command prefix that runs a program as this user.
 fn as_user(uid: u32) -> Vec<String> {
     ["setpriv", &format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"]
         .map(str::to_owned)
         .to_vec()
 }
 
-/// Nothing the tracer or the linker said, and every byte seen.
+/// No message of tracer or linker, and every byte seen.
 fn is_clean(finished: &Finished, report: &Report) {
     assert!(!finished.stderr.contains("ld.so") && !finished.stderr.contains("cawl"), "{finished:#?}");
     report.all_seen();
@@ -77,7 +77,7 @@ fn a_program_that_becomes_another_user_is_seen_to_its_end() {
         assert!(!trouble.contains("not traced"), "{need}: {trouble}");
     }
     for how in ["stay", "fork"] {
-        // Of a process that may not read its own count, and that its parent reaps at once, nobody may know it.
+        // The count of a process that may not read it itself and is reaped at once may be unknown.
         let known = (0..10).any(|attempt| {
             let file = format!("{how}-{attempt}");
             let (finished, report) =
@@ -114,7 +114,7 @@ fn a_database_that_root_starts_as_its_user_is_seen() {
     assert_eq!(report["drops"], 0);
 }
 
-/// The tracer, where all users can read it.
+/// The tracer, readable by all users.
 fn tracer(dir: &Dir) -> PathBuf {
     let told = dir.cawl(&["run", "--report", "r.json", "--", "sh", "-c", "echo $LD_PRELOAD"]);
     let path = PathBuf::from(Running::start(told).finish().success().stdout.trim());
@@ -122,7 +122,7 @@ fn tracer(dir: &Dir) -> PathBuf {
     path
 }
 
-/// A program as this user, which the daemon is to hear of though it belongs to no run, or to one of this number.
+/// A program as this user, recorded by the daemon without a run, or in the run of this number.
 fn traced(dir: &Dir, uid: u32, run: Option<&str>, program: &[&str]) -> Command {
     let mut command = dir.command("setpriv");
     command.args(&as_user(uid)[1..]).arg("env");
@@ -135,7 +135,7 @@ fn traced(dir: &Dir, uid: u32, run: Option<&str>, program: &[&str]) -> Command {
 #[test]
 fn another_user_is_recorded_by_the_number_of_a_run_and_may_not_ask() {
     let Some(dir) = open_dir() else { return };
-    // So that the socket is open to all; but it is not this one who comes.
+    // So that the socket is open to all; the allowed user is another one.
     let daemon = Daemon::start(&dir, &["--allow-user", &SECOND.to_string()]);
     let write = ["dd", "if=/dev/zero", "of=theirs/file", "bs=4k", "count=16"];
     for guess in [None, Some("1"), Some("9223372036854775808"), Some("18446744073709551615"), Some("x")] {
@@ -180,13 +180,13 @@ fn one_user_s_flood_leaves_another_s_program_recorded() {
     let mut floods: Vec<Running> = (0..2)
         .map(|n| {
             let file = format!("theirs/flood{n}");
-            // Those who flood want the daemon's time; that of the processors is not what this is about.
+            // The flood is to take the daemon's time; processor time is not under test.
             Running::start(traced(&dir, FIRST, None, &["nice", "-n", "19", &flood, &socket, "200", &file]))
         })
         .collect();
     floods.iter_mut().for_each(|flood| drop(flood.stdout_until("flooding")));
     fs::set_permissions(dir.work().join("theirs"), fs::Permissions::from_mode(0o777)).expect("root can");
-    // Half of what it writes is on its way before it is asked for.
+    // Half of its bytes are sent before the question.
     let program = ["theirs/file", "4000", "10"];
     let writer = [&[writer.to_str().expect("a readable path")], &program[..]].concat();
     let mut writer = Running::start(traced(&dir, SECOND, None, &writer));
@@ -204,6 +204,6 @@ fn one_user_s_flood_leaves_another_s_program_recorded() {
         flood.signal_group(Signal::SIGKILL);
         flood.finish().signal(Signal::SIGKILL);
     }
-    // What the flood left in its rings is not waited for.
+    // The rest of the flood's rings is not waited for.
     daemon.end(Signal::SIGKILL).signal(Signal::SIGKILL);
 }

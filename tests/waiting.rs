@@ -1,4 +1,4 @@
-//! When a program has ended, processes that it started may go on, and its report may take its time.
+//! Processes may outlive the program that started them, and a report may take time.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::clients::canned;
 use crate::util::{Answer, Daemon, Dir, FakeDaemon, Finished, LIMIT, Report, Running};
 
-/// Waits for something that no event tells of.
+/// Waits for a condition without an event.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !is_so() {
@@ -27,7 +27,7 @@ fn state(pid: Pid) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// A process that a test left behind; it is killed at the end.
+/// A process left behind by a test; killed at the end.
 struct Left(Pid);
 
 impl Drop for Left {
@@ -37,7 +37,7 @@ impl Drop for Left {
     }
 }
 
-/// Numbers that the program printed on a line: its own pid, and that of what it left behind.
+/// The pids that the program printed: its own, and that of the process it left behind.
 fn pids(running: &mut Running) -> (Pid, Left) {
     let line = running.stdout_until("pids ");
     let mut pids = line.rsplit("pids ").next().expect("it was found").split(' ');
@@ -45,7 +45,8 @@ fn pids(running: &mut Running) -> (Pid, Left) {
     (next(), Left(next()))
 }
 
-/// Sends interrupts to `cawl-cli` until it has ended: one that comes as the program ends is the program's.
+/// Sends interrupts to `cawl-cli` until it has ended: one that comes at the end of the program is for the
+/// program.
 fn interrupt_until_it_ends(running: Running) -> Finished {
     let pid = running.pid();
     let (send, ended) = std::sync::mpsc::channel();
@@ -54,7 +55,7 @@ fn interrupt_until_it_ends(running: Running) -> Finished {
         if let Ok(finished) = ended.recv_timeout(Duration::from_millis(20)) {
             return finished;
         }
-        // It may have ended meanwhile.
+        // It may have ended already.
         let _ = kill(pid, Signal::SIGINT);
     }
 }
@@ -63,7 +64,7 @@ fn notes(report: &Report) -> String {
     report["notes"].to_string()
 }
 
-/// A shell that leaves this behind and ends with status 3.
+/// A shell that leaves a process behind and ends with status 3.
 fn leaving(behind: &str) -> [String; 3] {
     ["sh".to_owned(), "-c".to_owned(), format!("{behind} > /dev/null 2>&1 & echo pids $$ $!; exit 3")]
 }
@@ -78,13 +79,13 @@ fn processes_that_go_on_are_named() {
     let named = format!("(pid {})", left.0);
     assert!(notes.contains("1 process still ran") && notes.contains(&named), "{notes}");
     assert!(!notes.contains("not traced"), "{notes}");
-    // Nothing goes on, and nothing is said.
+    // Nothing is left running, and nothing is printed.
     let (finished, report) = dir.run(&[], &["sh", "-c", "setsid true & wait"]);
     finished.success();
     assert_eq!(report["notes"], json!([]));
 }
 
-/// The last of them writes when the program is gone, and all of it is in the report.
+/// The last process writes after the end of the program, and all its bytes are in the report.
 fn the_last_is_waited_for(dir: &Dir, options: &[&str], behind: &str) -> Report {
     let fifo = dir.work().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a new fifo");
@@ -93,7 +94,7 @@ fn the_last_is_waited_for(dir: &Dir, options: &[&str], behind: &str) -> Report {
         Running::start(dir.run_command(&[&["--wait"], options].concat(), &["sh", "-c", &script]));
     let mut gate = OpenOptions::new().write(true).open(&fifo).expect("somebody reads");
     let (shell, left) = pids(&mut running);
-    // It is reaped: some wait for that.
+    // The program is reaped: some processes wait for that.
     until("the end of the shell", || state(shell).is_none());
     assert!(state(left.0).is_some(), "it waits for its input");
     gate.write_all(b"written later\n").expect("it reads");
@@ -112,9 +113,9 @@ fn the_last_process_is_waited_for() {
     let report = the_last_is_waited_for(&dir, &[], "setsid cat > file");
     assert_eq!(report.file_bytes("file"), 14);
     report.all_seen();
-    // One that is not traced is waited for as well.
+    // An untraced process is waited for too.
     the_last_is_waited_for(&dir, &[], "env -u LD_PRELOAD cat > file");
-    // And one whose environment is gone.
+    // And one without its environment.
     let titled = dir.app("titled");
     let report = the_last_is_waited_for(&dir, &[], &format!("{} file", titled.display()));
     assert_eq!(report.file_bytes("file"), 14);
@@ -159,12 +160,12 @@ fn an_interrupt_ends_the_wait() {
     Running::start(dir.cawl(&["run", "--wait", "--no-children", "--", "true"])).finish().code(2);
 }
 
-/// What a daemon answers that takes its time with a report; `now`: it does not, if it is told so.
+/// The answers of a daemon that takes long for a report; `now`: unless asked for it at once.
 fn slow(report: Value, now: bool) -> impl Fn(&Request) -> Answer + Send + Sync {
     move |request| match request {
         Request::BeginRun(_) => Answer::Says(json!({ "run": 1 })),
         Request::EndRun { now: true, .. } if now => Answer::Says(report.clone()),
-        // Kept open without a word.
+        // Kept open without an answer.
         Request::EndRun { .. } => Answer::Subscribes,
         other => canned(other),
     }
@@ -188,7 +189,7 @@ fn an_interrupt_brings_the_report_that_is_awaited() {
     wanted(&daemon);
     interrupt_until_it_ends(running).code(3).says("/file");
     drop(daemon);
-    // One that does not answer at all is given up.
+    // A daemon that does not answer is given up.
     let daemon = FakeDaemon::start(&dir.socket(), slow(report.0, false));
     let running = start(&dir.socket());
     wanted(&daemon);

@@ -1,5 +1,5 @@
 //! The web page in a real browser: `web/stand_in.rs` serves it with canned answers, `web/driver.js` uses it
-//! there as a person would and tells what it found.
+//! as a person would and reports the results.
 
 use std::sync::mpsc::RecvTimeoutError;
 
@@ -13,7 +13,7 @@ mod stand_in;
 
 use stand_in::StandIn;
 
-/// Opens the page in headless Chromium; what the driver found, or None without a browser.
+/// Opens the page in headless Chromium; the driver's results, or None without a browser.
 fn browse(server: &StandIn, query: &str, scenario: &str, window: &str) -> Option<Value> {
     let chromium = util::find("chromium")?;
     let dir = Dir::new();
@@ -70,14 +70,14 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
     assert_eq!(found["node"], "node-7");
     has(&found["sampler"], "0.4 % of a processor");
     has(&found["note"], "5 more not shown");
-    // Words for who does not see the charts.
+    // Texts for readers who do not see the charts.
     has(&found["announced"], "State: Throttle");
     has(&found["dirtySummary"], "Now 320 MiB modelled, 310 MiB sampled, hard limit 400 MiB");
     has(&found["lostSummary"], "throttling");
     has(&found["costSummary"], "1 ms each as observed and 800 µs as predicted");
     has(&found["scatterSummary"], "80 % predicted within a factor of two");
 
-    // Hostile names are text, whole and without tricks.
+    // Names with markup or control characters are shown as text.
     let reads_backwards = canned::HOSTILE[1].replace('\u{202e}', "\\u{202e}");
     assert_eq!(texts(&found["programs"]), ["dd", canned::HOSTILE[0], &reads_backwards]);
     assert_eq!(texts(&found["files"]), [canned::HOSTILE_PATH]);
@@ -85,13 +85,13 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
     has(&found["title"], "node-7");
     assert_eq!(texts(&found["devices"]), ["vda (254:0)"]);
 
-    // Tables are sorted by buttons, and say by what.
+    // Tables are sorted by buttons, which name the column.
     assert_eq!(texts(&found["byBytes"]), ["12", "11", "13"]);
     assert_eq!(texts(&found["sorts"]), ["Written descending"]);
     assert_eq!(texts(&found["byName"]), ["12", "11", "13"]);
     assert_eq!(texts(&found["filtered"]), ["dd"]);
 
-    // Charts are read by keys, and drawn.
+    // Charts are used by keys, and drawn.
     let keys = texts(&found["keys"]);
     assert!(keys[0].contains("modelled 0 B") && keys[0].contains("state Free"), "{keys:?}");
     assert_ne!(keys[0], keys[1]);
@@ -119,13 +119,13 @@ fn a_day_is_shown_in_parts_that_lose_nothing() {
     let Some(found) = browse(&server, "", "day", "1280,1400") else { return };
     let parts = texts(&found["parts"]);
     assert!((400..=600).contains(&parts.len()), "{} parts", parts.len());
-    // Ten seconds of throttling are seen in a day, apart from the hour of the backup.
+    // Ten seconds of throttling are visible in a day, apart from the hour of the backup.
     let throttled: Vec<usize> = (0..parts.len()).filter(|at| parts[*at].contains("state Throttle")).collect();
-    // What is pushed while the parts are read stands at the end, and is throttled too.
+    // Pushes received while the parts are read are at the end, and throttled too.
     let past = throttled.iter().filter(|at| **at + 5 < parts.len());
     let alone = past.filter(|at| !throttled.contains(&at.wrapping_sub(1)));
     assert_eq!(alone.count(), 2, "the backup and the burst: {throttled:?} of {parts:#?}");
-    // A second and a half each second for an hour, and the burst: coarser parts lose nothing.
+    // 1.5 s per second for an hour, and the burst: coarser parts keep the sums.
     has(&found["lostSummary"], "programs lost 90 min to throttling and 5 min to");
     assert_eq!(texts(&found["legend"]), ["modelled", "sampled", "its highest"], "nothing that is not drawn");
     for colours in found["colours"].as_array().expect("a list") {

@@ -1,17 +1,17 @@
-//! What a daemon might answer, made from the very types that it answers with.
+//! Answers of a daemon, built from the protocol's types.
 
 use cawl_client::protocol::*;
 use cawl_core::Phase;
 
 pub const MIB: u64 = 1 << 20;
-/// When all this is said to have happened: 2026-01-01 12:00:00 UTC.
+/// The time of all this: 2026-01-01 12:00:00 UTC.
 pub const NOW: f64 = 1_767_268_800.0;
-/// A program that calls itself what would run if it were taken for markup, and one that reads backwards.
+/// A program with markup as its name, and one that reads backwards.
 pub const HOSTILE: [&str; 2] = ["<img src=x onerror=document.title='owned'>", "txt.\u{202e}gpj.sh"];
-/// A file of such a name.
+/// A file with a name of this kind.
 pub const HOSTILE_PATH: &str = "/srv/<script>document.title='owned'</script>/a&amp;b";
 
-/// A machine whose writers are held back, if it is busy; else one where nothing happens.
+/// A machine with throttled writers if busy; else an idle one.
 pub fn status(busy: bool, time: f64, state: Phase) -> Status {
     let elapsed = time - NOW;
     let throttled = elapsed.max(0.0) * 0.5;
@@ -108,7 +108,7 @@ pub fn files(busy: bool) -> Files {
     Files { schema: PROTOCOL, omitted: 0, more: 0, files: if busy { vec![row] } else { Vec::new() } }
 }
 
-/// Points of equal length that end now; the last third of a busy past is throttled.
+/// Points of equal length that end now; the last third of a busy history is throttled.
 pub fn history(busy: bool, last_s: f64, points: usize) -> History {
     let span = last_s / points as f64;
     let point = |at: usize| {
@@ -135,7 +135,7 @@ pub fn history(busy: bool, last_s: f64, points: usize) -> History {
     History { schema: PROTOCOL, points: (0..points).map(point).collect() }
 }
 
-/// One call in each state; the costliest is throttled and was predicted well.
+/// One call in each state; the most expensive is throttled and was predicted well.
 pub fn calls() -> Calls {
     let call = |state: &str, observed_s: f64, predicted_s: f64| CallStatus {
         time_s: NOW,

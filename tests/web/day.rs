@@ -1,4 +1,4 @@
-//! A day as the daemon keeps it, filled second by second in no time.
+//! A day of history, filled second by second.
 
 use cawl_client::protocol;
 use cawl_core::{Bytes, DirtyLimits, Nanos, Phase, Time};
@@ -13,11 +13,11 @@ const HOUR: u64 = 3600;
 
 /// Seconds of the day at which one burst is throttled for ten seconds.
 pub const BURST: u64 = 15 * HOUR + 17;
-/// When the machine sleeps.
+/// The time of the suspend.
 pub const ASLEEP: std::ops::Range<u64> = 4 * HOUR..5 * HOUR;
 
-/// The last day of a machine that ended [`NOW`]: work that comes in waves, a backup in its third hour that is throttled,
-/// an hour asleep, one burst, and lower limits for six hours.
+/// The last day of a machine that ended at [`NOW`]: work in waves, a throttled backup in the third hour, an
+/// hour of suspend, one burst, and lower limits for six hours.
 pub fn history(span: &protocol::HistorySpan) -> protocol::History {
     let mut history = History::default();
     let boot = |second: u64| Time((1_000_000 + second) * SECOND);

@@ -1,9 +1,9 @@
-// Runs beside the page, in the browser: uses it as a person would and tells what it found.
+// Runs in the browser with the page: uses it as a person would and reports the results.
 
 const $ = (selector) => document.querySelector(selector);
 const text = (selector) => $(selector).textContent.trim();
 
-/** Waits for something to be true of the page; whoever started the browser has the patience. */
+/** Waits for a condition on the page; the test has the time limit. */
 function until(probe, root = document) {
   return new Promise((resolve) => {
     const look = () => {
@@ -21,14 +21,14 @@ function until(probe, root = document) {
 const frame = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
 const column = (table, at) => [...$(table).querySelectorAll(`tbody tr > :nth-child(${at})`)].map((cell) => cell.textContent);
 
-/** How many different colours a canvas shows. */
+/** The number of different colours on a canvas. */
 function colours(selector) {
   const canvas = $(selector);
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   return new Set(new Uint32Array(data.buffer)).size;
 }
 
-/** Text of too little contrast to what lies behind it: less than 4.5 : 1. */
+/** Text with too little contrast to its background: less than 4.5 : 1. */
 function faint() {
   const parse = (colour) => {
     const [r, g, b, a = 1] = colour.match(/[\d.]+/g).map(Number);
@@ -52,7 +52,7 @@ function faint() {
   return found;
 }
 
-/** Controls that nobody could name. */
+/** Controls without a name. */
 function nameless() {
   const named = (element) =>
     element.labels?.length || element.getAttribute("aria-label") || element.getAttribute("aria-labelledby") || element.textContent.trim();
@@ -132,7 +132,7 @@ const scenarios = {
   async day() {
     await until(() => text("#link") === "Live" && $("#processes tbody").rows.length);
     document.querySelector("input[name=span][value='86400']").click();
-    // What the day before it lost is told in minutes.
+    // The time lost in the day before is in minutes.
     await until(() => text("#lost-summary").includes(" min "));
     const parts = [];
     let part = key("#dirty-plot", "Home");

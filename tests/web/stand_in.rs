@@ -1,4 +1,4 @@
-//! A stand-in for the daemon's HTTP side: the page itself, canned answers, a stream that can be cut.
+//! A stand-in for the daemon's HTTP side: the page itself, canned answers, a stream that can be interrupted.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{canned, day};
 
-/// What is asked in the browser, and told to `/told`.
+/// The script in the browser, which posts its results to `/told`.
 const DRIVER: &str = include_str!("driver.js");
 
 struct State {
@@ -27,7 +27,7 @@ struct State {
 /// The server, until the test's process ends.
 pub struct StandIn {
     pub address: SocketAddr,
-    /// What the page's driver found.
+    /// The driver's results.
     pub told: Receiver<Value>,
 }
 
@@ -46,7 +46,7 @@ impl StandIn {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let state = Arc::clone(&state);
-                // A browser may hang up at any time.
+                // A browser may close the connection at any time.
                 std::thread::spawn(move || drop(state.serve(stream)));
             }
         });
@@ -111,7 +111,7 @@ impl State {
             "/told" => {
                 let told =
                     serde_json::from_slice(&body).unwrap_or_else(|error| json!({"fault": error.to_string()}));
-                // Nobody listens any more if the test has failed.
+                // The receiver is gone if the test has failed.
                 drop(self.told.send(told));
                 return answer(&mut stream, "200 OK", "text/plain", "");
             }
@@ -162,7 +162,7 @@ impl State {
         answer(&mut stream, "200 OK", "application/json", &body)
     }
 
-    /// Some seconds of a machine that comes to throttle, at once; then silence on an open stream.
+    /// Some seconds of a machine that begins to throttle, at once; then silence on an open stream.
     fn push(&self, mut stream: TcpStream) -> std::io::Result<()> {
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")?;
         let state = if self.busy { Phase::Throttle } else { Phase::Free };
