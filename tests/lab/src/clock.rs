@@ -1,11 +1,10 @@
-//! Waiting to the microsecond.
+//! Waits that are exact to a microsecond.
 
 use cawl_core::{Nanos, Time};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 
-/// How long before a moment the sleep ends and the waiting is done awake: longer than it takes a processor
-/// to wake up.
+/// The last part of a wait is spent spinning, for longer than a processor takes to wake up.
 const AWAKE: Nanos = Nanos::new(60e3);
 
 /// Returns at `moment`, or at once if that is past.
@@ -14,7 +13,7 @@ pub fn wait_until(moment: Time) {
     if now + AWAKE < moment {
         let early = moment.0 - AWAKE.get() as u64;
         let early = TimeSpec::new((early / 1_000_000_000) as i64, (early % 1_000_000_000) as i64);
-        // If a signal ends it early, the rest is waited awake.
+        // If a signal ends the sleep early, the rest is spent spinning.
         let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &early);
     }
     while cawl_host::now() < moment {
@@ -22,8 +21,8 @@ pub fn wait_until(moment: Time) {
     }
 }
 
-/// Lets the sleeps of this thread, and of threads it starts, end when they should and not up to 50 µs later.
+/// Makes the sleeps of this thread, and of threads it starts, end on time and not up to 50 µs later.
 pub fn wake_precisely() {
-    // Without it sleeps are longer; the awake part covers that.
+    // On an error sleeps are longer, which the spinning covers.
     let _ = nix::sys::prctl::set_timerslack(1);
 }

@@ -1,4 +1,4 @@
-//! The guards that tests hold: a disk, and lowered dirty limits.
+//! The guards of tests: a disk, and lowered dirty limits.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use crate::spec::DiskSpec;
 use crate::stand::Filesystem;
 
-/// What `cawl-lab` prints when it is ready, as one line of JSON.
+/// The line of JSON that `cawl-lab` prints when it is ready.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ready {
-    /// Where the filesystem is mounted.
+    /// The mount point of the filesystem.
     pub mount: PathBuf,
     /// The block device.
     pub device: PathBuf,
-    /// Time that a small write takes without pacing; no disk here has a latency below it.
+    /// Time of a small write without pacing; the latency of a disk here is at least that.
     pub floor: Nanos,
 }
 
-/// What this machine lacks for an emulated disk; None if nothing.
+/// The reason why this machine cannot emulate a disk; None if it can.
 pub fn missing() -> Option<&'static str> {
     if !nix::unistd::geteuid().is_root() {
         Some("an emulated disk needs root")
@@ -35,7 +35,7 @@ pub fn missing() -> Option<&'static str> {
     }
 }
 
-/// A running disk; dropping it takes it down and waits until that is done.
+/// A running disk; dropping it unmounts it and waits for that.
 #[derive(Debug)]
 pub struct EmulatedDisk {
     served: Served,
@@ -43,8 +43,8 @@ pub struct EmulatedDisk {
 }
 
 impl EmulatedDisk {
-    /// Brings a disk up. `program` is the built `cawl-lab`; `limits` are dirty limits to lower while the
-    /// disk is up, background and hard.
+    /// Starts a disk. `program` is the built `cawl-lab`; `limits`, background and hard, are lowered as long
+    /// as the disk runs.
     pub fn bring_up(
         program: &Path,
         spec: DiskSpec,
@@ -63,7 +63,7 @@ impl EmulatedDisk {
         Ok(EmulatedDisk { served, ready })
     }
 
-    /// Where its filesystem is mounted.
+    /// The mount point of its filesystem.
     pub fn mount_point(&self) -> &Path {
         &self.ready.mount
     }
@@ -73,7 +73,7 @@ impl EmulatedDisk {
         &self.ready.device
     }
 
-    /// Time that a small write takes without pacing; the disk's latency is not below it.
+    /// Time of a small write without pacing, the least latency of this disk.
     pub fn floor(&self) -> Nanos {
         self.ready.floor
     }
@@ -84,7 +84,7 @@ impl EmulatedDisk {
     }
 }
 
-/// Lowered dirty limits; dropping it puts the old ones back and waits until that is done.
+/// Lowered dirty limits; dropping it restores the old ones and waits for that.
 #[derive(Debug)]
 pub struct LimitsGuard {
     _served: Served,
@@ -104,7 +104,7 @@ fn limits_argument((background, hard): (Bytes, Bytes)) -> [String; 2] {
     ["--limits".to_owned(), format!("{},{}", background.0, hard.0)]
 }
 
-/// A `cawl-lab` that goes when its standard input ends.
+/// A `cawl-lab` process, which ends when its standard input closes.
 #[derive(Debug)]
 struct Served(Child);
 
@@ -129,12 +129,12 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // If it cannot be waited for, somebody else did.
+        // An error means that it was already reaped.
         drop(self.0.wait());
     }
 }
 
-/// The program with real-time priority where that can be had: the disk keeps its pace while others compute.
+/// The program with real-time priority where allowed, so that other programs do not slow the disk down.
 fn program_in_front(program: &Path) -> Command {
     let possible = Command::new("chrt").args(["--fifo", "10", "true"]).output();
     if possible.is_ok_and(|output| output.status.success()) {

@@ -1,7 +1,7 @@
-//! The disk as a file: a filesystem in user space that has one file in its root.
+//! The disk as a file: a FUSE filesystem with one file in its root.
 //!
-//! Each of the session's threads takes a request, waits until the law says that it is done, and answers;
-//! so as many are served at a time as there are threads.
+//! Each thread of the session takes a request, waits until the law has it complete, and answers; so as many
+//! requests are served at a time as there are threads.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -37,7 +37,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An empty disk that answers as fast as it can.
+    /// An empty disk that answers without pacing.
     pub fn new(spec: DiskSpec) -> Arc<Disk> {
         Arc::new(Disk {
             spec,
@@ -47,13 +47,13 @@ impl Disk {
         })
     }
 
-    /// From now on requests take their time, less `overhead`.
+    /// Paces requests from now on, minus `overhead`.
     pub fn pace(&self, overhead: Overhead) {
         self.law().set_overhead(overhead);
         self.paced.store(true, Ordering::Release);
     }
 
-    /// From now on requests are answered as fast as possible.
+    /// Answers requests without pacing from now on.
     pub fn hurry(&self) {
         self.paced.store(false, Ordering::Release);
     }
@@ -70,7 +70,7 @@ impl Disk {
     }
 }
 
-/// The filesystem around the disk.
+/// The filesystem with the disk.
 #[derive(Debug)]
 pub struct Image(pub Arc<Disk>);
 
@@ -102,13 +102,13 @@ impl Image {
 }
 
 thread_local! {
-    /// Where the answer to a read is put together.
+    /// Buffer of a read's answer.
     static ANSWER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Filesystem for Image {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Several direct requests of one file at a time; without it the disk just has a queue of one.
+        // Several direct requests of one file at a time; without it the disk has a queue of one.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_ASYNC_READ);
         let _ = config.set_max_background(64);
         let _ = config.set_max_write(4 << 20);
@@ -147,7 +147,7 @@ impl Filesystem for Image {
         _: Option<fuser::BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // Times may be set and are not kept; a disk does not change its size.
+        // Times may be set but are not stored; the size of a disk never changes.
         match self.attributes(ino) {
             Some(attributes) if size.is_none() => reply.attr(&FOREVER, &attributes),
             _ => reply.error(Errno::EPERM),

@@ -1,22 +1,22 @@
-//! When a request is done. The law of the emulated disk:
+//! The completion of requests. The law of the emulated disk:
 //!
-//! - a request is ready for transfer one latency after it was submitted; latencies of requests that are
-//!   served at the same time overlap
-//! - there is one arm and one channel: seeks and transfers follow each other, each at its rate
+//! - a request is ready for transfer one latency after its submission; latencies of requests served at the
+//!   same time overlap
+//! - there is one arm and one channel: seeks and transfers are sequential, each at its rate
 //! - a request that begins where the previous one ended needs no seek
 //! - a flush waits for all transfers before it, then takes its own time
-//! - a write that fits into the volatile cache is done after its latency; the cache empties at the rate of
-//!   writes, and a flush waits until it is empty
+//! - a write that fits into the volatile cache is complete after its latency; the cache empties at the rate
+//!   of writes, and a flush waits until it is empty
 //!
-//! Moments are absolute, so that nothing adds up. The way from the caller through the block layer to this
-//! process and back costs time of its own, the [`Overhead`]; it is taken off, so that the constants hold
-//! for whoever uses the block device.
+//! Times are absolute, so that errors do not add up. The path from the caller through the block layer to this
+//! process and back takes time itself, the [`Overhead`]; it is subtracted, so that a program that uses the
+//! block device meets the constants.
 
 use cawl_core::{Bytes, Nanos, Time};
 
 use crate::spec::DiskSpec;
 
-/// Which way data go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the disk.
@@ -25,7 +25,7 @@ pub enum Direction {
     Read,
 }
 
-/// Time that a request takes without any pacing, measured from outside.
+/// Time of a request without pacing, measured from outside.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overhead {
     /// Of a write, and per byte of it.
@@ -36,29 +36,29 @@ pub struct Overhead {
     pub flush: Nanos,
 }
 
-/// A disk at work.
+/// A running disk.
 #[derive(Debug)]
 pub struct Law {
     spec: DiskSpec,
     overhead: Overhead,
-    /// When the arm and the channel are free.
+    /// Time at which arm and channel are free.
     free: Time,
-    /// Where the last request ended.
+    /// End of the last request.
     head: u64,
 }
 
 impl Law {
-    /// A disk that has nothing to do.
+    /// An idle disk.
     pub fn new(spec: DiskSpec) -> Law {
         Law { spec, overhead: Overhead::default(), free: Time::default(), head: 0 }
     }
 
-    /// Takes this much off every request from now on.
+    /// Subtracts this overhead from every request from now on.
     pub fn set_overhead(&mut self, overhead: Overhead) {
         self.overhead = overhead;
     }
 
-    /// When a transfer that arrived here at `arrived` is done.
+    /// Completion time of a transfer that arrived at `arrived`.
     pub fn transfer(&mut self, direction: Direction, offset: u64, length: Bytes, arrived: Time) -> Time {
         let (rate, (fixed, per_byte)) = match direction {
             Direction::Write => (self.spec.write, self.overhead.write),
@@ -74,7 +74,7 @@ impl Law {
         if cached { ready } else { self.free }
     }
 
-    /// When a flush that arrived here at `arrived` is done.
+    /// Completion time of a flush that arrived at `arrived`.
     pub fn flush(&mut self, arrived: Time) -> Time {
         let submitted = before(arrived, self.overhead.flush);
         self.free = submitted.max(self.free) + self.spec.flush;
@@ -142,7 +142,7 @@ mod tests {
         let mut law = Law::new(disk());
         let overhead = Overhead { write: (Nanos::millis(0.5), 1e-3), ..Overhead::default() };
         law.set_overhead(overhead);
-        // 0.5 ms and 1 ns per 1000 bytes before it got here.
+        // 0.5 ms and 1 ns per 1000 bytes before its arrival.
         let done = law.transfer(Direction::Write, 0, Bytes(MB), millis(101.0));
         assert_eq!(done, millis(111.5 - 0.001));
     }

@@ -1,4 +1,4 @@
-//! What a disk leaves in the system, found by name, and how it is removed.
+//! Leftovers of a disk in the system, found by name, and their removal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use crate::stand::run;
 
-/// Name of the disk in the table of mounts, and beginning of its folder's name.
+/// Name of the disk in the table of mounts, and prefix of its folder's name.
 pub(crate) const NAME: &str = "cawl-lab";
-/// Folder within a disk's own where the user-space filesystem is mounted.
+/// Mount point of the FUSE filesystem, within the disk's folder.
 pub(crate) const DISK: &str = "disk";
-/// Folder within a disk's own where the filesystem on the disk is mounted.
+/// Mount point of the filesystem on the disk, within the disk's folder.
 pub(crate) const MOUNT: &str = "mnt";
 
 /// The folder of the disk that a process serves.
@@ -18,7 +18,7 @@ pub(crate) fn directory_of(pid: u32) -> PathBuf {
     std::env::temp_dir().join(format!("{NAME}-{pid}"))
 }
 
-/// Removes what disks left whose process is gone.
+/// Removes the leftovers of disks whose process has ended.
 pub(crate) fn clean_up() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for directory in entries.flatten().map(|entry| entry.path()) {
@@ -26,11 +26,11 @@ pub(crate) fn clean_up() {
         let pid = name.strip_prefix(NAME).and_then(|rest| rest.strip_prefix('-')).map(str::parse::<u32>);
         let Some(Ok(pid)) = pid else { continue };
         let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        // A number may have been given to another program since; our own is about to be used.
+        // The pid may have been reused by another program; this process's own folder is in use.
         if program.trim() == NAME && pid != std::process::id() {
             continue;
         }
-        // The disk is dead, so what waits for it fails at once; nothing here can hang.
+        // The disk has ended, so requests to it fail at once, and this cannot hang.
         drop(unmount(&directory.join(MOUNT)));
         for device in devices_of(&directory) {
             drop(detach(&device));
@@ -50,7 +50,7 @@ fn devices_of(directory: &Path) -> Vec<PathBuf> {
     entries.flatten().filter(ours).map(|entry| Path::new("/dev").join(entry.file_name())).collect()
 }
 
-/// Unmounts; if something still lies open there, the mount goes as soon as that is closed.
+/// Unmounts; a busy mount is removed when its last file is closed.
 pub(crate) fn unmount(at: &Path) -> anyhow::Result<()> {
     run(Command::new("umount").arg(at))
         .or_else(|_| run(Command::new("umount").arg("--lazy").arg(at)))
@@ -61,7 +61,7 @@ pub(crate) fn detach(device: &Path) -> anyhow::Result<()> {
     run(Command::new("losetup").arg("--detach").arg(device)).map(drop)
 }
 
-/// Removes the empty folders; what is not empty stays, for it is not ours.
+/// Removes the empty folders; a folder with other files stays.
 pub(crate) fn remove(directory: &Path) {
     for folder in [directory.join(MOUNT), directory.join(DISK), directory.to_owned()] {
         drop(fs::remove_dir(folder));

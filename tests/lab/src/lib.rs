@@ -1,7 +1,7 @@
 //! An emulated disk: a block device of given speed under a real kernel's page cache.
 //!
-//! The law: **whoever uses the block device with O_DIRECT sees the constants of the disk**, and nothing of
-//! it is left when the guard is gone, however that came about.
+//! The law: **a program that uses the block device with O_DIRECT meets the constants of the disk**, and
+//! nothing is left of it when the guard is dropped, on every way out.
 //!
 //! ```text
 //! test ── pipe ──▶ cawl-lab, the process that serves it
@@ -9,9 +9,9 @@
 //!   └ files ─▶ ext4 or xfs ─▶ /dev/loopN, direct I/O ─┘
 //! ```
 //!
-//! [`EmulatedDisk`] is the guard for tests: it starts `cawl-lab` and holds a pipe to it. When the pipe ends,
-//! by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed `cawl-lab`
-//! leaves is removed by the next one.
+//! [`EmulatedDisk`] is the guard for tests: it starts `cawl-lab` and holds a pipe to it. When the pipe
+//! closes, by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. Leftovers of a
+//! killed `cawl-lab` are removed by the next one.
 #![forbid(unsafe_code)]
 
 mod clock;

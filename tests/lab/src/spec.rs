@@ -1,4 +1,4 @@
-//! What a disk is like: its speeds, its times and its size.
+//! The constants of a disk: rates, times and size.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use cawl_core::{Bytes, Nanos, Rate};
 use serde::{Deserialize, Serialize};
 
-/// The constants of an emulated disk, as somebody sees them who uses the block device with O_DIRECT.
+/// The constants of an emulated disk, as a program meets them that uses the block device with O_DIRECT.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiskSpec {
     /// Transfer rate of writes, in bytes per second.
@@ -16,20 +16,20 @@ pub struct DiskSpec {
     pub read: Rate,
     /// Fixed time of a request.
     pub latency: Nanos,
-    /// Extra time of a request that does not begin where the previous one ended.
+    /// Additional time of a request that does not begin where the previous one ended.
     pub seek: Nanos,
-    /// Time of a cache flush, beyond writing out what is in the cache.
+    /// Time of a cache flush, without writing out the cache.
     pub flush: Nanos,
     /// Requests served at a time: their latencies overlap, their transfers do not.
     pub depth: u32,
-    /// Size of the volatile write cache; none if zero. Writes that fit into it cost their latency only.
+    /// Size of the volatile write cache; none if zero. A write that fits into it costs only its latency.
     pub cache: Bytes,
     /// Size of the disk.
     pub size: Bytes,
 }
 
 impl DiskSpec {
-    /// A SATA disk of solid state.
+    /// A SATA SSD.
     pub const SSD: DiskSpec = DiskSpec {
         write: Rate::mb_per_second(400.0),
         read: Rate::mb_per_second(500.0),
@@ -40,7 +40,7 @@ impl DiskSpec {
         cache: Bytes::ZERO,
         size: DEFAULT_SIZE,
     };
-    /// A disk that turns.
+    /// A hard disk.
     pub const HDD: DiskSpec = DiskSpec {
         write: Rate::mb_per_second(150.0),
         read: Rate::mb_per_second(160.0),
@@ -51,7 +51,7 @@ impl DiskSpec {
         cache: Bytes::ZERO,
         size: DEFAULT_SIZE,
     };
-    /// A disk of solid state on PCI Express.
+    /// An NVMe SSD.
     pub const NVME: DiskSpec = DiskSpec {
         write: Rate::mb_per_second(2000.0),
         read: Rate::mb_per_second(2500.0),
@@ -135,7 +135,7 @@ impl DiskSpec {
 }
 
 impl fmt::Display for DiskSpec {
-    /// In the form that [`DiskSpec::from_str`] reads.
+    /// The form that [`DiskSpec::from_str`] parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = self.cache.as_f64() / 1024.0 / 1024.0;
         let gib = self.size.as_f64() / 1024.0 / 1024.0 / 1024.0;

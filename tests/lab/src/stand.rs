@@ -1,8 +1,8 @@
-//! Brings a disk up and takes it down: user-space filesystem, loop device, filesystem on it.
+//! Starts and stops a disk: FUSE filesystem, loop device, filesystem on it.
 //!
-//! This runs in a process of its own. What waits for the disk in the kernel can then be killed whenever it
-//! likes: the disk goes on answering until everything that lies on it is gone. Mounting and unmounting
-//! are done by other programs for the same reason; a process that serves a disk must not wait for it.
+//! It runs in a process of its own: processes that wait for the disk in the kernel can be killed at any time,
+//! and the disk answers until everything on it is unmounted. Other programs mount and unmount for the same
+//! reason: a process that serves a disk must not wait for it.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -22,7 +22,7 @@ use crate::law::Overhead;
 use crate::leftovers;
 use crate::spec::DiskSpec;
 
-/// What lies on the disk.
+/// The filesystem on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Filesystem {
     /// ext4, all tables written before it is handed over
@@ -35,7 +35,7 @@ pub enum Filesystem {
     None,
 }
 
-/// A disk that is up. Dropping it takes it down.
+/// A running disk. Dropping it stops it.
 #[derive(Debug)]
 pub struct Stand {
     directory: PathBuf,
@@ -47,7 +47,7 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// Brings a disk up.
+    /// Starts a disk.
     pub fn bring_up(spec: DiskSpec, filesystem: Filesystem) -> anyhow::Result<Stand> {
         clock::wake_precisely();
         leftovers::clean_up();
@@ -76,7 +76,7 @@ impl Stand {
         Ok(stand)
     }
 
-    /// Where the filesystem is mounted.
+    /// The mount point of the filesystem.
     pub fn mount_point(&self) -> PathBuf {
         self.directory.join(leftovers::MOUNT)
     }
@@ -86,7 +86,7 @@ impl Stand {
         self.device.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// What a request costs without pacing.
+    /// The cost of a request without pacing.
     pub fn overhead(&self) -> Overhead {
         self.overhead
     }
@@ -120,7 +120,7 @@ impl Stand {
             Filesystem::None => return Ok(()),
             Filesystem::Ext4 => {
                 make = Command::new("mkfs.ext4");
-                // Nothing may be left to be initialized in the background.
+                // No initialization may remain for the background.
                 let extended = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
                 make.args(["-q", "-F", "-m", "0", "-N", "65536", "-J", "size=64", "-E", extended]);
                 "noatime,noinit_itable"
@@ -166,11 +166,11 @@ impl Drop for Stand {
     }
 }
 
-/// Time of requests to an idle device, without pacing, one at a time. Other programs only ever add to it,
-/// in bursts, so it is the quickest of many short rounds.
+/// Time of single requests to an idle device, without pacing. Other programs only add to it, in bursts, so it
+/// is the fastest of many short rounds.
 fn measure(device: &Path) -> anyhow::Result<Overhead> {
     const SMALL: usize = 4 << 10;
-    /// One request however scattered the memory is: a loop device takes 128 segments in one.
+    /// A single request even with scattered memory: a loop device takes 128 segments in one.
     const LARGE: usize = 512 << 10;
     const ROUNDS: usize = 16;
     let file = OpenOptions::new()
@@ -212,7 +212,7 @@ fn median(count: usize, mut request: impl FnMut() -> std::io::Result<()>) -> any
     cawl_core::median(&times).context("no request was made")
 }
 
-/// Runs a program and returns what it prints.
+/// Runs a program and returns its output.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
     if !output.status.success() {

@@ -1,4 +1,4 @@
-//! What is on the disk, in little memory: pages whose bytes are all equal are not stored.
+//! The content of the disk, in little memory: pages of equal bytes are not stored.
 
 use std::collections::HashMap;
 
@@ -15,9 +15,9 @@ pub struct Store {
 
 #[derive(Debug)]
 enum Chunk {
-    /// Every byte of the chunk is this one.
+    /// All bytes of the chunk have this value.
     Uniform(u8),
-    /// Each page by itself.
+    /// Pages stored singly.
     Pages(Vec<Page>),
 }
 
@@ -49,7 +49,7 @@ impl Store {
         }
     }
 
-    /// Fills `out` with what is at `offset`.
+    /// Fills `out` with the content at `offset`.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         let mut at = offset;
         let mut rest = out;
@@ -67,7 +67,7 @@ impl Store {
         }
     }
 
-    /// Pages that take memory.
+    /// Number of pages stored.
     #[cfg(test)]
     fn stored_pages(&self) -> usize {
         let stored = |chunk: &Chunk| match chunk {
@@ -129,10 +129,10 @@ fn read_pages(pages: &[Page], offset: usize, out: &mut [u8]) {
     }
 }
 
-/// The byte that all of `data` consists of.
+/// The value of all bytes of `data`, if they are equal.
 fn uniform(data: &[u8]) -> Option<u8> {
     let (first, rest) = data.split_first()?;
-    // One comparison of the data with itself, one byte further on.
+    // Compares the data with itself, shifted by one byte.
     (rest == &data[..rest.len()]).then_some(*first)
 }
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        // A plain array beside it, and offsets from a fixed sequence.
+        // Compared with a plain array, at offsets from a fixed sequence.
         let size = 3 * CHUNK;
         let mut plain = vec![0; size];
         let mut store = Store::default();
