@@ -11,7 +11,7 @@ mod hold;
 mod parallel;
 mod track;
 
-use cawl_wire::ring::Several;
+use cawl_wire::ring::CoalescedCalls;
 
 use crate::call::{Class, classify};
 use crate::collect::Collector;
@@ -183,9 +183,9 @@ impl Analysis {
         self.findings.prediction(self.findings.speaker)
     }
 
-    /// Takes calls that add up. When they are taken does not matter.
-    pub fn several(&mut self, several: &Several) {
-        self.findings.collector.several(several);
+    /// Takes coalesced calls. When they are taken does not matter.
+    pub fn coalesced(&mut self, calls: &CoalescedCalls) {
+        self.findings.collector.coalesced(calls);
     }
 
     /// Where a model says the machine stands at `now`: the first one that fits what is asked for, those that

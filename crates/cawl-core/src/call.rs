@@ -1,6 +1,6 @@
 //! What an event means for the models: which calls have a modelled cost, which only change state.
 
-use cawl_wire::ring::Several;
+use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileKind, Op, flag};
 
 /// How an event is to be treated.
@@ -66,19 +66,18 @@ pub fn kernel_bytes(event: &Event) -> u64 {
     }
 }
 
-/// True if of calls that go on from this one, each from the one before, it is enough to know how many there
-/// are and what they come to: no model has an opinion on them or is changed by them, and reports only count
-/// them.
-pub fn adds_up(event: &Event) -> bool {
+/// True if the calls that continue this one may be coalesced: no model has an opinion on them or is changed
+/// by them, and reports only count them.
+pub fn is_coalescible(event: &Event) -> bool {
     use Op::*;
     let is_plain = matches!(event.op, Write | Pwrite | Writev | Pwritev | StreamWrite);
     is_plain && !event.has(flag::ESTIMATED) && classify(event) == Class::Elsewhere
 }
 
-/// The sum of [`kernel_bytes`], and of [`wchar_bytes`], of calls that add up. What goes on in a stream stays
-/// in its buffer.
-pub fn several_bytes(several: &Several) -> u64 {
-    if several.like.flushed().is_some() { 0 } else { several.bytes }
+/// The sum of [`kernel_bytes`], and of [`wchar_bytes`], of coalesced calls. Those of a stream stay in its
+/// buffer.
+pub fn coalesced_bytes(calls: &CoalescedCalls) -> u64 {
+    if calls.like.flushed().is_some() { 0 } else { calls.bytes }
 }
 
 /// Bytes of [`kernel_bytes`] that the kernel counts in `wchar` of /proc/PID/io: not splice, not

@@ -4,11 +4,11 @@ mod sessions;
 
 use std::collections::{BTreeMap, HashMap};
 
-use cawl_wire::ring::Several;
+use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
-use crate::call::{Class, kernel_bytes, several_bytes, wchar_bytes};
+use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
 use crate::mode::Mode;
 use crate::model::{CallState, Prediction};
 use crate::names::FileName;
@@ -197,14 +197,14 @@ impl Collector {
         }
     }
 
-    /// Takes calls that add up: what [`Collector::event`] would make of each of them.
-    pub fn several(&mut self, several: &Several) {
-        self.calls += several.calls;
-        self.span(several.first, several.end);
-        let bytes = several_bytes(several);
+    /// Takes coalesced calls: what [`Collector::event`] would make of each of them.
+    pub fn coalesced(&mut self, calls: &CoalescedCalls) {
+        self.calls += calls.calls;
+        self.span(calls.first, calls.end);
+        let bytes = coalesced_bytes(calls);
         // They are of one session.
-        self.sessions.calls(&several.like, Time(several.first), several.calls, bytes);
-        self.elsewhere.calls += several.calls;
+        self.sessions.calls(&calls.like, Time(calls.first), calls.calls, bytes);
+        self.elsewhere.calls += calls.calls;
         self.elsewhere.bytes = self.elsewhere.bytes.saturating_add(bytes);
     }
 

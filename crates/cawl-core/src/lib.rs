@@ -78,7 +78,7 @@ pub use accuracy::{
 };
 pub use analysis::{Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept};
 pub use births::{Births, Told};
-pub use call::{Class, adds_up, classify, is_synchronous, kernel_bytes, several_bytes, wchar_bytes};
+pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Plan, PlanCost, PlanError, Scene, forecast, predict};

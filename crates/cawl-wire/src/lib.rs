@@ -19,13 +19,14 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod clock;
 mod event;
 mod frame;
 pub mod ring;
 
+pub use clock::Anchor;
 pub use event::{EVENT_LEN, Event, FileId, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 pub use frame::{
     Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, VERSION, Wchar,
     WireError,
 };
-pub use ring::Anchor;

@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 
 use cawl_wire::ring::{
-    CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, Chunks, Expected, Follower, HEAD_AT, Memory, ORDER_AT, Position,
-    RingError, RingHeader, SHAPE, SHORT, Several, Taker, WHOLE_CELLS, whole,
+    CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, Chunks, CoalescedCalls, Expected, Follower, HEAD_AT, Memory,
+    ORDER_AT, Position, RingError, RingHeader, SHAPE, SHORT, Taker, WHOLE_CELLS, whole,
 };
-use cawl_wire::{Anchor, EVENT_LEN, Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Anchor, Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 use proptest::prelude::*;
 
-/// A file that calls add up to.
+/// A file whose calls are coalescible.
 const SUMMED: u64 = 4;
 
 const HEADER: RingHeader = RingHeader { slots: 1 };
@@ -127,32 +127,42 @@ fn alike(one: &Event, other: &Event) -> bool {
     rest(one) == rest(other)
 }
 
-/// What was read. Calls to one of the two files add up, if they are to.
+/// What was read. Calls to one of the two files are coalescible, if any are.
 #[derive(Debug, Default)]
 struct Found {
-    events: Vec<[u8; EVENT_LEN]>,
-    several: Vec<Several>,
+    events: Vec<Event>,
+    coalesced: Vec<CoalescedCalls>,
+    damaged: usize,
+    anchors: usize,
     most: usize,
-    add_up: bool,
+    coalesces: bool,
 }
 
 impl Taker for Found {
     fn room(&self) -> usize {
-        self.most.saturating_sub(self.events.len() + self.several.len())
+        self.most.saturating_sub(self.events.len() + self.coalesced.len())
     }
 
-    fn adds_up(&self, event: &Event) -> bool {
-        self.add_up && event.ino == SUMMED
+    fn is_coalescible(&self, event: &Event) -> bool {
+        self.coalesces && event.ino == SUMMED
     }
 
-    fn event(&mut self, event: &[u8; EVENT_LEN]) {
+    fn event(&mut self, event: &Event) {
         assert!(self.room() > 0);
         self.events.push(*event);
     }
 
-    fn several(&mut self, several: &Several) {
+    fn anchor(&mut self, _anchor: Anchor) {
+        self.anchors += 1;
+    }
+
+    fn damaged(&mut self) {
+        self.damaged += 1;
+    }
+
+    fn coalesced(&mut self, calls: &CoalescedCalls) {
         assert!(self.room() > 0);
-        self.several.push(*several);
+        self.coalesced.push(*calls);
     }
 }
 
@@ -166,7 +176,7 @@ fn read_all(
 ) {
     let mut cells = vec![[0; CELL_LEN]; cells];
     loop {
-        found.most = found.events.len() + found.several.len() + room;
+        found.most = found.events.len() + found.coalesced.len() + room;
         let read = follower.read(memory, HEADER, tail, &mut cells, found).expect("records");
         follower.release(memory, HEADER);
         if read == 0 {
@@ -244,7 +254,7 @@ proptest! {
         steps in steps(),
         stream: bool,
         unknown: bool,
-        add_up: bool,
+        coalesces: bool,
         cells in 6usize..90,
         room in 1usize..90,
         looks in 1usize..60,
@@ -253,7 +263,7 @@ proptest! {
         let mut thread = Thread::new(&memory);
         let mut follower = Follower::new(0);
         let calls = calls(&steps, stream, unknown);
-        let mut found = Found { add_up, ..Found::default() };
+        let mut found = Found { coalesces, ..Found::default() };
         for (number, event) in calls.iter().enumerate() {
             if number % 50 == 7 {
                 thread.mark(&Anchor { ticks: event.start, nanos: 1 });
@@ -266,14 +276,13 @@ proptest! {
         if !calls.is_empty() {
             read_all(&memory, &mut follower, thread.position, (cells, room), &mut found);
         }
-        let events: Vec<Event> =
-            found.events.iter().filter(|record| Anchor::decode(record).is_none()).filter_map(Event::decode).collect();
-        if !add_up {
-            prop_assert_eq!(&events, &calls);
+        prop_assert_eq!((found.damaged, found.anchors), (0, (calls.len() + 42) / 50));
+        if !coalesces {
+            prop_assert_eq!(&found.events, &calls);
         }
-        // Whatever was added up comes to the same.
-        let mut told = events.iter();
-        let mut several = found.several.iter();
+        // Coalesced calls come to the same.
+        let mut told = found.events.iter();
+        let mut coalesced = found.coalesced.iter();
         let mut next = told.next();
         let mut at = 0;
         while let Some(call) = calls.get(at) {
@@ -281,7 +290,7 @@ proptest! {
                 (next, at) = (told.next(), at + 1);
                 continue;
             }
-            let sum = several.next().expect("the call is told or added up");
+            let sum = coalesced.next().expect("the call is told or coalesced");
             let added = &calls[at..at + sum.calls as usize];
             prop_assert!(added.iter().all(|call| alike(call, &sum.like) && call.ino == SUMMED));
             prop_assert_eq!(added.iter().map(|call| call.requested).sum::<u64>(), sum.bytes);
@@ -291,7 +300,7 @@ proptest! {
             prop_assert_eq!(added.iter().map(Event::end).max(), Some(sum.end));
             at += added.len();
         }
-        prop_assert!(next.is_none() && several.next().is_none());
+        prop_assert!(next.is_none() && coalesced.next().is_none());
     }
 
     /// Random bytes as records: an error or events, never a panic, and an end.
@@ -305,7 +314,7 @@ proptest! {
         let mut follower = Follower::new(0);
         let mut cells = [[0; CELL_LEN]; 50];
         loop {
-            let mut found = Found { most: 50, add_up: cell % 2 == 0, ..Found::default() };
+            let mut found = Found { most: 50, coalesces: cell % 2 == 0, ..Found::default() };
             let read = follower.read(&memory, HEADER, Position { chunk: 1, cell }, &mut cells, &mut found);
             if !read.is_ok_and(|count| count > 0) {
                 break;
@@ -334,9 +343,27 @@ fn calls_alike_take_one_cell_each() {
         }
         assert_eq!(short, COUNT - 1);
         assert!(thread.position.chunk as usize == 1 + COUNT * CELL_LEN / CHUNK_LEN, "{:?}", thread.position);
-        let events: Vec<Event> = found.events.iter().filter_map(Event::decode).collect();
-        assert!(events == calls);
+        assert!(found.events == calls);
     }
+}
+
+#[test]
+fn a_damaged_record_is_told_and_nothing_continues_it() {
+    let memory = Shared::new();
+    let mut damaged = Event::new(Op::Write).encode();
+    damaged[88] = 254;
+    let records = [whole(1, &Event::new(Op::Write).encode()), whole(1, &damaged)].concat();
+    memory.put(HEADER.chunk(0, 0), &records);
+    let mut follower = Follower::new(0);
+    let mut found = Found { most: 50, ..Found::default() };
+    let mut read = |cell| {
+        let mut cells = [[0; CELL_LEN]; 50];
+        follower.read(&memory, HEADER, Position { chunk: 1, cell }, &mut cells, &mut found)
+    };
+    assert_eq!(read(2 * WHOLE_CELLS), Ok(2 * WHOLE_CELLS));
+    memory.put(HEADER.chunk(0, 0) + records.len() as u64, &(SHORT | 1).to_le_bytes());
+    assert_eq!(read(2 * WHOLE_CELLS + 1), Err(RingError::Stamp));
+    assert_eq!((found.events.len(), found.damaged), (1, 1));
 }
 
 #[test]

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use cawl_client::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 use cawl_core::{
-    CallState, FileFacts, FileName, Nanos, Prediction, Session, Tally, Time, host_text, kernel_bytes,
-    several_bytes,
+    CallState, FileFacts, FileName, Nanos, Prediction, Session, Tally, Time, coalesced_bytes, host_text,
+    kernel_bytes,
 };
-use cawl_wire::ring::Several;
+use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, flag};
 
 /// Files told apart; twice as many for a moment. Then half of these stay because they were written to last,
@@ -302,17 +302,17 @@ impl Books {
         }
     }
 
-    /// Calls of a session that were added up; they went to no file.
-    pub fn several(&mut self, session: u32, several: &Several) {
-        self.total.calls += several.calls;
+    /// Coalesced calls of a session; they went to no file.
+    pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
+        self.total.calls += calls.calls;
         let Some(process) = self.processes.get_mut(&session) else { return };
-        let bytes = several_bytes(several);
-        process.arrived.calls += several.calls;
+        let bytes = coalesced_bytes(calls);
+        process.arrived.calls += calls.calls;
         process.arrived.bytes += bytes;
-        process.account.calls += several.calls;
+        process.account.calls += calls.calls;
         process.account.bytes += bytes;
         if bytes > 0 {
-            process.account.late.add(Time(several.last), bytes);
+            process.account.late.add(Time(calls.last), bytes);
         }
     }
 

@@ -17,10 +17,10 @@ use cawl_core::{
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
 use cawl_host::trace::TraceFile;
-use cawl_wire::ring::Several;
-use cawl_wire::{EVENT_LEN, Ended, Event, FileKind, Goodbye};
+use cawl_wire::{Ended, FileKind, Goodbye};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
+use crate::batch::Batch;
 use crate::lane::Lane;
 use crate::merge::Source;
 use crate::sampler::Observed;
@@ -49,8 +49,8 @@ pub type Question = Box<dyn FnOnce(&mut Engine) + Send>;
 pub enum Input {
     /// A tracer introduced itself.
     Begin { session: Session, run: u64 },
-    /// Encoded events, and calls that were added up. `dropped`: events the process has lost so far.
-    Events { session: u32, events: Vec<u8>, several: Vec<Several>, dropped: u64 },
+    /// Calls of a process. `dropped`: events it has lost so far.
+    Events { session: u32, batch: Batch, dropped: u64 },
     /// Which file an identity means.
     File { session: u32, file: FileFacts },
     /// A session is over. `goodbye` is missing when the process had no time for one; `wchar` is then the
@@ -111,7 +111,7 @@ impl EngineOptions {
 /// Key of the daemon's own lane; the numbers of runs are random.
 const HOST_LANE: u64 = 0;
 
-/// Which lanes there are, and which of them keep a trace: that has each call, and nobody may add calls up for it.
+/// Which lanes there are, and which of them keep a trace: that has each call, and none of its calls are coalesced.
 #[derive(Debug, Default)]
 pub struct Traces(Mutex<BTreeMap<u64, bool>>);
 
@@ -178,9 +178,8 @@ struct Finishing {
 struct Open {
     /// Which lanes its records go to: its run's, and the daemon's own.
     lanes: [Option<u64>; 2],
-    /// Events lost so far: what the tracer says, and records that could not be read.
+    /// Events lost so far.
     dropped: u64,
-    damaged: u64,
 }
 
 impl Engine {
@@ -267,9 +266,7 @@ impl Engine {
                 // They are packed once.
                 Input::OfGuest { .. } => {}
                 Input::Begin { session, run } => self.begin(session, run),
-                Input::Events { session, events, several, dropped } => {
-                    self.events(session, &events, &several, dropped);
-                }
+                Input::Events { session, batch, dropped } => self.events(session, batch, dropped),
                 Input::File { session, file } => self.file(session, &file),
                 Input::End { session, goodbye, wchar, dropped } => self.end(session, goodbye, wchar, dropped),
                 Input::Note { run, note } => self.note(run, &note),
@@ -414,23 +411,19 @@ impl Engine {
         self.each_lane(session.id, |lane| lane.begin(session.clone()));
     }
 
-    fn events(&mut self, session: u32, batch: &[u8], several: &[Several], dropped: u64) {
+    fn events(&mut self, session: u32, batch: Batch, dropped: u64) {
         let Some(open) = self.sessions.get_mut(&session) else { return };
-        let (records, _) = batch.as_chunks::<EVENT_LEN>();
-        // Both ends speak the same version, so what cannot be read is a damaged record.
-        let damaged = records.iter().filter(|record| Event::decode(record).is_none()).count();
-        open.damaged += damaged as u64;
-        open.dropped = dropped + open.damaged;
+        open.dropped = dropped;
+        let calls = Arc::new(batch.events);
         for lane in open.lanes.into_iter().flatten() {
             let Some(lane) = self.lanes.get_mut(&lane) else { continue };
-            lane.dropped(session, open.dropped);
-            lane.calls(session, records.iter().filter_map(Event::decode));
-            several.iter().for_each(|several| lane.several(session, several));
+            lane.dropped(session, dropped);
+            lane.hold_calls(session, &calls);
+            batch.coalesced.iter().for_each(|calls| lane.coalesced(session, calls));
         }
     }
 
     fn end(&mut self, session: u32, goodbye: Option<Goodbye>, wchar: Wchar, dropped: u64) {
-        let dropped = dropped + self.sessions.get(&session).map_or(0, |open| open.damaged);
         let end = match goodbye {
             Some(goodbye) => SessionEnd {
                 id: session,
@@ -564,7 +557,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use cawl_core::Outcome;
-    use cawl_wire::Op;
+    use cawl_wire::{Event, Op};
 
     use super::*;
 
@@ -575,6 +568,10 @@ mod tests {
         let mut engine = Engine::new(options).unwrap();
         engine.begin(Session { id: 1, pid: u32::MAX, ..Session::default() }, HOST_LANE);
         engine
+    }
+
+    fn writes(count: usize) -> Batch {
+        Batch { events: vec![Event::new(Op::Write); count], ..Batch::default() }
     }
 
     fn finished(engine: &mut Engine, run: u64) -> Report {
@@ -588,20 +585,16 @@ mod tests {
     #[test]
     fn what_a_running_program_lost_is_told_before_its_end() {
         let mut engine = engine();
-        let good = Event::new(Op::Write).encode();
-        let mut damaged = good;
-        damaged[88] = 255;
-        let impossible = Event { returned: i64::MAX, ..Event::new(Op::StreamWrite) }.encode();
-        engine.events(1, &[good, damaged, impossible].concat(), &[], 5);
-        assert_eq!(engine.drops(), 7);
+        engine.events(1, writes(1), 5);
+        assert_eq!(engine.drops(), 5);
         let report = report(&mut engine);
-        assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 7, EndKind::Running));
+        assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 5, EndKind::Running));
     }
 
     #[test]
     fn what_is_left_out_in_a_hurry_is_told_and_sessions_end() {
         let mut engine = engine();
-        engine.events(1, &Event::new(Op::Write).encode().repeat(5), &[], 0);
+        engine.events(1, writes(5), 0);
         engine.end(1, None, Wchar::default(), 2);
         let lane = engine.lanes.remove(&HOST_LANE).unwrap();
         let report = lane.finish(RunEnd::default(), &AtomicBool::new(true));
@@ -632,10 +625,10 @@ mod tests {
     #[test]
     fn losses_are_counted_once() {
         let mut engine = engine();
-        engine.events(1, &[255; EVENT_LEN], &[], 5);
+        engine.events(1, Batch::default(), 5);
         engine.end(1, None, Wchar::default(), 7);
-        assert_eq!(engine.drops(), 8);
-        assert_eq!(report(&mut engine).drops, 8);
+        assert_eq!(engine.drops(), 7);
+        assert_eq!(report(&mut engine).drops, 7);
     }
 
     #[test]

@@ -11,11 +11,12 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cawl_wire::{EVENT_LEN, Event, FileId};
+use cawl_wire::{Event, FileId};
 use nix::unistd::User;
 use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::batch::Batch;
 use crate::engine::Input;
 
 /// Bytes of a user's that may wait for the engine: four batches, so that it need never wait for the next, and others
@@ -178,9 +179,9 @@ impl Line {
     pub async fn send(&self, mut input: Input) -> Result<(), SendError<Input>> {
         let Some(guest) = &self.guest else { return self.engine.send(input).await };
         let weight = match &mut input {
-            Input::Events { events, several, .. } => {
-                self.confine(guest, events);
-                events.len() + size_of_val(&several[..])
+            Input::Events { batch, .. } => {
+                self.confine(guest, &mut batch.events);
+                batch.size()
             }
             Input::File { file, .. } => {
                 if !guest.has_file(file.file()) {
@@ -200,29 +201,20 @@ impl Line {
     }
 
     /// Calls on files without a place in the books are made calls on one file.
-    fn confine(&self, guest: &Guest, events: &mut [u8]) {
+    fn confine(&self, guest: &Guest, events: &mut [Event]) {
         let mut latest = lock(&self.latest);
-        let (records, _) = events.as_chunks_mut::<EVENT_LEN>();
-        for record in records {
-            let identity = identity(record);
+        for event in events {
+            let identity = event.file();
             if identity == *latest || identity == FileId::default() {
                 continue;
             }
             if guest.has_file(identity) {
                 *latest = identity;
-            } else if let Some(mut event) = Event::decode(record) {
+            } else {
                 event.set_file(FileId::new(latest.dev, FURTHER));
-                *record = event.encode();
             }
         }
     }
-}
-
-/// The file of an encoded event.
-fn identity(record: &[u8; EVENT_LEN]) -> FileId {
-    let word = |at: usize| record[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
-    let ino = record[24..32].try_into().map_or(0, u64::from_le_bytes);
-    FileId { dev: word(16).into(), ino, birth: word(20) }
 }
 
 /// A process's number and those of its threads, as they are here.
@@ -242,23 +234,12 @@ impl Numbers {
         Numbers { told, here, guest, threads: BTreeSet::new() }
     }
 
-    /// Puts the numbers of here into encoded events.
-    pub fn translate(&mut self, events: &mut [u8]) {
+    /// Puts the numbers of here into a batch.
+    pub fn translate(&mut self, batch: &mut Batch) {
         if self.told == self.here && self.guest.is_none() {
             return;
         }
-        let (records, _) = events.as_chunks_mut::<EVENT_LEN>();
-        for record in records {
-            // Damaged ones are counted later.
-            let Some(mut event) = Event::decode(record) else { continue };
-            (event.pid, event.tid) = (self.here, self.thread(event.tid));
-            *record = event.encode();
-        }
-    }
-
-    /// The same of an event that was decoded.
-    pub fn translate_one(&mut self, event: &mut Event) {
-        if self.told != self.here || self.guest.is_some() {
+        for event in batch.events.iter_mut().chain(batch.coalesced.iter_mut().map(|calls| &mut calls.like)) {
             (event.pid, event.tid) = (self.here, self.thread(event.tid));
         }
     }
@@ -318,12 +299,8 @@ mod tests {
         assert!(guests.is_news(8) && !guests.is_news(8) && guests.is_news(9));
     }
 
-    fn events(count: u64, of: impl Fn(u64) -> Event) -> Vec<u8> {
-        (0..count).flat_map(|n| of(n).encode()).collect()
-    }
-
-    fn decoded(events: &[u8]) -> Vec<Event> {
-        events.as_chunks::<EVENT_LEN>().0.iter().filter_map(Event::decode).collect()
+    fn batch(count: u64, of: impl Fn(u64) -> Event) -> Batch {
+        Batch { events: (0..count).map(of).collect(), ..Batch::default() }
     }
 
     #[tokio::test]
@@ -331,23 +308,20 @@ mod tests {
         let (engine, mut inputs) = mpsc::channel(1024);
         let guests = Guests::new(Allowed::all());
         let line = |uid| Line::new(engine.clone(), guests.admit(uid, false));
-        let batch = |session| Input::Events {
-            session,
-            events: vec![0; EVENT_LEN * 682],
-            several: Vec::new(),
-            dropped: 0,
-        };
+        let calls = || batch(682, |_| Event::new(Op::Write));
+        let size = calls().size();
+        let input = move |session| Input::Events { session, batch: calls(), dropped: 0 };
         let (first, second) = (line(1), line(2));
         let flood = tokio::spawn(async move {
             for _ in 0..1000 {
-                first.send(batch(1)).await.unwrap();
+                first.send(input(1)).await.unwrap();
             }
         });
-        while inputs.len() < ROOM as usize / (EVENT_LEN * 682) {
+        while inputs.len() < ROOM as usize / size {
             tokio::task::yield_now().await;
         }
         // The other is let in at once, and has less before it than one user's room.
-        second.send(batch(2)).await.unwrap();
+        second.send(input(2)).await.unwrap();
         let mut before = 0;
         loop {
             match inputs.recv().await.unwrap() {
@@ -357,7 +331,7 @@ mod tests {
                 _ => break,
             }
         }
-        assert!(before * EVENT_LEN * 682 <= ROOM as usize, "{before}");
+        assert!(before * size <= ROOM as usize, "{before}");
         flood.abort();
     }
 
@@ -367,11 +341,11 @@ mod tests {
         let line = Line::new(engine, Guests::new(Allowed::all()).admit(1, false));
         // The same number given out again is another file.
         let write = |n| Event { dev: 5, ino: n / 2 + 1, birth: n as u32 % 2 + 1, ..Event::new(Op::Write) };
-        let all = events(FILES as u64 + 10, write);
-        line.send(Input::Events { session: 1, events: all, several: Vec::new(), dropped: 0 }).await.unwrap();
+        let all = batch(FILES as u64 + 10, write);
+        line.send(Input::Events { session: 1, batch: all, dropped: 0 }).await.unwrap();
         let Some(Input::OfGuest { input, .. }) = inputs.recv().await else { panic!("no events") };
-        let Input::Events { events, .. } = *input else { panic!("no events") };
-        let files: BTreeSet<FileId> = decoded(&events).iter().map(Event::file).collect();
+        let Input::Events { batch, .. } = *input else { panic!("no events") };
+        let files: BTreeSet<FileId> = batch.events.iter().map(Event::file).collect();
         assert_eq!((files.len(), files.last()), (FILES + 1, Some(&FileId::new(5, FURTHER))));
         for n in 0..3 * NOTES {
             line.send(Input::Note { run: 1, note: n.to_string() }).await.unwrap();
@@ -383,9 +357,9 @@ mod tests {
     fn numbers_of_another_namespace() {
         let mut numbers = Numbers::new(1, 4242, None);
         let mut batch =
-            events(3, |n| Event { pid: 1, tid: [1, 7, 4242][n as usize], ..Event::new(Op::Write) });
+            batch(3, |n| Event { pid: 1, tid: [1, 7, 4242][n as usize], ..Event::new(Op::Write) });
         numbers.translate(&mut batch);
-        let found: Vec<_> = decoded(&batch).iter().map(|event| (event.pid, event.tid)).collect();
+        let found: Vec<_> = batch.events.iter().map(|event| (event.pid, event.tid)).collect();
         assert_eq!(found, [(4242, 4242), (4242, 7), (4242, 1)]);
     }
 
@@ -394,9 +368,9 @@ mod tests {
         let guest = Guests::new(Allowed::all()).admit(1, false).unwrap();
         let mut numbers = Numbers::new(9, 9, Some(Arc::clone(&guest)));
         let mut batch =
-            events(2 * THREADS as u64, |n| Event { pid: 666, tid: 100 + n as u32, ..Event::new(Op::Write) });
+            batch(2 * THREADS as u64, |n| Event { pid: 666, tid: 100 + n as u32, ..Event::new(Op::Write) });
         numbers.translate(&mut batch);
-        let found: BTreeSet<_> = decoded(&batch).iter().map(|event| (event.pid, event.tid)).collect();
+        let found: BTreeSet<_> = batch.events.iter().map(|event| (event.pid, event.tid)).collect();
         assert_eq!(found.len(), THREADS + 1);
         assert!(found.iter().all(|(pid, _)| *pid == 9));
         drop(numbers);

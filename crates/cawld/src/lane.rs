@@ -5,6 +5,7 @@
 //! is why a live replay repeats the predictions exactly.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cawl_client::protocol::{RunEnd, RunProcess};
@@ -16,7 +17,7 @@ use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
 use cawl_host::trace::TraceFile;
 use cawl_wire::Event;
-use cawl_wire::ring::Several;
+use cawl_wire::ring::CoalescedCalls;
 
 use crate::live::Live;
 use crate::merge::{Merge, Source};
@@ -188,16 +189,14 @@ impl Lane {
     }
 
     /// Calls of a process, in the order in which their threads made them, wait for their turn.
-    pub fn calls(&mut self, session: u32, calls: impl Iterator<Item = Event>) {
-        let mut tally = Tally::default();
-        let calls = calls.inspect(|call| {
-            tally.add(kernel_bytes(call));
-            self.started.event(call);
-        });
-        self.merge.push_calls(session, calls);
+    pub fn hold_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>) {
+        calls.iter().for_each(|call| self.started.event(call));
         if let Some(live) = &mut self.live {
+            let mut tally = Tally::default();
+            calls.iter().for_each(|call| tally.add(kernel_bytes(call)));
             live.arrived(session, tally);
         }
+        self.merge.push_calls(session, calls);
     }
 
     /// True if it keeps a trace.
@@ -205,12 +204,12 @@ impl Lane {
         self.trace.is_some()
     }
 
-    /// Calls of a process that were added up, which a lane with a trace does not get. They change no model, so they
-    /// wait for no turn.
-    pub fn several(&mut self, session: u32, several: &Several) {
-        self.analysis.several(several);
+    /// Coalesced calls of a process, which a lane with a trace does not get. They change no model, so they wait for
+    /// no turn.
+    pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
+        self.analysis.coalesced(calls);
         if let Some(live) = &mut self.live {
-            live.several(session, several);
+            live.coalesced(session, calls);
         }
     }
 

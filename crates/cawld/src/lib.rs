@@ -11,10 +11,10 @@
 
 mod aside;
 mod asker;
+mod batch;
 mod books;
 mod engine;
 mod guests;
-mod held;
 pub mod history;
 pub mod http;
 mod lane;

@@ -1,7 +1,7 @@
 //! What the daemon's own lane keeps for those who ask: books, the past, and the latest calls.
 
 use cawl_host::clock::Clocks;
-use cawl_wire::ring::Several;
+use cawl_wire::ring::CoalescedCalls;
 
 use cawl_core::{
     Bytes, Class, ModelState, Nanos, Prediction, Record, Sample, Session, Tally, Time, classify,
@@ -47,9 +47,9 @@ impl Live {
         self.books.arrived(session, tally);
     }
 
-    /// Calls of a process that were added up.
-    pub fn several(&mut self, session: u32, several: &Several) {
-        self.books.several(session, several);
+    /// Coalesced calls of a process.
+    pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
+        self.books.coalesced(session, calls);
     }
 
     /// A record, in order of time, and what the model that answers said of the latest call.
@@ -127,6 +127,8 @@ impl Live {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use cawl_core::{AnalysisOptions, EndKind, HostFacts, HostProfile, Mode, SessionEnd, Wchar};
     use cawl_wire::{Event, FileKind, Op};
@@ -254,7 +256,7 @@ mod tests {
                     (event.start, event.requested, event.returned, event.duration) = (now.0, 10, 10, 1000);
                     event
                 };
-                lane.calls(id, (0..4).map(|n| call(second * 4 + n)));
+                lane.hold_calls(id, &Arc::new((0..4).map(|n| call(second * 4 + n)).collect()));
                 (calls, bytes) = (calls + 4, bytes + 40);
                 let (how, wchar) = (EndKind::Exit, Wchar::default());
                 lane.end(SessionEnd { id, at: now, how, wchar, pending: 0, dropped: 0, unseen: 0 });

@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cawl_core::host_text::{self, SharedMapping};
-use cawl_wire::{EVENT_LEN, Event, FileKind, Op, flag};
+use cawl_wire::{Event, FileKind, Op, flag};
 use nix::errno::Errno;
 use tokio::time::Instant;
 
@@ -146,16 +146,16 @@ impl<'a> Mapped<'a> {
     }
 
     /// Begins a look, or takes what one has found: the events of what became dirty, and why it was the last look.
-    pub fn look(&mut self) -> (Vec<u8>, Option<Failure>) {
+    pub fn look(&mut self) -> (Vec<Event>, Option<Failure>) {
         let Some(found) = self.found.take() else {
             let (pid, known) = (self.pid, self.files.keys().copied().collect());
             self.begin(move || look(pid, &known));
             return (Vec::new(), None);
         };
-        let mut batch = Vec::new();
+        let mut calls = Vec::new();
         let failure = match found {
             Ok(Ok(seen)) => {
-                self.take(&seen, &mut batch);
+                self.take(&seen, &mut calls);
                 self.pause = if self.files.is_empty() { (2 * self.pause).min(LONGEST) } else { SHORTEST };
                 self.next = Some(Instant::now() + self.pause);
                 None
@@ -163,7 +163,7 @@ impl<'a> Mapped<'a> {
             Ok(Err(error)) => self.give_up(&error, false),
             Err(late) => self.give_up(&late, true),
         };
-        (batch, failure)
+        (calls, failure)
     }
 
     fn begin(&mut self, look: impl FnOnce() -> Look + Send + 'static) {
@@ -183,7 +183,7 @@ impl<'a> Mapped<'a> {
         cawl_host::is_running(self.pid).then_some(Failure { note, is_its_own })
     }
 
-    fn take(&mut self, seen: &[Seen], batch: &mut Vec<u8>) {
+    fn take(&mut self, seen: &[Seen], calls: &mut Vec<Event>) {
         for file in seen {
             let news = self.news(file);
             if news > 0 {
@@ -194,7 +194,7 @@ impl<'a> Mapped<'a> {
                 (event.requested, event.returned) = (news, news as i64);
                 event.kind = FileKind::Regular;
                 event.flags = flag::ESTIMATED | flag::WRITABLE;
-                batch.extend(event.encode());
+                calls.push(event);
             }
         }
         let seen: BTreeSet<Identity> = seen.iter().map(|file| file.identity).collect();
@@ -235,53 +235,40 @@ impl<'a> Mapped<'a> {
 
     /// Calls of the process: what the tracer tells of these files is less what was told here, and what calls
     /// write is no store.
-    pub fn pass(&mut self, batch: &mut Vec<u8>) {
+    pub fn pass(&mut self, calls: &mut Vec<Event>) {
         if self.files.is_empty() {
             return;
         }
         let mut levels = self.levels.levels();
-        let mut kept = 0;
-        for at in (0..batch.len() / EVENT_LEN * EVENT_LEN).step_by(EVENT_LEN) {
-            let record: [u8; EVENT_LEN] = batch[at..at + EVENT_LEN].try_into().unwrap_or([0; EVENT_LEN]);
-            let replaced = self.call(&record, &mut levels);
-            let record = match replaced {
-                Some(None) => continue,
-                Some(Some(event)) => event.encode(),
-                None => record,
-            };
-            batch[kept..kept + EVENT_LEN].copy_from_slice(&record);
-            kept += EVENT_LEN;
-        }
-        batch.truncate(kept);
+        let files = &mut self.files;
+        calls.retain_mut(|call| {
+            let identity = (call.dev, call.ino);
+            match (files.get_mut(&identity), levels.get_mut(&identity)) {
+                (Some(told), Some(level)) => level.pass(call, told),
+                _ => true,
+            }
+        });
     }
+}
 
-    /// What is to be in the place of a record, if not itself.
-    fn call(
-        &mut self,
-        record: &[u8; EVENT_LEN],
-        levels: &mut BTreeMap<Identity, Level>,
-    ) -> Option<Option<Event>> {
-        let number = |at: usize| record[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        // The device has the lower half of its word.
-        let identity = (number(16)? & u64::from(u32::MAX), number(24)?);
-        let told = self.files.get_mut(&identity)?;
-        let level = levels.get_mut(&identity)?;
-        let mut event = Event::decode(record)?;
-        if event.op != Op::MmapWrite {
-            let bytes = match event.op {
-                Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => event.returned.max(0) as u64,
-                Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite => event.returned.max(0) as u64,
-                _ => event.flushed().unwrap_or(0),
-            };
-            level.written += bytes;
-            return None;
+impl Level {
+    /// A call on the file, of which `told` bytes were told here; false if nothing is left of it.
+    fn pass(&mut self, call: &mut Event, told: &mut u64) -> bool {
+        let returned = call.returned.max(0) as u64;
+        match call.op {
+            Op::MmapWrite => {
+                let again = returned.min(*told);
+                *told -= again;
+                call.returned -= again as i64;
+                call.requested = call.returned.max(0) as u64;
+                self.dirty += call.requested;
+                return call.requested > 0;
+            }
+            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.written += returned,
+            Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite => self.written += returned,
+            _ => self.written += call.flushed().unwrap_or(0),
         }
-        let again = (event.returned.max(0) as u64).min(*told);
-        *told -= again;
-        event.returned -= again as i64;
-        event.requested = event.returned.max(0) as u64;
-        level.dirty += event.requested;
-        Some((event.requested > 0).then_some(event))
+        true
     }
 }
 
@@ -349,10 +336,8 @@ mod tests {
 
     const FILE: Identity = (5, 7);
 
-    fn record(op: Op, bytes: i64) -> [u8; EVENT_LEN] {
-        let mut event = Event::new(op);
-        (event.dev, event.ino, event.returned, event.requested) = (FILE.0, FILE.1, bytes, bytes as u64);
-        event.encode()
+    fn call(op: Op, bytes: i64) -> Event {
+        Event { dev: FILE.0, ino: FILE.1, returned: bytes, requested: bytes as u64, ..Event::new(op) }
     }
 
     fn seen(dirty: u64) -> Seen {
@@ -370,16 +355,15 @@ mod tests {
         assert_eq!(second.news(&seen(5000)), 0);
         assert_eq!(second.news(&seen(6000)), 1000);
         // The tracer of the first sees all that is dirty.
-        let mut batch = [record(Op::MmapWrite, 6000), record(Op::Write, 300)].concat();
-        first.pass(&mut batch);
-        let (records, _) = batch.as_chunks::<EVENT_LEN>();
-        let told: Vec<i64> = records.iter().filter_map(Event::decode).map(|event| event.returned).collect();
+        let mut calls = vec![call(Op::MmapWrite, 6000), call(Op::Write, 300)];
+        first.pass(&mut calls);
+        let told: Vec<i64> = calls.iter().map(|call| call.returned).collect();
         assert_eq!(told, [2000, 300]);
         // 2000 more were told by the tracer, 300 came by a call.
         assert_eq!(first.news(&seen(8500)), 200);
-        let mut batch = record(Op::MmapWrite, 100).to_vec();
-        first.pass(&mut batch);
-        assert!(batch.is_empty());
+        let mut calls = vec![call(Op::MmapWrite, 100)];
+        first.pass(&mut calls);
+        assert!(calls.is_empty());
         // Written back meanwhile, and stored again.
         assert_eq!((first.news(&seen(0)), first.news(&seen(700))), (0, 700));
         drop(first);
@@ -423,8 +407,8 @@ mod tests {
         drop(tokio::time::timeout(LIMIT / 2, mapped.due()).await);
         assert!(mapped.pending.is_some());
         mapped.due().await;
-        let (batch, failure) = mapped.look();
-        assert!(batch.is_empty());
+        let (calls, failure) = mapped.look();
+        assert!(calls.is_empty());
         let failure = failure.expect("it is told");
         assert!(failure.is_its_own && failure.note.ends_with("no answer within 10 s"), "{failure:?}");
         mapped.has_file();

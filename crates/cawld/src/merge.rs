@@ -1,15 +1,15 @@
 //! Puts the calls of many threads back into one order.
 //!
-//! Each thread delivers its calls in order, but in batches and late. [`Merge`] holds calls until
-//! nothing earlier is to be expected any more, then releases them by start time. What comes later than
+//! Each thread delivers its calls in order, but in batches and late. [`Merge`] holds calls, in the memory of their
+//! batch, until nothing earlier is to be expected any more, then releases them by start time. What comes later than
 //! that is released at once: a late call is better than a lost one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
 
 use cawl_core::{Record, Time};
 use cawl_wire::Event;
-
-use crate::held::Held;
 
 /// Who delivers records in order: a thread, or one of the daemon's own sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,25 +33,47 @@ pub struct Merge {
 /// What one source delivered.
 #[derive(Default)]
 struct Queue {
-    calls: Held,
+    calls: VecDeque<Run>,
     others: VecDeque<(Time, Record)>,
     /// Its place in the turns.
     turn: Option<Time>,
 }
 
+/// Calls of one thread that stand one after another in a batch; at least one.
+struct Run {
+    batch: Arc<Vec<Event>>,
+    left: Range<usize>,
+}
+
+impl Run {
+    fn first(&self) -> &Event {
+        &self.batch[self.left.start]
+    }
+}
+
 impl Queue {
+    fn first_call(&self) -> Option<Time> {
+        self.calls.front().map(|run| Time(run.first().start))
+    }
+
     /// The time of the first one.
     fn first(&self) -> Option<Time> {
         let other = self.others.front().map(|(time, _)| *time);
-        self.calls.first().into_iter().chain(other).min()
+        self.first_call().into_iter().chain(other).min()
     }
 
     /// Takes out the first one, which is that of this time.
     fn pop(&mut self, first: Time) -> Option<Record> {
-        if self.calls.first() == Some(first) {
-            return self.calls.pop().map(Record::Event);
+        if self.first_call() != Some(first) {
+            return self.others.pop_front().map(|(_, record)| record);
         }
-        self.others.pop_front().map(|(_, record)| record)
+        let run = self.calls.front_mut()?;
+        let call = *run.first();
+        run.left.start += 1;
+        if run.left.is_empty() {
+            self.calls.pop_front();
+        }
+        Some(Record::Event(call))
     }
 }
 
@@ -76,16 +98,12 @@ impl Merge {
     }
 
     /// Adds calls of one session, in the order in which their threads made them.
-    pub fn push_calls(&mut self, session: u32, calls: impl Iterator<Item = Event>) {
-        let mut calls = calls.peekable();
-        while let Some(first) = calls.peek() {
-            // Calls of a thread come in runs: one search for each.
-            let tid = first.tid;
-            self.add(Source::Thread(session, tid), |queue| {
-                while let Some(call) = calls.next_if(|call| call.tid == tid) {
-                    queue.calls.push(call);
-                }
-            });
+    pub fn push_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>) {
+        let mut begin = 0;
+        for part in calls.chunk_by(|one, next| one.tid == next.tid) {
+            let run = Run { batch: Arc::clone(calls), left: begin..begin + part.len() };
+            begin = run.left.end;
+            self.add(Source::Thread(session, part[0].tid), |queue| queue.calls.push_back(run));
         }
     }
 
@@ -258,7 +276,7 @@ mod tests {
                             let aux = add(Source::Thread(session, tid), start);
                             Event { tid, start, aux, ..Event::new(Op::Write) }
                         };
-                        merge.push_calls(session, calls.into_iter().map(call));
+                        merge.push_calls(session, &Arc::new(calls.into_iter().map(call).collect()));
                     }
                     Step::Sample(time) => {
                         let name = add(Source::Samples, time).to_string();

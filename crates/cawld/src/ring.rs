@@ -10,14 +10,16 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::Context;
 use cawl_wire::ring::{
-    CELL_LEN, CONTROL_LEN, DROPPED_AT, Follower, Memory, Position, RingError, RingHeader, Several, TAIL_AT,
-    Taker, USED_AT,
+    CELL_LEN, CONTROL_LEN, CoalescedCalls, DROPPED_AT, Follower, Memory, Position, RingError, RingHeader,
+    TAIL_AT, Taker, USED_AT,
 };
-use cawl_wire::{EVENT_LEN, Event};
+use cawl_wire::{Anchor, Event};
 use rustix::fs::SealFlags;
 
-/// Bytes of one batch, and cells read for it.
-const BATCH: usize = 682 * EVENT_LEN;
+use crate::batch::Batch;
+
+/// Events of one batch, and cells read for it.
+const BATCH: usize = 682;
 const CELLS: u32 = 1 << 16;
 /// Cells read at once: 64 KiB, which stay in the cache.
 const PIECE: usize = 4096;
@@ -26,7 +28,7 @@ const AT_ONCE: usize = 64;
 
 /// The rings of one process.
 pub struct Ring {
-    memory: Shared,
+    memory: SharedMemory,
     header: RingHeader,
     followers: Vec<Follower>,
     tails: Vec<Position>,
@@ -35,17 +37,8 @@ pub struct Ring {
     controls: Vec<u8>,
     /// What is read, as it stands there. Has memory only while there is something to read.
     cells: Vec<[u8; CELL_LEN]>,
-    /// True if each call is wanted, also of those that add up.
+    /// True if no calls are to be coalesced.
     each: bool,
-}
-
-/// Calls out of a ring.
-#[derive(Debug, Default)]
-pub struct Batch {
-    /// Encoded, one after another.
-    pub events: Vec<u8>,
-    /// Added up.
-    pub several: Vec<Several>,
 }
 
 /// A batch that is being filled.
@@ -56,29 +49,36 @@ struct Filling {
 
 impl Taker for Filling {
     fn room(&self) -> usize {
-        let taken = self.batch.events.len() + size_of_val(&self.batch.several[..]);
-        BATCH.saturating_sub(taken) / EVENT_LEN
+        BATCH.saturating_sub(self.batch.size() / size_of::<Event>())
     }
 
-    fn adds_up(&self, event: &Event) -> bool {
-        !self.each && cawl_core::adds_up(event)
+    fn is_coalescible(&self, event: &Event) -> bool {
+        !self.each && cawl_core::is_coalescible(event)
     }
 
-    fn event(&mut self, event: &[u8; EVENT_LEN]) {
+    fn event(&mut self, event: &Event) {
         if self.batch.events.is_empty() {
             self.batch.events.reserve_exact(BATCH);
         }
-        self.batch.events.extend_from_slice(event);
+        self.batch.events.push(*event);
     }
 
-    fn several(&mut self, several: &Several) {
-        self.batch.several.push(*several);
+    fn anchor(&mut self, anchor: Anchor) {
+        self.batch.anchors.push(anchor);
+    }
+
+    fn damaged(&mut self) {
+        self.batch.damaged += 1;
+    }
+
+    fn coalesced(&mut self, calls: &CoalescedCalls) {
+        self.batch.coalesced.push(*calls);
     }
 }
 
-struct Shared(File);
+struct SharedMemory(File);
 
-impl Memory for Shared {
+impl Memory for SharedMemory {
     fn read(&self, at: u64, out: &mut [u8]) -> bool {
         self.0.read_exact_at(out, at).is_ok()
     }
@@ -89,13 +89,13 @@ impl Memory for Shared {
 }
 
 impl Ring {
-    /// Takes the memory that came with a hello. `each`: calls are not to be added up.
+    /// Takes the memory that came with a hello. `each`: no calls are to be coalesced.
     pub fn new(descriptor: OwnedFd, each: bool) -> anyhow::Result<Ring> {
         // Only memory can be sealed: nothing else that a descriptor might lead to could make a read wait.
         let seals =
             rustix::fs::fcntl_get_seals(&descriptor).context("what came with the hello is not memory")?;
         anyhow::ensure!(seals.contains(SealFlags::SHRINK), "the shared memory may shrink");
-        let memory = Shared(File::from(descriptor));
+        let memory = SharedMemory(File::from(descriptor));
         let mut bytes = [0; RingHeader::LEN];
         if !memory.read(0, &mut bytes) {
             return Err(RingError::Length.into());
@@ -166,7 +166,12 @@ impl Ring {
                 break;
             }
         }
-        Ok((count > 0).then_some(filling.batch))
+        let mut batch = filling.batch;
+        if batch.events.len() < BATCH / 2 {
+            // Calls are held back in the memory of their batch.
+            batch.events.shrink_to_fit();
+        }
+        Ok((count > 0).then_some(batch))
     }
 
     /// Nothing has been found for a while.

@@ -17,12 +17,13 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use crate::asker::Asker;
+use crate::batch::Batch;
 use crate::engine::Input;
 use crate::guests::{Line, Numbers};
 use crate::mapped::Mapped;
 use crate::messages::{Broken, Messages};
 use crate::questions::Questions;
-use crate::ring::{Batch, Ring};
+use crate::ring::Ring;
 use crate::shared::Shared;
 use crate::socket::Peer;
 use crate::ticks::Ticks;
@@ -173,6 +174,7 @@ async fn tracer(
         wchar: started,
         goodbye: None,
         dropped: 0,
+        damaged: 0,
     };
     engine.send(Input::Begin { session, run }).await?;
     match ring {
@@ -201,7 +203,9 @@ struct Tracer<'a> {
     ticks: Option<Ticks>,
     wchar: Wchar,
     goodbye: Option<Goodbye>,
+    /// Events that the tracer could not record, and records that were damaged.
     dropped: u64,
+    damaged: u64,
 }
 
 impl Tracer<'_> {
@@ -267,10 +271,7 @@ impl Tracer<'_> {
     async fn message(&mut self, header: Header, payload: &mut Vec<u8>) -> anyhow::Result<()> {
         self.dropped = self.dropped.max(header.dropped);
         match header.kind {
-            Kind::Events => {
-                let events = std::mem::take(payload);
-                self.events(Batch { events, several: Vec::new() }).await?;
-            }
+            Kind::Events => self.events(Batch::decode(payload)).await?,
             Kind::File => {
                 let file = FileRecord::decode(payload)?;
                 if file.path == inspect::IO_URING.as_bytes() {
@@ -301,20 +302,17 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    async fn events(&mut self, batch: Batch) -> anyhow::Result<()> {
-        let Batch { mut events, mut several } = batch;
+    async fn events(&mut self, mut batch: Batch) -> anyhow::Result<()> {
         // An exec that failed, or a daemon() that split the process: it goes on after all.
         self.goodbye = None;
         self.shared.active.store(cawl_host::now().0, Ordering::Relaxed);
-        self.numbers.translate(&mut events);
-        several.iter_mut().for_each(|several| self.numbers.translate_one(&mut several.like));
+        self.numbers.translate(&mut batch);
         if let Some(ticks) = &mut self.ticks {
-            ticks.convert(&mut events);
-            several.iter_mut().for_each(|several| ticks.convert_several(several));
+            ticks.convert(&mut batch);
         }
-        self.mapped.pass(&mut events);
-        let dropped = self.dropped.min(1 << 48);
-        self.engine.send(Input::Events { session: self.id, events, several, dropped }).await?;
+        self.mapped.pass(&mut batch.events);
+        self.damaged += batch.damaged;
+        self.engine.send(Input::Events { session: self.id, batch, dropped: self.lost() }).await?;
         if self.shared.took_batch(self.id) {
             self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
             self.uring.look(self.engine).await?;
@@ -350,19 +348,23 @@ impl Tracer<'_> {
 
     /// Stores through mappings that no call has told of.
     async fn look_at_mappings(&mut self) -> anyhow::Result<()> {
-        let (batch, failure) = self.mapped.look();
+        let (events, failure) = self.mapped.look();
         if let Some(failure) = failure
             && (failure.is_its_own || self.shared.is_first_failure_of_mappings())
         {
             self.note(failure.note).await?;
         }
-        if !batch.is_empty() {
+        if !events.is_empty() {
             self.shared.active.store(cawl_host::now().0, Ordering::Relaxed);
-            let dropped = self.dropped.min(1 << 48);
-            let (session, several) = (self.id, Vec::new());
-            self.engine.send(Input::Events { session, events: batch, several, dropped }).await?;
+            let batch = Batch { events, ..Batch::default() };
+            self.engine.send(Input::Events { session: self.id, batch, dropped: self.lost() }).await?;
         }
         Ok(())
+    }
+
+    /// Events lost so far. A number that nobody can have counted up to is not worth an overflow.
+    fn lost(&self) -> u64 {
+        self.dropped.min(1 << 48) + self.damaged
     }
 
     async fn note(&self, note: String) -> anyhow::Result<()> {
@@ -381,8 +383,7 @@ impl Tracer<'_> {
         self.goodbye = self.goodbye.or(last);
         // A process that was killed said nothing, but while nobody has reaped it the kernel still tells.
         let wchar = later(cawl_host::wchar(self.pid), self.wchar);
-        // A number that nobody can have counted up to is not worth an overflow.
-        let (session, goodbye, dropped) = (self.id, self.goodbye, self.dropped.min(1 << 48));
+        let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
         self.engine.send(Input::End { session, goodbye, wchar, dropped }).await?;
         if let Err(error) = &ended {
             self.note(format!("the session of process {} broke off: {error}", self.pid)).await?;

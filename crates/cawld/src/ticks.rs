@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 
-use cawl_wire::ring::Several;
-use cawl_wire::{Anchor, EVENT_LEN};
+use cawl_wire::Anchor;
+
+use crate::batch::Batch;
 
 /// Anchors that are kept.
 const KEPT: usize = 64;
@@ -95,49 +96,20 @@ impl Ticks {
         }
     }
 
-    /// Turns a batch's times into ns, and takes the anchors out of it.
-    pub fn convert(&mut self, batch: &mut Vec<u8>) {
-        let (records, _) = batch.as_chunks::<EVENT_LEN>();
-        let mut found = false;
-        for anchor in records.iter().filter_map(Anchor::decode) {
-            self.learn(anchor);
-            found = true;
+    /// Turns a batch's times into ns, by its anchors too. No line goes down, so what was first stays first.
+    pub fn convert(&mut self, batch: &mut Batch) {
+        batch.anchors.drain(..).for_each(|anchor| self.learn(anchor));
+        for event in &mut batch.events {
+            let began = self.nanos(event.start);
+            let ended = self.nanos(event.start.saturating_add(event.duration));
+            (event.start, event.duration) = (began, ended.saturating_sub(began));
         }
-        if found {
-            without_anchors(batch);
-        }
-        let (records, _) = batch.as_chunks_mut::<EVENT_LEN>();
-        for record in records {
-            let word = |at: usize| {
-                record.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
-            };
-            let (start, duration) = (word(0), word(8));
-            let began = self.nanos(start);
-            let ended = self.nanos(start.saturating_add(duration));
-            record[0..8].copy_from_slice(&began.to_le_bytes());
-            record[8..16].copy_from_slice(&ended.saturating_sub(began).to_le_bytes());
+        for calls in &mut batch.coalesced {
+            for moment in [&mut calls.first, &mut calls.last, &mut calls.end] {
+                *moment = self.nanos(*moment);
+            }
         }
     }
-
-    /// Turns the times of calls that were added up into ns. No line goes down, so what was first and what was last
-    /// stay so.
-    pub fn convert_several(&mut self, several: &mut Several) {
-        for moment in [&mut several.first, &mut several.last, &mut several.end] {
-            *moment = self.nanos(*moment);
-        }
-    }
-}
-
-/// Takes the anchors out of a batch.
-fn without_anchors(batch: &mut Vec<u8>) {
-    let mut kept = 0;
-    for at in (0..batch.len()).step_by(EVENT_LEN) {
-        if batch.get(at + Anchor::CODE_AT) != Some(&Anchor::CODE) {
-            batch.copy_within(at..at + EVENT_LEN, kept);
-            kept += EVENT_LEN;
-        }
-    }
-    batch.truncate(kept);
 }
 
 #[cfg(test)]
@@ -177,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn anchors_are_taken_out_of_a_batch() {
+    fn a_batch_is_converted_by_its_own_anchors() {
         let mut ticks = Ticks::new([anchor(0, 1000), anchor(1000, 1500)]);
-        let mut event = Event::new(Op::Write);
-        (event.start, event.duration) = (2000, 100);
-        let mut batch = [anchor(4000, 3000).encode(), event.encode(), anchor(5000, 3500).encode()].concat();
+        let event = Event { start: 2000, duration: 100, ..Event::new(Op::Write) };
+        let anchors = vec![anchor(4000, 3000), anchor(5000, 3500)];
+        let mut batch = Batch { events: vec![event], anchors, ..Batch::default() };
         ticks.convert(&mut batch);
-        let decoded = Event::decode(batch.as_slice().try_into().unwrap()).unwrap();
-        assert_eq!((decoded.start, decoded.duration), (2000, 50));
+        assert_eq!((batch.events[0].start, batch.events[0].duration), (2000, 50));
+        assert!(batch.anchors.is_empty());
     }
 }

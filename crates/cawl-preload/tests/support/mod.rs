@@ -1,7 +1,7 @@
 //! A daemon that only remembers, and programs run under the tracer.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use cawl_wire::ring::{self, Follower, Memory, Position, RingHeader, Several, Taker};
+use cawl_wire::ring::{self, CoalescedCalls, Follower, Memory, Position, RingHeader, Taker};
 use cawl_wire::{
     Anchor, EVENT_LEN, Ended, Event, FileId, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar,
 };
@@ -299,18 +299,22 @@ impl Taker for Calls<'_> {
         usize::MAX
     }
 
-    fn adds_up(&self, _event: &Event) -> bool {
+    fn is_coalescible(&self, _event: &Event) -> bool {
         false
     }
 
-    fn event(&mut self, event: &[u8; EVENT_LEN]) {
-        if Anchor::decode(event).is_none() {
-            self.0.push(Event::decode(event).expect("event"));
-        }
+    fn event(&mut self, event: &Event) {
+        self.0.push(*event);
     }
 
-    fn several(&mut self, several: &Several) {
-        panic!("{several:?}, though each call is wanted");
+    fn anchor(&mut self, _anchor: Anchor) {}
+
+    fn damaged(&mut self) {
+        panic!("a damaged record");
+    }
+
+    fn coalesced(&mut self, calls: &CoalescedCalls) {
+        panic!("{calls:?}, though each call is wanted");
     }
 }
 

@@ -1,0 +1,58 @@
+//! Calls of one process, as they arrive.
+//!
+//! The law of this module: a call is decoded once, where it is read. Behind it there is the [`Event`]; its times are
+//! the tracer's until [`Ticks`](crate::ticks::Ticks) has made ns of them.
+
+use cawl_wire::ring::CoalescedCalls;
+use cawl_wire::{Anchor, EVENT_LEN, Event};
+
+/// Calls out of a ring, or out of a message.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The calls, each thread's in order.
+    pub events: Vec<Event>,
+    /// Calls that were coalesced.
+    pub coalesced: Vec<CoalescedCalls>,
+    /// Readings of both clocks.
+    pub anchors: Vec<Anchor>,
+    /// Records that are no events. Both ends speak the same version, so they are damaged.
+    pub damaged: u64,
+}
+
+impl Batch {
+    /// The calls of a message.
+    pub fn decode(payload: &[u8]) -> Batch {
+        let (records, _) = payload.as_chunks::<EVENT_LEN>();
+        let mut batch = Batch { events: Vec::with_capacity(records.len()), ..Batch::default() };
+        for record in records {
+            match (Anchor::decode(record), Event::decode(record)) {
+                (Some(anchor), _) => batch.anchors.push(anchor),
+                (None, Some(event)) => batch.events.push(event),
+                (None, None) => batch.damaged += 1,
+            }
+        }
+        batch
+    }
+
+    /// Its length, in bytes.
+    pub fn size(&self) -> usize {
+        size_of_val(&self.events[..]) + size_of_val(&self.coalesced[..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cawl_wire::Op;
+
+    #[test]
+    fn what_is_no_event_is_damaged() {
+        let good = Event::new(Op::Write);
+        let mut damaged = good.encode();
+        damaged[88] = 254;
+        let impossible = Event { returned: i64::MAX, ..Event::new(Op::StreamWrite) };
+        let anchor = Anchor { ticks: 1, nanos: 2 };
+        let batch = Batch::decode(&[good.encode(), damaged, anchor.encode(), impossible.encode()].concat());
+        assert_eq!((batch.events, batch.anchors, batch.damaged), (vec![good], vec![anchor], 2));
+    }
+}
