@@ -6,17 +6,16 @@ mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
+use cawl_client::protocol::RunEnd;
 use cawl_core::{
     AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos, Record,
     Report, Sample, Session, SessionEnd, Time, Wchar,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
-use cawl_host::trace::TraceFile;
 use cawl_wire::{Ended, FileKind, Goodbye};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -26,7 +25,7 @@ use crate::merge::Source;
 use crate::sampler::Observed;
 use answers::States;
 pub use runs::begin_run;
-use runs::{BeginRun, create_trace};
+use runs::{BeginRun, Finishing, create_trace};
 
 /// How long calls are held back so that those of other threads can be put before them. Tracers send
 /// what is older than 50 ms at their next call.
@@ -163,14 +162,6 @@ pub struct Engine {
     pub(crate) states: States,
     /// Of sessions that ended.
     drops: u64,
-}
-
-/// A run whose report is being made.
-struct Finishing {
-    run: u64,
-    /// That it is wanted now.
-    hurry: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<()>,
 }
 
 /// A session that has not ended.
@@ -358,52 +349,6 @@ impl Engine {
         self.drops + self.sessions.values().map(|open| open.dropped).sum::<u64>()
     }
 
-    /// The processes of a run that may go on.
-    pub(crate) fn processes_of(&self, run: u64) -> Vec<RunProcess> {
-        let lane = self.lanes.get(&run).filter(|_| run != HOST_LANE);
-        lane.map(Lane::processes).unwrap_or_default()
-    }
-
-    /// Ends a run; with `hurry` without what has not been taken yet. No answer if it was ended before: its report
-    /// is then hurried.
-    pub(crate) fn end_run(
-        &mut self,
-        run: u64,
-        end: RunEnd,
-        hurry: bool,
-        reply: oneshot::Sender<Option<Report>>,
-    ) {
-        self.owners.remove(&run);
-        let lane = (run != HOST_LANE).then(|| self.remove(run)).flatten();
-        let Some(lane) = lane else {
-            let ended = self.finishing.iter().filter(|finishing| hurry && finishing.run == run);
-            ended.for_each(|finishing| finishing.hurry.store(true, Ordering::Relaxed));
-            return drop(reply.send(None));
-        };
-        self.finish(run, lane, end, hurry, reply);
-    }
-
-    /// Ends a lane. What waits is taken and the report made by a thread of its own, so that a run with a backlog
-    /// and a hundred thousand files holds up nobody.
-    fn finish(
-        &mut self,
-        run: u64,
-        lane: Lane,
-        end: RunEnd,
-        hurry: bool,
-        reply: oneshot::Sender<Option<Report>>,
-    ) {
-        self.finishing.retain(|finishing| !finishing.thread.is_finished());
-        let hurry = Arc::new(AtomicBool::new(hurry));
-        let hurried = Arc::clone(&hurry);
-        let finish = move || drop(reply.send(Some(lane.finish(end, &hurried))));
-        match std::thread::Builder::new().name("cawl-report".to_owned()).spawn(finish) {
-            Ok(thread) => self.finishing.push(Finishing { run, hurry, thread }),
-            // The asker sees that there is no answer.
-            Err(error) => tracing::error!("a report could not be made: {error}"),
-        }
-    }
-
     fn begin(&mut self, session: Session, run: u64) {
         let run = (run != HOST_LANE && self.lanes.contains_key(&run)).then_some(run);
         let host = self.lanes.contains_key(&HOST_LANE).then_some(HOST_LANE);
@@ -485,24 +430,6 @@ impl Engine {
         }
     }
 
-    /// Ends runs whose `cawl-cli` was killed, once their programs have ended too: nobody else will.
-    fn end_orphans(&mut self) {
-        let gone = self.owners.iter().filter(|(_, pid)| !cawl_host::is_running(**pid)).map(|(run, _)| *run);
-        let idle = gone.filter(|run| !self.lanes.get(run).is_some_and(Lane::is_in_use)).collect::<Vec<_>>();
-        // Twice in a row, because a program's first words may still be on their way.
-        let before = std::mem::replace(&mut self.orphans, idle.clone());
-        for run in idle.into_iter().filter(|run| before.contains(run)) {
-            self.owners.remove(&run);
-            if let Some(lane) = self.remove(run) {
-                tracing::info!(run, "a run was given up by its cawl-cli; its trace is closed");
-                let notes = vec!["cawl-cli was killed before it could end this run".to_owned()];
-                // Nobody is left to read the report.
-                let end = RunEnd { notes, ..RunEnd::default() };
-                self.finish(run, lane, end, false, oneshot::channel().0);
-            }
-        }
-    }
-
     fn each_lane(&mut self, session: u32, mut act: impl FnMut(&mut Lane)) {
         let lanes = self.sessions.get(&session).map(|open| open.lanes).unwrap_or_default();
         for key in lanes.into_iter().flatten() {
@@ -511,196 +438,7 @@ impl Engine {
             }
         }
     }
-
-    /// A number that nobody can guess: a process of another user that shows it has it from the run.
-    fn new_run(&self) -> rustix::io::Result<u64> {
-        loop {
-            let mut bytes = [0; 8];
-            let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-            let run = u64::from_le_bytes(bytes);
-            if filled == bytes.len() && run != HOST_LANE && !self.lanes.contains_key(&run) {
-                return Ok(run);
-            }
-        }
-    }
-
-    fn begin_run(
-        &mut self,
-        spec: &RunSpec,
-        trace: Option<TraceFile>,
-        owner: Option<u32>,
-    ) -> Result<u64, String> {
-        let profile = match &spec.profile {
-            Some(text) => HostProfile::from_toml(text).map_err(|error| error.to_string())?,
-            None => self.profile.clone(),
-        };
-        let options = AnalysisOptions {
-            models: spec.models.clone(),
-            mode: Mode::Assimilated,
-            learn: spec.learn,
-            as_calibrated: true,
-            besides: Vec::new(),
-        };
-        let lane =
-            Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
-        let keeps = spec.learn && spec.profile.is_none();
-        let lane = lane.with_keeper(self.keeper.clone().filter(|_| keeps));
-        // Settings may have changed, of which nobody is told.
-        self.stale.notify_one();
-        let run = self.new_run().map_err(|error| format!("the kernel has no random number: {error}"))?;
-        self.insert(run, lane);
-        self.owners.extend(owner.map(|pid| (run, pid)));
-        Ok(run)
-    }
 }
 
 #[cfg(test)]
-mod tests {
-    use cawl_core::Outcome;
-    use cawl_wire::{Event, Op};
-
-    use super::*;
-
-    /// A daemon's engine with one session, outside any run.
-    fn engine() -> Engine {
-        let profile = HostProfile::uncalibrated();
-        let options = EngineOptions { host_models: Some(Vec::new()), ..EngineOptions::new(profile) };
-        let mut engine = Engine::new(options).unwrap();
-        engine.begin(Session { id: 1, pid: u32::MAX, ..Session::default() }, HOST_LANE);
-        engine
-    }
-
-    fn writes(count: usize) -> Batch {
-        Batch { events: vec![Event::new(Op::Write); count], ..Batch::default() }
-    }
-
-    fn finished(engine: &mut Engine, run: u64) -> Report {
-        engine.lanes.remove(&run).unwrap().finish(RunEnd::default(), &AtomicBool::new(false))
-    }
-
-    fn report(engine: &mut Engine) -> Report {
-        finished(engine, HOST_LANE)
-    }
-
-    #[test]
-    fn what_a_running_program_lost_is_told_before_its_end() {
-        let mut engine = engine();
-        engine.events(1, writes(1), 5);
-        assert_eq!(engine.drops(), 5);
-        let report = report(&mut engine);
-        assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 5, EndKind::Running));
-    }
-
-    #[test]
-    fn what_is_left_out_in_a_hurry_is_told_and_sessions_end() {
-        let mut engine = engine();
-        engine.events(1, writes(5), 0);
-        engine.end(1, None, Wchar::default(), 2);
-        let lane = engine.lanes.remove(&HOST_LANE).unwrap();
-        let report = lane.finish(RunEnd::default(), &AtomicBool::new(true));
-        assert_eq!((report.calls, report.drops, report.sessions[0].ended), (0, 2, EndKind::Vanished));
-        assert!(report.notes[0].ends_with("5 are not in it"), "{:?}", report.notes);
-    }
-
-    #[test]
-    fn processes_that_go_on_are_told_only_at_a_program_s_end() {
-        let mut engine = engine();
-        let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
-        for (id, pid) in [(2, std::process::id()), (3, 1 << 30)] {
-            let program = "/bin/a".to_owned();
-            engine.begin(Session { id, pid, program, ..Session::default() }, run);
-        }
-        assert_eq!(engine.processes_of(run).len(), 2);
-        assert!(engine.processes_of(HOST_LANE).is_empty());
-        let outcome = Outcome { pid: 1 << 30, code: Some(0), signal: None, wchar: None };
-        let more = RunProcess { pid: 1, program: "b".to_owned() };
-        let end = RunEnd { outcome: Some(outcome), notes: Vec::new(), running: vec![more] };
-        let ended = engine.lanes.remove(&run).unwrap().finish(end, &AtomicBool::new(false));
-        let expected = format!("b (pid 1), /bin/a (pid {})", std::process::id());
-        let note = &ended.notes[0];
-        assert!(note.starts_with("2 processes still ran") && note.ends_with(&expected), "{note}");
-        assert!(report(&mut engine).notes.is_empty());
-    }
-
-    #[test]
-    fn losses_are_counted_once() {
-        let mut engine = engine();
-        engine.events(1, Batch::default(), 5);
-        engine.end(1, None, Wchar::default(), 7);
-        assert_eq!(engine.drops(), 7);
-        assert_eq!(report(&mut engine).drops, 7);
-    }
-
-    #[test]
-    fn a_note_is_taken_once_by_each_lane() {
-        let mut engine = engine();
-        let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
-        engine.note(HOST_LANE, "a");
-        engine.note(run, "b");
-        assert_eq!(report(&mut engine).notes, ["a", "b"]);
-        assert_eq!(finished(&mut engine, run).notes, ["b"]);
-    }
-
-    #[test]
-    fn the_machine_is_looked_at_once_for_all_and_only_changes_are_told() {
-        let mut engine = engine();
-        let looks = engine.stale();
-        let wanted = || is_there(looks.notified());
-        assert!(!wanted());
-        let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
-        assert!(wanted() && !wanted());
-        let file = |dev| FileFacts {
-            dev,
-            ino: 1,
-            birth: 0,
-            renamed: false,
-            size: Bytes(0),
-            block: 0,
-            mode: 0o100_644,
-            path: "/f".into(),
-        };
-        // Two files on a device that nobody knows.
-        engine.file(1, &file(u64::MAX));
-        engine.file(1, &file(u64::MAX));
-        assert!(wanted() && !wanted());
-        let mut facts = engine.facts.clone();
-        facts.available = Bytes(1);
-        engine.look_at_host(facts.clone());
-        let told = |engine: &Engine, run: u64| engine.lanes[&run].analysis().report().host.unwrap();
-        assert_ne!(told(&engine, run).available, Bytes(1), "memory is always another");
-        let new = cawl_core::Filesystem { dev: 5, mount: "/new".into(), ..Default::default() };
-        facts.filesystems.push(new);
-        engine.look_at_host(facts.clone());
-        for lane in [HOST_LANE, run] {
-            assert_eq!(told(&engine, lane), facts);
-        }
-        // Whoever comes later knows it, too, and nobody looks for it.
-        let later = engine.begin_run(&RunSpec::default(), None, None).unwrap();
-        assert_eq!(told(&engine, later).filesystems, facts.filesystems);
-        assert!(wanted());
-        engine.file(1, &file(5));
-        assert!(!wanted());
-    }
-
-    /// True if it is there now.
-    fn is_there(future: impl Future) -> bool {
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        std::pin::pin!(future).poll(&mut context).is_ready()
-    }
-
-    #[test]
-    fn a_run_ends_when_neither_its_owner_nor_a_program_is_left() {
-        let mut engine = engine();
-        let gone = u32::MAX;
-        let run = engine.begin_run(&RunSpec::default(), None, Some(gone)).unwrap();
-        let kept = engine.begin_run(&RunSpec::default(), None, Some(std::process::id())).unwrap();
-        engine.begin(Session { id: 2, pid: gone, ..Session::default() }, run);
-        engine.end_orphans();
-        assert!(engine.lanes.contains_key(&run), "a program still reports to it");
-        engine.end(2, None, Wchar::default(), 0);
-        engine.end_orphans();
-        assert!(engine.lanes.contains_key(&run), "its first words may be on their way");
-        engine.end_orphans();
-        assert!(!engine.lanes.contains_key(&run) && engine.lanes.contains_key(&kept));
-    }
-}
+mod tests;

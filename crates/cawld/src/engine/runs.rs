@@ -1,12 +1,16 @@
-//! Runs: what is wanted of one, and what is made before the engine is asked for it.
+//! Runs: how one begins, and how it ends with a report.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use cawl_client::protocol::RunSpec;
+use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
+use cawl_core::{AnalysisOptions, HostProfile, Mode, Report};
 use cawl_host::trace::{TraceFile, WhenFull};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Input;
+use super::{Engine, HOST_LANE, Input};
+use crate::lane::Lane;
 
 /// A run that is to begin.
 pub struct BeginRun {
@@ -44,4 +48,119 @@ pub fn create_trace(path: &Path) -> Result<TraceFile, String> {
             path.display()
         )
     })
+}
+
+/// A run whose report is being made.
+pub(super) struct Finishing {
+    run: u64,
+    /// That it is wanted now.
+    hurry: Arc<AtomicBool>,
+    pub(super) thread: std::thread::JoinHandle<()>,
+}
+
+impl Engine {
+    pub(super) fn begin_run(
+        &mut self,
+        spec: &RunSpec,
+        trace: Option<TraceFile>,
+        owner: Option<u32>,
+    ) -> Result<u64, String> {
+        let profile = match &spec.profile {
+            Some(text) => HostProfile::from_toml(text).map_err(|error| error.to_string())?,
+            None => self.profile.clone(),
+        };
+        let options = AnalysisOptions {
+            models: spec.models.clone(),
+            mode: Mode::Assimilated,
+            learn: spec.learn,
+            as_calibrated: true,
+            besides: Vec::new(),
+        };
+        let lane =
+            Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
+        let keeps = spec.learn && spec.profile.is_none();
+        let lane = lane.with_keeper(self.keeper.clone().filter(|_| keeps));
+        // Settings may have changed, of which nobody is told.
+        self.stale.notify_one();
+        let run = self.new_run().map_err(|error| format!("the kernel has no random number: {error}"))?;
+        self.insert(run, lane);
+        self.owners.extend(owner.map(|pid| (run, pid)));
+        Ok(run)
+    }
+
+    /// The processes of a run that may go on.
+    pub(crate) fn processes_of(&self, run: u64) -> Vec<RunProcess> {
+        let lane = self.lanes.get(&run).filter(|_| run != HOST_LANE);
+        lane.map(Lane::processes).unwrap_or_default()
+    }
+
+    /// Ends a run; with `hurry` without what has not been taken yet. No answer if it was ended before: its report
+    /// is then hurried.
+    pub(crate) fn end_run(
+        &mut self,
+        run: u64,
+        end: RunEnd,
+        hurry: bool,
+        reply: oneshot::Sender<Option<Report>>,
+    ) {
+        self.owners.remove(&run);
+        let lane = (run != HOST_LANE).then(|| self.remove(run)).flatten();
+        let Some(lane) = lane else {
+            let ended = self.finishing.iter().filter(|finishing| hurry && finishing.run == run);
+            ended.for_each(|finishing| finishing.hurry.store(true, Ordering::Relaxed));
+            return drop(reply.send(None));
+        };
+        self.finish(run, lane, end, hurry, reply);
+    }
+
+    /// Ends a lane. What waits is taken and the report made by a thread of its own, so that a run with a backlog
+    /// and a hundred thousand files holds up nobody.
+    fn finish(
+        &mut self,
+        run: u64,
+        lane: Lane,
+        end: RunEnd,
+        hurry: bool,
+        reply: oneshot::Sender<Option<Report>>,
+    ) {
+        self.finishing.retain(|finishing| !finishing.thread.is_finished());
+        let hurry = Arc::new(AtomicBool::new(hurry));
+        let hurried = Arc::clone(&hurry);
+        let finish = move || drop(reply.send(Some(lane.finish(end, &hurried))));
+        match std::thread::Builder::new().name("cawl-report".to_owned()).spawn(finish) {
+            Ok(thread) => self.finishing.push(Finishing { run, hurry, thread }),
+            // The asker sees that there is no answer.
+            Err(error) => tracing::error!("a report could not be made: {error}"),
+        }
+    }
+
+    /// Ends runs whose `cawl-cli` was killed, once their programs have ended too: nobody else will.
+    pub(super) fn end_orphans(&mut self) {
+        let gone = self.owners.iter().filter(|(_, pid)| !cawl_host::is_running(**pid)).map(|(run, _)| *run);
+        let idle = gone.filter(|run| !self.lanes.get(run).is_some_and(Lane::is_in_use)).collect::<Vec<_>>();
+        // Twice in a row, because a program's first words may still be on their way.
+        let before = std::mem::replace(&mut self.orphans, idle.clone());
+        for run in idle.into_iter().filter(|run| before.contains(run)) {
+            self.owners.remove(&run);
+            if let Some(lane) = self.remove(run) {
+                tracing::info!(run, "a run was given up by its cawl-cli; its trace is closed");
+                let notes = vec!["cawl-cli was killed before it could end this run".to_owned()];
+                // Nobody is left to read the report.
+                let end = RunEnd { notes, ..RunEnd::default() };
+                self.finish(run, lane, end, false, oneshot::channel().0);
+            }
+        }
+    }
+
+    /// A number that nobody can guess: a process of another user that shows it has it from the run.
+    fn new_run(&self) -> rustix::io::Result<u64> {
+        loop {
+            let mut bytes = [0; 8];
+            let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+            let run = u64::from_le_bytes(bytes);
+            if filled == bytes.len() && run != HOST_LANE && !self.lanes.contains_key(&run) {
+                return Ok(run);
+            }
+        }
+    }
 }

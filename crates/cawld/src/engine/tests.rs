@@ -1,0 +1,147 @@
+use cawl_core::Outcome;
+use cawl_wire::{Event, Op};
+
+use super::*;
+
+/// A daemon's engine with one session, outside any run.
+fn engine() -> Engine {
+    let profile = HostProfile::uncalibrated();
+    let options = EngineOptions { host_models: Some(Vec::new()), ..EngineOptions::new(profile) };
+    let mut engine = Engine::new(options).unwrap();
+    engine.begin(Session { id: 1, pid: u32::MAX, ..Session::default() }, HOST_LANE);
+    engine
+}
+
+fn writes(count: usize) -> Batch {
+    Batch { events: vec![Event::new(Op::Write); count], ..Batch::default() }
+}
+
+fn finished(engine: &mut Engine, run: u64) -> Report {
+    engine.lanes.remove(&run).unwrap().finish(RunEnd::default(), &AtomicBool::new(false))
+}
+
+fn report(engine: &mut Engine) -> Report {
+    finished(engine, HOST_LANE)
+}
+
+#[test]
+fn what_a_running_program_lost_is_told_before_its_end() {
+    let mut engine = engine();
+    engine.events(1, writes(1), 5);
+    assert_eq!(engine.drops(), 5);
+    let report = report(&mut engine);
+    assert_eq!((report.calls, report.drops, report.sessions[0].ended), (1, 5, EndKind::Running));
+}
+
+#[test]
+fn what_is_left_out_in_a_hurry_is_told_and_sessions_end() {
+    let mut engine = engine();
+    engine.events(1, writes(5), 0);
+    engine.end(1, None, Wchar::default(), 2);
+    let lane = engine.lanes.remove(&HOST_LANE).unwrap();
+    let report = lane.finish(RunEnd::default(), &AtomicBool::new(true));
+    assert_eq!((report.calls, report.drops, report.sessions[0].ended), (0, 2, EndKind::Vanished));
+    assert!(report.notes[0].ends_with("5 are not in it"), "{:?}", report.notes);
+}
+
+#[test]
+fn processes_that_go_on_are_told_only_at_a_program_s_end() {
+    let mut engine = engine();
+    let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
+    for (id, pid) in [(2, std::process::id()), (3, 1 << 30)] {
+        let program = "/bin/a".to_owned();
+        engine.begin(Session { id, pid, program, ..Session::default() }, run);
+    }
+    assert_eq!(engine.processes_of(run).len(), 2);
+    assert!(engine.processes_of(HOST_LANE).is_empty());
+    let outcome = Outcome { pid: 1 << 30, code: Some(0), signal: None, wchar: None };
+    let more = RunProcess { pid: 1, program: "b".to_owned() };
+    let end = RunEnd { outcome: Some(outcome), notes: Vec::new(), running: vec![more] };
+    let ended = engine.lanes.remove(&run).unwrap().finish(end, &AtomicBool::new(false));
+    let expected = format!("b (pid 1), /bin/a (pid {})", std::process::id());
+    let note = &ended.notes[0];
+    assert!(note.starts_with("2 processes still ran") && note.ends_with(&expected), "{note}");
+    assert!(report(&mut engine).notes.is_empty());
+}
+
+#[test]
+fn losses_are_counted_once() {
+    let mut engine = engine();
+    engine.events(1, Batch::default(), 5);
+    engine.end(1, None, Wchar::default(), 7);
+    assert_eq!(engine.drops(), 7);
+    assert_eq!(report(&mut engine).drops, 7);
+}
+
+#[test]
+fn a_note_is_taken_once_by_each_lane() {
+    let mut engine = engine();
+    let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
+    engine.note(HOST_LANE, "a");
+    engine.note(run, "b");
+    assert_eq!(report(&mut engine).notes, ["a", "b"]);
+    assert_eq!(finished(&mut engine, run).notes, ["b"]);
+}
+
+#[test]
+fn the_machine_is_looked_at_once_for_all_and_only_changes_are_told() {
+    let mut engine = engine();
+    let looks = engine.stale();
+    let wanted = || is_there(looks.notified());
+    assert!(!wanted());
+    let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();
+    assert!(wanted() && !wanted());
+    let file = |dev| FileFacts {
+        dev,
+        ino: 1,
+        birth: 0,
+        renamed: false,
+        size: Bytes(0),
+        block: 0,
+        mode: 0o100_644,
+        path: "/f".into(),
+    };
+    // Two files on a device that nobody knows.
+    engine.file(1, &file(u64::MAX));
+    engine.file(1, &file(u64::MAX));
+    assert!(wanted() && !wanted());
+    let mut facts = engine.facts.clone();
+    facts.available = Bytes(1);
+    engine.look_at_host(facts.clone());
+    let told = |engine: &Engine, run: u64| engine.lanes[&run].analysis().report().host.unwrap();
+    assert_ne!(told(&engine, run).available, Bytes(1), "memory is always another");
+    let new = cawl_core::Filesystem { dev: 5, mount: "/new".into(), ..Default::default() };
+    facts.filesystems.push(new);
+    engine.look_at_host(facts.clone());
+    for lane in [HOST_LANE, run] {
+        assert_eq!(told(&engine, lane), facts);
+    }
+    // Whoever comes later knows it, too, and nobody looks for it.
+    let later = engine.begin_run(&RunSpec::default(), None, None).unwrap();
+    assert_eq!(told(&engine, later).filesystems, facts.filesystems);
+    assert!(wanted());
+    engine.file(1, &file(5));
+    assert!(!wanted());
+}
+
+/// True if it is there now.
+fn is_there(future: impl Future) -> bool {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    std::pin::pin!(future).poll(&mut context).is_ready()
+}
+
+#[test]
+fn a_run_ends_when_neither_its_owner_nor_a_program_is_left() {
+    let mut engine = engine();
+    let gone = u32::MAX;
+    let run = engine.begin_run(&RunSpec::default(), None, Some(gone)).unwrap();
+    let kept = engine.begin_run(&RunSpec::default(), None, Some(std::process::id())).unwrap();
+    engine.begin(Session { id: 2, pid: gone, ..Session::default() }, run);
+    engine.end_orphans();
+    assert!(engine.lanes.contains_key(&run), "a program still reports to it");
+    engine.end(2, None, Wchar::default(), 0);
+    engine.end_orphans();
+    assert!(engine.lanes.contains_key(&run), "its first words may be on their way");
+    engine.end_orphans();
+    assert!(!engine.lanes.contains_key(&run) && engine.lanes.contains_key(&kept));
+}
