@@ -1,6 +1,5 @@
 //! The accept loop and the sampler.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
 use cawl_core::{Bytes, Report};
 use cawl_host::free;
 use nix::unistd::geteuid;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use rustix::net::{SocketFlags, accept_with};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -19,7 +18,7 @@ use crate::engine::{Engine, EngineOptions, Input, begin_run};
 use crate::guests::Allowed;
 use crate::sampler::Sampler;
 use crate::session;
-use crate::shared::{SETTLE, Shared};
+use crate::shared::Shared;
 use crate::socket::Peer;
 
 /// How often held-back calls are released.
@@ -31,15 +30,19 @@ const MEMORY_EVERY: Duration = Duration::from_secs(1);
 /// Looks farther apart than this are brought forward when programs begin to write.
 const SEEN_SOON: Duration = Duration::from_millis(100);
 
+/// More connections than the kernel lets wait (net.core.somaxconn).
+const BACKLOG: usize = 4096;
+
 /// Batches that may wait for the models; beyond it, tracers wait in their sockets and then drop.
 const QUEUE: usize = 512;
 
 /// A running daemon inside this process.
 pub struct Daemon {
-    path: Option<PathBuf>,
     engine: mpsc::Sender<Input>,
     asker: Asker,
     shared: Arc<Shared>,
+    /// Has the accept loop take all connections that wait for it, and answer.
+    backlog: mpsc::Sender<oneshot::Sender<()>>,
     tasks: Vec<JoinHandle<()>>,
     thread: std::thread::JoinHandle<()>,
 }
@@ -57,7 +60,7 @@ impl Daemon {
         node: Node,
         allowed: Allowed,
     ) -> anyhow::Result<Daemon> {
-        let path = listener.local_addr()?.as_pathname().map(PathBuf::from);
+        let (backlog, asked) = mpsc::channel(1);
         let (engine, inputs) = mpsc::channel(QUEUE);
         let (asker, questions) = mpsc::channel(QUESTIONS);
         let page = options.profile.kernel.page;
@@ -72,12 +75,12 @@ impl Daemon {
             .spawn(move || runtime.block_on(work.work(inputs, questions)))?;
         let asker = Asker::new(asker, node);
         let tasks = vec![
-            tokio::spawn(accept(listener, Arc::clone(&shared), engine.clone(), asker.clone())),
+            tokio::spawn(accept(listener, asked, Arc::clone(&shared), engine.clone(), asker.clone())),
             tokio::spawn(watch(Arc::clone(&shared), engine.clone(), Arc::clone(&stale), page, pauses)),
             tokio::spawn(look_at_host(stale, engine.clone())),
             tokio::spawn(watch_memory(engine.clone())),
         ];
-        Ok(Daemon { path, engine, asker, shared, tasks, thread })
+        Ok(Daemon { engine, asker, shared, backlog, tasks, thread })
     }
 
     /// Answers questions.
@@ -123,17 +126,11 @@ impl Daemon {
         }
     }
 
-    /// Waits for what processes sent before they ended, connections not yet accepted included: those
-    /// are served in order, so that when ours has its answer, all earlier ones are known.
+    /// Waits for what processes sent before they ended, also over connections that are not accepted yet.
     async fn drain(&self) -> Option<String> {
-        if let Some(path) = &self.path
-            && let Ok(stream) = UnixStream::connect(path).await
-        {
-            let mut stream = BufReader::new(stream);
-            let mut line = String::new();
-            if stream.write_all(b"{\"request\":\"devices\"}\n").await.is_ok() {
-                drop(tokio::time::timeout(SETTLE, stream.read_line(&mut line)).await);
-            }
+        let (reply, answer) = oneshot::channel();
+        if self.backlog.send(reply).await.is_ok() {
+            drop(answer.await);
         }
         self.shared.settle().await
     }
@@ -153,43 +150,67 @@ impl Daemon {
     }
 }
 
-/// Serves connections until aborted.
-async fn accept(listener: UnixListener, shared: Arc<Shared>, engine: mpsc::Sender<Input>, asker: Asker) {
+/// Serves connections until aborted. Who asks for the backlog is answered when it has been accepted.
+async fn accept(
+    listener: UnixListener,
+    mut backlog: mpsc::Receiver<oneshot::Sender<()>>,
+    shared: Arc<Shared>,
+    engine: mpsc::Sender<Input>,
+    asker: Asker,
+) {
+    let serve = |stream| serve(stream, &shared, &engine, &asker);
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, most likely: wait for a connection to end, or a moment.
-                tracing::warn!("cannot accept a connection: {error}");
-                shared.changed_within(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let Ok(peer) = Peer::of(&stream) else { continue };
-        let guest = (!peer.may_talk()).then_some(peer.uid);
-        if guest.is_some() && !geteuid().is_root() {
-            tracing::warn!("refused a connection from another user");
-            continue;
-        }
-        let Some((id, closed)) = shared.connect(guest) else {
-            tracing::warn!("refused a connection: there are too many, and none of them is silent");
-            continue;
-        };
-        let (shared, engine, asker) = (Arc::clone(&shared), engine.clone(), asker.clone());
-        tokio::spawn(async move {
-            let served = tokio::select! {
-                served = session::serve(stream, peer, Arc::clone(&shared), engine, asker, id) => served,
-                () = closed.notified() => {
-                    tracing::debug!(session = id, "closed a silent connection to make room");
-                    Ok(())
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => serve(stream),
+                Err(error) => {
+                    // Out of descriptors, most likely: wait for a connection to end, or a moment.
+                    tracing::warn!("cannot accept a connection: {error}");
+                    shared.changed_within(Duration::from_millis(100)).await;
                 }
-            };
-            if let Err(error) = served {
-                tracing::warn!(session = id, "a connection ended badly: {error:#}");
+            },
+            Some(reply) = backlog.recv() => {
+                // The runtime may not have noticed yet what the kernel has.
+                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+                let waiting = std::iter::from_fn(|| accept_with(&listener, flags).ok());
+                for stream in waiting.take(BACKLOG) {
+                    match UnixStream::from_std(stream.into()) {
+                        Ok(stream) => serve(stream),
+                        Err(error) => tracing::warn!("cannot serve a connection: {error}"),
+                    }
+                }
+                let _ = reply.send(());
             }
-            shared.disconnect(id);
-        });
+        }
     }
+}
+
+/// Serves a connection by a task of its own.
+fn serve(stream: UnixStream, shared: &Arc<Shared>, engine: &mpsc::Sender<Input>, asker: &Asker) {
+    let Ok(peer) = Peer::of(&stream) else { return };
+    let guest = (!peer.may_talk()).then_some(peer.uid);
+    if guest.is_some() && !geteuid().is_root() {
+        tracing::warn!("refused a connection from another user");
+        return;
+    }
+    let Some((id, closed)) = shared.connect(guest) else {
+        tracing::warn!("refused a connection: there are too many, and none of them is silent");
+        return;
+    };
+    let (shared, engine, asker) = (Arc::clone(shared), engine.clone(), asker.clone());
+    tokio::spawn(async move {
+        let served = tokio::select! {
+            served = session::serve(stream, peer, Arc::clone(&shared), engine, asker, id) => served,
+            () = closed.notified() => {
+                tracing::debug!(session = id, "closed a silent connection to make room");
+                Ok(())
+            }
+        };
+        if let Err(error) = served {
+            tracing::warn!(session = id, "a connection ended badly: {error:#}");
+        }
+        shared.disconnect(id);
+    });
 }
 
 /// Samples the kernel's counters, and keeps the engine's time moving.

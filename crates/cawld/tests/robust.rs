@@ -14,6 +14,7 @@ use cawl_client::protocol::RunSpec;
 use cawl_core::Outcome;
 use cawl_wire::{EVENT_LEN, Kind};
 use cawld::http::{Http, HttpOptions};
+use cawld::{Daemon, EngineOptions, socket};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -187,6 +188,28 @@ fn a_flood_of_silent_connections_is_no_matter() {
     let mut line = String::new();
     BufReader::new(latest).read_line(&mut line).unwrap();
     assert!(line.starts_with("{\"schema\":1"), "{line}");
+}
+
+/// A report has the calls of programs that connected, and ended, before the daemon accepted them.
+#[test]
+fn connections_that_were_not_accepted_yet_are_waited_for() {
+    const PROGRAMS: u32 = 100;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.sock");
+    // In one thread, nothing is accepted while the programs connect.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = EngineOptions::new(cawl_host::uncalibrated_profile());
+        let daemon = Daemon::start(socket::listen(&path).unwrap(), options).unwrap();
+        let run = daemon.begin_run(RunSpec::default()).await.unwrap();
+        for program in NOBODY..NOBODY + PROGRAMS {
+            let mut socket = UnixStream::connect(&path).unwrap();
+            socket.write_all(&[hello(program, run), events(program, 1, 0)].concat()).unwrap();
+        }
+        let report = daemon.end_run(run, RunEnd::default(), std::future::pending()).await.unwrap();
+        assert_eq!((report.calls, report.sessions.len()), (PROGRAMS.into(), PROGRAMS as usize));
+        daemon.stop().await;
+    });
 }
 
 /// Those who ask and never read keep no tracer out, and are closed in the end.

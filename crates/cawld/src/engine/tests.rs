@@ -1,3 +1,4 @@
+use cawl_client::protocol::{RunProcess, RunSpec};
 use cawl_core::Outcome;
 use cawl_wire::{Event, Op};
 
