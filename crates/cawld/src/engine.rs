@@ -205,7 +205,7 @@ impl Engine {
             let analysis = engine.analysis_options(models);
             let lane = Lane::new(&engine.profile, &analysis, trace, engine.facts_now())?;
             let keeper = engine.keeper.take().filter(|_| engine.learn);
-            let lane = lane.with_books(&engine.profile).with_keeper(keeper);
+            let lane = lane.with_tables(&engine.profile).with_keeper(keeper);
             engine.insert(HOST_LANE, lane);
         }
         Ok(engine)
@@ -264,12 +264,12 @@ impl Engine {
                 Input::Sample(sample) => {
                     self.last_sample = Some(sample);
                     for lane in self.lanes.values_mut() {
-                        lane.push(Source::Samples, sample.time, Record::Sample(sample));
+                        lane.hold(Source::Samples, sample.time, Record::Sample(sample));
                     }
                 }
                 Input::Memory(memory) => {
                     for lane in self.lanes.values_mut() {
-                        lane.push(Source::Samples, memory.time, Record::Memory(memory.clone()));
+                        lane.hold(Source::Samples, memory.time, Record::Memory(memory.clone()));
                     }
                 }
                 Input::Observed(observed) => self.observe(*observed),
@@ -306,7 +306,7 @@ impl Engine {
         let lasting = |facts: &HostFacts| (facts.filesystems.clone(), facts.dirty_settings.clone());
         if lasting(&facts) != lasting(&self.facts) {
             for lane in self.lanes.values_mut() {
-                lane.take(Record::Host(Box::new(facts.clone())));
+                lane.analyse(Record::Host(Box::new(facts.clone())));
             }
         }
         self.known_devices.extend(facts.filesystems.iter().map(|filesystem| filesystem.dev));
@@ -331,7 +331,7 @@ impl Engine {
         if is_regular && self.known_devices.insert(file.dev) {
             self.stale.notify_one();
         }
-        self.each_lane(session, |lane| lane.take(Record::File(file.clone())));
+        self.each_lane(session, |lane| lane.analyse(Record::File(file.clone())));
     }
 
     /// The lane that is asked: the daemon's own, else that of the one run it serves.
@@ -402,7 +402,7 @@ impl Engine {
     fn note(&mut self, run: u64, note: &str) {
         for key in BTreeSet::from([run, HOST_LANE]) {
             if let Some(lane) = self.lanes.get_mut(&key) {
-                lane.take(Record::Note(note.to_owned()));
+                lane.analyse(Record::Note(note.to_owned()));
             }
         }
     }

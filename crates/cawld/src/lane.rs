@@ -19,20 +19,20 @@ use cawl_host::trace::TraceFile;
 use cawl_wire::Event;
 use cawl_wire::ring::CoalescedCalls;
 
-use crate::live::Live;
 use crate::merge::{Merge, Source};
-use crate::started::Started;
+use crate::query_tables::QueryTables;
+use crate::silent_processes::SilentProcesses;
 
-/// Analysis, trace and books of one stream of records.
+/// Analysis, trace and tables of one stream of records.
 pub struct Lane {
     analysis: Analysis,
     trace: Option<TraceFile>,
     merge: Merge,
     births: Births,
     open: BTreeMap<u32, Open>,
-    started: Started,
-    /// For those who ask; only the daemon's own lane is asked.
-    live: Option<Box<Live>>,
+    silent: SilentProcesses,
+    /// For questions; only the daemon's own lane is asked.
+    tables: Option<Box<QueryTables>>,
     /// The latest look ahead.
     ahead: Option<ModelState>,
     keeper: Option<Keeper>,
@@ -89,24 +89,24 @@ impl Lane {
             merge: Merge::default(),
             births: Births::default(),
             open: BTreeMap::new(),
-            started: Started::default(),
-            live: None,
+            silent: SilentProcesses::default(),
+            tables: None,
             ahead: None,
             keeper: None,
         };
-        lane.take(Record::Host(Box::new(facts)));
-        lane.take(Record::Profile(Box::new(profile.clone())));
+        lane.analyse(Record::Host(Box::new(facts)));
+        lane.analyse(Record::Profile(Box::new(profile.clone())));
         let models = lane.analysis.models().into_iter().map(str::to_owned).collect();
-        lane.take(Record::Live(LiveOptions { models, mode: options.mode, learn: options.learn }));
+        lane.analyse(Record::Live(LiveOptions { models, mode: options.mode, learn: options.learn }));
         if let Some(sample) = cawl_host::sample() {
-            lane.take(Record::Sample(sample));
+            lane.analyse(Record::Sample(sample));
         }
         Ok(lane)
     }
 
-    /// From now on with books for those who ask.
-    pub fn with_books(mut self, profile: &HostProfile) -> Lane {
-        self.live = Some(Box::new(Live::new(profile.kernel.page.0)));
+    /// From now on with tables for questions.
+    pub fn with_tables(mut self, profile: &HostProfile) -> Lane {
+        self.tables = Some(Box::new(QueryTables::new(profile.kernel.page.0)));
         self
     }
 
@@ -121,16 +121,16 @@ impl Lane {
 
     /// A process image begins.
     pub fn begin(&mut self, session: Session) {
-        self.started.begin(session.pid, session.started);
-        if let Some(live) = &mut self.live {
-            live.begin(&session);
+        self.silent.begin(session.pid, session.started);
+        if let Some(tables) = &mut self.tables {
+            tables.begin(&session);
         }
         self.open.insert(session.id, Open { pid: session.pid, program: session.program.clone(), dropped: 0 });
-        self.take(Record::Session(session));
+        self.analyse(Record::Session(session));
     }
 
-    /// A record that has a time of its own waits for its turn.
-    pub fn push(&mut self, source: Source, time: Time, record: Record) {
+    /// Holds a record that has a time of its own until its turn.
+    pub fn hold(&mut self, source: Source, time: Time, record: Record) {
         self.merge.push(source, time, record);
     }
 
@@ -140,7 +140,7 @@ impl Lane {
         if end.how != EndKind::Exec
             && let Some(session) = session
         {
-            self.started.end(session.pid);
+            self.silent.end(session.pid);
         }
         self.merge.push(Source::Ends, end.at, Record::End(end));
     }
@@ -148,34 +148,33 @@ impl Lane {
     /// Takes what happened before `until`, in order, at most so many records; true if that was all.
     pub fn release(&mut self, until: Time, most: usize) -> bool {
         let mut merge = std::mem::take(&mut self.merge);
-        let all = merge.release(until, most, |record| self.take(record));
+        let all = merge.release(until, most, |record| self.analyse(record));
         self.merge = merge;
         all
     }
 
-    /// Takes a record now.
-    pub fn take(&mut self, mut record: Record) {
+    /// Completes the identity of the record's file; then the trace, the analysis and the tables get the record.
+    pub fn analyse(&mut self, mut record: Record) {
         match self.births.take(&mut record) {
             Told::AsItIs => {}
-            Told::After(first) => self.keep(first),
+            Told::After(first) => self.analyse_complete(&first),
             Told::Later => return,
         }
-        self.keep(record);
+        self.analyse_complete(&record);
     }
 
-    /// A record of which all is known.
-    fn keep(&mut self, record: Record) {
+    fn analyse_complete(&mut self, record: &Record) {
         if let Some(trace) = &mut self.trace {
-            trace.push(&record);
+            trace.push(record);
         }
-        if let Record::File(file) = &record {
-            self.started.file(file);
+        if let Record::File(file) = record {
+            self.silent.file(file);
         }
-        self.analysis.take(&record);
-        if let Some(live) = &mut self.live {
-            live.take(&record, self.analysis.spoken());
+        self.analysis.take(record);
+        if let Some(tables) = &mut self.tables {
+            tables.take(record, self.analysis.spoken());
             if matches!(record, Record::Sample(_)) {
-                live.apart(self.analysis.latest_apart());
+                tables.apart(self.analysis.latest_apart());
             }
         }
     }
@@ -183,18 +182,18 @@ impl Lane {
     /// The kernel has let writers pause for so long since sampling began, besides so many pauses that it had no room to
     /// tell of.
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
-        if let Some(live) = &mut self.live {
-            live.paused(told);
+        if let Some(tables) = &mut self.tables {
+            tables.paused(told);
         }
     }
 
-    /// Calls of a process, in the order in which their threads made them, wait for their turn.
+    /// Holds calls of a process, in the order in which their threads made them, until their turn.
     pub fn hold_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>) {
-        calls.iter().for_each(|call| self.started.event(call));
-        if let Some(live) = &mut self.live {
+        calls.iter().for_each(|call| self.silent.event(call));
+        if let Some(tables) = &mut self.tables {
             let mut tally = Tally::default();
             calls.iter().for_each(|call| tally.add(kernel_bytes(call)));
-            live.arrived(session, tally);
+            tables.arrived(session, tally);
         }
         self.merge.push_calls(session, calls);
     }
@@ -208,8 +207,8 @@ impl Lane {
     /// no turn.
     pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
         self.analysis.coalesced(calls);
-        if let Some(live) = &mut self.live {
-            live.coalesced(session, calls);
+        if let Some(tables) = &mut self.tables {
+            tables.coalesced(session, calls);
         }
     }
 
@@ -234,7 +233,7 @@ impl Lane {
 
     /// Keeps the past: time has passed, and so many events were lost in all.
     pub fn pass(&mut self, clocks: &Clocks, drops: u64) {
-        let Some(live) = &mut self.live else { return };
+        let Some(tables) = &mut self.tables else { return };
         let mut state = self.analysis.state();
         let now = clocks.monotonic;
         // While nobody writes and nobody samples, nothing moves the model on: look ahead now and then.
@@ -244,12 +243,12 @@ impl Lane {
             }
             state = self.ahead.unwrap_or(state);
         }
-        live.pass(clocks, &state, drops);
+        tables.pass(clocks, &state, drops);
     }
 
-    /// What those who ask want to know; None in a run's lane.
-    pub fn live(&self) -> Option<&Live> {
-        self.live.as_deref()
+    /// What questions are answered from; None in a run's lane.
+    pub fn tables(&self) -> Option<&QueryTables> {
+        self.tables.as_deref()
     }
 
     /// The models, for those who ask.
@@ -260,7 +259,7 @@ impl Lane {
     /// Processes that may go on: those with a session, and those that were started and have not spoken up.
     pub fn processes(&self) -> Vec<RunProcess> {
         let open = self.open.values().map(|open| (open.pid, open.program.as_str()));
-        let all: BTreeMap<u32, &str> = self.started.silent().chain(open).collect();
+        let all: BTreeMap<u32, &str> = self.silent.silent().chain(open).collect();
         let process = |(pid, program): (u32, &str)| RunProcess { pid, program: program.to_owned() };
         all.into_iter().map(process).collect()
     }
@@ -276,7 +275,7 @@ impl Lane {
         let mut merge = std::mem::take(&mut self.merge);
         merge.release(Time(u64::MAX), usize::MAX, |record| match record {
             Record::Event(_) => left_out += 1,
-            other => self.take(other),
+            other => self.analyse(other),
         });
         left_out
     }
@@ -309,17 +308,17 @@ impl Lane {
                 dropped: open.dropped,
                 unseen: 0,
             };
-            self.take(Record::End(end));
+            self.analyse(Record::End(end));
         }
-        let silent = self.started.notes();
+        let silent = self.silent.notes();
         for note in notes.into_iter().chain(silent) {
-            self.take(Record::Note(note));
+            self.analyse(Record::Note(note));
         }
         if let Some(outcome) = outcome {
-            self.take(Record::Outcome(outcome));
+            self.analyse(Record::Outcome(outcome));
         }
         if let Some(failure) = self.trace.take().and_then(TraceFile::finish) {
-            self.take(Record::Note(failure));
+            self.analyse(Record::Note(failure));
         }
         self.analysis.report()
     }

@@ -12,9 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::asker::Asker;
+use crate::connections::Connections;
 use crate::engine::{Input, begin_run};
 use crate::messages::Messages;
-use crate::shared::Shared;
 use crate::subscribe;
 
 /// Longest question, in bytes: a profile fits.
@@ -28,8 +28,8 @@ const BEHIND: usize = 8;
 
 /// A connection that asks.
 pub struct Questions {
-    /// What connections share.
-    pub shared: Arc<Shared>,
+    /// The open connections.
+    pub connections: Arc<Connections>,
     /// For what must keep its place among the events.
     pub engine: mpsc::Sender<Input>,
     /// For what may overtake them.
@@ -46,18 +46,18 @@ impl Questions {
         let peer = peer.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
         let (reader, mut writer) = messages.stream.into_split();
         let mut stream = BufReader::new(Cursor::new(messages.bytes).chain(reader));
-        if !self.shared.may_ask(self.id) {
+        if !self.connections.may_ask(self.id) {
             let error = "too many ask at the same time; try again in a moment".to_owned();
             return send(&mut writer, &(line(&Failure { error })? + "\n")).await;
         }
         loop {
-            self.shared.is_client(self.id);
+            self.connections.is_client(self.id);
             let mut line = Vec::new();
             (&mut stream).take(QUESTION_MAX).read_until(b'\n', &mut line).await?;
             if line.is_empty() {
                 return Ok(());
             }
-            self.shared.is_asking(self.id);
+            self.connections.is_asking(self.id);
             let is_whole = line.len() < QUESTION_MAX as usize || line.ends_with(b"\n");
             let answer = if is_whole {
                 match serde_json::from_slice(&line).context("not a request this daemon knows") {
@@ -97,14 +97,14 @@ impl Questions {
             Request::Subscribe(_) => anyhow::bail!("this connection cannot be subscribed with"),
             Request::BeginRun(spec) => line(&RunStarted { run: begin_run(spec, &self.engine, peer).await? }),
             Request::Running { run } => {
-                self.shared.settle().await;
+                self.connections.settle().await;
                 line(&asker.running(run).await?)
             }
             Request::EndRun { run, now, mut end } => {
                 let report = if now {
                     asker.end_run_now(run, end).await?
                 } else {
-                    end.notes.extend(self.shared.settle().await);
+                    end.notes.extend(self.connections.settle().await);
                     let (reply, answer) = oneshot::channel();
                     self.engine.send(Input::EndRun { run, end, reply }).await?;
                     answer.await?

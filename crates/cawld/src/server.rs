@@ -14,11 +14,11 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::asker::{Asker, Node, QUESTIONS};
+use crate::connections::Connections;
 use crate::engine::{Engine, EngineOptions, Input, begin_run};
 use crate::guests::Allowed;
 use crate::sampler::Sampler;
 use crate::session;
-use crate::shared::Shared;
 use crate::socket::Peer;
 
 /// How often held-back calls are released.
@@ -40,7 +40,7 @@ const QUEUE: usize = 512;
 pub struct Daemon {
     engine: mpsc::Sender<Input>,
     asker: Asker,
-    shared: Arc<Shared>,
+    connections: Arc<Connections>,
     /// Has the accept loop take all connections that wait for it, and answer.
     backlog: mpsc::Sender<oneshot::Sender<()>>,
     tasks: Vec<JoinHandle<()>>,
@@ -67,7 +67,7 @@ impl Daemon {
         // A run's report says nothing of them.
         let pauses = options.host_models.is_some();
         let work = Engine::new(options)?;
-        let shared = Arc::new(Shared::new(work.traces(), allowed));
+        let connections = Arc::new(Connections::new(work.traces(), allowed));
         let stale = work.stale();
         let runtime = Handle::current();
         let thread = std::thread::Builder::new()
@@ -75,12 +75,12 @@ impl Daemon {
             .spawn(move || runtime.block_on(work.work(inputs, questions)))?;
         let asker = Asker::new(asker, node);
         let tasks = vec![
-            tokio::spawn(accept(listener, asked, Arc::clone(&shared), engine.clone(), asker.clone())),
-            tokio::spawn(watch(Arc::clone(&shared), engine.clone(), Arc::clone(&stale), page, pauses)),
+            tokio::spawn(accept(listener, asked, Arc::clone(&connections), engine.clone(), asker.clone())),
+            tokio::spawn(watch(Arc::clone(&connections), engine.clone(), Arc::clone(&stale), page, pauses)),
             tokio::spawn(look_at_host(stale, engine.clone())),
             tokio::spawn(watch_memory(engine.clone())),
         ];
-        Ok(Daemon { engine, asker, shared, backlog, tasks, thread })
+        Ok(Daemon { engine, asker, connections, backlog, tasks, thread })
     }
 
     /// Answers questions.
@@ -132,13 +132,13 @@ impl Daemon {
         if self.backlog.send(reply).await.is_ok() {
             drop(answer.await);
         }
-        self.shared.settle().await
+        self.connections.settle().await
     }
 
     /// Takes what has arrived, closes every trace and ends.
     pub async fn stop(self) {
         self.drain().await;
-        self.shared.drain_sessions().await;
+        self.connections.drain_sessions().await;
         for task in &self.tasks {
             task.abort();
         }
@@ -154,11 +154,11 @@ impl Daemon {
 async fn accept(
     listener: UnixListener,
     mut backlog: mpsc::Receiver<oneshot::Sender<()>>,
-    shared: Arc<Shared>,
+    connections: Arc<Connections>,
     engine: mpsc::Sender<Input>,
     asker: Asker,
 ) {
-    let serve = |stream| serve(stream, &shared, &engine, &asker);
+    let serve = |stream| serve(stream, &connections, &engine, &asker);
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -166,7 +166,7 @@ async fn accept(
                 Err(error) => {
                     // Out of descriptors, most likely: wait for a connection to end, or a moment.
                     tracing::warn!("cannot accept a connection: {error}");
-                    shared.changed_within(Duration::from_millis(100)).await;
+                    connections.changed_within(Duration::from_millis(100)).await;
                 }
             },
             Some(reply) = backlog.recv() => {
@@ -186,21 +186,21 @@ async fn accept(
 }
 
 /// Serves a connection by a task of its own.
-fn serve(stream: UnixStream, shared: &Arc<Shared>, engine: &mpsc::Sender<Input>, asker: &Asker) {
+fn serve(stream: UnixStream, connections: &Arc<Connections>, engine: &mpsc::Sender<Input>, asker: &Asker) {
     let Ok(peer) = Peer::of(&stream) else { return };
     let guest = (!peer.may_talk()).then_some(peer.uid);
     if guest.is_some() && !geteuid().is_root() {
         tracing::warn!("refused a connection from another user");
         return;
     }
-    let Some((id, closed)) = shared.connect(guest) else {
+    let Some((id, closed)) = connections.connect(guest) else {
         tracing::warn!("refused a connection: there are too many, and none of them is silent");
         return;
     };
-    let (shared, engine, asker) = (Arc::clone(shared), engine.clone(), asker.clone());
+    let (connections, engine, asker) = (Arc::clone(connections), engine.clone(), asker.clone());
     tokio::spawn(async move {
         let served = tokio::select! {
-            served = session::serve(stream, peer, Arc::clone(&shared), engine, asker, id) => served,
+            served = session::serve(stream, peer, Arc::clone(&connections), engine, asker, id) => served,
             () = closed.notified() => {
                 tracing::debug!(session = id, "closed a silent connection to make room");
                 Ok(())
@@ -209,13 +209,13 @@ fn serve(stream: UnixStream, shared: &Arc<Shared>, engine: &mpsc::Sender<Input>,
         if let Err(error) = served {
             tracing::warn!(session = id, "a connection ended badly: {error:#}");
         }
-        shared.disconnect(id);
+        connections.disconnect(id);
     });
 }
 
 /// Samples the kernel's counters, and keeps the engine's time moving.
 async fn watch(
-    shared: Arc<Shared>,
+    connections: Arc<Connections>,
     engine: mpsc::Sender<Input>,
     stale: Arc<Notify>,
     page: Bytes,
@@ -233,12 +233,12 @@ async fn watch(
                 }
                 // Programs have begun to write: no waiting for the next look.
                 let soon = tokio::time::Instant::now() + Duration::from_millis(10);
-                if shared.is_active() && sampler.interval() > SEEN_SOON {
+                if connections.is_active() && sampler.interval() > SEEN_SOON {
                     due = due.min(soon);
                 }
             }
             () = tokio::time::sleep_until(due) => {
-                let (sample, observed) = sampler.look(shared.is_active());
+                let (sample, observed) = sampler.look(connections.is_active());
                 due = tokio::time::Instant::now() + sampler.interval();
                 if observed.is_some() && sampler.mounts_changed() {
                     stale.notify_one();

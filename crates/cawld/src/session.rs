@@ -18,13 +18,13 @@ use tokio::sync::mpsc;
 
 use crate::asker::Asker;
 use crate::batch::Batch;
+use crate::connections::Connections;
 use crate::engine::Input;
 use crate::guests::{Line, Numbers};
-use crate::mapped::Mapped;
+use crate::mappings::Mappings;
 use crate::messages::{Broken, Messages};
 use crate::questions::Questions;
 use crate::ring::Ring;
-use crate::shared::Shared;
 use crate::socket::Peer;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
@@ -44,13 +44,13 @@ const ARRIVED: Duration = Duration::from_millis(50);
 pub async fn serve(
     stream: UnixStream,
     peer: Peer,
-    shared: Arc<Shared>,
+    connections: Arc<Connections>,
     engine: mpsc::Sender<Input>,
     asker: Asker,
     id: u32,
 ) -> anyhow::Result<()> {
     let mut messages = Messages::new(stream);
-    let mut looks = shared.looks();
+    let mut looks = connections.looks();
     looks.mark_changed();
     loop {
         tokio::select! {
@@ -62,22 +62,26 @@ pub async fn serve(
             // Somebody waits for all that has been said: there is nothing here.
             _ = looks.changed() => {
                 if messages.is_silent() {
-                    shared.has_looked(id, *looks.borrow());
+                    connections.has_looked(id, *looks.borrow());
                 }
             }
         }
     }
     match messages.bytes.first() {
         None => Ok(()),
-        Some(b'{') if !peer.may_talk() => refuse_question(messages, &shared, peer).await,
-        Some(b'{') => Questions { shared, engine, asker, id }.answer(messages).await,
-        Some(_) => tracer(messages, peer, &shared, engine, id).await,
+        Some(b'{') if !peer.may_talk() => refuse_question(messages, &connections, peer).await,
+        Some(b'{') => Questions { connections, engine, asker, id }.answer(messages).await,
+        Some(_) => tracer(messages, peer, &connections, engine, id).await,
     }
 }
 
 /// Only the daemon's own user and root may ask.
-async fn refuse_question(mut messages: Messages, shared: &Shared, peer: Peer) -> anyhow::Result<()> {
-    if shared.guests.is_news(peer.uid) {
+async fn refuse_question(
+    mut messages: Messages,
+    connections: &Connections,
+    peer: Peer,
+) -> anyhow::Result<()> {
+    if connections.guests.is_news(peer.uid) {
         tracing::warn!(uid = peer.uid, "refused a connection from another user, who asked a question");
     }
     let error =
@@ -91,7 +95,7 @@ async fn refuse_question(mut messages: Messages, shared: &Shared, peer: Peer) ->
 async fn tracer(
     mut messages: Messages,
     peer: Peer,
-    shared: &Shared,
+    connections: &Connections,
     engine: mpsc::Sender<Input>,
     id: u32,
 ) -> anyhow::Result<()> {
@@ -118,8 +122,8 @@ async fn tracer(
     let guest = if peer.may_talk() {
         None
     } else {
-        let admitted = shared.guests.admit(peer.uid, shared.traces.has_run(run));
-        if admitted.is_none() && shared.guests.is_news(peer.uid) {
+        let admitted = connections.guests.admit(peer.uid, connections.traces.has_run(run));
+        if admitted.is_none() && connections.guests.is_news(peer.uid) {
             let user = User::from_uid(Uid::from_raw(peer.uid)).ok().flatten().map(|user| user.name);
             let user = user.unwrap_or_else(|| peer.uid.to_string());
             tracing::warn!(
@@ -131,7 +135,7 @@ async fn tracer(
         Some(guest)
     };
     let engine = Line::new(engine, guest);
-    if engine.guest().is_some() && !shared.has_room_for(peer.uid) {
+    if engine.guest().is_some() && !connections.has_room_for(peer.uid) {
         let note = format!(
             "programs of uid {} were not recorded: they had all the connections that one user may have; raise the \
              daemon's limit of open files",
@@ -150,18 +154,18 @@ async fn tracer(
         program: text(hello.program),
         arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
     };
-    let uring = Uring::new(run, pid, session.program.clone(), &shared.aside);
+    let uring = Uring::new(run, pid, session.program.clone(), &connections.aside);
     tracing::debug!(pid, program = session.program, ring = hello.ring, "session begins");
-    let each = shared.traces.have(run);
+    let each = connections.traces.have(run);
     let ring = match (hello.ring, messages.descriptor.take()) {
         (false, _) => Ok(None),
         (true, Some(descriptor)) => Ring::new(descriptor, each).map(Some),
         (true, None) => Err(anyhow::anyhow!("no descriptor could be taken from it")),
     };
-    shared.is_tracer(id, pid);
+    connections.is_tracer(id, pid);
     messages.stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
     let mut tracer = Tracer {
-        shared,
+        connections,
         engine: &engine,
         numbers: Numbers::new(hello.pid, pid, engine.guest().cloned()),
         id,
@@ -169,7 +173,7 @@ async fn tracer(
         run,
         ring: None,
         uring,
-        mapped: Mapped::new(pid, &shared.mapped, &shared.aside),
+        mappings: Mappings::new(pid, &connections.mapped, &connections.aside),
         ticks: hello.ticks.map(Ticks::new),
         wchar: started,
         goodbye: None,
@@ -191,7 +195,7 @@ async fn tracer(
 
 /// A session that has begun.
 struct Tracer<'a> {
-    shared: &'a Shared,
+    connections: &'a Connections,
     engine: &'a Line,
     numbers: Numbers,
     id: u32,
@@ -199,7 +203,7 @@ struct Tracer<'a> {
     run: u64,
     ring: Option<Ring>,
     uring: Uring<'a>,
-    mapped: Mapped<'a>,
+    mappings: Mappings<'a>,
     ticks: Option<Ticks>,
     wchar: Wchar,
     goodbye: Option<Goodbye>,
@@ -212,7 +216,7 @@ impl Tracer<'_> {
     /// Takes messages and what the ring holds until the tracer hangs up; false if the daemon ends before.
     async fn follow(&mut self, messages: &mut Messages, payload: &mut Vec<u8>) -> anyhow::Result<bool> {
         let mut pause = 1;
-        let mut looks = self.shared.looks();
+        let mut looks = self.connections.looks();
         looks.mark_changed();
         let mut looked = 0;
         loop {
@@ -220,7 +224,7 @@ impl Tracer<'_> {
                 biased;
                 message = messages.next(payload) => Some(message),
                 _ = looks.changed() => None,
-                () = self.shared.draining() => {
+                () = self.connections.draining() => {
                     // What is in the socket may be news to the runtime, so it gets a moment to notice.
                     let Ok(message) = tokio::time::timeout(ARRIVED, messages.next(payload)).await else {
                         self.take_from_ring(usize::MAX).await?;
@@ -229,7 +233,7 @@ impl Tracer<'_> {
                     Some(message)
                 }
                 () = tokio::time::sleep(Duration::from_millis(pause)), if self.ring.is_some() => None,
-                () = self.mapped.due() => {
+                () = self.mappings.due() => {
                     self.look_at_mappings().await?;
                     None
                 }
@@ -263,7 +267,7 @@ impl Tracer<'_> {
             // Less than a round was all there was.
             if look > looked && taken < ROUND {
                 looked = look;
-                self.shared.has_looked(self.id, look);
+                self.connections.has_looked(self.id, look);
             }
         }
     }
@@ -278,7 +282,7 @@ impl Tracer<'_> {
                     self.uring.found(self.engine).await?;
                 }
                 if FileKind::from_mode(file.mode) == FileKind::Regular {
-                    self.mapped.has_file();
+                    self.mappings.has_file();
                 }
                 let file = facts(&file);
                 self.engine.send(Input::File { session: self.id, file }).await?;
@@ -305,15 +309,15 @@ impl Tracer<'_> {
     async fn events(&mut self, mut batch: Batch) -> anyhow::Result<()> {
         // An exec that failed, or a daemon() that split the process: it goes on after all.
         self.goodbye = None;
-        self.shared.active.store(cawl_host::now().0, Ordering::Relaxed);
+        self.connections.active.store(cawl_host::now().0, Ordering::Relaxed);
         self.numbers.translate(&mut batch);
         if let Some(ticks) = &mut self.ticks {
             ticks.convert(&mut batch);
         }
-        self.mapped.pass(&mut batch.events);
+        self.mappings.pass(&mut batch.events);
         self.damaged += batch.damaged;
         self.engine.send(Input::Events { session: self.id, batch, dropped: self.lost() }).await?;
-        if self.shared.took_batch(self.id) {
+        if self.connections.took_batch(self.id) {
             self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
             self.uring.look(self.engine).await?;
         }
@@ -348,14 +352,14 @@ impl Tracer<'_> {
 
     /// Stores through mappings that no call has told of.
     async fn look_at_mappings(&mut self) -> anyhow::Result<()> {
-        let (events, failure) = self.mapped.look();
+        let (events, failure) = self.mappings.look();
         if let Some(failure) = failure
-            && (failure.is_its_own || self.shared.is_first_failure_of_mappings())
+            && (failure.is_its_own || self.connections.is_first_failure_of_mappings())
         {
             self.note(failure.note).await?;
         }
         if !events.is_empty() {
-            self.shared.active.store(cawl_host::now().0, Ordering::Relaxed);
+            self.connections.active.store(cawl_host::now().0, Ordering::Relaxed);
             let batch = Batch { events, ..Batch::default() };
             self.engine.send(Input::Events { session: self.id, batch, dropped: self.lost() }).await?;
         }

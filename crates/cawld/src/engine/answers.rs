@@ -15,7 +15,7 @@ use cawl_host::clock::Clocks;
 
 use super::Engine;
 use crate::lane::Lane;
-use crate::live::Live;
+use crate::query_tables::QueryTables;
 
 /// Rows answered unless the question says otherwise, and at most: as many as are told in a few milliseconds while
 /// calls come. Who wants more asks again.
@@ -53,8 +53,8 @@ struct Known {
 }
 
 impl Engine {
-    fn live(&self) -> Option<&Live> {
-        self.lane().and_then(|lane| lane.live())
+    fn tables(&self) -> Option<&QueryTables> {
+        self.lane().and_then(|lane| lane.tables())
     }
 
     /// Where a model stands. An error names the models there are.
@@ -88,7 +88,7 @@ impl Engine {
         let speaks = |analysis: &Analysis| analysis.viewed(view.model.as_deref(), view.mode);
         let (model, mode) = analysis.map_or(Ok(("", Mode::default())), speaks)?;
         let error = analysis.map(Analysis::recent_error).unwrap_or_default();
-        let total = self.live().map(|live| live.books.total).unwrap_or_default();
+        let total = self.tables().map(|tables| tables.books.total).unwrap_or_default();
         let mut status = Status {
             schema: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -126,7 +126,7 @@ impl Engine {
     }
 
     fn dirtying_rate(&self, now: Time) -> f64 {
-        self.live().map_or(0.0, |live| live.rate(now))
+        self.tables().map_or(0.0, |tables| tables.rate(now))
     }
 
     fn untraced_rate(&self) -> f64 {
@@ -157,23 +157,24 @@ impl Engine {
 
     /// The programs.
     pub(crate) fn processes(&self, listing: Listing) -> Processes {
-        let processes = |live: &Live| live.books.processes(listing.sort, page(listing), cawl_host::now());
-        let (processes, more) = self.live().map(processes).unwrap_or_default();
+        let processes =
+            |tables: &QueryTables| tables.books.processes(listing.sort, page(listing), cawl_host::now());
+        let (processes, more) = self.tables().map(processes).unwrap_or_default();
         Processes { schema: PROTOCOL, omitted: more, more, processes }
     }
 
     /// The files.
     pub(crate) fn files(&self, listing: Listing) -> Files {
-        let files = |live: &Live| {
-            let (files, more) = live.books.files(listing.sort, page(listing), cawl_host::now());
-            Files { schema: PROTOCOL, omitted: more + live.books.files_omitted(), more, files }
+        let files = |tables: &QueryTables| {
+            let (files, more) = tables.books.files(listing.sort, page(listing), cawl_host::now());
+            Files { schema: PROTOCOL, omitted: more + tables.books.files_omitted(), more, files }
         };
-        self.live().map_or(Files { schema: PROTOCOL, ..Files::default() }, files)
+        self.tables().map_or(Files { schema: PROTOCOL, ..Files::default() }, files)
     }
 
     /// The devices.
     pub(crate) fn devices(&self) -> Vec<DeviceStatus> {
-        let devices = self.live().map(|live| live.books.devices(cawl_host::now())).unwrap_or_default();
+        let devices = self.tables().map(|tables| tables.books.devices(cawl_host::now())).unwrap_or_default();
         let load = |(dev, mut device): (u64, DeviceStatus)| {
             if let Some(load) = self.observed.devices.get(&dev) {
                 load.fill(&mut device);
@@ -185,13 +186,13 @@ impl Engine {
 
     /// The past.
     pub(crate) fn history(&self, span: &HistorySpan) -> History {
-        let history = |live: &Live| live.history.answer(span, &Clocks::now());
-        self.live().map(history).unwrap_or(History { schema: PROTOCOL, points: Vec::new() })
+        let history = |tables: &QueryTables| tables.history.answer(span, &Clocks::now());
+        self.tables().map(history).unwrap_or(History { schema: PROTOCOL, points: Vec::new() })
     }
 
     /// Some of the latest calls after number `seen` (None: none yet), and the number to ask with next time.
     pub(crate) fn calls(&self, seen: Option<u64>) -> (Calls, u64) {
-        self.live().map(|live| live.latest.answer(seen, &Clocks::now())).unwrap_or_default()
+        self.tables().map(|tables| tables.call_sample.answer(seen, &Clocks::now())).unwrap_or_default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What connections share: who is connected, and the waiting for each other.
+//! The open connections: their roles, room for new ones, and waiting until all have been read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use crate::aside::Aside;
 use crate::engine::Traces;
 use crate::guests::{Allowed, Guests};
-use crate::mapped::Levels;
+use crate::mappings::Levels;
 
 /// Programs count as writing this long after their latest batch.
 const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
@@ -35,8 +35,8 @@ const SILENT_GUESTS: [usize; 2] = [64, 192];
 const OTHER_DESCRIPTORS: u64 = 64;
 const DESCRIPTORS: u64 = 2;
 
-/// What connections share.
-pub struct Shared {
+/// The open connections, and what they share.
+pub struct Connections {
     /// When the latest batch came, in ns of CLOCK_MONOTONIC.
     pub active: AtomicU64,
     /// Which runs keep a trace.
@@ -50,7 +50,7 @@ pub struct Shared {
     /// Processes whose mappings could not be looked at.
     unmapped: AtomicU64,
     next: AtomicU32,
-    connections: Mutex<BTreeMap<u32, Connection>>,
+    open: Mutex<BTreeMap<u32, Connection>>,
     changed: Notify,
     /// Raised when every session is to take what there is now.
     looks: watch::Sender<u64>,
@@ -70,7 +70,7 @@ struct Connection {
     since: Time,
     /// Told when it must go, to make room.
     close: Arc<Notify>,
-    /// The latest of `Shared::looks` that it has followed.
+    /// The latest of `Connections::looks` that it has followed.
     looked: u64,
     /// Batches taken.
     batches: u64,
@@ -97,13 +97,13 @@ impl Connection {
     }
 }
 
-impl Shared {
+impl Connections {
     /// Nobody is connected; processes of these other users may be recorded outside of runs.
-    pub fn new(traces: Arc<Traces>, allowed: Allowed) -> Shared {
+    pub fn new(traces: Arc<Traces>, allowed: Allowed) -> Connections {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(4);
-        Shared {
+        Connections {
             most,
             askers: ASKERS.min(most / 2),
             active: AtomicU64::new(0),
@@ -113,7 +113,7 @@ impl Shared {
             guests: Guests::new(allowed),
             unmapped: AtomicU64::new(0),
             next: AtomicU32::new(1),
-            connections: Mutex::new(BTreeMap::new()),
+            open: Mutex::new(BTreeMap::new()),
             changed: Notify::new(),
             looks: watch::Sender::new(0),
             draining: AtomicBool::new(false),
@@ -121,8 +121,8 @@ impl Shared {
         }
     }
 
-    fn connections(&self) -> MutexGuard<'_, BTreeMap<u32, Connection>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u32, Connection>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new connection of the daemon's own user or root, or of a guest: its number, and what tells it to go. None if
@@ -131,7 +131,7 @@ impl Shared {
     pub fn connect(&self, guest: Option<u32>) -> Option<(u32, Arc<Notify>)> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let close = Arc::new(Notify::new());
-        let mut connections = self.connections();
+        let mut connections = self.open();
         let count = |of: &dyn Fn(&Connection) -> bool| {
             connections.values().filter(|c| matches!(c.role, Role::Unknown) && of(c)).count()
         };
@@ -176,7 +176,7 @@ impl Shared {
 
     /// A connection ended.
     pub fn disconnect(&self, id: u32) {
-        self.connections().remove(&id);
+        self.open().remove(&id);
         self.changed.notify_waiters();
     }
 
@@ -188,7 +188,7 @@ impl Shared {
     /// True if a user's programs may take one connection more: half of all there are, all guests' together three
     /// quarters, so that there are some left for the daemon's own user.
     pub fn has_room_for(&self, guest: u32) -> bool {
-        let connections = self.connections();
+        let connections = self.open();
         let tracers = connections.values().filter(|c| matches!(c.role, Role::Tracer(_)));
         let guests: Vec<u32> = tracers.filter_map(|c| c.guest).collect();
         let own = guests.iter().filter(|uid| **uid == guest).count();
@@ -202,7 +202,7 @@ impl Shared {
 
     /// A connection turned out to ask questions. False if there is no room for it: all others wait for an answer.
     pub fn may_ask(&self, id: u32) -> bool {
-        let mut connections = self.connections();
+        let mut connections = self.open();
         let others = connections
             .iter()
             .filter(|(other, c)| **other != id && matches!(c.role, Role::Client | Role::Asking));
@@ -221,7 +221,7 @@ impl Shared {
     }
 
     fn settle_role(&self, id: u32, role: Role) {
-        if let Some(connection) = self.connections().get_mut(&id) {
+        if let Some(connection) = self.open().get_mut(&id) {
             connection.role = role;
             connection.since = cawl_host::now();
         }
@@ -242,7 +242,7 @@ impl Shared {
 
     /// A session has taken what there was at this look.
     pub fn has_looked(&self, id: u32, look: u64) {
-        if let Some(connection) = self.connections().get_mut(&id) {
+        if let Some(connection) = self.open().get_mut(&id) {
             connection.looked = look;
         }
         self.changed.notify_waiters();
@@ -256,7 +256,7 @@ impl Shared {
     /// A connection's batch was taken. True at most every 100 ms: time to read its process's `wchar`.
     pub fn took_batch(&self, id: u32) -> bool {
         let now = cawl_host::now();
-        let mut connections = self.connections();
+        let mut connections = self.open();
         let Some(connection) = connections.get_mut(&id) else { return false };
         connection.batches += 1;
         let due = now.since(connection.wchar_read) >= WCHAR_EVERY;
@@ -313,7 +313,7 @@ impl Shared {
         loop {
             let changed = self.changed.notified();
             let left: Vec<(u32, u64)> = self
-                .connections()
+                .open()
                 .iter()
                 .filter(|(_, connection)| !is_settled(connection))
                 .map(|(id, connection)| (*id, connection.batches))
@@ -354,16 +354,16 @@ mod tests {
 
     #[test]
     fn the_connection_silent_longest_makes_room() {
-        let shared = Shared::new(Arc::default(), Allowed::default());
-        let (asking, _) = shared.connect(None).unwrap();
-        shared.is_asking(asking);
-        let (tracer, _) = shared.connect(None).unwrap();
-        shared.is_tracer(tracer, 1);
-        let (oldest, closed) = shared.connect(None).unwrap();
+        let connections = Connections::new(Arc::default(), Allowed::default());
+        let (asking, _) = connections.connect(None).unwrap();
+        connections.is_asking(asking);
+        let (tracer, _) = connections.connect(None).unwrap();
+        connections.is_tracer(tracer, 1);
+        let (oldest, closed) = connections.connect(None).unwrap();
         for _ in 0..3 * ASKERS {
-            shared.connect(None).unwrap();
+            connections.connect(None).unwrap();
         }
-        let connections = shared.connections();
+        let connections = connections.open();
         assert_eq!(connections.len(), ASKERS + 2);
         assert!(connections.contains_key(&asking) && connections.contains_key(&tracer));
         assert!(!connections.contains_key(&oldest));
@@ -373,22 +373,21 @@ mod tests {
 
     #[test]
     fn guests_make_way_and_displace_nobody_else() {
-        let shared = Shared::new(Arc::default(), Allowed::default());
-        let (own, _) = shared.connect(None).unwrap();
-        let (guest, closed) = shared.connect(Some(7)).unwrap();
+        let connections = Connections::new(Arc::default(), Allowed::default());
+        let (own, _) = connections.connect(None).unwrap();
+        let (guest, closed) = connections.connect(Some(7)).unwrap();
         for uid in 0..10 {
             for _ in 0..2 * SILENT_GUESTS[0] {
-                shared.connect(Some(7 + uid)).unwrap();
+                connections.connect(Some(7 + uid)).unwrap();
             }
         }
-        let count =
-            |of: &dyn Fn(&Connection) -> bool| shared.connections().values().filter(|c| of(c)).count();
+        let count = |of: &dyn Fn(&Connection) -> bool| connections.open().values().filter(|c| of(c)).count();
         assert_eq!(count(&|c| c.guest.is_some()), SILENT_GUESTS[1]);
         assert!(count(&|c| c.guest == Some(16)) == SILENT_GUESTS[0]);
-        assert!(shared.connections().contains_key(&own) && !shared.connections().contains_key(&guest));
+        assert!(connections.open().contains_key(&own) && !connections.open().contains_key(&guest));
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
         for _ in 0..ASKERS {
-            shared.connect(None).unwrap();
+            connections.connect(None).unwrap();
         }
         assert_eq!(count(&|c| c.guest.is_none()), ASKERS);
         assert_eq!(count(&|c| c.guest.is_some()), SILENT_GUESTS[1]);
@@ -396,67 +395,67 @@ mod tests {
 
     #[test]
     fn one_user_s_programs_take_half_of_the_connections() {
-        let shared = Shared::new(Arc::default(), Allowed::default());
+        let connections = Connections::new(Arc::default(), Allowed::default());
         let begin = |uid: u32| {
-            let room = shared.has_room_for(uid);
+            let room = connections.has_room_for(uid);
             if room {
-                let (id, _) = shared.connect(Some(uid)).unwrap();
-                shared.is_tracer(id, 1);
+                let (id, _) = connections.connect(Some(uid)).unwrap();
+                connections.is_tracer(id, 1);
             }
             room
         };
         let taken = |uid: u32| (0..).take_while(|_| begin(uid)).count();
-        assert_eq!(taken(7), shared.most / 2);
-        assert_eq!(taken(8), shared.most / 4 * 3 - shared.most / 2);
-        assert!(shared.connect(None).is_some());
+        assert_eq!(taken(7), connections.most / 2);
+        assert_eq!(taken(8), connections.most / 4 * 3 - connections.most / 2);
+        assert!(connections.connect(None).is_some());
     }
 
     #[test]
     fn those_who_wait_for_an_answer_are_not_closed_and_take_no_tracers_room() {
-        let shared = Shared::new(Arc::default(), Allowed::default());
+        let connections = Connections::new(Arc::default(), Allowed::default());
         let ask = || {
-            let (id, closed) = shared.connect(None).unwrap();
-            let may = shared.may_ask(id);
+            let (id, closed) = connections.connect(None).unwrap();
+            let may = connections.may_ask(id);
             if may {
-                shared.is_client(id);
+                connections.is_client(id);
             } else {
-                shared.disconnect(id);
+                connections.disconnect(id);
             }
             (id, closed, may)
         };
         let asking: Vec<u32> = (0..ASKERS - 1).map(|_| ask().0).collect();
-        asking.iter().for_each(|id| shared.is_asking(*id));
+        asking.iter().for_each(|id| connections.is_asking(*id));
         // There is room for one, which the latest gets.
         let (silent, closed, may) = ask();
         assert!(may);
         let (latest, _, may) = ask();
-        assert!(may && !shared.connections().contains_key(&silent));
+        assert!(may && !connections.open().contains_key(&silent));
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
-        shared.is_asking(latest);
+        connections.is_asking(latest);
         assert!(!ask().2);
         // That is no matter to others.
         for pid in 0..20 {
-            let (tracer, _) = shared.connect(None).expect("room for a tracer");
-            shared.is_tracer(tracer, pid);
+            let (tracer, _) = connections.connect(None).expect("room for a tracer");
+            connections.is_tracer(tracer, pid);
         }
-        assert_eq!(shared.connections().len(), ASKERS + 20);
+        assert_eq!(connections.open().len(), ASKERS + 20);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_backlog_is_waited_for_as_long_as_it_moves() {
-        let shared = Arc::new(Shared::new(Arc::default(), Allowed::default()));
+        let connections = Arc::new(Connections::new(Arc::default(), Allowed::default()));
         // A process that is gone, and whose calls are still coming.
-        let (id, _) = shared.connect(None).unwrap();
-        shared.is_tracer(id, u32::MAX);
+        let (id, _) = connections.connect(None).unwrap();
+        connections.is_tracer(id, u32::MAX);
         let began = tokio::time::Instant::now();
-        let bringing = Arc::clone(&shared);
+        let bringing = Arc::clone(&connections);
         tokio::spawn(async move {
             for _ in 0..10 {
                 tokio::time::sleep(SETTLE - Duration::from_secs(1)).await;
                 bringing.took_batch(id);
             }
         });
-        assert!(shared.settle().await.is_some_and(|note| note.contains("1 processes")));
+        assert!(connections.settle().await.is_some_and(|note| note.contains("1 processes")));
         let took = began.elapsed();
         // All that came, and then one time without anything.
         let (coming, silence) = (10 * (SETTLE - Duration::from_secs(1)), SETTLE);
@@ -465,16 +464,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_last_connection_is_waited_for_no_longer() {
-        let shared = Arc::new(Shared::new(Arc::default(), Allowed::default()));
-        let (id, _) = shared.connect(None).unwrap();
-        shared.is_tracer(id, u32::MAX);
-        let ending = Arc::clone(&shared);
+        let connections = Arc::new(Connections::new(Arc::default(), Allowed::default()));
+        let (id, _) = connections.connect(None).unwrap();
+        connections.is_tracer(id, u32::MAX);
+        let ending = Arc::clone(&connections);
         tokio::spawn(async move {
             tokio::time::sleep(SETTLE / 2).await;
             ending.disconnect(id);
         });
         let began = tokio::time::Instant::now();
-        assert_eq!(shared.settle().await, None);
+        assert_eq!(connections.settle().await, None);
         assert!(began.elapsed() < SETTLE);
     }
 }

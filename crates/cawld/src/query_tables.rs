@@ -1,4 +1,4 @@
-//! What the daemon's own lane keeps for those who ask: books, the past, and the latest calls.
+//! What the daemon's own lane keeps to answer questions: books, the past day, and a sample of the latest calls.
 
 use cawl_host::clock::Clocks;
 use cawl_wire::ring::CoalescedCalls;
@@ -8,18 +8,18 @@ use cawl_core::{
 };
 
 use crate::books::Books;
+use crate::call_sample::CallSample;
 use crate::history::{History, Sums};
-use crate::latest::Latest;
 
-/// Books of what goes on.
+/// Tables that questions are answered from.
 #[derive(Default)]
-pub struct Live {
+pub struct QueryTables {
     /// By process, file and device.
     pub books: Books,
     /// The past day.
     pub history: History,
     /// Some of the latest calls.
-    pub latest: Latest,
+    pub call_sample: CallSample,
     /// Totals that the history has.
     told: Sums,
     /// The latest sample.
@@ -31,10 +31,10 @@ pub struct Live {
     page: u64,
 }
 
-impl Live {
-    /// Empty books of a machine with pages of this size.
-    pub fn new(page: u64) -> Live {
-        Live { page, ..Live::default() }
+impl QueryTables {
+    /// Empty tables of a machine with pages of this size.
+    pub fn new(page: u64) -> QueryTables {
+        QueryTables { page, ..QueryTables::default() }
     }
 
     /// A process image begins.
@@ -60,7 +60,7 @@ impl Live {
                 let prediction = prediction.filter(|_| classify(event) != Class::Untimed);
                 self.books.call(event, prediction);
                 if let Some(prediction) = prediction {
-                    self.latest.call(event, prediction);
+                    self.call_sample.call(event, prediction);
                 }
             }
             Record::Sample(sample) => {
@@ -116,7 +116,7 @@ impl Live {
         self.told = now;
         self.history.modelled(state.dirty, state.limits, state.phase);
         self.history.pass(clocks);
-        self.latest.pass(clocks.monotonic);
+        self.call_sample.pass(clocks.monotonic);
     }
 
     /// Bytes per second that traced programs write to files.
@@ -141,24 +141,24 @@ mod tests {
 
     #[test]
     fn a_sample_counts_once_and_pauses_since_the_look_before() {
-        let mut live = Live::new(4096);
+        let mut tables = QueryTables::new(4096);
         let clocks = |second: u64| {
             let now = Time(second * SECOND);
             Clocks { monotonic: now, boot: now, real: now }
         };
         let model = cawl_core::build("naive", &HostProfile::uncalibrated()).expect("a model");
         let state = model.state();
-        live.pass(&clocks(100), &state, 0);
+        tables.pass(&clocks(100), &state, 0);
         for (compared, apart) in [(1, 10), (1, 10), (2, 40)] {
-            live.apart(Some((compared, Bytes(apart))));
+            tables.apart(Some((compared, Bytes(apart))));
         }
-        live.apart(None);
+        tables.apart(None);
         for total in [2.0, 2.0, 5.0] {
-            live.paused(Some((Nanos::seconds(total), 0)));
+            tables.paused(Some((Nanos::seconds(total), 0)));
         }
-        live.pass(&clocks(101), &state, 0);
-        live.pass(&clocks(102), &state, 0);
-        let points = live.history.answer(&HistorySpan::default(), &clocks(102)).points;
+        tables.pass(&clocks(101), &state, 0);
+        tables.pass(&clocks(102), &state, 0);
+        let points = tables.history.answer(&HistorySpan::default(), &clocks(102)).points;
         assert_eq!((points[0].dirty_error_bytes, points[0].paused_s), (Some(25), Some(5.0)));
         assert_eq!(
             (points[1].dirty_error_bytes, points[1].paused_s),
@@ -176,19 +176,19 @@ mod tests {
             let models = vec!["kernel".to_owned()];
             let options = AnalysisOptions { models, besides, ..AnalysisOptions::default() };
             let mut lane =
-                Lane::new(&profile, &options, None, HostFacts::default()).unwrap().with_books(&profile);
+                Lane::new(&profile, &options, None, HostFacts::default()).unwrap().with_tables(&profile);
             for n in 1..=400 {
                 let now = Time(1000 * SECOND + n * SECOND / 20);
                 let (background, hard) = (16_384, 32_768);
                 let sample = Sample { time: now, dirty: 30_000, background, hard, ..Sample::default() };
-                lane.take(Record::Sample(sample));
+                lane.analyse(Record::Sample(sample));
                 let mut event = Event::new(Op::Write);
                 (event.kind, event.dev, event.ino, event.pid) = (FileKind::Regular, 5, 1, 7);
                 (event.start, event.offset) = (now.0 + 1000, n << 20);
                 (event.requested, event.returned, event.duration) = (1 << 20, 1 << 20, 40_000_000);
-                lane.take(Record::Event(event));
+                lane.analyse(Record::Event(event));
             }
-            lane.live().unwrap().books.total.cost(Time(1020 * SECOND)).throttled_s
+            lane.tables().unwrap().books.total.cost(Time(1020 * SECOND)).throttled_s
         };
         let (alone, told) =
             (throttled(Vec::new()), throttled(vec![("kernel".to_owned(), Mode::Assimilated)]));
@@ -210,7 +210,7 @@ mod tests {
         if std::env::var_os(ALONE).is_none() {
             let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
             alone.args([
-                "live::tests::a_day_takes_bounded_room_and_every_sum_is_right",
+                "query_tables::tests::a_day_takes_bounded_room_and_every_sum_is_right",
                 "--exact",
                 "--nocapture",
             ]);
@@ -228,7 +228,7 @@ mod tests {
             AnalysisOptions { models: vec!["kernel".to_owned()], mode: Mode::Lockstep, ..Default::default() };
         let page = profile.kernel.page.0;
         let mut lane =
-            Lane::new(&profile, &options, None, HostFacts::default()).unwrap().with_books(&profile);
+            Lane::new(&profile, &options, None, HostFacts::default()).unwrap().with_tables(&profile);
         let start = 1_000_000;
         let (mut slept, mut calls, mut bytes) = (0, 0, 0);
         let clocks = |second: u64, slept: u64| Clocks {
@@ -245,7 +245,7 @@ mod tests {
             let id = second as u32;
             let now = clocks(second, slept).monotonic;
             let sample = Sample { time: now, dirty: second % 100, written: second, ..Sample::default() };
-            lane.push(Source::Samples, now, Record::Sample(sample));
+            lane.hold(Source::Samples, now, Record::Sample(sample));
             // Programs enough for more files than books and model tell apart before noon.
             if second % 4 == 0 {
                 lane.begin(Session { id, pid: 100 + id % 1000, started: now, ..Session::default() });
@@ -269,19 +269,19 @@ mod tests {
         assert!(grown < 32 << 20, "{grown} B more in the evening than at noon");
         let end = clocks(86_400 - 3600, slept);
         lane.pass(&end, 83);
-        let live = lane.live().unwrap();
-        assert_eq!((live.books.total.calls, live.books.total.bytes), (calls, bytes));
-        assert!(live.books.processes(Sort::Lost, 0..10, end.monotonic).0.is_empty());
-        let (files, more) = live.books.files(Sort::Lost, 0..usize::MAX, end.monotonic);
+        let tables = lane.tables().unwrap();
+        assert_eq!((tables.books.total.calls, tables.books.total.bytes), (calls, bytes));
+        assert!(tables.books.processes(Sort::Lost, 0..10, end.monotonic).0.is_empty());
+        let (files, more) = tables.books.files(Sort::Lost, 0..usize::MAX, end.monotonic);
         assert!(files.len() <= 2 * 8192, "{}", files.len());
         assert_eq!(more, 0);
         assert_eq!(
-            files.len() as u64 + live.books.files_omitted(),
+            files.len() as u64 + tables.books.files_omitted(),
             calls,
             "each call was to a file of its own"
         );
         let span = HistorySpan { last_s: Some(86_400.0), points: Some(100_000) };
-        let points = live.history.answer(&span, &end).points;
+        let points = tables.history.answer(&span, &end).points;
         assert!(points.len() <= 1440 + 1, "{}", points.len());
         assert_eq!(points.iter().map(|point| point.calls).sum::<u64>(), calls);
         assert_eq!(points.iter().map(|point| point.drops).sum::<u64>(), 83);

@@ -1,4 +1,4 @@
-//! Programs that were started by traced ones, and whether a tracer spoke up in them.
+//! Processes that traced programs started and that have no session: programs that are not traced, or not yet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -25,15 +25,15 @@ struct Start {
     sure: bool,
 }
 
-/// What was started and has not been heard of.
+/// What was started and has no session.
 #[derive(Default)]
-pub struct Started {
+pub struct SilentProcesses {
     silent: Vec<Start>,
     recent: VecDeque<(u32, Time)>,
     programs: BTreeMap<FileId, String>,
 }
 
-impl Started {
+impl SilentProcesses {
     /// A file that may be a program.
     pub fn file(&mut self, file: &FileFacts) {
         if file.mode & 0o111 != 0 && self.programs.len() < PROGRAMS && !file.path.is_empty() {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn only_silent_programs_are_named() {
-        let mut started = Started::default();
+        let mut started = SilentProcesses::default();
         for ino in 1..=5 {
             let path = format!("/nonexistent/{ino}");
             started.file(&FileFacts { dev: 1, ino, mode: 0o100_755, path, ..FileFacts::default() });

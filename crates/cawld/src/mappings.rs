@@ -94,7 +94,7 @@ pub struct Failure {
 }
 
 /// The mappings of one process.
-pub struct Mapped<'a> {
+pub struct Mappings<'a> {
     pid: u32,
     levels: &'a Levels,
     aside: &'a Aside,
@@ -109,10 +109,10 @@ pub struct Mapped<'a> {
     failed: bool,
 }
 
-impl<'a> Mapped<'a> {
+impl<'a> Mappings<'a> {
     /// Of this process.
-    pub fn new(pid: u32, levels: &'a Levels, aside: &'a Aside) -> Mapped<'a> {
-        Mapped {
+    pub fn new(pid: u32, levels: &'a Levels, aside: &'a Aside) -> Mappings<'a> {
+        Mappings {
             pid,
             levels,
             aside,
@@ -133,7 +133,7 @@ impl<'a> Mapped<'a> {
         }
     }
 
-    /// Returns when it is time for [`Mapped::look`]; never, if there can be nothing.
+    /// Returns when it is time for [`Mappings::look`]; never, if there can be nothing.
     pub async fn due(&mut self) {
         if let Some(pending) = &mut self.pending {
             self.found = Some(pending.done().await);
@@ -272,7 +272,7 @@ impl Level {
     }
 }
 
-impl Drop for Mapped<'_> {
+impl Drop for Mappings<'_> {
     fn drop(&mut self) {
         while let Some((&identity, _)) = self.files.first_key_value() {
             self.leave(identity);
@@ -347,8 +347,8 @@ mod tests {
     #[test]
     fn what_was_told_is_not_told_again() {
         let (levels, aside) = (Levels::default(), Aside::default());
-        let mut first = Mapped::new(u32::MAX, &levels, &aside);
-        let mut second = Mapped::new(u32::MAX, &levels, &aside);
+        let mut first = Mappings::new(u32::MAX, &levels, &aside);
+        let mut second = Mappings::new(u32::MAX, &levels, &aside);
         // Nothing is known of such a process, so nothing is its doing.
         assert_eq!(first.news(&seen(1000)), 0);
         assert_eq!(first.news(&seen(5000)), 4000);
@@ -375,17 +375,17 @@ mod tests {
     #[test]
     fn what_was_touched_before_the_first_look_is_told() {
         let (levels, aside) = (Levels::default(), Aside::default());
-        let mut mapped = Mapped::new(u32::MAX, &levels, &aside);
+        let mut mapped = Mappings::new(u32::MAX, &levels, &aside);
         assert_eq!(mapped.news(&Seen { touched: 600, ..seen(1000) }), 600);
         // Another process maps the same file: what is dirty was told, or was there before.
-        let mut other = Mapped::new(u32::MAX, &levels, &aside);
+        let mut other = Mappings::new(u32::MAX, &levels, &aside);
         assert_eq!(other.news(&Seen { touched: 600, ..seen(1000) }), 0);
     }
 
     #[tokio::test]
     async fn a_process_that_cannot_be_looked_at_is_given_up() {
         let (levels, aside) = (Levels::default(), Aside::default());
-        let mut mapped = Mapped::new(u32::MAX, &levels, &aside);
+        let mut mapped = Mappings::new(u32::MAX, &levels, &aside);
         assert!(mapped.next.is_none());
         mapped.has_file();
         assert!(mapped.next.is_some());
@@ -399,7 +399,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_look_that_hangs_is_given_up_and_told_once() {
         let (levels, aside) = (Levels::default(), Aside::default());
-        let mut mapped = Mapped::new(std::process::id(), &levels, &aside);
+        let mut mapped = Mappings::new(std::process::id(), &levels, &aside);
         mapped.has_file();
         let (_come_back, hangs) = std::sync::mpsc::channel::<()>();
         mapped.begin(move || Ok(hangs.recv().map_or(Vec::new(), |()| vec![seen(1000)])));

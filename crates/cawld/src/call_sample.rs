@@ -35,14 +35,14 @@ struct Piece {
 
 /// The latest calls.
 #[derive(Default)]
-pub struct Latest {
+pub struct CallSample {
     pieces: VecDeque<Piece>,
     /// Pieces that have been begun since the start; the last of them is being filled.
     begun: u64,
     since: Time,
 }
 
-impl Latest {
+impl CallSample {
     /// A call that the model that answers has an opinion on.
     pub fn call(&mut self, event: &Event, prediction: &Prediction) {
         if let Some(piece) = self.pieces.back_mut() {
@@ -127,42 +127,42 @@ mod tests {
     use super::*;
     use cawl_wire::Op;
 
-    fn call(latest: &mut Latest, at: u64, duration: u64) {
+    fn call(sample: &mut CallSample, at: u64, duration: u64) {
         let mut event = Event::new(Op::Write);
         (event.start, event.duration, event.returned) = (at, duration, 1);
-        latest.call(&event, &Prediction::default());
+        sample.call(&event, &Prediction::default());
     }
 
     #[test]
     fn the_costliest_and_an_even_choice() {
-        let mut latest = Latest::default();
-        latest.pass(Time(1));
+        let mut sample = CallSample::default();
+        sample.pass(Time(1));
         for at in 0..100_000 {
-            call(&mut latest, at, if at == 31_234 { 1_000_000 } else { at % 10 });
+            call(&mut sample, at, if at == 31_234 { 1_000_000 } else { at % 10 });
         }
-        assert_eq!(latest.answer(Some(0), &Clocks::default()).0.total, 0, "it is not complete yet");
-        latest.pass(Time(1_000_000_000));
-        let (calls, seen) = latest.answer(Some(0), &Clocks::default());
+        assert_eq!(sample.answer(Some(0), &Clocks::default()).0.total, 0, "it is not complete yet");
+        sample.pass(Time(1_000_000_000));
+        let (calls, seen) = sample.answer(Some(0), &Clocks::default());
         assert_eq!((calls.total, seen), (100_000, 1));
         assert!(calls.calls.len() <= 3 * KEPT && calls.calls.len() > KEPT);
         assert!(calls.calls.iter().any(|call| call.observed_s == 1e-3));
         assert!(calls.calls.is_sorted_by_key(|call| call.time_s));
         let even: Vec<f64> = calls.calls.iter().map(|call| call.time_s).collect();
         assert!(even.iter().any(|at| *at > 9e-5) && even.iter().any(|at| *at < 1e-5), "{even:?}");
-        assert_eq!(latest.answer(Some(seen), &Clocks::default()).0, Calls { schema: 1, ..Calls::default() });
+        assert_eq!(sample.answer(Some(seen), &Clocks::default()).0, Calls { schema: 1, ..Calls::default() });
     }
 
     #[test]
     fn an_answer_is_bounded_and_so_is_what_is_kept() {
-        let mut latest = Latest::default();
+        let mut sample = CallSample::default();
         for piece in 0..1000 {
-            latest.pass(Time(piece * 200_000_000));
+            sample.pass(Time(piece * 200_000_000));
             for at in 0..100 {
-                call(&mut latest, piece * 200_000_000 + at, at);
+                call(&mut sample, piece * 200_000_000 + at, at);
             }
         }
-        assert_eq!(latest.pieces.len(), PIECES);
-        let (calls, seen) = latest.answer(Some(0), &Clocks::default());
+        assert_eq!(sample.pieces.len(), PIECES);
+        let (calls, seen) = sample.answer(Some(0), &Clocks::default());
         assert_eq!((calls.total, seen), ((PIECES as u64 - 1) * 100, 999));
         assert!(calls.calls.len() <= ANSWERED);
     }
