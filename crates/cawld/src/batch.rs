@@ -1,7 +1,7 @@
 //! Calls of one process, as they arrive.
 //!
-//! The law of this module: a call is decoded once, where it is read. Behind it there is the [`Event`]; its times are
-//! the tracer's until [`Ticks`](crate::ticks::Ticks) has made ns of them.
+//! The law of this module: a call is decoded once, where it is read. Behind it there is the [`Event`]; its
+//! times are the tracer's until [`Ticks`](crate::ticks::Ticks) has made ns of them.
 
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Anchor, EVENT_LEN, Event};

@@ -23,12 +23,12 @@ const WCHAR_EVERY: Nanos = Nanos::millis(100.0);
 /// Longest wait at the end of a run for connections from which nothing comes any more.
 pub const SETTLE: Duration = Duration::from_secs(5);
 
-/// Connections that ask, and as many that have said nothing yet; when there are more of a sort, the one of it that
-/// has been silent longest is closed. Tracers have all other room.
+/// Connections that ask, and as many that have said nothing yet; when there are more of a sort, the one of it
+/// that has been silent longest is closed. Tracers have all other room.
 const ASKERS: usize = 256;
 
-/// Connections of other users that have not said yet who they are: of one user, and of all. When there are more, the
-/// oldest of them is closed.
+/// Connections of other users that have not said yet who they are: of one user, and of all. When there are
+/// more, the oldest of them is closed.
 const SILENT_GUESTS: [usize; 2] = [64, 192];
 
 /// Descriptors kept for other things than connections, and those a connection takes: its socket and its ring.
@@ -125,9 +125,9 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection of the daemon's own user or root, or of a guest: its number, and what tells it to go. None if
-    /// there is no room for it. Room is made by closing the connection that has been silent longest; a guest's makes
-    /// way for others, and no other for a guest's.
+    /// A new connection of the daemon's own user or root, or of a guest: its number, and what tells it to go.
+    /// None if there is no room for it. Room is made by closing the connection that has been silent longest;
+    /// a guest's makes way for others, and no other for a guest's.
     pub fn connect(&self, guest: Option<u32>) -> Option<(u32, Arc<Notify>)> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let close = Arc::new(Notify::new());
@@ -185,8 +185,8 @@ impl Connections {
         drop(tokio::time::timeout(time, self.changed.notified()).await);
     }
 
-    /// True if a user's programs may take one connection more: half of all there are, all guests' together three
-    /// quarters, so that there are some left for the daemon's own user.
+    /// True if a user's programs may take one connection more: half of all there are, all guests' together
+    /// three quarters, so that there are some left for the daemon's own user.
     pub fn has_room_for(&self, guest: u32) -> bool {
         let connections = self.open();
         let tracers = connections.values().filter(|c| matches!(c.role, Role::Tracer(_)));
@@ -200,7 +200,8 @@ impl Connections {
         self.settle_role(id, Role::Tracer(pid));
     }
 
-    /// A connection turned out to ask questions. False if there is no room for it: all others wait for an answer.
+    /// A connection turned out to ask questions. False if there is no room for it: all others wait for an
+    /// answer.
     pub fn may_ask(&self, id: u32) -> bool {
         let mut connections = self.open();
         let others = connections
@@ -285,8 +286,8 @@ impl Connections {
     /// Waits until every connection still open belongs to a process that still runs and whose calls so far
     /// have been taken, or to someone who asks questions, or has nothing to say.
     ///
-    /// Processes that ended have closed their sockets, but what they sent may still be on its way. How many were given
-    /// up is told in a note for the report.
+    /// Processes that ended have closed their sockets, but what they sent may still be on its way. How many
+    /// were given up is told in a note for the report.
     pub async fn settle(&self) -> Option<String> {
         self.looks.send_modify(|look| *look += 1);
         let look = *self.looks.borrow();
@@ -306,7 +307,8 @@ impl Connections {
     }
 
     /// Waits until this holds for every connection. Gives up when those for which it does not have brought
-    /// nothing for a time: however long a backlog takes, it is not left behind. Returns how many were given up.
+    /// nothing for a time: however long a backlog takes, it is not left behind. Returns how many were given
+    /// up.
     async fn until_settled(&self, is_settled: impl Fn(&Connection) -> bool) -> usize {
         let mut before = Vec::new();
         let mut deadline = tokio::time::Instant::now() + SETTLE;

@@ -1,5 +1,6 @@
-//! The one thread that runs the models: everything reaches it as [`Input`], in order. Only questions overtake:
-//! the engine looks at them between small pieces of work, so an answer never waits for a backlog of calls.
+//! The one thread that runs the models: everything reaches it as [`Input`], in order. Only questions
+//! overtake: the engine looks at them between small pieces of work, so an answer never waits for a backlog of
+//! calls.
 
 pub mod answers;
 mod runs;
@@ -110,7 +111,8 @@ impl EngineOptions {
 /// Key of the daemon's own lane; the numbers of runs are random.
 const HOST_LANE: u64 = 0;
 
-/// Which lanes there are, and which of them keep a trace: that has each call, and none of its calls are coalesced.
+/// Which lanes there are, and which of them keep a trace: that has each call, and none of its calls are
+/// coalesced.
 #[derive(Debug, Default)]
 pub struct Traces(Mutex<BTreeMap<u64, bool>>);
 

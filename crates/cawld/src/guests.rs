@@ -1,9 +1,10 @@
 //! Processes of other users than the daemon's own: they may be recorded, and nothing else.
 //!
-//! The law of this module: **a guest costs nobody but itself.** Whoever is neither root nor the daemon's own user
-//! is recorded only if he shows the number of a run that goes on, which nobody can guess and all that the run
-//! starts finds in its environment, or if `cawld` was told to record him. He asks nothing. What he says waits for
-//! room of his user's own, so that his flood delays nobody, and takes only a part of each of the daemon's books.
+//! The law of this module: **a guest costs nobody but itself.** Whoever is neither root nor the daemon's own
+//! user is recorded only if he shows the number of a run that goes on, which nobody can guess and all that
+//! the run starts finds in its environment, or if `cawld` was told to record him. He asks nothing. What he
+//! says waits for room of his user's own, so that his flood delays nobody, and takes only a part of each of
+//! the daemon's books.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -19,16 +20,16 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::batch::Batch;
 use crate::engine::Input;
 
-/// Bytes of a user's that may wait for the engine: four batches, so that it need never wait for the next, and others
-/// never wait for long.
+/// Bytes of a user's that may wait for the engine: four batches, so that it need never wait for the next, and
+/// others never wait for long.
 const ROOM: u32 = 256 << 10;
 /// Least that an input counts for.
 const LEAST: usize = 256;
-/// Files that a user's programs may have in the books: a fifth of those that a report has. Calls on further ones
-/// are taken for calls on one.
+/// Files that a user's programs may have in the books: a fifth of those that a report has. Calls on further
+/// ones are taken for calls on one.
 const FILES: usize = 20_000;
-/// Threads of a user's that the models tell apart at a time, an eighth of those they know; a process's further
-/// ones are taken for one.
+/// Threads of a user's that the models tell apart at a time, an eighth of those they know; a process's
+/// further ones are taken for one.
 const THREADS: usize = 2048;
 /// Notes that a user's programs may cause in reports; further ones are in the log only.
 const NOTES: usize = 10;
@@ -219,8 +220,9 @@ impl Line {
 
 /// A process's number and those of its threads, as they are here.
 ///
-/// The tracer tells those of its own pid namespace; the kernel tells the process's number in ours. Threads keep
-/// the numbers they have there, which are looked up nowhere, but for the first, whose number is the process's.
+/// The tracer tells those of its own pid namespace; the kernel tells the process's number in ours. Threads
+/// keep the numbers they have there, which are looked up nowhere, but for the first, whose number is the
+/// process's.
 pub struct Numbers {
     told: u32,
     here: u32,

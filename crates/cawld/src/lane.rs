@@ -153,7 +153,8 @@ impl Lane {
         all
     }
 
-    /// Completes the identity of the record's file; then the trace, the analysis and the tables get the record.
+    /// Completes the identity of the record's file; then the trace, the analysis and the tables get the
+    /// record.
     pub fn analyse(&mut self, mut record: Record) {
         match self.births.take(&mut record) {
             Told::AsItIs => {}
@@ -179,8 +180,8 @@ impl Lane {
         }
     }
 
-    /// The kernel has let writers pause for so long since sampling began, besides so many pauses that it had no room to
-    /// tell of.
+    /// The kernel has let writers pause for so long since sampling began, besides so many pauses that it had
+    /// no room to tell of.
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
         if let Some(tables) = &mut self.tables {
             tables.paused(told);
@@ -203,8 +204,8 @@ impl Lane {
         self.trace.is_some()
     }
 
-    /// Coalesced calls of a process, which a lane with a trace does not get. They change no model, so they wait for
-    /// no turn.
+    /// Coalesced calls of a process, which a lane with a trace does not get. They change no model, so they
+    /// wait for no turn.
     pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
         self.analysis.coalesced(calls);
         if let Some(tables) = &mut self.tables {
@@ -280,7 +281,8 @@ impl Lane {
         left_out
     }
 
-    /// Ends the lane: takes all that waits, unless there is `hurry`, keeps what was learned, closes the trace, and reports.
+    /// Ends the lane: takes all that waits, unless there is `hurry`, keeps what was learned, closes the
+    /// trace, and reports.
     pub fn finish(mut self, end: RunEnd, hurry: &AtomicBool) -> Report {
         let RunEnd { outcome, mut notes, running } = end;
         let left_out = self.take_rest(hurry);

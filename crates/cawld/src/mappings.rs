@@ -1,16 +1,18 @@
 //! Stores through shared mappings, while the program makes no call that would tell of them.
 //!
-//! The tracer looks at its program's mappings when the program calls msync, munmap, close or ends. Between those
-//! calls this module looks: it finds a process's writable shared mappings of files in /proc/PID/maps, asks the
-//! kernel how much of those files is dirty (cachestat, Linux 6.5), and makes an estimated `MmapWrite` of what
-//! has been added since the latest look, less what the process wrote to the file by calls.
+//! The tracer looks at its program's mappings when the program calls msync, munmap, close or ends. Between
+//! those calls this module looks: it finds a process's writable shared mappings of files in /proc/PID/maps,
+//! asks the kernel how much of those files is dirty (cachestat, Linux 6.5), and makes an estimated
+//! `MmapWrite` of what has been added since the latest look, less what the process wrote to the file by
+//! calls.
 //!
-//! Looking takes as long as the program's memory is large, and for ever where its files lie on a server that does not
-//! answer. So it is done aside ([`Aside`]), without a lock, and gives numbers; what they mean is reckoned when they
-//! are there.
+//! Looking takes as long as the program's memory is large, and for ever where its files lie on a server that
+//! does not answer. So it is done aside ([`Aside`]), without a lock, and gives numbers; what they mean is
+//! reckoned when they are there.
 //!
-//! What was told here the tracer finds again at its next look, if it is still dirty then; it is taken off there.
-//! Several processes may have mapped the same file; what one of them told is not told again by another.
+//! What was told here the tracer finds again at its next look, if it is still dirty then; it is taken off
+//! there. Several processes may have mapped the same file; what one of them told is not told again by
+//! another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -76,8 +78,8 @@ struct Seen {
     offset: u64,
     /// Dirty bytes of the file.
     dirty: u64,
-    /// Of a file that was not followed before: dirty bytes among the pages that the process has touched, less what it
-    /// may have written by calls.
+    /// Of a file that was not followed before: dirty bytes among the pages that the process has touched, less
+    /// what it may have written by calls.
     touched: u64,
 }
 
@@ -145,7 +147,8 @@ impl<'a> Mappings<'a> {
         }
     }
 
-    /// Begins a look, or takes what one has found: the events of what became dirty, and why it was the last look.
+    /// Begins a look, or takes what one has found: the events of what became dirty, and why it was the last
+    /// look.
     pub fn look(&mut self) -> (Vec<Event>, Option<Failure>) {
         let Some(found) = self.found.take() else {
             let (pid, known) = (self.pid, self.files.keys().copied().collect());

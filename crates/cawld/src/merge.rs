@@ -1,8 +1,8 @@
 //! Puts the calls of many threads back into one order.
 //!
-//! Each thread delivers its calls in order, but in batches and late. [`Merge`] holds calls, in the memory of their
-//! batch, until nothing earlier is to be expected any more, then releases them by start time. What comes later than
-//! that is released at once: a late call is better than a lost one.
+//! Each thread delivers its calls in order, but in batches and late. [`Merge`] holds calls, in the memory of
+//! their batch, until nothing earlier is to be expected any more, then releases them by start time. What
+//! comes later than that is released at once: a late call is better than a lost one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;

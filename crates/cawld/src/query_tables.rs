@@ -1,4 +1,5 @@
-//! What the daemon's own lane keeps to answer questions: books, the past day, and a sample of the latest calls.
+//! What the daemon's own lane keeps to answer questions: books, the past day, and a sample of the latest
+//! calls.
 
 use cawl_host::clock::Clocks;
 use cawl_wire::ring::CoalescedCalls;
@@ -85,8 +86,8 @@ impl QueryTables {
         }
     }
 
-    /// The kernel has let writers pause for so long since sampling began, besides so many pauses that it had no room to
-    /// tell of.
+    /// The kernel has let writers pause for so long since sampling began, besides so many pauses that it had
+    /// no room to tell of.
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
         let before = self.paused.unwrap_or_default();
         let more = told.map(|(paused, _)| paused.saturating_sub(before.0));
@@ -167,8 +168,8 @@ mod tests {
         );
     }
 
-    /// Nine tenths of what may be dirty is, by writers that nobody traces: only a model that follows the samples knows why a
-    /// traced writer is held back.
+    /// Nine tenths of what may be dirty is, by writers that nobody traces: only a model that follows the
+    /// samples knows why a traced writer is held back.
     #[test]
     fn time_lost_is_told_by_the_model_that_answers() {
         let profile = HostProfile::uncalibrated();

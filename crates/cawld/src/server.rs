@@ -99,8 +99,8 @@ impl Daemon {
         Ok(self.asker.running(run).await?.processes)
     }
 
-    /// Waits for what ended processes had sent, and reports. Once `hurried` is ready, nothing is waited for any
-    /// more, and the report is about what had been taken by then.
+    /// Waits for what ended processes had sent, and reports. Once `hurried` is ready, nothing is waited for
+    /// any more, and the report is about what had been taken by then.
     pub async fn end_run(
         &self,
         run: u64,
@@ -273,8 +273,8 @@ async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
     }
 }
 
-/// Looks at the machine again whenever something may have changed. However often that is told meanwhile, one look
-/// follows.
+/// Looks at the machine again whenever something may have changed. However often that is told meanwhile, one
+/// look follows.
 async fn look_at_host(stale: Arc<Notify>, engine: mpsc::Sender<Input>) {
     loop {
         stale.notified().await;

@@ -31,8 +31,8 @@ use crate::uring::Uring;
 
 /// Longest pause, in ms, between two looks at a ring nobody writes to.
 const IDLE: u64 = 50;
-/// The same while there is something to be found: each look takes the processor from a program that may need it.
-/// A program that fills a chunk faster rings the bell.
+/// The same while there is something to be found: each look takes the processor from a program that may need
+/// it. A program that fills a chunk faster rings the bell.
 const BUSY: u64 = 8;
 
 /// Batches taken from a ring before the socket is looked at again.
@@ -290,8 +290,9 @@ impl Tracer<'_> {
             Kind::Goodbye => {
                 let mut goodbye = Goodbye::decode(payload)?;
                 if goodbye.wchar.process.is_none() {
-                    // A process that changed its user may not read its own figures, and nobody can once its parent has reaped
-                    // it: so this comes first, and what was read earlier does not stand for it.
+                    // A process that changed its user may not read its own figures, and nobody can once its
+                    // parent has reaped it: so this comes first, and what was read earlier does not stand for
+                    // it.
                     let Wchar { process, thread } = cawl_host::wchar(self.pid);
                     goodbye.wchar = cawl_wire::Wchar { process, thread };
                 }

@@ -32,7 +32,8 @@ impl Line {
     fn at(&self, ticks: u64) -> u64 {
         let ahead = ticks as i64 - self.from.ticks as i64;
         let moved = ahead as f64 * self.slope;
-        // Half away from zero, as `round` does it: that would be a call into the C library, twice for each event.
+        // Half away from zero, as `round` does it: that would be a call into the C library, twice for each
+        // event.
         self.from.nanos.saturating_add_signed((moved + 0.5f64.copysign(moved)) as i64)
     }
 

@@ -161,8 +161,8 @@ impl RingHeader {
     }
 }
 
-/// Cells to be read next: `from..to` in the chunk with this sequence number. Empty when all is read. In a chunk
-/// that the thread has left, the records end at the first cell where [`Shape::ends_at`] is true.
+/// Cells to be read next: `from..to` in the chunk with this sequence number. Empty when all is read. In a
+/// chunk that the thread has left, the records end at the first cell where [`Shape::ends_at`] is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unread {
     /// The chunk's sequence number.

@@ -1,7 +1,7 @@
 //! The daemon's side: records become events again.
 //!
-//! The law of this module: **a record is decoded once, here.** What comes out is an [`Event`] in the tracer's clock,
-//! an [`Anchor`], the sum of coalesced calls, or the news that a record is damaged.
+//! The law of this module: **a record is decoded once, here.** What comes out is an [`Event`] in the tracer's
+//! clock, an [`Anchor`], the sum of coalesced calls, or the news that a record is damaged.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -71,9 +71,9 @@ impl Follower {
         self.head == tail || matches!(unread(self.head, tail, SHAPE), Ok(unread) if unread.from == unread.to)
     }
 
-    /// Reads unread records, as many as there are or as fit into `cells`, which must have room for a whole one, and
-    /// gives them to `taker`; returns how many cells that were. `tail` must have been read before. Nothing that was
-    /// given counts after an error.
+    /// Reads unread records, as many as there are or as fit into `cells`, which must have room for a whole
+    /// one, and gives them to `taker`; returns how many cells that were. `tail` must have been read before.
+    /// Nothing that was given counts after an error.
     pub fn read(
         &mut self,
         memory: &impl Memory,
@@ -209,8 +209,8 @@ impl Decoder {
         let like = self.before.filter(|_| self.coalesces)?;
         let begins = stamp(chunk) | SHORT;
         let (mut start, mut end, mut bytes, mut calls) = (self.expected.start, 0u64, 0u64, 0u64);
-        // A stream's buffer has no room for more bytes than a word can count; records that claim more are taken
-        // call by call.
+        // A stream's buffer has no room for more bytes than a word can count; records that claim more are
+        // taken call by call.
         let most = if self.stream { u64::from(u32::MAX - self.expected.pending) } else { u64::MAX };
         let mut first = None;
         for cell in cells {

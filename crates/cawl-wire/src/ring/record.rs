@@ -1,17 +1,18 @@
-//! How a call stands in a ring: whole, or, where it goes on as the call before it did, in one cell.
+//! Records of a ring: a call whole, or, where it continues the call before it, as a delta record of one cell.
 //!
-//! The law of this module: **what is left out follows from the records before it**, by the same few lines on both
-//! sides ([`Expected`]). A call of which anything else is true stands there whole.
+//! The law of this module: **what a delta record leaves out follows from the records before it**, by the same
+//! code on both sides ([`Expected`]). Any other call is written whole.
 //!
 //! # Records
 //!
-//! Each begins with a word of four bytes: the chunk's sequence number, and in its highest bit [`SHORT`] or zero.
+//! Each begins with a word of four bytes: the chunk's sequence number, and in its highest bit [`SHORT`] or
+//! zero.
 //!
-//! - *whole*, [`WHOLE_CELLS`] cells: the word; then bytes 88 to 92 of the event as [`Event::encode`] has it; then
-//!   its bytes 0 to 88. An [`Anchor`](crate::Anchor) stands there in the same way.
-//! - *short*, one cell: the word; ticks (or ns) from the start of the call before to the start of this one; the
-//!   duration in the same unit; bytes requested. Four bytes each. Returned was what was requested; all else is as
-//!   in the record before, with the place where that one ended.
+//! - *whole*, [`WHOLE_CELLS`] cells: the word; then bytes 88 to 92 of the event as [`Event::encode`] has it;
+//!   then its bytes 0 to 88. An [`Anchor`](crate::Anchor) stands there in the same way.
+//! - *short* (a delta record), one cell: the word; ticks (or ns) from the start of the call before to the start of this one;
+//!   the duration in the same unit; bytes requested. Four bytes each. Returned was what was requested; all
+//!   else is as in the record before, with the place where that one ended.
 
 use crate::{EVENT_LEN, Event, UNKNOWN_OFFSET};
 

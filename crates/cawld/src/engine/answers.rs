@@ -17,20 +17,21 @@ use super::Engine;
 use crate::lane::Lane;
 use crate::query_tables::QueryTables;
 
-/// Rows answered unless the question says otherwise, and at most: as many as are told in a few milliseconds while
-/// calls come. Who wants more asks again.
+/// Rows answered unless the question says otherwise, and at most: as many as are told in a few milliseconds
+/// while calls come. Who wants more asks again.
 const ROWS: usize = 100;
 const MOST_ROWS: usize = 500;
 
 /// Programs listed in a status; more can be had as [`Processes`].
 const STATUS_ROWS: usize = 256;
 
-/// A model's state is looked up again after this time, or after so many times what looking it up took: a model
-/// with a million extents takes its time to be copied, and that time is taken from the events.
+/// A model's state is looked up again after this time, or after so many times what looking it up took: a
+/// model with a million extents takes its time to be copied, and that time is taken from the events.
 const FRESH: Duration = Duration::from_millis(10);
 const SHARE: u32 = 20;
 
-/// While calls come, the model stands this close behind: calls are held back, and so is the level that they make.
+/// While calls come, the model stands this close behind: calls are held back, and so is the level that they
+/// make.
 const BEHIND: Nanos = Nanos::millis(300.0);
 
 /// States of models that were looked up a moment ago.

@@ -94,8 +94,8 @@ impl Engine {
         lane.map(Lane::processes).unwrap_or_default()
     }
 
-    /// Ends a run; with `hurry` without what has not been taken yet. No answer if it was ended before: its report
-    /// is then hurried.
+    /// Ends a run; with `hurry` without what has not been taken yet. No answer if it was ended before: its
+    /// report is then hurried.
     pub(crate) fn end_run(
         &mut self,
         run: u64,
@@ -113,8 +113,8 @@ impl Engine {
         self.finish(run, lane, end, hurry, reply);
     }
 
-    /// Ends a lane. What waits is taken and the report made by a thread of its own, so that a run with a backlog
-    /// and a hundred thousand files holds up nobody.
+    /// Ends a lane. What waits is taken and the report made by a thread of its own, so that a run with a
+    /// backlog and a hundred thousand files holds up nobody.
     fn finish(
         &mut self,
         run: u64,
