@@ -58,9 +58,9 @@ pub struct AnalysisOptions {
     /// Further modes of models, kept for questions only; each costs as much as a model.
     pub besides: Vec<(String, Mode)>,
     /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which
-    /// knows best what the machine is doing; it is kept besides, if it is not among the others.
+    /// knows best what the machine is doing; it is kept in addition, if it is not among the others.
     pub learn: bool,
-    /// Report besides how each model does as calibrated: in lockstep, by the profile as it was at the start.
+    /// Report also how each model does as calibrated: in lockstep, by the profile as it was at the start.
     /// Costs as much as the models do, where these learn or are assimilated.
     pub as_calibrated: bool,
 }
@@ -206,7 +206,7 @@ impl Analysis {
         Ok(self.track(model, mode)?.scene(now, self.findings.device))
     }
 
-    /// Rate at which writers that nobody traces make pages dirty, as the kernel's counters tell;
+    /// Rate at which untraced writers make pages dirty, as the kernel's counters tell;
     /// [`Rate::MIN`] for none.
     pub fn untraced_rate(&self) -> Rate {
         Rate::per_second(self.findings.untraced.rate())

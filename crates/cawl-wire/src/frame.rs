@@ -82,7 +82,7 @@ impl Kind {
 /// Why bytes could not be read as a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// The bytes do not begin with the magic number: whoever sent them is not a cawl tracer.
+    /// The bytes do not begin with the magic number: the sender is not a cawl tracer.
     Magic,
     /// The sender speaks this other version of the protocol.
     Version(u16),

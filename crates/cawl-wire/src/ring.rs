@@ -1,7 +1,7 @@
 //! Shared memory between one process and the daemon: a ring of cells for each thread.
 //!
 //! The law of this module: **each word has one writer.** The thread writes cells, order and tail of its
-//! slot; the daemon writes its head; nobody ever waits for a word to be taken back. The daemon believes
+//! slot; the daemon writes its head; no side waits for a word to be taken back. The daemon believes
 //! nothing it reads here that it has not checked.
 //!
 //! # Layout

@@ -7,8 +7,8 @@ use cawl_core::{Nanos, Prediction, Time, kernel_bytes};
 use cawl_host::clock::Clocks;
 use cawl_wire::Event;
 
-/// Calls are gathered in pieces of this length; a piece keeps so many of the costliest and, evenly chosen, up
-/// to twice so many of the others; and so many pieces are kept.
+/// Calls are gathered in pieces of this length. A piece keeps `KEPT` of the costliest and, evenly chosen, up
+/// to twice as many of the others. `PIECES` pieces are kept.
 const PIECE: Nanos = Nanos::millis(100.0);
 const KEPT: usize = 12;
 const PIECES: usize = 100;

@@ -98,7 +98,7 @@ impl Connection {
 }
 
 impl Connections {
-    /// Nobody is connected; processes of these other users may be recorded outside of runs.
+    /// No connections; processes of these other users may be recorded outside of runs.
     pub fn new(traces: Arc<Traces>, allowed: Allowed) -> Connections {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;

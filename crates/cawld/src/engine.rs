@@ -62,7 +62,7 @@ pub enum Input {
     Sample(Sample),
     /// Free memory.
     Memory(Box<MemoryFacts>),
-    /// What sampling found besides.
+    /// What else sampling found.
     Observed(Box<Observed>),
     /// The machine as it is now.
     Host(Box<HostFacts>),
@@ -86,7 +86,7 @@ pub struct EngineOptions {
     pub host_models: Option<Vec<String>>,
     /// Trace of the daemon's own lane.
     pub host_trace: Option<PathBuf>,
-    /// Modes of models that the daemon's own lane keeps for questions, besides all models in lockstep.
+    /// Modes of models that the daemon's own lane keeps for questions, in addition to all models in lockstep.
     pub modes: Vec<(String, Mode)>,
     /// The daemon's own lane learns constants from what it observes.
     pub learn: bool,
@@ -144,7 +144,8 @@ pub struct Engine {
     sessions: BTreeMap<u32, Open>,
     /// Lanes whose reports are being made.
     finishing: Vec<Finishing>,
-    /// Who asked for a run and will ask for its report: without them, nobody ever ends it.
+    /// The process that asked for a run and will ask for its report; if it is gone, the run must be ended
+    /// here.
     owners: BTreeMap<u64, u32>,
     owners_seen: Time,
     /// Runs whose owner was gone and whose programs were not there at the latest look.
@@ -233,13 +234,13 @@ impl Engine {
         Arc::clone(&self.stale)
     }
 
-    /// What the daemon's own lane keeps: all models in lockstep, and the modes asked for besides.
+    /// What the daemon's own lane keeps: all models in lockstep, and further modes of models.
     fn analysis_options(&self, models: Vec<String>) -> AnalysisOptions {
         let (besides, learn) = (self.modes.clone(), self.learn);
         AnalysisOptions { models, mode: Mode::Lockstep, besides, learn, as_calibrated: false }
     }
 
-    /// Works until told to stop, or until nobody can tell it anything any more.
+    /// Works until told to stop, or until all senders are gone.
     pub async fn work(mut self, mut inputs: mpsc::Receiver<Input>, mut questions: mpsc::Receiver<Question>) {
         loop {
             // In no order: neither calls nor questions can keep the engine from the other.
@@ -286,7 +287,7 @@ impl Engine {
                         drop(finishing.thread.join());
                     }
                     for (run, lane) in std::mem::take(&mut self.lanes) {
-                        // Nobody reads these reports any more, but that a trace is not whole must be said.
+                        // These reports are not read any more, but that a trace is not whole must be said.
                         for note in lane.finish(RunEnd::default(), &AtomicBool::new(false)).notes {
                             tracing::warn!(run, "{note}");
                         }

@@ -1,10 +1,10 @@
 //! Processes of other users than the daemon's own: they may be recorded, and nothing else.
 //!
-//! The law of this module: **a guest costs nobody but itself.** Whoever is neither root nor the daemon's own
-//! user is recorded only if he shows the number of a run that goes on, which nobody can guess and all that
-//! the run starts finds in its environment, or if `cawld` was told to record him. He asks nothing. What he
-//! says waits for room of his user's own, so that his flood delays nobody, and takes only a part of each of
-//! the daemon's books.
+//! The law of this module: **a guest's cost falls on the guest.** A user who is neither root nor the daemon's
+//! own is recorded only for a run that goes on, or if `cawld` allows the user. The run's number is random,
+//! and the programs of the run find it in their environment. A guest gets no answers. Messages of a guest
+//! wait for room of that user's own, so a flood does not delay other users, and they take only a part of each
+//! of the daemon's tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -55,7 +55,7 @@ impl Allowed {
         self
     }
 
-    /// True if nobody is allowed.
+    /// True if no user is allowed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

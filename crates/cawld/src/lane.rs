@@ -145,7 +145,7 @@ impl Lane {
         self.merge.push(Source::Ends, end.at, Record::End(end));
     }
 
-    /// Takes what happened before `until`, in order, at most so many records; true if that was all.
+    /// Takes what happened before `until`, in order, at most `most` records; true if that was all.
     pub fn release(&mut self, until: Time, most: usize) -> bool {
         let mut merge = std::mem::take(&mut self.merge);
         let all = merge.release(until, most, |record| self.analyse(record));
@@ -180,7 +180,7 @@ impl Lane {
         }
     }
 
-    /// The kernel has let writers pause for so long since sampling began, besides so many pauses that it had
+    /// Time that the kernel has let writers pause since sampling began, and the number of pauses that it had
     /// no room to tell of.
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
         if let Some(tables) = &mut self.tables {
@@ -213,7 +213,7 @@ impl Lane {
         }
     }
 
-    /// A session that goes on has lost so many events until now.
+    /// Events that a session has lost until now.
     pub fn dropped(&mut self, session: u32, dropped: u64) {
         if let Some(open) = self.open.get_mut(&session) {
             open.dropped = dropped;
@@ -232,12 +232,12 @@ impl Lane {
         }
     }
 
-    /// Keeps the past: time has passed, and so many events were lost in all.
+    /// Time has passed: the history gets the model's state, and the number of events lost in all.
     pub fn pass(&mut self, clocks: &Clocks, drops: u64) {
         let Some(tables) = &mut self.tables else { return };
         let mut state = self.analysis.state();
         let now = clocks.monotonic;
-        // While nobody writes and nobody samples, nothing moves the model on: look ahead now and then.
+        // Without calls and samples nothing moves the model on: look ahead now and then.
         if now.since(state.time) >= STALE {
             if now.since(self.ahead.map_or(Time(0), |ahead| ahead.time)) >= STALE {
                 self.ahead = self.analysis.view(None, None, now).ok();

@@ -78,7 +78,7 @@ impl QueryTables {
         }
     }
 
-    /// How far apart model and kernel were at the latest of so many samples.
+    /// The number of samples compared, and how far apart model and kernel were at the latest.
     pub fn apart(&mut self, latest: Option<(u64, Bytes)>) {
         if let Some((compared, apart)) = latest.filter(|(compared, _)| *compared != self.compared) {
             self.compared = compared;
@@ -86,7 +86,7 @@ impl QueryTables {
         }
     }
 
-    /// The kernel has let writers pause for so long since sampling began, besides so many pauses that it had
+    /// Time that the kernel has let writers pause since sampling began, and the number of pauses that it had
     /// no room to tell of.
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
         let before = self.paused.unwrap_or_default();
@@ -98,7 +98,7 @@ impl QueryTables {
         self.paused = told;
     }
 
-    /// Time has passed; the first model stands there, and so many events were lost in all.
+    /// Time has passed: the first model's state, and the number of events lost in all.
     pub fn pass(&mut self, clocks: &Clocks, state: &ModelState, drops: u64) {
         let total = &self.books.total;
         let now = Sums {
@@ -168,8 +168,8 @@ mod tests {
         );
     }
 
-    /// Nine tenths of what may be dirty is, by writers that nobody traces: only a model that follows the
-    /// samples knows why a traced writer is held back.
+    /// Untraced writers keep the level at nine tenths of the limit: only a model that follows the samples
+    /// knows why a traced writer is throttled.
     #[test]
     fn time_lost_is_told_by_the_model_that_answers() {
         let profile = HostProfile::uncalibrated();

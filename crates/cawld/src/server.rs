@@ -265,7 +265,7 @@ async fn watch_memory(engine: mpsc::Sender<Input>) {
     }
 }
 
-/// Looks at free memory; false if there is nothing to see, or nobody to tell.
+/// Looks at free memory; false if there is nothing to see, or the engine is gone.
 async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
     match tokio::task::spawn_blocking(free::look).await {
         Ok(Some(memory)) => engine.send(Input::Memory(Box::new(memory))).await.is_ok(),

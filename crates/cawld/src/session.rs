@@ -1,4 +1,4 @@
-//! One connection: a tracer's messages, or somebody's questions.
+//! One connection: a tracer's messages, or a client's questions.
 //!
 //! The first byte tells which: messages begin with the magic number, questions with a brace. Whatever
 //! goes wrong ends this connection and nothing else.
@@ -29,7 +29,7 @@ use crate::socket::Peer;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
 
-/// Longest pause, in ms, between two looks at a ring nobody writes to.
+/// Longest pause, in ms, between two looks at an idle ring.
 const IDLE: u64 = 50;
 /// The same while there is something to be found: each look takes the processor from a program that may need
 /// it. A program that fills a chunk faster rings the bell.
@@ -290,9 +290,8 @@ impl Tracer<'_> {
             Kind::Goodbye => {
                 let mut goodbye = Goodbye::decode(payload)?;
                 if goodbye.wchar.process.is_none() {
-                    // A process that changed its user may not read its own figures, and nobody can once its
-                    // parent has reaped it: so this comes first, and what was read earlier does not stand for
-                    // it.
+                    // A process that changed its user may not read its own figures, and once its parent has
+                    // reaped it they are gone: so they are read first, and no earlier reading is used.
                     let Wchar { process, thread } = cawl_host::wchar(self.pid);
                     goodbye.wchar = cawl_wire::Wchar { process, thread };
                 }
@@ -367,7 +366,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Events lost so far. A number that nobody can have counted up to is not worth an overflow.
+    /// Events lost so far, bounded so that a false number cannot overflow a sum.
     fn lost(&self) -> u64 {
         self.dropped.min(1 << 48) + self.damaged
     }
@@ -386,7 +385,7 @@ impl Tracer<'_> {
         // Other threads may get a last word in; only after an exec it means that the process goes on.
         let last = goodbye.filter(|goodbye| goodbye.ended != Ended::Exec);
         self.goodbye = self.goodbye.or(last);
-        // A process that was killed said nothing, but while nobody has reaped it the kernel still tells.
+        // A killed process said nothing, but until it is reaped the kernel still tells.
         let wchar = later(cawl_host::wchar(self.pid), self.wchar);
         let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
         self.engine.send(Input::End { session, goodbye, wchar, dropped }).await?;
@@ -404,7 +403,7 @@ fn later(new: Wchar, old: Wchar) -> Wchar {
 
 /// The number of the process here. It tells that of its own pid namespace; the kernel tells ours.
 fn number(hello: &Hello<'_>, peer: Peer) -> u32 {
-    // Whoever speaks to a daemon in its own process speaks for others, as tests do.
+    // A client inside the daemon's own process speaks for others, as tests do.
     peer.pid.filter(|pid| *pid != std::process::id()).unwrap_or(hello.pid)
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Findings {
     pub(super) counted: Option<Counted>,
     /// What each track said of the latest call.
     predictions: Vec<Option<Prediction>>,
-    /// Reports speak of so many tracks, the first.
+    /// How many tracks, the first ones, reports speak of.
     reported: usize,
     /// The track whose errors are told, counted over all.
     pub(super) speaker: usize,

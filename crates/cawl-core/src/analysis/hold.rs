@@ -3,7 +3,7 @@
 //! The law: the kernel's throttling makes a task sleep in proportion to the pages it dirties, `pages /
 //! task_ratelimit` (`balance_dirty_pages`), whenever the level is above freerun. Where a device takes
 //! hundreds of megabytes at once and completes them all together, the level crosses freerun and falls again
-//! within some ten milliseconds: faster than samples come, at moments that nobody can foretell. But how long
+//! within some ten milliseconds: faster than samples come, at moments that cannot be foretold. But how long
 //! writers sleep for a byte that they make dirty is the same from one second to the next.
 //!
 //! So while the flusher is at work, pauses are predicted in several ways side by side: by the model, and by

@@ -274,7 +274,7 @@ impl Track {
         let modelled = if at < end {
             // The model has taken the whole call at once; in between, dirty bytes grow evenly.
             let fraction = self.fraction(at, begin, end);
-            // Samples since the call was taken have moved the level besides.
+            // Samples since the call was taken have moved the level, too.
             let moved = self.filter.as_ref().map_or(0.0, |filter| filter.offset_at(at) - self.settled);
             Bytes::from_f64(before.as_f64() + (after.as_f64() - before.as_f64()) * fraction + moved)
         } else {

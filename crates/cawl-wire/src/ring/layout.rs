@@ -72,7 +72,7 @@ impl Position {
         (self.chunk as u64) << 32 | self.cell as u64
     }
 
-    /// From memory. Zero, where nobody has written yet, is the start.
+    /// From memory. Zero, before the first write, is the start.
     #[inline]
     pub const fn unpack(word: u64) -> Position {
         if word == 0 {

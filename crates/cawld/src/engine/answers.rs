@@ -1,5 +1,5 @@
 //! What the engine's thread does for an answer: looking up and copying rows, nothing else. Sorting more than
-//! rows, running models ahead and serialising are left to whoever asked ([`crate::asker`]).
+//! rows, running models ahead and serialising are left to the asking task ([`crate::asker`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,8 +25,8 @@ const MOST_ROWS: usize = 500;
 /// Programs listed in a status; more can be had as [`Processes`].
 const STATUS_ROWS: usize = 256;
 
-/// A model's state is looked up again after this time, or after so many times what looking it up took: a
-/// model with a million extents takes its time to be copied, and that time is taken from the events.
+/// A snapshot of a model is cached for `FRESH`, or for `SHARE` times what making it took, whichever is
+/// longer: a model with a million extents is slow to copy, and that time is taken from the calls.
 const FRESH: Duration = Duration::from_millis(10);
 const SHARE: u32 = 20;
 
@@ -142,7 +142,7 @@ impl Engine {
         let (model, mode) = (view.model.as_deref(), view.mode);
         let scene = lane.analysis().scene(model, mode, now)?;
         let model = lane.analysis().viewed(model, mode)?.0;
-        // Less than a page in a second is nobody writing, but an average that has not quite faded.
+        // Less than a page in a second is an average that has not quite faded.
         let rate = self.dirtying_rate(now) + self.untraced_rate();
         let rate = if rate < self.profile.kernel.page.as_f64() { 0.0 } else { rate };
         Ok(Some(Ahead { scene, model, rate: Rate::per_second(rate) }))

@@ -80,7 +80,7 @@ impl Engine {
             Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
         let keeps = spec.learn && spec.profile.is_none();
         let lane = lane.with_keeper(self.keeper.clone().filter(|_| keeps));
-        // Settings may have changed, of which nobody is told.
+        // Settings may have changed; the kernel does not tell.
         self.stale.notify_one();
         let run = self.new_run().map_err(|error| format!("the kernel has no random number: {error}"))?;
         self.insert(run, lane);
@@ -113,8 +113,8 @@ impl Engine {
         self.finish(run, lane, end, hurry, reply);
     }
 
-    /// Ends a lane. What waits is taken and the report made by a thread of its own, so that a run with a
-    /// backlog and a hundred thousand files holds up nobody.
+    /// Ends a lane. A thread of its own takes what waits and makes the report, so that a run with a backlog
+    /// and a hundred thousand files does not delay others.
     fn finish(
         &mut self,
         run: u64,
@@ -134,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Ends runs whose `cawl-cli` was killed, once their programs have ended too: nobody else will.
+    /// Ends runs whose `cawl-cli` was killed, once their programs have ended too.
     pub(super) fn end_orphans(&mut self) {
         let gone = self.owners.iter().filter(|(_, pid)| !cawl_host::is_running(**pid)).map(|(run, _)| *run);
         let idle = gone.filter(|run| !self.lanes.get(run).is_some_and(Lane::is_in_use)).collect::<Vec<_>>();
@@ -145,14 +145,14 @@ impl Engine {
             if let Some(lane) = self.remove(run) {
                 tracing::info!(run, "a run was given up by its cawl-cli; its trace is closed");
                 let notes = vec!["cawl-cli was killed before it could end this run".to_owned()];
-                // Nobody is left to read the report.
+                // The report is not read.
                 let end = RunEnd { notes, ..RunEnd::default() };
                 self.finish(run, lane, end, false, oneshot::channel().0);
             }
         }
     }
 
-    /// A number that nobody can guess: a process of another user that shows it has it from the run.
+    /// A number that cannot be guessed: a process of another user that shows it has it from the run.
     fn new_run(&self) -> rustix::io::Result<u64> {
         loop {
             let mut bytes = [0; 8];

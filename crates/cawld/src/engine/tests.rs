@@ -102,7 +102,7 @@ fn the_machine_is_looked_at_once_for_all_and_only_changes_are_told() {
         mode: 0o100_644,
         path: "/f".into(),
     };
-    // Two files on a device that nobody knows.
+    // Two files on an unknown device.
     engine.file(1, &file(u64::MAX));
     engine.file(1, &file(u64::MAX));
     assert!(wanted() && !wanted());
@@ -117,7 +117,7 @@ fn the_machine_is_looked_at_once_for_all_and_only_changes_are_told() {
     for lane in [HOST_LANE, run] {
         assert_eq!(told(&engine, lane), facts);
     }
-    // Whoever comes later knows it, too, and nobody looks for it.
+    // Later runs know it, too, without a look.
     let later = engine.begin_run(&RunSpec::default(), None, None).unwrap();
     assert_eq!(told(&engine, later).filesystems, facts.filesystems);
     assert!(wanted());
