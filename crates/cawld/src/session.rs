@@ -272,7 +272,7 @@ impl Tracer<'_> {
         }
     }
 
-    async fn message(&mut self, header: Header, payload: &mut Vec<u8>) -> anyhow::Result<()> {
+    async fn message(&mut self, header: Header, payload: &[u8]) -> anyhow::Result<()> {
         self.dropped = self.dropped.max(header.dropped);
         match header.kind {
             Kind::Events => self.events(Batch::decode(payload)).await?,
