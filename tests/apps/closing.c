@@ -1,6 +1,6 @@
 /* Threads open, write and close streams while another flushes all of them and then ends the process: `closing
- * CHILDREN FLUSHES`, each child a process of its own. A stream that is closed is gone for good: its memory is not there any more,
- * so whoever still looks at it dies. (Sanitizers have an allocator of their own.) */
+ * CHILDREN FLUSHES`, each child a process of its own. The memory of a closed stream is unmapped, so a later
+ * access is a crash. (Sanitizers have an allocator of their own.) */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ enum { PAGE = 4096, HEAD = 16, ROOM = 64 << 20 };
 static char room[ROOM];
 static size_t used;
 
-/* Streams, and what has their size, get pages of their own; all else is never freed. */
+/* Streams, and blocks of their size, get pages of their own; other memory is never freed. */
 static int is_stream(size_t size) { return size >= 400 && size <= 800; }
 
 void *malloc(size_t size) {
@@ -38,7 +38,7 @@ void free(void *pointer) {
         munmap((char *)pointer - HEAD, PAGE);
 }
 
-/* Nothing is used twice, so all is zero. */
+/* Memory is never reused, so it is zero. */
 void *calloc(size_t count, size_t size) { return malloc(count * size); }
 
 void *realloc(void *pointer, size_t size) {

@@ -1,17 +1,16 @@
 /* Calls functions of the C library by name, one after the other: every NAME.
  *
- * A descriptor of the file "marker" is moved to N before the Nth call, so whoever traces this program can tell
- * which of its events are of which call. What the kernel counted for each call, children that were waited for
- * included, goes to the file "counts"; it is read by system calls of our own. A call that does not return, or
- * that spoils the process for the next one, is made in a child.
+ * A descriptor of the file "marker" is moved to N before the Nth call, so that a tracer's events can be
+ * assigned to calls. The kernel's byte count of each call, with children that were waited for, goes to the
+ * file "counts", read by raw system calls. A call that does not return, or that leaves the process unfit for
+ * the next one, is made in a child.
  *
  *     every --stack WAY SIZES NAME...
  *
- * makes each call in a child and on a stack of its own, below which nothing can be touched, and tells how much of it the
- * call took: NAME BYTES goes to the file "stacks". The stack has 1 KiB more than the file SIZES, which another such run
- * left, says that the call takes, but at least 4 KiB; plenty, if SIZES is "-". WAY is "warm": the call comes as it is;
- * "cold": in a copy of the process that nobody saw being made; or "vfork": in a vfork child, which only few calls can be
- * made in. */
+ * makes each call in a child on a stack of its own above pages without access, and writes the stack used by
+ * the call, NAME BYTES, to the file "stacks". The stack has 1 KiB more than the call takes by the file SIZES
+ * of an earlier run, at least 4 KiB; plenty, if SIZES is "-". WAY is "warm": a child with a session; "cold":
+ * a copy of the process made unseen; or "vfork": a vfork child, in which only few calls are possible. */
 #include <aio.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -52,7 +51,7 @@ static void fail(const char *what) {
 }
 #define check(right) ((right) ? (void)0 : fail(#right))
 
-/* A system call that nobody who stands before the C library sees. */
+/* A raw system call, which no hook sees. */
 static long unseen(long which, long a, long b, long c) {
 #if defined __x86_64__
     long returned;
@@ -245,7 +244,7 @@ static int descriptors(void *function) {
         close(ends[0]), close(ends[1]), close(two[0]), close(two[1]);
     } else if (is("ioctl")) {
         check((fd = open("source", O_RDONLY)) >= 0);
-        /* Few filesystems can; all answer. */
+        /* Few filesystems support it; all answer. */
         V(int, int, unsigned long)(other = file(), FICLONE, fd);
         close(fd), close(other);
     } else if (is("ftruncate ftruncate64")) {
@@ -522,7 +521,8 @@ static int starts(void *function) {
 /* Standard output without an orientation. */
 static void anew(void) { check(freopen(fresh(), "w", stdout) == stdout); }
 
-/* In a child: calls that end it, replace it, or leave it unfit. The status that the child is to have, or -1. */
+/* In a child: calls that end it, replace it, or leave it unfit. The status that the child is to have, or -1.
+ * */
 static int ends(void *function, int really) {
     char which[16], *arguments[] = {(char *)self, "--mark", which, NULL}, *empty[] = {NULL};
     snprintf(which, sizeof which, "%d", number);
@@ -592,7 +592,7 @@ static long room;
 void *target;
 long kept[10];
 
-/* A process of which no handler knows; this one then ends as that one does. */
+/* A process without handlers; this one then ends with its status. */
 static void copy_process(void) {
     int status;
     long child = unseen(SYS_fork, 0, 0, 0);
@@ -604,7 +604,7 @@ static void copy_process(void) {
     unseen(SYS_exit_group, WEXITSTATUS(status), 0, 0);
 }
 
-/* Before the call: the top of its stack, painted, with the words that were handed over on the caller's. */
+/* Before the call: the painted top of its stack, with the arguments of the caller's stack. */
 __attribute__((used)) char *measure_begin(char *caller) {
     char *end = stack + GUARD + PLENTY;
     told->top = stack + GUARD + room;
@@ -635,7 +635,7 @@ __attribute__((used)) void measure_end(void) {
     told->over = 1;
 }
 
-/* Stands before the call: changes the stack, and nothing else that the call could see. */
+/* Before the call: changes the stack, and nothing else that is visible to the call. */
 void measured(void);
 __asm__(".text\n.type measured, @function\nmeasured:\n"
         "endbr64\n"
@@ -648,7 +648,7 @@ __asm__(".text\n.type measured, @function\nmeasured:\n"
         "mov %rax, kept(%rip)\n mov kept+56(%rip), %rsp\n sub $8, %rsp\n call measure_end\n"
         "add $8, %rsp\n mov kept(%rip), %rax\n ret\n");
 
-/* How much the call took in another run. */
+/* The stack used by the call in an earlier run. */
 static long size_of_other(const char *sizes) {
     char line[200];
     long size = -1, found;
@@ -665,7 +665,8 @@ static long size_of_other(const char *sizes) {
 static void measure(const char *sizes, void *function) {
     pid_t child;
     int status, wanted = ends(function, 0);
-    /* Whoever does not return is looked at from outside. daemon() divides itself, and its halves must not share a stack. */
+    /* A call that does not return is examined by the parent. daemon() forks, and the two must not share a
+     * stack. */
     stack = stacks[wanted >= 0 && !is("daemon")];
     room = PLENTY - 4096;
     if (strcmp(sizes, "-")) {
@@ -725,7 +726,7 @@ int main(int count, char **arguments) {
     check(marker >= 0 && dup2(marker, MARKER) == MARKER && close(marker) == 0);
     memset(text, 't', sizeof text - 1);
     if (count >= 3 && !strcmp(arguments[1], "--mark")) {
-        /* Who writes to us must not find us gone. */
+        /* Writers to this process must find it running. */
         while (count > 3 && unseen(SYS_read, 0, (long)text, sizeof text) > 0)
             ;
         mark(atoi(arguments[2]));

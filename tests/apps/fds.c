@@ -1,4 +1,4 @@
-/* Treats descriptors roughly. The first argument picks how; every way writes the same file. */
+/* Closes and replaces descriptors. The first argument names the mode; every mode writes the same file. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -49,7 +49,7 @@ int main(int count, char **arguments) {
     if (write(fd, "first ", 6) != 6)
         abort();
     if (!strcmp(way, "close")) {
-        /* The first time, there may be some that whoever started us left open. */
+        /* The first time, the parent may have left some open. */
         for (int i = fd + 1; i < 4096; i++)
             close(i);
         for (int i = fd + 1; i < 4096; i++)
@@ -70,7 +70,7 @@ int main(int count, char **arguments) {
             if (i != 700 && close(i) && errno != EBADF)
                 abort();
     } else if (!strcmp(way, "raw")) {
-        /* Behind the tracer's back; then every number leads to a file of the program's. */
+        /* Unseen by the tracer; then every number is a file of the program. */
         for (int i = fd + 1; i < 4096; i++)
             raw(SYS_close, i, 0);
         for (int i = fd + 1; i < 1024; i++)

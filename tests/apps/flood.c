@@ -1,5 +1,5 @@
-/* flood SOCKET CONNECTIONS FILE: opens connections that say nothing, then writes single bytes for ever, some by a
- * tracer that never rests. Says "flooding" when all of that has begun. */
+/* flood SOCKET CONNECTIONS FILE: opens connections that send nothing, then writes single bytes for ever, some
+ * through the tracer. Says "flooding" when all of that has begun. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

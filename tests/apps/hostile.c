@@ -1,9 +1,9 @@
-/* Calls functions of the C library by name: each NAME once with good arguments, and then with each pointer in turn
- * being null, 8, memory that is not there, or memory that ends too early, and with each count 2^40.
+/* Calls functions of the C library by name: each NAME once with good arguments, and then with each pointer in
+ * turn being null, 8, memory that is not there, or memory that ends too early, and with each count 2^40.
  *
- * Each call is made in a child of its own, and a line is printed of what came of it: result and errno, or how the
- * child ended. Whoever calls this with and without a tracer compares the lines. With --plain in front, the names
- * of functions that take no pointers are printed instead, as this program knows them.
+ * Each call is made in a child of its own, and a line is printed of what came of it: result and errno, or how
+ * the child ended. The test compares the lines with and without a tracer. With --plain in front, the names of
+ * functions that take no pointers are printed instead, as this program knows them.
  *
  * Compiled with -DLIBRARY it is a library with io_submit, for machines without libaio. */
 #include <sys/syscall.h>
@@ -44,7 +44,7 @@ enum { PAGE = 4096, ROOM = 16 * PAGE };
 static const char *self, *name;
 /* Any string; it is also the name of a semaphore and of shared memory, which no other process has. */
 static char string[32];
-/* What good arguments lie in: fresh memory before a hole, so that it ends at the same place in every run. */
+/* Memory of good arguments: fresh, before a hole, so that it ends at the same place in every run. */
 static char *room, *hole, *next;
 
 /* What a call came to, told by the child. */
@@ -65,8 +65,8 @@ static void fail(const char *what) {
 /* Counts, which have a hostile form; anything else is only there to make the call a good one. */
 #define COUNTS "zc"
 
-/* result: i int, l long, s only its sign, p a pointer, v none. A '#' among the arguments is the first of `numbers`,
- * a '$' the second. */
+/* result: i int, l long, s only its sign, p a pointer, v none. A '#' among the arguments is the first of
+ * `numbers`, a '$' the second. */
 static const struct row {
     const char *names;
     char result;
@@ -425,7 +425,7 @@ static void call(long (*function)(long, ...), const struct row *row, int which, 
     int out = open("/dev/null", O_WRONLY);
     check(out >= 0 && dup2(out, 1) == 1 && dup2(out, 2) == 2 && close(out) == 0);
     pid_t us = getpid();
-    /* Whatever this program printed, the call finds a stream without an orientation. */
+    /* The call gets a stream without an orientation, independent of this program's output. */
     check(freopen(NULL, "w", stdout) == stdout);
     alarm(20);
     errno = 0;

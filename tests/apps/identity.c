@@ -1,4 +1,5 @@
-/* What becomes of files: numbers given out again, names that change, descriptors that come and go. One mode a run. */
+/* Files whose inode numbers are reused, whose names change, and whose descriptors are closed. One mode a
+ * run. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>

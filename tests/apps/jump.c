@@ -1,6 +1,6 @@
-/* Many processes, each of which leaves a write by a jump out of a signal handler, at whatever point, writes a
- * hundred times more, and then ends. With "names": each leaves calls on ever new files in this way, thirty times, and
- * then another thread writes to a hundred files more. */
+/* Many processes, each of which leaves a write by a jump out of a signal handler, at any point, writes a
+ * hundred times more, and then ends. With "names": each leaves calls on new files in this way, thirty times,
+ * and then another thread writes to a hundred more files. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@ static void jump(int signal) {
     siglongjmp(back, 1);
 }
 
-/* Opens, writes to and closes files of which each has a name of its own: so many, if it is not stopped before. */
+/* Opens, writes to and closes `count` files with different names, unless stopped before. */
 static void *files(void *kind) {
     static int number;
     for (int count = *(char *)kind == 'z' ? 100 : 100000; count-- > 0;) {
@@ -46,7 +46,7 @@ static int names(void) {
                     files("a");
                 }
             }
-            /* What it left half done of the session itself, nobody else can take up while it lives. */
+            /* A half-open session can be completed by no other thread while this one lives. */
             if (write(open("/dev/null", O_WRONLY), "x", 1) != 1)
                 abort();
             pthread_t other;

@@ -1,4 +1,4 @@
-/* Stores a MiB through a mapping for each byte it is given, and makes no call that would tell of it. */
+/* Stores a MiB through a mapping for each byte of input, without a call that would show it. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

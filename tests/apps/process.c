@@ -1,4 +1,4 @@
-/* Starts other programs in every way there is; each writes one line. The first argument picks the way. */
+/* Starts other programs in every way; each writes one line. The first argument names the way. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

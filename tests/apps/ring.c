@@ -24,7 +24,7 @@ static void *calls(void *unused) {
     return unused;
 }
 
-/* Through two descriptors in turn, so that no call goes on as the one before. */
+/* Through two descriptors in turn, so that no call is coalesced. */
 static void alternating(void) {
     int other = open("/dev/null", O_WRONLY);
     for (long i = 0; i < count; i++)
@@ -34,7 +34,7 @@ static void alternating(void) {
 static void *calls_at_once(void *unused) {
     pthread_barrier_wait(&barrier);
     calls(unused);
-    /* Nobody's place is free before everybody has one. */
+    /* No slot is freed before all threads have one. */
     pthread_barrier_wait(&barrier);
     return unused;
 }

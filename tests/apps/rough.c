@@ -1,4 +1,4 @@
-/* Programs that are hard on whoever lives inside them; the first argument picks one. */
+/* Programs that are hard on a preloaded library; the first argument names one. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -292,7 +292,7 @@ static long of_tracer(int shared) {
     return all;
 }
 
-/* Each file is another one, and there are never more than a hundred: in memory where that is possible, where no
+/* Each file is a new one, and there are at most a hundred: in memory where possible, where no
  * inode's number comes twice. */
 static void many_files(char **arguments) {
     char folder[] = "/dev/shm/cawl-many-XXXXXX", name[64];

@@ -1,6 +1,6 @@
-/* Threads that start processes as fast as they can, and write meanwhile: storm WAY COUNT. The ways: forks (the child
- * writes a line), killed (it is killed while it writes), vforks and spawns (another program writes the line). What ends
- * up in the files is the same each time. */
+/* Threads that start processes as fast as they can, and write at the same time: storm WAY COUNT. The ways:
+ * forks (the child writes a line), killed (it is killed while it writes), vforks and spawns (another program
+ * writes the line). The files have the same content each time. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
