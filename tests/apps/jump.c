@@ -19,7 +19,7 @@ static void jump(int signal) {
     siglongjmp(back, 1);
 }
 
-/* Opens, writes to and closes `count` files with different names, unless stopped before. */
+/* Opens, writes to and closes files with different names, unless stopped before. */
 static void *files(void *kind) {
     static int number;
     for (int count = *(char *)kind == 'z' ? 100 : 100000; count-- > 0;) {

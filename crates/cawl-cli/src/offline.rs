@@ -1,4 +1,4 @@
-//! What a job of writing would cost, without a daemon: on a machine of this profile, as the kernel's counters show it.
+//! The cost of a write without a daemon: predicted from a profile and the kernel's counters.
 
 use std::time::Duration;
 
@@ -7,20 +7,21 @@ use cawl_client::protocol::{Plan, Predicted, Source};
 use cawl_core::{Disturbance, HostProfile, MODELS, Rate, Sample, Scene, Time, build};
 use cawl_host::free;
 
-/// How long others are watched for the rate at which they write: the kernel's own interval for rates (`BANDWIDTH_INTERVAL`).
+/// Time over which the rate of present writers is measured: the kernel's own interval for rates
+/// (`BANDWIDTH_INTERVAL`).
 const WATCH: Duration = Duration::from_millis(200);
 
-/// What the kernel's counters say of a machine.
+/// The kernel's counters of a machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counted {
-    /// The latest of them.
+    /// The latest sample.
     pub now: Sample,
-    /// The rate at which anybody makes pages dirty; [`Rate::MIN`] for nobody.
+    /// The rate at which present writers dirty pages; [`Rate::MIN`] without writers.
     pub rate: Rate,
 }
 
 impl Counted {
-    /// The counters of this machine, which it takes a fifth of a second to read; None where they cannot be had.
+    /// The counters of this machine, read over a fifth of a second; None if they are unreadable.
     pub fn here() -> Option<Counted> {
         let before = cawl_host::sample()?;
         std::thread::sleep(WATCH);
@@ -30,15 +31,15 @@ impl Counted {
     fn between(before: &Sample, now: Sample) -> Counted {
         let pages = now.dirtied.saturating_sub(before.dirtied);
         let seconds = now.time.since(before.time).as_seconds();
-        // Less than a page in that time is nobody.
+        // Less than a page in that time counts as no writer.
         let writes = pages > 0 && seconds > 0.0;
         let rate = if writes { pages as f64 * cawl_host::page().as_f64() / seconds } else { 0.0 };
         Counted { now, rate: if writes { Rate::per_second(rate) } else { Rate::MIN } }
     }
 }
 
-/// The cost of a plan by its model, the first one if it names none; its mode means nothing here. Without counters
-/// nothing is dirty and nobody else writes.
+/// The cost of a plan by its model, or the first one; the plan's mode has no meaning here. Without counters
+/// there are no dirty pages and no other writers.
 pub fn predict(plan: &Plan, profile: &HostProfile, counted: Option<&Counted>) -> anyhow::Result<Predicted> {
     let name = plan.view.model.as_deref().unwrap_or(MODELS[0]);
     let unknown = || format!("there is no model `{name}`; the models are {}", MODELS.join(", "));
@@ -101,7 +102,7 @@ mod tests {
             dirtied: dirtied.0 / page,
             ..Sample::default()
         };
-        // As much as there is room for on a clean machine.
+        // As much as fits below freerun on a clean machine.
         let job = plan(&format!("{{\"bytes\":{}}}", limits.freerun().0 * 3 / 4));
         let cost = |counted: Counted| predict(&job, &profile, Some(&counted)).expect("an answer").cost_s;
         let quiet = |dirty| Counted::between(&sample(1, dirty, Bytes(0)), sample(2, dirty, Bytes(0)));

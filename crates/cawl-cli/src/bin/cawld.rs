@@ -1,4 +1,4 @@
-//! `cawld`: the daemon as a program of its own. It lies in this package so that one `cargo install` gives both programs.
+//! `cawld`, the daemon. It is in this package so that one `cargo install` installs both programs.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
