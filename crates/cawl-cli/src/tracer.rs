@@ -1,6 +1,7 @@
 //! The tracer is embedded in this binary and written to disk when first needed.
 
 use std::fs::{self, DirBuilder, DirEntry, File, FileTimes, OpenOptions};
+use std::hash::Hasher;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use anyhow::{Context, bail, ensure};
 use cawl_client::address;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
+use rustc_hash::FxHasher;
 
 /// The library, as built by build.rs.
 const LIBRARY: &[u8] = include_bytes!(env!("CAWL_TRACER"));
@@ -61,9 +63,11 @@ pub fn install_lasting(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The library's file name.
+/// The library's file name, which tells versions apart; the content itself is compared before use.
 fn name() -> String {
-    format!("libcawl-{:016x}.so", fingerprint(LIBRARY))
+    let mut hash = FxHasher::default();
+    hash.write(LIBRARY);
+    format!("libcawl-{:016x}.so", hash.finish())
 }
 
 /// The user's own folders for the library, in order of preference.
@@ -142,13 +146,6 @@ fn remove_old(directory: &Path) {
             drop(fs::remove_file(path));
         }
     }
-}
-
-/// FNV-1a: tells versions apart; the content itself is compared before use.
-fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

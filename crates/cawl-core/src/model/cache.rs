@@ -9,11 +9,10 @@ mod files;
 mod holes;
 mod lazy;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use cawl_wire::FileId;
+use rustc_hash::FxHashMap;
 
 use super::extents::PageSet;
 use super::folios::Folios;
@@ -28,32 +27,8 @@ pub const REQUEST: u64 = 320;
 /// Files without dirty pages that are remembered.
 pub const CLEAN_FILES: usize = 1 << 14;
 
-/// A multiplicative hash: fast, and the same in every process.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Mixer(u64);
-
-impl Hasher for Mixer {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 29)
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, n: u32) {
-        self.write_u64(u64::from(n));
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-/// A map that is never iterated where order would matter.
-pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mixer>>;
+/// A map with a hash that is the same in every process; never iterated where order would matter.
+pub type Map<K, V> = FxHashMap<K, V>;
 
 /// A file's place in the cache.
 #[derive(Clone, Debug, Default)]
