@@ -1,7 +1,7 @@
 //! Where a daemon listens, and which folders are safe for that.
 //!
-//! A socket lies in a folder that the user alone can reach. Only root's daemon may listen where other users can
-//! reach it: their programs may be recorded, and nothing else.
+//! A socket lies in a folder that the user alone can reach. Only root's daemon may listen where other users
+//! can reach it: their programs may be recorded, and nothing else.
 
 use std::fs::{self, DirBuilder};
 use std::io::{Error, ErrorKind, Result};

@@ -60,11 +60,11 @@ pub enum Request {
     EndRun {
         /// The run, as `begin-run` answered.
         run: u64,
-        /// Wait for nothing: what has not been taken yet is left out, and the report says so. For a run whose report
-        /// is waited for on another connection that is answered there.
+        /// Wait for nothing: what has not been taken yet is left out, and the report says so. For a run whose
+        /// report is waited for on another connection that is answered there.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         now: bool,
-        /// What the report says besides.
+        /// What the report says in addition.
         #[serde(flatten)]
         end: RunEnd,
     },
@@ -75,9 +75,9 @@ pub enum Request {
 pub struct RunEnd {
     /// How the program ended.
     pub outcome: Option<Outcome>,
-    /// What the report should say besides.
+    /// What the report should say in addition.
     pub notes: Vec<String>,
-    /// Processes that whoever started the program knows to go on.
+    /// Processes that go on, as known where the program was started.
     #[serde(default)]
     pub running: Vec<RunProcess>,
 }
@@ -352,13 +352,13 @@ pub struct SamplerStatus {
     pub sources: Vec<String>,
     /// Part of the latest 10 s in which some task waited for I/O (/proc/pressure/io, `some avg10`).
     pub pressure: Option<f64>,
-    /// Seconds that the kernel has let writers pause (balance_dirty_pages) since the daemon started, summed over
-    /// all of the machine's tasks, traced or not; None where its tracepoints are not to be had.
+    /// Seconds that the kernel has let writers pause (balance_dirty_pages) since the daemon started, summed
+    /// over all of the machine's tasks, traced or not; None where its tracepoints are not to be had.
     pub paused_s: Option<f64>,
     /// Pauses that are missing there because they were too many.
     pub pauses_lost: Option<u64>,
-    /// Why `paused_s` is None, where it is: what the daemon may not do. Nothing bounds the time that is put down to
-    /// throttling then.
+    /// Why `paused_s` is None, where it is: what the daemon may not do. Nothing bounds the time that is put
+    /// down to throttling then.
     pub pauses_missing: Option<String>,
 }
 
@@ -470,7 +470,7 @@ pub struct DeviceStatus {
     /// What they cost and should have cost.
     #[serde(flatten, default)]
     pub cost: Cost,
-    /// Rate at which the device writes, whoever asked (/proc/diskstats).
+    /// Rate at which the device writes, traced programs or not (/proc/diskstats).
     #[serde(default)]
     pub write_rate: Option<f64>,
     /// Part of the time it was busy (/proc/diskstats).
@@ -567,8 +567,8 @@ pub struct HistoryPoint {
     pub sampled_dirty_bytes: Option<u64>,
     /// Highest sampled dirty bytes.
     pub sampled_dirty_max_bytes: Option<u64>,
-    /// Mean |modelled − sampled| over its samples, before the model was corrected; None without samples, or if
-    /// nothing was written before.
+    /// Mean |modelled − sampled| over its samples, before the model was corrected; None without samples, or
+    /// if nothing was written before.
     #[serde(default)]
     pub dirty_error_bytes: Option<u64>,
     /// Background limit at its end.

@@ -28,7 +28,7 @@ pub fn ask<T: DeserializeOwned>(path: &Path, request: &Request) -> anyhow::Resul
     ask_within(path, request, PATIENCE)
 }
 
-/// True if there is no answer because no daemon is running: there is no socket, or nobody listens on it.
+/// True if there is no answer because no daemon is running: there is no socket, or it is not listened on.
 pub fn is_absent(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
     matches!(kind, Some(ErrorKind::NotFound | ErrorKind::ConnectionRefused))

@@ -1,9 +1,9 @@
 //! Moments that survive clock steps and suspends.
 //!
 //! Events carry CLOCK_MONOTONIC, which stands still while the machine is suspended; people read
-//! CLOCK_REALTIME, which may be set to anything at any time. What is kept for a day is kept by CLOCK_BOOTTIME,
-//! which never jumps and counts suspends, and turned into the time of day only when somebody asks: a step of
-//! the clock then moves the whole past with it and changes no span.
+//! CLOCK_REALTIME, which may be set to anything at any time. What is kept for a day is kept by
+//! CLOCK_BOOTTIME, which never jumps and counts suspends, and turned into the time of day only for an
+//! answer: a step of the clock then moves the whole past with it and changes no span.
 
 use cawl_core::Time;
 use nix::time::{ClockId, clock_gettime};

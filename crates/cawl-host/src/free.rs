@@ -1,7 +1,9 @@
-//! Looks at free memory where the host takes it back: what lies in blocks of which size, and which of them are gone.
+//! Looks at free memory where the host takes it back: what lies in blocks of which size, and which of them
+//! are gone.
 //!
-//! A free block that was reported to the host carries `PG_reported`, which is the bit of `PG_uptodate`, and so shows in
-//! /proc/kpageflags. Asking costs a system call for each 2 MiB, so of much memory only a part is looked at, evenly.
+//! A free block that was reported to the host carries `PG_reported`, which is the bit of `PG_uptodate`, and
+//! so shows in /proc/kpageflags. Asking costs a system call for each 2 MiB, so of much memory only a part is
+//! looked at, evenly.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -33,8 +33,8 @@ pub struct Verdict {
     pub remarks: Vec<String>,
     /// Its dynamic linker would choke on the tracer, or complain: it must not even be named to it.
     pub must_not_preload: bool,
-    /// The runtime of a sanitizer that is the program's first library, and must stay so: the address sanitizer's
-    /// ends a program in which something comes before it.
+    /// The runtime of a sanitizer that is the program's first library, and must stay so: the address
+    /// sanitizer's ends a program in which something comes before it.
     pub sanitizer: Option<String>,
 }
 
@@ -163,8 +163,8 @@ fn privileges(path: &Path, verdict: &mut Verdict) {
     }
 }
 
-/// True where programs get no rights that their caller lacks: on a filesystem mounted so, or in a process that
-/// has given them up.
+/// True where programs get no rights that their caller lacks: on a filesystem mounted so, or in a process
+/// that has given them up.
 fn may_not_elevate(path: &Path) -> bool {
     statvfs(path).is_ok_and(|facts| facts.flags().contains(FsFlags::ST_NOSUID))
         || nix::sys::prctl::get_no_new_privs().unwrap_or(false)
@@ -293,7 +293,8 @@ impl Elf {
     }
 }
 
-/// System calls that write, or have others write, with their numbers on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl).
+/// System calls that write, or have others write, with their numbers on x86-64
+/// (arch/x86/entry/syscalls/syscall_64.tbl).
 const WRITING: [(u32, &str); 16] = [
     (1, "write"),
     (18, "pwrite64"),
@@ -319,8 +320,8 @@ fn memmem(text: &[u8], wanted: &[u8]) -> bool {
     text.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// The writing system calls in code for x86-64: a `syscall`, and before it, in one straight line, its number put into eax.
-/// Numbers that come from elsewhere are not found.
+/// The writing system calls in code for x86-64: a `syscall`, and before it, in one straight line, its number
+/// put into eax. Numbers that come from elsewhere are not found.
 fn own_calls(code: &[u8]) -> BTreeSet<&'static str> {
     /// Bytes between a number and the call: the moves of six arguments, with room.
     const REACH: usize = 48;

@@ -1,7 +1,8 @@
 //! The kernel's dirty limits, lowered for a while.
 //!
 //! The law: **what was changed is put back**, when the guard is dropped, also by a panic; and if the process
-//! was killed, by the next one that lowers them or calibrates. Two processes never lower them at the same time.
+//! was killed, by the next one that lowers them or calibrates. Two processes never lower them at the same
+//! time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -14,12 +15,13 @@ use nix::fcntl::{Flock, FlockArg};
 
 /// Where the kernel keeps them.
 const SETTINGS: &str = "/proc/sys/vm";
-/// Lock of whoever has them lowered, with the settings to go back to.
+/// Lock of the process that has them lowered, with the settings to go back to.
 const STATE: &str = "/run/cawl-dirty-limits";
 /// A limit is set in bytes or in percent of memory; the kernel shows the other one as zero.
 const PAIRS: [(&str, &str); 2] =
     [("dirty_background_bytes", "dirty_background_ratio"), ("dirty_bytes", "dirty_ratio")];
-/// What part of memory each processor's lists of free pages may hold, divided by this; 0 lets the kernel choose.
+/// What part of memory each processor's lists of free pages may hold, divided by this; 0 lets the kernel
+/// choose.
 const PAGE_LISTS: &str = "percpu_pagelist_high_fraction";
 /// A part so small that the kernel takes the least it can.
 const SHORTEST: u64 = 100_000;
@@ -27,7 +29,7 @@ const SHORTEST: u64 = 100_000;
 /// Lowered dirty limits; dropping it puts the old ones back.
 #[derive(Debug)]
 pub struct LoweredLimits {
-    /// Holds the lock, and the old settings for whoever comes after a crash.
+    /// Holds the lock, and the old settings for the next process after a crash.
     file: Flock<File>,
     /// Folder of the settings: /proc/sys/vm.
     settings: PathBuf,
@@ -45,8 +47,8 @@ impl LoweredLimits {
         LoweredLimits::lower_in(Path::new(SETTINGS), Path::new(STATE), background, hard, patient)
     }
 
-    /// Puts back what a process that was killed left lowered; true if there was anything. Nothing happens while
-    /// another process has them lowered, and for users who may not lower them.
+    /// Puts back what a process that was killed left lowered; true if there was anything. Nothing happens
+    /// while another process has them lowered, and for users who may not lower them.
     pub fn put_back_left() -> anyhow::Result<bool> {
         put_back_left_in(Path::new(SETTINGS), Path::new(STATE))
     }
@@ -74,7 +76,7 @@ impl LoweredLimits {
         })?;
         let mut left_behind = String::new();
         file.read_to_string(&mut left_behind)?;
-        // Somebody was killed while the limits were lowered: theirs are the settings to go back to.
+        // A process was killed while it had the limits lowered: its old settings are the ones to go back to.
         restore(settings, &left_behind)?;
         let before = current(settings)?;
         note(&mut file, &before)?;
@@ -85,9 +87,9 @@ impl LoweredLimits {
         Ok(lowered)
     }
 
-    /// Until the limits are put back, free pages go to where every processor finds them at once, and not first into
-    /// lists of up to hundreds of MiB for one processor and one size (`nr_pcp_high`, mm/page_alloc.c). Kernels before
-    /// 5.14 cannot be told; nothing happens there.
+    /// Until the limits are put back, free pages go to where every processor finds them at once, and not
+    /// first into lists of up to hundreds of MiB for one processor and one size (`nr_pcp_high`,
+    /// mm/page_alloc.c). Kernels before 5.14 cannot be told; nothing happens there.
     pub fn shorten_page_lists(&mut self) -> anyhow::Result<()> {
         let before = match fs::read_to_string(self.settings.join(PAGE_LISTS)) {
             Ok(before) => before,

@@ -67,8 +67,8 @@ fn stat(pid: u32) -> Option<String> {
     stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
 }
 
-/// Opens a regular file that somebody else named, for reading. What the name leads to is looked at first: to open
-/// a device can do something, and to open a pipe can wait for ever.
+/// Opens a regular file by a name that is not trusted, for reading. What the name leads to is looked at first: to
+/// open a device can do something, and to open a pipe can wait for ever.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let open =
         |path: &Path, flags: OFlag| OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
@@ -115,7 +115,7 @@ pub fn facts() -> HostFacts {
     }
 }
 
-/// The profile of a machine that nobody calibrated: defaults, with the kernel's settings as they are.
+/// The profile of a machine that was never calibrated: defaults, with the kernel's settings as they are.
 pub fn uncalibrated_profile() -> HostProfile {
     let mut profile = HostProfile::uncalibrated();
     apply_settings(&mut profile);

@@ -2,10 +2,10 @@
 //!
 //! `cawl-cli calibrate` writes one file per machine and device, `MACHINE-DEVICE.toml`, into cawl/profiles of
 //! the user's data folder. Without `--profile`, `run`, `replay` and `cawld` take the one of the device under
-//! the current folder; else the newest of this machine, whose memory and kernel are the same; else defaults. `run` adds
-//! the device constants of further devices that the program may write to.
-//! What runs learn is kept in the same file, beside what was measured ([`Keeper`]), and used in its place.
-//! The dirty limits and the other settings of the kernel are always those of now.
+//! the current folder; else the newest of this machine, whose memory and kernel are the same; else defaults.
+//! `run` adds the device constants of further devices that the program may write to. What runs learn is kept
+//! in the same file, beside what was measured ([`Keeper`]), and used in its place. The dirty limits and the
+//! other settings of the kernel are always those of now.
 
 mod keep;
 
@@ -28,17 +28,18 @@ pub struct Chosen {
     pub file: Option<PathBuf>,
     /// Why it is not the one it should be.
     pub note: Option<String>,
-    /// Which of the places are to be calibrated: those that never were, and those that are different by now, as
-    /// [`CONTRADICTED`] runs in a row have told.
+    /// Which of the places are to be calibrated: those that never were, and those that are different by now,
+    /// as [`CONTRADICTED`] runs in a row have told.
     pub unmet: Vec<usize>,
     /// Keeps what is learned of the device; None if the profile is of another one, or its file is broken.
     pub keeper: Option<Keeper>,
 }
 
-/// So many runs in a row, in which learning contradicts a profile, show that the machine has changed.
+/// Runs in a row in which learning contradicts a profile, after which the machine counts as changed.
 pub const CONTRADICTED: u32 = 3;
 
-/// A profile that is younger is not measured again, whatever learning says: it would say the same again. In seconds.
+/// A profile that is younger is not measured again, whatever learning says: it would say the same again. In
+/// seconds.
 const YOUNG: u64 = 3600;
 
 /// The profile for programs that write under `folder`.

@@ -1,8 +1,8 @@
-//! The kernel's own word on writeback: its tracepoints, in a trace instance of our own, so that nothing else that
-//! traces is disturbed.
+//! The kernel's own word on writeback: its tracepoints, in a trace instance of our own, so that nothing else
+//! that traces is disturbed.
 //!
-//! The law: **what cannot be had is left out, and nothing is left behind.** Only root may trace; an instance goes when
-//! it is dropped, and one of a process that was killed goes when the next one is made.
+//! The law: **what cannot be had is left out, and nothing is left behind.** Only root may trace; an instance
+//! goes when it is dropped, and one of a process that was killed goes when the next one is made.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -42,7 +42,8 @@ pub enum TraceFsError {
 /// A trace under way; dropping it ends it.
 #[derive(Debug)]
 pub struct Instance {
-    /// What is read from it is gone from the kernel's buffer, and nothing else. Closed before the folder is removed.
+    /// What is read from it is gone from the kernel's buffer, and nothing else. Closed before the folder is
+    /// removed.
     pipe: File,
     #[cfg_attr(not(test), expect(dead_code, reason = "it is held"))]
     folder: Folder,
@@ -58,8 +59,8 @@ pub fn this_thread() -> String {
 }
 
 impl Instance {
-    /// Begins to trace these events of the group `writeback`, with room of so many KiB for each processor. An event
-    /// that does not pass the filter is left out; all pass an empty one.
+    /// Begins to trace these events of the group `writeback`, with `room` KiB for each processor. An event that
+    /// does not pass the filter is left out; all pass an empty one.
     pub fn begin(room: u32, events: &[&str], filter: &str) -> Result<Instance, TraceFsError> {
         if !nix::unistd::geteuid().is_root() {
             return Err(TraceFsError::NotRoot);
@@ -91,7 +92,7 @@ impl Instance {
         Ok(String::from_utf8_lossy(&self.take_some(usize::MAX)?).into_owned())
     }
 
-    /// The same, but no more than about so many bytes: the rest waits for the next call.
+    /// The same, but not much more than `most` bytes: the rest waits for the next call.
     pub fn take_some(&self, most: usize) -> io::Result<Vec<u8>> {
         let mut text = Vec::new();
         let mut chunk = [0; 1 << 14];

@@ -1,5 +1,5 @@
-//! Asks the engine on behalf of sockets and HTTP: sends it a small look-up, and does the rest of the work here,
-//! on the asker's own task.
+//! Asks the engine on behalf of sockets and HTTP: sends it a small look-up, and does the rest of the work
+//! here, on the asker's own task.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ use tokio::task::{block_in_place, spawn_blocking};
 use crate::engine::answers::Ahead;
 use crate::engine::{Engine, Question};
 
-/// Questions that may wait for the engine; whoever comes then waits to ask.
+/// Questions that may wait for the engine; further ones wait to be asked.
 pub const QUESTIONS: usize = 64;
 
 /// Subscribers at a time.
 const SUBSCRIBERS: usize = 32;
 
-/// A status has a forecast that is made so often while anybody asks, and that is not told after so long.
+/// A status has a forecast that is made again after [`FORECAST_EVERY`], and dropped after [`FORECAST_HOLDS`].
 const FORECAST_EVERY: Duration = Duration::from_millis(250);
 const FORECAST_HOLDS: Duration = Duration::from_secs(2);
 
@@ -106,7 +106,7 @@ impl Asker {
 
     /// How things stand.
     pub async fn status(&self, view: View) -> Result<Status, AskError> {
-        // The engine's latest sample may be old while nobody writes.
+        // The engine's latest sample may be old while no program writes.
         let sample = cawl_host::sample();
         let status = self.look(move |engine| engine.status(&view, sample)).await?;
         let mut status = status.map_err(|error| AskError::Refused(error.to_string()))?;
@@ -160,7 +160,7 @@ impl Asker {
 
     /// What a job of writing would cost.
     pub async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
-        // Refused before anybody is asked.
+        // Refused before the engine is asked.
         let job = |others| plan.job(others).map_err(AskError::Refused);
         job(Rate::MIN)?;
         let cost = |Ahead { scene, model, rate }: Ahead| {
@@ -199,8 +199,8 @@ impl Asker {
         Ok(Running { schema: PROTOCOL, processes })
     }
 
-    /// Ends a run without waiting for anything; None if there is none, or somebody else has ended it: they get
-    /// their report then.
+    /// Ends a run without waiting for anything; None if there is none, or it was ended on another connection,
+    /// where the report goes then.
     pub async fn end_run_now(&self, run: u64, end: RunEnd) -> Result<Option<Report>, AskError> {
         let (reply, answer) = oneshot::channel();
         self.look(move |engine| engine.end_run(run, end, true, reply)).await?;
@@ -253,9 +253,9 @@ impl Asker {
 
 type Place = mpsc::OwnedPermit<Question>;
 
-/// Has a copy of a model made and does with it what takes milliseconds, all on this thread. While calls keep the
-/// processors busy, handing work to another thread and back may take longer than the work: this is done in place where
-/// somebody waits for the answer.
+/// Has a copy of a model made and does with it what takes milliseconds, all on this thread. While calls keep
+/// the processors busy, handing work to another thread and back may take longer than the work: this is done
+/// in place where the answer is waited for.
 fn ahead<T>(place: Place, view: View, work: impl FnOnce(Ahead) -> T) -> Result<T, AskError> {
     let (reply, answer) = oneshot::channel();
     // Who asked may have hung up by then.

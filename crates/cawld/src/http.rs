@@ -41,7 +41,7 @@ const UNTAKEN: u32 = 30_000;
 pub struct HttpOptions {
     /// Where to listen.
     pub address: SocketAddr,
-    /// File with the token that everybody must show.
+    /// File with the token that every client must show.
     pub token_file: Option<PathBuf>,
     /// Answer every user of this machine.
     pub open: bool,
@@ -69,7 +69,7 @@ impl Http {
     /// Listens. An error says what to do.
     pub async fn listen(options: &HttpOptions) -> anyhow::Result<Http> {
         let wanted = options.address;
-        // Before anybody can connect.
+        // Before a client can connect.
         Guard::new(wanted, options.token_file.as_deref(), options.open)?;
         let listener = TcpListener::bind(wanted).await.with_context(|| {
             format!("cannot listen at {wanted} for HTTP; name another address with --http")

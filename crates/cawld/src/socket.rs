@@ -1,7 +1,8 @@
-//! Listens, and looks at whoever connects.
+//! Listens, and checks the credentials of peers.
 //!
-//! The socket itself is 0600, and whoever connects shows credentials of the same user, or is root. Only a daemon of
-//! root's may listen where other users can reach it: their programs may be recorded, and nothing else (`guests`).
+//! The socket itself is 0600, and a peer has the credentials of the same user, or is root. Only a
+//! daemon of root's may listen where other users can reach it: their programs may be recorded, and nothing
+//! else (`guests`).
 
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
@@ -31,7 +32,7 @@ fn listen_as(path: &Path, mode: u32) -> Result<UnixListener> {
                 format!("{} exists and is not a socket; name another with --socket", path.display()),
             ));
         }
-        // Only a refusal proves that nobody listens; one that may not be asked belongs to somebody else.
+        // Only a refusal proves that it is not listened on; one that may not be asked belongs to another user.
         Ok(_) => match Blocking::connect(path) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)?,
             Err(error) => {

@@ -1,7 +1,7 @@
 //! Pushes to subscribers, whatever they are connected by.
 //!
-//! The law of this module: **nobody waits for a subscriber.** What it is told goes into a queue of its own; when
-//! that is full it is dropped, and may come again.
+//! The law of this module: **a subscriber is never waited for.** What it is told goes into a queue of its own;
+//! when that is full it is dropped, and may come again.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Keeps what was learned for the runs that follow, in the profile's own file.
 //!
-//! The law: **concurrent runs lose nothing and wait at most a second.** A writer of a profile holds a lock, reads the
-//! file again, adds only what its own run observed, and renames the new file over the old one. A killed writer leaves
-//! the old file; a failed write is a note in the report.
+//! The law: **concurrent runs lose nothing and wait at most a second.** A writer of a profile holds a lock,
+//! reads the file again, adds only what its own run observed, and renames the new file over the old one. A
+//! killed writer leaves the old file; a failed write is a note in the report.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
@@ -62,7 +62,7 @@ impl Keeper {
         let Some(profile) = merged(&read(&file)?.unwrap_or_else(|| self.unmeasured())) else {
             return Ok(false);
         };
-        // Nobody else writes it while the lock is held; what a killed one left is overwritten.
+        // The lock keeps other writers out; what a killed one left is overwritten.
         let mut aside = file.as_os_str().to_owned();
         aside.push(".new");
         let aside = PathBuf::from(aside);

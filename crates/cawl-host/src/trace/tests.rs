@@ -148,8 +148,8 @@ fn a_slow_disk_leaves_a_gap_that_is_told() {
     assert!(damage.describe().unwrap().contains(&format!("lacks {missing} calls")));
 }
 
-/// A disk that stands still while the little that comes is flushed again and again: nothing is lost until the bytes
-/// that may wait do, and then each call is counted.
+/// A disk that stands still while the little that comes is flushed again and again: nothing is lost until the
+/// bytes that may wait do, and then each call is counted.
 #[test]
 fn a_disk_that_stands_still_costs_nothing_before_the_bytes_are_reached() {
     const FLUSHES: u64 = 5000;
@@ -209,7 +209,8 @@ fn who_may_wait_loses_nothing_to_a_slow_disk() {
     assert_eq!((records.len() as u64, damage.describe()), (count, None));
 }
 
-/// A trace of the first version tells no births: a number whose last link went is another file's from the next open on.
+/// A trace of the first version tells no births: a number whose last link went is another file's from the
+/// next open on.
 #[test]
 fn an_old_trace_tells_files_of_one_number_apart() {
     let call = |op| {

@@ -86,7 +86,7 @@ fn encode_block(raw: &[u8], sequence: u32) -> Vec<u8> {
 /// What happens when more waits for the disk than may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Whoever writes waits, as an importer can.
+    /// The writer waits, as an importer can.
     Wait,
     /// Calls and samples are left out of the file and counted, so that nothing waits for the disk: the models
     /// and the report have them. A note stands where they are missing, and the closing mark counts them.
@@ -122,7 +122,8 @@ const QUEUE: usize = 1 + WAITING / BLOCK_TARGET;
 const KEPT: usize = BLOCK_MAX / 2;
 
 impl TraceFile {
-    /// Creates (or empties) the file at `path`. A new one is for its owner alone: it names the files of programs.
+    /// Creates (or empties) the file at `path`. A new one is for its owner alone: it names the files of
+    /// programs.
     pub fn create(path: &Path, when_full: WhenFull) -> io::Result<TraceFile> {
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
         file.write_all(&file_header())?;
@@ -179,7 +180,8 @@ impl TraceFile {
         }
     }
 
-    /// Hands what has gathered to the writing thread, unless that has enough to do and more fits into the block.
+    /// Hands what has gathered to the writing thread, unless that has enough to do and more fits into the
+    /// block.
     pub fn flush(&mut self) {
         if self.raw.len() >= BLOCK_TARGET || self.waiting.load(Ordering::Relaxed) == 0 {
             self.hand_over();
@@ -196,8 +198,8 @@ impl TraceFile {
         let Some(blocks) = self.blocks.as_ref().filter(|_| !self.full) else { return };
         let raw = std::mem::replace(&mut self.raw, Vec::with_capacity(BLOCK_TARGET + 1024));
         self.waiting.fetch_add(raw.len(), Ordering::Relaxed);
-        // Only one who may wait finds the queue full. The thread drains it even after an error, so nothing is sent in
-        // vain unless it is gone.
+        // Only one who may wait finds the queue full. The thread drains it even after an error, so nothing is
+        // sent in vain unless it is gone.
         drop(blocks.send(raw));
         self.note_gap();
     }

@@ -1,9 +1,9 @@
 //! Who may read over HTTP.
 //!
-//! With a token: who shows it, wherever they are. Without one, on a loopback address only: the daemon's own user
-//! and root, as on its socket, by whom the kernel says the other end belongs to; with `--http-open`, every
-//! user of this machine. Then the Host header must be ours besides, or a page of some other site could read
-//! through the user's browser by letting its own name point here.
+//! With a token: who shows it, wherever they are. Without one, on a loopback address only: the daemon's own
+//! user and root, as on its socket, by whom the kernel says the other end belongs to; with `--http-open`,
+//! every user of this machine. Then the Host header must also be ours, or a page of some other site could
+//! read through the user's browser by letting its own name point here.
 
 use std::fs;
 use std::io::Read;
@@ -33,7 +33,7 @@ pub struct Guard {
     bound: SocketAddr,
 }
 
-/// Why somebody may not read.
+/// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No token, or a wrong one.

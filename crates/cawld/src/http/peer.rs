@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The user at the other end: who owns the socket that is bound to `peer` and connected to `own`. None if
-/// there is no such socket on this machine, or nobody holds it any more.
+/// there is no such socket on this machine, or no process holds it any more.
 pub fn owner(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
     ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
