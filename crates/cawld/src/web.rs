@@ -7,10 +7,14 @@
 pub const PAGE: &str = include_str!("web/index.html");
 
 /// `/app.css`, as text/css.
-pub const STYLE: &str = include_str!("web/app.css");
+pub const STYLE: &str = concat!(include_str!("web/vendor/uPlot.min.css"), include_str!("web/app.css"));
 
 /// `/app.js`, as text/javascript: one module, of parts that only use those before them.
 pub const SCRIPT: &str = concat!(
+    "/*\n",
+    include_str!("web/vendor/uPlot.LICENSE"),
+    "*/\n",
+    include_str!("web/vendor/uPlot.iife.min.js"),
     include_str!("web/format.js"),
     include_str!("web/series.js"),
     include_str!("web/link.js"),

@@ -2,31 +2,31 @@
 
 /** Marks differ by shape as well as by colour. */
 const SHAPES = {
-  free(context, x, y, r) {
-    context.moveTo(x + r, y);
-    context.arc(x, y, r, 0, 7);
+  free(path, x, y, r) {
+    path.moveTo(x + r, y);
+    path.arc(x, y, r, 0, 7);
   },
-  flush(context, x, y, r) {
-    context.moveTo(x, y - r * 1.2);
-    context.lineTo(x + r * 1.1, y + r * 0.8);
-    context.lineTo(x - r * 1.1, y + r * 0.8);
-    context.closePath();
+  flush(path, x, y, r) {
+    path.moveTo(x, y - r * 1.2);
+    path.lineTo(x + r * 1.1, y + r * 0.8);
+    path.lineTo(x - r * 1.1, y + r * 0.8);
+    path.closePath();
   },
-  throttle(context, x, y, r) {
-    context.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
+  throttle(path, x, y, r) {
+    path.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
   },
-  sync(context, x, y, r) {
-    context.moveTo(x, y - r * 1.3);
-    context.lineTo(x + r * 1.3, y);
-    context.lineTo(x, y + r * 1.3);
-    context.lineTo(x - r * 1.3, y);
-    context.closePath();
+  sync(path, x, y, r) {
+    path.moveTo(x, y - r * 1.3);
+    path.lineTo(x + r * 1.3, y);
+    path.lineTo(x, y + r * 1.3);
+    path.lineTo(x - r * 1.3, y);
+    path.closePath();
   },
-  buffered(context, x, y, r) {
-    context.moveTo(x - r, y);
-    context.lineTo(x + r, y);
-    context.moveTo(x, y - r);
-    context.lineTo(x, y + r);
+  buffered(path, x, y, r) {
+    path.moveTo(x - r, y);
+    path.lineTo(x + r, y);
+    path.moveTo(x, y - r);
+    path.lineTo(x, y + r);
   },
 };
 
@@ -44,108 +44,90 @@ class ScatterChart extends Chart {
     return this.ring.calls.filter((call) => call.observed_s > 0 && call.predicted_s > 0 && !this.hidden.has(call.state));
   }
 
-  draw(context) {
+  options() {
+    const scale = { time: false, distr: 3, range: () => this.range };
+    const marks = (state) => (uplot, at) => {
+      const path = new Path2D();
+      const [observed, predicted] = uplot.data[at];
+      observed.forEach((cost, call) => {
+        const [x, y] = [uplot.valToPos(cost, "x", true), uplot.valToPos(predicted[call], "y", true)];
+        SHAPES[state](path, x, y, 3.2 * uPlot.pxRatio);
+      });
+      return { stroke: path, fill: path };
+    };
+    const series = CALL_STATES.map((state) => ({
+      facets: [{ scale: "x", auto: true }, { scale: "y", auto: true }],
+      stroke: ink(state, "d9"), fill: ink(state, "4d"), width: 1.25, points: { show: false }, paths: marks(state),
+    }));
+    const label = { labelSize: 16 * this.zoom, labelGap: 0 };
+    return {
+      mode: 2,
+      scales: { x: scale, y: scale },
+      series: [{}, ...series],
+      axes: [
+        this.axis(decadeAxis(56, { ...label, side: 2, label: "observed", gap: 6, size: 22 * this.zoom })),
+        this.axis(decadeAxis(24, { ...label, side: 3, label: "predicted", gap: 8, size: 56 * this.zoom })),
+      ],
+      padding: [10, 22, 0, 0],
+      cursor: { show: false },
+      hooks: { drawClear: [() => this.ground()], draw: [() => this.finish()] },
+    };
+  }
+
+  data() {
     const calls = this.shown;
-    let [low, high] = [Infinity, 0];
-    for (const call of calls) {
-      low = Math.min(low, call.observed_s, call.predicted_s);
-      high = Math.max(high, call.observed_s, call.predicted_s);
-    }
-    if (!calls.length) [low, high] = [1e-6, 1e-1];
-    [low, high] = decades(low, high);
-    const area = { left: 62, top: 10, right: this.width - 12, bottom: this.height - 40 };
-    const scale = (value) => Math.log10(Math.min(Math.max(value, low), high) / low) / Math.log10(high / low);
-    this.toX = (value) => area.left + scale(value) * (area.right - area.left);
-    this.toY = (value) => area.bottom - scale(value) * (area.bottom - area.top);
-    this.grid(context, area, low, high);
-    for (const state of CALL_STATES) {
-      const colour = palette[state];
-      context.strokeStyle = colour;
-      context.fillStyle = colour;
-      context.lineWidth = 1.25;
+    const costs = calls.flatMap((call) => [call.observed_s, call.predicted_s]);
+    this.range = calls.length ? decades(Math.min(...costs), Math.max(...costs)) : [1e-6, 1e-1];
+    const columns = CALL_STATES.map((state) => {
+      const own = calls.filter((call) => call.state === state);
+      return [own.map((call) => call.observed_s), own.map((call) => call.predicted_s)];
+    });
+    return [null, ...columns];
+  }
+
+  /** Where predicted is observed, and within a factor of two of it. */
+  ground() {
+    this.pen((context, width, height) => {
+      const [low, high] = this.range;
+      const half = (Math.log10(2) / Math.log10(high / low)) * height;
       context.beginPath();
-      for (const call of calls) {
-        if (call.state === state) SHAPES[state](context, this.toX(call.observed_s), this.toY(call.predicted_s), 3.2);
-      }
-      context.globalAlpha = 0.3;
+      context.rect(0, 0, width, height);
+      context.clip();
+      context.fillStyle = palette["zone-good"];
+      context.beginPath();
+      for (const [x, y] of [[0, height - half], [width, -half], [width, half], [0, height + half]]) context.lineTo(x, y);
       context.fill();
-      context.globalAlpha = 0.85;
+      context.strokeStyle = palette.muted;
+      context.setLineDash([5, 4]);
+      context.beginPath();
+      context.moveTo(0, height);
+      context.lineTo(width, 0);
       context.stroke();
-      context.globalAlpha = 1;
-    }
-    if (!calls.length) {
-      context.fillStyle = palette.muted;
-      context.textAlign = "center";
-      context.textBaseline = "middle";
-      context.fillText("no calls yet", (area.left + area.right) / 2, (area.top + area.bottom) / 2 - 20);
-    }
-    if (this.chosen) this.mark(context, this.chosen);
-    else this.hideTip();
+    });
   }
 
-  grid(context, area, low, high) {
-    context.save();
-    context.beginPath();
-    context.rect(area.left, area.top, area.right - area.left, area.bottom - area.top);
-    context.clip();
-    // Within a factor of two of the truth.
-    const half = (Math.log10(2) / Math.log10(high / low)) * (area.bottom - area.top);
-    context.fillStyle = palette["zone-good"];
-    context.beginPath();
-    context.moveTo(area.left, area.bottom - half);
-    context.lineTo(area.right, area.top - half);
-    context.lineTo(area.right, area.top + half);
-    context.lineTo(area.left, area.bottom + half);
-    context.fill();
-    context.restore();
-    context.fillStyle = palette.muted;
-    context.strokeStyle = palette.grid;
-    context.lineWidth = 1;
-    context.beginPath();
-    for (const value of decadeTicks(low, high, Math.floor((area.right - area.left) / 56))) {
-      const x = Math.round(this.toX(value)) + 0.5;
-      context.moveTo(x, area.top);
-      context.lineTo(x, area.bottom);
-      context.textAlign = "center";
-      context.textBaseline = "alphabetic";
-      const label = duration(value);
-      // Clear of the other axis' labels on the left, and whole on the right.
-      const half = context.measureText(label).width / 2;
-      const at = Math.min(Math.max(x, area.left + half - 2), this.width - half - 1);
-      context.fillText(label, at, area.bottom + 15);
-    }
-    for (const value of decadeTicks(low, high, Math.floor((area.bottom - area.top) / 24))) {
-      const y = Math.round(this.toY(value)) + 0.5;
-      context.moveTo(area.left, y);
-      context.lineTo(area.right, y);
-      context.textAlign = "right";
-      context.textBaseline = "middle";
-      context.fillText(duration(value), area.left - 8, y);
-    }
-    context.stroke();
-    context.strokeStyle = palette.muted;
-    context.setLineDash([5, 4]);
-    context.beginPath();
-    context.moveTo(area.left, area.bottom);
-    context.lineTo(area.right, area.top);
-    context.stroke();
-    context.setLineDash([]);
-    context.textAlign = "right";
-    context.textBaseline = "alphabetic";
-    context.fillText("observed →", area.right, area.bottom + 33);
-    context.textAlign = "left";
-    context.fillText("↑ predicted", area.left + 6, area.top + 12);
+  place(call) {
+    return [this.uplot.valToPos(call.observed_s, "x"), this.uplot.valToPos(call.predicted_s, "y")];
   }
 
-  mark(context, call) {
-    const x = this.toX(call.observed_s);
-    context.strokeStyle = palette.text;
-    context.lineWidth = 2;
-    context.beginPath();
-    context.arc(x, this.toY(call.predicted_s), 7, 0, 7);
-    context.stroke();
+  finish() {
+    const call = this.chosen;
+    this.pen((context, width, height) => {
+      if (!this.shown.length) {
+        context.fillStyle = palette.muted;
+        context.textAlign = "center";
+        context.fillText("no calls yet", width / 2, height / 2 - 20);
+      }
+      if (!call) return;
+      context.strokeStyle = palette.text;
+      context.lineWidth = 2;
+      context.beginPath();
+      context.arc(...this.place(call), 7, 0, 7);
+      context.stroke();
+    });
+    if (!call) return this.hideTip();
     // Above the diagonal and away from it, where hardly ever anything lies.
-    this.showTip(56, `${printable(call.op)}, ${bytes(call.bytes)}`, [
+    this.showTip(-6, `${printable(call.op)}, ${bytes(call.bytes)}`, [
       [null, "observed", duration(call.observed_s)],
       [null, "predicted", duration(call.predicted_s)],
       [call.state, "state", STATES[call.state]?.name ?? printable(call.state)],
@@ -153,25 +135,26 @@ class ScatterChart extends Chart {
     ]);
   }
 
+  choose(call) {
+    if (call === this.chosen) return;
+    this.chosen = call;
+    this.invalidate(true);
+  }
+
   point(x, y) {
-    if (!this.toX) return;
     let nearest = null;
     let best = 144;
     for (const call of this.shown) {
-      const distance = (this.toX(call.observed_s) - x) ** 2 + (this.toY(call.predicted_s) - y) ** 2;
+      const [left, top] = this.place(call);
+      const distance = (left - x) ** 2 + (top - y) ** 2;
       if (distance < best) [nearest, best] = [call, distance];
     }
-    if (nearest === this.chosen) return;
-    this.chosen = nearest;
-    this.invalidate(true);
+    this.choose(nearest);
   }
 
   leave() {
     this.order = null;
-    if (!this.chosen) return;
-    this.chosen = null;
-    this.hideTip();
-    this.invalidate(true);
+    this.choose(null);
   }
 
   /** From the costliest down; the order stands still while keys are used. */
@@ -182,14 +165,13 @@ class ScatterChart extends Chart {
     const here = this.order.indexOf(this.chosen);
     const at = Math.min(last, Math.max(0, here < 0 ? last : here + by));
     const call = this.order[at];
-    this.chosen = call;
+    this.choose(call);
     this.say(
       at,
       last,
       `${printable(call.op)} of ${bytes(call.bytes)} by process ${call.pid}: observed ${duration(call.observed_s)}, ` +
         `predicted ${duration(call.predicted_s)}, ${STATES[call.state]?.name ?? printable(call.state)}`,
     );
-    this.invalidate(true);
   }
 
   tell() {
@@ -204,4 +186,3 @@ class ScatterChart extends Chart {
     );
   }
 }
-

@@ -1,21 +1,199 @@
 // The charts over time: dirty level with state bands, time lost, cost per call.
 
-const DASH = { background: [10, 4], freerun: [8, 3, 2, 3], hard: [], forecast: [6, 4], clean: [1.5, 4] };
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+const BYTE_STEPS = Array.from({ length: 53 }, (_, power) => 2 ** power);
+const RATE_STEPS = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** (power - 6))).flat();
+
+/** A chart over the time axis that all such charts share. */
+class TimeChart extends Chart {
+  constructor(plot, series) {
+    super(plot);
+    this.series = series;
+  }
+
+  /** How far this chart looks ahead. */
+  get ahead() {
+    return 0;
+  }
+
+  get begin() {
+    return view.now - view.span;
+  }
+
+  get end() {
+    return view.now + this.ahead;
+  }
+
+  /** `lines` are the series after the time, `foot` is kept free below the plotting area. */
+  chart(y, axis, lines, foot = 0, more = {}) {
+    this.lines = lines.length;
+    const times = (uplot, times, at, space, step) => {
+      const width = uplot.bbox.width / uPlot.pxRatio;
+      const fits = (x) => x > 12 && x < width - 12;
+      return times.map((time) => (fits(uplot.valToPos(time, "x")) ? clock(time, step < 60) : ""));
+    };
+    return {
+      scales: { x: { time: true, range: () => [this.begin, this.end] }, y },
+      series: [{}, ...lines.map((line) => ({ points: { show: false }, ...line }))],
+      axes: [
+        this.axis({ incrs: TIME_STEPS, space: 74 * this.zoom, gap: 7 + foot, size: 24 * this.zoom + foot, values: times }),
+        this.axis({ space: 38, gap: 8, size: 70 * this.zoom, ...axis }),
+      ],
+      padding: [10, 16, 0, 0],
+      ...more,
+    };
+  }
+
+  /** The points in sight. */
+  get points() {
+    const series = this.series();
+    const first = Math.max(0, series.find(this.begin) - 1);
+    const last = series.find(view.now);
+    return series.points.slice(first, last + 1);
+  }
+
+  /** A column of times and one for each line; where nothing was recorded, an empty row breaks the lines. */
+  columns(values, further = () => []) {
+    const rows = [];
+    let end = Infinity;
+    for (const point of this.points) {
+      if (point.time - end > 2.5 * Math.max(point.span, this.series().step, 1)) rows.push([point.time]);
+      end = point.time + point.span;
+      rows.push([point.time + point.span / 2, ...values(point)]);
+    }
+    rows.push(...further(end));
+    if (!rows.length) rows.push([this.begin], [this.end]);
+    rows.sort((a, b) => a[0] - b[0]);
+    return Array.from({ length: 1 + this.lines }, (_, at) => rows.map((row) => row[at] ?? null));
+  }
+
+  /** The line at the moment pointed at, and the figures there if it is this chart that is pointed at. */
+  finish() {
+    const x = view.cursor == null ? NaN : this.uplot.valToPos(view.cursor, "x");
+    const inside = x >= 0 && x <= this.uplot.over.clientWidth;
+    this.uplot.setCursor(inside ? { left: x, top: 0 } : { left: -10, top: -10 });
+    const series = this.series();
+    const point = series.points[series.find(view.cursor)];
+    if (inside && point && view.cursor <= view.now && this.plot.matches(":hover, :focus")) {
+      const when = clock(point.time) + (point.span > 1.5 ? ` + ${duration(point.span)}` : "");
+      this.showTip(x, when, this.rows(point));
+    } else this.hideTip();
+  }
+
+  /** Moves the cursor of all charts over time. */
+  pointAt(time) {
+    view.cursor = time;
+    for (const chart of view.charts) if (chart instanceof TimeChart && chart.uplot) chart.finish();
+  }
+
+  point(x) {
+    this.pointAt(Math.min(this.uplot.posToVal(x, "x"), view.now));
+  }
+
+  leave() {
+    if (view.cursor != null) this.pointAt(null);
+  }
+
+  step(by) {
+    const series = this.series();
+    if (!series.points.length) return this.say(0, 0, "nothing is known yet");
+    const last = series.points.length - 1;
+    const here = view.cursor == null ? last + (by < 0 ? 1 : 0) : series.find(view.cursor);
+    const at = Math.min(last, Math.max(0, here + by));
+    const point = series.points[at];
+    const told = this.rows(point).map(([, name, value]) => `${name} ${value}`);
+    this.say(at, last, `${clock(point.time)}: ${told.join(", ")}`);
+    this.pointAt(Math.min(view.now, point.time + point.span / 2));
+  }
+}
 
 function freerun(point) {
   return (point.background + point.hard) / 2;
 }
 
+function freerunOf(status) {
+  return status.freerun_bytes || (status.background_bytes + status.hard_bytes) / 2;
+}
+
 class DirtyChart extends TimeChart {
-  constructor(plot, data) {
-    super(plot, data);
-    this.foot = 50;
+  constructor(plot, series) {
+    super(plot, series);
     this.status = null;
     this.fitData = false;
   }
 
   get ahead() {
     return view.ahead;
+  }
+
+  options() {
+    const steps = uPlot.paths.stepped({ align: 1 });
+    const axis = { incrs: BYTE_STEPS, values: (uplot, ticks) => ticks.map(bytes) };
+    const lines = [
+      { stroke: ink("hard"), width: 1.5, paths: steps },
+      { stroke: ink("freerun"), width: 1.5, dash: [8, 3, 2, 3], paths: steps },
+      { stroke: ink("background"), width: 1.5, dash: [10, 4], paths: steps },
+      { stroke: ink("sampled"), width: 1, fill: ink("sampled", "38") },
+      { stroke: ink("modelled", "80"), width: 1 },
+      { stroke: ink("modelled"), width: 2 },
+      { stroke: ink("modelled"), width: 2, dash: [6, 4], spanGaps: true, points: { size: 7, fill: ink("modelled"), filter: met } },
+      { stroke: ink("modelled"), width: 1.5, dash: [1.5, 4], spanGaps: true },
+    ];
+    // Where the forecast meets a limit.
+    function met(uplot, at) {
+      const [times, levels] = [uplot.data[0], uplot.data[at]];
+      const now = levels.find((level) => level != null);
+      return [...levels.keys()].filter((row) => levels[row] > now && times[row] < uplot.scales.x.max);
+    }
+    const bands = [
+      { series: [1, 2], fill: ink("zone-throttle") },
+      { series: [2, 3], fill: ink("zone-flush") },
+    ];
+    return this.chart({ range: () => [0, this.most] }, axis, lines, 50, { bands });
+  }
+
+  data() {
+    const [points, status] = [this.points, this.status];
+    const highest = Math.max(...points.map((point) => Math.max(point.modelledMax, point.sampledMax ?? 0)), 0);
+    // Only the present limit must be in sight: one that was far higher for a moment would flatten all else.
+    const limit = this.fitData ? 0 : (status?.hard_bytes ?? points.at(-1)?.hard ?? 0) * 1.06;
+    this.most = Math.max(highest * (this.fitData ? 1.1 : 1), limit, 1 << 20);
+    const values = (point) => [
+      point.hard, freerun(point), point.background, point.sampled,
+      point.modelledMax > point.modelled * 1.02 ? point.modelledMax : null, point.modelled,
+    ];
+    return this.columns(values, (end) => (status && points.length ? this.forecast(status, end) : []));
+  }
+
+  /**
+   * From now to the end of the axis: the limits as they are, the level at the present rate up to where writers are
+   * throttled, and the level if writing stops.
+   */
+  forecast(status, end) {
+    const limits = [status.hard_bytes, freerunOf(status), status.background_bytes];
+    const level = status.modelled_dirty_bytes;
+    const step = this.series().step;
+    const fresh = step <= 10 && view.now - end < 3 * step;
+    const rows = [[view.now, ...limits, fresh ? status.sampled_dirty_bytes : null, null, fresh ? level : null]];
+    const { forecast } = status;
+    if (forecast && this.ahead) {
+      rows[0][7] = level;
+      let highest = level;
+      for (const [seconds, limit] of [[forecast.background_s, limits[2]], [forecast.throttle_s, limits[1]]]) {
+        if (!(seconds > 0 && limit > highest)) continue;
+        highest = limit;
+        rows.push([view.now + seconds, ...limits, null, null, null, highest]);
+      }
+      if (forecast.clean_s > 0 && level > 0) {
+        rows[0][8] = level;
+        rows.push([view.now + forecast.clean_s, ...limits, null, null, null, null, 0]);
+      }
+      // Throttled, it stays where it is; without a limit ahead it stays as well.
+      const last = [this.end, ...limits];
+      if (forecast.throttle_s > 0 || highest === level) last[7] = highest;
+      rows.push(last);
+    } else rows.push([this.end, ...limits]);
+    return rows;
   }
 
   rows(point) {
@@ -29,225 +207,64 @@ class DirtyChart extends TimeChart {
     ];
   }
 
-  draw(context) {
-    const { left, right, top, bottom } = this.area;
-    const points = this.points;
-    const status = this.status;
-    let most = 0;
-    for (const point of points) most = Math.max(most, point.modelledMax, point.sampledMax ?? 0);
-    // Only the present limit must be in sight: one that was far higher for a moment would flatten all else.
-    const limit = status?.hard_bytes ?? points.at(-1)?.hard ?? 0;
-    if (!this.fitData) most = Math.max(most, limit * 1.06);
-    most = Math.max(most * (this.fitData ? 1.1 : 1), 1 << 20);
-    const y = (value) => bottom - (value / most) * (bottom - top);
-    const step = niceStep(most, Math.max(2, Math.floor((bottom - top) / 38)), true);
-    const ticks = [];
-    for (let value = 0; value <= most; value += step) ticks.push([y(value), bytes(value)]);
-
-    this.inside(context, () => {
-      this.zone(context, points, y, "zone-flush", (point) => point.background, freerun);
-      this.zone(context, points, y, "zone-throttle", freerun, (point) => point.hard);
+  finish() {
+    this.pen((context, width, height) => {
+      if (this.ahead) {
+        const x = Math.round(this.uplot.valToPos(view.now, "x")) + 0.5;
+        context.fillStyle = palette.muted;
+        context.fillRect(x, 0, 1, height + 50);
+        if (width - x > 80) context.fillText("forecast", x + 5, height + 13);
+      }
+      if (this.status) this.limits(context, width, height);
+      this.lanes(context, width, height);
     });
-    this.axes(context, ticks);
-    this.inside(context, () => {
-      this.level(context, points, y);
-      if (status) this.forecast(context, status, y);
-      for (const [name, limit] of [["background", (point) => point.background], ["freerun", freerun], ["hard", (point) => point.hard]]) {
-        context.strokeStyle = palette[name];
-        context.lineWidth = 1.5;
-        context.setLineDash(DASH[name]);
-        context.beginPath();
-        this.steps(context, points, limit, y);
-        context.stroke();
-      }
-      context.setLineDash([]);
-    });
-    if (status) this.limits(context, status, y);
-    if (this.ahead) {
-      const x = Math.round(this.x(view.now)) + 0.5;
-      context.strokeStyle = palette.muted;
-      context.lineWidth = 1;
-      context.beginPath();
-      context.moveTo(x, top);
-      context.lineTo(x, bottom + this.foot);
-      context.stroke();
-      context.fillStyle = palette.muted;
-      context.textAlign = "left";
-      context.textBaseline = "alphabetic";
-      if (right - x > 80) context.fillText("forecast", x + 5, bottom + 14);
-    }
-    this.bands(context, points);
-    this.crosshair(context);
-  }
-
-  /** Limits stand still and jump: as steps, up to the end of the axis. */
-  steps(context, points, value, y) {
-    let before = null;
-    for (const point of points) {
-      const at = Math.round(y(value(point))) + 0.5;
-      if (before == null) context.moveTo(this.x(point.time), at);
-      else if (at !== before) {
-        context.lineTo(this.x(point.time), before);
-        context.lineTo(this.x(point.time), at);
-      }
-      before = at;
-    }
-    if (before != null) context.lineTo(this.area.right, before);
-  }
-
-  zone(context, points, y, colour, low, high) {
-    context.fillStyle = palette[colour];
-    let begin = 0;
-    for (let at = 1; at <= points.length; at += 1) {
-      const same = at < points.length && points[at].background === points[begin].background && points[at].hard === points[begin].hard;
-      if (same) continue;
-      const from = Math.max(this.area.left, this.x(points[begin].time));
-      const until = at < points.length ? this.x(points[at].time) : this.area.right;
-      const upper = y(high(points[begin]));
-      context.fillRect(from, upper, until - from, y(low(points[begin])) - upper);
-      begin = at;
-    }
-  }
-
-  level(context, points, y) {
-    const now = this.x(view.now);
-    // What the kernel counted: an area. Closed piece by piece, for where nothing was counted there is none.
-    context.fillStyle = palette.sampled;
-    context.strokeStyle = palette.sampled;
-    context.lineWidth = 1;
-    const floor = y(0);
-    let piece = [];
-    const close = () => {
-      if (piece.length) {
-        context.globalAlpha = 0.22;
-        context.beginPath();
-        context.moveTo(piece[0][0], floor);
-        for (const [x, at] of piece) context.lineTo(x, at);
-        context.lineTo(piece.at(-1)[0], floor);
-        context.fill();
-        context.globalAlpha = 1;
-        context.beginPath();
-        for (const [x, at] of piece) context.lineTo(x, at);
-        context.stroke();
-      }
-      piece = [];
-    };
-    let end = -Infinity;
-    for (const point of points) {
-      if (point.sampled == null || point.time - end > 2.5 * Math.max(point.span, this.data().step, 1)) close();
-      end = point.time + point.span;
-      if (point.sampled == null) continue;
-      if (!piece.length) piece.push([this.x(point.time), y(point.sampled)]);
-      piece.push([this.x(point.time + point.span / 2), y(point.sampled)]);
-    }
-    const fresh = this.status && this.data().step <= 10 && view.now - end < 3 * this.data().step;
-    if (piece.length && fresh && this.status.sampled_dirty_bytes != null) piece.push([now, y(this.status.sampled_dirty_bytes)]);
-    close();
-    // What was modelled: a line, and a thin one for the highest within each point where that differs.
-    context.strokeStyle = palette.modelled;
-    context.globalAlpha = 0.5;
-    context.beginPath();
-    this.trace(context, points, (point) => (point.modelledMax > point.modelled * 1.02 ? point.modelledMax : null), y);
-    context.stroke();
-    context.globalAlpha = 1;
-    context.lineWidth = 2;
-    context.beginPath();
-    this.trace(context, points, (point) => point.modelled, y);
-    if (points.length && fresh) context.lineTo(now, y(this.status.modelled_dirty_bytes));
-    context.stroke();
-  }
-
-  /** Ahead: at the present rate (dashed) up to where writers are throttled, and if writing stops (dotted). */
-  forecast(context, status, y) {
-    const forecast = status.forecast;
-    if (!forecast || !this.ahead) return;
-    const from = [view.now, status.modelled_dirty_bytes];
-    const path = [from];
-    const limits = [[forecast.background_s, status.background_bytes], [forecast.throttle_s, freerunOf(status)]];
-    for (const [seconds, level] of limits) {
-      if (seconds > 0 && level > path.at(-1)[1]) path.push([view.now + seconds, level]);
-    }
-    context.strokeStyle = palette.modelled;
-    context.lineWidth = 2;
-    context.setLineDash(DASH.forecast);
-    context.beginPath();
-    if (path.length === 1) path.push([this.end, from[1]]);
-    const [last, level] = path.at(-1);
-    for (const [time, at] of path) context.lineTo(this.x(time), y(at));
-    if (last < this.end && forecast.throttle_s > 0) context.lineTo(this.area.right, y(level));
-    context.stroke();
-    if (forecast.clean_s > 0 && from[1] > 0) {
-      context.lineWidth = 1.5;
-      context.setLineDash(DASH.clean);
-      context.beginPath();
-      context.moveTo(this.x(view.now), y(from[1]));
-      context.lineTo(this.x(view.now + forecast.clean_s), y(0));
-      context.stroke();
-    }
-    context.setLineDash([]);
-    context.fillStyle = palette.modelled;
-    for (const [time, at] of path.slice(1)) {
-      if (at === from[1] || time > this.end) continue;
-      context.beginPath();
-      context.arc(this.x(time), y(at), 3.5, 0, 7);
-      context.fill();
-    }
+    super.finish();
   }
 
   /** Names of the limits on their lines, apart from each other. */
-  limits(context, status, y) {
-    const { right, top, bottom } = this.area;
-    const narrow = this.width < 480;
+  limits(context, width, height) {
+    const status = this.status;
     const names = [
-      ["hard", `hard ${bytes(status.hard_bytes)}`, status.hard_bytes],
-      ["freerun", `${narrow ? "" : "throttling from "}${bytes(freerunOf(status))}`, freerunOf(status)],
-      ["background", `background ${bytes(status.background_bytes)}`, status.background_bytes],
+      ["hard", "hard ", status.hard_bytes],
+      ["freerun", width < 400 ? "" : "throttling from ", freerunOf(status)],
+      ["background", "background ", status.background_bytes],
     ];
     context.textAlign = "right";
-    context.textBaseline = "alphabetic";
     let above = -Infinity;
     for (const [name, text, value] of names) {
-      const line = y(value);
-      if (line < top - 2 || line > bottom) continue;
-      const at = Math.max(line - 5, above + 14, top + 8);
-      if (at > bottom) continue;
+      const line = this.uplot.valToPos(value, "y");
+      const at = Math.max(line - 5, above + 14, 8);
+      if (line < -2 || line > height || at > height) continue;
       context.lineWidth = 3;
       context.strokeStyle = palette.card;
-      context.strokeText(text, right - 4, at);
+      context.strokeText(text + bytes(value), width - 4, at);
       context.fillStyle = palette[name];
-      context.fillText(text, right - 4, at);
+      context.fillText(text + bytes(value), width - 4, at);
       above = at;
     }
   }
 
-  /** The state under the level: one lane each, so that place tells it as well as colour. */
-  bands(context, points) {
-    const { left, right, bottom } = this.area;
-    const lane = 11;
-    const top = bottom + this.foot - 3 * (lane + 2) + 2;
+  /** The state below the level: one lane each, so that place tells it as well as colour. */
+  lanes(context, width, height) {
+    const x = (time) => Math.min(width, Math.max(0, this.uplot.valToPos(time, "x")));
     context.textAlign = "right";
     context.textBaseline = "middle";
+    const points = this.points;
     [...PHASES].reverse().forEach((state, row) => {
-      const y = top + row * (lane + 2);
+      const y = height + 13 + row * 13;
       context.fillStyle = palette.muted;
-      context.fillText(state, left - 8, y + lane / 2);
+      context.fillText(state, -8, y + 5.5);
       context.fillStyle = palette.grid;
-      context.fillRect(left, y + lane - 1, right - left, 1);
+      context.fillRect(0, y + 10, width, 1);
       context.fillStyle = palette[state];
-      let from = null;
-      let until = 0;
-      const close = () => {
-        if (from != null) context.fillRect(from, y, Math.max(1, until - from), lane);
-        from = null;
-      };
+      let until = -Infinity;
       for (const point of points) {
-        const begin = Math.max(left, this.x(point.time));
-        if (point.state !== state || begin - until > 3) close();
-        if (point.state !== state) continue;
-        from ??= begin;
-        until = Math.min(right, this.x(point.time + point.span));
+        const begin = x(point.time);
+        // No seam between parts that touch.
+        const from = point.state === state && begin - until > 3 ? Math.floor(begin) : Math.min(until, Math.floor(begin));
+        until = point.state === state ? Math.max(Math.ceil(x(point.time + point.span)), from + 1) : -Infinity;
+        if (until > from) context.fillRect(from, y, until - from, 11);
       }
-      close();
     });
   }
 
@@ -272,49 +289,45 @@ class DirtyChart extends TimeChart {
   }
 }
 
-function freerunOf(status) {
-  return status.freerun_bytes || (status.background_bytes + status.hard_bytes) / 2;
-}
-
 class LostChart extends TimeChart {
+  options() {
+    const axis = { incrs: RATE_STEPS, values: (uplot, ticks) => ticks.map(lostRate) };
+    const throttled = (point) => point.throttled / point.span;
+    const both = (point) => throttled(point) + point.sync / point.span;
+    return this.chart({ range: () => [0, this.most] }, axis, [
+      { fill: ink("throttle"), width: 0, paths: this.bars(() => 0, throttled) },
+      { fill: (uplot) => hatch(uplot.ctx, palette.sync), width: 0, paths: this.bars(throttled, both) },
+    ]);
+  }
+
+  data() {
+    this.most = 0.001;
+    return this.columns((point) => {
+      const [throttled, sync] = [point.throttled / point.span, point.sync / point.span];
+      this.most = Math.max(this.most, (throttled + sync) * 1.08);
+      return [throttled, sync];
+    });
+  }
+
+  /** A bar for each point, as wide as the time it covers. */
+  bars(low, high) {
+    return (uplot) => {
+      const fill = new Path2D();
+      for (const point of this.points) {
+        const [from, until] = [point.time, point.time + point.span].map((time) => uplot.valToPos(time, "x", true));
+        const [top, bottom] = [high(point), low(point)].map((value) => uplot.valToPos(value, "y", true));
+        if (bottom - top < 0.1) continue;
+        fill.rect(from, top, until - from > 5 ? until - from - 1 : Math.max(until - from, 1), Math.max(bottom - top, 1));
+      }
+      return { fill };
+    };
+  }
+
   rows(point) {
     return [
       ["throttle", "throttled", lostRate(point.throttled / point.span)],
       ["sync", "sync", lostRate(point.sync / point.span)],
     ];
-  }
-
-  draw(context) {
-    const { top, bottom } = this.area;
-    const points = this.points;
-    let most = 0.001;
-    for (const point of points) most = Math.max(most, (point.throttled + point.sync) / point.span);
-    most *= 1.08;
-    const y = (value) => bottom - (value / most) * (bottom - top);
-    const step = niceStep(most, Math.max(2, Math.floor((bottom - top) / 38)));
-    const ticks = [];
-    for (let value = 0; value <= most; value += step) ticks.push([y(value), value === 0 ? "0" : lostRate(value)]);
-    this.axes(context, ticks);
-    this.inside(context, () => {
-      const throttled = (point) => point.throttled / point.span;
-      this.bars(context, points, () => 0, throttled, y, palette.throttle);
-      this.bars(context, points, throttled, (point) => throttled(point) + point.sync / point.span, y, hatch(context, palette.sync));
-    });
-    this.crosshair(context);
-  }
-
-  bars(context, points, low, high, y, style) {
-    context.fillStyle = style;
-    context.beginPath();
-    for (const point of points) {
-      const upper = y(high(point));
-      const height = y(low(point)) - upper;
-      if (height < 0.1) continue;
-      const from = this.x(point.time);
-      const width = this.x(point.time + point.span) - from;
-      context.rect(from, upper, width > 5 ? width - 1 : Math.max(width, 1), Math.max(height, 1));
-    }
-    context.fill();
   }
 
   tell() {
@@ -335,14 +348,12 @@ class LostChart extends TimeChart {
 /** Stripes, so that colour is not all there is. */
 function hatch(context, colour) {
   const tile = document.createElement("canvas");
-  const scale = devicePixelRatio || 1;
+  const scale = uPlot.pxRatio;
   const size = Math.round(6 * scale);
   tile.width = tile.height = size;
   const pen = tile.getContext("2d");
-  pen.fillStyle = colour;
-  pen.globalAlpha = 0.45;
+  pen.fillStyle = `${colour}73`;
   pen.fillRect(0, 0, size, size);
-  pen.globalAlpha = 1;
   pen.strokeStyle = colour;
   pen.lineWidth = 2 * scale;
   pen.beginPath();
@@ -351,48 +362,31 @@ function hatch(context, colour) {
     pen.lineTo(shift + size, 0);
   }
   pen.stroke();
-  const pattern = context.createPattern(tile, "repeat");
-  pattern.setTransform(new DOMMatrix().scale(1 / scale));
-  return pattern;
+  return context.createPattern(tile, "repeat");
 }
 
 class CostChart extends TimeChart {
+  options() {
+    return this.chart({ distr: 3, range: () => decades(this.low, this.high) }, decadeAxis(24, { side: 3 }), [
+      { stroke: ink("sampled"), width: 1.75 },
+      { stroke: ink("modelled"), width: 1.75, dash: [6, 3] },
+    ]);
+  }
+
+  data() {
+    const mean = (point, name) => (point.calls > 0 && point[name] > 0 ? point[name] / point.calls : null);
+    const columns = this.columns((point) => [mean(point, "observed"), mean(point, "predicted")]);
+    const values = columns.slice(1).flat().filter((value) => value != null);
+    [this.low, this.high] = values.length ? [Math.min(...values), Math.max(...values)] : [1e-5, 1e-2];
+    return columns;
+  }
+
   rows(point) {
     return [
       ["observed", "observed", point.calls ? duration(point.observed / point.calls) : NOTHING],
       ["predicted", "predicted", point.calls ? duration(point.predicted / point.calls) : NOTHING],
       [null, "calls", `${count(point.calls / point.span)}/s`],
     ];
-  }
-
-  draw(context) {
-    const { top, bottom } = this.area;
-    const points = this.points;
-    const mean = (name) => (point) => (point.calls > 0 && point[name] > 0 ? point[name] / point.calls : null);
-    let [low, high] = [Infinity, 0];
-    for (const point of points) {
-      for (const value of [mean("observed")(point), mean("predicted")(point)]) {
-        if (value == null) continue;
-        low = Math.min(low, value);
-        high = Math.max(high, value);
-      }
-    }
-    if (!high) [low, high] = [1e-5, 1e-2];
-    [low, high] = decades(low, high);
-    const y = (value) => bottom - (Math.log10(value / low) / Math.log10(high / low)) * (bottom - top);
-    this.axes(context, decadeTicks(low, high, Math.floor((bottom - top) / 24)).map((value) => [y(value), duration(value)]));
-    this.inside(context, () => {
-      for (const [name, colour, dash] of [["observed", "sampled", []], ["predicted", "modelled", [6, 3]]]) {
-        context.strokeStyle = palette[colour];
-        context.lineWidth = 1.75;
-        context.setLineDash(dash);
-        context.beginPath();
-        this.trace(context, points, mean(name), y);
-        context.stroke();
-      }
-      context.setLineDash([]);
-    });
-    this.crosshair(context);
   }
 
   tell() {
@@ -409,24 +403,3 @@ class CostChart extends TimeChart {
     );
   }
 }
-
-/** Whole powers of ten around values, at least one apart. */
-function decades(low, high) {
-  const from = Math.floor(Math.log10(Math.max(low, 1e-9)) + 1e-9);
-  const until = Math.max(from + 1, Math.ceil(Math.log10(Math.max(high, 1e-9)) - 1e-9));
-  return [10 ** from, 10 ** until];
-}
-
-/** The powers of ten between, with 2 and 5 where there is room, thinned out where there is none. */
-function decadeTicks(low, high, most) {
-  const [from, until] = [Math.round(Math.log10(low)), Math.round(Math.log10(high))];
-  const step = Math.max(1, Math.ceil((until - from) / Math.max(1, most)));
-  const ticks = [];
-  if ((until - from) * 3 <= most) {
-    for (let power = from; power < until; power += 1) ticks.push(10 ** power, 2 * 10 ** power, 5 * 10 ** power);
-    return [...ticks, high];
-  }
-  for (let power = from; power <= until; power += step) ticks.push(10 ** power);
-  return ticks;
-}
-
