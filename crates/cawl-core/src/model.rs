@@ -7,12 +7,12 @@
 
 mod cache;
 pub mod cawl;
-mod extents;
 mod folios;
 pub mod kernel;
 mod lru;
 mod memory;
 pub mod naive;
+mod pages;
 mod share;
 mod sparse;
 mod stdio;

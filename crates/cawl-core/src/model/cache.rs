@@ -14,8 +14,8 @@ use std::sync::Arc;
 use cawl_wire::FileId;
 use rustc_hash::FxHashMap;
 
-use super::extents::PageSet;
 use super::folios::Folios;
+use super::pages::PageSet;
 use files::Files;
 use holes::Holes;
 use lazy::{Lazy, MET};

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::extents::BLOCK;
+use super::pages::BLOCK;
 
 /// Sizes of a file's folios. A copy shares them until one changes.
 #[derive(Clone, Debug, Default)]

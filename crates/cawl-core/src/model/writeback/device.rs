@@ -4,7 +4,7 @@
 use super::INTERVAL;
 use super::queue::Queue;
 use crate::model::cache::{Cleaned, REQUEST};
-use crate::model::extents::BLOCK;
+use crate::model::pages::BLOCK;
 use crate::model::share::{Bounds, Completions};
 use crate::model::throttle::{Bandwidth, RateLimit};
 
