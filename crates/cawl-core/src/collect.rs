@@ -186,7 +186,7 @@ impl Collector {
                 self.unmodelled.entry(event.op.name().to_owned()).or_default().add(bytes);
                 self.file_call(event, bytes, &[]);
             }
-            // What a stream held at exit has no cost that anyone could see, but its bytes are in the file.
+            // What a stream held at exit has no observable cost, but its bytes are in the file.
             Class::Effect if bytes > 0 => self.file_call(event, bytes, &[]),
             Class::Effect if event.takes_last_link() => {
                 if let Some(index) = self.by_identity.get(&event.file()) {

@@ -656,7 +656,7 @@ fn small_writes() -> Program {
 }
 
 #[test]
-fn who_waits_for_what_he_submits_has_its_latency_once() {
+fn a_wait_for_what_was_submitted_has_its_latency_once() {
     let mut program = small_writes();
     let page = program.model.clone().step(&with(flag::DIRECT, 0, 4096)).expect("a cost");
     let transfer = page.parts.device.get() / 1e3 - 90.0;
@@ -806,7 +806,7 @@ fn a_call_that_is_told_late_waits_no_longer_for_that() {
 /// A task that hands over more than the device's queue holds waits until it holds the rest (6.18, with a
 /// queue of 128 requests of 1280 KiB: 128 MiB take 8 ms, 256 MiB 304, after which 152 MiB are in flight).
 #[test]
-fn who_submits_more_than_the_queue_holds_waits() {
+fn a_task_that_submits_more_than_the_queue_holds_waits() {
     let waited = |mib: u64, aux: u32| {
         let mut profile = profile();
         profile.kernel.limits = DirtyLimits { background: Bytes::mib(512), hard: Bytes::mib(1024) };

@@ -84,7 +84,7 @@ enum Closing {
     #[default]
     AtOnce,
     /// When the call began, because the number may be given out again before strace shows the end;
-    /// with the event that is to be completed, if anybody wants it.
+    /// with the event that is to be completed, if it is wanted.
     Begun(Option<Event>),
 }
 

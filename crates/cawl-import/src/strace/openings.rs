@@ -83,7 +83,7 @@ impl StraceImporter {
         event
     }
 
-    /// The event of a close, if anybody wants it.
+    /// The event of a close, if it is wanted.
     fn closing(&mut self, caller: Caller, target: Target) -> Option<Event> {
         let flags = self.tables.description(target.description?)?.flags;
         (self.options.reads || flags & flag::WRITABLE != 0).then(|| self.event(Op::Close, caller, target))

@@ -230,7 +230,7 @@ impl Kernel {
         }
     }
 
-    /// Dirties pages in no time: for what has no law, or was done before anybody knew.
+    /// Dirties pages in no time: for what has no law, or was done before it was told.
     pub(super) fn dirty_quietly(&mut self, file: u32, offset: u64, bytes: u64) -> Found {
         let page = self.constants.page;
         let last = offset.saturating_add(bytes);
