@@ -77,7 +77,7 @@ pub struct RunArgs {
     pub report: Option<PathBuf>,
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Whether the models learn constants from what they have predicted: on or off
+    /// Whether the models learn constants from observed calls: on or off
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     pub learn: String,
     /// Do not calibrate devices without a profile before the program starts
