@@ -1,7 +1,7 @@
-//! Work that may never come back: a look at another program's files may ask a server that does not answer.
+//! Work that may hang: reading another program's files may ask a server that does not answer.
 //!
-//! The law of this module: **nobody waits for such work longer than was said.** It is done by threads of its own,
-//! which nobody joins. One that hangs keeps its place until it comes back, and there are so many places and no more.
+//! The law of this module: **this work is never waited for beyond its time limit.** Threads of its own do it
+//! and are never joined. One that hangs keeps its place until it returns, and the number of places is fixed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// Threads that may hang at a time.
+/// Most threads that may hang at a time.
 const PLACES: usize = 32;
 
-/// Where work is done that may hang.
+/// Runs work that may hang.
 pub struct Aside(Arc<Semaphore>);
 
 impl Default for Aside {
@@ -21,12 +21,12 @@ impl Default for Aside {
     }
 }
 
-/// Work that did not come back in time.
+/// The work did not return in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no answer within {} s", .0.as_secs())]
 pub struct Late(Duration);
 
-/// Work under way.
+/// Running work.
 pub struct Pending<T> {
     answer: oneshot::Receiver<T>,
     limit: Duration,
@@ -34,7 +34,7 @@ pub struct Pending<T> {
 }
 
 impl Aside {
-    /// Begins a piece of work that is waited for so long; None while all places are taken.
+    /// Begins work with a time limit; None while all places are taken.
     pub fn begin<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -44,7 +44,7 @@ impl Aside {
         let (reply, answer) = oneshot::channel();
         let until = Instant::now() + limit;
         let work = move || {
-            // Whoever asked may have given up.
+            // The asker may have given up.
             drop(reply.send(work()));
             drop(place);
         };
@@ -54,16 +54,16 @@ impl Aside {
 }
 
 impl<T> Pending<T> {
-    /// The answer. May be given up and asked again, until there is one.
+    /// The answer. Cancellable: may be awaited again until there is one.
     pub async fn done(&mut self) -> Result<T, Late> {
         match tokio::time::timeout_at(self.until, &mut self.answer).await {
             Ok(Ok(answer)) => Ok(answer),
-            // The other end is dropped without an answer only by a panic, after which none will come.
+            // The sender is dropped without an answer only by a panic, after which none will come.
             Ok(Err(_)) | Err(_) => Err(Late(self.limit)),
         }
     }
 
-    /// The answer, if it is there, or too late.
+    /// The answer if it has arrived, or an error if it is late.
     pub fn ready(&mut self) -> Option<Result<T, Late>> {
         match self.answer.try_recv() {
             Ok(answer) => Some(Ok(answer)),
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(pending[0].ready(), None);
         assert_eq!(pending[0].done().await, Err(Late(limit)));
         assert_eq!(pending[1].ready(), Some(Err(Late(limit))));
-        // They come back after all.
+        // They return after all.
         drop(come_back);
         let places = aside.0.acquire_many(PLACES as u32).await.unwrap();
         drop(places);

@@ -1,5 +1,5 @@
-//! Asks the engine on behalf of sockets and HTTP: sends it a small look-up, and does the rest of the work
-//! here, on the asker's own task.
+//! Asks the engine for sockets and HTTP: sends it a small look-up, and does the rest of the work on the
+//! asker's own task.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,17 +36,17 @@ pub enum AskError {
     /// It cannot be answered; what to do instead.
     #[error("{0}")]
     Refused(String),
-    /// Not now.
+    /// Too many subscribers.
     #[error("there are too many subscribers; try again when one has hung up")]
     Busy,
 }
 
-/// What this node is called.
+/// The node's name and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its name; the host's, unless told otherwise.
+    /// Its name; by default the host's.
     pub name: String,
-    /// Labels on everything it answers.
+    /// Labels in all its answers.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -59,7 +59,7 @@ pub struct Asker {
     recent: Arc<Mutex<Recent>>,
 }
 
-/// The latest forecast made for a status.
+/// The latest forecast of a status.
 #[derive(Default)]
 struct Recent {
     is_being_made: bool,
@@ -78,7 +78,7 @@ impl Asker {
         }
     }
 
-    /// What this node is called.
+    /// The node's name and labels.
     pub fn node(&self) -> &Node {
         &self.node
     }
@@ -88,13 +88,13 @@ impl Asker {
         look: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, AskError> {
         let (reply, answer) = oneshot::channel();
-        // Who asked may have hung up by then.
+        // The asker may have disconnected.
         let question: Question = Box::new(move |engine| drop(reply.send(look(engine))));
         self.questions.send(question).await.map_err(|_| AskError::Ending)?;
         answer.await.map_err(|_| AskError::Ending)
     }
 
-    /// Runs that begin from now on, and that name no profile, take this one.
+    /// The profile of later runs that name none.
     pub async fn set_profile(&self, profile: HostProfile) -> Result<(), AskError> {
         self.look(move |engine| engine.profile = profile).await
     }
@@ -104,7 +104,7 @@ impl Asker {
         self.look(|_| ()).await.is_ok()
     }
 
-    /// How things stand.
+    /// The status.
     pub async fn status(&self, view: View) -> Result<Status, AskError> {
         // The engine's latest sample may be old while no program writes.
         let sample = cawl_host::sample();
@@ -143,7 +143,7 @@ impl Asker {
         self.look(move |engine| engine.calls(seen)).await
     }
 
-    /// What happens next at the present rate. By the default view it is at most 2 s old.
+    /// The forecast at the present rate. By the default view it is at most 2 s old.
     pub async fn forecast(&self, view: View) -> Result<Forecast, AskError> {
         if view == View::default()
             && let Some(recent) = self.recent_forecast().await
@@ -158,7 +158,7 @@ impl Asker {
         Ok(foreseen(block_in_place(|| ahead(place, view, foresee))?))
     }
 
-    /// What a job of writing would cost.
+    /// The predicted cost of a plan.
     pub async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
         // Refused before the engine is asked.
         let job = |others| plan.job(others).map_err(AskError::Refused);
@@ -172,7 +172,7 @@ impl Asker {
         block_in_place(|| ahead(place, plan.view.clone(), cost))?
     }
 
-    /// The constants in use, and what was learned.
+    /// The configured and the learned constants.
     pub async fn profile(&self) -> Result<ProfileAnswer, AskError> {
         let (configured, learned, constants) = self.look(|engine| engine.profiles()).await?;
         let status = |constant: Constant| ConstantStatus {
@@ -192,14 +192,14 @@ impl Asker {
         })
     }
 
-    /// The processes of a run that go on.
+    /// The processes of a run that are still running.
     pub async fn running(&self, run: u64) -> Result<Running, AskError> {
         let mut processes = self.look(move |engine| engine.processes_of(run)).await?;
         processes.retain(|process| cawl_host::is_running(process.pid));
         Ok(Running { schema: PROTOCOL, processes })
     }
 
-    /// Ends a run without waiting for anything; None if there is none, or it was ended on another connection,
+    /// Ends a run without waiting; None if there is none, or it was ended on another connection,
     /// where the report goes then.
     pub async fn end_run_now(&self, run: u64, end: RunEnd) -> Result<Option<Report>, AskError> {
         let (reply, answer) = oneshot::channel();
@@ -207,7 +207,7 @@ impl Asker {
         answer.await.map_err(|_| AskError::Ending)
     }
 
-    /// The right to ask a question next.
+    /// A place in the queue of questions.
     async fn place(&self) -> Result<Place, AskError> {
         self.questions.clone().reserve_owned().await.map_err(|_| AskError::Ending)
     }
@@ -240,7 +240,7 @@ impl Asker {
         }
     }
 
-    /// The latest forecast is this.
+    /// Stores the latest forecast.
     fn made(&self, forecast: Option<Forecast>) -> Option<Forecast> {
         *self.recent() = Recent { made: Some(Instant::now()), forecast, is_being_made: false };
         forecast
@@ -253,12 +253,12 @@ impl Asker {
 
 type Place = mpsc::OwnedPermit<Question>;
 
-/// Has a copy of a model made and does with it what takes milliseconds, all on this thread. While calls keep
-/// the processors busy, handing work to another thread and back may take longer than the work: this is done
-/// in place where the answer is waited for.
+/// Takes a snapshot of a model and does work of milliseconds with it, all on this thread. While calls keep
+/// the processors busy, handing work to another thread may take longer than the work, so it is done in place
+/// while the asker waits.
 fn ahead<T>(place: Place, view: View, work: impl FnOnce(Ahead) -> T) -> Result<T, AskError> {
     let (reply, answer) = oneshot::channel();
-    // Who asked may have hung up by then.
+    // The asker may have disconnected.
     place.send(Box::new(move |engine| drop(reply.send(engine.ahead(&view)))));
     let ahead = answer.blocking_recv().map_err(|_| AskError::Ending)?;
     let ahead = ahead.map_err(|error| AskError::Refused(error.to_string()))?;
@@ -269,12 +269,12 @@ fn foresee(Ahead { scene, rate, .. }: Ahead) -> cawl_core::Forecast {
     cawl_core::forecast(scene, rate)
 }
 
-/// What a model foresees, as it is answered.
+/// A model's forecast as an answer.
 fn foreseen(foreseen: cawl_core::Forecast) -> Forecast {
     let seconds = |span: Option<Nanos>| span.map(Nanos::as_seconds);
     Forecast {
         schema: PROTOCOL,
-        // The slowest rate there is stands for none.
+        // The minimum rate stands for zero.
         rate: if foreseen.rate == Rate::MIN { 0.0 } else { foreseen.rate.get() },
         background_s: seconds(foreseen.background),
         throttle_s: seconds(foreseen.throttle),
@@ -282,7 +282,7 @@ fn foreseen(foreseen: cawl_core::Forecast) -> Forecast {
     }
 }
 
-/// A forecast may be 2 s old: what has come since is not told to come.
+/// A forecast may be 2 s old: limits crossed since then become 0.
 fn as_of_now(mut forecast: Forecast, status: &Status) -> Forecast {
     if status.modelled_dirty_bytes > status.background_bytes {
         forecast.background_s = Some(0.0);

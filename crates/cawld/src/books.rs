@@ -1,7 +1,7 @@
-//! Who wrote what, and what it cost: by process, file and device, as far as calls have been taken.
+//! Calls and their cost by process, file and device, as far as calls have been processed.
 //!
-//! The law of this module: **bounded, whatever is traced.** Files that nobody wrote to of late and that cost
-//! little make room for others, and stay in a count; a row is found without looking at any other.
+//! The law of this module: **bounded for any program.** Files that were not written to lately and that cost
+//! little make room for others, and stay in a count; a row is found without a search of the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -14,38 +14,37 @@ use cawl_core::{
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, flag};
 
-/// Files told apart; twice as many for a moment. Then half of these stay because they were written to last,
-/// and half because they cost most.
+/// Files with a row; up to twice as many at times. Then half of these are kept because they were written to
+/// last, and half because they cost most.
 const FILES: usize = 8192;
 
-/// Devices told apart.
+/// Devices with a row.
 const DEVICES: usize = 256;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What calls cost and should have cost.
+/// Observed and predicted cost of calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Account {
     /// Calls.
     pub calls: u64,
     /// Bytes.
     pub bytes: u64,
-    /// How many of them were inferred: stores to mappings, shared extents.
+    /// Inferred bytes among them: stores to mappings, shared extents.
     pub estimated: u64,
-    /// In calls that the model has an opinion on.
+    /// Time of modelled calls.
     pub observed: Nanos,
-    /// What the model predicted for them.
+    /// Their predicted time.
     pub predicted: Nanos,
-    /// Observed: the part of calls that the model puts down to throttling, where the kernel tells its pauses no more
-    /// than these.
+    /// Observed time that the model attributes to throttling, at most the kernel's pauses if known.
     pub throttled: Nanos,
-    /// Observed, in calls that waited for the device.
+    /// Observed time of calls that waited for the device.
     pub sync: Nanos,
     late: Late,
 }
 
 impl Account {
-    /// A call, what the model that answers said of it, and how much of the throttling that it said is believed.
+    /// Adds a call with the answering model's prediction, and the confirmed share of its throttling.
     fn add(&mut self, event: &Event, bytes: u64, prediction: Option<&Prediction>, belief: f64) {
         self.calls += 1;
         self.bytes += bytes;
@@ -77,7 +76,7 @@ impl Account {
         self.late.rate(now)
     }
 
-    /// All of it, for an answer.
+    /// The costs for an answer.
     pub fn cost(&self, now: Time) -> Cost {
         Cost {
             observed_s: self.observed.as_seconds(),
@@ -101,7 +100,7 @@ impl Account {
     }
 }
 
-/// The part of a call's time that the model puts down to throttling: a call that is held back copies besides.
+/// The part of a call's time that the model attributes to throttling; a throttled call also copies.
 fn held_back(observed: Nanos, prediction: &Prediction) -> Nanos {
     let throttle = prediction.parts.throttle;
     if prediction.state == CallState::Sync || throttle <= Nanos::ZERO {
@@ -110,22 +109,22 @@ fn held_back(observed: Nanos, prediction: &Prediction) -> Nanos {
     observed * (throttle / prediction.cost)
 }
 
-/// How much of the throttling that the model sees the kernel confirms. Its pauses are those of all tasks of the machine,
-/// so traced programs cannot have lost more to them.
+/// The share of the modelled throttling that the kernel confirms. The kernel's pauses are those of all tasks
+/// of the machine, so traced programs cannot have lost more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Confirmed {
-    /// Since the latest look, by the model.
+    /// Modelled since the last reading.
     latest: Nanos,
-    /// Of the latest looks, fading: by the model, and by the kernel.
+    /// Fading sums over the last readings, by the model and by the kernel.
     modelled: Nanos,
     paused: Nanos,
 }
 
 impl Confirmed {
-    /// What a look leaves of those before it: the kernel's figures come once a second.
+    /// Weight that a reading leaves to the earlier ones: the kernel's figures come once a second.
     const FADING: f64 = 0.8;
 
-    /// A look: so long were the pauses since the one before.
+    /// Takes a reading: the pauses since the previous one.
     fn look(&mut self, paused: Nanos) {
         self.modelled = self.modelled * Self::FADING + std::mem::take(&mut self.latest);
         self.paused = self.paused * Self::FADING + paused;
@@ -136,7 +135,7 @@ impl Confirmed {
     }
 }
 
-/// Bytes in each of the latest seconds.
+/// Bytes in each of the last seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Late {
     second: u64,
@@ -159,7 +158,7 @@ impl Late {
         }
     }
 
-    /// Over the two latest whole seconds and the one going on.
+    /// Over the last two whole seconds and the current one.
     fn rate(&self, now: Time) -> f64 {
         let second = now.0 / SECOND;
         let of = |second: u64| {
@@ -171,11 +170,11 @@ impl Late {
     }
 }
 
-/// A process image that is being traced.
+/// A traced process image.
 struct Process {
     pid: u32,
     program: String,
-    /// As they arrive, before they are in order.
+    /// Calls as read, before they are in order.
     arrived: Tally,
     account: Account,
 }
@@ -183,24 +182,24 @@ struct Process {
 struct File {
     identity: FileId,
     name: FileName,
-    /// Its last link went.
+    /// Its last link was removed.
     unlinked: bool,
     /// The number of the latest call that concerned it.
     touched: u64,
     account: Account,
 }
 
-/// The books.
+/// The sums.
 #[derive(Default)]
 pub struct Books {
-    /// Everything.
+    /// The sum of all calls.
     pub total: Account,
     processes: BTreeMap<u32, Process>,
     /// The latest session of each pid.
     by_pid: HashMap<u32, u32>,
     files: Vec<File>,
     by_identity: HashMap<FileId, usize>,
-    /// By device and the name that they were written to under.
+    /// By device and name.
     by_name: HashMap<(u64, String), usize>,
     last_file: Option<(FileId, usize)>,
     /// The latest pid and its session, if it has one.
@@ -212,7 +211,7 @@ pub struct Books {
 }
 
 impl Books {
-    /// The kernel let writers pause for so long since the latest look; None where that is not known.
+    /// Takes the kernel's pauses since the last reading; None if unknown.
     pub fn paused(&mut self, paused: Option<Nanos>) {
         match paused {
             Some(paused) => self.confirmed.look(paused),
@@ -253,7 +252,7 @@ impl Books {
 
     /// Which file an identity means.
     pub fn name(&mut self, file: &FileFacts) {
-        // Who renames a file need not be one who writes to it.
+        // A rename does not imply a write.
         if file.renamed && !self.by_identity.contains_key(&file.file()) {
             return;
         }
@@ -263,7 +262,7 @@ impl Books {
         row.name.told(file);
     }
 
-    /// A call, in order of time, and what the model that answers said of it.
+    /// Takes a call, in order of time, with the answering model's prediction.
     pub fn call(&mut self, event: &Event, prediction: Option<&Prediction>) {
         let bytes = kernel_bytes(event);
         let in_file = if event.kind == FileKind::Regular { bytes } else { 0 };
@@ -339,8 +338,7 @@ impl Books {
         at
     }
 
-    /// The row that a file met with this one goes on in: one that was deleted and made anew under its name is one to
-    /// whoever asks.
+    /// The row of a file: one that was deleted and made anew under its name keeps its row.
     fn succeed(&mut self, at: usize) -> usize {
         let File { identity, name, .. } = &self.files[at];
         let identity = *identity;
@@ -368,12 +366,12 @@ impl Books {
         self.files_omitted += self.files[FILES..].iter().filter(|file| file.account.calls > 0).count() as u64;
         self.files.truncate(FILES);
         self.by_identity = self.files.iter().enumerate().map(|(at, file)| (file.identity, at)).collect();
-        // One that was made anew again begins another row.
+        // A file made anew after this begins another row.
         self.by_name.clear();
         self.last_file = None;
     }
 
-    /// The processes at these places in this order, and how many come after them.
+    /// Processes in this order, the rows of `page`, and the number of rows after them.
     pub fn processes(&self, sort: Sort, page: Range<usize>, now: Time) -> (Vec<ProcessStatus>, u64) {
         let (rows, more) = ranked(self.processes.values(), |process| process.account.key(sort, now), page);
         let status = |process: &Process| ProcessStatus {
@@ -391,7 +389,7 @@ impl Books {
         self.files_omitted
     }
 
-    /// The files at these places in this order, and how many come after them.
+    /// Files in this order, the rows of `page`, and the number of rows after them.
     pub fn files(&self, sort: Sort, page: Range<usize>, now: Time) -> (Vec<FileStatus>, u64) {
         let written = self.files.iter().filter(|file| file.account.calls > 0);
         let (rows, more) = ranked(written, |file| file.account.key(sort, now), page);
@@ -429,9 +427,9 @@ fn device(dev: u64) -> String {
     format!("{major}:{minor}")
 }
 
-/// The rows at these places when the largest keys come first, and how many come after them. Linear in the number of
-/// rows but for those up to the end of the page. Equal keys keep their order, so that pages of a table that stands
-/// still have no row twice.
+/// The rows of `page`, largest keys first, and the number of rows after them. Linear in the number of rows up
+/// to the end of the page. Equal keys keep their order, so that pages of an unchanged table have no row
+/// twice.
 fn ranked<'a, T>(
     rows: impl Iterator<Item = &'a T>,
     key: impl Fn(&T) -> f64,
@@ -491,7 +489,7 @@ mod tests {
         assert!(books.processes(Sort::Lost, 0..10, now).0.is_empty() && books.by_pid.is_empty());
     }
 
-    /// The model puts 0.75 s of every second down to throttling; the kernel's pauses are a third of that.
+    /// The model attributes 0.75 s of every second to throttling; the kernel's pauses are a third of that.
     #[test]
     fn no_more_is_lost_to_throttling_than_the_kernel_lets_writers_pause() {
         let lost_in = |seconds: Range<u64>, books: &mut Books, paused: Option<Nanos>| {
@@ -507,10 +505,10 @@ mod tests {
         lost_in(0..30, &mut books, quarter);
         let confirmed = lost_in(30..130, &mut books, quarter);
         assert!((confirmed - 25.0).abs() < 0.5, "{confirmed} s of 25");
-        // Others are paused too: what the model says stands.
+        // Other writers are paused too: the modelled time stays.
         lost_in(130..160, &mut books, Some(Nanos::seconds(3.0)));
         assert_eq!(lost_in(160..260, &mut books, Some(Nanos::seconds(3.0))), 75.0);
-        // Nobody tells.
+        // Unknown pauses.
         lost_in(260..261, &mut books, None);
         assert_eq!(lost_in(261..361, &mut books, None), 75.0);
     }
@@ -539,7 +537,7 @@ mod tests {
             late.add(Time(second * SECOND), 1000);
         }
         assert_eq!(late.rate(Time(110 * SECOND)), 1000.0);
-        // What comes late counts where it belongs, as long as that is known.
+        // Late calls count in their own second, as long as it is kept.
         late.add(Time(108 * SECOND), 500);
         assert_eq!(late.rate(Time(110 * SECOND)), 1250.0);
         late.add(Time(50 * SECOND), 1 << 40);

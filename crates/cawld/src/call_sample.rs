@@ -1,4 +1,4 @@
-//! A bounded sample of the latest calls: the costliest, and an even choice of the others.
+//! A bounded sample of the latest calls: the most expensive, and an even sample of the others.
 
 use std::collections::VecDeque;
 
@@ -7,8 +7,8 @@ use cawl_core::{Nanos, Prediction, Time, kernel_bytes};
 use cawl_host::clock::Clocks;
 use cawl_wire::Event;
 
-/// Calls are gathered in pieces of this length. A piece keeps `KEPT` of the costliest and, evenly chosen, up
-/// to twice as many of the others. `PIECES` pieces are kept.
+/// Length of a piece. A piece keeps the `KEPT` most expensive calls and, evenly sampled, up to twice as many
+/// of the others. `PIECES` pieces are kept.
 const PIECE: Nanos = Nanos::millis(100.0);
 const KEPT: usize = 12;
 const PIECES: usize = 100;
@@ -16,7 +16,7 @@ const PIECES: usize = 100;
 /// Most calls in an answer.
 const ANSWERED: usize = 200;
 
-/// A call and what the model that answers said of it.
+/// A call with the answering model's prediction.
 #[derive(Clone, Copy)]
 struct Judged {
     at: Time,
@@ -37,13 +37,13 @@ struct Piece {
 #[derive(Default)]
 pub struct CallSample {
     pieces: VecDeque<Piece>,
-    /// Pieces that have been begun since the start; the last of them is being filled.
+    /// Pieces begun since the start; the last one is being filled.
     begun: u64,
     since: Time,
 }
 
 impl CallSample {
-    /// A call that the model that answers has an opinion on.
+    /// Takes a modelled call.
     pub fn call(&mut self, event: &Event, prediction: &Prediction) {
         if let Some(piece) = self.pieces.back_mut() {
             piece.take(Judged { at: Time(event.start), event: *event, prediction: *prediction });
@@ -62,8 +62,8 @@ impl CallSample {
         }
     }
 
-    /// Calls of the pieces after number `seen` that are complete, and the number to ask with next time; None:
-    /// no calls, but the number.
+    /// Calls of the complete pieces after number `seen`, and the number to ask with next time; None: no
+    /// calls, but the number.
     pub fn answer(&self, seen: Option<u64>, clocks: &Clocks) -> (Calls, u64) {
         let complete = self.begun.saturating_sub(1);
         let seen = seen.unwrap_or(complete);

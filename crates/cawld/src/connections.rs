@@ -17,81 +17,81 @@ use crate::mappings::Levels;
 /// Programs count as writing this long after their latest batch.
 const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
 
-/// How often a process's `wchar` is read, for the case that it is killed.
+/// Interval of reading a process's `wchar`, in case it is killed.
 const WCHAR_EVERY: Nanos = Nanos::millis(100.0);
 
-/// Longest wait at the end of a run for connections from which nothing comes any more.
+/// Longest wait at the end of a run for silent connections.
 pub const SETTLE: Duration = Duration::from_secs(5);
 
-/// Connections that ask, and as many that have said nothing yet; when there are more of a sort, the one of it
-/// that has been silent longest is closed. Tracers have all other room.
+/// Most connections that ask, and most that have sent nothing yet; beyond that, the one idle for longest of
+/// its kind is closed. Tracers have all other places.
 const ASKERS: usize = 256;
 
-/// Connections of other users that have not said yet who they are: of one user, and of all. When there are
-/// more, the oldest of them is closed.
+/// Most connections of other users without a role: of one user, and of all. Beyond that, the oldest of them
+/// is closed.
 const SILENT_GUESTS: [usize; 2] = [64, 192];
 
-/// Descriptors kept for other things than connections, and those a connection takes: its socket and its ring.
+/// Descriptors kept for other purposes, and those of a connection: its socket and its ring.
 const OTHER_DESCRIPTORS: u64 = 64;
 const DESCRIPTORS: u64 = 2;
 
-/// The open connections, and what they share.
+/// The open connections and their shared state.
 pub struct Connections {
-    /// When the latest batch came, in ns of CLOCK_MONOTONIC.
+    /// Time of the latest batch, in ns of CLOCK_MONOTONIC.
     pub active: AtomicU64,
-    /// Which runs keep a trace.
+    /// The runs that keep a trace.
     pub traces: Arc<Traces>,
-    /// Files that processes have mapped.
+    /// Files mapped by processes.
     pub mapped: Levels,
-    /// Where processes are looked at.
+    /// Runs work on other processes' files.
     pub aside: Aside,
     /// Other users.
     pub guests: Guests,
-    /// Processes whose mappings could not be looked at.
+    /// Processes whose mappings could not be sampled.
     unmapped: AtomicU64,
     next: AtomicU32,
     open: Mutex<BTreeMap<u32, Connection>>,
     changed: Notify,
-    /// Raised when every session is to take what there is now.
+    /// Raised to make every session read its ring and socket.
     looks: watch::Sender<u64>,
     draining: AtomicBool,
     drain: Notify,
-    /// Connections for which there are descriptors, and how many of them may ask.
+    /// Most connections by the limit on descriptors, and most of them that may ask.
     most: usize,
     askers: usize,
 }
 
-/// A connection that is open.
+/// An open connection.
 struct Connection {
     role: Role,
-    /// The user, if it is another than the daemon's own or root.
+    /// The user, unless it is root or the daemon's own.
     guest: Option<u32>,
-    /// When it got this role.
+    /// Start of this role.
     since: Time,
-    /// Told when it must go, to make room.
+    /// Notified when it must close, to make room.
     close: Arc<Notify>,
-    /// The latest of `Connections::looks` that it has followed.
+    /// The latest value of `Connections::looks` that it has handled.
     looked: u64,
-    /// Batches taken.
+    /// Batches read.
     batches: u64,
     wchar_read: Time,
 }
 
-/// What a connection turned out to be.
+/// The role of a connection.
 #[derive(Clone, Copy)]
 enum Role {
-    /// It has said nothing yet.
+    /// It has sent nothing yet.
     Unknown,
-    /// It asks questions, and has none at the moment.
+    /// It asks questions, and none is open.
     Client,
-    /// It waits for an answer, or listens.
+    /// It waits for an answer or for pushes.
     Asking,
     /// It traces this process.
     Tracer(u32),
 }
 
 impl Connection {
-    /// It says nothing, and waits for nothing.
+    /// True if it sends nothing and waits for nothing.
     fn is_silent(&self) -> bool {
         matches!(self.role, Role::Unknown | Role::Client)
     }
@@ -125,9 +125,9 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection of the daemon's own user or root, or of a guest: its number, and what tells it to go.
-    /// None if there is no room for it. Room is made by closing the connection that has been silent longest;
-    /// a guest's makes way for others, and no other for a guest's.
+    /// Adds a connection of the daemon's own user or root, or of a guest; returns its number, and the
+    /// notification to close. None if there is no room. Room is made by closing the connection idle for
+    /// longest; a guest's connection is closed for any other, and only for a guest's if it is a guest's.
     pub fn connect(&self, guest: Option<u32>) -> Option<(u32, Arc<Notify>)> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let close = Arc::new(Notify::new());
@@ -185,8 +185,8 @@ impl Connections {
         drop(tokio::time::timeout(time, self.changed.notified()).await);
     }
 
-    /// True if a user's programs may take one connection more: half of all there are, all guests' together
-    /// three quarters, so that there are some left for the daemon's own user.
+    /// True if a user may have another connection: at most half of all, and all guests together three
+    /// quarters, so that some are left for the daemon's own user.
     pub fn has_room_for(&self, guest: u32) -> bool {
         let connections = self.open();
         let tracers = connections.values().filter(|c| matches!(c.role, Role::Tracer(_)));
@@ -195,13 +195,12 @@ impl Connections {
         own < self.most / 2 && guests.len() < self.most / 4 * 3
     }
 
-    /// A connection turned out to be a tracer's.
+    /// The connection is a tracer's.
     pub fn is_tracer(&self, id: u32, pid: u32) {
         self.settle_role(id, Role::Tracer(pid));
     }
 
-    /// A connection turned out to ask questions. False if there is no room for it: all others wait for an
-    /// answer.
+    /// The connection asks questions. False if there is no room: all others wait for an answer.
     pub fn may_ask(&self, id: u32) -> bool {
         let mut connections = self.open();
         let others = connections
@@ -211,7 +210,7 @@ impl Connections {
             || close_oldest(&mut connections, |other, c| other != id && matches!(c.role, Role::Client))
     }
 
-    /// A connection that may ask has no question at the moment.
+    /// A connection that asks has no open question.
     pub fn is_client(&self, id: u32) {
         self.settle_role(id, Role::Client);
     }
@@ -229,19 +228,19 @@ impl Connections {
         self.changed.notify_waiters();
     }
 
-    /// Counts a process whose mappings cannot be looked at; true for the first one.
+    /// Counts a process whose mappings cannot be sampled; true for the first one.
     pub fn is_first_failure_of_mappings(&self) -> bool {
         let count = self.unmapped.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::debug!(count, "the mappings of a process cannot be looked at");
         count == 1
     }
 
-    /// Tells when a session is to take what there is.
+    /// Changes when every session must read its ring and socket.
     pub fn looks(&self) -> watch::Receiver<u64> {
         self.looks.subscribe()
     }
 
-    /// A session has taken what there was at this look.
+    /// A session has read everything as of this value of `looks`.
     pub fn has_looked(&self, id: u32, look: u64) {
         if let Some(connection) = self.open().get_mut(&id) {
             connection.looked = look;
@@ -254,7 +253,7 @@ impl Connections {
         cawl_host::now().since(Time(self.active.load(Ordering::Relaxed))) < ACTIVE_FOR
     }
 
-    /// A connection's batch was taken. True at most every 100 ms: time to read its process's `wchar`.
+    /// A batch was read. True at most every 100 ms: time to read the process's `wchar`.
     pub fn took_batch(&self, id: u32) -> bool {
         let now = cawl_host::now();
         let mut connections = self.open();
@@ -267,7 +266,7 @@ impl Connections {
         due
     }
 
-    /// Returns once the daemon is about to end: sessions then take what has arrived and stop.
+    /// Returns when the daemon is about to end: sessions then read the rest and stop.
     pub async fn draining(&self) {
         let mut told = std::pin::pin!(self.drain.notified());
         told.as_mut().enable();
@@ -276,18 +275,18 @@ impl Connections {
         }
     }
 
-    /// Lets sessions take what has arrived, and waits for that.
+    /// Makes sessions read the rest, and waits for that.
     pub async fn drain_sessions(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.drain.notify_waiters();
         self.until_settled(|connection| !matches!(connection.role, Role::Tracer(_))).await;
     }
 
-    /// Waits until every connection still open belongs to a process that still runs and whose calls so far
-    /// have been taken, or to someone who asks questions, or has nothing to say.
+    /// Waits until every open connection is idle, asks questions, or belongs to a running process whose calls
+    /// so far were read.
     ///
-    /// Processes that ended have closed their sockets, but what they sent may still be on its way. How many
-    /// were given up is told in a note for the report.
+    /// Processes that ended have closed their sockets, but their data may not be read yet. Returns a note for
+    /// the report with the number of connections given up.
     pub async fn settle(&self) -> Option<String> {
         self.looks.send_modify(|look| *look += 1);
         let look = *self.looks.borrow();
@@ -306,9 +305,8 @@ impl Connections {
         })
     }
 
-    /// Waits until this holds for every connection. Gives up when those for which it does not have brought
-    /// nothing for a time: however long a backlog takes, it is not left behind. Returns how many were given
-    /// up.
+    /// Waits until this holds for every connection. Gives up when the remaining ones have sent nothing for
+    /// SETTLE, so a backlog of any length is read. Returns the number given up.
     async fn until_settled(&self, is_settled: impl Fn(&Connection) -> bool) -> usize {
         let mut before = Vec::new();
         let mut deadline = tokio::time::Instant::now() + SETTLE;
@@ -332,13 +330,13 @@ impl Connections {
                 tracing::warn!(connections = before.len(), "what they still hold is not waited for");
                 return before.len();
             }
-            // A process can end without its connection changing, so look again now and then.
+            // A process can end without a change of its connection, so look again at intervals.
             drop(tokio::time::timeout(Duration::from_millis(20), changed).await);
         }
     }
 }
 
-/// Closes the one of these connections that has been silent longest; false if there is none.
+/// Closes the one of these connections that is idle for longest; false if there is none.
 fn close_oldest(
     connections: &mut BTreeMap<u32, Connection>,
     which: impl Fn(u32, &Connection) -> bool,
@@ -427,7 +425,7 @@ mod tests {
         };
         let asking: Vec<u32> = (0..ASKERS - 1).map(|_| ask().0).collect();
         asking.iter().for_each(|id| connections.is_asking(*id));
-        // There is room for one, which the latest gets.
+        // There is room for one, for the latest.
         let (silent, closed, may) = ask();
         assert!(may);
         let (latest, _, may) = ask();
@@ -435,7 +433,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
         connections.is_asking(latest);
         assert!(!ask().2);
-        // That is no matter to others.
+        // Other connections are not affected.
         for pid in 0..20 {
             let (tracer, _) = connections.connect(None).expect("room for a tracer");
             connections.is_tracer(tracer, pid);
@@ -446,7 +444,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_backlog_is_waited_for_as_long_as_it_moves() {
         let connections = Arc::new(Connections::new(Arc::default(), Allowed::default()));
-        // A process that is gone, and whose calls are still coming.
+        // A process that has ended, with calls still to be read.
         let (id, _) = connections.connect(None).unwrap();
         connections.is_tracer(id, u32::MAX);
         let began = tokio::time::Instant::now();
@@ -459,7 +457,7 @@ mod tests {
         });
         assert!(connections.settle().await.is_some_and(|note| note.contains("1 processes")));
         let took = began.elapsed();
-        // All that came, and then one time without anything.
+        // All calls, and then SETTLE without any.
         let (coming, silence) = (10 * (SETTLE - Duration::from_secs(1)), SETTLE);
         assert!(took >= coming + silence && took < coming + 2 * silence, "{took:?}");
     }

@@ -1,10 +1,9 @@
-//! Processes of other users than the daemon's own: they may be recorded, and nothing else.
+//! Processes of users other than the daemon's own: they may be recorded, and nothing else.
 //!
-//! The law of this module: **a guest's cost falls on the guest.** A user who is neither root nor the daemon's
-//! own is recorded only for a run that goes on, or if `cawld` allows the user. The run's number is random,
-//! and the programs of the run find it in their environment. A guest gets no answers. Messages of a guest
-//! wait for room of that user's own, so a flood does not delay other users, and they take only a part of each
-//! of the daemon's tables.
+//! The law of this module: **a guest's cost falls on the guest.** A user other than root and the daemon's own
+//! is recorded only in a running run, or if `cawld` allows the user. The run's number is random, and its
+//! programs have it in their environment. A guest gets no answers. Each guest has a queue of its own, so a
+//! flood does not delay other users, and takes only a part of each of the daemon's tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -20,26 +19,26 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::batch::Batch;
 use crate::engine::Input;
 
-/// Bytes of a user's that may wait for the engine: four batches, so that it need never wait for the next, and
-/// others never wait for long.
+/// Bytes of a user that may wait for the engine: four batches, so that the engine never waits for the next
+/// one, and other users never wait long.
 const ROOM: u32 = 256 << 10;
-/// Least that an input counts for.
+/// Least size that an input counts for.
 const LEAST: usize = 256;
-/// Files that a user's programs may have in the books: a fifth of those that a report has. Calls on further
-/// ones are taken for calls on one.
+/// Most files of a user's programs with a row: a fifth of a report's. Calls on further files count as calls
+/// on one.
 const FILES: usize = 20_000;
-/// Threads of a user's that the models tell apart at a time, an eighth of those they know; a process's
-/// further ones are taken for one.
+/// Most threads of a user that the models distinguish at a time, an eighth of all; further threads of a
+/// process count as one.
 const THREADS: usize = 2048;
-/// Notes that a user's programs may cause in reports; further ones are in the log only.
+/// Most notes in reports that a user's programs may cause; further ones are logged only.
 const NOTES: usize = 10;
-/// Users that are remembered.
+/// Most users remembered.
 const USERS: usize = 1024;
 
-/// Inode number that stands for all files beyond [`FILES`].
+/// Inode number of all files beyond [`FILES`].
 const FURTHER: u64 = u64::MAX;
 
-/// Users whose programs a daemon of root's records though they do not belong to a run.
+/// Users whose programs a root daemon records outside of runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed(Vec<RangeInclusive<u32>>);
 
@@ -49,7 +48,7 @@ impl Allowed {
         Allowed(vec![0..=u32::MAX])
     }
 
-    /// These users, and those.
+    /// These users and the others.
     pub fn and(mut self, other: Allowed) -> Allowed {
         self.0.extend(other.0);
         self
@@ -89,35 +88,35 @@ impl FromStr for Allowed {
     }
 }
 
-/// What the daemon knows of other users.
+/// The daemon's state of other users.
 #[derive(Debug, Default)]
 pub struct Guests {
     allowed: Allowed,
     users: Mutex<BTreeMap<u32, Arc<Guest>>>,
-    /// Users of whom the log says that they were refused.
+    /// Users whose refusal was logged.
     refused: Mutex<BTreeSet<u32>>,
 }
 
 impl Guests {
-    /// With these users allowed.
+    /// Guests, with these users allowed.
     pub fn new(allowed: Allowed) -> Guests {
         Guests { allowed, ..Guests::default() }
     }
 
-    /// The user's place, if he may be recorded in this run (or outside of any).
+    /// The user's entry, if the user may be recorded in this run (or outside of any).
     pub fn admit(&self, uid: u32, run_goes_on: bool) -> Option<Arc<Guest>> {
         if !run_goes_on && !self.allowed.has(uid) {
             return None;
         }
         let mut users = lock(&self.users);
         if users.len() >= USERS && !users.contains_key(&uid) {
-            // Those who are not here.
+            // Users without sessions.
             users.retain(|_, guest| Arc::strong_count(guest) > 1);
         }
         Some(Arc::clone(users.entry(uid).or_insert_with(|| Arc::new(Guest::new()))))
     }
 
-    /// A user was refused; True if he is the first of the kind or long forgotten.
+    /// Notes a refused user; true if the refusal should be logged.
     pub fn is_news(&self, uid: u32) -> bool {
         let mut refused = lock(&self.refused);
         if refused.len() >= USERS {
@@ -131,7 +130,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A user whose programs are recorded.
+/// A recorded user.
 #[derive(Debug)]
 pub struct Guest {
     room: Arc<Semaphore>,
@@ -150,23 +149,23 @@ impl Guest {
         }
     }
 
-    /// True if the file has a place in the books, or gets one.
+    /// True if the file has a row, or gets one.
     fn has_file(&self, identity: FileId) -> bool {
         let mut files = lock(&self.files);
         files.contains(&identity) || (files.len() < FILES && files.insert(identity))
     }
 }
 
-/// The way from a session to the engine.
+/// The path from a session to the engine.
 pub struct Line {
     engine: mpsc::Sender<Input>,
     guest: Option<Arc<Guest>>,
-    /// The latest file that had a place.
+    /// The latest file with a row.
     latest: Mutex<FileId>,
 }
 
 impl Line {
-    /// Of the daemon's own user's or root's session, or of a guest's.
+    /// For a session of the daemon's own user or root, or of a guest.
     pub fn new(engine: mpsc::Sender<Input>, guest: Option<Arc<Guest>>) -> Line {
         Line { engine, guest, latest: Mutex::default() }
     }
@@ -176,7 +175,7 @@ impl Line {
         self.guest.as_ref()
     }
 
-    /// Hands an input on, once there is room for it.
+    /// Sends an input when the queue has room for it.
     pub async fn send(&self, mut input: Input) -> Result<(), SendError<Input>> {
         let Some(guest) = &self.guest else { return self.engine.send(input).await };
         let weight = match &mut input {
@@ -201,7 +200,7 @@ impl Line {
         }
     }
 
-    /// Calls on files without a place in the books are made calls on one file.
+    /// Turns calls on files without a row into calls on one file.
     fn confine(&self, guest: &Guest, events: &mut [Event]) {
         let mut latest = lock(&self.latest);
         for event in events {
@@ -218,11 +217,10 @@ impl Line {
     }
 }
 
-/// A process's number and those of its threads, as they are here.
+/// The numbers of a process and its threads in the daemon's pid namespace.
 ///
-/// The tracer tells those of its own pid namespace; the kernel tells the process's number in ours. Threads
-/// keep the numbers they have there, which are looked up nowhere, but for the first, whose number is the
-/// process's.
+/// The tracer sends those of its own pid namespace; the kernel tells the process's number in ours. Other
+/// threads than the first keep their numbers, which cannot be translated.
 pub struct Numbers {
     told: u32,
     here: u32,
@@ -231,12 +229,12 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Of a process that says it has the number `told`, and has `here`.
+    /// For a process that sends the number `told`, and has the number `here`.
     pub fn new(told: u32, here: u32, guest: Option<Arc<Guest>>) -> Numbers {
         Numbers { told, here, guest, threads: BTreeSet::new() }
     }
 
-    /// Puts the numbers of here into a batch.
+    /// Translates the numbers in a batch.
     pub fn translate(&mut self, batch: &mut Batch) {
         if self.told == self.here && self.guest.is_none() {
             return;
@@ -249,7 +247,7 @@ impl Numbers {
     fn thread(&mut self, told: u32) -> u32 {
         let tid = match told {
             first if first == self.told => return self.here,
-            // Another thread that has there the number that the first one has here.
+            // Another thread whose number there is the first thread's number here.
             other if other == self.here => self.told,
             other => other,
         };
@@ -322,7 +320,7 @@ mod tests {
         while inputs.len() < ROOM as usize / size {
             tokio::task::yield_now().await;
         }
-        // The other is let in at once, and has less before it than one user's room.
+        // The other user's input is sent at once, and waits for less than one user's queue.
         second.send(input(2)).await.unwrap();
         let mut before = 0;
         loop {
@@ -341,7 +339,7 @@ mod tests {
     async fn files_and_notes_of_a_user_are_bounded() {
         let (engine, mut inputs) = mpsc::channel(64);
         let line = Line::new(engine, Guests::new(Allowed::all()).admit(1, false));
-        // The same number given out again is another file.
+        // A reused inode number is another file.
         let write = |n| Event { dev: 5, ino: n / 2 + 1, birth: n as u32 % 2 + 1, ..Event::new(Op::Write) };
         let all = batch(FILES as u64 + 10, write);
         line.send(Input::Events { session: 1, batch: all, dropped: 0 }).await.unwrap();

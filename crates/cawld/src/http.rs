@@ -1,8 +1,8 @@
-//! The same answers over HTTP: read only, off unless asked for, and bounded in every direction.
+//! The answers over HTTP: read only, off by default, and bounded.
 //!
-//! The law of this module: **nothing here changes anything, and nothing here waits for a reader.** Bodies of
-//! requests are not read; connections, headers and times are bounded; a subscriber that does not keep up
-//! loses its connection.
+//! The law of this module: **requests change nothing, and nothing waits for a reader.** Bodies of requests
+//! are not read; connections, headers and times are bounded; a subscriber that does not keep up is
+//! disconnected.
 
 mod guard;
 mod peer;
@@ -24,30 +24,30 @@ use crate::asker::Asker;
 use guard::Guard;
 use routes::Caller;
 
-/// Connections at a time; further ones wait to be accepted.
+/// Most connections at a time; further ones wait to be accepted.
 const CONNECTIONS: usize = 128;
 
-/// Longest time for a request's header, the waiting for it included.
+/// Longest time until a request's header is complete.
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Most header fields, and bytes of them.
 const HEADERS: usize = 64;
 const HEADER_BYTES: usize = 16 << 10;
 
-/// What was sent and not taken for this time, in ms, ends a connection.
+/// A connection that reads nothing for this time, in ms, is closed.
 const UNTAKEN: u32 = 30_000;
 
-/// Where and to whom to answer.
+/// Address and access.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// Where to listen.
+    /// The address to listen at.
     pub address: SocketAddr,
-    /// File with the token that every client must show.
+    /// File with the token that every client must send.
     pub token_file: Option<PathBuf>,
     /// Answer every user of this machine.
     pub open: bool,
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Http {
     listener: TcpListener,
     address: SocketAddr,
@@ -66,7 +66,7 @@ impl Reload {
 }
 
 impl Http {
-    /// Listens. An error says what to do.
+    /// Listens. An error names the remedy.
     pub async fn listen(options: &HttpOptions) -> anyhow::Result<Http> {
         let wanted = options.address;
         // Before a client can connect.
@@ -79,12 +79,12 @@ impl Http {
         Ok(Http { listener, address, guard })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Reads the token again when told.
+    /// A handle to read the token again.
     pub fn reload(&self) -> Reload {
         Reload(Arc::clone(&self.guard))
     }

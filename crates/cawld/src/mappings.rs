@@ -1,18 +1,16 @@
-//! Stores through shared mappings, while the program makes no call that would tell of them.
+//! Stores through shared mappings, between the calls that would show them.
 //!
-//! The tracer looks at its program's mappings when the program calls msync, munmap, close or ends. Between
-//! those calls this module looks: it finds a process's writable shared mappings of files in /proc/PID/maps,
-//! asks the kernel how much of those files is dirty (cachestat, Linux 6.5), and makes an estimated
-//! `MmapWrite` of what has been added since the latest look, less what the process wrote to the file by
-//! calls.
+//! The tracer counts its program's stores at msync, munmap, close and the end. Between those this module
+//! samples: it reads a process's writable shared mappings in /proc/PID/maps, asks the kernel for the dirty
+//! part of their files (cachestat, Linux 6.5), and makes an estimated `MmapWrite` of what was added since the
+//! last sample, minus the bytes the process wrote by calls.
 //!
-//! Looking takes as long as the program's memory is large, and for ever where its files lie on a server that
-//! does not answer. So it is done aside ([`Aside`]), without a lock, and gives numbers; what they mean is
-//! reckoned when they are there.
+//! A sample takes time in proportion to the program's memory, and may hang on files of a server that does not
+//! answer. So it is taken aside ([`Aside`]), without a lock, and returns numbers, which are evaluated on
+//! arrival.
 //!
-//! What was told here the tracer finds again at its next look, if it is still dirty then; it is taken off
-//! there. Several processes may have mapped the same file; what one of them told is not told again by
-//! another.
+//! The tracer counts pages again that were counted here, if they are still dirty; its counts are reduced by
+//! them. Pages of a file that several processes have mapped count once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -30,12 +28,12 @@ use tokio::time::Instant;
 
 use crate::aside::{Aside, Late, Pending};
 
-/// Time between looks at a process that has such mappings, and the longest at one that has none.
+/// Interval of samples of a process with these mappings, and the longest of one without any.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(8);
-/// Files that are looked at in one process.
+/// Most files sampled in one process.
 const MOST: usize = 256;
-/// How long a look is waited for: of files on a server it can take seconds.
+/// Time limit of a sample: of files on a server it can take seconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
 // cachestat.c
@@ -50,13 +48,13 @@ unsafe extern "C" {
 /// A file's device and inode number.
 type Identity = (u64, u64);
 
-/// What all sessions know of files that are mapped.
+/// The state of mapped files, shared by all sessions.
 #[derive(Default)]
 pub struct Levels(Mutex<BTreeMap<Identity, Level>>);
 
 #[derive(Default)]
 struct Level {
-    /// Dirty bytes at the latest look of any process.
+    /// Dirty bytes at the last sample of any process.
     dirty: u64,
     /// Bytes written by calls since.
     written: u64,
@@ -70,28 +68,28 @@ impl Levels {
     }
 }
 
-/// A mapped file, when it was looked at.
+/// A sample of a mapped file.
 #[derive(Debug)]
 struct Seen {
     identity: Identity,
-    /// Place in the file of the mapping's first byte.
+    /// Offset in the file of the mapping's first byte.
     offset: u64,
     /// Dirty bytes of the file.
     dirty: u64,
-    /// Of a file that was not followed before: dirty bytes among the pages that the process has touched, less
-    /// what it may have written by calls.
+    /// For a new file: dirty bytes among the pages touched by the process, minus the bytes it may have
+    /// written by calls.
     touched: u64,
 }
 
-/// What a look at a process's mappings found.
+/// The sample of a process's mappings.
 type Look = io::Result<Vec<Seen>>;
 
-/// Why stores of a process are not seen any more.
+/// Why the mappings of a process are no longer sampled.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the report must say.
+    /// A note for the report.
     pub note: String,
-    /// The process's files are the reason, not the machine.
+    /// True if the process's files are the reason, false if the machine is.
     pub is_its_own: bool,
 }
 
@@ -100,14 +98,14 @@ pub struct Mappings<'a> {
     pid: u32,
     levels: &'a Levels,
     aside: &'a Aside,
-    /// Files followed, and the part of what is dirty now that was told here.
+    /// Known files, with the present dirty bytes that were counted here.
     files: BTreeMap<Identity, u64>,
     pause: Duration,
     next: Option<Instant>,
-    /// A look that is under way, and what one has found.
+    /// The running sample, and a finished one.
     pending: Option<Pending<Look>>,
     found: Option<Result<Look, Late>>,
-    /// Nothing can be seen.
+    /// True if sampling failed.
     failed: bool,
 }
 
@@ -127,7 +125,7 @@ impl<'a> Mappings<'a> {
         }
     }
 
-    /// The process has a regular file, and may map it.
+    /// The process has a regular file, which it may map.
     pub fn has_file(&mut self) {
         if !self.failed {
             self.pause = SHORTEST;
@@ -135,7 +133,7 @@ impl<'a> Mappings<'a> {
         }
     }
 
-    /// Returns when it is time for [`Mappings::look`]; never, if there can be nothing.
+    /// Returns when it is time for [`Mappings::look`]; never, without files.
     pub async fn due(&mut self) {
         if let Some(pending) = &mut self.pending {
             self.found = Some(pending.done().await);
@@ -147,8 +145,7 @@ impl<'a> Mappings<'a> {
         }
     }
 
-    /// Begins a look, or takes what one has found: the events of what became dirty, and why it was the last
-    /// look.
+    /// Begins a sample, or takes a finished one: the events of newly dirty bytes, and why sampling ends.
     pub fn look(&mut self) -> (Vec<Event>, Option<Failure>) {
         let Some(found) = self.found.take() else {
             let (pid, known) = (self.pid, self.files.keys().copied().collect());
@@ -171,7 +168,7 @@ impl<'a> Mappings<'a> {
 
     fn begin(&mut self, look: impl FnOnce() -> Look + Send + 'static) {
         self.pending = self.aside.begin(LIMIT, look);
-        // While there is no place for it, it can wait: the tracer tells what is dirty at the end.
+        // Without a free place it waits: the tracer counts dirty pages at the end.
         self.next = Some(Instant::now() + LONGEST);
     }
 
@@ -182,7 +179,7 @@ impl<'a> Mappings<'a> {
             "stores through mappings of process {} are known only when it calls msync, munmap or close, or ends: {error}",
             self.pid
         );
-        // If it has ended, its session will, too.
+        // If it has ended, so will its session.
         cawl_host::is_running(self.pid).then_some(Failure { note, is_its_own })
     }
 
@@ -205,7 +202,7 @@ impl<'a> Mappings<'a> {
         gone.into_iter().for_each(|identity| self.leave(identity));
     }
 
-    /// Bytes that stores have made dirty since the latest look.
+    /// Bytes made dirty by stores since the last sample.
     fn news(&mut self, seen: &Seen) -> u64 {
         let (identity, dirty) = (seen.identity, seen.dirty);
         let mut levels = self.levels.levels();
@@ -215,7 +212,7 @@ impl<'a> Mappings<'a> {
         let level = levels.entry(identity).or_default();
         level.users += u32::from(is_new);
         let news = if is_new && level.users == 1 {
-            // Others may have written the file before.
+            // Other processes may have written the file before.
             seen.touched
         } else {
             dirty.saturating_sub(level.dirty).saturating_sub(level.written)
@@ -236,8 +233,8 @@ impl<'a> Mappings<'a> {
         }
     }
 
-    /// Calls of the process: what the tracer tells of these files is less what was told here, and what calls
-    /// write is no store.
+    /// Takes calls of the process: the tracer's counts of these files are reduced by the bytes counted here,
+    /// and bytes written by calls are no stores.
     pub fn pass(&mut self, calls: &mut Vec<Event>) {
         if self.files.is_empty() {
             return;
@@ -255,7 +252,7 @@ impl<'a> Mappings<'a> {
 }
 
 impl Level {
-    /// A call on the file, of which `told` bytes were told here; false if nothing is left of it.
+    /// Reduces a call on the file by the `told` bytes counted here; false if nothing is left.
     fn pass(&mut self, call: &mut Event, told: &mut u64) -> bool {
         let returned = call.returned.max(0) as u64;
         match call.op {
@@ -283,15 +280,15 @@ impl Drop for Mappings<'_> {
     }
 }
 
-/// Looks at a process's mapped files; `known` are followed already.
+/// Samples a process's mapped files; `known` are those seen before.
 fn look(pid: u32, known: &BTreeSet<Identity>) -> Look {
     let text = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    // Large, so only when there is something new.
+    // Large, so read only for new files.
     let mut smaps = None;
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
     for mapping in host_text::shared_mappings(&text).take(MOST) {
-        // A file that is gone, or was replaced by another, says nothing.
+        // A file that was removed or replaced is skipped.
         let Some((file, identity)) = open(pid, &mapping) else { continue };
         if !seen.insert(identity) {
             continue;
@@ -302,7 +299,7 @@ fn look(pid: u32, known: &BTreeSet<Identity>) -> Look {
                 Errno::ENOSYS => {
                     return Err(io::Error::other("this kernel has no cachestat (Linux 6.5)"));
                 }
-                // Files in memory, and filesystems that do not let it be known.
+                // Files in memory, and filesystems without cachestat.
                 _ => continue,
             }
         };
@@ -326,7 +323,7 @@ fn open(pid: u32, mapping: &SharedMapping<'_>) -> Option<(File, Identity)> {
     // As the process sees it, which may have another root.
     let named = format!("/proc/{pid}/root{}", mapping.path);
     [exact, named].iter().find_map(|path| {
-        // If the name is another file's by now, it must not be waited for nor be told.
+        // The name may belong to another file by now.
         let file = cawl_host::open_regular(Path::new(path)).ok()?;
         let meta = file.metadata().ok()?;
         (meta.ino() == mapping.ino).then(|| (file, (meta.dev(), meta.ino())))
@@ -352,22 +349,22 @@ mod tests {
         let (levels, aside) = (Levels::default(), Aside::default());
         let mut first = Mappings::new(u32::MAX, &levels, &aside);
         let mut second = Mappings::new(u32::MAX, &levels, &aside);
-        // Nothing is known of such a process, so nothing is its doing.
+        // Without an earlier sample, nothing counts as a store.
         assert_eq!(first.news(&seen(1000)), 0);
         assert_eq!(first.news(&seen(5000)), 4000);
         assert_eq!(second.news(&seen(5000)), 0);
         assert_eq!(second.news(&seen(6000)), 1000);
-        // The tracer of the first sees all that is dirty.
+        // The tracer of the first process counts all dirty bytes.
         let mut calls = vec![call(Op::MmapWrite, 6000), call(Op::Write, 300)];
         first.pass(&mut calls);
         let told: Vec<i64> = calls.iter().map(|call| call.returned).collect();
         assert_eq!(told, [2000, 300]);
-        // 2000 more were told by the tracer, 300 came by a call.
+        // 2000 more were counted by the tracer, 300 written by a call.
         assert_eq!(first.news(&seen(8500)), 200);
         let mut calls = vec![call(Op::MmapWrite, 100)];
         first.pass(&mut calls);
         assert!(calls.is_empty());
-        // Written back meanwhile, and stored again.
+        // Written back, and stored again.
         assert_eq!((first.news(&seen(0)), first.news(&seen(700))), (0, 700));
         drop(first);
         assert_eq!(second.news(&seen(800)), 100);
@@ -380,7 +377,7 @@ mod tests {
         let (levels, aside) = (Levels::default(), Aside::default());
         let mut mapped = Mappings::new(u32::MAX, &levels, &aside);
         assert_eq!(mapped.news(&Seen { touched: 600, ..seen(1000) }), 600);
-        // Another process maps the same file: what is dirty was told, or was there before.
+        // Another process maps the same file: its dirty bytes were counted, or were there before.
         let mut other = Mappings::new(u32::MAX, &levels, &aside);
         assert_eq!(other.news(&Seen { touched: 600, ..seen(1000) }), 0);
     }
@@ -406,7 +403,7 @@ mod tests {
         mapped.has_file();
         let (_come_back, hangs) = std::sync::mpsc::channel::<()>();
         mapped.begin(move || Ok(hangs.recv().map_or(Vec::new(), |()| vec![seen(1000)])));
-        // It can be given up for something else and asked again.
+        // The wait can be cancelled and repeated.
         drop(tokio::time::timeout(LIMIT / 2, mapped.due()).await);
         assert!(mapped.pending.is_some());
         mapped.due().await;

@@ -1,6 +1,6 @@
-//! Messages off a socket, and the descriptor that may come with the first.
+//! Messages from a socket, and the descriptor that may come with the first.
 //!
-//! The law of this module: taking the next message can be given up at any point without losing a byte.
+//! The law of this module: reading the next message can be cancelled at any point without losing a byte.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,25 +12,25 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, re
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 
-/// Room that is kept free for reading.
+/// Free buffer for reading.
 const ROOM: usize = 64 << 10;
 
 /// One connection's messages.
 pub struct Messages {
     /// The connection.
     pub stream: UnixStream,
-    /// What has been received and not been taken.
+    /// Received bytes.
     pub bytes: Vec<u8>,
-    /// What came with the first bytes.
+    /// The descriptor that came with the first bytes.
     pub descriptor: Option<OwnedFd>,
-    /// Bytes of `bytes` that have been taken.
+    /// Bytes of `bytes` already used.
     taken: usize,
 }
 
 /// Why there is no next message.
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
-    /// It makes no sense.
+    /// It is invalid.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The connection failed.
@@ -44,7 +44,7 @@ impl Messages {
         Messages { stream, bytes: Vec::new(), descriptor: None, taken: 0 }
     }
 
-    /// Receives the first bytes and what comes with them; no bytes if the other side hung up.
+    /// Receives the first bytes and the descriptor; no bytes if the other side disconnected.
     pub async fn receive_first(&mut self) -> io::Result<()> {
         let mut bytes = vec![0; ROOM];
         let (length, descriptor) =
@@ -54,15 +54,14 @@ impl Messages {
         Ok(())
     }
 
-    /// True if the other side has said nothing so far, and not hung up.
+    /// True if the other side is connected and has sent nothing so far.
     pub fn is_silent(&self) -> bool {
         let mut byte = [0; 1];
         let found = recv(&self.stream, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         matches!(found, Err(Errno::WOULDBLOCK))
     }
 
-    /// The next message, its payload in `payload`; None at the end of the stream, also when it ends in the
-    /// middle of one.
+    /// The next message, its payload in `payload`; None at the end of the stream, also within a message.
     pub async fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Header>, Broken> {
         loop {
             if let Some(header) = self.parse(payload)? {
@@ -80,7 +79,7 @@ impl Messages {
         }
     }
 
-    /// True if another message has been received as a whole.
+    /// True if another whole message was received.
     pub fn has_more(&self) -> bool {
         matches!(self.peek(), Ok(Some(_)))
     }
@@ -102,7 +101,7 @@ impl Messages {
     }
 }
 
-/// One recvmsg: the bytes' number, and a descriptor.
+/// One recvmsg: the number of bytes, and a descriptor.
 fn receive(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

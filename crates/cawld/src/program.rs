@@ -1,5 +1,5 @@
-//! The program `cawld`: the daemon as a server of its own, many programs at once. Its `main` lies in cawl-cli's
-//! package, which installs both programs.
+//! The program `cawld`: a daemon for many programs. Its `main` is in cawl-cli's package, which installs both
+//! programs.
 
 mod service;
 
@@ -25,39 +25,39 @@ use crate::{Allowed, Asker, Daemon, EngineOptions, Node, metrics, socket};
 /// Most labels of a node.
 const LABELS: usize = 16;
 
-/// Takes the events of traced programs, models the page cache in lockstep, and answers questions: over its
+/// Records the events of traced programs, models the page cache in lockstep, and answers questions: over its
 /// socket (`cawl-cli status`), and over HTTP with --http.
 ///
-/// SIGTERM and SIGINT take what has arrived, close the trace and end with status 0. SIGHUP reads the profile
-/// (for runs that begin from then on) and the token again. Exit codes: 1 when it cannot start, 2 for wrong
+/// On SIGTERM and SIGINT it processes the received calls, closes the trace and exits with 0. On SIGHUP it
+/// reads the profile (for later runs) and the token again. Exit codes: 1 when it cannot start, 2 for wrong
 /// usage. Log level: CAWLD_LOG (error, warn, info, debug); format: CAWLD_LOG_FORMAT (text, json).
 #[derive(Parser)]
 #[command(name = "cawld", version)]
 struct Args {
-    /// Where to listen (default: cawld.sock in $XDG_RUNTIME_DIR, /run/user/UID or /tmp/cawl-UID)
+    /// The socket to listen at (default:
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// As root, record programs of these users too, by name, uid or range of uids; they may not ask. Then it
-    /// listens by default at /run/cawl/cawld.sock
+    /// As root, record programs of these users too, by name, uid or range of uids; their questions are
+    /// refused. The default socket is then /run/cawl/cawld.sock
     #[arg(long = "allow-user", value_name = "USER,…", value_delimiter = ',', conflicts_with = "allow_all")]
     allow_users: Vec<Allowed>,
     /// As root, record programs of every user
     #[arg(long)]
     allow_all: bool,
-    /// Keep a trace of everything seen
+    /// Keep a trace of all calls
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Profile of this machine (TOML) [default: what `cawl-cli calibrate` found, else default speeds]
+    /// Profile of this machine (TOML) [default: that of `cawl-cli calibrate`, else default speeds]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// Models to run; the first one answers [default: kernel,cawl,naive]
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     models: Vec<String>,
-    /// Answer over HTTP too, reading only: web page, JSON and /metrics. Without a token, only this user and
-    /// root are answered, and only at a loopback address
+    /// Answer over HTTP too, read only: web page, JSON and /metrics. Without a token, only this user and root
+    /// are answered, and only at a loopback address
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     http: Option<SocketAddr>,
-    /// File with a token that everybody must show over HTTP; readable by its owner only
+    /// File with a token that HTTP clients must send; readable by its owner only
     #[arg(long, value_name = "FILE", requires = "http")]
     http_token_file: Option<PathBuf>,
     /// Without a token, answer every user of this machine over HTTP
@@ -69,21 +69,22 @@ struct Args {
     /// Label of this node in answers and metrics; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// How to write the log
+    /// Format of the log
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
-    /// Modes kept for questions besides lockstep, of the first model or of the one named [default: assimilated]
+    /// Modes kept for questions in addition to lockstep, of the first model or of the named one [default:
+    /// assimilated]
     #[arg(long = "mode", value_name = "[MODEL:]MODE,…", value_delimiter = ',')]
     modes: Vec<String>,
     /// Learn constants from observed calls and the kernel's counters
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     learn: String,
-    /// Do not keep what was learned in the profile at the end
+    /// Do not save learned constants in the profile at the end
     #[arg(long)]
     no_save: bool,
 }
 
-/// The modes of models to keep besides lockstep.
+/// The modes of models to keep in addition to lockstep.
 fn modes(named: &[String], models: &[String]) -> anyhow::Result<Vec<(String, Mode)>> {
     let first = models.first().map_or(MODELS[0], String::as_str);
     if named.is_empty() {
@@ -105,7 +106,7 @@ fn modes(named: &[String], models: &[String]) -> anyhow::Result<Vec<(String, Mod
 
 #[derive(Clone, Copy, ValueEnum)]
 enum LogFormat {
-    /// Lines to read.
+    /// Lines of text.
     Text,
     /// An object a line.
     Json,
@@ -116,13 +117,13 @@ pub fn command() -> clap::Command {
     Args::command()
 }
 
-/// Serves until it is told to end.
+/// Serves until a signal ends it.
 #[tokio::main]
 pub async fn main() -> ExitCode {
     match serve(Args::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Not eprintln, which panics where stderr is closed or full.
+            // Not eprintln, which panics when stderr is closed or full.
             drop(std::io::stderr().write_all(format!("cawld: {error:#}\n").as_bytes()));
             ExitCode::FAILURE
         }
@@ -185,14 +186,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tracing::info!("draining");
     service::stopping();
     daemon.stop().await;
-    // Leave no stale socket behind; if someone else removed it, so much the better.
+    // Removes the socket; it may be gone already.
     if let Some(path) = path {
         drop(std::fs::remove_file(path));
     }
     Ok(())
 }
 
-/// The socket that systemd passed, else one of our own and where it lies. `to_all`: every user may connect.
+/// The socket that systemd passed, else a new one with its path. `to_all`: every user may connect.
 fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, Option<PathBuf>)> {
     let mut passed = listenfd::ListenFd::from_env();
     if passed.len() > 0 {
@@ -216,7 +217,7 @@ fn listen(path: Option<PathBuf>, to_all: bool) -> anyhow::Result<(UnixListener, 
     Ok((listener, Some(path)))
 }
 
-/// The profile, and who keeps what is learned; a file that was named is not written to.
+/// The profile, and its keeper; a named file is never written.
 fn profile(file: Option<&Path>) -> anyhow::Result<(HostProfile, Option<Keeper>)> {
     if let Some(file) = file {
         return std::fs::read_to_string(file)
@@ -235,7 +236,7 @@ fn profile(file: Option<&Path>) -> anyhow::Result<(HostProfile, Option<Keeper>)>
     Ok((chosen.profile, chosen.keeper))
 }
 
-/// SIGHUP; tells what takes effect when. An error leaves all as it was.
+/// Handles SIGHUP; logs what takes effect when. An error changes nothing.
 async fn reload(file: Option<&Path>, token: Option<&Reload>, asker: &Asker) -> anyhow::Result<String> {
     let (profile, _) = profile(file)?;
     token.map_or(Ok(()), Reload::reload)?;
@@ -282,7 +283,7 @@ fn log(format: Option<LogFormat>) -> anyhow::Result<()> {
     let named = named.map_err(|_| anyhow::anyhow!("CAWLD_LOG_FORMAT must be text or json"))?;
     let level = std::env::var("CAWLD_LOG").ok().and_then(|level| level.parse().ok());
     let log = tracing_subscriber::fmt().with_max_level(level.unwrap_or(LevelFilter::INFO));
-    // Without internal errors: it would report them with eprintln, which panics where stderr is gone.
+    // Without internal errors: they would go to eprintln, which panics when stderr is gone.
     let log = log.with_writer(std::io::stderr).with_target(false).log_internal_errors(false);
     match format.or(named).unwrap_or(LogFormat::Text) {
         LogFormat::Text => log.init(),

@@ -1,4 +1,4 @@
-//! Questions that come over the socket, one JSON line each, and their answers.
+//! Questions over the socket, one JSON line each, and their answers.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use crate::subscribe;
 /// Longest question, in bytes: a profile fits.
 const QUESTION_MAX: u64 = 1 << 20;
 
-/// How long an answer waits for whoever asked to take more of it.
+/// Time without a read after which an answer's connection is closed.
 const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Pushes that a subscriber may be behind, beyond what its socket holds.
+/// Pushes that a subscriber may be behind, in addition to its socket's buffer.
 const BEHIND: usize = 8;
 
-/// A connection that asks.
+/// A connection with questions.
 pub struct Questions {
     /// The open connections.
     pub connections: Arc<Connections>,
-    /// For what must keep its place among the events.
+    /// For inputs in order with the events.
     pub engine: mpsc::Sender<Input>,
-    /// For what may overtake them.
+    /// For questions, which may overtake them.
     pub asker: Asker,
     /// Number of the connection.
     pub id: u32,
 }
 
 impl Questions {
-    /// Answers until the other side hangs up, or asks to be told from now on.
+    /// Answers until the other side disconnects or subscribes.
     pub async fn answer(self, messages: Messages) -> anyhow::Result<()> {
         // A process of another pid namespace has no number here.
         let peer = messages.stream.peer_cred().ok().and_then(|peer| peer.pid());
@@ -114,7 +114,7 @@ impl Questions {
         }
     }
 
-    /// Tells from now on, until the other side hangs up or does not keep up.
+    /// Pushes until the other side disconnects or does not keep up.
     async fn push(
         &self,
         subscription: &Subscription,
@@ -130,7 +130,7 @@ impl Questions {
             Ok::<(), std::io::Error>(())
         };
         let hang_up = async {
-            // Nothing it says now means anything, but that it is there.
+            // Its input is ignored; only its end matters.
             let mut said = [0; 256];
             while matches!(reader.read(&mut said).await, Ok(1..)) {}
         };
@@ -143,7 +143,7 @@ impl Questions {
     }
 }
 
-/// Sends an answer to one who takes it.
+/// Sends an answer, with the time limit between reads.
 async fn send(writer: &mut (impl AsyncWrite + Unpin), answer: &str) -> anyhow::Result<()> {
     let mut rest = answer.as_bytes();
     while !rest.is_empty() {

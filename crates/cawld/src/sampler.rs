@@ -1,10 +1,10 @@
-//! Looks at the kernel's counters again and again, as seldom as is enough.
+//! Samples the kernel's counters, as seldom as suffices.
 //!
-//! The law: **at most a hundredth of a core.** Files stay open and are read again from their beginning; what a
-//! look costs is measured by the processor time of the thread, and looks are never closer together than a
-//! hundred times that. Between 10 and 100 ms (1 s while nothing happens) the interval follows what moves: it is
-//! halved when the dirty level moves by more than a 64th of the hard limit between looks, and grows by a
-//! quarter while it hardly moves. A source that is missing is left out by name.
+//! The law: **at most a hundredth of a core.** Files stay open and are read again from the start; the cost of
+//! a sample is measured by the thread's processor time, and samples are never closer together than a hundred
+//! times that. Between 10 and 100 ms (1 s when idle) the interval follows the level: it is halved when the
+//! level moves by more than a 64th of the hard limit between samples, and grows by a quarter otherwise. A
+//! missing source is left out of the list.
 
 mod bdi;
 mod mounts;
@@ -25,18 +25,18 @@ use pauses::Pauses;
 /// Shortest and longest interval while programs write or the dirty level moves.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(100);
-/// The interval while nothing happens.
+/// The interval when idle.
 const IDLE: Duration = Duration::from_secs(1);
-/// Most of a processor that looking may take.
+/// One over the largest share of a processor for sampling.
 const SHARE: u32 = 100;
-/// Parts of the hard limit by which the level moves between looks.
+/// One over the move of the level, in hard limits, that halves the interval.
 const MOVES: u64 = 64;
-/// How often the slower sources are read: rates are over this long.
+/// Interval of the slower sources, over which rates are computed.
 const DETAILS_EVERY: Nanos = Nanos::seconds(1.0);
-/// How long back the cost of looking is told.
+/// Span of the reported cost of sampling.
 const COSTS: Nanos = Nanos::seconds(60.0);
 
-/// A file of /proc that stays open.
+/// A file of /proc, kept open.
 struct Source {
     name: &'static str,
     file: File,
@@ -46,7 +46,7 @@ struct Source {
 impl Source {
     fn open(name: &'static str, path: &str) -> Option<Source> {
         let mut source = Source { name, file: File::open(path).ok()?, text: vec![0; 16 << 10] };
-        // Some files can be opened but not read: pressure, where the kernel was told not to account it.
+        // Some files can be opened but not read, as pressure where the kernel does not account it.
         source.read().is_some().then_some(source)
     }
 
@@ -66,22 +66,21 @@ impl Source {
     }
 }
 
-/// What a device does, whoever asked for it.
+/// The load of a device by all programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceLoad {
-    /// As the kernel names it.
+    /// The kernel's name of it.
     pub name: String,
     /// Bytes written a second.
     pub write_rate: f64,
     /// Part of the time it was busy.
     pub busy: f64,
-    /// Its dirty bytes, writeback included, and the rate at which the kernel takes it to write back, where the
-    /// kernel tells.
+    /// Its dirty bytes, writeback included, and the kernel's estimate of its rate of writeback, if known.
     pub bdi: Option<(Bytes, Rate)>,
 }
 
 impl DeviceLoad {
-    /// Adds this to what is told of the device.
+    /// Adds this to a device's status.
     pub fn fill(&self, device: &mut DeviceStatus) {
         device.name.clone_from(&self.name);
         (device.write_rate, device.busy) = (Some(self.write_rate), Some(self.busy));
@@ -90,34 +89,34 @@ impl DeviceLoad {
     }
 }
 
-/// What sampling found besides the samples.
+/// Other results of sampling.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// Rate at which the machine writes dirty pages back.
+    /// The machine's rate of writeback.
     pub writeback: Option<Rate>,
     /// The devices by number (`st_dev`).
     pub devices: BTreeMap<u64, DeviceLoad>,
     /// Part of the latest 10 s in which some task waited for I/O.
     pub pressure: Option<f64>,
-    /// Memory that programs can still have.
+    /// Available memory.
     pub available: Option<Bytes>,
-    /// How long the kernel has let writers pause since sampling began, summed over all of the machine's tasks,
-    /// and how many pauses it had no room to tell of.
+    /// The kernel's pauses of writers since sampling began, summed over all tasks of the machine, and the
+    /// number of pauses lost.
     pub paused: Option<(Nanos, u64)>,
-    /// Why that is not known, though somebody may ask for it.
+    /// Why they are unknown, unless they were not wanted.
     pub untraced: Option<String>,
-    /// Present interval between looks.
+    /// Present interval of sampling.
     pub interval: Duration,
-    /// Part of one processor that looking took over the latest minute.
+    /// Share of one processor used by sampling over the last minute.
     pub cpu: f64,
-    /// What is read.
+    /// The sources.
     pub sources: Vec<&'static str>,
 }
 
 impl Observed {
-    /// Adds this to the answer to how things stand.
+    /// Adds this to the status.
     pub fn fill(&self, status: &mut Status) {
-        // The slowest rate there is stands for none.
+        // The minimum rate stands for zero.
         let rate = |rate: Rate| if rate == Rate::MIN { 0.0 } else { rate.get() };
         status.sampled_writeback_rate = self.writeback.map(rate);
         status.sampler.interval_s = self.interval.as_secs_f64();
@@ -139,7 +138,7 @@ impl Observed {
     }
 }
 
-/// Counters at an earlier look, for rates.
+/// Earlier counters, for rates.
 #[derive(Default)]
 struct Before {
     at: Time,
@@ -147,7 +146,7 @@ struct Before {
     devices: Vec<host_text::DiskCounters>,
 }
 
-/// Looks at the machine.
+/// Samples the machine.
 pub struct Sampler {
     vmstat: Option<Source>,
     diskstats: Option<Source>,
@@ -161,14 +160,14 @@ pub struct Sampler {
     last: Option<Sample>,
     before: Before,
     observed: Observed,
-    /// Processor time of each of the latest looks, and when.
+    /// Time and processor time of the last samples.
     costs: VecDeque<(Time, Nanos)>,
     began: Time,
 }
 
 impl Sampler {
-    /// Opens what there is on this machine, whose pages have this size. `pauses`: somebody may ask for the kernel's,
-    /// which take a trace instance and some milliseconds of everybody's time to begin.
+    /// Opens the sources of this machine, with its page size. `pauses`: sample the kernel's pauses too, which
+    /// needs a trace instance and slows other programs for some milliseconds at the start.
     pub fn new(page: Bytes, pauses: bool) -> Sampler {
         let (pauses, untraced) = match pauses.then(Pauses::begin) {
             Some(Ok(pauses)) => (Some(pauses), None),
@@ -206,7 +205,7 @@ impl Sampler {
         sampler
     }
 
-    /// How long to wait until the next look.
+    /// The time until the next sample.
     pub fn interval(&self) -> Duration {
         self.interval
     }
@@ -216,7 +215,7 @@ impl Sampler {
         self.mounts.as_mut().is_some_and(Mounts::changed)
     }
 
-    /// Looks; `active`: traced programs write. The second answer comes once a second.
+    /// Samples; `active`: traced programs write. The second result comes once a second.
     pub fn look(&mut self, active: bool) -> (Option<Sample>, Option<Observed>) {
         let began = thread_time();
         let now = cawl_host::now();
@@ -238,7 +237,7 @@ impl Sampler {
         let written = sample.map_or(self.before.written, |sample| sample.written);
         let text = self.diskstats.as_mut().and_then(Source::read);
         let devices = text.map(host_text::diskstats).unwrap_or_default();
-        // The first look has nothing to compare with.
+        // The first sample has no predecessor.
         if self.before.at != Time(0) {
             let pages = written.saturating_sub(self.before.written);
             let rate = pages as f64 * self.page.as_f64() / span;
@@ -267,7 +266,7 @@ impl Sampler {
             self.costs.pop_front();
         }
         let spent: Nanos = self.costs.iter().map(|(_, cost)| *cost).sum();
-        // A look is paid for by the pause after it: the first ones are not made in no time.
+        // The interval after a sample counts towards its share.
         let paused = Nanos::new(self.interval.as_nanos() as f64);
         let span = (now.since(self.began) + paused).min(COSTS);
         self.observed.cpu = spent / span;
@@ -300,7 +299,7 @@ fn next(interval: Duration, moved: bool, active: bool) -> Duration {
     }
 }
 
-/// What devices did between two readings, `span` seconds apart.
+/// The loads of devices between two readings, `span` seconds apart.
 fn loads(
     before: &[host_text::DiskCounters],
     now: &[host_text::DiskCounters],
@@ -319,7 +318,7 @@ fn loads(
     now.iter().filter_map(load).collect()
 }
 
-/// Processor time that this thread has taken so far.
+/// Processor time of this thread.
 fn thread_time() -> Nanos {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
         .map_or(Nanos::ZERO, |time| Nanos::new(time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64))
@@ -373,7 +372,7 @@ mod tests {
         let (sample, observed) = sampler.look(false);
         let observed = observed.expect("a whole look");
         assert!(sample.is_some() && observed.pressure.is_none() && observed.paused.is_none());
-        // A run does not even begin with the kernel's pauses, also as root.
+        // A run does not trace the kernel's pauses, even as root.
         let observed = Sampler::new(Bytes(4096), false).look(false).1.expect("a whole look");
         assert!(observed.paused.is_none() && !observed.sources.contains(&"tracepoints"));
     }

@@ -21,19 +21,19 @@ use crate::sampler::Sampler;
 use crate::session;
 use crate::socket::Peer;
 
-/// How often held-back calls are released.
+/// Interval of releasing held calls.
 const TICK_EVERY: Duration = Duration::from_millis(25);
 
-/// How often free memory is looked at: a look takes a few milliseconds.
+/// Interval of sampling free memory, which takes a few milliseconds.
 const MEMORY_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks farther apart than this are brought forward when programs begin to write.
+/// A sample farther away than this is brought forward when programs begin to write.
 const SEEN_SOON: Duration = Duration::from_millis(100);
 
-/// More connections than the kernel lets wait (net.core.somaxconn).
+/// More than the kernel's limit of waiting connections (net.core.somaxconn).
 const BACKLOG: usize = 4096;
 
-/// Batches that may wait for the models; beyond it, tracers wait in their sockets and then drop.
+/// Most batches that wait for the models; beyond that, tracers wait in their sockets and then drop.
 const QUEUE: usize = 512;
 
 /// A running daemon inside this process.
@@ -41,7 +41,7 @@ pub struct Daemon {
     engine: mpsc::Sender<Input>,
     asker: Asker,
     connections: Arc<Connections>,
-    /// Has the accept loop take all connections that wait for it, and answer.
+    /// Makes the accept loop accept all waiting connections, and answer.
     backlog: mpsc::Sender<oneshot::Sender<()>>,
     tasks: Vec<JoinHandle<()>>,
     thread: std::thread::JoinHandle<()>,
@@ -53,7 +53,7 @@ impl Daemon {
         Daemon::start_as(listener, options, Node::default(), Allowed::default())
     }
 
-    /// The same, with a name and labels, and for programs of these other users too, if it is root's.
+    /// The same, with a name and labels, and as root for programs of these users too.
     pub fn start_as(
         listener: UnixListener,
         options: EngineOptions,
@@ -64,7 +64,7 @@ impl Daemon {
         let (engine, inputs) = mpsc::channel(QUEUE);
         let (asker, questions) = mpsc::channel(QUESTIONS);
         let page = options.profile.kernel.page;
-        // A run's report says nothing of them.
+        // A run's report does not have them.
         let pauses = options.host_models.is_some();
         let work = Engine::new(options)?;
         let connections = Arc::new(Connections::new(work.traces(), allowed));
@@ -83,7 +83,7 @@ impl Daemon {
         Ok(Daemon { engine, asker, connections, backlog, tasks, thread })
     }
 
-    /// Answers questions.
+    /// The asker of questions.
     pub fn asker(&self) -> Asker {
         self.asker.clone()
     }
@@ -93,14 +93,14 @@ impl Daemon {
         begin_run(spec, &self.engine, None).await
     }
 
-    /// The processes of a run that go on, once all that has been said by now is known.
+    /// The processes of a run that are still running, after all messages sent so far were read.
     pub async fn running(&self, run: u64) -> anyhow::Result<Vec<RunProcess>> {
         self.drain().await;
         Ok(self.asker.running(run).await?.processes)
     }
 
-    /// Waits for what ended processes had sent, and reports. Once `hurried` is ready, nothing is waited for
-    /// any more, and the report is about what had been taken by then.
+    /// Reads the rest of ended processes, and reports. Once `hurried` is ready, it waits no longer, and the
+    /// report has the calls processed by then.
     pub async fn end_run(
         &self,
         run: u64,
@@ -126,7 +126,7 @@ impl Daemon {
         }
     }
 
-    /// Waits for what processes sent before they ended, also over connections that are not accepted yet.
+    /// Reads what processes sent before they ended, also over connections not accepted yet.
     async fn drain(&self) -> Option<String> {
         let (reply, answer) = oneshot::channel();
         if self.backlog.send(reply).await.is_ok() {
@@ -135,7 +135,7 @@ impl Daemon {
         self.connections.settle().await
     }
 
-    /// Takes what has arrived, closes every trace and ends.
+    /// Processes the received calls, closes every trace and ends.
     pub async fn stop(self) {
         self.drain().await;
         self.connections.drain_sessions().await;
@@ -150,7 +150,7 @@ impl Daemon {
     }
 }
 
-/// Serves connections until aborted. Who asks for the backlog is answered when it has been accepted.
+/// Serves connections until aborted. A request for the backlog is answered when it was accepted.
 async fn accept(
     listener: UnixListener,
     mut backlog: mpsc::Receiver<oneshot::Sender<()>>,
@@ -164,13 +164,13 @@ async fn accept(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => serve(stream),
                 Err(error) => {
-                    // Out of descriptors, most likely: wait for a connection to end, or a moment.
+                    // Probably out of descriptors: wait for a connection to end, or a moment.
                     tracing::warn!("cannot accept a connection: {error}");
                     connections.changed_within(Duration::from_millis(100)).await;
                 }
             },
             Some(reply) = backlog.recv() => {
-                // The runtime may not have noticed yet what the kernel has.
+                // The kernel may have connections that the runtime has not noticed yet.
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
                 let waiting = std::iter::from_fn(|| accept_with(&listener, flags).ok());
                 for stream in waiting.take(BACKLOG) {
@@ -185,7 +185,7 @@ async fn accept(
     }
 }
 
-/// Serves a connection by a task of its own.
+/// Serves a connection in a task of its own.
 fn serve(stream: UnixStream, connections: &Arc<Connections>, engine: &mpsc::Sender<Input>, asker: &Asker) {
     let Ok(peer) = Peer::of(&stream) else { return };
     let guest = (!peer.may_talk()).then_some(peer.uid);
@@ -231,7 +231,7 @@ async fn watch(
                 if engine.send(Input::Tick).await.is_err() {
                     return;
                 }
-                // Programs have begun to write: no waiting for the next look.
+                // Programs have begun to write: sample soon.
                 let soon = tokio::time::Instant::now() + Duration::from_millis(10);
                 if connections.is_active() && sampler.interval() > SEEN_SOON {
                     due = due.min(soon);
@@ -258,14 +258,14 @@ async fn watch(
     }
 }
 
-/// Looks at free memory again and again, if the host takes it back.
+/// Samples free memory at intervals, if the host takes it back.
 async fn watch_memory(engine: mpsc::Sender<Input>) {
     while look_at_memory(&engine).await {
         tokio::time::sleep(MEMORY_EVERY).await;
     }
 }
 
-/// Looks at free memory; false if there is nothing to see, or the engine is gone.
+/// Samples free memory; false if the host does not take it back, or the engine is gone.
 async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
     match tokio::task::spawn_blocking(free::look).await {
         Ok(Some(memory)) => engine.send(Input::Memory(Box::new(memory))).await.is_ok(),
@@ -273,12 +273,12 @@ async fn look_at_memory(engine: &mpsc::Sender<Input>) -> bool {
     }
 }
 
-/// Looks at the machine again whenever something may have changed. However often that is told meanwhile, one
-/// look follows.
+/// Reads the machine's facts whenever they may have changed. Several notifications during a read cause one
+/// more read.
 async fn look_at_host(stale: Arc<Notify>, engine: mpsc::Sender<Input>) {
     loop {
         stale.notified().await;
-        // A run may have begun, whose models are told how memory lies before it writes.
+        // A run may have begun, whose models get the state of free memory before its writes.
         look_at_memory(&engine).await;
         let Ok(facts) = tokio::task::spawn_blocking(cawl_host::facts).await else { continue };
         if engine.send(Input::Host(Box::new(facts))).await.is_err() {

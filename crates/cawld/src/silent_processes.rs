@@ -1,4 +1,5 @@
-//! Processes that traced programs started and that have no session: programs that are not traced, or not yet.
+//! Processes that were started by traced programs and have no session: untraced programs, or ones not
+//! connected yet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -7,9 +8,9 @@ use cawl_core::{FileFacts, Time};
 use cawl_host::inspect;
 use cawl_wire::{Event, FileId, Op};
 
-/// Starts that are remembered.
+/// Most starts remembered.
 const MOST: usize = 4096;
-/// Programs whose paths are remembered.
+/// Most program paths remembered.
 const PROGRAMS: usize = 1024;
 /// Latest beginnings of sessions, because a session may begin before its start is known.
 const RECENT: usize = 256;
@@ -21,11 +22,11 @@ struct Start {
     pid: u32,
     at: Time,
     program: FileId,
-    /// The process said itself that it was about to become the program, and then ended its session.
+    /// True if the process announced its exec of the program and then ended its session.
     sure: bool,
 }
 
-/// What was started and has no session.
+/// Started processes without a session.
 #[derive(Default)]
 pub struct SilentProcesses {
     silent: Vec<Start>,
@@ -34,14 +35,14 @@ pub struct SilentProcesses {
 }
 
 impl SilentProcesses {
-    /// A file that may be a program.
+    /// Takes a file that may be a program.
     pub fn file(&mut self, file: &FileFacts) {
         if file.mode & 0o111 != 0 && self.programs.len() < PROGRAMS && !file.path.is_empty() {
             self.programs.insert(file.file(), file.path.clone());
         }
     }
 
-    /// A call, if it starts a program.
+    /// Takes a call that may start a program.
     pub fn event(&mut self, event: &Event) {
         let pid = match event.op {
             Op::Exec => event.pid,
@@ -56,7 +57,7 @@ impl SilentProcesses {
         }
     }
 
-    /// A session begins: what was started there is traced.
+    /// A session begins: the process is traced.
     pub fn begin(&mut self, pid: u32, at: Time) {
         self.silent.retain(|start| start.pid != pid || start.at > at);
         self.recent.push_back((pid, at));
@@ -65,23 +66,23 @@ impl SilentProcesses {
         }
     }
 
-    /// A session ended, and not by an exec: those that it tried had failed.
+    /// A session ended without an exec: its attempts had failed.
     pub fn end(&mut self, pid: u32) {
         self.silent.retain(|start| start.pid != pid);
     }
 
-    /// The programs in which no tracer has spoken up yet, with their processes.
+    /// The programs without a connected tracer, with their processes.
     pub fn silent(&self) -> impl Iterator<Item = (u32, &str)> {
         self.silent.iter().filter_map(|start| Some((start.pid, self.programs.get(&start.program)?.as_str())))
     }
 
-    /// What a report must say.
+    /// The notes for a report.
     pub fn notes(&self) -> Vec<String> {
         let mut counts: BTreeMap<FileId, (usize, bool)> = BTreeMap::new();
         for start in &self.silent {
             let (count, sure) = counts.entry(start.program).or_default();
             *count += 1;
-            // One that has only just begun may speak up yet.
+            // A process that has just begun may connect yet.
             *sure |= start.sure && !cawl_host::is_running(start.pid);
         }
         let mut notes: Vec<String> =
@@ -101,7 +102,7 @@ impl SilentProcesses {
         Some(match verdict.obstacles.first() {
             Some(why) => format!("not traced: {why}{times}"),
             None if sure => format!("not traced: {path}{times}: no tracer spoke up in it"),
-            // It may not have become the program after all.
+            // Its exec may have failed.
             None => return None,
         })
     }
@@ -111,7 +112,7 @@ impl SilentProcesses {
 mod tests {
     use super::*;
 
-    /// Processes that are not there.
+    /// Pids that do not exist.
     const NOBODY: u32 = 1 << 30;
 
     fn exec(pid: u32, at: u64, ino: u64) -> Event {
@@ -136,7 +137,7 @@ mod tests {
         started.event(&exec(12, 300, 3));
         started.end(12);
         started.event(&exec(NOBODY, 400, 4));
-        // Goes on, and has not spoken up yet.
+        // Running, and not connected yet.
         started.event(&exec(std::process::id(), 500, 5));
         let notes = started.notes();
         assert_eq!(notes.len(), 1, "{notes:?}");

@@ -1,8 +1,8 @@
 //! Listens, and checks the credentials of peers.
 //!
-//! The socket itself is 0600, and a peer has the credentials of the same user, or is root. Only a
-//! daemon of root's may listen where other users can reach it: their programs may be recorded, and nothing
-//! else (`guests`).
+//! The socket has mode 0600, and a peer must have the credentials of the same user or root. Only a root
+//! daemon may listen where other users can connect: their programs may be recorded, and nothing else
+//! (`guests`).
 
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
     listen_as(path, 0o600)
 }
 
-/// The same, where every user may connect.
+/// The same, for every user.
 pub fn listen_to_all(path: &Path) -> Result<UnixListener> {
     listen_as(path, 0o666)
 }
@@ -32,7 +32,8 @@ fn listen_as(path: &Path, mode: u32) -> Result<UnixListener> {
                 format!("{} exists and is not a socket; name another with --socket", path.display()),
             ));
         }
-        // Only a refusal proves that it is not listened on; one that may not be asked belongs to another user.
+        // Only a refused connection proves that there is no listener; without permission, it belongs to
+        // another user.
         Ok(_) => match Blocking::connect(path) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)?,
             Err(error) => {
@@ -57,10 +58,10 @@ fn listen_as(path: &Path, mode: u32) -> Result<UnixListener> {
         .map_err(|error| Error::new(error.kind(), format!("cannot listen at {}: {error}", path.display())))
 }
 
-/// The process at the other end of a connection, when it connected.
+/// The process at the other end, as of its connect.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// Its number here; None if it has none, being in a pid namespace that is not below ours.
+    /// Its pid in the daemon's pid namespace; None if that is not an ancestor of its own.
     pub pid: Option<u32>,
     /// Its user.
     pub uid: u32,
@@ -74,7 +75,7 @@ impl Peer {
         Ok(Peer { pid, uid: peer.uid() })
     }
 
-    /// True if it may ask and be recorded: same user, or root.
+    /// True if it may ask and be recorded: the same user, or root.
     pub fn may_talk(&self) -> bool {
         self.uid == geteuid().as_raw() || self.uid == 0
     }

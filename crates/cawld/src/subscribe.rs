@@ -1,7 +1,7 @@
-//! Pushes to subscribers, whatever they are connected by.
+//! Pushes to subscribers, over socket and HTTP.
 //!
-//! The law of this module: **a subscriber is never waited for.** What it is told goes into a queue of its own;
-//! when that is full it is dropped, and may come again.
+//! The law of this module: **a subscriber is never waited for.** It has a queue of its own; when that is full
+//! it is disconnected, and may subscribe again.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ const SHORTEST: f64 = 0.05;
 const LONGEST: f64 = 3600.0;
 const USUAL: f64 = 1.0;
 
-/// Rows in tables, usually.
+/// Default number of rows.
 const ROWS: usize = 20;
 
-/// Topics of those who name none.
+/// Default topics.
 const TOPICS: [Topic; 4] = [Topic::Status, Topic::Processes, Topic::Files, Topic::Devices];
 
 impl Asker {
@@ -30,8 +30,8 @@ impl Asker {
     }
 }
 
-/// Puts what the subscriber wants to be told into its queue, until it hangs up. An error if it does not keep
-/// up, or if the daemon ends.
+/// Puts pushes into the subscriber's queue until it disconnects. An error if it does not keep up, or if the
+/// daemon ends.
 pub async fn feed<T>(
     asker: &Asker,
     subscription: &Subscription,

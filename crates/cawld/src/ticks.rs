@@ -1,7 +1,7 @@
 //! From ticks of the processor's counter to nanoseconds of CLOCK_MONOTONIC.
 //!
-//! The law of this module: a tracer tells both clocks' readings at least every 10 ms of its activity;
-//! between two such anchors time is a straight line, and beyond the last one it goes on as before.
+//! The law of this module: a tracer sends readings of both clocks at least every 10 ms of its activity; time
+//! is linear between two of these anchors, and extrapolated beyond the last one.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use cawl_wire::Anchor;
 
 use crate::batch::Batch;
 
-/// Anchors that are kept.
+/// Most anchors kept.
 const KEPT: usize = 64;
 
 /// The clock of one process.
@@ -18,11 +18,11 @@ pub struct Ticks {
     line: Line,
 }
 
-/// A piece of the way from one clock to the other.
+/// A linear piece of the conversion.
 #[derive(Clone, Copy)]
 struct Line {
     from: Anchor,
-    /// Ticks from here on are another line's.
+    /// End of this line in ticks.
     until: u64,
     /// Nanoseconds in a tick.
     slope: f64,
@@ -42,7 +42,7 @@ impl Line {
     }
 }
 
-/// Nanoseconds in a tick between two anchors; one, where they make no sense.
+/// Nanoseconds per tick between two anchors; one if they are invalid.
 fn slope(from: Anchor, to: Anchor) -> f64 {
     if to.ticks > from.ticks && to.nanos >= from.nanos {
         (to.nanos - from.nanos) as f64 / (to.ticks - from.ticks) as f64
@@ -52,7 +52,7 @@ fn slope(from: Anchor, to: Anchor) -> f64 {
 }
 
 impl Ticks {
-    /// By the two anchors of a hello.
+    /// A clock with the two anchors of a hello.
     pub fn new([first, last]: [Anchor; 2]) -> Ticks {
         let line = Line { from: first, until: 0, slope: 1.0 };
         let mut ticks = Ticks { anchors: VecDeque::from([first]), line };
@@ -62,7 +62,7 @@ impl Ticks {
 
     fn learn(&mut self, anchor: Anchor) {
         let at = self.anchors.partition_point(|other| other.ticks < anchor.ticks);
-        // Time does not go back; an anchor that says so is not one.
+        // Time does not go back; an anchor that does is ignored.
         let before = at.checked_sub(1).and_then(|before| self.anchors.get(before));
         let fits = before.is_none_or(|before| before.nanos <= anchor.nanos)
             && self
@@ -79,7 +79,7 @@ impl Ticks {
         }
     }
 
-    /// The moment in ns.
+    /// The time in ns.
     pub fn nanos(&mut self, ticks: u64) -> u64 {
         if !self.line.holds(ticks) {
             self.line = self.find(ticks);
@@ -97,7 +97,7 @@ impl Ticks {
         }
     }
 
-    /// Turns a batch's times into ns, by its anchors too. No line goes down, so what was first stays first.
+    /// Converts a batch's times to ns, with its anchors. Lines never go down, so the order stays.
     pub fn convert(&mut self, batch: &mut Batch) {
         batch.anchors.drain(..).for_each(|anchor| self.learn(anchor));
         for event in &mut batch.events {

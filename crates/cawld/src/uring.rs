@@ -1,4 +1,4 @@
-//! Whether a program writes through io_uring, where nobody sees it.
+//! Detects programs that write through io_uring, which is not traced.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::aside::{Aside, Pending};
 use crate::engine::Input;
 use crate::guests::Line;
 
-/// How long a look is waited for. The end of a process waits for one, and that of a run for no longer than `SETTLE`.
+/// Time limit of a check. The end of a process waits for one, and that of a run at most `SETTLE`.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Looks, now and then, whether a process uses io_uring, and says so once.
+/// Checks at times whether a process uses io_uring, and notes it once.
 pub struct Uring<'a> {
     run: u64,
     pid: u32,
@@ -19,7 +19,7 @@ pub struct Uring<'a> {
     aside: &'a Aside,
     looks: u32,
     pending: Option<Pending<bool>>,
-    /// It has been said what there is to say.
+    /// True after the note was sent.
     told: bool,
 }
 
@@ -29,8 +29,8 @@ impl<'a> Uring<'a> {
         Uring { run, pid, program, aside, looks: 0, pending: None, told: false }
     }
 
-    /// Time for a look, and for what the latest one found. One in sixteen is made: many open descriptors make it
-    /// slow.
+    /// Begins a check or takes a finished one. One call in sixteen begins one, since many open descriptors
+    /// make it slow.
     pub async fn look(&mut self, engine: &Line) -> anyhow::Result<()> {
         if let Some(found) = self.pending.as_mut().and_then(Pending::ready) {
             self.pending = None;
@@ -43,14 +43,14 @@ impl<'a> Uring<'a> {
         Ok(())
     }
 
-    /// A look while the process ends, whatever the latest one found.
+    /// A last check at the end of the process.
     pub async fn look_once_more(&mut self, engine: &Line) -> anyhow::Result<()> {
         self.finish(engine).await?;
         self.begin();
         self.finish(engine).await
     }
 
-    /// Waits for the look that is under way.
+    /// Waits for the running check.
     pub async fn finish(&mut self, engine: &Line) -> anyhow::Result<()> {
         let Some(mut pending) = self.pending.take() else { return Ok(()) };
         let found = pending.done().await;
@@ -74,7 +74,7 @@ impl<'a> Uring<'a> {
         }
     }
 
-    /// It does: says so.
+    /// Notes that it uses io_uring.
     pub async fn found(&mut self, engine: &Line) -> anyhow::Result<()> {
         self.tell("uses io_uring: what it writes that way was not seen", engine).await
     }

@@ -1,9 +1,9 @@
-//! Who may read over HTTP.
+//! Access over HTTP.
 //!
-//! With a token: who shows it, wherever they are. Without one, on a loopback address only: the daemon's own
-//! user and root, as on its socket, by whom the kernel says the other end belongs to; with `--http-open`,
-//! every user of this machine. Then the Host header must also be ours, or a page of some other site could
-//! read through the user's browser by letting its own name point here.
+//! With a token: clients that send it, from any address. Without one, on a loopback address only: the
+//! daemon's own user and root, as on its socket, by the kernel's owner of the other end; with `--http-open`,
+//! every user of this machine. The Host header must then name this machine, or a page of another site could
+//! read through the user's browser by resolving its name to this address.
 
 use std::fs;
 use std::io::Read;
@@ -21,15 +21,15 @@ use super::peer;
 
 /// Fewest characters of a token.
 const SHORTEST: usize = 16;
-/// A token file is no longer than this, in bytes.
+/// Longest token file, in bytes.
 const LONGEST: u64 = 4096;
 
-/// What is checked.
+/// The settings to check against.
 pub struct Guard {
     file: Option<PathBuf>,
     token: RwLock<Option<String>>,
     open: bool,
-    /// The address that is listened at.
+    /// The address of the server.
     bound: SocketAddr,
 }
 
@@ -40,12 +40,12 @@ pub enum Refusal {
     Token,
     /// Another user of this machine.
     User,
-    /// By a name that is not ours.
+    /// A Host header that does not name this machine.
     Host,
 }
 
 impl Guard {
-    /// Checks for a server at this address. An error says what to do.
+    /// A guard for a server at this address. An error names the remedy.
     pub fn new(bound: SocketAddr, file: Option<&Path>, open: bool) -> anyhow::Result<Guard> {
         let token = file.map(read).transpose()?;
         ensure!(
@@ -64,7 +64,7 @@ impl Guard {
         Ok(())
     }
 
-    /// May this be answered? `peer`: the other end; `own`: ours.
+    /// Checks a request. `peer`: the other end; `own`: ours.
     pub fn check(
         &self,
         headers: &HeaderMap,
@@ -90,7 +90,7 @@ impl Guard {
         if self.open || peer::owner(peer, own).is_some_and(may) { Ok(()) } else { Err(Refusal::User) }
     }
 
-    /// True for a Host header that means this machine.
+    /// True for a Host header that names this machine.
     fn is_ours(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -1,9 +1,9 @@
-//! Which user is at the other end of a loopback connection: the kernel tells in /proc/net/tcp.
+//! The user at the other end of a loopback connection, from /proc/net/tcp.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The user at the other end: who owns the socket that is bound to `peer` and connected to `own`. None if
-/// there is no such socket on this machine, or no process holds it any more.
+/// The owner of the socket that is bound to `peer` and connected to `own`. None if there is no such socket on
+/// this machine, or no process holds it.
 pub fn owner(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
     ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -19,7 +19,7 @@ fn owner_in(text: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
             return None;
         }
         let uid = words.nth(4)?.parse().ok()?;
-        // A socket that its process has closed has no inode any more, and is shown as root's.
+        // A socket closed by its process has no inode, and is shown as root's.
         (words.nth(1)? != "0").then_some(uid)
     })
 }
@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// As a little-endian machine shows it.
+    /// As on a little-endian machine.
     #[cfg(target_endian = "little")]
     #[test]
     fn rows_are_told_apart() {

@@ -1,4 +1,4 @@
-//! From a path to an answer.
+//! Routes from paths to answers.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,12 +18,12 @@ use super::guard::{Guard, Refusal};
 use crate::asker::{AskError, Asker};
 use crate::{metrics, subscribe, web};
 
-/// Pushes that a subscriber may be behind, beyond what its socket holds.
+/// Pushes that a subscriber may be behind, in addition to its socket's buffer.
 const BEHIND: usize = 8;
 
 const JSON: &str = "application/json";
 
-/// What an answer's body is.
+/// An answer with its body.
 type Answer = Response<Either<Full<Bytes>, Events>>;
 
 /// One connection's requests.
@@ -33,7 +33,7 @@ pub struct Caller {
     /// The other end, and ours.
     pub peer: SocketAddr,
     pub own: SocketAddr,
-    /// Told when a subscriber does not keep up: the connection must go.
+    /// Notified when a subscriber does not keep up: the connection is closed then.
     pub too_slow: Arc<Notify>,
 }
 
@@ -60,7 +60,7 @@ impl From<AskError> for Fault {
 }
 
 impl Caller {
-    /// The answer to a request, whatever it is.
+    /// The answer to any request.
     pub async fn answer(&self, request: Request<Incoming>) -> Answer {
         let mut answer = match self.route(&request).await {
             Ok(answer) => answer,
@@ -87,7 +87,7 @@ impl Caller {
             return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "only reading is possible here: use GET"));
         }
         let path = request.uri().path();
-        // These tell nothing about this machine.
+        // These have no data of this machine.
         match path {
             "/" => return Ok(full("text/html; charset=utf-8", web::PAGE)),
             "/app.css" => return Ok(full("text/css; charset=utf-8", web::STYLE)),
@@ -126,7 +126,7 @@ impl Caller {
     async fn check(&self, headers: &HeaderMap, query: &str) -> Result<(), Fault> {
         let (guard, peer, own) = (Arc::clone(&self.guard), self.peer, self.own);
         let (headers, query) = (headers.clone(), query.to_owned());
-        // It may read a long table of the kernel's.
+        // The check may read a long table of the kernel.
         let checked = tokio::task::spawn_blocking(move || guard.check(&headers, &query, peer, own)).await;
         match checked {
             Ok(Ok(())) => Ok(()),
@@ -199,7 +199,7 @@ impl Body for Events {
     }
 }
 
-/// [`Plan`] as a query can have it.
+/// [`Plan`] as a query string.
 #[derive(Deserialize)]
 struct PlanQuery {
     bytes: u64,
@@ -224,7 +224,7 @@ impl From<PlanQuery> for Plan {
     }
 }
 
-/// [`Subscription`] as a query can have it.
+/// [`Subscription`] as a query string.
 #[derive(Deserialize)]
 struct SubscribeQuery {
     #[serde(default)]
@@ -255,7 +255,7 @@ fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Fault> {
 }
 
 fn json(answer: &impl Serialize) -> Vec<u8> {
-    // Every answer is made of numbers, texts and lists of them.
+    // Answers consist of numbers, strings and lists, so this cannot fail.
     let mut text = serde_json::to_vec(answer).unwrap_or_default();
     text.push(b'\n');
     text
@@ -267,7 +267,7 @@ fn full(kind: &'static str, body: impl Into<Bytes>) -> Answer {
     answer
 }
 
-/// What every answer forbids a browser to do with it.
+/// Adds security headers for browsers to an answer.
 fn secure(headers: &mut HeaderMap) {
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, web::POLICY),

@@ -1,4 +1,4 @@
-//! What a service manager is told (sd_notify); nothing where there is none.
+//! Notifications to a service manager (sd_notify), if there is one.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// The daemon reads what can be changed again; [`ready`] follows.
+/// The daemon reloads; [`ready`] follows.
 pub fn reloading() {
-    // systemd wants to know since when.
+    // systemd requires the time.
     let moment = NotifyState::monotonic_usec_now().ok();
     tell(&[NotifyState::Reloading].into_iter().chain(moment).collect::<Vec<_>>());
 }
 
-/// The daemon takes what has arrived and ends.
+/// The daemon is ending.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Tells that the engine works, twice as often as asked for: only if it answers.
+/// Notifies while the engine answers, twice as often as required.
 pub async fn watchdog(asker: Asker) {
     let Some(limit) = sd_notify::watchdog_enabled() else { return };
     let mut ticks = tokio::time::interval((limit / 2).max(Duration::from_millis(1)));

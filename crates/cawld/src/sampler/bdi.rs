@@ -1,28 +1,28 @@
-//! What the kernel counts for each device by itself: debugfs, for root (mm/backing-dev.c, `bdi_debug_stats_show`).
+//! The kernel's counters of each device: debugfs, for root (mm/backing-dev.c, `bdi_debug_stats_show`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cawl_core::{Bytes, Rate, host_text};
 
-/// Where it is found.
+/// Their folder.
 const FOLDER: &str = "/sys/kernel/debug/bdi";
 
-/// What the kernel says of a device.
+/// The kernel's counters of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BdiStats {
     /// Dirty and under writeback.
     pub dirty: Bytes,
-    /// Its own estimate of how fast the device takes what is written back.
+    /// The kernel's estimate of the device's rate of writeback.
     pub bandwidth: Rate,
 }
 
-/// True if there is anything to read.
+/// True if there are counters.
 pub fn is_there() -> bool {
     fs::read_dir(FOLDER).is_ok_and(|mut devices| devices.next().is_some())
 }
 
-/// What the kernel says of the device with this `st_dev`; a partition counts for its whole disk.
+/// The counters of the device with this `st_dev`; a partition counts for its whole disk.
 pub fn stats(dev: u64) -> Option<BdiStats> {
     let (major, minor) = host_text::device_parts(dev);
     let own = PathBuf::from(format!("{FOLDER}/{major}:{minor}/stats"));

@@ -1,33 +1,33 @@
-//! How long the kernel lets writers pause, by its own word: tracepoint `writeback:balance_dirty_pages`
-//! (mm/page-writeback.c), for root.
+//! The kernel's pauses of writers, by the tracepoint `writeback:balance_dirty_pages` (mm/page-writeback.c),
+//! for root.
 
 use cawl_core::Nanos;
 use cawl_host::tracefs::{Instance, TraceFsError};
 
 const EVENT: &str = "balance_dirty_pages";
-/// Room for each processor in KiB: some thousand pauses, and none is shorter than a tick.
+/// Buffer for each processor in KiB: some thousand pauses, and none is shorter than a tick.
 const ROOM: u32 = 512;
-/// Most bytes read at a look; the rest waits for the next.
+/// Most bytes read at a time.
 const MOST: usize = 1 << 20;
 
 /// The pauses of all writers of this machine, traced by cawl or not.
 pub struct Pauses {
     trace: Instance,
     text: Vec<u8>,
-    /// Since the begin.
+    /// Sum since the start.
     pub total: Nanos,
-    /// Pauses that the kernel had no room for.
+    /// Pauses lost for lack of buffer.
     pub lost: u64,
 }
 
 impl Pauses {
-    /// Begins; an error says why the kernel's tracing is not to be had.
+    /// Begins; an error says why tracing is not possible.
     pub fn begin() -> Result<Pauses, TraceFsError> {
         let trace = Instance::begin(ROOM, &[EVENT], "pause > 0")?;
         Ok(Pauses { trace, text: Vec::new(), total: Nanos::ZERO, lost: 0 })
     }
 
-    /// Takes what the kernel has told since the latest look.
+    /// Reads the trace since the last call.
     pub fn look(&mut self) {
         self.text.extend(self.trace.take_some(MOST).unwrap_or_default());
         let Some(end) = self.text.iter().rposition(|byte| *byte == b'\n') else { return };
@@ -42,7 +42,7 @@ impl Pauses {
     }
 }
 
-/// What a line of the trace says.
+/// A parsed line of the trace.
 #[derive(Debug, PartialEq)]
 enum Said {
     Pause(Nanos),
