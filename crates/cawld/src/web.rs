@@ -1,7 +1,7 @@
-//! The web page, as three texts to serve: everything it needs is in them (docs/WEB.md).
+//! The web page: three embedded texts with everything it needs (docs/WEB.md).
 //!
-//! They ask for nothing but themselves and `/api/v1/…` of the same daemon, so they work under
-//! [`POLICY`]. No secret is in them: they may be served without a token, and ask for it.
+//! They load only themselves and `/api/v1/…` of the same daemon, so they work under [`POLICY`]. They have no
+//! secret: they are served without a token, and ask for it.
 
 /// `/`, as text/html.
 pub const PAGE: &str = include_str!("web/index.html");

@@ -119,7 +119,7 @@ class Chart {
     this.invalidate(true);
   }
 
-  /** An axis with these options of uPlot's besides those that all have. */
+  /** An axis with these options of uPlot in addition to the common ones. */
   axis(options) {
     const grid = { stroke: ink("grid"), width: 1 };
     return { font: this.font, labelFont: this.font, stroke: ink("muted"), grid, ticks: { show: false }, ...options };

@@ -62,7 +62,7 @@ function count(value) {
   return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }
 
-/** A moment on the clock of whoever looks. */
+/** A time in the viewer's time zone. */
 function clock(seconds, withSeconds = true) {
   const date = new Date(seconds * 1000);
   const pad = (part) => String(part).padStart(2, "0");
@@ -70,7 +70,7 @@ function clock(seconds, withSeconds = true) {
   return withSeconds ? `${text}:${pad(date.getSeconds())}` : text;
 }
 
-/** "4 GiB", "1M", "65536" → bytes; NaN for what is none. Units are binary, as those of cawl-cli. */
+/** "4 GiB", "1M", "65536" → bytes; NaN if invalid. Units are binary, as those of cawl-cli. */
 function parseBytes(text) {
   const parts = /^\s*(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?\s*$/i.exec(text);
   if (!parts) return NaN;

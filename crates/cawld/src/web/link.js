@@ -1,4 +1,4 @@
-// The daemon: questions, and the stream of pushes with everything that can happen to it.
+// The daemon: questions, and the stream of pushes with its failures.
 
 const TOKEN_KEY = "cawl-token";
 
@@ -41,7 +41,7 @@ class Link {
     const query = new URLSearchParams(location.search);
     const given = query.get("token");
     if (given != null) {
-      // Out of the address bar, so that it is neither bookmarked nor shown to who looks over a shoulder.
+      // Out of the address bar, so that it is neither bookmarked nor seen by others.
       memory.write(TOKEN_KEY, given);
       query.delete("token");
       const rest = query.toString();
@@ -62,7 +62,7 @@ class Link {
     this.connect();
   }
 
-  /** One question; throws Refused, or TypeError where nobody answers. */
+  /** One question; throws Refused, or TypeError without an answer. */
   async ask(path, parameters = {}) {
     const query = new URLSearchParams();
     for (const [name, value] of Object.entries(parameters)) if (value != null) query.set(name, value);
@@ -123,7 +123,7 @@ class Link {
     }
   }
 
-  /** A connection may end without a word; then nothing comes any more. */
+  /** A connection may end without notice; then no pushes arrive. */
   watch() {
     const now = performance.now();
     if (now - (this.watched ?? -Infinity) < 500) return;

@@ -1,4 +1,4 @@
-// Everything that is not a chart or a table: tiles, the question what a job would cost, the model's constants.
+// Tiles, the form of `predict`, and the model's constants.
 
 const byId = (id) => document.getElementById(id);
 

@@ -1,4 +1,4 @@
-// The past that is on screen: what the daemon kept, and what was pushed since.
+// The history on screen: the daemon's, and the pushes since.
 
 /** Most points that the page asks for and keeps for a span. */
 const POINTS = 600;
@@ -49,12 +49,12 @@ class Series {
     this.latest = { time: status.time_s, sums };
     const elapsed = before ? status.time_s - before.time : 0;
     if (before && elapsed <= 0) {
-      // The daemon's clock was set back: what lies ahead of it never happened.
+      // The daemon's clock was set back: later points are dropped.
       this.points = this.points.filter((point) => point.time < status.time_s);
       return;
     }
     let point = this.points.at(-1);
-    // What the daemon's history already tells is not counted again.
+    // Points of the daemon's history are not counted again.
     let news = 1;
     if (!point || !point.live || status.time_s >= point.time + this.step) {
       const end = point ? point.time + point.span : -Infinity;

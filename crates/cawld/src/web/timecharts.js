@@ -4,7 +4,7 @@ const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 720
 const BYTE_STEPS = Array.from({ length: 53 }, (_, power) => 2 ** power);
 const RATE_STEPS = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** (power - 6))).flat();
 
-/** A chart over the time axis that all such charts share. */
+/** A chart over the common time axis. */
 class TimeChart extends Chart {
   constructor(plot, series) {
     super(plot);
