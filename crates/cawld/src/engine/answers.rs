@@ -1,5 +1,5 @@
-//! What the engine's thread does for an answer: looking up and copying rows, nothing else. Sorting more than
-//! rows, running models ahead and serialising are left to the asking task ([`crate::asker`]).
+//! The engine's part of an answer: looking up and copying rows. Sorting larger tables, running models ahead
+//! and serialising are left to the asking task ([`crate::asker`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,30 +17,28 @@ use super::Engine;
 use crate::lane::Lane;
 use crate::query_tables::QueryTables;
 
-/// Rows answered unless the question says otherwise, and at most: as many as are told in a few milliseconds
-/// while calls come. Who wants more asks again.
+/// Default and largest number of rows: as many as are answered in a few milliseconds while calls arrive.
 const ROWS: usize = 100;
 const MOST_ROWS: usize = 500;
 
-/// Programs listed in a status; more can be had as [`Processes`].
+/// Programs listed in a status; [`Processes`] has more.
 const STATUS_ROWS: usize = 256;
 
-/// A snapshot of a model is cached for `FRESH`, or for `SHARE` times what making it took, whichever is
-/// longer: a model with a million extents is slow to copy, and that time is taken from the calls.
+/// A snapshot of a model is cached for `FRESH`, or for `SHARE` times its cost if that is longer: a model with
+/// a million extents is slow to copy, and that time delays calls.
 const FRESH: Duration = Duration::from_millis(10);
 const SHARE: u32 = 20;
 
-/// While calls come, the model stands this close behind: calls are held back, and so is the level that they
-/// make.
+/// While calls arrive, the model is at most this far behind, since calls are held.
 const BEHIND: Nanos = Nanos::millis(300.0);
 
-/// States of models that were looked up a moment ago.
+/// Recent states of models.
 #[derive(Default)]
 pub struct States {
     known: BTreeMap<(Option<String>, Option<&'static str>), Known>,
 }
 
-/// A copy of a model, and the rate at which everybody writes now.
+/// A snapshot of a model, and the present rate of all writers.
 pub struct Ahead {
     pub scene: Scene,
     pub model: &'static str,
@@ -58,7 +56,7 @@ impl Engine {
         self.lane().and_then(|lane| lane.tables())
     }
 
-    /// Where a model stands. An error names the models there are.
+    /// The state of a model. An error names the models kept.
     fn state(&mut self, view: &View, now: Time) -> Result<Option<ModelState>, NotKept> {
         let Some(lane) = self.lane() else { return Ok(None) };
         let key = (view.model.clone(), view.mode.map(Mode::name));
@@ -67,7 +65,7 @@ impl Engine {
         {
             return Ok(Some(known.state));
         }
-        // What the model was told last needs no copy, which would be taken from the calls.
+        // The last published state needs no snapshot, which would delay calls.
         let state = lane.analysis().state();
         if *view == View::default() && now.since(state.time) < BEHIND {
             return Ok(Some(state));
@@ -78,7 +76,7 @@ impl Engine {
         Ok(Some(state))
     }
 
-    /// How things stand, as far as the engine knows.
+    /// The status, as far as the engine knows it.
     pub(crate) fn status(&mut self, view: &View, sample: Option<Sample>) -> Result<Status, NotKept> {
         let now = cawl_host::now();
         let state = self.state(view, now)?;
@@ -135,20 +133,20 @@ impl Engine {
         if rate == Rate::MIN { 0.0 } else { rate.get() }
     }
 
-    /// A copy of a model, to look ahead with.
+    /// A snapshot of a model, to look ahead with.
     pub(crate) fn ahead(&self, view: &View) -> Result<Option<Ahead>, NotKept> {
         let Some(lane) = self.lane() else { return Ok(None) };
         let now = cawl_host::now();
         let (model, mode) = (view.model.as_deref(), view.mode);
         let scene = lane.analysis().scene(model, mode, now)?;
         let model = lane.analysis().viewed(model, mode)?.0;
-        // Less than a page in a second is an average that has not quite faded.
+        // Less than a page per second is the rest of a fading average.
         let rate = self.dirtying_rate(now) + self.untraced_rate();
         let rate = if rate < self.profile.kernel.page.as_f64() { 0.0 } else { rate };
         Ok(Some(Ahead { scene, model, rate: Rate::per_second(rate) }))
     }
 
-    /// The constants in use, and what was learned: both profiles, and each constant.
+    /// The configured and the learned profile, and each constant.
     pub(crate) fn profiles(&self) -> (HostProfile, HostProfile, Vec<Constant>) {
         let configured = self.configured.clone();
         let learned = self.lane().map(|lane| lane.analysis().learned());
@@ -197,7 +195,7 @@ impl Engine {
     }
 }
 
-/// The places of the rows that are asked for.
+/// The range of the rows asked for.
 fn page(listing: Listing) -> Range<usize> {
     let rows = listing.limit.unwrap_or(ROWS).min(MOST_ROWS);
     listing.skip..listing.skip.saturating_add(rows)

@@ -1,4 +1,4 @@
-//! Runs: how one begins, and how it ends with a report.
+//! The begin and end of runs, with reports.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Engine, HOST_LANE, Input};
 use crate::lane::Lane;
 
-/// A run that is to begin.
+/// A run to begin.
 pub struct BeginRun {
-    /// What is wanted.
+    /// Its options.
     pub spec: RunSpec,
-    /// The file that is wanted, where one is: making it may take as long as its disk likes.
+    /// Its trace file, opened before, since that may take long on a slow disk.
     pub trace: Option<TraceFile>,
-    /// The process that will ask for the report, where known.
+    /// The process that will ask for the report, if known.
     pub owner: Option<u32>,
-    /// Takes its number, or why there is none.
+    /// Gets its number, or the error.
     pub reply: oneshot::Sender<Result<u64, String>>,
 }
 
-/// Has the engine begin such a run: its number.
+/// Makes the engine begin a run; returns its number.
 pub async fn begin_run(
     spec: RunSpec,
     engine: &mpsc::Sender<Input>,
@@ -53,7 +53,7 @@ pub fn create_trace(path: &Path) -> Result<TraceFile, String> {
 /// A run whose report is being made.
 pub(super) struct Finishing {
     run: u64,
-    /// That it is wanted now.
+    /// True if it is wanted at once.
     hurry: Arc<AtomicBool>,
     pub(super) thread: std::thread::JoinHandle<()>,
 }
@@ -80,7 +80,7 @@ impl Engine {
             Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
         let keeps = spec.learn && spec.profile.is_none();
         let lane = lane.with_keeper(self.keeper.clone().filter(|_| keeps));
-        // Settings may have changed; the kernel does not tell.
+        // Settings may have changed, of which the kernel sends no notification.
         self.stale.notify_one();
         let run = self.new_run().map_err(|error| format!("the kernel has no random number: {error}"))?;
         self.insert(run, lane);
@@ -88,13 +88,13 @@ impl Engine {
         Ok(run)
     }
 
-    /// The processes of a run that may go on.
+    /// The processes of a run that may still be running.
     pub(crate) fn processes_of(&self, run: u64) -> Vec<RunProcess> {
         let lane = self.lanes.get(&run).filter(|_| run != HOST_LANE);
         lane.map(Lane::processes).unwrap_or_default()
     }
 
-    /// Ends a run; with `hurry` without what has not been taken yet. No answer if it was ended before: its
+    /// Ends a run; with `hurry` without the calls not processed yet. No answer if it was ended before: its
     /// report is then hurried.
     pub(crate) fn end_run(
         &mut self,
@@ -113,8 +113,8 @@ impl Engine {
         self.finish(run, lane, end, hurry, reply);
     }
 
-    /// Ends a lane. A thread of its own takes what waits and makes the report, so that a run with a backlog
-    /// and a hundred thousand files does not delay others.
+    /// Ends a lane. A thread of its own processes the held calls and makes the report, so that a run with a
+    /// backlog and a hundred thousand files does not delay others.
     fn finish(
         &mut self,
         run: u64,
@@ -129,7 +129,7 @@ impl Engine {
         let finish = move || drop(reply.send(Some(lane.finish(end, &hurried))));
         match std::thread::Builder::new().name("cawl-report".to_owned()).spawn(finish) {
             Ok(thread) => self.finishing.push(Finishing { run, hurry, thread }),
-            // The asker sees that there is no answer.
+            // The asker gets no answer.
             Err(error) => tracing::error!("a report could not be made: {error}"),
         }
     }
@@ -138,7 +138,7 @@ impl Engine {
     pub(super) fn end_orphans(&mut self) {
         let gone = self.owners.iter().filter(|(_, pid)| !cawl_host::is_running(**pid)).map(|(run, _)| *run);
         let idle = gone.filter(|run| !self.lanes.get(run).is_some_and(Lane::is_in_use)).collect::<Vec<_>>();
-        // Twice in a row, because a program's first words may still be on their way.
+        // Twice in a row, because a program's first message may not be read yet.
         let before = std::mem::replace(&mut self.orphans, idle.clone());
         for run in idle.into_iter().filter(|run| before.contains(run)) {
             self.owners.remove(&run);
@@ -152,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// A number that cannot be guessed: a process of another user that shows it has it from the run.
+    /// A number that cannot be guessed: a process of another user with this number has it from the run.
     fn new_run(&self) -> rustix::io::Result<u64> {
         loop {
             let mut bytes = [0; 8];
