@@ -3,7 +3,7 @@
 use cawl_client::protocol;
 use cawl_core::{Bytes, DirtyLimits, Nanos, Phase, Time};
 use cawl_host::clock::Clocks;
-use cawld::history::{History, Sums};
+use cawld::timeline::{Sums, Timeline};
 
 use super::canned::{MIB, NOW};
 
@@ -19,7 +19,7 @@ pub const ASLEEP: std::ops::Range<u64> = 4 * HOUR..5 * HOUR;
 /// The last day of a machine that ended at [`NOW`]: work in waves, a throttled backup in the third hour, an
 /// hour of suspend, one burst, and lower limits for six hours.
 pub fn history(span: &protocol::HistorySpan) -> protocol::History {
-    let mut history = History::default();
+    let mut history = Timeline::default();
     let boot = |second: u64| Time((1_000_000 + second) * SECOND);
     let slept = |second: u64| second.min(ASLEEP.end).saturating_sub(ASLEEP.start);
     let clocks = |second: u64| Clocks {

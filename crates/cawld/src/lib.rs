@@ -17,7 +17,6 @@ mod call_sample;
 mod connections;
 mod engine;
 mod guests;
-pub mod history;
 pub mod http;
 mod lane;
 mod mappings;
@@ -35,6 +34,7 @@ mod silent_processes;
 pub mod socket;
 mod subscribe;
 mod ticks;
+pub mod timeline;
 mod uring;
 pub mod web;
 

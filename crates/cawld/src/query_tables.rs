@@ -10,7 +10,7 @@ use cawl_core::{
 
 use crate::books::Books;
 use crate::call_sample::CallSample;
-use crate::history::{History, Sums};
+use crate::timeline::{Sums, Timeline};
 
 /// Tables that questions are answered from.
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub struct QueryTables {
     /// By process, file and device.
     pub books: Books,
     /// The past day.
-    pub history: History,
+    pub timeline: Timeline,
     /// Some of the latest calls.
     pub call_sample: CallSample,
     /// Totals that the history has.
@@ -65,11 +65,11 @@ impl QueryTables {
                 }
             }
             Record::Sample(sample) => {
-                self.history.sampled(sample.dirty_bytes(Bytes(self.page)));
+                self.timeline.sampled(sample.dirty_bytes(Bytes(self.page)));
                 // Both count since boot.
                 let written = |before: Sample| sample.written.saturating_sub(before.written) * self.page;
                 let written = self.sample.map_or(0, written);
-                self.history.add(&Sums { written, ..Sums::default() });
+                self.timeline.add(&Sums { written, ..Sums::default() });
                 self.sample = Some(*sample);
             }
             Record::File(file) => self.books.name(file),
@@ -82,7 +82,7 @@ impl QueryTables {
     pub fn apart(&mut self, latest: Option<(u64, Bytes)>) {
         if let Some((compared, apart)) = latest.filter(|(compared, _)| *compared != self.compared) {
             self.compared = compared;
-            self.history.apart(apart);
+            self.timeline.apart(apart);
         }
     }
 
@@ -91,7 +91,7 @@ impl QueryTables {
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
         let before = self.paused.unwrap_or_default();
         let more = told.map(|(paused, _)| paused.saturating_sub(before.0));
-        self.history.add(&Sums { paused: more, ..Sums::default() });
+        self.timeline.add(&Sums { paused: more, ..Sums::default() });
         // The first look has nothing before it, and one that is not whole bounds nothing.
         let whole = told.is_some_and(|(_, untold)| self.paused.is_some() && untold == before.1);
         self.books.paused(more.filter(|_| whole));
@@ -113,10 +113,10 @@ impl QueryTables {
             paused: self.paused.map(|_| Nanos::ZERO),
             drops,
         };
-        self.history.add(&now.since(&self.told));
+        self.timeline.add(&now.since(&self.told));
         self.told = now;
-        self.history.modelled(state.dirty, state.limits, state.phase);
-        self.history.pass(clocks);
+        self.timeline.modelled(state.dirty, state.limits, state.phase);
+        self.timeline.pass(clocks);
         self.call_sample.pass(clocks.monotonic);
     }
 
@@ -159,7 +159,7 @@ mod tests {
         }
         tables.pass(&clocks(101), &state, 0);
         tables.pass(&clocks(102), &state, 0);
-        let points = tables.history.answer(&HistorySpan::default(), &clocks(102)).points;
+        let points = tables.timeline.answer(&HistorySpan::default(), &clocks(102)).points;
         assert_eq!((points[0].dirty_error_bytes, points[0].paused_s), (Some(25), Some(5.0)));
         assert_eq!(
             (points[1].dirty_error_bytes, points[1].paused_s),
@@ -282,7 +282,7 @@ mod tests {
             "each call was to a file of its own"
         );
         let span = HistorySpan { last_s: Some(86_400.0), points: Some(100_000) };
-        let points = tables.history.answer(&span, &end).points;
+        let points = tables.timeline.answer(&span, &end).points;
         assert!(points.len() <= 1440 + 1, "{}", points.len());
         assert_eq!(points.iter().map(|point| point.calls).sum::<u64>(), calls);
         assert_eq!(points.iter().map(|point| point.drops).sum::<u64>(), 83);

@@ -39,7 +39,7 @@ use crate::units::{Bytes, Nanos, Rate, Time};
 use call::{Call, Spent, growth};
 use constants::Constants;
 use copy::Copies;
-use history::History;
+use history::LevelHistory;
 use intervals::{Spreads, one_pause};
 use sync::waits;
 use tasks::Tasks;
@@ -62,7 +62,7 @@ pub struct Kernel {
     profile: Arc<HostProfile>,
     streams: Streams,
     tasks: Tasks,
-    history: History,
+    history: LevelHistory,
     limits: DirtyLimits,
     /// Pages after which a task is checked, whatever its quota.
     check_interval: u64,
@@ -126,7 +126,7 @@ impl Kernel {
             constants: Constants::of(profile),
             streams: Streams::new(kernel.stream_buffer.0),
             tasks: Tasks::default(),
-            history: History::default(),
+            history: LevelLevelHistory::default(),
             limits: kernel.limits,
             origin: None,
             occupied: Vec::new(),

@@ -27,7 +27,7 @@ struct Stream {
 
 /// What a stream call hands to the kernel, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct StreamWrites {
     /// Copied into the buffer.
     pub buffered: u64,
     /// File offset of the first byte handed over.
@@ -55,7 +55,7 @@ impl Streams {
 
     /// What this call on a stream hands to the kernel; `end` is where the file ends as far as known, for
     /// events that do not tell where they write.
-    pub fn plan(&mut self, event: &Event, end: u64) -> Plan {
+    pub fn plan(&mut self, event: &Event, end: u64) -> StreamWrites {
         let key = (event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 });
         let mut stream = self.streams.take(&key).unwrap_or_default();
         if event.buffer > 0 {
@@ -86,7 +86,7 @@ impl Streams {
         };
         let mut plan = match event.op {
             Op::StreamWrite => stream.write(event),
-            _ => Plan { first: std::mem::take(&mut stream.pending), ..Plan::default() },
+            _ => StreamWrites { first: std::mem::take(&mut stream.pending), ..StreamWrites::default() },
         };
         (plan.offset, plan.before) = (offset, before);
         if let Some(flushed) = event.flushed()
@@ -115,26 +115,26 @@ impl Streams {
 }
 
 impl Stream {
-    fn write(&mut self, event: &Event) -> Plan {
+    fn write(&mut self, event: &Event) -> StreamWrites {
         let bytes = event.returned.max(0) as u64;
         if event.has(flag::UNBUFFERED) || self.buffer <= 1 {
-            return Plan { second: bytes, ..Plan::default() };
+            return StreamWrites { second: bytes, ..StreamWrites::default() };
         }
         if event.has(flag::LINE_BUFFERED) {
             let first = std::mem::take(&mut self.pending) + bytes;
-            return Plan { buffered: bytes, first, ..Plan::default() };
+            return StreamWrites { buffered: bytes, first, ..StreamWrites::default() };
         }
         let room = if self.allocated { self.buffer.saturating_sub(self.pending) } else { 0 };
         if bytes <= room {
             self.pending += bytes;
-            return Plan { buffered: bytes, ..Plan::default() };
+            return StreamWrites { buffered: bytes, ..StreamWrites::default() };
         }
         self.allocated = true;
         let rest = bytes - room;
         let first = self.pending + room;
         let second = if self.buffer >= 128 { rest - rest % self.buffer } else { rest };
         self.pending = rest - second;
-        Plan { buffered: room + self.pending, first, second, ..Plan::default() }
+        StreamWrites { buffered: room + self.pending, first, second, ..StreamWrites::default() }
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
     fn a_large_write_goes_past_the_buffer() {
         let mut streams = Streams::new(4096);
         let plan = streams.plan(&fwrite(0, 1 << 20), 0);
-        assert_eq!(plan, Plan { second: 1 << 20, ..Plan::default() });
+        assert_eq!(plan, StreamWrites { second: 1 << 20, ..StreamWrites::default() });
         streams.plan(&fwrite(1 << 20, 100), 0);
         let plan = streams.plan(&fwrite((1 << 20) + 100, 10_000), 0);
         assert_eq!((plan.offset, plan.first, plan.second), (1 << 20, 4096, 4096));

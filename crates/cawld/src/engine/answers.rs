@@ -185,7 +185,7 @@ impl Engine {
 
     /// The past.
     pub(crate) fn history(&self, span: &HistorySpan) -> History {
-        let history = |tables: &QueryTables| tables.history.answer(span, &Clocks::now());
+        let history = |tables: &QueryTables| tables.timeline.answer(span, &Clocks::now());
         self.tables().map(history).unwrap_or(History { schema: PROTOCOL, points: Vec::new() })
     }
 

@@ -10,11 +10,11 @@ const POINTS: usize = 4096;
 
 /// Levels in pages over time in seconds.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub struct LevelHistory {
     points: VecDeque<(f64, f64)>,
 }
 
-impl History {
+impl LevelHistory {
     /// Notes the level at `at`, if that is later than all noted so far.
     pub fn note(&mut self, at: f64, level: f64) {
         if self.points.back().is_none_or(|last| last.0 < at) {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn interpolates_and_raises() {
-        let mut history = History::default();
+        let mut history = LevelHistory::default();
         history.note(1.0, 100.0);
         history.note(2.0, 200.0);
         assert_eq!(history.level(1.5), Some(150.0));

@@ -164,9 +164,9 @@ fn worse(one: Phase, other: Phase) -> Phase {
     }
 }
 
-/// The past.
+/// The past day, in points of growing length.
 #[derive(Debug, Default)]
-pub struct History {
+pub struct Timeline {
     /// The second that is going on, and CLOCK_MONOTONIC at its begin.
     current: Point,
     began: Time,
@@ -179,7 +179,7 @@ struct Tier {
     points: VecDeque<Point>,
 }
 
-impl History {
+impl Timeline {
     /// Calls were made, or bytes written back.
     pub fn add(&mut self, sums: &Sums) {
         self.current.sums.add(sums);
@@ -276,31 +276,31 @@ mod tests {
     }
 
     /// Seconds 0 to `seconds`, with as many calls in each as its number.
-    fn of(seconds: u64) -> History {
-        let mut history = History::default();
+    fn of(seconds: u64) -> Timeline {
+        let mut timeline = Timeline::default();
         for second in 0..=seconds {
-            history.pass(&clocks(second));
-            history.add(&Sums { calls: second, bytes: 2 * second, ..Sums::default() });
+            timeline.pass(&clocks(second));
+            timeline.add(&Sums { calls: second, bytes: 2 * second, ..Sums::default() });
             let limits = DirtyLimits { background: Bytes(10), hard: Bytes(20) };
             let phase = if second == 100 { Phase::Throttle } else { Phase::Free };
-            history.modelled(Bytes(second), limits, phase);
+            timeline.modelled(Bytes(second), limits, phase);
         }
-        history
+        timeline
     }
 
-    fn asked(history: &History, now: u64, last: f64, points: usize) -> Vec<HistoryPoint> {
+    fn asked(timeline: &Timeline, now: u64, last: f64, points: usize) -> Vec<HistoryPoint> {
         let span = HistorySpan { last_s: Some(last), points: Some(points) };
-        history.answer(&span, &clocks(now)).points
+        timeline.answer(&span, &clocks(now)).points
     }
 
     #[test]
     fn sums_are_exact_at_every_resolution() {
         let seconds = 86_400;
-        let history = of(seconds);
+        let timeline = of(seconds);
         for (last, points) in
             [(10.0, 100), (600.0, 600), (600.0, 7), (3600.0, 50), (10_800.0, 5000), (86_400.0, 600)]
         {
-            let answer = asked(&history, seconds, last, points);
+            let answer = asked(&timeline, seconds, last, points);
             assert!(answer.len() <= points && !answer.is_empty());
             // Whole points only: the first may begin before the span.
             let first = (answer[0].time_s - 1_000_000.0) as u64;
@@ -315,8 +315,8 @@ mod tests {
 
     #[test]
     fn levels_are_means_and_the_worst_is_kept() {
-        let history = of(200);
-        let answer = asked(&history, 200, 200.0, 1);
+        let timeline = of(200);
+        let answer = asked(&timeline, 200, 200.0, 1);
         assert_eq!(answer[0].modelled_dirty_bytes, 99);
         assert_eq!(answer[0].modelled_dirty_max_bytes, 199);
         assert_eq!((answer[0].state, answer[0].sampled_dirty_bytes), (Phase::Throttle, None));
@@ -325,35 +325,35 @@ mod tests {
 
     #[test]
     fn errors_and_pauses_are_kept_at_every_resolution() {
-        let mut history = History::default();
+        let mut timeline = Timeline::default();
         for second in 0..=100 {
-            history.pass(&clocks(second));
-            history.apart(Bytes(second));
+            timeline.pass(&clocks(second));
+            timeline.apart(Bytes(second));
             let paused = (second >= 50).then(|| Nanos::seconds(0.5));
-            history.add(&Sums { paused, ..Sums::default() });
+            timeline.add(&Sums { paused, ..Sums::default() });
         }
-        let one = asked(&history, 100, 100.0, 1)[0];
+        let one = asked(&timeline, 100, 100.0, 1)[0];
         assert_eq!((one.dirty_error_bytes, one.paused_s), (Some(49), Some(25.0)));
-        let all = asked(&history, 100, 100.0, 100);
+        let all = asked(&timeline, 100, 100.0, 100);
         assert_eq!((all[0].paused_s, all[99].paused_s), (None, Some(0.5)), "it tells from then on");
         assert_eq!(asked(&of(10), 10, 10.0, 1)[0].dirty_error_bytes, None);
     }
 
     #[test]
     fn months_take_no_more_room_than_a_day() {
-        let history = of(30 * 86_400);
-        let kept: Vec<usize> = history.tiers.iter().map(|tier| tier.points.len()).collect();
+        let timeline = of(30 * 86_400);
+        let kept: Vec<usize> = timeline.tiers.iter().map(|tier| tier.points.len()).collect();
         assert_eq!(kept, [600, 1080, 1440]);
     }
 
     #[test]
     fn a_step_of_the_clock_moves_the_past_and_changes_no_span() {
-        let history = of(300);
-        let before = asked(&history, 300, 100.0, 100);
+        let timeline = of(300);
+        let before = asked(&timeline, 300, 100.0, 100);
         let mut stepped = clocks(300);
         stepped.real = Time(5 * SECOND);
         let span = HistorySpan { last_s: Some(100.0), points: Some(100) };
-        let after = history.answer(&span, &stepped).points;
+        let after = timeline.answer(&span, &stepped).points;
         assert_eq!(before.len(), after.len());
         let moved = before[0].time_s - after[0].time_s;
         for (before, after) in before.iter().zip(&after) {
@@ -364,14 +364,14 @@ mod tests {
 
     #[test]
     fn a_suspend_leaves_a_hole() {
-        let mut history = of(100);
+        let mut timeline = of(100);
         let woken = |second: u64| Clocks { monotonic: Time((second - 9_900) * SECOND), ..clocks(second) };
-        history.pass(&woken(10_001));
-        history.add(&Sums { calls: 1, ..Sums::default() });
-        history.pass(&woken(10_002));
+        timeline.pass(&woken(10_001));
+        timeline.add(&Sums { calls: 1, ..Sums::default() });
+        timeline.pass(&woken(10_002));
         let answer = |last: f64, points: usize| {
             let span = HistorySpan { last_s: Some(last), points: Some(points) };
-            history.answer(&span, &woken(10_002)).points
+            timeline.answer(&span, &woken(10_002)).points
         };
         let late = answer(60.0, 60);
         assert_eq!((late.len(), late[0].calls), (1, 1), "the past before it is long ago");
