@@ -188,6 +188,11 @@ impl Lane {
         }
     }
 
+    /// How many calls are held.
+    pub fn held(&self) -> usize {
+        self.merge.calls()
+    }
+
     /// Holds calls of a process, in the order in which their threads made them, until their turn.
     pub fn hold_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>) {
         calls.iter().for_each(|call| self.silent.event(call));

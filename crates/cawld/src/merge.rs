@@ -28,6 +28,8 @@ pub struct Merge {
     queues: BTreeMap<Source, Queue>,
     /// The sources that have something, by the time of their first one.
     turns: BTreeSet<(Time, Source)>,
+    /// Calls that wait.
+    calls: usize,
 }
 
 /// What one source delivered.
@@ -99,12 +101,18 @@ impl Merge {
 
     /// Adds calls of one session, in the order in which their threads made them.
     pub fn push_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>) {
+        self.calls += calls.len();
         let mut begin = 0;
         for part in calls.chunk_by(|one, next| one.tid == next.tid) {
             let run = Run { batch: Arc::clone(calls), left: begin..begin + part.len() };
             begin = run.left.end;
             self.add(Source::Thread(session, part[0].tid), |queue| queue.calls.push_back(run));
         }
+    }
+
+    /// How many calls wait.
+    pub fn calls(&self) -> usize {
+        self.calls
     }
 
     /// Hands out, in order of time, what happened before `until`, at most `most` records; true if
@@ -123,6 +131,7 @@ impl Merge {
                 && let Some(time) = queue.first().filter(|time| *time <= limit && *time < until)
                 && let Some(record) = queue.pop(time)
             {
+                self.calls -= usize::from(matches!(record, Record::Event(_)));
                 take(record);
                 limit = second;
                 left -= 1;
@@ -297,7 +306,7 @@ mod tests {
                     }
                 }
             }
-            prop_assert!(merge.queues.is_empty() && merge.turns.is_empty());
+            prop_assert!(merge.queues.is_empty() && merge.turns.is_empty() && merge.calls == 0);
         }
     }
 }

@@ -126,7 +126,7 @@ impl Kernel {
             constants: Constants::of(profile),
             streams: Streams::new(kernel.stream_buffer.0),
             tasks: Tasks::default(),
-            history: LevelLevelHistory::default(),
+            history: LevelHistory::default(),
             limits: kernel.limits,
             origin: None,
             occupied: Vec::new(),

@@ -146,3 +146,41 @@ fn a_run_ends_when_neither_its_owner_nor_a_program_is_left() {
     engine.end_orphans();
     assert!(!engine.lanes.contains_key(&run) && engine.lanes.contains_key(&kept));
 }
+
+#[tokio::test]
+async fn more_calls_than_may_be_held_are_released_before_their_time() {
+    let profile = HostProfile::uncalibrated();
+    let options =
+        EngineOptions { host_models: Some(vec!["naive".to_owned()]), ..EngineOptions::new(profile) };
+    let engine = Engine::new(options).unwrap();
+    let (sender, inputs) = mpsc::channel(16);
+    let (asker, questions) = mpsc::channel::<Question>(1);
+    let session = Session { id: 1, pid: u32::MAX, ..Session::default() };
+    sender.send(Input::Begin { session, run: HOST_LANE }).await.unwrap();
+    // None of them is due.
+    let start = cawl_host::now().0 + 60_000_000_000;
+    for calls in [MOST_HELD, 1000] {
+        let mut batch = writes(calls);
+        batch.events.iter_mut().for_each(|event| event.start = start);
+        sender.send(Input::Events { session: 1, batch, dropped: 0 }).await.unwrap();
+    }
+    let work = engine.work(inputs, questions);
+    let (reply, answer) = oneshot::channel();
+    let ask = async {
+        // It is asked when there is nothing else to do.
+        while sender.capacity() < 16 {
+            tokio::task::yield_now().await;
+        }
+        let look = move |engine: &mut Engine| {
+            let lane = engine.lane().unwrap();
+            let _ = reply.send((lane.held(), lane.analysis().report().calls as usize));
+        };
+        drop(asker.send(Box::new(look)).await);
+        let answer = answer.await.unwrap();
+        drop(sender);
+        answer
+    };
+    let ((held, taken), ()) = tokio::join!(ask, work);
+    assert!(held <= MOST_HELD && held > MOST_HELD - PIECE, "{held}");
+    assert_eq!(held + taken, MOST_HELD + 1000);
+}
