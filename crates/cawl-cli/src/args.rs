@@ -216,8 +216,8 @@ pub struct ExperimentArgs {
     /// A folder on the disk to use
     #[arg(long, default_value = ".", value_name = "DIR")]
     pub path: PathBuf,
-    /// Emulate a disk, which is calibrated first: ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms; needs
-    /// root and the program cawl-lab
+    /// Emulate a disk, which is calibrated first: ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms;
+    /// needs root and the program cawl-lab
     #[arg(long, conflicts_with = "path")]
     pub disk: Option<String>,
     /// Factor for the bytes written: a number, or small (0.5), normal (1) or large (2)

@@ -1,8 +1,10 @@
-//! How many calls a second the daemon takes, with the models in lockstep.
+//! Calls per second that the daemon can process, with the models in lockstep.
 //!
-//! A program sends ready-made batches as fast as they are taken, of one thread or of a thousand that take turns.
-//! Told for each set of models, without and with a trace, and for the daemon's own lane, with books, history, an
-//! assimilated model and learning: calls a second of the engine's thread (by its processor time) and by the wall clock.
+//! A program sends prepared batches as fast as they are read, of one thread or of a thousand in turn. Printed
+//! for each set of models, without and with a trace, and for the daemon's own lane, with sums, history, an
+//! assimilated model and learning: calls per second of the engine's thread (by its processor time) and by the
+//! wall clock.
+//!
 //! Usage: cargo bench -p cawld --bench ingest [-- MILLIONS]
 
 use std::io::Write;
@@ -21,7 +23,7 @@ const BATCH: usize = 340;
 
 fn send(path: &Path, run: u64, threads: u32, calls: u64) {
     let mut socket = UnixStream::connect(path).expect("connect");
-    // All of it is past already, so that nothing is held back for the end, where the engine's thread has no part.
+    // All calls are in the past, so that none is held for the end, which the engine's thread does not do.
     let started = cawl_host::now().0.saturating_sub(1000 * calls);
     let wchar = Wchar::default();
     let hello = Hello {
@@ -52,7 +54,7 @@ fn send(path: &Path, run: u64, threads: u32, calls: u64) {
         message.extend_from_slice(&header.encode());
         for call in first..first + BATCH as u64 {
             event.start += 1000;
-            // Over the same 64 MB again and again.
+            // Over the same 64 MB repeatedly.
             event.offset = call % 16384 * 4096;
             event.tid = (1 << 30) + call as u32 % threads;
             message.extend_from_slice(&event.encode());
@@ -61,7 +63,8 @@ fn send(path: &Path, run: u64, threads: u32, calls: u64) {
     }
 }
 
-/// The daemon's own lane: these models in lockstep, the first one assimilated besides if `assimilated`, learning.
+/// The daemon's own lane: these models in lockstep, the first one also assimilated if `assimilated`,
+/// learning.
 async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64) {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("s.sock");

@@ -1,9 +1,9 @@
-//! How long questions wait while programs write as fast as the daemon takes it: the time from a question on the
-//! Unix socket to its whole answer.
+//! Latency of questions while programs write as fast as the daemon can process: the time from a question on
+//! the Unix socket to its whole answer.
 //!
-//! `cargo bench -p cawld --bench query [-- MILLIONS [QUESTION]]`: programs send so many events a second (2 million)
-//! over the socket, or as many as are taken; the daemon's own lane runs all models. Files are
-//! many, so that tables are long. QUESTION: only those whose name contains it.
+//! `cargo bench -p cawld --bench query [-- MILLIONS [QUESTION]]`: programs send MILLIONS of events per second
+//! (2) over the socket, or as many as the daemon reads; its own lane runs all models. There are many files,
+//! so that tables are long. QUESTION: only those whose name contains it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 
 /// Let a root cawld record services: write, remove and list drop-ins for systemd
 ///
-/// The daemon must allow the service's user: `cawld --allow-user USER`. Nothing is restarted. docs/SERVICES.md
-/// shows PostgreSQL, Redis, MariaDB and containers.
+/// The daemon must allow the service's user: `cawld --allow-user USER`. Nothing is restarted.
+/// docs/SERVICES.md shows PostgreSQL, Redis, MariaDB and containers.
 #[derive(Args)]
 pub struct ServiceArgs {
     #[command(subcommand)]
