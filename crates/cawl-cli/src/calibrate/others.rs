@@ -2,8 +2,8 @@
 //!
 //! The law: **waits for a processor are not measured.** The kernel counts for each thread the time it was
 //! runnable and not running (`run_delay`, /proc/thread-self/schedstat); a [`Stopwatch`] subtracts it. Other
-//! effects cannot be subtracted: a flusher without a processor, shared caches and memory, an idle processor
-//! that has to wake up. So the time other programs computed is reported.
+//! effects cannot be subtracted: a flusher without a processor, shared caches and memory, and a faster
+//! answer of processors that other work keeps awake. So the time other programs computed is reported.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
