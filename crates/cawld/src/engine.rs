@@ -1,6 +1,5 @@
-//! The one thread that runs the models: everything reaches it as [`Input`], in order. Only questions
-//! overtake: the engine looks at them between small pieces of work, so an answer never waits for a backlog of
-//! calls.
+//! The thread that runs the models: it gets everything as [`Input`], in order. Only questions overtake: the
+//! engine reads them after every few records, so an answer never waits for a backlog of calls.
 
 pub mod answers;
 mod runs;
@@ -28,61 +27,60 @@ use answers::States;
 pub use runs::begin_run;
 use runs::{BeginRun, Finishing, create_trace};
 
-/// How long calls are held back so that those of other threads can be put before them. Tracers send
-/// what is older than 50 ms at their next call.
+/// Calls are held for this time, so that those of other threads can be sorted before them. Tracers send calls
+/// older than 50 ms at their next call.
 const HOLD: Nanos = Nanos::millis(150.0);
 
 /// Calls that a lane holds at most: 48 MB. More come only from programs that make 3.3 million calls a second
 /// or more. Then the earliest are released before their time, and what is not read yet stays in the rings.
 const MOST_HELD: usize = 500_000;
 
-/// How often it is looked whether those who began runs are still there.
+/// Interval of checks whether the owners of runs are still running.
 const OWNERS_EVERY: Nanos = Nanos::millis(1000.0);
 
-/// Records taken between two looks at the questions: well under a millisecond.
+/// Records processed between two reads of the questions: well under a millisecond.
 const PIECE: usize = 64;
 
-/// Questions answered then, so that asking cannot stop the work.
+/// Most questions answered then, so that they cannot stop the work.
 const QUESTIONS_A_PIECE: usize = 4;
 
-/// A question: something to look up in the engine. It must be quick, because the models wait meanwhile; what
-/// is left to do with what was found is done by who asked.
+/// A question: a look-up in the engine. It must be quick, because the models wait; the asker does the rest of
+/// the work.
 pub type Question = Box<dyn FnOnce(&mut Engine) + Send>;
 
-/// What can happen to the engine.
+/// The engine's inputs.
 pub enum Input {
-    /// A tracer introduced itself.
+    /// A session begins.
     Begin { session: Session, run: u64 },
-    /// Calls of a process. `dropped`: events it has lost so far.
+    /// Calls of a process. `dropped`: events lost so far.
     Events { session: u32, batch: Batch, dropped: u64 },
-    /// Which file an identity means.
+    /// The file of an identity.
     File { session: u32, file: FileFacts },
-    /// A session is over. `goodbye` is missing when the process had no time for one; `wchar` is then the
-    /// last figure anyone saw.
+    /// A session ended. `goodbye` is missing if the process was killed; `wchar` is then the latest reading.
     End { session: u32, goodbye: Option<Goodbye>, wchar: Wchar, dropped: u64 },
-    /// Something a report must say about a session's run.
+    /// A note for the report of a session's run.
     Note { run: u64, note: String },
     /// The kernel's counters.
     Sample(Sample),
     /// Free memory.
     Memory(Box<MemoryFacts>),
-    /// What else sampling found.
+    /// Other results of sampling.
     Observed(Box<Observed>),
-    /// The machine as it is now.
+    /// The machine's facts.
     Host(Box<HostFacts>),
-    /// Time to release what was held back.
+    /// Time to release held calls.
     Tick,
-    /// A run wants a lane of its own: [`RunSpec::begin`].
+    /// A run begins:
     BeginRun(BeginRun),
-    /// A run wants its report.
+    /// A run ends, with a report.
     EndRun { run: u64, end: RunEnd, reply: oneshot::Sender<Option<Report>> },
-    /// What a process of another user said; its user has room for more when it has been taken.
+    /// An input of another user's process; its permit frees room in that user's queue.
     OfGuest { input: Box<Input>, room: OwnedSemaphorePermit },
-    /// Finish every trace; the last thing an engine does.
+    /// Finish every trace and end.
     Stop { reply: oneshot::Sender<()> },
 }
 
-/// What the engine is started with.
+/// The engine's options.
 pub struct EngineOptions {
     /// The machine's profile.
     pub profile: HostProfile,
@@ -92,9 +90,9 @@ pub struct EngineOptions {
     pub host_trace: Option<PathBuf>,
     /// Modes of models that the daemon's own lane keeps for questions, in addition to all models in lockstep.
     pub modes: Vec<(String, Mode)>,
-    /// The daemon's own lane learns constants from what it observes.
+    /// True if the daemon's own lane learns constants.
     pub learn: bool,
-    /// Keeps what the daemon's own lane learned, else what its runs did by this profile.
+    /// Keeps the constants learned by the daemon's own lane, else by runs with this profile.
     pub keeper: Option<Keeper>,
 }
 
@@ -115,8 +113,7 @@ impl EngineOptions {
 /// Key of the daemon's own lane; the numbers of runs are random.
 const HOST_LANE: u64 = 0;
 
-/// Which lanes there are, and which of them keep a trace: that has each call, and none of its calls are
-/// coalesced.
+/// The lanes, and whether each keeps a trace: a trace has each call, so none of its calls are coalesced.
 #[derive(Debug, Default)]
 pub struct Traces(Mutex<BTreeMap<u64, bool>>);
 
@@ -125,63 +122,62 @@ impl Traces {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if a trace is kept of the calls of this run's programs.
+    /// True if a trace is kept of this run's calls.
     pub fn have(&self, run: u64) -> bool {
         let lanes = self.lanes();
         [run, HOST_LANE].iter().any(|lane| lanes.get(lane) == Some(&true))
     }
 
-    /// True while this run goes on.
+    /// True until this run ends.
     pub fn has_run(&self, run: u64) -> bool {
         run != HOST_LANE && self.lanes().contains_key(&run)
     }
 }
 
-/// The models, their books and their traces.
+/// The models, their sums and their traces.
 pub struct Engine {
-    /// Of runs that name none.
+    /// The profile of runs that name none.
     pub(crate) profile: HostProfile,
-    /// Of the daemon's own lane.
+    /// The profile of the daemon's own lane.
     pub(crate) configured: HostProfile,
     lanes: BTreeMap<u64, Lane>,
     traces: Arc<Traces>,
     sessions: BTreeMap<u32, Open>,
     /// Lanes whose reports are being made.
     finishing: Vec<Finishing>,
-    /// The process that asked for a run and will ask for its report; if it is gone, the run must be ended
-    /// here.
+    /// The process that asked for a run and will ask for its report; if it has ended, the run is ended here.
     owners: BTreeMap<u64, u32>,
     owners_seen: Time,
-    /// Runs whose owner was gone and whose programs were not there at the latest look.
+    /// Runs without owner and programs at the last check.
     orphans: Vec<u64>,
     pub(crate) last_sample: Option<Sample>,
     pub(crate) observed: Observed,
-    /// The machine as it was last looked at, and who is told when it may have changed.
+    /// The machine's facts as last read, and the notification that they may have changed.
     facts: HostFacts,
     stale: Arc<Notify>,
-    /// Devices (`st_dev`) that the facts have been looked through for.
+    /// Devices (`st_dev`) known from the facts.
     known_devices: BTreeSet<u64>,
     learn: bool,
-    /// Of runs; what the daemon's own lane sees is not learned twice.
+    /// For runs; calls of the daemon's own lane are not learned twice.
     keeper: Option<Keeper>,
     modes: Vec<(String, Mode)>,
     pub(crate) started: Time,
     pub(crate) states: States,
-    /// Of sessions that ended.
+    /// Events lost by ended sessions.
     drops: u64,
 }
 
-/// A session that has not ended.
+/// An open session.
 #[derive(Default)]
 struct Open {
-    /// Which lanes its records go to: its run's, and the daemon's own.
+    /// The lanes of its records: its run's, and the daemon's own.
     lanes: [Option<u64>; 2],
     /// Events lost so far.
     dropped: u64,
 }
 
 impl Engine {
-    /// An engine with the daemon's own lane, if it is to have one.
+    /// An engine, with the daemon's own lane if it has models.
     pub fn new(options: EngineOptions) -> anyhow::Result<Engine> {
         let facts = cawl_host::facts();
         let mut engine = Engine {
@@ -228,17 +224,17 @@ impl Engine {
         self.lanes.remove(&run)
     }
 
-    /// Which lanes keep a trace, now and later.
+    /// The lanes that keep a trace, now and later.
     pub fn traces(&self) -> Arc<Traces> {
         Arc::clone(&self.traces)
     }
 
-    /// Notified when the machine is to be looked at again, for [`Input::Host`].
+    /// Notified when the machine's facts are to be read again, for [`Input::Host`].
     pub fn stale(&self) -> Arc<Notify> {
         Arc::clone(&self.stale)
     }
 
-    /// What the daemon's own lane keeps: all models in lockstep, and further modes of models.
+    /// Options of the daemon's own lane: all models in lockstep, and further modes.
     fn analysis_options(&self, models: Vec<String>) -> AnalysisOptions {
         let (besides, learn) = (self.modes.clone(), self.learn);
         AnalysisOptions { models, mode: Mode::Lockstep, besides, learn, as_calibrated: false }
@@ -261,7 +257,7 @@ impl Engine {
                 own => (own, None),
             };
             match input {
-                // They are packed once.
+                // Never nested.
                 Input::OfGuest { .. } => {}
                 Input::Begin { session, run } => self.begin(session, run),
                 Input::Events { session, batch, dropped } => {
@@ -296,7 +292,7 @@ impl Engine {
                         drop(finishing.thread.join());
                     }
                     for (run, lane) in std::mem::take(&mut self.lanes) {
-                        // These reports are not read any more, but that a trace is not whole must be said.
+                        // These reports are not read, but an incomplete trace must be logged.
                         for note in lane.finish(RunEnd::default(), &AtomicBool::new(false)).notes {
                             tracing::warn!(run, "{note}");
                         }
@@ -313,7 +309,7 @@ impl Engine {
         self.observed = observed;
     }
 
-    /// The machine was looked at again: tells the lanes what has changed.
+    /// The machine's facts were read again: gives the lanes the changes.
     fn look_at_host(&mut self, facts: HostFacts) {
         let lasting = |facts: &HostFacts| (facts.filesystems.clone(), facts.dirty_settings.clone());
         if lasting(&facts) != lasting(&self.facts) {
@@ -325,7 +321,7 @@ impl Engine {
         self.facts = facts;
     }
 
-    /// The facts for a lane that begins: what changes all the time, as it was last seen.
+    /// The facts for a new lane, with the latest values of those that always change.
     fn facts_now(&self) -> HostFacts {
         let mut facts = self.facts.clone();
         (facts.started, facts.wall_clock) = (cawl_host::now(), cawl_host::wall_clock());
@@ -338,7 +334,7 @@ impl Engine {
 
     /// A session's file is named.
     fn file(&mut self, session: u32, file: &FileFacts) {
-        // One on a device that was not there before: a filesystem was mounted meanwhile.
+        // On an unknown device: a filesystem was mounted.
         let is_regular = FileKind::from_mode(file.mode) == FileKind::Regular;
         if is_regular && self.known_devices.insert(file.dev) {
             self.stale.notify_one();
@@ -346,7 +342,7 @@ impl Engine {
         self.each_lane(session, |lane| lane.analyse(Record::File(file.clone())));
     }
 
-    /// The lane that is asked: the daemon's own, else that of the one run it serves.
+    /// The lane that answers: the daemon's own, else that of the one run it serves.
     pub(crate) fn lane(&self) -> Option<&Lane> {
         self.lanes.values().next()
     }

@@ -1,8 +1,8 @@
 //! One stream of records through one analysis into one trace.
 //!
-//! The daemon has a lane for all it sees, and one more for each `cawl-cli run` that reports to it. What
-//! a lane's analysis takes and what its trace keeps are the same records in the same order: that
-//! is why a live replay repeats the predictions exactly.
+//! The daemon has a lane for all records, and one for each `cawl-cli run` that reports to it. A lane's
+//! analysis and its trace get the same records in the same order, so that a live replay repeats the
+//! predictions exactly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,30 +31,30 @@ pub struct Lane {
     births: Births,
     open: BTreeMap<u32, Open>,
     silent: SilentProcesses,
-    /// For questions; only the daemon's own lane is asked.
+    /// For questions; only the daemon's own lane has them.
     tables: Option<Box<QueryTables>>,
-    /// The latest look ahead.
+    /// The latest state looked ahead to.
     ahead: Option<ModelState>,
     keeper: Option<Keeper>,
 }
 
-/// The past takes a model's state as that of now unless it is older.
+/// The history uses a model's state unless it is older than this.
 const STALE: Nanos = Nanos::millis(1000.0);
 
-/// A session that has not ended.
+/// An open session.
 struct Open {
     pid: u32,
     program: String,
     dropped: u64,
 }
 
-/// Records taken between two looks at whether there is a hurry.
+/// Records processed between two checks of `hurry`.
 const PIECE: usize = 4096;
 
 /// Processes named in a note.
 const NAMED: usize = 10;
 
-/// What a report says of processes that go on.
+/// The report's note on processes that are still running.
 fn still_running(processes: impl Iterator<Item = RunProcess>) -> Option<String> {
     let all: BTreeMap<u32, String> = processes.map(|process| (process.pid, process.program)).collect();
     let named: Vec<String> =
@@ -75,7 +75,7 @@ fn still_running(processes: impl Iterator<Item = RunProcess>) -> Option<String> 
 }
 
 impl Lane {
-    /// A lane by these models, with the facts of this machine first.
+    /// A lane with these models, beginning with the facts of this machine.
     pub fn new(
         profile: &HostProfile,
         options: &AnalysisOptions,
@@ -104,13 +104,13 @@ impl Lane {
         Ok(lane)
     }
 
-    /// From now on with tables for questions.
+    /// Adds tables for questions.
     pub fn with_tables(mut self, profile: &HostProfile) -> Lane {
         self.tables = Some(Box::new(QueryTables::new(profile.kernel.page.0)));
         self
     }
 
-    /// From now on what is learned is kept at the end.
+    /// Keeps learned constants at the end.
     pub fn with_keeper(mut self, keeper: Option<Keeper>) -> Lane {
         if let Some(keeper) = &keeper {
             self.analysis.keep(keeper.device());
@@ -129,7 +129,7 @@ impl Lane {
         self.analyse(Record::Session(session));
     }
 
-    /// Holds a record that has a time of its own until its turn.
+    /// Holds a record until its turn by time.
     pub fn hold(&mut self, source: Source, time: Time, record: Record) {
         self.merge.push(source, time, record);
     }
@@ -145,7 +145,7 @@ impl Lane {
         self.merge.push(Source::Ends, end.at, Record::End(end));
     }
 
-    /// Takes what happened before `until`, in order, at most `most` records; true if that was all.
+    /// Processes the records before `until`, in order, at most `most`; true if that was all.
     pub fn release(&mut self, until: Time, most: usize) -> bool {
         let mut merge = std::mem::take(&mut self.merge);
         let all = merge.release(until, most, |record| self.analyse(record));
@@ -180,8 +180,7 @@ impl Lane {
         }
     }
 
-    /// Time that the kernel has let writers pause since sampling began, and the number of pauses that it had
-    /// no room to tell of.
+    /// Takes the kernel's pauses since sampling began, and the number of pauses lost.
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
         if let Some(tables) = &mut self.tables {
             tables.paused(told);
@@ -230,19 +229,19 @@ impl Lane {
         !self.open.is_empty()
     }
 
-    /// Hands what the trace has gathered to the disk.
+    /// Writes the trace's buffered records to disk.
     pub fn flush(&mut self) {
         if let Some(trace) = &mut self.trace {
             trace.flush();
         }
     }
 
-    /// Time has passed: the history gets the model's state, and the number of events lost in all.
+    /// Time has passed: the history gets the model's state, and the number of events lost.
     pub fn pass(&mut self, clocks: &Clocks, drops: u64) {
         let Some(tables) = &mut self.tables else { return };
         let mut state = self.analysis.state();
         let now = clocks.monotonic;
-        // Without calls and samples nothing moves the model on: look ahead now and then.
+        // Without calls and samples the model's time stands still: look ahead at intervals.
         if now.since(state.time) >= STALE {
             if now.since(self.ahead.map_or(Time(0), |ahead| ahead.time)) >= STALE {
                 self.ahead = self.analysis.view(None, None, now).ok();
@@ -252,17 +251,17 @@ impl Lane {
         tables.pass(clocks, &state, drops);
     }
 
-    /// What questions are answered from; None in a run's lane.
+    /// The tables for questions; None in a run's lane.
     pub fn tables(&self) -> Option<&QueryTables> {
         self.tables.as_deref()
     }
 
-    /// The models, for those who ask.
+    /// The models, for questions.
     pub fn analysis(&self) -> &Analysis {
         &self.analysis
     }
 
-    /// Processes that may go on: those with a session, and those that were started and have not spoken up.
+    /// Processes that may still be running: those with a session, and those started that have not connected.
     pub fn processes(&self) -> Vec<RunProcess> {
         let open = self.open.values().map(|open| (open.pid, open.program.as_str()));
         let all: BTreeMap<u32, &str> = self.silent.silent().chain(open).collect();
@@ -270,7 +269,7 @@ impl Lane {
         all.into_iter().map(process).collect()
     }
 
-    /// Takes all that waits. Once `hurry` says so, calls are left out; how many that were.
+    /// Processes all held records. Once `hurry` is set, calls are left out; returns their number.
     fn take_rest(&mut self, hurry: &AtomicBool) -> u64 {
         while !hurry.load(Ordering::Relaxed) {
             if self.release(Time(u64::MAX), PIECE) {
@@ -286,7 +285,7 @@ impl Lane {
         left_out
     }
 
-    /// Ends the lane: takes all that waits, unless there is `hurry`, keeps what was learned, closes the
+    /// Ends the lane: processes held records, unless there is `hurry`, keeps learned constants, closes the
     /// trace, and reports.
     pub fn finish(mut self, end: RunEnd, hurry: &AtomicBool) -> Report {
         let RunEnd { outcome, mut notes, running } = end;
@@ -299,7 +298,7 @@ impl Lane {
         if let Some(Err(error)) = self.keeper.as_ref().map(|keeper| keeper.keep(&self.analysis)) {
             notes.push(format!("what was learned is not kept: {error:#}"));
         }
-        // Without an outcome it was no program's end that ended this.
+        // Without an outcome the lane was not ended by the end of a program.
         if outcome.is_some() {
             let own = self.processes().into_iter().filter(|process| cawl_host::is_running(process.pid));
             notes.extend(still_running(running.into_iter().chain(own)));

@@ -1,12 +1,12 @@
-//! The daemon: takes the tracers' events, runs the models in lockstep with them, keeps traces and
-//! answers questions.
+//! The daemon: reads the tracers' events, runs the models in lockstep with them, keeps traces and answers
+//! questions.
 //!
 //! The law of this crate: **one session's failure ends one session.** Connections are served by tasks
 //! that only read and forward; one thread, the engine, runs the models and owns all state; traces are
 //! written by threads of their own. Queues between them are bounded, and the traced program at the far
 //! end drops and counts rather than waits.
 #![deny(unsafe_code)]
-// They panic where the output is closed or full.
+// These macros panic when the output is closed or full.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod aside;

@@ -1,8 +1,8 @@
-//! Puts the calls of many threads back into one order.
+//! Sorts the calls of many threads by time.
 //!
 //! Each thread delivers its calls in order, but in batches and late. [`Merge`] holds calls, in the memory of
-//! their batch, until nothing earlier is to be expected any more, then releases them by start time. What
-//! comes later than that is released at once: a late call is better than a lost one.
+//! their batch, until no earlier one is expected, then releases them by start time. A later arrival is
+//! released at once: a late call is better than a lost one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cawl_core::{Record, Time};
 use cawl_wire::Event;
 
-/// Who delivers records in order: a thread, or one of the daemon's own sources.
+/// A source of ordered records: a thread, or one of the daemon's own sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The sampler.
@@ -26,13 +26,13 @@ pub enum Source {
 #[derive(Default)]
 pub struct Merge {
     queues: BTreeMap<Source, Queue>,
-    /// The sources that have something, by the time of their first one.
+    /// The sources with records, by the time of their first one.
     turns: BTreeSet<(Time, Source)>,
     /// Calls that wait.
     calls: usize,
 }
 
-/// What one source delivered.
+/// The records of one source.
 #[derive(Default)]
 struct Queue {
     calls: VecDeque<Run>,
@@ -41,7 +41,7 @@ struct Queue {
     turn: Option<Time>,
 }
 
-/// Calls of one thread that stand one after another in a batch; at least one.
+/// Consecutive calls of one thread in a batch; at least one.
 struct Run {
     batch: Arc<Vec<Event>>,
     left: Range<usize>,
@@ -64,7 +64,7 @@ impl Queue {
         self.first_call().into_iter().chain(other).min()
     }
 
-    /// Takes out the first one, which is that of this time.
+    /// Removes the first one, which has this time.
     fn pop(&mut self, first: Time) -> Option<Record> {
         if self.first_call() != Some(first) {
             return self.others.pop_front().map(|(_, record)| record);
@@ -80,7 +80,7 @@ impl Queue {
 }
 
 impl Merge {
-    /// Adds to what a source has delivered.
+    /// Adds to a source's queue.
     fn add(&mut self, source: Source, add: impl FnOnce(&mut Queue)) {
         let queue = self.queues.entry(source).or_default();
         add(queue);
@@ -115,8 +115,7 @@ impl Merge {
         self.calls
     }
 
-    /// Hands out, in order of time, what happened before `until`, at most `most` records; true if
-    /// that was all.
+    /// Releases the records before `until` in order of time, at most `most`; true if that was all.
     pub fn release(&mut self, until: Time, most: usize, mut take: impl FnMut(Record)) -> bool {
         let mut left = most;
         while left > 0
@@ -124,7 +123,7 @@ impl Merge {
             && let Some(queue) = self.queues.get_mut(&source)
         {
             self.turns.pop_first();
-            // The moment the next one's turn comes.
+            // The time of the next source's turn.
             let second = self.turns.first().map_or(until, |(time, _)| until.min(*time));
             let mut limit = second.max(earliest);
             while left > 0
@@ -218,7 +217,7 @@ mod tests {
         assert_eq!(released(&mut merge, 6).len(), 6);
     }
 
-    /// The order told plainly: each source is asked at every turn.
+    /// A plain implementation for comparison: asks each source at every turn.
     #[derive(Default)]
     struct Plain(BTreeMap<Source, VecDeque<(Time, u32)>>);
 
@@ -230,7 +229,7 @@ mod tests {
                 let Some(turn) = firsts().min().filter(|(time, _)| *time < until) else { break };
                 let second = firsts().filter(|other| *other != turn).map(|(time, _)| time).min();
                 let second = second.map_or(until, |second| second.min(until));
-                // One that is late goes alone; of equal ones the source goes on.
+                // A late record is released alone; of equal times the same source continues.
                 let mut limit = second.max(turn.0);
                 let queue = self.0.get_mut(&turn.1).unwrap();
                 while out.len() < most

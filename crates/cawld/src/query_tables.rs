@@ -1,5 +1,4 @@
-//! What the daemon's own lane keeps to answer questions: books, the past day, and a sample of the latest
-//! calls.
+//! The tables of the daemon's own lane for questions: sums, the past day, and a sample of the latest calls.
 
 use cawl_host::clock::Clocks;
 use cawl_wire::ring::CoalescedCalls;
@@ -12,22 +11,22 @@ use crate::books::Books;
 use crate::call_sample::CallSample;
 use crate::timeline::{Sums, Timeline};
 
-/// Tables that questions are answered from.
+/// The tables for questions.
 #[derive(Default)]
 pub struct QueryTables {
-    /// By process, file and device.
+    /// Sums by process, file and device.
     pub books: Books,
     /// The past day.
     pub timeline: Timeline,
-    /// Some of the latest calls.
+    /// A sample of the latest calls.
     pub call_sample: CallSample,
-    /// Totals that the history has.
+    /// Totals already in the history.
     told: Sums,
     /// The latest sample.
     sample: Option<Sample>,
-    /// Samples that the model was compared with.
+    /// Number of samples compared with the model.
     compared: u64,
-    /// The kernel's pauses that the history has, and how many were not told.
+    /// The kernel's pauses already in the history, and the number of pauses lost.
     paused: Option<(Nanos, u64)>,
     page: u64,
 }
@@ -43,7 +42,7 @@ impl QueryTables {
         self.books.begin(session);
     }
 
-    /// Calls of a process have arrived.
+    /// Counts calls of a process as read.
     pub fn arrived(&mut self, session: u32, tally: Tally) {
         self.books.arrived(session, tally);
     }
@@ -53,11 +52,11 @@ impl QueryTables {
         self.books.coalesced(session, calls);
     }
 
-    /// A record, in order of time, and what the model that answers said of the latest call.
+    /// Takes a record, in order of time, with the answering model's prediction of the latest call.
     pub fn take(&mut self, record: &Record, prediction: Option<&Prediction>) {
         match record {
             Record::Event(event) => {
-                // What cannot be observed is compared with nothing.
+                // Without an observed time there is no comparison.
                 let prediction = prediction.filter(|_| classify(event) != Class::Untimed);
                 self.books.call(event, prediction);
                 if let Some(prediction) = prediction {
@@ -78,7 +77,7 @@ impl QueryTables {
         }
     }
 
-    /// The number of samples compared, and how far apart model and kernel were at the latest.
+    /// Takes the number of samples compared, and the difference of model and kernel at the latest.
     pub fn apart(&mut self, latest: Option<(u64, Bytes)>) {
         if let Some((compared, apart)) = latest.filter(|(compared, _)| *compared != self.compared) {
             self.compared = compared;
@@ -86,19 +85,18 @@ impl QueryTables {
         }
     }
 
-    /// Time that the kernel has let writers pause since sampling began, and the number of pauses that it had
-    /// no room to tell of.
+    /// Takes the kernel's pauses since sampling began, and the number of pauses lost.
     pub fn paused(&mut self, told: Option<(Nanos, u64)>) {
         let before = self.paused.unwrap_or_default();
         let more = told.map(|(paused, _)| paused.saturating_sub(before.0));
         self.timeline.add(&Sums { paused: more, ..Sums::default() });
-        // The first look has nothing before it, and one that is not whole bounds nothing.
+        // The first reading has no predecessor, and an incomplete one is no bound.
         let whole = told.is_some_and(|(_, untold)| self.paused.is_some() && untold == before.1);
         self.books.paused(more.filter(|_| whole));
         self.paused = told;
     }
 
-    /// Time has passed: the first model's state, and the number of events lost in all.
+    /// Time has passed: takes the first model's state, and the number of events lost.
     pub fn pass(&mut self, clocks: &Clocks, state: &ModelState, drops: u64) {
         let total = &self.books.total;
         let now = Sums {
@@ -109,7 +107,7 @@ impl QueryTables {
             throttled: total.throttled,
             sync: total.sync,
             written: 0,
-            // Told once a second: a point without a reading is one without pauses.
+            // Read once a second: a point without a reading has no pauses.
             paused: self.paused.map(|_| Nanos::ZERO),
             drops,
         };
@@ -168,8 +166,8 @@ mod tests {
         );
     }
 
-    /// Untraced writers keep the level at nine tenths of the limit: only a model that follows the samples
-    /// knows why a traced writer is throttled.
+    /// Untraced writers keep the level at nine tenths of the limit: only a model that follows the samples can
+    /// explain a throttled writer.
     #[test]
     fn time_lost_is_told_by_the_model_that_answers() {
         let profile = HostProfile::uncalibrated();
@@ -196,17 +194,17 @@ mod tests {
         assert!(told > 8.0 && alone < 2.0, "{told} s of 16 s, {alone} s without samples");
     }
 
-    /// Bytes of memory that this process holds.
+    /// Resident memory of this process in bytes.
     fn resident(page: u64) -> u64 {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap() * page
     }
 
     /// A day of work in compressed time: programs come and go, each writes files of its own, and the machine
-    /// sleeps an hour at noon while the wall clock is set back. Model and books are full by noon.
+    /// sleeps an hour at noon while the wall clock is set back. Model and tables are full by noon.
     #[test]
     fn a_day_takes_bounded_room_and_every_sum_is_right() {
-        // Memory is that of the process: in one of its own, without the other tests.
+        // In a process of its own, since memory is that of the whole process.
         const ALONE: &str = "CAWL_TEST_ALONE";
         if std::env::var_os(ALONE).is_none() {
             let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
@@ -247,7 +245,7 @@ mod tests {
             let now = clocks(second, slept).monotonic;
             let sample = Sample { time: now, dirty: second % 100, written: second, ..Sample::default() };
             lane.hold(Source::Samples, now, Record::Sample(sample));
-            // Programs enough for more files than books and model tell apart before noon.
+            // Enough programs for more files than tables and model hold before noon.
             if second % 4 == 0 {
                 lane.begin(Session { id, pid: 100 + id % 1000, started: now, ..Session::default() });
                 let call = |ino: u64| {

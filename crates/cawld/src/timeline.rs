@@ -1,5 +1,5 @@
-//! The past day, in bounded memory: seconds of the latest 10 minutes, 10 s of the latest 3 hours, minutes of
-//! the latest 24 hours.
+//! The last day, in bounded memory: points of 1 s for 10 minutes, of 10 s for 3 hours, of a minute for 24
+//! hours.
 //!
 //! The law of this module: **every sum is exact at every resolution.** A coarser point is the sum of finer
 //! ones, never a sample of them.
@@ -10,40 +10,40 @@ use cawl_client::protocol::{self, HistoryPoint, PROTOCOL};
 use cawl_core::{Bytes, DirtyLimits, Nanos, Phase, Time};
 use cawl_host::clock::Clocks;
 
-/// Length of a point in seconds, and how many are kept.
+/// Length of a point in seconds, and the number of points kept.
 const TIERS: [(u64, usize); 3] = [(1, 600), (10, 1080), (60, 1440)];
 
-/// Points answered unless the question says otherwise, and how far back.
+/// Default number of points in an answer, and its default span in seconds.
 const POINTS: usize = 600;
 const SPAN: f64 = 600.0;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What happened between two moments.
+/// Sums over a span.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Calls.
     pub calls: u64,
     /// Bytes written to files.
     pub bytes: u64,
-    /// Observed time in calls that the model has an opinion on.
+    /// Observed time of modelled calls.
     pub observed: Nanos,
-    /// What the model predicted for them.
+    /// Their predicted time.
     pub predicted: Nanos,
     /// Observed time of throttled calls.
     pub throttled: Nanos,
     /// Observed time of calls that waited for the device.
     pub sync: Nanos,
-    /// Bytes that the kernel wrote back.
+    /// Bytes written back by the kernel.
     pub written: u64,
-    /// How long the kernel let writers pause; None if it did not tell.
+    /// The kernel's pauses of writers; None if unknown.
     pub paused: Option<Nanos>,
     /// Events lost.
     pub drops: u64,
 }
 
 impl Sums {
-    /// What was added since it was `before`.
+    /// The difference to earlier sums.
     pub fn since(&self, before: &Sums) -> Sums {
         Sums {
             calls: self.calls.saturating_sub(before.calls),
@@ -74,7 +74,7 @@ impl Sums {
     }
 }
 
-/// A level over a span: its mean, over the looks taken at it, and its highest.
+/// A level over a span: mean of its readings, and the highest.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Level {
     sum: f64,
@@ -100,25 +100,25 @@ impl Level {
     }
 }
 
-/// A span of the past.
+/// A point.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Point {
-    /// CLOCK_BOOTTIME at its begin and end, in whole seconds.
+    /// Its begin and end by CLOCK_BOOTTIME, in whole seconds.
     begin: u64,
     end: u64,
-    /// Seconds in between, but for those the machine was suspended.
+    /// Seconds between them, without suspends.
     span: u64,
     sums: Sums,
     modelled: Level,
     sampled: Level,
-    /// How far apart they were, at each sample.
+    /// Their difference at each sample.
     apart: Level,
     limits: Option<DirtyLimits>,
     phase: Phase,
 }
 
 impl Point {
-    /// Takes the point that follows.
+    /// Adds the following point.
     fn add(&mut self, next: &Point) {
         self.end = next.end;
         self.span += next.span;
@@ -167,37 +167,37 @@ fn worse(one: Phase, other: Phase) -> Phase {
 /// The past day, in points of growing length.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// The second that is going on, and CLOCK_MONOTONIC at its begin.
+    /// The current second, and CLOCK_MONOTONIC at its begin.
     current: Point,
     began: Time,
     tiers: [Tier; TIERS.len()],
 }
 
-/// Points of one length; the last one may still be growing.
+/// Points of one length; the last one may be incomplete.
 #[derive(Debug, Default)]
 struct Tier {
     points: VecDeque<Point>,
 }
 
 impl Timeline {
-    /// Calls were made, or bytes written back.
+    /// Adds calls or bytes written back.
     pub fn add(&mut self, sums: &Sums) {
         self.current.sums.add(sums);
     }
 
-    /// The model and its limits, now.
+    /// Takes the model's present level and limits.
     pub fn modelled(&mut self, dirty: Bytes, limits: DirtyLimits, phase: Phase) {
         self.current.modelled.look(dirty);
         self.current.limits = Some(limits);
         self.current.phase = worse(self.current.phase, phase);
     }
 
-    /// The kernel's count of dirty bytes, now.
+    /// Takes the kernel's present count of dirty bytes.
     pub fn sampled(&mut self, dirty: Bytes) {
         self.current.sampled.look(dirty);
     }
 
-    /// At a sample, model and kernel were so far apart, before the model was corrected.
+    /// Takes the difference of model and kernel at a sample, before the model was corrected.
     pub fn apart(&mut self, apart: Bytes) {
         self.current.apart.look(apart);
     }
@@ -211,7 +211,7 @@ impl Timeline {
         if second < self.current.end {
             return;
         }
-        // A second may take longer if nobody comes by. What the machine was suspended does not count.
+        // A second may be longer when this is not called. Suspends do not count.
         let awake = clocks.monotonic.since(self.began).as_seconds().round() as u64;
         let span = awake.clamp(1, second - self.current.begin);
         let ended = Point { end: self.current.begin + span, span, ..std::mem::take(&mut self.current) };
@@ -226,7 +226,7 @@ impl Timeline {
         self.began = monotonic;
     }
 
-    /// The latest part of the past, in a bounded number of points.
+    /// The latest part, in a bounded number of points.
     pub fn answer(&self, span: &protocol::HistorySpan, clocks: &Clocks) -> protocol::History {
         let last = span.last_s.filter(|s| s.is_finite() && *s > 0.0).unwrap_or(SPAN);
         let most = span.points.unwrap_or(POINTS).clamp(1, TIERS.iter().map(|(_, most)| most).sum());
@@ -275,7 +275,7 @@ mod tests {
         Clocks { monotonic: boot, boot, real: Time(boot.0 + 1_000_000 * SECOND) }
     }
 
-    /// Seconds 0 to `seconds`, with as many calls in each as its number.
+    /// Seconds 0 to `seconds`, each with as many calls as its number.
     fn of(seconds: u64) -> Timeline {
         let mut timeline = Timeline::default();
         for second in 0..=seconds {
