@@ -4,7 +4,6 @@ pub mod calls;
 pub mod compact;
 pub mod predict;
 pub mod profile;
-pub mod progress;
 pub mod report;
 pub mod rows;
 mod shown;

@@ -1,61 +1,44 @@
 //! The current measurement and the expected time, on a terminal only.
 
 use std::borrow::Cow;
-use std::io::IsTerminal;
 
-use cawl_core::{Nanos, Time};
+use cawl_core::Nanos;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::render::draw;
-
-/// A line on the terminal.
+/// A line on the terminal, removed when dropped.
 #[derive(Debug)]
-pub struct Progress {
-    terminal: bool,
-    started: Time,
-    expected: Nanos,
-    what: Cow<'static, str>,
-    shown: Time,
-}
+pub struct Progress(ProgressBar);
 
 impl Progress {
     /// Progress of work that takes about `expected`.
     pub fn new(expected: Nanos) -> Progress {
-        let started = cawl_host::now();
-        let terminal = std::io::stderr().is_terminal();
-        Progress { terminal, started, expected, what: Cow::Borrowed(""), shown: Time::default() }
+        let milliseconds = (expected.as_seconds() * 1e3) as u64;
+        let bar = ProgressBar::with_draw_target(Some(milliseconds), ProgressDrawTarget::stderr_with_hz(10));
+        let style =
+            ProgressStyle::with_template("[{bar:20}] {msg}, {left} s left").expect("a valid template");
+        let style =
+            style.progress_chars("##-").with_key("left", |state: &_, out: &mut dyn std::fmt::Write| {
+                let _ = write!(out, "{}", left(state));
+            });
+        Progress(bar.with_style(style))
     }
 
     /// Begins the next measurement.
     pub fn begin(&mut self, what: impl Into<Cow<'static, str>>) {
-        self.what = what.into();
-        self.shown = Time::default();
+        self.0.set_message(what);
         self.show();
     }
 
     /// Shows the progress, at most ten times a second.
     pub fn show(&mut self) {
-        let now = cawl_host::now();
-        if !self.terminal || now.since(self.shown) < Nanos::millis(100.0) {
-            return;
+        if !self.0.is_hidden() {
+            let elapsed = self.0.elapsed().as_millis() as u64;
+            self.0.set_position(elapsed.min(self.0.length().unwrap_or(0)));
         }
-        self.shown = now;
-        let done = (now.since(self.started) / self.expected).clamp(0.0, 1.0);
-        let left = self.expected.saturating_sub(now.since(self.started));
-        let filled = (done * 20.0) as usize;
-        draw(&format!(
-            "\r\x1b[K[{}{}] {}, {:.0} s left",
-            "#".repeat(filled),
-            "-".repeat(20 - filled),
-            self.what,
-            left.as_seconds().ceil()
-        ));
     }
 }
 
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.terminal {
-            draw("\r\x1b[K");
-        }
-    }
+/// Whole seconds of the expected time that are left.
+fn left(state: &indicatif::ProgressState) -> u64 {
+    state.len().unwrap_or(0).saturating_sub(state.pos()).div_ceil(1000)
 }

@@ -13,9 +13,10 @@ use cawl_import::{
     CsvImporter, CsvOptions, ImportSummary, Importer, SkipReason, StraceImporter, StraceOptions,
 };
 use flate2::read::MultiGzDecoder;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{Format, ImportArgs};
-use crate::render::{self, progress::Progress};
+use crate::render;
 
 /// Reads the input line by line into a trace.
 pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
@@ -29,8 +30,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         "the trace would overwrite its own input {}; name another file with -o",
         args.input.display()
     );
-    let progress = Progress::new("importing", std::fs::metadata(&args.input).map_or(0, |meta| meta.len()));
-    let mut input = open(&args.input, progress).with_context(about)?;
+    let mut input = open(&args.input).with_context(about)?;
     let mut importer: Box<dyn Importer> = match args.from {
         Format::Csv => Box::new(CsvImporter::new(CsvOptions {
             flags: args.flags.unwrap_or_default(),
@@ -83,9 +83,15 @@ fn copy(
     Ok(summary)
 }
 
-/// The input, unpacked if it begins like gzip.
-fn open(path: &Path, progress: Progress) -> std::io::Result<Box<dyn BufRead>> {
-    let mut file = BufReader::with_capacity(1 << 18, progress.watch(File::open(path)?));
+/// The input, unpacked if it begins like gzip. On a terminal, a line tells which part of it was read.
+fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
+    let file = File::open(path)?;
+    let size = Some(file.metadata()?.len()).filter(|size| *size > 0);
+    let terminal =
+        if size.is_some() { ProgressDrawTarget::stderr_with_hz(1) } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(size, terminal);
+    bar.set_style(ProgressStyle::with_template("importing {percent:>3} %").expect("a valid template"));
+    let mut file = BufReader::with_capacity(1 << 18, bar.wrap_read(file));
     let gzipped = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
     Ok(if gzipped {
         Box::new(BufReader::with_capacity(1 << 18, Box::new(MultiGzDecoder::new(file)) as Box<dyn Read>))

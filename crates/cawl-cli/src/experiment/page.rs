@@ -1,12 +1,11 @@
 //! The page: tables and figures in one self-contained file.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::judge::Judged;
-use super::{Evaluation, Experiment};
+use super::{Errors, Evaluation, Experiment, ModelErrors};
 use crate::render::percent;
 
 const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em auto;padding:0 1em;line-height:1.4;color:#111}\
@@ -17,107 +16,91 @@ const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em auto;
 /// Writes index.html with the figures of the same folder.
 pub fn write(evaluation: &Evaluation, folder: &Path) -> anyhow::Result<()> {
     let file = folder.join("index.html");
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>cawl: {}</title>\n\
-         <style>{STYLE}</style></head><body>\n<h1>Write costs, observed and modelled</h1>\n",
-        escape(&evaluation.device)
-    );
-    facts(&mut html, evaluation)?;
-    table(&mut html, evaluation)?;
+    let mut figures = Vec::new();
     // The suite has no figure.
     for figure in evaluation.figures.iter().filter(|figure| figure.experiment != Experiment::Suite) {
         let svg = folder.join(format!("{}.svg", figure.experiment.name()));
         let picture =
             std::fs::read_to_string(&svg).with_context(|| format!("cannot read {}", svg.display()))?;
-        write!(html, "<h2 id=\"{}\">{}</h2>\n{picture}\n", figure.experiment.name(), title(figure))?;
+        figures.push((figure.experiment, PreEscaped(picture)));
     }
-    html += "</body></html>\n";
-    std::fs::write(&file, html).with_context(|| format!("cannot write {}", file.display()))
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { "cawl: " (evaluation.device) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "Write costs, observed and modelled" }
+                (facts(evaluation))
+                (table(evaluation))
+                @for (experiment, picture) in figures {
+                    h2 id=(experiment.name()) { (experiment.name()) ": " (experiment.title()) }
+                    (picture)
+                }
+            }
+        }
+    };
+    std::fs::write(&file, page.into_string()).with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn title(figure: &Judged) -> String {
-    format!("{}: {}", figure.experiment.name(), escape(figure.experiment.title()))
-}
-
-fn facts(html: &mut String, evaluation: &Evaluation) -> std::fmt::Result {
-    writeln!(
-        html,
-        "<p>{} ({}), Linux {}. Dirty limits {} / {}. Profile {}. Each run {} times, scale {}. Open loop: the models see \
-         the calls, the times between them and the profile.</p>",
-        escape(&evaluation.device),
-        escape(&evaluation.filesystem),
-        escape(&evaluation.kernel),
-        evaluation.limits.background,
-        evaluation.limits.hard,
-        escape(&evaluation.profile),
-        evaluation.repeats,
-        evaluation.scale
-    )?;
-    if !evaluation.missing.is_empty() {
-        let missing = evaluation.missing.join(", ");
-        writeln!(html, "<p class=\"note\">Not complete. Missing: {}.</p>", escape(&missing))?;
+fn facts(evaluation: &Evaluation) -> Markup {
+    let Evaluation { device, filesystem, kernel, limits, profile, repeats, scale, .. } = evaluation;
+    html! {
+        p {
+            (device) " (" (filesystem) "), Linux " (kernel) ". Dirty limits " (limits.background) " / " (limits.hard)
+            ". Profile " (profile) ". Each run " (repeats) " times, scale " (scale)
+            ". Open loop: the models see the calls, the times between them and the profile."
+        }
+        @if !evaluation.missing.is_empty() {
+            p.note { "Not complete. Missing: " (evaluation.missing.join(", ")) "." }
+        }
+        @for note in &evaluation.notes { p.note { (note) } }
     }
-    for note in &evaluation.notes {
-        writeln!(html, "<p class=\"note\">{}</p>", escape(note))?;
-    }
-    Ok(())
 }
 
 /// Errors of total cost, of windows, of single calls, and of the dirty level.
-fn table(html: &mut String, evaluation: &Evaluation) -> std::fmt::Result {
-    let models: Vec<&str> = evaluation.median.iter().map(|model| model.model.as_str()).collect();
-    let heads =
-        |suffix: &str| models.iter().map(|model| format!("<th>{model}{suffix}</th>")).collect::<String>();
-    writeln!(
-        html,
-        "<table><tr><th>run</th><th>calls</th><th>observed</th>{}<th>noise floor</th><th>kernel over naive</th>\
-         <th>cawl over naive</th>{}{}{}</tr>",
-        heads(""),
-        heads(", windowed"),
-        heads(", per call"),
-        heads(", dirty")
-    )?;
-    let cell = |error: Option<f64>| format!("<td>{}</td>", percent(error));
-    for run in evaluation.figures.iter().flat_map(|figure| &figure.runs) {
-        write!(
-            html,
-            "<tr><td>{}</td><td>{}</td><td>{:.3} s</td>",
-            escape(&run.name),
-            run.calls,
-            run.observed_s
-        )?;
-        run.models.iter().try_for_each(|model| html.write_str(&cell(model.errors.total)))?;
-        html.write_str(&cell(run.floor.and_then(|floor| floor.total)))?;
-        run.models
-            .iter()
-            .take(2)
-            .try_for_each(|model| write!(html, "<td>{}</td>", points(model.improvement)))?;
-        run.models.iter().try_for_each(|model| html.write_str(&cell(model.errors.windowed)))?;
-        run.models.iter().try_for_each(|model| html.write_str(&cell(model.errors.call)))?;
-        run.models.iter().try_for_each(|model| html.write_str(&cell(model.errors.dirty)))?;
-        html.write_str("</tr>\n")?;
+fn table(evaluation: &Evaluation) -> Markup {
+    let heads = |suffix: &str| html! { @for model in &evaluation.median { th { (model.model) (suffix) } } };
+    html! {
+        table {
+            tr {
+                th { "run" } th { "calls" } th { "observed" }
+                (heads(""))
+                th { "noise floor" } th { "kernel over naive" } th { "cawl over naive" }
+                (heads(", windowed")) (heads(", per call")) (heads(", dirty"))
+            }
+            @for run in evaluation.figures.iter().flat_map(|figure| &figure.runs) {
+                tr {
+                    td { (run.name) } td { (run.calls) } td { (format!("{:.3} s", run.observed_s)) }
+                    (cells(&run.models, run.floor))
+                }
+            }
+            tr.median {
+                td { "median" } td {} td {}
+                (cells(&evaluation.median, evaluation.floor))
+            }
+        }
+        p {
+            "Errors of the total cost of a run's calls; in 16 windows of equal observed time (windowed); of single calls, \
+             in the mean (per call, the paper's metric); of the dirty level, as a part of the hard limit (dirty). The \
+             noise floor is the error of another recording of the same run in the place of a model. Improvements are \
+             differences to the error of naive, in points."
+        }
     }
-    html.write_str("<tr class=\"median\"><td>median</td><td></td><td></td>")?;
-    let median = &evaluation.median;
-    median.iter().try_for_each(|model| html.write_str(&cell(model.errors.total)))?;
-    html.write_str(&cell(evaluation.floor.and_then(|floor| floor.total)))?;
-    median.iter().take(2).try_for_each(|model| write!(html, "<td>{}</td>", points(model.improvement)))?;
-    median.iter().try_for_each(|model| html.write_str(&cell(model.errors.windowed)))?;
-    median.iter().try_for_each(|model| html.write_str(&cell(model.errors.call)))?;
-    median.iter().try_for_each(|model| html.write_str(&cell(model.errors.dirty)))?;
-    html.write_str(
-        "</tr></table>\n<p>Errors of the total cost of a run's calls; in 16 windows of equal observed time \
-         (windowed); of single calls, in the mean (per call, the paper's metric); of the dirty level, as a part of the hard limit (dirty). The noise floor is the error of \
-         another recording of the same run in the place of a model. Improvements are differences to the error \
-         of naive, in points.</p>\n",
-    )
 }
 
-/// A difference of errors, in percentage points.
-fn points(difference: Option<f64>) -> String {
-    difference.map_or("-".to_owned(), |difference| format!("{:+.1}", difference * 100.0))
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+fn cells(models: &[ModelErrors], floor: Option<Errors>) -> Markup {
+    let errors = |of: fn(&Errors) -> Option<f64>| {
+        html! { @for model in models { td { (percent(of(&model.errors))) } } }
+    };
+    let points = |gain: Option<f64>| gain.map_or("-".to_owned(), |gain| format!("{:+.1}", gain * 100.0));
+    html! {
+        (errors(|errors| errors.total))
+        td { (percent(floor.and_then(|floor| floor.total))) }
+        @for model in models.iter().take(2) { td { (points(model.improvement)) } }
+        (errors(|errors| errors.windowed)) (errors(|errors| errors.call)) (errors(|errors| errors.dirty))
+    }
 }
