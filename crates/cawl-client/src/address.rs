@@ -34,7 +34,7 @@ pub fn shared_directory(path: &Path) -> Result<()> {
         return Err(Error::new(ErrorKind::PermissionDenied, "only root makes folders for all users"));
     }
     match DirBuilder::new().create(path) {
-        // Whatever the umask is.
+        // Independent of the umask.
         Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o755))?,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),

@@ -78,7 +78,7 @@ pub struct HangUp(UnixStream);
 impl HangUp {
     /// Ends them.
     pub fn hang_up(self) {
-        // If the daemon hung up before, so much the better.
+        // The daemon may have closed the connection already.
         drop(self.0.shutdown(Shutdown::Both));
     }
 }

@@ -1,17 +1,17 @@
-//! Moments that survive clock steps and suspends.
+//! Times that are unaffected by clock steps and suspends.
 //!
-//! Events carry CLOCK_MONOTONIC, which stands still while the machine is suspended; people read
-//! CLOCK_REALTIME, which may be set to anything at any time. What is kept for a day is kept by
-//! CLOCK_BOOTTIME, which never jumps and counts suspends, and turned into the time of day only for an
-//! answer: a step of the clock then moves the whole past with it and changes no span.
+//! Events have CLOCK_MONOTONIC, which stops during a suspend; CLOCK_REALTIME may be set to anything at any
+//! time. The history of a day uses CLOCK_BOOTTIME, which never jumps and includes suspends, and is converted
+//! to the time of day only for an answer: a step of the clock then moves the whole history and changes no
+//! span.
 
 use cawl_core::Time;
 use nix::time::{ClockId, clock_gettime};
 
-/// One moment on three clocks.
+/// One time on three clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
-    /// CLOCK_MONOTONIC, which events carry.
+    /// CLOCK_MONOTONIC, the clock of events.
     pub monotonic: Time,
     /// CLOCK_BOOTTIME: since the machine started, suspends included.
     pub boot: Time,

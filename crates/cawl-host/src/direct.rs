@@ -1,4 +1,4 @@
-//! Memory that direct I/O takes: aligned, and without unsafe code.
+//! Memory for direct I/O: aligned, and without unsafe code.
 
 /// A buffer whose content begins on a page boundary.
 #[derive(Debug)]
@@ -9,12 +9,11 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// Larger than any logical block and any memory page of today, so always right.
+    /// Larger than any logical block and memory page.
     pub const ALIGNMENT: usize = 64 << 10;
 
-    /// `length` bytes; in each page of 4096 all bytes are equal and differ from the next page's, so that a
-    /// disk that stores only what is not uniform stays small. None of them is zero, which some devices
-    /// would not write.
+    /// `length` bytes; in each page of 4096 all bytes are equal and differ from the next page's, so that an
+    /// emulated disk stores little. None of them is zero, which some devices would not write.
     pub fn new(length: usize) -> AlignedBuffer {
         let memory = vec![0; length + AlignedBuffer::ALIGNMENT];
         let start = memory.as_ptr().align_offset(AlignedBuffer::ALIGNMENT).min(AlignedBuffer::ALIGNMENT);
@@ -30,7 +29,7 @@ impl AlignedBuffer {
         &self.memory[self.start..self.start + self.length]
     }
 
-    /// The content, to be changed.
+    /// The content, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }

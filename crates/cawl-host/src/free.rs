@@ -1,9 +1,7 @@
-//! Looks at free memory where the host takes it back: what lies in blocks of which size, and which of them
-//! are gone.
+//! Samples free memory where the host takes it back: blocks by size, and which of them were reported.
 //!
-//! A free block that was reported to the host carries `PG_reported`, which is the bit of `PG_uptodate`, and
-//! so shows in /proc/kpageflags. Asking costs a system call for each 2 MiB, so of much memory only a part is
-//! looked at, evenly.
+//! A free block reported to the host has `PG_reported`, the same bit as `PG_uptodate`, which /proc/kpageflags
+//! shows. A read costs a system call for each 2 MiB, so only an even part of a large memory is sampled.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -19,7 +17,7 @@ const BUDDY: u64 = 1 << 10;
 /// The balloon among virtio devices, and its feature that free pages are reported.
 const BALLOON: &str = "0x0005";
 const REPORTING: usize = 5;
-/// Most of the largest blocks of a zone that are looked at.
+/// Most of the largest blocks of a zone that are sampled.
 const BLOCKS: u64 = 1024;
 
 /// True if the host of this machine takes free memory back.
@@ -27,13 +25,13 @@ pub fn is_taken_back() -> bool {
     reporting_order().is_some()
 }
 
-/// Free memory now; None where no host takes it back.
+/// Free memory now; None if no host takes it back.
 pub fn look() -> Option<MemoryFacts> {
     let order = *reporting_order().as_ref()?;
     let (zones, buddies) = (machine::read("/proc/zoneinfo"), machine::read("/proc/buddyinfo"));
     let flags = File::open("/proc/kpageflags").ok();
     let mut zones = host_text::zoneinfo(&zones);
-    // The highest zone of a node gives first.
+    // The highest zone of a node is allocated from first.
     zones.sort_by_key(|zone| std::cmp::Reverse(zone.first));
     let facts = |zone: &host_text::ZoneText| {
         let free = host_text::buddyinfo(&buddies, zone.name)?;
@@ -60,7 +58,7 @@ fn reporting_order() -> &'static Option<u32> {
     })
 }
 
-/// Reported blocks by order, as far as can be told from a part of them; None where flags cannot be read.
+/// Reported blocks by order, extrapolated from a part; None if flags cannot be read.
 fn reported(flags: &File, zone: &host_text::ZoneText, free: &[u64], order: u32) -> Option<Vec<u64>> {
     let top = u32::try_from(free.len().checked_sub(1)?).ok()?.max(order);
     let (largest, block) = (1u64 << top, 1u64 << order);
@@ -69,7 +67,7 @@ fn reported(flags: &File, zone: &host_text::ZoneText, free: &[u64], order: u32) 
     let stride = all.div_ceil(BLOCKS).max(1);
     let flags_of = |page: u64| {
         let mut word = [0; 8];
-        // Behind the end of memory there is nothing.
+        // Beyond the end of memory there are no flags.
         let read = flags.read_at(&mut word, page * 8).ok()?;
         Some(if read == word.len() { u64::from_ne_bytes(word) } else { 0 })
     };
@@ -82,7 +80,7 @@ fn reported(flags: &File, zone: &host_text::ZoneText, free: &[u64], order: u32) 
                 part += block;
                 continue;
             }
-            // It goes on as far as free pages follow that are no reported block of their own.
+            // The block extends over following free pages that are not a reported block themselves.
             let mut length = block;
             while part % (2 * length) == 0 && part + 2 * length <= largest {
                 let half = begin + part + length;

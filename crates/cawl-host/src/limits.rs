@@ -1,8 +1,7 @@
-//! The kernel's dirty limits, lowered for a while.
+//! The kernel's dirty limits, lowered temporarily.
 //!
-//! The law: **what was changed is put back**, when the guard is dropped, also by a panic; and if the process
-//! was killed, by the next one that lowers them or calibrates. Two processes never lower them at the same
-//! time.
+//! The law: **changes are restored**, when the guard is dropped, also by a panic; and if the process was
+//! killed, by the next one that lowers them or calibrates. Two processes never lower them at the same time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -13,20 +12,19 @@ use anyhow::{Context, bail};
 use cawl_core::Bytes;
 use nix::fcntl::{Flock, FlockArg};
 
-/// Where the kernel keeps them.
+/// Folder of the kernel's settings.
 const SETTINGS: &str = "/proc/sys/vm";
-/// Lock of the process that has them lowered, with the settings to go back to.
+/// Lock of the process that has lowered them, with the settings to restore.
 const STATE: &str = "/run/cawl-dirty-limits";
 /// A limit is set in bytes or in percent of memory; the kernel shows the other one as zero.
 const PAIRS: [(&str, &str); 2] =
     [("dirty_background_bytes", "dirty_background_ratio"), ("dirty_bytes", "dirty_ratio")];
-/// What part of memory each processor's lists of free pages may hold, divided by this; 0 lets the kernel
-/// choose.
+/// One over the part of memory that each processor's lists of free pages may hold; 0 lets the kernel choose.
 const PAGE_LISTS: &str = "percpu_pagelist_high_fraction";
-/// A part so small that the kernel takes the least it can.
+/// So small a part that the kernel uses its minimum.
 const SHORTEST: u64 = 100_000;
 
-/// Lowered dirty limits; dropping it puts the old ones back.
+/// Lowered dirty limits; dropping it restores the old ones.
 #[derive(Debug)]
 pub struct LoweredLimits {
     /// Holds the lock, and the old settings for the next process after a crash.
@@ -47,8 +45,8 @@ impl LoweredLimits {
         LoweredLimits::lower_in(Path::new(SETTINGS), Path::new(STATE), background, hard, patient)
     }
 
-    /// Puts back what a process that was killed left lowered; true if there was anything. Nothing happens
-    /// while another process has them lowered, and for users who may not lower them.
+    /// Restores limits left lowered by a killed process; true if there were any. Does nothing while another
+    /// process has them lowered, and for users who may not lower them.
     pub fn put_back_left() -> anyhow::Result<bool> {
         put_back_left_in(Path::new(SETTINGS), Path::new(STATE))
     }
@@ -76,20 +74,20 @@ impl LoweredLimits {
         })?;
         let mut left_behind = String::new();
         file.read_to_string(&mut left_behind)?;
-        // A process was killed while it had the limits lowered: its old settings are the ones to go back to.
+        // A process was killed while it had the limits lowered: its old settings are restored.
         restore(settings, &left_behind)?;
         let before = current(settings)?;
         note(&mut file, &before)?;
         let lowered = LoweredLimits { file, settings: settings.to_owned(), before };
-        // The background limit is never above the hard one on the way down: the kernel takes it as half then.
+        // Lowers the background limit first: the kernel halves one that is above the hard limit.
         set(settings, PAIRS[0].0, background.0)?;
         set(settings, PAIRS[1].0, hard.0)?;
         Ok(lowered)
     }
 
-    /// Until the limits are put back, free pages go to where every processor finds them at once, and not
-    /// first into lists of up to hundreds of MiB for one processor and one size (`nr_pcp_high`,
-    /// mm/page_alloc.c). Kernels before 5.14 cannot be told; nothing happens there.
+    /// Until the limits are restored, freed pages return at once to lists shared by all processors, and not
+    /// first to lists of up to hundreds of MiB for one processor and one size (`nr_pcp_high`,
+    /// mm/page_alloc.c). Kernels before 5.14 have no such setting; it does nothing there.
     pub fn shorten_page_lists(&mut self) -> anyhow::Result<()> {
         let before = match fs::read_to_string(self.settings.join(PAGE_LISTS)) {
             Ok(before) => before,
@@ -112,7 +110,7 @@ impl Drop for LoweredLimits {
                 "cawl: the dirty limits could not be put back ({error:#}); do it by hand: {}\n",
                 self.before.replace('\n', " ").trim()
             );
-            // Not eprintln, which panics where stderr is closed or full.
+            // Not eprintln, which panics when stderr is closed or full.
             drop(std::io::stderr().write_all(text.as_bytes()));
         }
     }
@@ -138,7 +136,7 @@ fn put_back_left_in(settings: &Path, state: &Path) -> anyhow::Result<bool> {
     Ok(!left_behind.is_empty())
 }
 
-/// Tries again and again, so that a signal can end the waiting.
+/// Polls, so that a signal can end the wait.
 fn lock(mut file: File, patient: &mut impl FnMut() -> bool) -> nix::Result<Flock<File>> {
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -203,7 +201,7 @@ fn note(file: &mut File, text: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// Settings as the kernel has them, but for the zeroing of a pair's other half.
+    /// Settings like the kernel's, without the zeroing of a pair's other half.
     fn machine() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let values =

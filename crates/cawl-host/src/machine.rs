@@ -1,4 +1,4 @@
-//! Looks at the machine: /proc, /sys and the clock. The texts are understood by `cawl_core::host_text`.
+//! Reads the machine's state: /proc, /sys and the clock. `cawl_core::host_text` parses the texts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, 
 use nix::fcntl::OFlag;
 use nix::time::{ClockId, clock_gettime};
 
-/// Now, on the clock that events carry: CLOCK_MONOTONIC.
+/// Now, on the clock of events: CLOCK_MONOTONIC.
 pub fn now() -> Time {
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map(|t| Time(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64))
@@ -34,7 +34,7 @@ pub fn page_cache_drops() -> u64 {
     host_text::counter(&read("/proc/vmstat"), "drop_pagecache").unwrap_or(0)
 }
 
-/// What the kernel has counted of a process, while it still knows it.
+/// The kernel's counters of a process, until it is reaped.
 pub fn wchar(pid: u32) -> Wchar {
     let figure = |path: String| host_text::wchar(&fs::read_to_string(path).ok()?);
     Wchar { process: figure(format!("/proc/{pid}/io")), thread: figure(format!("/proc/{pid}/task/{pid}/io")) }
@@ -45,7 +45,7 @@ pub fn is_running(pid: u32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, b'Z' | b'X'))
 }
 
-/// True if the process is stopped, by a signal or by who traces it.
+/// True if the process is stopped, by a signal or a debugger.
 pub fn is_stopped(pid: u32) -> bool {
     matches!(state(pid), Some(b'T' | b't'))
 }
@@ -55,20 +55,20 @@ pub fn parent(pid: u32) -> u32 {
     stat(pid).and_then(|stat| stat.split(' ').nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// The letter that stands for the process's state; None where there is no such process.
+/// The letter of the process's state; None if there is no process.
 fn state(pid: u32) -> Option<u8> {
     stat(pid)?.bytes().next()
 }
 
-/// What /proc/PID/stat says from the state on.
+/// /proc/PID/stat from the state on.
 fn stat(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses and may contain anything; the state follows the last one.
     stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned())
 }
 
-/// Opens a regular file by a name that is not trusted, for reading. What the name leads to is looked at first: to
-/// open a device can do something, and to open a pipe can wait for ever.
+/// Opens a regular file by an untrusted name, for reading. The file's type is checked first: opening a device
+/// can have effects, and opening a pipe can block.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let open =
         |path: &Path, flags: OFlag| OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);
@@ -86,7 +86,7 @@ pub fn is_ignored(signal: i32) -> bool {
     (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
 }
 
-/// What a replay elsewhere needs to know of this machine. Takes milliseconds where there are many mounts.
+/// Facts of this machine for a replay elsewhere. Takes milliseconds with many mounts.
 pub fn facts() -> HostFacts {
     let uname = nix::sys::utsname::uname().ok();
     let text =
@@ -122,7 +122,7 @@ pub fn uncalibrated_profile() -> HostProfile {
     profile
 }
 
-/// Puts the kernel's settings into a profile as they are now; what cannot be read stays.
+/// Sets the kernel's present settings in a profile; unreadable ones stay.
 pub fn apply_settings(profile: &mut HostProfile) {
     let kernel = &mut profile.kernel;
     kernel.page = page();
@@ -174,7 +174,7 @@ fn cpus() -> u32 {
 
 /// CONFIG_HZ, from the kernel's configuration, else from its coarse clock, which moves once a tick.
 fn hz() -> Option<u32> {
-    // The configuration is long, and a running kernel's does not change.
+    // The configuration is long, and constant.
     static HZ: OnceLock<Option<u32>> = OnceLock::new();
     *HZ.get_or_init(|| {
         configured_hz().or_else(|| {
@@ -195,7 +195,7 @@ fn configured_hz() -> Option<u32> {
     host_text::config_hz(&read(&format!("/boot/config-{}", release.release().to_string_lossy())))
 }
 
-/// Mounted filesystems with a device under them, and what sysfs tells about the device.
+/// Mounted filesystems with a device, and the device's data from sysfs.
 fn filesystems() -> Vec<Filesystem> {
     let mut mounts = host_text::mountinfo(&read("/proc/self/mountinfo"));
     mounts.retain(|mount| !mount.device.is_empty() || mount.kind == "tmpfs" || mount.kind == "overlay");
@@ -204,7 +204,7 @@ fn filesystems() -> Vec<Filesystem> {
     for mount in &mut mounts {
         let (major, minor) = host_text::device_parts(mount.dev);
         let device = format!("/sys/dev/block/{major}:{minor}");
-        // A partition has no queue of its own; the disk it lies on does.
+        // A partition has no queue of its own; its disk has.
         let queue = [format!("{device}/queue"), format!("{device}/../queue")];
         let Some(queue) = queue.iter().find(|queue| fs::metadata(queue).is_ok()) else { continue };
         mount.block = number(&format!("{queue}/logical_block_size"));

@@ -1,4 +1,4 @@
-//! Where a folder lies: its filesystem, and the device under it.
+//! The place of a folder: its filesystem and device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::machine::{number, read};
 
-/// What sort of thing keeps the data of a filesystem.
+/// The storage of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backing {
@@ -33,12 +33,12 @@ pub struct Place {
     pub folder: PathBuf,
     /// Type of the filesystem.
     pub filesystem: String,
-    /// Where it is mounted.
+    /// Its mount point.
     pub mount: String,
     /// Number of the device, as its files have it (`st_dev`).
     #[serde(skip)]
     pub number: u64,
-    /// What keeps its data.
+    /// Its storage.
     pub backing: Backing,
     /// Name of the device (`vda1`, `dm-0`), or the type of the filesystem if there is none.
     pub device: String,
@@ -49,7 +49,7 @@ pub struct Place {
     pub block: Option<Bytes>,
     /// Physical block size.
     pub physical_block: Option<Bytes>,
-    /// True for a disk that turns.
+    /// True for a hard disk.
     pub rotational: Option<bool>,
     /// True for a volatile write cache.
     pub write_cache: Option<bool>,
@@ -70,7 +70,7 @@ impl Place {
         let meta = fs::metadata(&folder).with_context(|| format!("cannot look at {}", folder.display()))?;
         let mounts = host_text::mountinfo(&read("/proc/self/mountinfo"));
         let found = mounts.iter().rev().filter(|mount| folder.starts_with(&mount.mount));
-        // Of several mounts at the same place the last one is on top; a longer path lies deeper.
+        // The last one of several mounts at the same place is on top; a longer path lies deeper.
         let found = found.fold(None::<&cawl_core::Filesystem>, |best, mount| match best {
             Some(best) if best.mount.len() >= mount.mount.len() => Some(best),
             _ => Some(mount),
@@ -80,7 +80,7 @@ impl Place {
         });
         let numbers = [
             Some(meta.dev()),
-            // btrfs and zfs give their files numbers that no device has; the source does have one.
+            // btrfs and zfs give their files numbers without a device; the source has one.
             fs::metadata(Path::new("/dev").join(source))
                 .ok()
                 .filter(|_| !source.is_empty())

@@ -1,4 +1,4 @@
-//! Where this machine's profiles lie, and which one is meant when none is named.
+//! The place of this machine's profiles, and the choice of one.
 //!
 //! `cawl-cli calibrate` writes one file per machine and device, `MACHINE-DEVICE.toml`, into cawl/profiles of
 //! the user's data folder. Without `--profile`, `run`, `replay` and `cawld` take the one of the device under
@@ -19,27 +19,27 @@ pub use keep::{Keeper, Lock};
 use crate::machine;
 use crate::place::Place;
 
-/// A profile, and what its user must know about how it was chosen.
+/// A profile, with remarks on its choice.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// The profile, with what runs have learned and the kernel's settings of now.
+    /// The profile, with learned constants and the kernel's present settings.
     pub profile: HostProfile,
     /// Its file; None for defaults.
     pub file: Option<PathBuf>,
-    /// Why it is not the one it should be.
+    /// Why it is not the profile of the device, if so.
     pub note: Option<String>,
-    /// Which of the places are to be calibrated: those that never were, and those that are different by now,
-    /// as [`CONTRADICTED`] runs in a row have told.
+    /// The places to calibrate: those without a profile, and those whose profile [`CONTRADICTED`] consecutive
+    /// runs have contradicted.
     pub unmet: Vec<usize>,
-    /// Keeps what is learned of the device; None if the profile is of another one, or its file is broken.
+    /// Keeps learned constants of the device; None if the profile is another device's, or its file is
+    /// invalid.
     pub keeper: Option<Keeper>,
 }
 
 /// Runs in a row in which learning contradicts a profile, after which the machine counts as changed.
 pub const CONTRADICTED: u32 = 3;
 
-/// A profile that is younger is not measured again, whatever learning says: it would say the same again. In
-/// seconds.
+/// A younger profile is not measured again, since the result would be the same. In seconds.
 const YOUNG: u64 = 3600;
 
 /// The profile for programs that write under `folder`.
@@ -74,7 +74,7 @@ impl Chosen {
         Chosen { profile, file: None, note, unmet: Vec::new(), keeper: None }
     }
 
-    /// Adds what the files of further devices, which have these numbers, say of them.
+    /// Adds the constants of further devices from their files.
     fn add(&mut self, files: &[(u64, PathBuf)]) {
         for (at, (number, file)) in files.iter().enumerate() {
             let read =
@@ -90,7 +90,7 @@ impl Chosen {
                         self.profile.others.push(OtherDevice { dev: *number, constants });
                     }
                 }
-                // What is there but cannot be read is left to the user.
+                // An unreadable file is left to the user.
                 Err(_) if file.exists() => {}
                 Err(_) => self.unmet.push(at),
             }
@@ -98,7 +98,7 @@ impl Chosen {
     }
 }
 
-/// True if learning has contradicted what was measured for several runs in a row.
+/// True if several consecutive runs have contradicted the measured constants.
 fn is_different(profile: &HostProfile) -> bool {
     let age = profile.created.map_or(u64::MAX, |created| machine::wall_clock().saturating_sub(created));
     profile.contradicted >= CONTRADICTED && age >= YOUNG
@@ -172,7 +172,7 @@ fn directory() -> Option<PathBuf> {
     Some(data.or_else(|| home.map(|home| home.join(".local/share")))?.join("cawl/profiles"))
 }
 
-/// What tells this machine from others that share a home.
+/// An identity of this machine among those that share a home.
 fn machine_id() -> Option<String> {
     let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"].map(machine::read);
     let name = nix::sys::utsname::uname().ok().map(|name| name.nodename().to_string_lossy().into_owned());

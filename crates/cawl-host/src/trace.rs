@@ -1,9 +1,8 @@
 //! The trace file: records in checksummed blocks, one after another, described byte by byte in
 //! docs/TRACE.md.
 //!
-//! The law of this module: **a block is there or it is not.** Whatever happens to the writer, every whole
-//! block stays readable; whatever happens to the file, a reader delivers every whole block, skips
-//! what is damaged and says so.
+//! The law of this module: **a block is complete or absent.** If the writer fails, every whole block stays
+//! readable; if the file is damaged, a reader delivers every whole block, skips the damage and reports it.
 
 mod codec;
 mod reader;
@@ -30,7 +29,7 @@ const BLOCK_HEADER_LEN: usize = 24;
 /// Raw size at which a block is closed, in bytes.
 const BLOCK_TARGET: usize = 128 << 10;
 
-/// No block is larger than this, raw or stored, in bytes: what claims to be is damage.
+/// Largest block, raw or stored, in bytes; a larger length is damage.
 const BLOCK_MAX: usize = 16 << 20;
 
 /// Encodings of a block's payload.

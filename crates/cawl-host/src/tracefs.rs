@@ -1,8 +1,8 @@
-//! The kernel's own word on writeback: its tracepoints, in a trace instance of our own, so that nothing else
-//! that traces is disturbed.
+//! The kernel's tracepoints of writeback, in a trace instance of our own, so that other users of tracing are
+//! not disturbed.
 //!
-//! The law: **what cannot be had is left out, and nothing is left behind.** Only root may trace; an instance
-//! goes when it is dropped, and one of a process that was killed goes when the next one is made.
+//! The law: **without access it is left out, and nothing is left behind.** Only root may trace; an instance
+//! is removed when it is dropped, and that of a killed process when the next one is made.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -17,12 +17,12 @@ use crate::machine;
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];
 /// Our instances begin with this; the process id and a number follow.
 const PREFIX: &str = "cawl-";
-/// Room for events that come faster than they are taken, in KiB.
+/// Buffer for events in KiB.
 const ROOM: u32 = 8192;
 /// Most instances of one process.
 const MOST: usize = 64;
 
-/// Why the kernel's tracing is not to be had.
+/// Why tracing is not possible.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceFsError {
     /// The user is not root.
@@ -39,11 +39,10 @@ pub enum TraceFsError {
     Failed(PathBuf, #[source] io::Error),
 }
 
-/// A trace under way; dropping it ends it.
+/// A running trace; dropping it ends it.
 #[derive(Debug)]
 pub struct Instance {
-    /// What is read from it is gone from the kernel's buffer, and nothing else. Closed before the folder is
-    /// removed.
+    /// Reading removes events from the kernel's buffer. Closed before the folder is removed.
     pipe: File,
     #[cfg_attr(not(test), expect(dead_code, reason = "it is held"))]
     folder: Folder,
@@ -53,7 +52,7 @@ pub struct Instance {
 #[derive(Debug)]
 struct Folder(PathBuf);
 
-/// A filter that lets through only what the calling thread brings about.
+/// A filter for events of the calling thread.
 pub fn this_thread() -> String {
     format!("common_pid == {}", nix::unistd::gettid())
 }
@@ -78,7 +77,7 @@ impl Instance {
         })
     }
 
-    /// The same with room for many events; None for a user who may not trace, and where there is no tracefs.
+    /// The same with a large buffer; None for a user who may not trace, and without tracefs.
     pub fn begin_if_possible(events: &[&str], filter: &str) -> Result<Option<Instance>, TraceFsError> {
         match Instance::begin(ROOM, events, filter) {
             Ok(instance) => Ok(Some(instance)),
@@ -87,7 +86,7 @@ impl Instance {
         }
     }
 
-    /// What the kernel has said since the beginning or the last call, as it says it.
+    /// The trace since the beginning or the last call.
     pub fn take(&self) -> io::Result<String> {
         Ok(String::from_utf8_lossy(&self.take_some(usize::MAX)?).into_owned())
     }
@@ -100,7 +99,7 @@ impl Instance {
             match (&self.pipe).read(&mut chunk) {
                 Ok(length @ 1..) => text.extend_from_slice(&chunk[..length]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // There is no more now.
+                // The buffer is empty.
                 Ok(_) => break,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
@@ -144,18 +143,18 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // If it stays, the next one removes it.
+        // On an error the next process removes it.
         drop(fs::remove_dir(&self.0));
     }
 }
 
-/// Removes the instances of processes that are gone.
+/// Removes the instances of ended processes.
 fn remove_leftovers(instances: &Path) {
     for instance in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = instance.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok());
         if pid.is_some_and(|pid: u32| !machine::is_running(pid)) {
-            // It may be read just now.
+            // Another process may be reading it.
             drop(fs::remove_dir(instance.path()));
         }
     }
@@ -222,7 +221,7 @@ mod tests {
         assert!(!path.exists() && other.is_dir());
         drop(second);
         assert!(!other.exists());
-        // Of a process that is gone.
+        // Of an ended process.
         let left = path.with_file_name(format!("{PREFIX}4194305-0"));
         fs::create_dir(&left).unwrap();
         drop(Instance::begin(64, &[EVENT], ""));

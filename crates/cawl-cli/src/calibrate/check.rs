@@ -13,7 +13,7 @@ use super::{Options, device, memory, set_up};
 /// Relative deviation from which on a constant counts as changed.
 const TOLERANCE: f64 = 0.3;
 
-/// Ratio from which on a constant counts as changed whatever its spread.
+/// Ratio from which on a constant counts as changed with any spread.
 const MOST: f64 = 4.0;
 
 /// A constant as profiled and as measured now.

@@ -377,7 +377,7 @@ const LONGEST_PIECE: u64 = 64 << 20;
 ///
 /// It must be the same file, since writer and flusher wait for each other there: ext4 locks its map of blocks
 /// (`i_data_sem`) while it allocates, and a read of a block group's bitmap for that waits behind all requests
-/// submitted before. Such waits are long and rare, so the mean of a round counts, which has some of them.
+/// submitted before. The waits are long and rare, so the mean of a round counts, which has some of them.
 ///
 /// Dirty pages already have their blocks, so rewriting them has a factor of its own.
 ///

@@ -74,7 +74,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         Err(error) => {
             let program = Path::new(&args.command[0]);
             backend.abandon().await;
-            // Such a trace would hold facts about the machine only.
+            // That trace would have only facts about the machine.
             if let Some(trace) = &args.trace {
                 drop(std::fs::remove_file(trace));
             }

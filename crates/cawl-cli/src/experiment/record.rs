@@ -123,7 +123,7 @@ impl Recorder<'_> {
 
     /// Occupies free memory that lies in pieces smaller than a huge page, at most a quarter of the available
     /// memory, until the result is dropped. A run frees its own memory in huge pages; without this, small
-    /// folios would come from such pieces first, which may be cold.
+    /// folios would come from these pieces first, which may be cold.
     fn hold_pieces(&self) -> anyhow::Result<Writer> {
         let (_program, mut command) = program()?;
         command.env("HOLD", (cawl_host::facts().available.0 / 4).to_string());

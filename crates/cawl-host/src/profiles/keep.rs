@@ -1,4 +1,4 @@
-//! Keeps what was learned for the runs that follow, in the profile's own file.
+//! Keeps learned constants for later runs, in the profile's file.
 //!
 //! The law: **concurrent runs lose nothing and wait at most a second.** A writer of a profile holds a lock,
 //! reads the file again, adds only what its own run observed, and renames the new file over the old one. A
@@ -16,16 +16,16 @@ use cawl_core::{Analysis, HostProfile};
 use crate::machine;
 use crate::place::Place;
 
-/// How long others may hold the lock; they do for milliseconds.
+/// Longest wait for the lock, which is held for milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Keeps what is learned of one device.
+/// Keeps the learned constants of one device.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     file: PathBuf,
     /// `st_dev` of files on it.
     device: u64,
-    /// What a profile calls itself that is made of nothing but what was learned.
+    /// Name of a profile with only learned constants.
     name: String,
 }
 
@@ -40,16 +40,16 @@ impl Keeper {
         self.device
     }
 
-    /// Merges what was learned into the file; true if anything was.
+    /// Merges learned constants into the file; true if there were any.
     pub fn keep(&self, analysis: &Analysis) -> anyhow::Result<bool> {
         if !analysis.has_kept() {
             return Ok(false);
         }
-        // A link stays one.
+        // A symbolic link stays one.
         let file = fs::canonicalize(&self.file).unwrap_or_else(|_| self.file.clone());
         let about = || format!("cannot write the profile {}", file.display());
         let folder = file.parent().context("the profile has no folder")?;
-        // Found out before a folder is made for it.
+        // Checked before a folder is made for it.
         let before = read(&file)?;
         let merged = |profile: &HostProfile| analysis.merged(profile, machine::wall_clock());
         if merged(before.as_ref().unwrap_or(&self.unmeasured())).is_none() {

@@ -68,7 +68,7 @@ fn put_json<T: serde::Serialize>(out: &mut Vec<u8>, tag: u8, value: &T) {
     out.extend_from_slice(&json);
 }
 
-/// Takes the next entry off the front of a block; None when the rest makes no sense.
+/// Removes the next entry from the front of a block; None if the rest is invalid.
 pub(super) fn take(bytes: &mut &[u8]) -> Option<Entry> {
     let (tag, rest) = bytes.split_first()?;
     *bytes = rest;

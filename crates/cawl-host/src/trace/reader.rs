@@ -1,4 +1,4 @@
-//! Reading: block after block, in constant memory, past whatever is damaged.
+//! Reading: block after block, in constant memory, past damage.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
@@ -12,7 +12,7 @@ use super::{
     TraceError,
 };
 
-/// The version from which on calls tell the births of files.
+/// The first version whose calls have the births of files.
 const BIRTHS_SINCE: u16 = 2;
 
 /// What a reader could not deliver.
@@ -22,9 +22,9 @@ pub struct Damage {
     pub bytes: u64,
     /// Blocks missing between whole ones, by their numbers.
     pub blocks: u64,
-    /// Records missing, as the closing mark tells.
+    /// Records missing, by the closing record.
     pub records: u64,
-    /// The trace has no closing mark: its writer was killed, or its end is lost.
+    /// The trace has no closing record: its writer was killed, or its end is lost.
     pub unclosed: bool,
 }
 
@@ -43,7 +43,7 @@ impl Damage {
                 "the trace is damaged: {bytes} bytes could not be read, {} blocks between whole ones are \
                  missing{}",
                 self.blocks,
-                // Only the closing mark tells how many records there were.
+                // Only the closing record has the number of records.
                 if unclosed {
                     ", and its end is lost".to_owned()
                 } else {
@@ -60,7 +60,7 @@ pub struct TraceReader<R> {
     /// Bytes read but not yet used; [`TraceReader::at`] is the first of them.
     window: Vec<u8>,
     at: usize,
-    /// The current block, and how far it has been taken.
+    /// The current block, and the bytes of it that were delivered.
     block: Vec<u8>,
     taken: usize,
     next_sequence: u32,
@@ -68,7 +68,7 @@ pub struct TraceReader<R> {
     damage: Damage,
     closed: bool,
     end_of_input: bool,
-    /// Of a trace that does not tell births.
+    /// For a trace without births.
     births: Option<Births>,
     /// To be delivered before anything else.
     waiting: Option<Record>,
@@ -141,7 +141,7 @@ impl<R: Read> TraceReader<R> {
                         self.damage.records = records.saturating_sub(self.delivered);
                     }
                     None => {
-                        // The checksum was right, so a later version wrote this: the rest is not for us.
+                        // The checksum is right, so a later version wrote this: the rest is skipped.
                         self.damage.bytes += (self.block.len() - self.taken) as u64;
                         self.taken = self.block.len();
                     }

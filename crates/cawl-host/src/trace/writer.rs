@@ -83,7 +83,7 @@ fn encode_block(raw: &[u8], sequence: u32) -> Vec<u8> {
     block
 }
 
-/// What happens when more waits for the disk than may.
+/// The behaviour at the limit of unwritten bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// The writer waits, as an importer can.
@@ -93,16 +93,16 @@ pub enum WhenFull {
     LeaveOut,
 }
 
-/// A trace file written by a thread of its own, so that a slow disk does not hold up the models.
+/// A trace file written by a thread of its own, so that a slow disk does not delay the models.
 ///
-/// An error ends the file after its last whole block; [`TraceFile::failure`] tells it, and what comes
-/// later is not kept.
+/// An error ends the file after its last whole block; [`TraceFile::failure`] has it, and later records are
+/// not kept.
 pub struct TraceFile {
     path: PathBuf,
     raw: Vec<u8>,
     records: u64,
     when_full: WhenFull,
-    /// As much waited as may at the latest attempt.
+    /// True if the limit was reached at the latest attempt.
     full: bool,
     /// Records left out: in all, and in the present gap.
     missing: u64,
@@ -180,7 +180,7 @@ impl TraceFile {
         }
     }
 
-    /// Hands what has gathered to the writing thread, unless that has enough to do and more fits into the
+    /// Passes the buffered records to the writing thread, unless that has enough to do and more fits into the
     /// block.
     pub fn flush(&mut self) {
         if self.raw.len() >= BLOCK_TARGET || self.waiting.load(Ordering::Relaxed) == 0 {
@@ -188,7 +188,7 @@ impl TraceFile {
         }
     }
 
-    /// Hands what has gathered to the writing thread, if there is room.
+    /// Passes the buffered records to the writing thread, if there is room.
     fn hand_over(&mut self) {
         if self.raw.is_empty() {
             return;
@@ -204,7 +204,7 @@ impl TraceFile {
         self.note_gap();
     }
 
-    /// Says in the trace that something is missing at this place.
+    /// Adds a note to the trace that records are missing at this place.
     fn note_gap(&mut self) {
         if self.gap > 0 {
             let note = Record::Note(format!(
@@ -217,7 +217,7 @@ impl TraceFile {
         }
     }
 
-    /// What ended the file early, or is missing from it: a sentence that names the file.
+    /// What ended the file early, or is missing from it, in a sentence with the file's name.
     pub fn failure(&self) -> Option<String> {
         let failure = self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let path = self.path.display();
@@ -252,7 +252,7 @@ impl TraceFile {
 fn append(file: &mut File, block: &[u8]) -> io::Result<()> {
     let before = file.stream_position()?;
     file.write_all(block).inspect_err(|_| {
-        // The reader would skip a torn block anyway; cutting it off is tidiness, not need.
+        // A reader would skip a torn block anyway.
         let _ = file.set_len(before);
     })
 }
