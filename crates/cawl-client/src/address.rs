@@ -1,7 +1,7 @@
-//! Where a daemon listens, and which folders are safe for that.
+//! The address of a daemon, and safe folders for it.
 //!
-//! A socket lies in a folder that the user alone can reach. Only root's daemon may listen where other users
-//! can reach it: their programs may be recorded, and nothing else.
+//! A socket is in a folder that only the user can access. Only root's daemon may listen where other users can
+//! connect: their programs may be recorded, and nothing else.
 
 use std::fs::{self, DirBuilder};
 use std::io::{Error, ErrorKind, Result};
@@ -13,7 +13,7 @@ use nix::unistd::{Uid, geteuid};
 /// Name of `cawld`'s socket.
 pub const NAME: &str = "cawld.sock";
 
-/// Where root's daemon listens that records other users' programs.
+/// The folder of root's daemon that records other users' programs.
 pub const SHARED: &str = "/run/cawl";
 
 /// Where `cawld` listens unless told otherwise.
@@ -21,7 +21,7 @@ pub fn default_path() -> Result<PathBuf> {
     Ok(private_directory()?.join(NAME))
 }
 
-/// Where to look for the daemon: at its own user's place; for root, else where one listens for all users.
+/// The daemon's address for a client: its own user's; for root, else the one open to all users.
 pub fn daemon_path() -> Result<PathBuf> {
     let (own, shared) = (default_path()?, Path::new(SHARED).join(NAME));
     Ok(if geteuid().is_root() && !own.exists() && shared.exists() { shared } else { own })
@@ -101,7 +101,7 @@ fn check_directory(path: &Path, uid: Uid) -> Result<()> {
     Err(Error::other(format!("{} {wrong}", path.display())))
 }
 
-/// Refuses a socket that another user made: what is told to it would be told to them.
+/// Refuses a socket of another user, who would get the messages.
 pub fn check_owner(path: &Path) -> Result<()> {
     let owner = fs::symlink_metadata(path)?.uid();
     if geteuid().is_root() || owner == geteuid().as_raw() || owner == 0 {

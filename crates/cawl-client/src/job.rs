@@ -1,14 +1,14 @@
-//! A job of writing as it is asked for and answered, in the core's terms.
+//! Conversion of a plan and its prediction between protocol and core.
 
 use cawl_core::{Bytes, CallState, Nanos, PlanCost, Rate};
 
 use crate::protocol::{PROTOCOL, Plan, Predicted, Source};
 
-/// Bytes a call of a job that does not say.
+/// Default bytes per call.
 const CHUNK: Bytes = Bytes::mib(1);
 
 impl Plan {
-    /// What is asked for, while others write at this rate; an error says what makes no sense.
+    /// The plan in the core's terms, with other writers at this rate; an error says what is invalid.
     pub fn job(&self, others: Rate) -> Result<cawl_core::Plan, String> {
         if !(self.at_s >= 0.0 && self.at_s.is_finite()) {
             return Err("a job begins 0 or more seconds from now".to_owned());
@@ -26,7 +26,7 @@ impl Plan {
 }
 
 impl Predicted {
-    /// What a model says of a job.
+    /// A model's prediction as an answer.
     pub fn of(model: &str, cost: &PlanCost, source: Source) -> Predicted {
         let states = CallState::ALL.into_iter().zip(cost.states).filter(|(_, time)| *time > Nanos::ZERO);
         Predicted {

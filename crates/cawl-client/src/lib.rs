@@ -1,4 +1,4 @@
-//! Asking a daemon: the questions and answers, where it listens, and a client.
+//! The protocol of the daemon: questions and answers, its address, and a client.
 //!
 //! The law of this crate: **a client needs nothing of the server.** It blocks with a time limit, and has no
 //! runtime, no sessions and no engine.

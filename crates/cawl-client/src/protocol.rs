@@ -1,8 +1,8 @@
-//! What one can ask the daemon, and what it answers: one line of JSON each (docs/PROTOCOL.md).
+//! Questions to the daemon, and its answers: one line of JSON each (docs/PROTOCOL.md).
 //!
-//! The law: **within a version, answers only gain fields.** A reader must ignore fields it does not know;
-//! a field is never renamed, removed or given another unit without a new [`PROTOCOL`]. Times are in seconds,
-//! moments in seconds since 1970-01-01 UTC, sizes in bytes, rates in bytes per second, errors as fractions.
+//! The law: **within a version, answers only gain fields.** A reader must ignore fields it does not know; a
+//! field is renamed, removed or given another unit only in a new [`PROTOCOL`]. Times are in seconds, moments
+//! in seconds since 1970-01-01 UTC, sizes in bytes, rates in bytes per second, errors as fractions.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,76 +13,77 @@ use serde::{Deserialize, Serialize};
 /// Version of questions and answers, in the field `schema` of every answer.
 pub const PROTOCOL: u32 = 1;
 
-/// What a `cawl-cli run` wants done with its program's calls.
+/// The options of a `cawl-cli run`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
     /// Models to run; all, if empty.
     pub models: Vec<String>,
-    /// The models learn from what they have predicted.
+    /// True if the models learn.
     #[serde(default)]
     pub learn: bool,
     /// Profile as TOML; the daemon's own, if None.
     pub profile: Option<String>,
-    /// Where to keep the trace: an absolute path.
+    /// Absolute path of the trace.
     pub trace: Option<PathBuf>,
 }
 
-/// What one can ask of a daemon.
+/// A question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// How do things stand? Answered by a [`Status`].
+    /// The status. Answered by a [`Status`].
     Status(View),
-    /// Which programs write, and what do they lose? Answered by [`Processes`].
+    /// The programs and their time lost. Answered by [`Processes`].
     Processes(Listing),
-    /// Which files are written, and what does it cost? Answered by [`Files`].
+    /// The files and their cost. Answered by [`Files`].
     Files(Listing),
-    /// Which devices are written to? Answered by [`Devices`].
+    /// The devices. Answered by [`Devices`].
     Devices,
-    /// How did things go? Answered by a [`History`].
+    /// The history. Answered by a [`History`].
     History(HistorySpan),
-    /// What happens next at the present rate? Answered by a [`Forecast`].
+    /// The forecast at the present rate. Answered by a [`Forecast`].
     Forecast(View),
-    /// What would writing this cost? Answered by a [`Predicted`].
+    /// The cost of a plan. Answered by a [`Predicted`].
     Predict(Plan),
-    /// The constants in use and what was learned. Answered by a [`ProfileAnswer`].
+    /// The configured and the learned constants. Answered by a [`ProfileAnswer`].
     Profile,
-    /// Tell me from now on. Answered by [`Push`] lines until the asker hangs up.
+    /// Subscribe. Answered by [`Push`] lines until the client disconnects.
     Subscribe(Subscription),
-    /// A program is about to be run: keep its calls apart. Answered by a [`RunStarted`].
+    /// A run begins: record its calls apart. Answered by a [`RunStarted`].
     BeginRun(RunSpec),
-    /// Which processes of a run go on? Answered by [`Running`], once all that has been said by then is known.
+    /// The processes of a run that are still running. Answered by [`Running`], after all messages sent so far
+    /// were read.
     Running {
-        /// The run, as `begin-run` answered.
+        /// The run's number.
         run: u64,
     },
-    /// The program ended: what happened? Answered by a [`cawl_core::Report`].
+    /// The program ended: report. Answered by a [`cawl_core::Report`].
     EndRun {
-        /// The run, as `begin-run` answered.
+        /// The run's number.
         run: u64,
-        /// Wait for nothing: what has not been taken yet is left out, and the report says so. For a run whose
-        /// report is waited for on another connection that is answered there.
+        /// Do not wait: calls not processed yet are left out, and the report says so. If the report is
+        /// awaited on another connection, it is answered there.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         now: bool,
-        /// What the report says in addition.
+        /// Further notes for the report.
         #[serde(flatten)]
         end: RunEnd,
     },
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
-    /// How the program ended.
+    /// The outcome of the program.
     pub outcome: Option<Outcome>,
-    /// What the report should say in addition.
+    /// Notes for the report.
     pub notes: Vec<String>,
-    /// Processes that go on, as known where the program was started.
+    /// Processes still running, as known to the starter of the program.
     #[serde(default)]
     pub running: Vec<RunProcess>,
 }
 
-/// The processes of a run that go on, as far as the daemon knows.
+/// The processes of a run that are still running, as far as the daemon knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// [`PROTOCOL`].
@@ -100,32 +101,32 @@ pub struct RunProcess {
     pub program: String,
 }
 
-/// By which model, living by which clock; the first model and assimilation, where nothing is said.
+/// A model and its mode; by default the first model, assimilated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct View {
     /// Name of a model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Its clock and how far it follows the kernel's counters.
+    /// Its mode: its clock, and whether it is corrected towards the counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 }
 
-/// Which rows of a table.
+/// Rows of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Listing {
-    /// By what to sort, largest first.
+    /// The sort key, largest first.
     pub sort: Sort,
     /// Most rows to answer; 100 if None, 500 at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Rows to leave out at the beginning, which an earlier answer had.
+    /// Rows to skip, which an earlier answer had.
     pub skip: usize,
 }
 
-/// What rows are sorted by, largest first.
+/// Sort keys, largest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sort {
@@ -142,15 +143,15 @@ pub enum Sort {
     Bytes,
     /// Number of calls.
     Calls,
-    /// Bytes per second of late.
+    /// Recent bytes per second.
     Rate,
 }
 
-/// Which part of the past.
+/// A part of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HistorySpan {
-    /// How far back, in seconds; 600 if None. Up to 86 400 are kept.
+    /// Its length in seconds; 600 if None. Up to 86 400 are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_s: Option<f64>,
     /// Most points to answer; 600 if None.
@@ -158,7 +159,7 @@ pub struct HistorySpan {
     pub points: Option<usize>,
 }
 
-/// A job of writing, to know its cost beforehand.
+/// A planned write, to predict its cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Bytes in all.
@@ -172,18 +173,18 @@ pub struct Plan {
     /// With an fsync at the end.
     #[serde(default)]
     pub fsync: bool,
-    /// How long from now it begins, in seconds; until then the machine goes on as at present.
+    /// Its start in seconds from now; the present rates continue until then.
     #[serde(default)]
     pub at_s: f64,
     /// Device to write to, "major:minor"; the one most written to, if None.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// By which model.
+    /// The model that answers.
     #[serde(default)]
     pub view: View,
 }
 
-/// What to be told from now on.
+/// A subscription.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Subscription {
@@ -195,11 +196,11 @@ pub struct Subscription {
     /// Rows in tables; 20 if None.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// By what tables are sorted.
+    /// The sort key of tables.
     pub sort: Sort,
 }
 
-/// Something to be told about.
+/// A topic of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topic {
@@ -227,11 +228,11 @@ pub enum Push {
     Files(Files),
     /// The devices.
     Devices(Devices),
-    /// Some of the calls since the previous push.
+    /// A sample of the calls since the previous push.
     Calls(Calls),
 }
 
-/// A run has a lane of its own now.
+/// A run has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStarted {
     /// Its number, for CAWL_RUN and `end-run`.
@@ -241,7 +242,7 @@ pub struct RunStarted {
 /// A question that could not be answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Why, and what to do.
+    /// The reason, and the remedy.
     pub error: String,
 }
 
@@ -256,15 +257,15 @@ pub struct Status {
     /// Name of this node.
     #[serde(default)]
     pub node: String,
-    /// Labels of this node, as the daemon was started with.
+    /// Labels of this node.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// When this was true.
+    /// Time of this state.
     #[serde(default)]
     pub time_s: f64,
     /// The model that speaks.
     pub model: String,
-    /// Its clock and how far it follows the kernel's counters.
+    /// Its mode: its clock, and whether it is corrected towards the counters.
     #[serde(default)]
     pub mode: Mode,
     /// Name of the profile.
@@ -275,7 +276,7 @@ pub struct Status {
     pub sampled_dirty_bytes: Option<u64>,
     /// Background limit.
     pub background_bytes: u64,
-    /// Where throttling begins: midpoint of the limits.
+    /// Freerun, the midpoint of the limits, above which writers are throttled.
     #[serde(default)]
     pub freerun_bytes: u64,
     /// Hard limit.
@@ -287,7 +288,7 @@ pub struct Status {
     /// The same as the kernel counts it (nr_written).
     #[serde(default)]
     pub sampled_writeback_rate: Option<f64>,
-    /// Rate at which writers are let through, if they are throttled.
+    /// Rate of throttled writers, if there are any.
     pub throttled_rate: Option<f64>,
     /// Rate at which traced programs make pages dirty, over the latest second.
     #[serde(default)]
@@ -295,13 +296,13 @@ pub struct Status {
     /// Rate at which programs that are not traced make pages dirty, estimated from the kernel's counters.
     #[serde(default)]
     pub untraced_rate: f64,
-    /// How wrong the model was of late.
+    /// The model's recent errors.
     #[serde(default)]
     pub error: ErrorStatus,
-    /// What happens next at the present rate.
+    /// The forecast at the present rate.
     #[serde(default)]
     pub forecast: Option<Forecast>,
-    /// How the machine is sampled, and what that costs.
+    /// Sampling and its cost.
     #[serde(default)]
     pub sampler: SamplerStatus,
     /// Programs connected.
@@ -312,10 +313,10 @@ pub struct Status {
     /// Bytes written to files by traced programs since the daemon started.
     #[serde(default)]
     pub bytes: u64,
-    /// What these calls cost and should have cost.
+    /// Observed and predicted cost of these calls.
     #[serde(default)]
     pub cost: Cost,
-    /// Events lost on the way since the daemon started.
+    /// Events lost since the daemon started.
     pub drops: u64,
     /// Seconds since the daemon started.
     pub uptime_s: f64,
@@ -325,8 +326,8 @@ pub struct Status {
     pub devices: Vec<DeviceStatus>,
 }
 
-/// Errors of one-step predictions (made before the call was looked at), over the latest 60 s of writing, as
-/// fractions; None where there was nothing to judge.
+/// Errors of one-step predictions (made before the call was observed), over the last 60 s with writes, as
+/// fractions; None without calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ErrorStatus {
@@ -340,7 +341,7 @@ pub struct ErrorStatus {
     pub calls: u64,
 }
 
-/// How the machine is sampled.
+/// Sampling.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SamplerStatus {
@@ -348,17 +349,16 @@ pub struct SamplerStatus {
     pub interval_s: f64,
     /// Part of one processor that sampling took over the latest minute.
     pub cpu_fraction: f64,
-    /// What is read: vmstat, meminfo, diskstats, pressure, mountinfo; for root bdi, tracepoints.
+    /// The sources: vmstat, meminfo, diskstats, pressure, mountinfo; for root bdi, tracepoints.
     pub sources: Vec<String>,
     /// Part of the latest 10 s in which some task waited for I/O (/proc/pressure/io, `some avg10`).
     pub pressure: Option<f64>,
-    /// Seconds that the kernel has let writers pause (balance_dirty_pages) since the daemon started, summed
-    /// over all of the machine's tasks, traced or not; None where its tracepoints are not to be had.
+    /// The kernel's pauses of writers (balance_dirty_pages) since the daemon started, in seconds, summed over
+    /// all tasks of the machine, traced or not; None without tracepoints.
     pub paused_s: Option<f64>,
-    /// Pauses that are missing there because they were too many.
+    /// Pauses lost because there were too many.
     pub pauses_lost: Option<u64>,
-    /// Why `paused_s` is None, where it is: what the daemon may not do. Nothing bounds the time that is put
-    /// down to throttling then.
+    /// Why `paused_s` is None, if it is. The time of throttling is then the model's estimate.
     pub pauses_missing: Option<String>,
 }
 
@@ -369,7 +369,7 @@ pub struct Processes {
     pub schema: u32,
     /// Programs that come after those answered.
     pub omitted: u64,
-    /// How many of them can be had with a larger [`Listing::skip`].
+    /// Those of them available with a larger [`Listing::skip`].
     #[serde(default)]
     pub more: u64,
     /// The rows.
@@ -387,20 +387,20 @@ pub struct ProcessStatus {
     pub calls: u64,
     /// Bytes written, to any kind of file.
     pub bytes: u64,
-    /// What its calls to files cost and should have cost.
+    /// Observed and predicted cost of its calls to files.
     #[serde(flatten)]
     pub cost: Cost,
 }
 
-/// What calls cost and should have cost.
+/// Observed and predicted cost of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cost {
-    /// Observed time in calls that the model has an opinion on.
+    /// Observed time of modelled calls.
     pub observed_s: f64,
     /// What the model predicted for them.
     pub predicted_s: f64,
-    /// Observed time: the part of calls that the model puts down to throttling.
+    /// Observed time of calls that the model attributes to throttling.
     pub throttled_s: f64,
     /// Observed time of calls that waited for the device (fsync, O_SYNC, O_DIRECT…).
     pub sync_s: f64,
@@ -413,9 +413,9 @@ pub struct Cost {
 pub struct Files {
     /// [`PROTOCOL`].
     pub schema: u32,
-    /// Files that come after those answered, and those that are told apart no more.
+    /// Files after those answered, and files without a row.
     pub omitted: u64,
-    /// How many of them can be had with a larger [`Listing::skip`].
+    /// Those of them available with a larger [`Listing::skip`].
     #[serde(default)]
     pub more: u64,
     /// The rows.
@@ -441,7 +441,7 @@ pub struct FileStatus {
     /// How many of them were inferred, not observed: stores to mappings, shared extents.
     #[serde(default)]
     pub estimated_bytes: u64,
-    /// What they cost and should have cost.
+    /// Observed and predicted cost.
     #[serde(flatten)]
     pub cost: Cost,
 }
@@ -467,7 +467,7 @@ pub struct DeviceStatus {
     pub calls: u64,
     /// Bytes written to it by traced programs.
     pub bytes: u64,
-    /// What they cost and should have cost.
+    /// Observed and predicted cost.
     #[serde(flatten, default)]
     pub cost: Cost,
     /// Rate at which the device writes, traced programs or not (/proc/diskstats).
@@ -484,7 +484,7 @@ pub struct DeviceStatus {
     pub kernel_writeback_rate: Option<f64>,
 }
 
-/// What happens next if every writer goes on at its rate of the latest seconds.
+/// The forecast at the recent rates of all writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     /// [`PROTOCOL`].
@@ -499,7 +499,7 @@ pub struct Forecast {
     pub clean_s: Option<f64>,
 }
 
-/// Where a prediction comes from.
+/// The source of a prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -510,7 +510,7 @@ pub enum Source {
     Offline,
 }
 
-/// What a job of writing would cost.
+/// The predicted cost of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Predicted {
     /// [`PROTOCOL`].
@@ -524,7 +524,7 @@ pub struct Predicted {
     pub calls: u64,
     /// The whole time in calls.
     pub cost_s: f64,
-    /// Its 10th percentile, where the profile's uncertainties allow to tell.
+    /// Its 10th percentile, if the profile has percentiles.
     pub p10_s: Option<f64>,
     /// Its 90th percentile.
     pub p90_s: Option<f64>,
@@ -538,12 +538,12 @@ pub struct Predicted {
     pub final_dirty_bytes: u64,
     /// Cost of one more fsync at its end.
     pub fsync_s: f64,
-    /// What of its time is waiting for the host to supply memory.
+    /// The part of the cost for cold memory.
     #[serde(default)]
     pub cold_s: f64,
 }
 
-/// The past.
+/// The history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// [`PROTOCOL`].
@@ -585,13 +585,13 @@ pub struct HistoryPoint {
     pub observed_s: f64,
     /// Predicted time of these calls.
     pub predicted_s: f64,
-    /// Observed time: the part of calls that the model puts down to throttling.
+    /// Observed time of calls that the model attributes to throttling.
     pub throttled_s: f64,
     /// Observed time of calls that waited for the device.
     pub sync_s: f64,
     /// Bytes that the kernel wrote back (nr_written).
     pub written_bytes: u64,
-    /// Time that the kernel let writers pause, over all tasks of the machine; None where it does not tell.
+    /// The kernel's pauses of writers, over all tasks of the machine; None if unknown.
     #[serde(default)]
     pub paused_s: Option<f64>,
     /// Events lost.
@@ -630,7 +630,7 @@ pub struct ConstantStatus {
     pub samples: u64,
 }
 
-/// Some of the calls since the previous push: the costliest and an even sample of the others.
+/// A sample of the calls since the previous push: the most expensive and an even sample of the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
     /// [`PROTOCOL`].
