@@ -37,8 +37,8 @@ enum List {
 /// The dirty bytes of every file.
 #[derive(Clone, Debug)]
 pub(super) struct Extents {
-    /// They do not overlap.
-    extents: BTreeMap<(FileId, u64), Extent>,
+    /// The extents of each file that has any; they do not overlap.
+    files: BTreeMap<FileId, BTreeMap<u64, Extent>>,
     /// The extents of each list by age; those of one age by their place.
     lists: [BTreeSet<(Time, FileId, u64)>; 2],
     /// Bytes in each list.
@@ -51,7 +51,7 @@ pub(super) struct Extents {
 impl Extents {
     /// A clean cache; writes that end within `grain` of the first of an age are of that age.
     pub(super) fn new(grain: Nanos) -> Extents {
-        Extents { extents: BTreeMap::new(), lists: Default::default(), bytes: [0; 2], youngest: None, grain }
+        Extents { files: BTreeMap::new(), lists: Default::default(), bytes: [0; 2], youngest: None, grain }
     }
 
     /// Dirty bytes of all files.
@@ -61,7 +61,7 @@ impl Extents {
 
     /// How many extents there are.
     pub(super) fn len(&self) -> usize {
-        self.extents.len()
+        self.lists.iter().map(BTreeSet::len).sum()
     }
 
     /// When the oldest dirty byte of all was written, to a grain.
@@ -72,7 +72,8 @@ impl Extents {
 
     /// Where the file's last dirty byte ends, 0 if it has none: the best guess where an append goes.
     pub(super) fn end_of(&self, file: FileId) -> u64 {
-        self.extents.range((file, 0)..=(file, u64::MAX)).next_back().map_or(0, |(_, last)| last.end)
+        let last = self.files.get(&file).and_then(BTreeMap::last_key_value);
+        last.map_or(0, |(_, last)| last.end)
     }
 
     /// Alg. 1, `insert`: the write that ends at `now` has put `[start, end)` into the cache. Returns the
@@ -81,6 +82,17 @@ impl Extents {
         let now = Time(0) + now;
         let since = self.youngest.filter(|since| now - *since <= self.grain).unwrap_or(now);
         self.youngest = Some(since);
+        // A block that is rewritten keeps its place.
+        if let Some(extent) = self.files.get_mut(&file).and_then(|of| of.get_mut(&start))
+            && extent.end == end
+        {
+            let old = *extent;
+            *extent = Extent { end, list: List::Active, since };
+            let new = *extent;
+            self.uncount(file, start, old);
+            self.count(file, start, new);
+            return Bytes::ZERO;
+        }
         let (mut at, mut new) = (start, 0);
         for (from, to) in self.take(file, start, end) {
             new += from - at;
@@ -101,9 +113,8 @@ impl Extents {
     pub(super) fn remove_all(&mut self, dev: Option<u64>) -> Bytes {
         let (first, last) = dev.map_or((0, u64::MAX), |dev| (dev, dev));
         let last = FileId { dev: last, ino: u64::MAX, birth: u32::MAX };
-        let extents = self.extents.range((FileId::new(first, 0), 0)..=(last, u64::MAX));
-        let mut files: Vec<FileId> = extents.map(|((file, _), _)| *file).collect();
-        files.dedup();
+        let files = self.files.range(FileId::new(first, 0)..=last);
+        let files: Vec<FileId> = files.map(|(file, _)| *file).collect();
         files.into_iter().map(|file| self.remove(file, 0, u64::MAX)).sum()
     }
 
@@ -123,7 +134,7 @@ impl Extents {
         let Some(&(_, file, start)) = self.lists[List::Inactive as usize].first() else { return Bytes::ZERO };
         let balanced = self.dirty().0.saturating_sub(2 * self.bytes[List::Active as usize]) + 1;
         let end = start.saturating_add(most.0.min(balanced));
-        let extent = self.extents.get(&(file, start)).map_or(start, |extent| extent.end);
+        let extent = self.files.get(&file).and_then(|of| of.get(&start)).map_or(start, |extent| extent.end);
         self.remove(file, start, end.min(extent))
     }
 
@@ -131,7 +142,7 @@ impl Extents {
     fn take(&mut self, file: FileId, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut taken = Vec::new();
         while start < end
-            && let Some((&(_, from), last)) = self.extents.range((file, 0)..(file, end)).next_back()
+            && let Some((&from, last)) = self.files.get(&file).and_then(|of| of.range(..end).next_back())
             && last.end > start
             && let Some(extent) = self.unlink(file, from)
         {
@@ -154,12 +165,12 @@ impl Extents {
         }
         let Extent { list, since, .. } = extent;
         let alike = |other: &Extent| (other.list, other.since) == (list, since);
-        if self.extents.get(&(file, extent.end)).is_some_and(alike)
+        if self.files.get(&file).and_then(|of| of.get(&extent.end)).is_some_and(alike)
             && let Some(next) = self.unlink(file, extent.end)
         {
             extent.end = next.end;
         }
-        match self.extents.range_mut((file, 0)..(file, start)).next_back() {
+        match self.files.entry(file).or_default().range_mut(..start).next_back() {
             Some((_, before)) if before.end == start && alike(before) => {
                 before.end = extent.end;
                 self.bytes[list as usize] += extent.end - start;
@@ -169,15 +180,29 @@ impl Extents {
     }
 
     fn link(&mut self, file: FileId, start: u64, extent: Extent) {
-        self.bytes[extent.list as usize] += extent.end - start;
-        self.lists[extent.list as usize].insert((extent.since, file, start));
-        self.extents.insert((file, start), extent);
+        self.count(file, start, extent);
+        self.files.entry(file).or_default().insert(start, extent);
     }
 
     fn unlink(&mut self, file: FileId, start: u64) -> Option<Extent> {
-        let extent = self.extents.remove(&(file, start))?;
-        self.lists[extent.list as usize].remove(&(extent.since, file, start));
-        self.bytes[extent.list as usize] -= extent.end - start;
+        let of = self.files.get_mut(&file)?;
+        let extent = of.remove(&start)?;
+        if of.is_empty() {
+            self.files.remove(&file);
+        }
+        self.uncount(file, start, extent);
         Some(extent)
+    }
+
+    /// An extent comes into its list.
+    fn count(&mut self, file: FileId, start: u64, extent: Extent) {
+        self.bytes[extent.list as usize] += extent.end - start;
+        self.lists[extent.list as usize].insert((extent.since, file, start));
+    }
+
+    /// An extent leaves its list.
+    fn uncount(&mut self, file: FileId, start: u64, extent: Extent) {
+        self.bytes[extent.list as usize] -= extent.end - start;
+        self.lists[extent.list as usize].remove(&(extent.since, file, start));
     }
 }

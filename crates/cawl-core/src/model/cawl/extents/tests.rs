@@ -5,17 +5,20 @@ use super::*;
 impl Extents {
     /// Every extent as (file, from, to, active), in file order; checks the structure on the way.
     pub(in crate::model::cawl) fn dump(&self) -> Vec<(FileId, u64, u64, bool)> {
-        let (mut bytes, mut free) = ([0; 2], (FileId::new(0, 0), 0));
-        for (&(file, start), extent) in &self.extents {
-            assert!(start < extent.end && free <= (file, start));
-            free = (file, extent.end);
-            bytes[extent.list as usize] += extent.end - start;
-            assert!(self.lists[extent.list as usize].contains(&(extent.since, file, start)));
+        let (mut bytes, mut found) = ([0; 2], Vec::new());
+        for (&file, extents) in &self.files {
+            assert!(!extents.is_empty());
+            let mut free = 0;
+            for (&start, extent) in extents {
+                assert!(start < extent.end && free <= start);
+                free = extent.end;
+                bytes[extent.list as usize] += extent.end - start;
+                assert!(self.lists[extent.list as usize].contains(&(extent.since, file, start)));
+                found.push((file, start, extent.end, extent.list == List::Active));
+            }
         }
-        assert_eq!(self.bytes, bytes);
-        assert_eq!(self.lists.iter().map(BTreeSet::len).sum::<usize>(), self.len());
-        let extents = self.extents.iter();
-        extents.map(|(&(file, start), e)| (file, start, e.end, e.list == List::Active)).collect()
+        assert_eq!((self.bytes, self.len()), (bytes, found.len()));
+        found
     }
 }
 
