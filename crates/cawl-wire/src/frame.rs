@@ -9,7 +9,7 @@ use crate::{Anchor, EVENT_LEN, FileId};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CAWL");
 
 /// Version of the protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// Length of a message header, in bytes.
 pub const HEADER_LEN: usize = 24;
@@ -249,8 +249,27 @@ pub struct FileRecord<'a> {
 }
 
 impl<'a> FileRecord<'a> {
+    /// Longest path, in bytes.
+    pub const PATH: usize = 4096;
+    /// Where the path stands; in front of it is its length.
+    const PATH_AT: usize = 42;
+    /// Longest record, in bytes.
+    pub const MOST: usize = FileRecord::PATH_AT + FileRecord::PATH;
+
     /// Writes the payload into `out` and returns its length in bytes, or None if it does not fit.
     pub fn encode(&self, out: &mut [u8]) -> Option<usize> {
+        FileRecord::path_place(out)?.get_mut(..self.path.len())?.copy_from_slice(self.path);
+        self.encode_around(self.path.len(), out)
+    }
+
+    /// Where in `out` the path is to be written before [`FileRecord::encode_around`].
+    pub fn path_place(out: &mut [u8]) -> Option<&mut [u8]> {
+        let most = out.len().min(FileRecord::MOST);
+        out.get_mut(FileRecord::PATH_AT..most)
+    }
+
+    /// Like [`FileRecord::encode`], with the path of this length that stands in `out` already.
+    pub fn encode_around(&self, path: usize, out: &mut [u8]) -> Option<usize> {
         let mut writer = Writer { out, at: 0 };
         writer.u64(self.file.dev)?;
         writer.u64(self.file.ino)?;
@@ -259,8 +278,8 @@ impl<'a> FileRecord<'a> {
         writer.u64(self.size)?;
         writer.u32(self.block)?;
         writer.u32(self.mode)?;
-        writer.text(self.path)?;
-        Some(writer.at)
+        writer.bytes(&u16::try_from(path).ok()?.to_le_bytes())?;
+        Some(writer.at + path)
     }
 
     /// Reads a payload.
@@ -358,6 +377,7 @@ impl Writer<'_> {
         Some(())
     }
 
+    #[inline]
     fn u32(&mut self, value: u32) -> Option<()> {
         self.bytes(&value.to_le_bytes())
     }

@@ -15,11 +15,11 @@
 //!
 //! A position is a chunk's sequence number (upper half, from 1) and a cell in it (lower half). The thread
 //! fills a chunk record by record and stores the position behind the last complete one as its tail (release).
-//! A record begins only where a whole one would fit. Behind that the chunk is at its end: the thread takes
-//! any chunk whose sequence number is below the daemon's head, notes its index in the order at the place of
-//! the new sequence number, and goes on there. So as few chunks are used as the daemon lags behind. Each
-//! record carries its chunk's sequence number in its first four bytes, by which the daemon recognizes one
-//! that is not what the tail promised.
+//! A record begins only where a whole one would fit. Behind that, or behind an *end* record, the chunk is at
+//! its end: the thread takes any chunk whose sequence number is below the daemon's head, notes its index in the
+//! order at the place of the new sequence number, and goes on there. So as few chunks are used as the daemon
+//! lags behind. Each record carries its chunk's sequence number in its first four bytes, by which the daemon
+//! recognizes one that is not what the tail promised.
 
 mod layout;
 mod reader;
@@ -31,5 +31,8 @@ pub use layout::{
     RING_HEADER_LEN, RING_MAGIC, RingError, RingHeader, SHAPE, Shape, TAIL_AT, USED_AT, Unread, unread,
 };
 pub use reader::{CoalescedCalls, Follower, Memory, Taker};
-pub use record::{CELL_LEN, Call, Expected, SHORT, WHOLE_CELLS, stamp, whole};
+pub use record::{
+    CELL_LEN, Call, END, Expected, NAME, NAME_CELLS, NAME_HEAD, SHORT, WHOLE_CELLS, end, name_cells,
+    name_head, stamp, whole,
+};
 pub use writer::Chunks;

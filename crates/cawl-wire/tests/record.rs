@@ -4,9 +4,10 @@ use std::cell::RefCell;
 
 use cawl_wire::ring::{
     CELL_LEN, CHUNK_CELLS, CHUNK_LEN, Call, Chunks, CoalescedCalls, Expected, Follower, HEAD_AT, Memory,
-    ORDER_AT, Position, RingError, RingHeader, SHAPE, SHORT, Taker, WHOLE_CELLS, whole,
+    NAME_CELLS, NAME_HEAD, ORDER_AT, Position, RingError, RingHeader, SHAPE, SHORT, Taker, WHOLE_CELLS, end,
+    name_cells, name_head, whole,
 };
-use cawl_wire::{Anchor, Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Anchor, Event, FileId, FileKind, FileRecord, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 use proptest::prelude::*;
 
 /// A file whose calls are coalescible.
@@ -106,6 +107,24 @@ impl Thread<'_> {
         false
     }
 
+    /// A name, in another chunk if the longest would not fit.
+    fn name(&mut self, file: &FileRecord<'_>) {
+        self.make_room();
+        if self.position.cell + NAME_CELLS + WHOLE_CELLS > CHUNK_CELLS {
+            self.end_chunk();
+            self.make_room();
+        }
+        let mut record = vec![0; NAME_CELLS as usize * CELL_LEN];
+        let length = file.encode(&mut record[NAME_HEAD..]).expect("room") as u16;
+        record[..NAME_HEAD].copy_from_slice(&name_head(self.position.chunk, length));
+        self.put_bytes(&record[..name_cells(length) as usize * CELL_LEN]);
+    }
+
+    fn end_chunk(&mut self) {
+        self.put_bytes(&end(self.position.chunk));
+        self.position.cell = CHUNK_CELLS;
+    }
+
     fn mark(&mut self, anchor: &Anchor) {
         self.make_room();
         self.put_bytes(&whole(self.position.chunk, &anchor.encode()));
@@ -132,6 +151,8 @@ fn alike(one: &Event, other: &Event) -> bool {
 struct Found {
     events: Vec<Event>,
     coalesced: Vec<CoalescedCalls>,
+    /// Inode numbers and paths, and how many events came before.
+    files: Vec<(u64, Vec<u8>, usize)>,
     damaged: usize,
     anchors: usize,
     most: usize,
@@ -158,6 +179,10 @@ impl Taker for Found {
 
     fn damaged(&mut self) {
         self.damaged += 1;
+    }
+
+    fn file(&mut self, file: &FileRecord<'_>) {
+        self.files.push((file.file.ino, file.path.to_vec(), self.events.len()));
     }
 
     fn coalesced(&mut self, calls: &CoalescedCalls) {
@@ -303,16 +328,55 @@ proptest! {
         prop_assert!(next.is_none() && coalesced.next().is_none());
     }
 
+    /// Names stand between the calls as they were put there, also where one does not fit into its chunk.
+    #[test]
+    fn names_are_read_where_they_stand(
+        steps in steps(),
+        names in prop::collection::vec((0..400usize, 0..=FileRecord::PATH, any::<u64>()), 0..30),
+        ends in 1usize..90,
+        cells in NAME_CELLS as usize..400,
+        room in 1usize..90,
+    ) {
+        let memory = Shared::new();
+        let mut thread = Thread::new(&memory);
+        let mut follower = Follower::new(0);
+        let calls = calls(&steps, false, false);
+        let mut found = Found::default();
+        let mut expected = Vec::new();
+        for (number, event) in calls.iter().enumerate() {
+            for (_, length, ino) in names.iter().filter(|(at, ..)| *at == number) {
+                let path = vec![b'x'; *length];
+                let file = FileId::new(5, *ino);
+                thread.name(&FileRecord { file, renamed: false, size: 1, block: 2, mode: 3, path: &path });
+                expected.push((*ino, path, number));
+            }
+            thread.put(event);
+            if number % ends == 0 {
+                if !SHAPE.ends_at(thread.position.cell) {
+                    thread.end_chunk();
+                }
+                read_all(&memory, &mut follower, thread.position, (cells, room), &mut found);
+            }
+        }
+        if !calls.is_empty() {
+            read_all(&memory, &mut follower, thread.position, (cells, room), &mut found);
+        }
+        prop_assert_eq!(&found.events, &calls);
+        prop_assert_eq!(&found.files, &expected);
+        prop_assert_eq!(found.damaged, 0);
+    }
+
     /// Random bytes as records: an error or events, never a panic, and an end.
     #[test]
-    fn nonsense_is_read_to_an_end(words in prop::collection::vec((0..4u8, any::<u32>()), 0..400), cell in 0..500u32) {
+    fn nonsense_is_read_to_an_end(words in prop::collection::vec((0..6u8, any::<u32>()), 0..400), cell in 0..500u32) {
         let memory = Shared::new();
         for (place, (kind, word)) in words.iter().enumerate() {
-            let word = match kind { 0 => 1, 1 => SHORT | 1, _ => *word };
+            let head = u64::from_le_bytes(name_head(1, *word as u16));
+            let word = match kind { 0 => 1, 1 => SHORT | 1, 2 => (head >> 32) as u32, 3 => end(1)[4].into(), _ => *word };
             memory.put(HEADER.chunk(0, 0) + 4 * place as u64, &word.to_le_bytes());
         }
         let mut follower = Follower::new(0);
-        let mut cells = [[0; CELL_LEN]; 50];
+        let mut cells = [[0; CELL_LEN]; 300];
         loop {
             let mut found = Found { most: 50, coalesces: cell % 2 == 0, ..Found::default() };
             let read = follower.read(&memory, HEADER, Position { chunk: 1, cell }, &mut cells, &mut found);
@@ -381,4 +445,44 @@ fn what_goes_on_from_nothing_or_breaks_off_is_refused() {
     assert_eq!(read(WHOLE_CELLS), Ok(WHOLE_CELLS));
     memory.put(HEADER.chunk(0, 0), &whole(2, &Event::new(Op::Write).encode()));
     assert_eq!(read(WHOLE_CELLS), Err(RingError::Stamp), "of another chunk");
+}
+
+/// A reader believes no length, no bound and no sequence number, and takes any bytes for a path.
+#[test]
+fn hostile_names_are_refused_or_damaged() {
+    let memory = Shared::new();
+    let read = |cell| {
+        let mut cells = [[0; CELL_LEN]; 300];
+        let mut found = Found { most: 50, ..Found::default() };
+        let read =
+            Follower::new(0).read(&memory, HEADER, Position { chunk: 1, cell }, &mut cells, &mut found);
+        read.map(|cells| (cells, found.files, found.damaged))
+    };
+    let put = |chunk: u32, length: u16, path: u16, text: &[u8]| {
+        let mut record = name_head(chunk, length).to_vec();
+        record.extend([0; 40]);
+        record.extend(path.to_le_bytes());
+        record.extend(text);
+        memory.put(HEADER.chunk(0, 0), &record);
+    };
+    put(1, 44, 2, b"\xff\xfe");
+    assert_eq!(read(4), Ok((4, vec![(0, b"\xff\xfe".to_vec(), 0)], 0)), "not UTF-8");
+    assert_eq!(read(3), Err(RingError::Stamp), "longer than the tail says");
+    put(1, 44, 3, b"ab");
+    assert_eq!(read(4), Ok((4, vec![], 1)), "a path longer than its record");
+    put(1, 10, 0, b"");
+    assert_eq!(read(2), Ok((2, vec![], 1)), "no whole file record");
+    put(1, u16::MAX, 0, b"");
+    assert_eq!(read(400), Err(RingError::Stamp), "longer than any name");
+    put(2, 44, 2, b"ab");
+    assert_eq!(read(4), Err(RingError::Stamp), "of another chunk");
+    memory.put(HEADER.chunk(0, 0), &end(1));
+    let mut follower = Follower::new(0);
+    let mut read = |cell| {
+        let mut cells = [[0; CELL_LEN]; 300];
+        let tail = Position { chunk: 1, cell };
+        follower.read(&memory, HEADER, tail, &mut cells, &mut Found { most: 50, ..Found::default() })
+    };
+    assert!(read(9).is_ok());
+    assert_eq!(read(9), Err(RingError::Tail), "the thread ended the chunk and is still in it");
 }

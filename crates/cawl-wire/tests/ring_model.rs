@@ -1,7 +1,7 @@
 //! The ring's protocol under every order in which two processors may see each other's stores.
 //!
-//! The ring here has two chunks of three cells, and records of one cell and of two; what decides (`unread`,
-//! `Chunks`) is the code in use.
+//! The ring here has two chunks of three cells, and records of one cell and of two, some of which, like names, go on in
+//! another chunk although this one has room; what decides (`unread`, `Chunks`) is the code in use.
 
 use cawl_wire::ring::{Chunks, Position, Shape, unread};
 use loom::cell::UnsafeCell;
@@ -29,6 +29,14 @@ impl Memory {
     }
 }
 
+/// In place of a number: no record follows in this chunk.
+const END: u32 = u32::MAX;
+
+/// True for a number that stands at the front of a chunk only.
+fn is_name(number: u32) -> bool {
+    number == 3
+}
+
 /// Cells of a number's record.
 fn length(number: u32) -> u32 {
     1 + number % 2
@@ -41,6 +49,18 @@ fn produce(memory: &Memory, count: u32) -> Vec<u32> {
     let mut index = 0;
     let mut dropped = Vec::new();
     for number in 0..count {
+        let put = |position: &mut Position, index: usize, number: u32| {
+            memory.cells[index][position.cell as usize].with_mut(|cell| {
+                // SAFETY: loom checks that nobody else has access.
+                unsafe { *cell = (position.chunk, number) }
+            });
+            position.cell += 1;
+        };
+        if is_name(number) && position.cell > 0 && !SMALL.ends_at(position.cell) {
+            put(&mut position, index, END);
+            position.cell = SMALL.cells;
+            memory.tail.store(position.pack(), Ordering::Release);
+        }
         if SMALL.ends_at(position.cell) {
             let head = Position::unpack(memory.head.load(Ordering::Acquire));
             let next = position.chunk + 1;
@@ -54,11 +74,7 @@ fn produce(memory: &Memory, count: u32) -> Vec<u32> {
             position = Position { chunk: next, cell: 0 };
         }
         for _ in 0..length(number) {
-            memory.cells[index][position.cell as usize].with_mut(|cell| {
-                // SAFETY: loom checks that nobody else has access.
-                unsafe { *cell = (position.chunk, number) }
-            });
-            position.cell += 1;
+            put(&mut position, index, number);
         }
         memory.tail.store(position.pack(), Ordering::Release);
     }
@@ -84,6 +100,10 @@ fn consume(memory: &Memory, head: &mut Position, found: &mut Vec<u32>) {
             };
             let (stamp, number) = read(cell);
             assert_eq!(stamp, unread.chunk);
+            if number == END {
+                cell = SMALL.cells;
+                break;
+            }
             assert!((1..length(number)).all(|more| read(cell + more) == (stamp, number)));
             found.push(number);
             cell += length(number);

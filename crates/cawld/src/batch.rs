@@ -3,14 +3,17 @@
 //! The law of this module: a call is decoded once, where it is read. Behind it there is the [`Event`]; its
 //! times are the tracer's until [`Ticks`](crate::ticks::Ticks) has made ns of them.
 
+use cawl_core::{Bytes, FileFacts};
 use cawl_wire::ring::CoalescedCalls;
-use cawl_wire::{Anchor, EVENT_LEN, Event};
+use cawl_wire::{Anchor, EVENT_LEN, Event, FileId, FileRecord};
 
 /// Calls out of a ring, or out of a message.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The calls, each thread's in order.
     pub events: Vec<Event>,
+    /// Files that were named. A thread names a file before its first call on it.
+    pub files: Vec<FileFacts>,
     /// Calls that were coalesced.
     pub coalesced: Vec<CoalescedCalls>,
     /// Readings of both clocks.
@@ -37,6 +40,21 @@ impl Batch {
     /// Its length, in bytes.
     pub fn size(&self) -> usize {
         size_of_val(&self.events[..]) + size_of_val(&self.coalesced[..])
+    }
+}
+
+/// What a record tells of a file.
+pub fn facts(file: &FileRecord<'_>) -> FileFacts {
+    let FileRecord { file: FileId { dev, ino, birth }, renamed, size, block, mode, path } = *file;
+    FileFacts {
+        dev,
+        ino,
+        birth,
+        renamed,
+        size: Bytes(size),
+        block,
+        mode,
+        path: String::from_utf8_lossy(path).into_owned(),
     }
 }
 

@@ -13,10 +13,10 @@ use cawl_wire::ring::{
     CELL_LEN, CONTROL_LEN, CoalescedCalls, DROPPED_AT, Follower, Memory, Position, RingError, RingHeader,
     TAIL_AT, Taker, USED_AT,
 };
-use cawl_wire::{Anchor, Event};
+use cawl_wire::{Anchor, Event, FileRecord};
 use rustix::fs::SealFlags;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, facts};
 
 /// Events of one batch, and cells read for it.
 const BATCH: usize = 682;
@@ -69,6 +69,10 @@ impl Taker for Filling {
 
     fn damaged(&mut self) {
         self.batch.damaged += 1;
+    }
+
+    fn file(&mut self, file: &FileRecord<'_>) {
+        self.batch.files.push(facts(file));
     }
 
     fn coalesced(&mut self, calls: &CoalescedCalls) {

@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_client::protocol::Failure;
-use cawl_core::{Bytes, FileFacts, Session, Time, Wchar};
+use cawl_core::{FileFacts, Session, Time, Wchar};
 use cawl_host::inspect;
-use cawl_wire::{Ended, FileId, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
+use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
 use nix::unistd::{Uid, User};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use crate::asker::Asker;
-use crate::batch::Batch;
+use crate::batch::{Batch, facts};
 use crate::connections::Connections;
 use crate::engine::Input;
 use crate::guests::{Line, Numbers};
@@ -242,8 +242,7 @@ impl Tracer<'_> {
             match message {
                 Some(Ok(Some(header))) => {
                     self.message(header, payload).await?;
-                    // What else has come is taken first: a file is named before it is written to. (One
-                    // that is named between the two looks is in time too, since calls are held back.)
+                    // What else has come is taken first.
                     if messages.has_more() && header.kind != Kind::Bell {
                         continue;
                     }
@@ -277,15 +276,8 @@ impl Tracer<'_> {
         match header.kind {
             Kind::Events => self.events(Batch::decode(payload)).await?,
             Kind::File => {
-                let file = FileRecord::decode(payload)?;
-                if file.path == inspect::IO_URING.as_bytes() {
-                    self.uring.found(self.engine).await?;
-                }
-                if FileKind::from_mode(file.mode) == FileKind::Regular {
-                    self.mappings.has_file();
-                }
-                let file = facts(&file);
-                self.engine.send(Input::File { session: self.id, file }).await?;
+                let file = facts(&FileRecord::decode(payload)?);
+                self.file(file).await?;
             }
             Kind::Goodbye => {
                 let mut goodbye = Goodbye::decode(payload)?;
@@ -306,7 +298,22 @@ impl Tracer<'_> {
         Ok(())
     }
 
+    async fn file(&mut self, file: FileFacts) -> anyhow::Result<()> {
+        if file.path == inspect::IO_URING {
+            self.uring.found(self.engine).await?;
+        }
+        if FileKind::from_mode(file.mode) == FileKind::Regular {
+            self.mappings.has_file();
+        }
+        Ok(self.engine.send(Input::File { session: self.id, file }).await?)
+    }
+
     async fn events(&mut self, mut batch: Batch) -> anyhow::Result<()> {
+        // A file is named before it is written to. One that another thread named may come a look later: its calls are
+        // held back for longer than that.
+        for file in std::mem::take(&mut batch.files) {
+            self.file(file).await?;
+        }
         // An exec that failed, or a daemon() that split the process: it goes on after all.
         self.goodbye = None;
         self.connections.active.store(cawl_host::now().0, Ordering::Relaxed);
@@ -405,11 +412,6 @@ fn later(new: Wchar, old: Wchar) -> Wchar {
 fn number(hello: &Hello<'_>, peer: Peer) -> u32 {
     // A client inside the daemon's own process speaks for others, as tests do.
     peer.pid.filter(|pid| *pid != std::process::id()).unwrap_or(hello.pid)
-}
-
-fn facts(file: &FileRecord<'_>) -> FileFacts {
-    let FileRecord { file: FileId { dev, ino, birth }, renamed, size, block, mode, path } = *file;
-    FileFacts { dev, ino, birth, renamed, size: Bytes(size), block, mode, path: text(path) }
 }
 
 fn text(bytes: &[u8]) -> String {

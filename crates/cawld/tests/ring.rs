@@ -13,10 +13,12 @@ use cawl_client::protocol::RunSpec;
 use cawl_core::{EndKind, Record, Report};
 use cawl_host::trace::TraceReader;
 use cawl_wire::ring::{
-    CELL_LEN, CHUNK_CELLS, Call, Chunks, DROPPED_AT, Expected, HEAD_AT, ORDER_AT, Position, RingHeader,
-    SHAPE, TAIL_AT, USED_AT, whole,
+    CELL_LEN, CHUNK_CELLS, Call, Chunks, DROPPED_AT, Expected, HEAD_AT, NAME_CELLS, NAME_HEAD, ORDER_AT,
+    Position, RingHeader, SHAPE, TAIL_AT, USED_AT, name_cells, name_head, whole,
 };
-use cawl_wire::{Anchor, Ended, Event, FileKind, Goodbye, Header, Hello, Kind, Op, Wchar};
+use cawl_wire::{
+    Anchor, Ended, Event, FileId, FileKind, FileRecord, Goodbye, Header, Hello, Kind, Op, Wchar,
+};
 use cawld::{Daemon, EngineOptions, socket};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -147,6 +149,20 @@ impl Thread<'_> {
     }
 }
 
+impl Thread<'_> {
+    /// A name, in the chunk that a call has begun.
+    fn name(&mut self, file: &FileRecord<'_>) {
+        let mut record = vec![0; NAME_CELLS as usize * CELL_LEN];
+        let length = file.encode(&mut record[NAME_HEAD..]).unwrap() as u16;
+        record[..NAME_HEAD].copy_from_slice(&name_head(self.position.chunk, length));
+        let at = HEADER.chunk(self.slot, self.index.into()) + u64::from(self.position.cell) * CELL_LEN as u64;
+        self.memory.write_all_at(&record, at).unwrap();
+        self.position.cell += name_cells(length);
+        let tail = HEADER.control(self.slot) + TAIL_AT as u64;
+        self.memory.write_all_at(&self.position.pack().to_le_bytes(), tail).unwrap();
+    }
+}
+
 /// A daemon, what is done to it, and its report.
 async fn report(act: impl FnOnce(&Path, u64) + Send + 'static) -> Report {
     report_of(RunSpec::default(), act).await
@@ -180,6 +196,25 @@ async fn what_a_killed_program_left_is_taken() {
     assert!(report.sessions[0].ended == EndKind::Vanished);
     // A tick is a third of a nanosecond here; the last call began 3 million ticks after the first.
     assert!((report.span_s - 1e-3).abs() < 1e-6, "{}", report.span_s);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_a_killed_program_named_is_known() {
+    let report = report(|path, run| {
+        let memory = honest();
+        let program = Program::hello(path, run, NOBODY, memory.as_fd(), true);
+        let mut thread = Thread::new(&memory, 0, program.pid);
+        assert!(thread.put(0));
+        thread.kind = FileKind::Regular;
+        let file = FileId::new(0, FileKind::Regular as u64);
+        let mode = 0o100_644;
+        thread.name(&FileRecord { file, renamed: false, size: 0, block: 4096, mode, path: b"/a/name" });
+        thread.expected = Expected::default();
+        assert!((1..100).all(|number| thread.put(number)));
+    })
+    .await;
+    let named: Vec<_> = report.files.iter().filter(|file| file.path == "/a/name").collect();
+    assert_eq!((report.calls, named.len()), (100, 1), "{:?}", report.files);
 }
 
 /// Who keeps a trace gets each call, others may get calls to /dev/null added up: the report is the same.

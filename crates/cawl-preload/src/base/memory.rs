@@ -13,8 +13,6 @@ use libc::iovec;
 
 /// No page is smaller.
 const PAGE: usize = 4096;
-/// What is looked at in one piece, on the stack.
-const PIECE: usize = 128;
 /// Bytes of a signal mask.
 const MASK: usize = 8;
 /// A longer string in an environment is refused by exec (MAX_ARG_STRLEN).
@@ -59,41 +57,6 @@ pub unsafe fn value<T>(at: *const T) -> Option<T> {
         let got = gather(&[place], found.as_mut_ptr().cast(), size_of::<T>());
         (got == size_of::<T>() as isize).then(|| found.assume_init())
     }
-}
-
-/// Bytes from an address up to the end of `out` or of the page, whichever comes first.
-fn piece(at: usize, out: &mut [u8]) -> Option<&[u8]> {
-    let length = out.len().min(PAGE - at % PAGE);
-    let place = iovec { iov_base: at as *mut _, iov_len: length };
-    // SAFETY: `out` is at least so long.
-    let got = unsafe { gather(&[place], out.as_mut_ptr(), length) };
-    if got == length as isize { out.get(..length) } else { None }
-}
-
-/// A string without its NUL, cut where `out` ends; its length, 0 if it cannot be read.
-pub fn string(text: *const c_char, out: &mut [u8]) -> usize {
-    let mut length = 0;
-    while let Some(room) = out.get_mut(length..).filter(|room| !room.is_empty()) {
-        let Some(piece) = piece((text as usize).wrapping_add(length), room) else { return 0 };
-        match piece.iter().position(|byte| *byte == 0) {
-            Some(end) => return length + end,
-            None => length += piece.len(),
-        }
-    }
-    length
-}
-
-/// True if a string has this byte.
-#[inline(never)]
-pub fn contains(text: *const c_char, wanted: u8) -> bool {
-    let (mut room, mut at) = ([0u8; PIECE], text as usize);
-    while let Some(piece) = piece(at, &mut room) {
-        if let Some(byte) = piece.iter().find(|byte| **byte == wanted || **byte == 0) {
-            return *byte == wanted;
-        }
-        at = at.wrapping_add(piece.len());
-    }
-    false
 }
 
 /// The pages of two places that were found readable last: of a list and of its strings, which lie close together.
@@ -192,22 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn strings_end_where_they_end() {
+    fn lists_end_where_they_end() {
         let at = edge();
         let text = at.wrapping_add(PAGE - 6).cast::<c_char>();
-        let mut out = [0u8; 64];
         // SAFETY: the last bytes of the first page.
         unsafe { core::ptr::copy_nonoverlapping(b"a/b=c".as_ptr(), text.cast(), 5) };
-        assert_eq!((string(text, &mut out), &out[..5]), (5, &b"a/b=c"[..]));
-        assert_eq!(string(text, &mut out[..2]), 2);
-        assert!(contains(text, b'/') && !contains(text, b'x'));
         let list = [text.cast_const(), core::ptr::null()];
         assert!(is_list(list.as_ptr()) && is_list(core::ptr::null()));
         // Without its NUL it ends nowhere.
         // SAFETY: the last byte of the first page.
         unsafe { text.add(5).write(b'd' as c_char) };
-        assert_eq!(string(text, &mut out), 0);
-        assert!(!contains(text, b'x') && !is_list(list.as_ptr()));
+        assert!(!is_list(list.as_ptr()));
         for bad in [
             core::ptr::without_provenance::<*const c_char>(8),
             at.wrapping_add(PAGE - 4).cast(),
@@ -215,6 +173,5 @@ mod tests {
         ] {
             assert!(!is_list(bad));
         }
-        assert_eq!(string(core::ptr::null(), &mut out), 0);
     }
 }

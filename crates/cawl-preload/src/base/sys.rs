@@ -125,9 +125,9 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
     unsafe { call(libc::SYS_fcntl, [fd as usize, command as usize, argument, 0, 0, 0]) }
 }
 
-/// What the kernel tells of a file, as far as anybody here wants to know it: `libc::stat` is large, and none of it
-/// stays on the stack of a caller.
-#[derive(Clone, Copy)]
+/// What the kernel tells of a file, as far as it is used: `libc::statx` is large, and none of it stays on the stack of a
+/// caller.
+#[derive(Clone, Copy, Default)]
 pub struct Stat {
     /// Device.
     pub st_dev: libc::dev_t,
@@ -136,49 +136,113 @@ pub struct Stat {
     /// Length, in bytes.
     pub st_size: libc::off_t,
     /// Preferred size of a write, in bytes.
-    pub st_blksize: libc::blksize_t,
+    pub st_blksize: u32,
     /// Names.
-    pub st_nlink: libc::nlink_t,
+    pub st_nlink: u32,
     /// Kind and permissions.
     pub st_mode: libc::mode_t,
-}
-
-/// `ask` lets the kernel fill in a `libc::stat` at the address that it is given.
-#[inline(always)]
-fn stat(ask: impl FnOnce(usize) -> isize) -> Option<Stat> {
-    let mut stat = MaybeUninit::<libc::stat>::zeroed();
-    if ask(stat.as_mut_ptr() as usize) != 0 {
-        return None;
-    }
-    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
-    let stat = unsafe { stat.assume_init_ref() };
-    Some(Stat {
-        st_dev: stat.st_dev,
-        st_ino: stat.st_ino,
-        st_size: stat.st_size,
-        st_blksize: stat.st_blksize,
-        st_nlink: stat.st_nlink,
-        st_mode: stat.st_mode,
-    })
+    /// Number of the mount; 0 where the kernel does not tell.
+    pub mount: u32,
+    /// Time of birth, in s and ns; zeros where the filesystem has none.
+    pub born: (i64, u32),
 }
 
 /// fstat
-#[inline(never)]
 pub fn fstat(fd: c_int) -> Option<Stat> {
-    // SAFETY: a valid place for the result.
-    stat(|place| unsafe { call(libc::SYS_fstat, [fd as usize, place, 0, 0, 0, 0]) })
+    // SAFETY: an empty path is a string.
+    unsafe { look(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) }
 }
 
 /// fstatat of a path given by the program; symbolic links are followed if `follow`.
 ///
 /// # Safety
 /// `path` must be what the program passed to a function that takes a path.
-#[inline(never)]
 pub unsafe fn stat_path(directory: c_int, path: *const c_char, follow: bool) -> Option<Stat> {
-    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW as usize };
+    // SAFETY: the caller's promise.
+    unsafe { look(directory, path, if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) }
+}
+
+/// # Safety
+/// As [`stat_path`].
+unsafe fn look(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match statx(directory, path, flags) {
+            Ok(stat) => Some(stat),
+            // An old kernel, or a filter.
+            Err(errno) if errno == -(libc::ENOSYS as isize) || errno == -(libc::EPERM as isize) => {
+                stat(directory, path, flags)
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+/// Device and inode number of what a descriptor leads to.
+#[inline(never)]
+pub fn identity(fd: c_int) -> Option<(u64, u64)> {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: a valid place for the result.
+    let done = unsafe { call(libc::SYS_fstat, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
+    (done == 0).then(|| unsafe { found.assume_init_ref() }).map(|found| (found.st_dev, found.st_ino))
+}
+
+/// # Safety
+/// As [`stat_path`].
+#[inline(never)]
+unsafe fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, isize> {
+    const WANTED: libc::c_uint = libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID;
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the kernel checks `path` itself and answers EFAULT for a bad one; a valid place for the result.
-    stat(|place| unsafe {
-        call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags, 0, 0])
+    let done = unsafe {
+        let place = found.as_mut_ptr() as usize;
+        call(libc::SYS_statx, [directory as usize, path as usize, flags as usize, WANTED as usize, place, 0])
+    };
+    if done != 0 {
+        return Err(done);
+    }
+    // SAFETY: all zero bytes are a valid `statx`, and the kernel has filled it in.
+    let found = unsafe { found.assume_init_ref() };
+    let born = found.stx_btime;
+    Ok(Stat {
+        st_dev: libc::makedev(found.stx_dev_major, found.stx_dev_minor),
+        st_ino: found.stx_ino,
+        st_size: found.stx_size as libc::off_t,
+        st_blksize: found.stx_blksize,
+        st_nlink: found.stx_nlink,
+        st_mode: found.stx_mode.into(),
+        born: if found.stx_mask & libc::STATX_BTIME != 0 { (born.tv_sec, born.tv_nsec) } else { (0, 0) },
+        mount: if found.stx_mask & libc::STATX_MNT_ID != 0 { found.stx_mnt_id as u32 } else { 0 },
+    })
+}
+
+/// The same without statx.
+///
+/// # Safety
+/// As [`stat_path`].
+#[cold]
+#[inline(never)]
+unsafe fn stat(directory: c_int, path: *const c_char, flags: c_int) -> Option<Stat> {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: as above.
+    let done = unsafe {
+        let place = found.as_mut_ptr() as usize;
+        call(libc::SYS_newfstatat, [directory as usize, path as usize, place, flags as usize, 0, 0])
+    };
+    if done != 0 {
+        return None;
+    }
+    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
+    let found = unsafe { found.assume_init_ref() };
+    Some(Stat {
+        st_dev: found.st_dev,
+        st_ino: found.st_ino,
+        st_size: found.st_size,
+        st_blksize: found.st_blksize as u32,
+        st_nlink: found.st_nlink as u32,
+        st_mode: found.st_mode,
+        ..Stat::default()
     })
 }
 

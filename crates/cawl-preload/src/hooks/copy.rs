@@ -3,10 +3,10 @@
 
 use crate::base::{clock, interrupted, real, sys};
 use crate::hooks::emit::{Place, did, happened, wrote};
+use crate::hooks::names::behind;
 use crate::hooks::write::asked;
 use crate::session;
-use crate::state::{birth, names};
-use cawl_wire::{FileKind, Op, flag};
+use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use libc::{off_t, size_t, ssize_t};
 
@@ -31,18 +31,12 @@ pub unsafe fn place(at: *mut off_t, returned: ssize_t) -> Place {
 /// # Safety
 /// `path` must be what the program passed as a path.
 pub unsafe fn truncated(start: u64, path: *const c_char, length: off_t, returned: i64) {
+    // SAFETY: the caller's promise.
+    let found = if returned == 0 { unsafe { behind(libc::AT_FDCWD, path, true) } } else { None };
     happened(Op::Truncate, start, returned, |event| {
         event.offset = length as u64;
-        // SAFETY: the caller's promise.
-        unsafe {
-            if returned == 0
-                && let Some(stat) = sys::stat_path(libc::AT_FDCWD, path, true)
-            {
-                let file = birth::at(libc::AT_FDCWD, path, true, &stat);
-                names::named_file(file, &stat, libc::AT_FDCWD, path);
-                event.set_file(file);
-                event.kind = FileKind::from_mode(stat.st_mode);
-            }
+        if let Some(found) = &found {
+            found.describe(event);
         }
     });
 }

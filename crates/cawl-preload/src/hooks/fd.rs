@@ -30,7 +30,7 @@ fn closing(fd: c_int) -> Option<Event> {
     about(&mut event, fd, file);
     if event.flags & flag::TMPFILE != 0 {
         // It may have been given a name since.
-        event.aux = sys::fstat(fd).map_or(0, |stat| stat.st_nlink as u32);
+        event.aux = sys::fstat(fd).map_or(0, |stat| stat.st_nlink);
     }
     if mappings::any() {
         mapping::closing(&inside, event.dev, event.ino);

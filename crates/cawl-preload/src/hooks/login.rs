@@ -4,7 +4,7 @@ use crate::base::{clock, guard, real};
 use crate::hooks::emit::happened;
 use crate::hooks::process::{before_fork, in_child};
 use crate::session;
-use crate::state::descriptors;
+use crate::state::descriptors::{self, Opening};
 use cawl_wire::Op;
 use core::ffi::{c_char, c_int, c_void};
 
@@ -43,7 +43,8 @@ hooks! {
     fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int {
         let fd = real::open_by_handle_at(mount, handle, flags);
         if session::active() && fd >= 0 && let Some(_inside) = guard::enter() && session::is_ours() {
-            session::opened(fd, flags & libc::O_ACCMODE != libc::O_RDONLY);
+            let opening = (flags & libc::O_ACCMODE != libc::O_RDONLY).then_some(&Opening::UNKNOWN);
+            session::opened(fd, opening);
         }
         fd
     }

@@ -3,46 +3,55 @@
 
 use crate::base::sys::Stat;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::happened;
+use crate::hooks::emit::{happened, happened_here};
 use crate::session;
-use crate::state::{birth, names};
-use cawl_wire::{FileId, FileKind, Op};
+use crate::state::birth;
+use crate::state::names::{self, Source};
+use cawl_wire::{Event, FileId, FileKind, Op};
 use core::ffi::{c_char, c_int, c_uint};
 
 /// A regular file that a name leads to.
-struct Named {
+pub struct Named {
     file: FileId,
     stat: Stat,
 }
 
-/// The regular file behind a name.
+impl Named {
+    /// Says in an event which file it is about.
+    pub fn describe(&self, event: &mut Event) {
+        event.set_file(self.file);
+        event.kind = FileKind::Regular;
+    }
+}
+
+/// The regular file behind a name; symbolic links are followed if `follow`.
 ///
 /// # Safety
 /// `path` must be what the program passed as a path.
 #[inline(never)]
-unsafe fn look(directory: c_int, path: *const c_char) -> Option<Named> {
+unsafe fn look(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
     // SAFETY: the caller's promise.
     unsafe {
-        let stat = sys::stat_path(directory, path, false)?;
+        let stat = sys::stat_path(directory, path, follow)?;
         let is_regular = FileKind::from_mode(stat.st_mode) == FileKind::Regular;
-        is_regular.then(|| Named { file: birth::at(directory, path, false, &stat), stat })
+        is_regular.then(|| Named { file: birth::at(directory, path, follow, &stat), stat })
     }
 }
 
-/// The regular file behind a name, before the name goes; and the daemon knows it by its name.
+/// The same, and the daemon knows it by its name. For a name that is about to go, asked before the call.
 ///
 /// # Safety
 /// `path` must be what the program passed as a path.
-unsafe fn behind(directory: c_int, path: *const c_char) -> Option<Named> {
+pub unsafe fn behind(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
     let _inside = guard::enter()?;
     if !session::is_ours() {
         return None;
     }
-    session::prepare();
+    session::prepare_name();
     // SAFETY: the caller's promise.
     unsafe {
-        let found = look(directory, path)?;
-        names::named_file(found.file, &found.stat, directory, path);
+        let found = look(directory, path, follow)?;
+        names::tell(found.file, &found.stat, Source::Named(directory, path));
         Some(found)
     }
 }
@@ -60,31 +69,32 @@ unsafe fn came(directory: c_int, path: *const c_char, before: Option<FileId>) {
     // SAFETY: the caller's promise.
     unsafe {
         // Of two names of one file neither goes.
-        if let Some(found) = look(directory, path).filter(|found| before != Some(found.file)) {
-            names::renamed_file(found.file, &found.stat, directory, path);
+        if let Some(found) = look(directory, path, false).filter(|found| before != Some(found.file)) {
+            session::prepare_name();
+            names::tell_renamed(found.file, &found.stat, Source::Named(directory, path));
         }
     }
 }
 
-fn gone(op: Op, start: u64, found: Option<&Named>, returned: c_int) {
-    happened(op, start, i64::from(returned), |event| {
-        if let Some(Named { file, stat }) = found {
-            event.set_file(*file);
-            event.kind = FileKind::Regular;
-            event.aux = (stat.st_nlink as u32).saturating_sub(u32::from(returned == 0));
-            if returned == 0 && event.aux == 0 && file.birth == 0 {
-                names::forget_file(*file);
-            }
-        }
-    });
+/// The event of a name that went, by what was found behind it.
+fn gone(event: &mut Event, found: &Named, returned: c_int) {
+    let Named { file, stat } = found;
+    found.describe(event);
+    event.aux = stat.st_nlink.saturating_sub(u32::from(returned == 0));
+    if returned == 0 && event.aux == 0 && file.birth == 0 {
+        names::forget_file(*file);
+    }
 }
 
 /// Records a removal, of regular files only.
 fn removed(start: u64, found: Option<Named>, returned: c_int) {
-    match found {
-        Some(found) => gone(Op::Unlink, start, Some(&found), returned),
-        // Not looked at, or nothing to be told: only the former is counted.
-        None => drop(guard::enter_or_count()),
+    let end = clock::now();
+    // Not looked at, or nothing to be told: only the former is counted.
+    let Some(inside) = guard::enter_or_count() else { return };
+    if let Some(found) = found {
+        // It was looked at, so this is no vfork child.
+        let fill = |event: &mut Event| gone(event, &found, returned);
+        happened_here(&inside, Op::Unlink, (start, end), i64::from(returned), fill);
     }
 }
 
@@ -93,10 +103,14 @@ macro_rules! rename_body {
         if !session::active() {
             return $call;
         }
-        let found = behind($directory, $to);
+        let found = behind($directory, $to, false);
         let start = clock::now();
         let returned = $call;
-        gone(Op::Rename, start, found.as_ref(), returned);
+        happened(Op::Rename, start, i64::from(returned), |event| {
+            if let Some(found) = &found {
+                gone(event, found, returned);
+            }
+        });
         if returned == 0 {
             came($directory, $to, found.map(|found| found.file));
         }
@@ -109,7 +123,7 @@ hooks! {
         if !session::active() {
             return real::unlink(path);
         }
-        let found = behind(libc::AT_FDCWD, path);
+        let found = behind(libc::AT_FDCWD, path, false);
         let start = clock::now();
         let returned = real::unlink(path);
         removed(start, found, returned);
@@ -120,7 +134,7 @@ hooks! {
         if !session::active() || flags & libc::AT_REMOVEDIR != 0 {
             return real::unlinkat(directory, path, flags);
         }
-        let found = behind(directory, path);
+        let found = behind(directory, path, false);
         let start = clock::now();
         let returned = real::unlinkat(directory, path, flags);
         removed(start, found, returned);
@@ -131,7 +145,7 @@ hooks! {
         if !session::active() {
             return real::remove(path);
         }
-        let found = behind(libc::AT_FDCWD, path);
+        let found = behind(libc::AT_FDCWD, path, false);
         let start = clock::now();
         let returned = real::remove(path);
         removed(start, found, returned);

@@ -4,13 +4,22 @@
 use crate::base::{clock, guard, real};
 use crate::hooks::emit::did;
 use crate::session;
-use crate::state::descriptors;
+use crate::state::descriptors::{self, Opening};
 use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_uint};
 use libc::mode_t;
 
-/// A descriptor came back: note it, and record it if it matters for writes.
-pub fn opened(start: u64, fd: c_int, flags: c_int) {
+/// A descriptor came back from a call with these flags and this name: note it, and record it if it matters for writes.
+pub fn opened(start: u64, fd: c_int, flags: c_int, directory: c_int, name: *const c_char) {
+    note(start, fd, flags, &Opening { flags: Some(flags), directory, name });
+}
+
+/// The same where the flags are only what is known of them, and there is no name.
+pub fn opened_unnamed(start: u64, fd: c_int, flags: c_int) {
+    note(start, fd, flags, &Opening::UNKNOWN);
+}
+
+fn note(start: u64, fd: c_int, flags: c_int, opening: &Opening) {
     if fd < 0 {
         return;
     }
@@ -27,7 +36,7 @@ pub fn opened(start: u64, fd: c_int, flags: c_int) {
         if !session::is_ours() {
             return;
         }
-        session::opened(fd, worth_it)
+        session::opened(fd, worth_it.then_some(opening))
     };
     if worth_it {
         did(Op::Open, start, fd, i64::from(fd), |event| {
@@ -48,7 +57,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::open(path, flags, mode);
-        opened(start, fd, flags);
+        opened(start, fd, flags, libc::AT_FDCWD, path);
         fd
     }
 
@@ -58,7 +67,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::openat(directory, path, flags, mode);
-        opened(start, fd, flags);
+        opened(start, fd, flags, directory, path);
         fd
     }
 
@@ -68,7 +77,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::__open_2(path, flags);
-        opened(start, fd, flags);
+        opened(start, fd, flags, libc::AT_FDCWD, path);
         fd
     }
 
@@ -78,7 +87,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::__openat_2(directory, path, flags);
-        opened(start, fd, flags);
+        opened(start, fd, flags, directory, path);
         fd
     }
 
@@ -88,7 +97,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::creat(path, mode);
-        opened(start, fd, libc::O_WRONLY | libc::O_TRUNC);
+        opened(start, fd, libc::O_WRONLY | libc::O_TRUNC, libc::AT_FDCWD, path);
         fd
     }
 
@@ -98,7 +107,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::mkstemp(template);
-        opened(start, fd, libc::O_RDWR);
+        opened_unnamed(start, fd, libc::O_RDWR);
         fd
     }
 
@@ -108,7 +117,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::mkostemp(template, flags);
-        opened(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC);
+        opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC);
         fd
     }
 
@@ -118,7 +127,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::mkstemps(template, suffix);
-        opened(start, fd, libc::O_RDWR);
+        opened_unnamed(start, fd, libc::O_RDWR);
         fd
     }
 
@@ -128,7 +137,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::mkostemps(template, suffix, flags);
-        opened(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC);
+        opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC);
         fd
     }
 
@@ -138,7 +147,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::memfd_create(name, flags);
-        opened(start, fd, libc::O_RDWR);
+        opened_unnamed(start, fd, libc::O_RDWR);
         fd
     }
 
@@ -148,7 +157,7 @@ hooks! {
         }
         let start = clock::now();
         let fd = real::shm_open(name, flags, mode);
-        opened(start, fd, flags);
+        opened_unnamed(start, fd, flags);
         fd
     }
 }

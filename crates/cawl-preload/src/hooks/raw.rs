@@ -10,6 +10,7 @@ use crate::hooks::emit::{Place, did, happened, wrote};
 use crate::hooks::process::ending;
 use crate::hooks::write::{asked, write_flags};
 use crate::session;
+use crate::state::descriptors::Opening;
 use cawl_wire::{Ended, Op};
 use core::ffi::{c_char, c_int, c_long, c_uint};
 
@@ -186,21 +187,28 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             libc::SYS_fallocate => did(Op::Allocate, start, fd, returned, |event| {
                 (event.offset, event.requested, event.aux) = (c as u64, d as u64, b as u32);
             }),
-            libc::SYS_openat => super::open::opened(start, returned as c_int, c as c_int),
+            libc::SYS_openat => {
+                super::open::opened(start, returned as c_int, c as c_int, fd, b as *const c_char)
+            }
             // The flags lie behind a pointer; the kernel's own answer about the descriptor will do.
             libc::SYS_openat2 | libc::SYS_memfd_create => {
-                super::open::opened(start, returned as c_int, libc::O_RDWR);
+                super::open::opened_unnamed(start, returned as c_int, libc::O_RDWR);
             }
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_open => super::open::opened(start, returned as c_int, b as c_int),
+            libc::SYS_open => {
+                super::open::opened(start, returned as c_int, b as c_int, libc::AT_FDCWD, a as *const c_char)
+            }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_creat => {
-                super::open::opened(start, returned as c_int, libc::O_WRONLY | libc::O_TRUNC);
+                let flags = libc::O_WRONLY | libc::O_TRUNC;
+                super::open::opened(start, returned as c_int, flags, libc::AT_FDCWD, a as *const c_char);
             }
             // Told as a file, by whose name the daemon knows that there are calls that nobody sees.
             libc::SYS_io_uring_setup if returned >= 0 => {
-                if let Some(_inside) = guard::enter() {
-                    session::opened(returned as c_int, true);
+                if let Some(_inside) = guard::enter()
+                    && session::is_ours()
+                {
+                    session::opened(returned as c_int, Some(&Opening::UNKNOWN));
                 }
             }
             _ => {}

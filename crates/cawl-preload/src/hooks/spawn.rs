@@ -1,7 +1,7 @@
 //! Starting programs. The tracer and its settings are carried into the new program's environment,
 //! whatever the caller made of it; other preloads and their order are kept.
 
-use crate::base::hot::{pid, share_all};
+use crate::base::hot::{is_open, pid, share_all};
 use crate::base::room::{self, Room};
 use crate::base::settings::{Settings, settings, strings};
 use crate::base::{clock, guard, memory, real, sys};
@@ -9,9 +9,10 @@ use crate::hooks::emit::stream::{closed, closing, opened};
 use crate::hooks::emit::{self, happened, mapping};
 use crate::session::environment::{parts, take_room};
 use crate::session::{self, target};
-use crate::state::{birth, names, stream_table};
+use crate::state::names::{self, Source};
+use crate::state::{birth, stream_table};
 use cawl_wire::{Ended, Event, FileId, FileKind, Op};
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 type Strings = *const *const c_char;
@@ -160,12 +161,19 @@ impl Program {
         let Some(stat) = (unsafe { sys::stat_path(directory, path, true) }) else {
             return Program::default();
         };
-        if !memory::contains(path, b'/') {
+        // SAFETY: the kernel has read the string.
+        if !unsafe { CStr::from_ptr(path) }.to_bytes().contains(&b'/') {
             return Program::default();
         }
         // SAFETY: the caller's promise.
         let file = unsafe { birth::at(directory, path, true, &stat) };
-        names::named_file(file, &stat, directory, path);
+        // A vfork child may use its parent's place, since its parent waits, and opens nothing.
+        if let Some(_inside) = guard::enter()
+            && (session::is_ours() || is_open())
+        {
+            session::prepare_name();
+            names::tell(file, &stat, Source::Named(directory, path));
+        }
         Program { file, mode: stat.st_mode }
     }
 
@@ -311,7 +319,7 @@ hooks! {
         let stream = real::popen(command, mode);
         spawned(start, core::ptr::null(), if stream.is_null() { -1 } else { 0 }, 0);
         if !stream.is_null() {
-            opened(start, stream, true, 0);
+            opened(start, stream, true, core::ptr::null(), 0);
         }
         stream
     }

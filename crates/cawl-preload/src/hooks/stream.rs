@@ -70,7 +70,7 @@ hooks! {
         let start = clock::now();
         let stream = real::fopen(path, mode);
         if !stream.is_null() {
-            opened(start, stream, true, mode_flags(mode));
+            opened(start, stream, true, path, mode_flags(mode));
         }
         stream
     }
@@ -86,7 +86,7 @@ hooks! {
             if !mode.is_null() && *mode == b'a' as c_char && let Some(_inside) = guard::enter() {
                 descriptors::flags_changed(fd);
             }
-            opened(start, stream, false, 0);
+            opened(start, stream, false, core::ptr::null(), 0);
         }
         stream
     }
@@ -101,7 +101,7 @@ hooks! {
         let again = real::freopen(path, mode, stream);
         closed(event, start, if again.is_null() { -1 } else { 0 });
         if !again.is_null() {
-            opened(start, again, true, mode_flags(mode));
+            opened(start, again, true, path, mode_flags(mode));
         }
         again
     }
@@ -113,7 +113,7 @@ hooks! {
         let start = clock::now();
         let stream = real::tmpfile();
         if !stream.is_null() {
-            opened(start, stream, true, flag::TMPFILE);
+            opened(start, stream, true, core::ptr::null(), flag::TMPFILE);
         }
         stream
     }

@@ -34,6 +34,13 @@ pub fn prepare() {
     }
 }
 
+/// The same, and makes room for a name in the thread's slot.
+#[inline(never)]
+pub fn prepare_name() {
+    prepare();
+    guard::keeping_errno(|| table::make_room_for_name(thread()));
+}
+
 /// Opens the session of a new process image. Constructor only.
 pub fn begin() {
     let Some(settings) = settings() else { return };

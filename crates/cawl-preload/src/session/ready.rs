@@ -3,7 +3,7 @@
 use crate::base::guard::{Inside, keeping_errno};
 use crate::base::{clock, hot};
 use crate::session::{fork, open};
-use crate::state::descriptors::{self, Descriptor};
+use crate::state::descriptors::{self, Descriptor, Opening};
 use crate::transport::slot::{self, Slot};
 use crate::transport::{link, socket, table};
 use cawl_wire::{Event, Op};
@@ -53,11 +53,19 @@ pub fn finish(slot: &Slot, now: u64) {
     }
 }
 
+/// Puts an event into a slot that [`open_slot`] gave; others of its key and buffering may go on from it. To be followed
+/// by [`finish`], when the event, which is large, is off the stack.
+pub fn put(slot: &Slot, event: &Event, key: u64, buffering: u64) {
+    if !slot::put_whole(slot, event, key, buffering) {
+        link::count_dropped(1);
+    }
+}
+
 /// Puts an event into the calling thread's slot.
 #[inline]
 pub fn push(inside: &Inside, event: &Event) {
     if let Some(slot) = open_slot(inside) {
-        slot::put_whole(slot, event, 0, 0);
+        put(slot, event, 0, 0);
         finish(slot, event.start.wrapping_add(event.duration));
     }
 }
@@ -106,24 +114,24 @@ pub fn learn_continued(slot: &Slot, fd: c_int, op: Op) -> Option<(&'static Descr
 
 #[cold]
 fn find_out(fd: c_int) -> Option<&'static Descriptor> {
-    look_at(fd, false).map(|(descriptor, _)| descriptor)
+    if fork::is_ours() { look_at(fd, None).map(|(descriptor, _)| descriptor) } else { None }
 }
 
 #[cold]
 #[inline(never)]
-fn look_at(fd: c_int, just_opened: bool) -> Option<(&'static Descriptor, u64)> {
-    if fd < 0 || link::is_own(fd) || !fork::is_ours() {
+fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descriptor, u64)> {
+    if fd < 0 || link::is_own(fd) {
         return None;
     }
-    open::prepare();
-    descriptors::look_at(fd, just_opened)
+    open::prepare_name();
+    descriptors::look_at(fd, opening)
 }
 
-/// A descriptor was just opened by this process. Looked at now if `look`, else when first used; the file's size in
-/// bytes, if it was looked at.
-pub fn opened(fd: c_int, look: bool) -> Option<u64> {
+/// A descriptor was just opened by this process, which is not a vfork child. Looked at now if the opening is told, else
+/// when first used; the file's size in bytes, if it was looked at.
+pub fn opened(fd: c_int, opening: Option<&Opening>) -> Option<u64> {
     descriptors::opened(fd)?;
-    if look { look_at(fd, true).map(|(_, size)| size) } else { None }
+    look_at(fd, Some(opening?)).map(|(_, size)| size)
 }
 
 /// The program is about to put something else at this number.

@@ -4,10 +4,15 @@
 //! filesystem gives the number of a deleted file out again, with another generation. The generation is in the file's
 //! handle (`name_to_handle_at`), which is made without opening the file: closing a descriptor of our own would
 //! release the program's record locks. Where there are no handles the time of birth has to do.
+//!
+//! What a descriptor told is kept by device, inode number and time of birth, so that a file is not asked again when its
+//! name goes.
 
 use crate::base::sys::{self, Stat};
 use cawl_wire::{FileId, FileKind};
 use core::ffi::{c_char, c_int};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Longest handle (`MAX_HANDLE_SZ`), in words.
 const WORDS: usize = 32;
@@ -20,11 +25,37 @@ struct Handle {
     words: [u32; WORDS],
 }
 
+/// Births remembered. A word each: the lower half of the key's hash, and the birth.
+const KNOWN: usize = 1 << 16;
+static KNOWN_BIRTHS: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
+
 /// Which file an open descriptor leads to.
 #[cold]
 pub fn of(fd: c_int, stat: &Stat) -> FileId {
     // SAFETY: an empty path is a string.
-    unsafe { find(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, stat) }
+    let file = unsafe { find(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, stat) };
+    remember(&file, stat);
+    file
+}
+
+/// Which file a descriptor leads to that was opened by this name, if the name leads there without a symbolic link at its
+/// end.
+///
+/// # Safety
+/// `path` must be what the program passed to a function that takes a path.
+#[cold]
+pub unsafe fn of_name(directory: c_int, path: *const c_char, stat: &Stat) -> Option<FileId> {
+    if FileKind::from_mode(stat.st_mode) != FileKind::Regular || stat.mount == 0 {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let (birth, mount) = unsafe { generation(directory, path, 0, stat.st_ino) }?;
+    // Another mount's file may have the number, too.
+    let file = FileId { dev: stat.st_dev, ino: stat.st_ino, birth };
+    (mount == stat.mount).then(|| {
+        remember(&file, stat);
+        file
+    })
 }
 
 /// Which file a name leads to; symbolic links are followed if `follow`.
@@ -33,6 +64,9 @@ pub fn of(fd: c_int, stat: &Stat) -> FileId {
 /// `path` must be what the program passed to a function that takes a path.
 #[cold]
 pub unsafe fn at(directory: c_int, path: *const c_char, follow: bool, stat: &Stat) -> FileId {
+    if let Some(birth) = remembered(stat) {
+        return FileId { dev: stat.st_dev, ino: stat.st_ino, birth };
+    }
     // SAFETY: the caller's promise.
     unsafe { find(directory, path, if follow { libc::AT_SYMLINK_FOLLOW } else { 0 }, stat) }
 }
@@ -45,21 +79,44 @@ unsafe fn find(directory: c_int, path: *const c_char, flags: c_int, stat: &Stat)
     } else {
         // SAFETY: the caller's promise.
         let found = unsafe { generation(directory, path, flags, stat.st_ino) };
-        // SAFETY: as above.
-        found.or_else(|| unsafe { time(directory, path, flags) }).unwrap_or(0)
+        found.map(|(birth, _)| birth).or_else(|| time(stat)).unwrap_or(0)
     };
     FileId { dev: stat.st_dev, ino: stat.st_ino, birth }
 }
 
-/// By the handle. One that has not the inode's number in it is not made from the inode, and may change while the file
+/// The place of a file's birth, and what stands there in the upper half.
+fn place(stat: &Stat) -> Option<(&'static AtomicU64, u64)> {
+    let (seconds, nanos) = stat.born;
+    if stat.born == (0, 0) {
+        return None;
+    }
+    let words = [stat.st_dev, stat.st_ino, seconds as u64, u64::from(nanos)];
+    let step = |mixed: u64, word: &u64| (mixed ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    let hash = words.iter().fold(0, step);
+    Some((&KNOWN_BIRTHS[(hash >> 48) as usize % KNOWN], hash << 32))
+}
+
+fn remember(file: &FileId, stat: &Stat) {
+    if let Some((place, key)) = place(stat) {
+        place.store(key | u64::from(file.birth), Relaxed);
+    }
+}
+
+fn remembered(stat: &Stat) -> Option<u32> {
+    let (place, key) = place(stat)?;
+    let word = place.load(Relaxed);
+    (word >> 32 == key >> 32 && word as u32 != 0).then_some(word as u32)
+}
+
+/// By the handle; and the number of the mount. One that has not the inode's number in it is not made from the inode, and may change while the file
 /// lives (FUSE).
 ///
 /// # Safety
 /// As [`find`].
 #[inline(never)]
-unsafe fn generation(directory: c_int, path: *const c_char, flags: c_int, ino: u64) -> Option<u32> {
+unsafe fn generation(directory: c_int, path: *const c_char, flags: c_int, ino: u64) -> Option<(u32, u32)> {
     let mut handle = Handle { bytes: size_of::<[u32; WORDS]>() as u32, kind: 0, words: [0; WORDS] };
-    let mut mount = 0u64;
+    let mut mount = 0u32;
     // SAFETY: the kernel checks `path` itself; the others are places for the results.
     let done = unsafe {
         let places = [&raw mut handle as usize, &raw mut mount as usize];
@@ -67,27 +124,13 @@ unsafe fn generation(directory: c_int, path: *const c_char, flags: c_int, ino: u
         sys::call(libc::SYS_name_to_handle_at, arguments)
     };
     let words = handle.words.get(..handle.bytes.div_ceil(4) as usize)?;
-    (done == 0 && words.contains(&(ino as u32))).then(|| mix(words))
+    (done == 0 && words.contains(&(ino as u32))).then(|| (mix(words), mount))
 }
 
 /// By the time of birth. The filesystem's clock ticks every few ms, so two files may share it.
-///
-/// # Safety
-/// As [`find`].
-#[inline(never)]
-unsafe fn time(directory: c_int, path: *const c_char, flags: c_int) -> Option<u32> {
-    let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
-    let flags = flags & libc::AT_EMPTY_PATH | if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
-    // SAFETY: all zero bytes are a valid statx.
-    let mut found: libc::statx = unsafe { core::mem::zeroed() };
-    // SAFETY: the kernel checks `path` itself; `found` is a place for the result.
-    let done = unsafe {
-        let (wanted, place) = (libc::STATX_BTIME as usize, &raw mut found as usize);
-        sys::call(libc::SYS_statx, [directory as usize, path as usize, flags as usize, wanted, place, 0])
-    };
-    let born = found.stx_btime;
-    let known = done == 0 && found.stx_mask & libc::STATX_BTIME != 0;
-    known.then(|| mix(&[born.tv_sec as u32, (born.tv_sec >> 32) as u32, born.tv_nsec]))
+fn time(stat: &Stat) -> Option<u32> {
+    let (seconds, nanos) = stat.born;
+    (stat.born != (0, 0)).then(|| mix(&[seconds as u32, (seconds >> 32) as u32, nanos]))
 }
 
 /// A number made of all of these, never 0.
@@ -123,10 +166,8 @@ mod tests {
                 unsafe { [true, false].map(|follow| at(libc::AT_FDCWD, text.as_ptr(), follow, &stat)) };
             assert_eq!(named, [found, found]);
             // SAFETY: as above.
-            let times = unsafe {
-                [time(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH), time(-1, text.as_ptr(), 0)]
-            };
-            assert_eq!(times[0], times[1]);
+            let of_name = unsafe { of_name(libc::AT_FDCWD, text.as_ptr(), &stat) };
+            assert!(of_name.is_none_or(|file| file == found), "{of_name:?}, not {found:?}");
             if found.birth == 0 {
                 eprintln!("SKIPPED: the filesystem of {} tells no births", folder.display());
             } else {

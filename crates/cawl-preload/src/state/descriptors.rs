@@ -13,10 +13,11 @@ pub use position::moved_unseen;
 
 use crate::base::hot::HOT;
 use crate::base::sys;
-use crate::state::{birth, names};
+use crate::state::birth;
+use crate::state::names::{self, Source};
 use crate::transport::slot::{self, Slot};
 use cawl_wire::{FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
-use core::ffi::c_int;
+use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
@@ -224,23 +225,59 @@ pub fn opened(fd: c_int) -> Option<()> {
     Some(())
 }
 
+/// By which call this process has just opened a descriptor.
+pub struct Opening {
+    /// Its flags, as far as they are known.
+    pub flags: Option<c_int>,
+    /// The directory in which a relative name begins, and the name; null if there is none.
+    pub directory: c_int,
+    /// A string: the call has succeeded.
+    pub name: *const c_char,
+}
+
+impl Opening {
+    /// By a function that does not say how.
+    pub const UNKNOWN: Opening = Opening { flags: None, directory: libc::AT_FDCWD, name: core::ptr::null() };
+
+    /// The file, if its path follows from the name.
+    fn file(&self, stat: &sys::Stat) -> Option<FileId> {
+        // SAFETY: the kernel has read the string and opened what it names.
+        let name = unsafe { self.name.as_ref().map(|name| CStr::from_ptr(name)) }?.to_bytes();
+        let is_relative = name.first() != Some(&b'/');
+        if is_relative && self.directory != libc::AT_FDCWD || !names::is_plain(name) {
+            return None;
+        }
+        // SAFETY: as above.
+        unsafe { birth::of_name(self.directory, self.name, stat) }
+    }
+}
+
+/// Which file it is, and where its path is found.
+#[inline(never)]
+fn identify(fd: c_int, stat: &sys::Stat, opening: Option<&Opening>) -> (FileId, Source) {
+    match opening.and_then(|opening| Some((opening.file(stat)?, opening))) {
+        Some((file, opening)) => (file, Source::Named(opening.directory, opening.name)),
+        None => (birth::of(fd, stat), Source::Descriptor(fd)),
+    }
+}
+
 /// Finds out what a descriptor leads to, and the file's size in bytes, and tells the daemon.
-#[inline(always)]
-pub fn look_at(fd: c_int, just_opened: bool) -> Option<(&'static Descriptor, u64)> {
+#[inline(never)]
+pub fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descriptor, u64)> {
     let stat = sys::fstat(fd)?;
     let size = stat.st_size as u64;
-    let identity = birth::of(fd, &stat);
+    let (identity, source) = identify(fd, &stat, opening);
     let file = make_entry(fd)?;
     let fresh = file.session.load(Relaxed) == HOT.session.load(Relaxed);
     let state = file.state.load(Acquire);
     if state == UNTOLD && fresh && file.identity() == identity {
-        if names::open_file(fd, identity, &stat) {
+        if names::tell(identity, &stat, source) {
             file.enter(KNOWN);
         }
         return Some((file, size));
     }
-    file.describe(fd, identity, &stat, just_opened, state, fresh);
-    let told = names::open_file(fd, identity, &stat);
+    file.describe(fd, identity, &stat, opening, state, fresh);
+    let told = names::tell(identity, &stat, source);
     file.enter(if told { KNOWN } else { UNTOLD });
     Some((file, size))
 }
@@ -326,8 +363,20 @@ impl Descriptor {
 
     /// Notes what there is to know of a descriptor. Not part of `learn`, which telling it leaves little of the stack.
     #[inline(never)]
-    fn describe(&self, fd: c_int, file: FileId, stat: &sys::Stat, just_opened: bool, state: u8, fresh: bool) {
-        let open_flags = sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int;
+    fn describe(
+        &self,
+        fd: c_int,
+        file: FileId,
+        stat: &sys::Stat,
+        opening: Option<&Opening>,
+        state: u8,
+        fresh: bool,
+    ) {
+        // F_GETFL does not tell the flags that only mattered at the opening.
+        let open_flags = match opening.and_then(|opening| opening.flags) {
+            Some(flags) => flags & !libc::O_TRUNC,
+            None => sys::fcntl(fd, libc::F_GETFL, 0).max(0) as c_int,
+        };
         let kind = FileKind::from_mode(stat.st_mode);
         let mut flags = event_flags(open_flags);
         if stat.st_nlink == 0 && kind == FileKind::Regular {
@@ -337,7 +386,7 @@ impl Descriptor {
             flags |= flag::INHERITED;
         }
         // Elsewhere the call that led here has already moved the position.
-        let alone = just_opened
+        let alone = opening.is_some()
             && state == OPENED
             && fresh
             && kind == FileKind::Regular
@@ -348,12 +397,11 @@ impl Descriptor {
         self.kind.store(kind as u8, Relaxed);
         self.moves.store(matches!(kind, FileKind::Regular | FileKind::Block), Relaxed);
         self.session.store(HOT.session.load(Relaxed), Relaxed);
-        match sys::position(fd) {
-            Some(at) if alone => self.offset.store(at, Relaxed),
-            _ => {
-                self.epoch.store(0, Relaxed);
-                self.offset.store(UNKNOWN_OFFSET, Relaxed);
-            }
+        if alone {
+            self.offset.store(0, Relaxed);
+        } else {
+            self.epoch.store(0, Relaxed);
+            self.offset.store(UNKNOWN_OFFSET, Relaxed);
         }
     }
 

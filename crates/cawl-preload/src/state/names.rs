@@ -1,46 +1,92 @@
 //! Telling the daemon which file an identity means, before the first event about it.
 
-use crate::base::settings::lossless;
+use crate::base::hot::HOT;
 use crate::base::sys::{self, Stat};
-use crate::base::{hot, memory};
-use crate::transport::ahead::{self, send_waiting};
-use crate::transport::link::{self, PATIENCE};
+use crate::base::thread::thread;
+use crate::transport::{ahead, slot};
 use cawl_wire::{FileId, FileRecord};
-use core::ffi::{c_char, c_int};
+use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Files remembered as told. Two that collide are told again when they take turns.
-const TOLD: usize = 4096;
+const TOLD: usize = 1 << 16;
 
 static TOLD_FILES: [AtomicU64; TOLD] = [const { AtomicU64::new(0) }; TOLD];
 
+/// A file in this session.
 fn key(file: FileId) -> u64 {
-    let mixed = (file.ino ^ file.dev.rotate_left(32) ^ u64::from(file.birth).rotate_left(16))
+    let session = u64::from(HOT.session.load(Relaxed)).rotate_left(48);
+    let mixed = (file.ino ^ file.dev.rotate_left(32) ^ u64::from(file.birth).rotate_left(16) ^ session)
         .wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed | 1
 }
 
 fn place(key: u64) -> &'static AtomicU64 {
-    &TOLD_FILES[(key >> 52) as usize % TOLD]
+    &TOLD_FILES[(key >> 48) as usize % TOLD]
 }
 
-/// Tells about an open file; false if it could not be done and should be tried again.
-#[cold]
-pub fn open_file(fd: c_int, file: FileId, stat: &Stat) -> bool {
-    tell(file, stat, |path| put_path(path, fd))
+/// Where a file's path is found.
+#[derive(Clone, Copy)]
+pub enum Source {
+    /// By the descriptor that leads to it.
+    Descriptor(c_int),
+    /// By the name that the program used, by which the kernel has found it, and the directory in which that begins if
+    /// it is relative.
+    Named(c_int, *const c_char),
 }
 
-/// Tells about a file known by the path that the program used.
+impl Source {
+    /// Writes the path; its length. One that is too long is cut.
+    #[inline(never)]
+    fn put(self, path: &mut [u8]) -> usize {
+        match self {
+            Source::Descriptor(fd) => put_path(path, fd),
+            Source::Named(directory, name) => put_name(path, directory, name),
+        }
+    }
+}
+
+/// Tells about a file, once; false if it could not be done and should be tried again.
 #[cold]
-pub fn named_file(file: FileId, stat: &Stat, directory: c_int, name: *const c_char) -> bool {
-    tell(file, stat, |path| put_name(path, directory, name))
+pub fn tell(file: FileId, stat: &Stat, source: Source) -> bool {
+    let mark = key(file);
+    place(mark).load(Acquire) == mark || tell_anew(file, false, stat, source)
 }
 
 /// Tells that a file has this name now.
 #[cold]
-pub fn renamed_file(file: FileId, stat: &Stat, directory: c_int, name: *const c_char) {
-    tell_anew(file, true, stat, |path| put_name(path, directory, name));
+pub fn tell_renamed(file: FileId, stat: &Stat, source: Source) {
+    tell_anew(file, true, stat, source);
+}
+
+/// Puts a name into the thread's ring, or among what is sent before the next events. False if there is no room.
+#[inline(never)]
+fn tell_anew(file: FileId, renamed: bool, stat: &Stat, source: Source) -> bool {
+    let slot = slot::of(thread()).filter(|slot| slot.is_ringed());
+    let (desk, out) = match slot {
+        Some(slot) if slot.has_room_for_name() => (None, slot::name_place(slot)),
+        Some(_) => return false,
+        None => match ahead::begin() {
+            Some((desk, out)) => (Some(desk), out),
+            None => return false,
+        },
+    };
+    let path = FileRecord::path_place(out).map(|path| source.put(path).min(path.len()));
+    let (size, block) = (stat.st_size as u64, stat.st_blksize);
+    let told = FileRecord { file, renamed, size, block, mode: stat.st_mode, path: b"" };
+    let length = path.and_then(|path| told.encode_around(path, out));
+    match (slot, desk, length) {
+        (_, Some(desk), length) => ahead::finish(desk, length),
+        (Some(slot), None, Some(length)) => slot::put_name(slot, length as u16),
+        _ => return false,
+    }
+    if length.is_some() {
+        // A thread that sees this, and sends an event, sees the name too.
+        let mark = key(file);
+        place(mark).store(mark, Release);
+    }
+    length.is_some()
 }
 
 /// The file's number may be another's from now on, which is to be told in its turn.
@@ -48,6 +94,12 @@ pub fn renamed_file(file: FileId, stat: &Stat, directory: c_int, name: *const c_
 pub fn forget_file(file: FileId) {
     let mark = key(file);
     let _ = place(mark).compare_exchange(mark, 0, Relaxed, Relaxed);
+}
+
+/// True if a name has no component that leads elsewhere than into itself, as far as that can be seen.
+pub fn is_plain(name: &[u8]) -> bool {
+    let relative = name.strip_prefix(b"/").unwrap_or(name);
+    relative.split(|byte| *byte == b'/').all(|part| !matches!(part, b"" | b"." | b".."))
 }
 
 /// The path of an open descriptor; its length.
@@ -59,14 +111,15 @@ fn put_path(path: &mut [u8], fd: c_int) -> usize {
     sys::readlink(&link[..PREFIX.len() + digits + 1], path)
 }
 
-/// The path that the program used, below the directory that it begins in; its length.
-fn put_name(path: &mut [u8], directory: c_int, mut name: *const c_char) -> usize {
-    // SAFETY: any bytes are characters.
-    let head = |name: *const c_char| unsafe { memory::value(name.cast::<[u8; 2]>()) }.unwrap_or_default();
+/// A name as a path: absolute, or below the directory that it begins in; its length.
+#[inline(never)]
+fn put_name(path: &mut [u8], directory: c_int, name: *const c_char) -> usize {
+    // SAFETY: the kernel has read the string and found what it names.
+    let mut name = unsafe { CStr::from_ptr(name) }.to_bytes();
     let mut at = 0;
-    if head(name)[0] != b'/' {
-        while head(name) == *b"./" {
-            name = name.wrapping_add(2);
+    if name.first() != Some(&b'/') {
+        while let Some(rest) = name.strip_prefix(b"./") {
+            name = rest;
         }
         at = if directory == libc::AT_FDCWD { sys::getcwd(path) } else { put_path(path, directory) };
         if let Some(place) = path.get_mut(at) {
@@ -74,68 +127,17 @@ fn put_name(path: &mut [u8], directory: c_int, mut name: *const c_char) -> usize
             at += 1;
         }
     }
-    // Half a name is none.
-    match path.get_mut(at..).map_or(0, |rest| memory::string(name, rest)) {
-        0 => 0,
-        length => at + length,
-    }
-}
-
-/// Writes a record down and sends it, and what waits; waits for room, where the user wants nothing lost.
-fn tell(file: FileId, stat: &Stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
-    let mark = key(file);
-    place(mark).load(Acquire) == mark || tell_anew(file, false, stat, find_path)
-}
-
-/// The same, whatever was told before.
-fn tell_anew(file: FileId, renamed: bool, stat: &Stat, find_path: impl Fn(&mut [u8]) -> usize) -> bool {
-    let noted = note(file, renamed, stat, &find_path);
-    send_waiting();
-    if noted {
-        return true;
-    }
-    if !lossless() {
-        return false;
-    }
-    let began = sys::nanoseconds();
-    while hot::is_open() && sys::nanoseconds() - began < PATIENCE * 1_000_000 {
-        link::wait_for_room(1);
-        send_waiting();
-        if note(file, renamed, stat, &find_path) {
-            send_waiting();
-            return true;
+    let length = name.len().min(path.len().saturating_sub(at));
+    match path.get_mut(at..at + length).zip(name.get(..length)) {
+        Some((place, name)) => {
+            place.copy_from_slice(name);
+            at + length
         }
+        None => 0,
     }
-    false
 }
 
-/// Writes a record down, if there is room. A path that is too long is cut.
-fn note(file: FileId, renamed: bool, stat: &Stat, find_path: &impl Fn(&mut [u8]) -> usize) -> bool {
-    let mark = key(file);
-    ahead::note(
-        |record, path| {
-            let length = find_path(path).min(path.len());
-            let told = FileRecord {
-                file,
-                renamed,
-                size: stat.st_size as u64,
-                block: stat.st_blksize as u32,
-                mode: stat.st_mode,
-                path: &path[..length],
-            };
-            told.encode(record)
-        },
-        // A thread that sees this, and sends an event, sees the record too.
-        || place(mark).store(mark, Release),
-    )
-}
-
-/// In a fork child: nothing has been told in its session.
+/// In a fork child: nothing of its own waits. What was told in other sessions has other keys.
 pub fn forget() {
-    for file in &TOLD_FILES {
-        if file.load(Relaxed) != 0 {
-            file.store(0, Relaxed);
-        }
-    }
     ahead::forget();
 }

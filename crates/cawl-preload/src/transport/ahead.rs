@@ -1,4 +1,4 @@
-//! Messages that must reach the daemon before the events that are recorded after them.
+//! Messages that must reach the daemon before the events that are recorded after them, where both go over the socket.
 //!
 //! The law of this module: a message is sent at once. If the socket is full it waits at one of a few desks, which every
 //! sender empties before it sends events. **No thread waits for another**: to write a message down it takes a desk that
@@ -7,17 +7,18 @@
 //! of here at any moment: the desk where it was stays as it is, told by others, until the thread comes here again or
 //! ends.
 
+use crate::base::hot::is_open;
+use crate::base::settings::lossless;
+use crate::base::sys;
 use crate::base::thread::{Thread, thread};
-use crate::transport::link::{self, Sent};
-use cawl_wire::Kind;
+use crate::transport::link::{self, PATIENCE, Sent};
+use cawl_wire::{FileRecord, Kind};
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-/// Longest path in a message.
-pub const PATH: usize = 4096;
 /// Longest message.
-const RECORD: usize = PATH + 64;
+const RECORD: usize = FileRecord::MOST;
 /// Messages that can wait for room: one for each bit of [`TO_TELL`].
 const WAITING_MOST: usize = 64;
 
@@ -37,7 +38,6 @@ struct Desk {
     state: AtomicU32,
     length: AtomicUsize,
     record: UnsafeCell<[u8; RECORD]>,
-    path: UnsafeCell<[u8; PATH]>,
 }
 
 // SAFETY: the cells are written only by the thread that moved the state to FILLING, and read only by those who are
@@ -46,12 +46,7 @@ unsafe impl Sync for Desk {}
 
 /// Static, because a hook may be running on the small stack of a signal handler.
 static DESKS: [Desk; WAITING_MOST] = [const {
-    Desk {
-        state: AtomicU32::new(FREE),
-        length: AtomicUsize::new(0),
-        record: UnsafeCell::new([0; RECORD]),
-        path: UnsafeCell::new([0; PATH]),
-    }
+    Desk { state: AtomicU32::new(FREE), length: AtomicUsize::new(0), record: UnsafeCell::new([0; RECORD]) }
 }; WAITING_MOST];
 
 /// Desks with a record that has not been told.
@@ -87,33 +82,31 @@ pub fn stand_up(thread: &Thread) {
     }
 }
 
-/// Writes a message down, if there is room. `fill` does it, with a second place for the path, and tells its length.
-/// `done` is called when senders can see the message.
-#[inline(never)]
-pub fn note(
-    fill: impl FnOnce(&mut [u8; RECORD], &mut [u8; PATH]) -> Option<usize>,
-    done: impl FnOnce(),
-) -> bool {
+/// Begins to write a message down: the desk and its place. None if none is free.
+pub fn begin() -> Option<(usize, &'static mut [u8])> {
     let thread = thread();
     stand_up(thread);
     let free = |desk: &Desk| desk.state.compare_exchange(FREE, FILLING, Acquire, Relaxed).is_ok();
-    let Some((number, desk)) = DESKS.iter().enumerate().find(|(_, desk)| free(desk)) else { return false };
-    // Said after the desk was taken, and taken back before it is given away: who is jumped out of here in between
-    // leaves a desk that is never used again, and not one that two use.
+    let (number, desk) = DESKS.iter().enumerate().find(|(_, desk)| free(desk))?;
+    // Said after the desk was taken, and taken back before it is given away: a thread that is jumped out of here in
+    // between leaves a desk that is never used again, and not one that two use.
     thread.desk.store(number as u32 + 1, Relaxed);
     // SAFETY: the state is FILLING, by this thread.
-    let (record, path) = unsafe { (&mut *desk.record.get(), &mut *desk.path.get()) };
-    let length = fill(record, path);
-    thread.desk.store(0, Relaxed);
-    let Some(length) = length else {
-        desk.state.store(FREE, Release);
-        return false;
-    };
-    desk.length.store(length, Relaxed);
-    desk.state.store(FULL, Release);
-    TO_TELL.fetch_or(1 << number, AcqRel);
-    done();
-    true
+    Some((number, unsafe { &mut *desk.record.get() }))
+}
+
+/// The message on the desk from [`begin`] has this length; None if there is none after all.
+pub fn finish(number: usize, length: Option<usize>) {
+    thread().desk.store(0, Relaxed);
+    let Some(desk) = DESKS.get(number) else { return };
+    match length {
+        Some(length) => {
+            desk.length.store(length, Relaxed);
+            desk.state.store(FULL, Release);
+            TO_TELL.fetch_or(1 << number, AcqRel);
+        }
+        None => desk.state.store(FREE, Release),
+    }
 }
 
 /// Sends the records that wait; Whole if none is left.
@@ -146,6 +139,19 @@ fn send_all() -> Sent {
         }
     }
     Sent::Whole
+}
+
+/// Sends what waits, and waits for room for another message where the user wants nothing lost.
+pub fn make_room() {
+    if send_waiting() == Sent::Whole || !lossless() {
+        return;
+    }
+    let began = sys::nanoseconds();
+    while TO_TELL.load(Acquire) == u64::MAX && is_open() && sys::nanoseconds() - began < PATIENCE * 1_000_000
+    {
+        link::wait_for_room(1);
+        send_waiting();
+    }
 }
 
 /// In a fork child: nothing of its own waits.

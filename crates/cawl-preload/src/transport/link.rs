@@ -56,10 +56,7 @@ pub fn is_own(fd: c_int) -> bool {
 #[inline(never)]
 fn still_our_socket() -> bool {
     let fd = FD.load(Relaxed);
-    fd >= 0
-        && sys::fstat(fd).is_some_and(|stat| {
-            stat.st_dev == SOCKET_DEV.load(Relaxed) && stat.st_ino == SOCKET_INO.load(Relaxed)
-        })
+    fd >= 0 && sys::identity(fd) == Some((SOCKET_DEV.load(Relaxed), SOCKET_INO.load(Relaxed)))
 }
 
 /// Counts events that will not be sent.
@@ -132,9 +129,9 @@ pub fn connect(path: &[u8]) -> Result<(), isize> {
     let fd = make()?;
     // Known before anything else is done, so that it is closed if this thread is jumped out of here.
     FD.store(fd, Relaxed);
-    if let Some(stat) = sys::fstat(fd) {
-        SOCKET_DEV.store(stat.st_dev, Relaxed);
-        SOCKET_INO.store(stat.st_ino, Relaxed);
+    if let Some((dev, ino)) = sys::identity(fd) {
+        SOCKET_DEV.store(dev, Relaxed);
+        SOCKET_INO.store(ino, Relaxed);
     }
     connect_to(fd, path).inspect_err(|_| {
         FD.store(-1, Relaxed);

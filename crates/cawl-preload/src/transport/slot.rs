@@ -5,7 +5,10 @@
 //! event is written where it will be read, and counts from the moment the tail is stored.
 
 use crate::base::thread::Thread;
-use cawl_wire::ring::{CELL_LEN, Call, Chunks, Expected, WHOLE_CELLS, whole};
+use cawl_wire::ring::{
+    CELL_LEN, CHUNK_CELLS, Call, Chunks, Expected, NAME_CELLS, NAME_HEAD, Position, WHOLE_CELLS, end,
+    name_cells, name_head, whole,
+};
 use cawl_wire::{Anchor, EVENT_LEN, Event, Op};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
@@ -108,6 +111,12 @@ impl Slot {
         self.next.load(Relaxed) < self.limit.load(Relaxed)
     }
 
+    /// True if there is room for a name of any length and an event behind it. In a ring only.
+    pub fn has_room_for_name(&self) -> bool {
+        let cell = Position::unpack(self.position.load(Relaxed)).cell;
+        cell.saturating_add(NAME_CELLS + WHOLE_CELLS) <= CHUNK_CELLS
+    }
+
     /// True if it leads into shared memory.
     #[inline(always)]
     pub fn is_ringed(&self) -> bool {
@@ -146,9 +155,12 @@ pub fn key(file: u64, op: Op) -> u64 {
     file << 8 | op as u64
 }
 
-/// Puts an event into a slot that has room; others of its [`key`] (0: none) and, of a stream, its buffering may go on
-/// from it.
-pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) {
+/// Puts an event into a slot; others of its [`key`] (0: none) and, of a stream, its buffering may go on from it. False
+/// if there is no room: a name that came before has taken it.
+pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) -> bool {
+    if !slot.has_room() {
+        return false;
+    }
     let cell = slot.next.load(Relaxed);
     let position = slot.position.load(Relaxed);
     let ringed = slot.ringed.load(Relaxed);
@@ -166,6 +178,35 @@ pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) {
     slot.publish(cell.wrapping_add(EVENT_LEN), position + if ringed { u64::from(WHOLE_CELLS) } else { 1 });
     ask_for(cell.wrapping_add(AHEAD));
     ask_for(cell.wrapping_add(AHEAD + 64));
+    true
+}
+
+/// Where a name's file record is to be written, in a slot that has room for it.
+pub fn name_place(slot: &Slot) -> &'static mut [u8] {
+    const MOST: usize = NAME_CELLS as usize * CELL_LEN - NAME_HEAD;
+    // SAFETY: the slot has room for the longest name, which only this thread writes and nobody reads before it is
+    // published; the memory stays mapped as long as this process uses it.
+    unsafe { core::slice::from_raw_parts_mut(slot.next.load(Relaxed).wrapping_add(NAME_HEAD), MOST) }
+}
+
+/// Puts a name there whose file record, of this length, has been written to its [`name_place`].
+pub fn put_name(slot: &Slot, length: u16) {
+    let (cell, position) = (slot.next.load(Relaxed), slot.position.load(Relaxed));
+    // SAFETY: as in `name_place`.
+    unsafe { cell.cast::<[u8; NAME_HEAD]>().write(name_head((position >> 32) as u32, length)) };
+    let cells = name_cells(length);
+    slot.publish(cell.wrapping_add(cells as usize * CELL_LEN), position + u64::from(cells));
+}
+
+/// Ends the chunk of a slot in a ring, so that the next record takes another.
+pub fn end_chunk(slot: &Slot) {
+    if !slot.has_room() {
+        return;
+    }
+    let (cell, position) = (slot.next.load(Relaxed), Position::unpack(slot.position.load(Relaxed)));
+    // SAFETY: as in `put_whole`; this record is one cell.
+    unsafe { cell.cast::<[u8; CELL_LEN]>().write(end(position.chunk)) };
+    slot.publish(slot.limit.load(Relaxed), Position { cell: CHUNK_CELLS, ..position }.pack());
 }
 
 /// An event as `cawl_wire::ring` has it, or as the socket has.

@@ -9,7 +9,7 @@ use crate::base::thread::{Thread, tell_end};
 use crate::transport::link::PATIENCE;
 use crate::transport::ring::{self, Next};
 use crate::transport::slot::{self, SLOTS, Slot};
-use crate::transport::{link, socket};
+use crate::transport::{ahead, link, socket};
 use cawl_wire::ring::{Chunks, SHAPE};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
@@ -95,6 +95,19 @@ fn next_chunk(slot: &Slot) -> bool {
         }
     }
     false
+}
+
+/// Makes room for a name of any length and an event behind it, if possible.
+pub fn make_room_for_name(thread: &Thread) {
+    let slot = slot::of(thread).or_else(|| claim(thread));
+    match slot.filter(|slot| slot.is_ringed()) {
+        Some(slot) if slot.has_room_for_name() => {}
+        Some(slot) => {
+            slot::end_chunk(slot);
+            next_chunk(slot);
+        }
+        None => ahead::make_room(),
+    }
 }
 
 #[cold]

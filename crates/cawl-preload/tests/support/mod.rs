@@ -252,7 +252,17 @@ struct Rings {
     memory: Shared,
     header: RingHeader,
     followers: Vec<Follower>,
+    found: Found,
+}
+
+/// What was read.
+#[derive(Default)]
+struct Found {
     events: Vec<Event>,
+    files: HashMap<FileId, String>,
+    renamed: Vec<String>,
+    /// Events about files that their own ring had not named.
+    nameless: usize,
 }
 
 impl Rings {
@@ -262,7 +272,7 @@ impl Rings {
         let mut bytes = [0; RingHeader::LEN];
         assert!(memory.read(0, &mut bytes));
         let header = RingHeader::decode(&bytes, length).expect("header");
-        Rings { memory, header, followers: Vec::new(), events: Vec::new() }
+        Rings { memory, header, followers: Vec::new(), found: Found::default() }
     }
 
     fn word(&self, at: u64) -> u64 {
@@ -280,8 +290,7 @@ impl Rings {
             let tail = Position::unpack(self.word(self.header.control(slot as u32) + ring::TAIL_AT as u64));
             let follower = &mut self.followers[slot];
             loop {
-                let mut calls = Calls(&mut self.events);
-                let read = follower.read(&self.memory, self.header, tail, &mut cells, &mut calls);
+                let read = follower.read(&self.memory, self.header, tail, &mut cells, &mut self.found);
                 if read.expect("cells") == 0 {
                     break;
                 }
@@ -292,9 +301,7 @@ impl Rings {
 }
 
 /// Each call.
-struct Calls<'a>(&'a mut Vec<Event>);
-
-impl Taker for Calls<'_> {
+impl Taker for Found {
     fn room(&self) -> usize {
         usize::MAX
     }
@@ -304,7 +311,18 @@ impl Taker for Calls<'_> {
     }
 
     fn event(&mut self, event: &Event) {
-        self.0.push(*event);
+        // A copy of a process has mappings of files that it has not looked at.
+        let is_store = matches!(event.op, Op::MmapWrite | Op::Msync);
+        self.nameless += usize::from(event.ino != 0 && !is_store && !self.files.contains_key(&event.file()));
+        self.events.push(*event);
+    }
+
+    fn file(&mut self, file: &FileRecord<'_>) {
+        let path = String::from_utf8_lossy(file.path).into_owned();
+        match file.renamed {
+            true => self.renamed.push(path),
+            false => drop(self.files.insert(file.file, path)),
+        }
     }
 
     fn anchor(&mut self, _anchor: Anchor) {}
@@ -404,9 +422,15 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
         session.ringed = true;
         session.slots = rings.followers.len();
         session.dropped = session.dropped.max(rings.word(ring::DROPPED_AT as u64));
-        let events = rings.events;
+        session.renamed.extend(rings.found.renamed);
+        session.files.extend(rings.found.files);
+        let events = rings.found.events;
+        // A file that another thread opened is named in that one's ring.
         let is_nameless = |event: &&Event| event.ino != 0 && !session.files.contains_key(&event.file());
         session.nameless += events.iter().filter(is_nameless).count();
+        if session.slots == 1 {
+            session.nameless += rings.found.nameless;
+        }
         session.events.extend(events);
     }
     session

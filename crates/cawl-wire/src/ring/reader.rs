@@ -6,8 +6,11 @@
 use core::sync::atomic::{Ordering, fence};
 
 use super::layout::{CHUNKS, HEAD_AT, ORDER_AT, Position, RingError, RingHeader, SHAPE, unread};
-use super::record::{CELL_LEN, Expected, SHORT, WHOLE_CELLS, encoded, moved, stamp};
-use crate::{Anchor, EVENT_LEN, Event, UNKNOWN_OFFSET, flag};
+use super::record::{
+    CELL_LEN, Expected, Form, NAME_CELLS, NAME_HEAD, SHORT, WHOLE_CELLS, encoded, form, moved, name_cells,
+    stamp,
+};
+use crate::{Anchor, EVENT_LEN, Event, FileRecord, UNKNOWN_OFFSET, flag};
 
 /// The shared memory as the daemon sees it.
 pub trait Memory {
@@ -29,6 +32,8 @@ pub trait Taker {
     fn anchor(&mut self, anchor: Anchor);
     /// A record that is no event.
     fn damaged(&mut self);
+    /// A name that stands before the thread's first call on the file.
+    fn file(&mut self, file: &FileRecord<'_>);
     /// Coalesced calls; there is room for them.
     fn coalesced(&mut self, calls: &CoalescedCalls);
 }
@@ -71,7 +76,7 @@ impl Follower {
         self.head == tail || matches!(unread(self.head, tail, SHAPE), Ok(unread) if unread.from == unread.to)
     }
 
-    /// Reads unread records, as many as there are or as fit into `cells`, which must have room for a whole
+    /// Reads unread records, as many as there are or as fit into `cells`, which must have room for the longest
     /// one, and gives them to `taker`; returns how many cells that were. `tail` must have been read before.
     /// Nothing that was given counts after an error.
     pub fn read(
@@ -86,7 +91,7 @@ impl Follower {
         fence(Ordering::Acquire);
         let unread = unread(self.head, tail, SHAPE)?;
         // Each cell makes one event at most.
-        let useful = if self.decoder.coalesces { usize::MAX } else { taker.room().max(WHOLE_CELLS as usize) };
+        let useful = if self.decoder.coalesces { usize::MAX } else { taker.room().max(NAME_CELLS as usize) };
         let count = ((unread.to - unread.from) as usize).min(cells.len()).min(useful);
         let Some(cells) = cells.get_mut(..count).filter(|cells| !cells.is_empty()) else { return Ok(0) };
         if self.chunk.0 != unread.chunk {
@@ -122,15 +127,27 @@ impl Follower {
             } else if word(first, 0) != stamp(unread.chunk) {
                 return Err(RingError::Stamp);
             } else {
-                let Some(record) = left.as_flattened().first_chunk() else {
+                let form = form(first);
+                let length = match form {
+                    Form::Whole => WHOLE_CELLS,
+                    Form::Name(length) => name_cells(length),
+                    Form::End => {
+                        cell = SHAPE.cells;
+                        break;
+                    }
+                };
+                let Some(record) = left.get(..length as usize) else {
                     // It is cut off where the room ends, or where the tail says that a record does.
-                    if to == unread.to {
+                    if to == unread.to || length > NAME_CELLS {
                         return Err(RingError::Stamp);
                     }
                     break;
                 };
-                self.decoder.whole(record, taker);
-                WHOLE_CELLS
+                match (form, record.as_flattened()) {
+                    (Form::Name(length), record) => name(record, length, taker),
+                    (_, record) => self.decoder.whole(record.first_chunk().ok_or(RingError::Stamp)?, taker),
+                }
+                length
             };
             cell += length;
             left = left.get(length as usize..).unwrap_or_default();
@@ -230,6 +247,15 @@ impl Decoder {
             Expected { start, offset: moved(offset, bytes), pending }
         };
         Some(CoalescedCalls { like, calls, bytes, first: first?, last: start, end })
+    }
+}
+
+/// A name, whose head has been looked at.
+fn name(record: &[u8], length: u16, taker: &mut impl Taker) {
+    let file = record.get(NAME_HEAD..NAME_HEAD + usize::from(length));
+    match file.map(FileRecord::decode) {
+        Some(Ok(file)) => taker.file(&file),
+        _ => taker.damaged(),
     }
 }
 

@@ -10,11 +10,15 @@
 //!
 //! - *whole*, [`WHOLE_CELLS`] cells: the word; then bytes 88 to 92 of the event as [`Event::encode`] has it;
 //!   then its bytes 0 to 88. An [`Anchor`](crate::Anchor) stands there in the same way.
-//! - *short* (a delta record), one cell: the word; ticks (or ns) from the start of the call before to the start of this one;
-//!   the duration in the same unit; bytes requested. Four bytes each. Returned was what was requested; all
-//!   else is as in the record before, with the place where that one ended.
+//! - *name*, as many cells as it needs, [`NAME_CELLS`] at most: the word; [`NAME`], a zero byte and the length
+//!   of what follows, two bytes; a [`FileRecord`] as in a message. It stands before the first call on the file
+//!   by the thread that opened it, or after a rename.
+//! - *end*, one cell: the word; [`END`] and zeros. No record follows in this chunk: a name did not fit.
+//! - *short* (a delta record), one cell: the word; ticks (or ns) from the start of the call before to the start
+//!   of this one; the duration in the same unit; bytes requested. Four bytes each. Returned was what was
+//!   requested; all else is as in the record before, with the place where that one ended.
 
-use crate::{EVENT_LEN, Event, UNKNOWN_OFFSET};
+use crate::{EVENT_LEN, Event, FileRecord, UNKNOWN_OFFSET};
 
 /// Length of a cell, in bytes.
 pub const CELL_LEN: usize = 16;
@@ -22,6 +26,16 @@ pub const CELL_LEN: usize = 16;
 pub const WHOLE_CELLS: u32 = (EVENT_LEN / CELL_LEN) as u32;
 /// In the first word of a short record.
 pub const SHORT: u32 = 1 << 31;
+/// In place of an operation's code in the first cell: a name.
+pub const NAME: u8 = 253;
+/// In place of an operation's code: the end of the chunk.
+pub const END: u8 = 252;
+/// Where that stands in a cell.
+const RECORD_CODE_AT: usize = 4;
+/// Bytes in front of a name's file record.
+pub const NAME_HEAD: usize = 8;
+/// Cells of the longest name.
+pub const NAME_CELLS: u32 = (NAME_HEAD + FileRecord::MOST).div_ceil(CELL_LEN) as u32;
 /// Bytes of an encoded event in front of its code, and in a ring behind it.
 const CODE_AT: usize = 88;
 
@@ -47,6 +61,47 @@ pub(super) fn encoded(record: &[u8; EVENT_LEN]) -> [u8; EVENT_LEN] {
     out[..CODE_AT].copy_from_slice(&record[8..]);
     out[CODE_AT..CODE_AT + 4].copy_from_slice(&record[4..8]);
     out
+}
+
+/// The head of a name whose file record has this length.
+pub fn name_head(chunk: u32, length: u16) -> [u8; NAME_HEAD] {
+    let [a, b, c, d] = stamp(chunk).to_le_bytes();
+    let [low, high] = length.to_le_bytes();
+    [a, b, c, d, NAME, 0, low, high]
+}
+
+/// Cells of a name whose file record has this length.
+pub const fn name_cells(length: u16) -> u32 {
+    (NAME_HEAD + length as usize).div_ceil(CELL_LEN) as u32
+}
+
+/// The cell that ends a chunk.
+pub fn end(chunk: u32) -> [u8; CELL_LEN] {
+    let mut out = [0; CELL_LEN];
+    out[..RECORD_CODE_AT].copy_from_slice(&stamp(chunk).to_le_bytes());
+    out[RECORD_CODE_AT] = END;
+    out
+}
+
+/// What a record is whose first word is not that of a short one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// An event or an anchor.
+    Whole,
+    /// A name with a file record of this length.
+    Name(u16),
+    /// The end of the chunk.
+    End,
+}
+
+/// What begins with this cell.
+#[inline]
+pub(super) const fn form(cell: &[u8; CELL_LEN]) -> Form {
+    match cell[RECORD_CODE_AT] {
+        NAME => Form::Name(u16::from_le_bytes([cell[6], cell[7]])),
+        END => Form::End,
+        _ => Form::Whole,
+    }
 }
 
 /// What a short record tells or implies about a call.

@@ -5,7 +5,7 @@ use crate::base::clock;
 use crate::base::guard::Inside;
 use crate::session;
 use crate::state::mappings::{self, Mapping};
-use crate::transport::slot::{self, Slot};
+use crate::transport::slot::Slot;
 use cawl_wire::Op;
 
 fn sample_each(inside: &Inside, mappings: impl Iterator<Item = &'static Mapping>) {
@@ -26,7 +26,7 @@ fn tell(inside: &Inside, slot: &Slot, mapping: &Mapping, now: u64, news: u64) {
     mapping.describe(&mut event);
     event.requested = news;
     event.returned = news as i64;
-    slot::put_whole(slot, &event, 0, 0);
+    session::put(slot, &event, 0, 0);
 }
 
 /// Looks at every mapping of a range of addresses.

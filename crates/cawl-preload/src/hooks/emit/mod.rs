@@ -92,7 +92,7 @@ fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, call: &Call, flags: u32, fd
     }
     let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known();
     let key = if may_go_on { slot::key(file.number(), op) } else { 0 };
-    slot::put_whole(slot, &event, key, 0);
+    session::put(slot, &event, key, 0);
 }
 
 /// Records a call about a descriptor that moved no data, such as fsync.
@@ -111,11 +111,22 @@ pub fn did(op: Op, start: u64, fd: c_int, returned: i64, fill: impl FnOnce(&mut 
 pub fn happened(op: Op, start: u64, returned: i64, fill: impl FnOnce(&mut Event)) {
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
-    if !session::is_ours() {
-        return;
+    if session::is_ours() {
+        happened_here(&inside, op, (start, end), returned, fill);
     }
-    let Some(slot) = session::open_slot(&inside) else { return };
-    tell(&inside, slot, op, (start, end), None, returned, fill);
+}
+
+/// The same in a process that is known to be no vfork child; when the call began and ended.
+#[inline]
+pub fn happened_here(
+    inside: &Inside,
+    op: Op,
+    (start, end): (u64, u64),
+    returned: i64,
+    fill: impl FnOnce(&mut Event),
+) {
+    let Some(slot) = session::open_slot(inside) else { return };
+    tell(inside, slot, op, (start, end), None, returned, fill);
     session::finish(slot, end);
 }
 
@@ -139,5 +150,5 @@ fn tell(
         event.errno = inside.errno();
     }
     fill(&mut event);
-    slot::put_whole(slot, &event, 0, 0);
+    session::put(slot, &event, 0, 0);
 }

@@ -5,13 +5,13 @@ use crate::base::guard::{self, Inside};
 use crate::base::thread::thread;
 use crate::base::{clock, interrupted, real, sys};
 use crate::session;
-use crate::state::descriptors::{self, Descriptor};
+use crate::state::descriptors::{self, Descriptor, Opening};
 use crate::state::glibc_file::{Buffering, buffering, descriptor, pending};
 use crate::state::stream_table::{self, Before, account, leave, remember};
 use crate::transport::slot::{self, Slot};
 use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 use libc::FILE;
 
 /// After a call that flushed all streams. A stream that was closed meanwhile may have been flushed by this call or by that.
@@ -126,7 +126,7 @@ fn after_whole(
     settle(&mut event, fd, file, counted, failed);
     let may_go_on = op == Op::StreamWrite && flags == 0 && !failed && inside.thread().is_known();
     let key = if may_go_on { slot::key(file.number(), op) } else { 0 };
-    slot::put_whole(slot, &event, key, buffering.pack());
+    session::put(slot, &event, key, buffering.pack());
 }
 
 /// Fills in how the stream buffers.
@@ -175,11 +175,12 @@ fn settle_failed(event: &mut Event, fd: c_int, file: &Descriptor) {
     }
 }
 
-/// A stream was opened on a descriptor. `own`: by the same call, so that the descriptor is new.
+/// A stream was opened on a descriptor. `own`: by the same call, so that the descriptor is new, and by this name if it
+/// is not null.
 ///
 /// # Safety
 /// `stream` must be open.
-pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, flags: u32) {
+pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, name: *const c_char, flags: u32) {
     let end = clock::now();
     let Some(inside) = guard::enter_or_count() else { return };
     if !session::is_ours() {
@@ -192,20 +193,33 @@ pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, flags: u32) {
         if fd < 0 {
             return;
         }
-        let size = if own { session::opened(fd, writable) } else { None };
+        let opening = Opening { name, ..Opening::UNKNOWN };
+        let size = if own { session::opened(fd, writable.then_some(&opening)) } else { None };
         if !writable {
             return;
         }
         let Some(file) = session::learn(fd) else { return };
         stream_table::place_new(stream);
-        let mut event = event(&inside, Op::StreamOpen, start, end);
-        about(&mut event, fd, file);
-        event.flags |= flags;
-        event.returned = i64::from(fd);
-        let size = size.or_else(|| sys::fstat(fd).map(|stat| stat.st_size as u64));
-        event.requested = size.unwrap_or(0);
-        session::push(&inside, &event);
+        let size = size.or_else(|| sys::fstat(fd).map(|stat| stat.st_size as u64)).unwrap_or(0);
+        tell_opened(&inside, (start, end), fd, file, flags, size);
     }
+}
+
+#[inline(never)]
+fn tell_opened(
+    inside: &Inside,
+    (start, end): (u64, u64),
+    fd: c_int,
+    file: &Descriptor,
+    flags: u32,
+    size: u64,
+) {
+    let mut event = event(inside, Op::StreamOpen, start, end);
+    about(&mut event, fd, file);
+    event.flags |= flags;
+    event.returned = i64::from(fd);
+    event.requested = size;
+    session::push(inside, &event);
 }
 
 /// Looks at a stream that is about to be closed, and forgets it and its descriptor. The event, to be
