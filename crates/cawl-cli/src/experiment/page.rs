@@ -104,3 +104,45 @@ fn cells(models: &[ModelErrors], floor: Option<Errors>) -> Markup {
         (errors(|errors| errors.windowed)) (errors(|errors| errors.call)) (errors(|errors| errors.dirty))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cawl_core::{Bytes, DirtyLimits};
+
+    use super::*;
+
+    #[test]
+    fn names_are_text_and_what_is_missing_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let errors = Errors { total: Some(0.25), ..Errors::default() };
+        let kernel =
+            ModelErrors { model: "kernel".into(), predicted_s: 1.0, errors, improvement: Some(-0.031) };
+        let evaluation = Evaluation {
+            device: "<b>disk</b>".into(),
+            filesystem: "ext4".into(),
+            kernel: "6.18".into(),
+            limits: DirtyLimits { background: Bytes(1 << 20), hard: Bytes(2 << 20) },
+            profile: "p & q".into(),
+            repeats: 2,
+            scale: 0.5,
+            figures: Vec::new(),
+            median: vec![kernel],
+            floor: None,
+            missing: vec!["fig6-A".into(), "fig6-B".into()],
+            notes: Vec::new(),
+            seconds: 1.0,
+            out: folder.path().to_owned(),
+        };
+        write(&evaluation, folder.path()).unwrap();
+        let page = std::fs::read_to_string(folder.path().join("index.html")).unwrap();
+        for part in [
+            "<title>cawl: &lt;b&gt;disk&lt;/b&gt;</title>",
+            "Dirty limits 1 MiB / 2 MiB. Profile p &amp; q. Each run 2 times, scale 0.5. Open loop",
+            "<p class=\"note\">Not complete. Missing: fig6-A, fig6-B.</p>",
+            "<th>kernel, windowed</th>",
+            "<tr class=\"median\"><td>median</td><td></td><td></td><td>25.0 %</td><td>-</td><td>-3.1</td><td>-</td>",
+        ] {
+            assert!(page.contains(part), "{part} is not in {page}");
+        }
+    }
+}
