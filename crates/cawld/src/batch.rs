@@ -1,4 +1,4 @@
-//! Calls of one process, as they arrive.
+//! Calls of one process as read.
 //!
 //! The law of this module: a call is decoded once, where it is read. Behind it there is the [`Event`]; its
 //! times are the tracer's until [`Ticks`](crate::ticks::Ticks) has made ns of them.

@@ -1,8 +1,8 @@
-//! Reads the rings of a process out of the memory it shares.
+//! Reads the rings of a process from its shared memory.
 //!
-//! The law of this module: the memory is read by pread, never mapped, and believed only as far as
-//! `cawl_wire::ring` has checked it. So whatever a program does to it, the worst is that its own session
-//! says so. And what was written before a program was killed is still there to be read.
+//! The law of this module: the memory is read by pread, never mapped, and trusted only as far as
+//! `cawl_wire::ring` has checked it. So a program can damage only its own session, whose report then says so.
+//! Calls recorded before a program was killed can still be read.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ const BATCH: usize = 682;
 const CELLS: u32 = 1 << 16;
 /// Cells read at once: 64 KiB, which stay in the cache.
 const PIECE: usize = 4096;
-/// Control blocks that are read at once.
+/// Control blocks read at once.
 const AT_ONCE: usize = 64;
 
 /// The rings of one process.
@@ -32,16 +32,16 @@ pub struct Ring {
     header: RingHeader,
     followers: Vec<Follower>,
     tails: Vec<Position>,
-    /// Where the next look begins, so that one busy thread does not keep the others waiting.
+    /// The slot to begin with next, so that one busy thread does not delay the others.
     turn: usize,
     controls: Vec<u8>,
-    /// What is read, as it stands there. Has memory only while there is something to read.
+    /// The cells read. Has memory only while there are records.
     cells: Vec<[u8; CELL_LEN]>,
     /// True if no calls are to be coalesced.
     each: bool,
 }
 
-/// A batch that is being filled.
+/// A batch being filled.
 struct Filling {
     batch: Batch,
     each: bool,
@@ -93,9 +93,9 @@ impl Memory for SharedMemory {
 }
 
 impl Ring {
-    /// Takes the memory that came with a hello. `each`: no calls are to be coalesced.
+    /// Takes the memory of a hello.
     pub fn new(descriptor: OwnedFd, each: bool) -> anyhow::Result<Ring> {
-        // Only memory can be sealed: nothing else that a descriptor might lead to could make a read wait.
+        // Only memory can be sealed, so a read of it cannot block, as on other descriptors.
         let seals =
             rustix::fs::fcntl_get_seals(&descriptor).context("what came with the hello is not memory")?;
         anyhow::ensure!(seals.contains(SealFlags::SHRINK), "the shared memory may shrink");
@@ -117,7 +117,7 @@ impl Ring {
         })
     }
 
-    /// Looks how far the threads have come; returns how many events the process has dropped.
+    /// Reads the threads' tails; returns the number of events the process has dropped.
     pub fn look(&mut self) -> Result<u64, RingError> {
         let mut line = [0; DROPPED_AT + 8 - USED_AT];
         self.read(USED_AT as u64, &mut line)?;
@@ -149,7 +149,7 @@ impl Ring {
         if self.memory.read(at, out) { Ok(()) } else { Err(RingError::Length) }
     }
 
-    /// The next batch of what was there at the last look; None when that has been read.
+    /// The next batch up to the tails of the last look; None after that.
     pub fn batch(&mut self) -> Result<Option<Batch>, RingError> {
         let mut filling = Filling { batch: Batch::default(), each: self.each };
         let mut count = 0;
@@ -172,13 +172,13 @@ impl Ring {
         }
         let mut batch = filling.batch;
         if batch.events.len() < BATCH / 2 {
-            // Calls are held back in the memory of their batch.
+            // Calls are held in the memory of their batch.
             batch.events.shrink_to_fit();
         }
         Ok((count > 0).then_some(batch))
     }
 
-    /// Nothing has been found for a while.
+    /// Frees memory after a time without records.
     pub fn rest(&mut self) {
         self.cells = Vec::new();
     }

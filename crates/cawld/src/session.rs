@@ -1,7 +1,7 @@
 //! One connection: a tracer's messages, or a client's questions.
 //!
-//! The first byte tells which: messages begin with the magic number, questions with a brace. Whatever
-//! goes wrong ends this connection and nothing else.
+//! The first byte decides: messages begin with the magic number, questions with a brace. Any failure ends
+//! only this connection.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,15 +29,15 @@ use crate::socket::Peer;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
 
-/// Longest pause, in ms, between two looks at an idle ring.
+/// Longest interval, in ms, between two reads of an idle ring.
 const IDLE: u64 = 50;
-/// The same while there is something to be found: each look takes the processor from a program that may need
-/// it. A program that fills a chunk faster rings the bell.
+/// The same for a ring in use: each read takes the processor from a program that may need it. A program that
+/// fills a chunk faster rings the bell.
 const BUSY: u64 = 8;
 
-/// Batches taken from a ring before the socket is looked at again.
+/// Batches read from a ring before the socket is read again.
 const ROUND: usize = 64;
-/// How long the end of the daemon waits for what a socket holds.
+/// Time limit for the rest of a socket at the end of the daemon.
 const ARRIVED: Duration = Duration::from_millis(50);
 
 /// Serves a connection to its end.
@@ -59,7 +59,7 @@ pub async fn serve(
                 first?;
                 break;
             }
-            // Somebody waits for all that has been said: there is nothing here.
+            // A run waits until all messages are read: there are none here.
             _ = looks.changed() => {
                 if messages.is_silent() {
                     connections.has_looked(id, *looks.borrow());
@@ -85,7 +85,7 @@ async fn refuse_question(
         tracing::warn!(uid = peer.uid, "refused a connection from another user, who asked a question");
     }
     let error =
-        format!("it belongs to another user, and answers only him and root (you are uid {})", peer.uid);
+        format!("it belongs to another user, and answers only that user and root (you are uid {})", peer.uid);
     let answer = serde_json::to_string(&Failure { error })? + "\n";
     messages.stream.write_all(answer.as_bytes()).await?;
     Ok(())
@@ -187,13 +187,13 @@ async fn tracer(
     }
     let ended = tracer.follow(&mut messages, &mut payload).await;
     match ended {
-        // The engine knows that the session goes on without us.
+        // The engine continues the session after the daemon's end of it.
         Ok(false) => Ok(()),
         ended => tracer.end(ended.map(drop)).await,
     }
 }
 
-/// A session that has begun.
+/// An open session.
 struct Tracer<'a> {
     connections: &'a Connections,
     engine: &'a Line,
@@ -207,13 +207,13 @@ struct Tracer<'a> {
     ticks: Option<Ticks>,
     wchar: Wchar,
     goodbye: Option<Goodbye>,
-    /// Events that the tracer could not record, and records that were damaged.
+    /// Events that the tracer could not record, and damaged records.
     dropped: u64,
     damaged: u64,
 }
 
 impl Tracer<'_> {
-    /// Takes messages and what the ring holds until the tracer hangs up; false if the daemon ends before.
+    /// Reads messages and the ring until the tracer disconnects; false if the daemon ends before.
     async fn follow(&mut self, messages: &mut Messages, payload: &mut Vec<u8>) -> anyhow::Result<bool> {
         let mut pause = 1;
         let mut looks = self.connections.looks();
@@ -225,7 +225,7 @@ impl Tracer<'_> {
                 message = messages.next(payload) => Some(message),
                 _ = looks.changed() => None,
                 () = self.connections.draining() => {
-                    // What is in the socket may be news to the runtime, so it gets a moment to notice.
+                    // The runtime may not have noticed the socket's data yet, so it gets a moment.
                     let Ok(message) = tokio::time::timeout(ARRIVED, messages.next(payload)).await else {
                         self.take_from_ring(usize::MAX).await?;
                         return Ok(false);
@@ -263,7 +263,7 @@ impl Tracer<'_> {
                 1..ROUND => (pause * 2).min(BUSY),
                 _ => 1,
             };
-            // Less than a round was all there was.
+            // Less than a round: the ring is empty.
             if look > looked && taken < ROUND {
                 looked = look;
                 self.connections.has_looked(self.id, look);
@@ -282,12 +282,12 @@ impl Tracer<'_> {
             Kind::Goodbye => {
                 let mut goodbye = Goodbye::decode(payload)?;
                 if goodbye.wchar.process.is_none() {
-                    // A process that changed its user may not read its own figures, and once its parent has
+                    // A process that changed its user cannot read its own counters, and after its parent has
                     // reaped it they are gone: so they are read first, and no earlier reading is used.
                     let Wchar { process, thread } = cawl_host::wchar(self.pid);
                     goodbye.wchar = cawl_wire::Wchar { process, thread };
                 }
-                // What was recorded before it is before it.
+                // Calls recorded before the goodbye come before it.
                 self.take_from_ring(usize::MAX).await?;
                 self.uring.look_once_more(self.engine).await?;
                 self.goodbye = Some(goodbye);
@@ -314,7 +314,7 @@ impl Tracer<'_> {
         for file in std::mem::take(&mut batch.files) {
             self.file(file).await?;
         }
-        // An exec that failed, or a daemon() that split the process: it goes on after all.
+        // An exec that failed, or a daemon() that forked: the session continues.
         self.goodbye = None;
         self.connections.active.store(cawl_host::now().0, Ordering::Relaxed);
         self.numbers.translate(&mut batch);
@@ -331,8 +331,8 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Takes up to `most` batches from the ring, as it stands now; returns how many there were. A ring that
-    /// makes no sense is not looked at again.
+    /// Reads up to `most` batches from the ring up to its present tails; returns their number. An invalid
+    /// ring is not read again.
     async fn take_from_ring(&mut self, most: usize) -> anyhow::Result<usize> {
         let mut taken = 0;
         let mut looked = false;
@@ -357,7 +357,7 @@ impl Tracer<'_> {
         Ok(taken)
     }
 
-    /// Stores through mappings that no call has told of.
+    /// Samples stores through mappings.
     async fn look_at_mappings(&mut self) -> anyhow::Result<()> {
         let (events, failure) = self.mappings.look();
         if let Some(failure) = failure
@@ -383,16 +383,16 @@ impl Tracer<'_> {
         Ok(self.engine.send(Input::Note { run: self.run, note }).await?)
     }
 
-    /// The tracer hung up, or said something that makes no sense.
+    /// The tracer disconnected, or sent an invalid message.
     async fn end(mut self, mut ended: anyhow::Result<()>) -> anyhow::Result<()> {
         // What a killed process had recorded is still in its ring.
         let goodbye = self.goodbye;
         let rest = self.take_from_ring(usize::MAX).await;
         ended = ended.and(rest.map(drop)).and(self.uring.finish(self.engine).await);
-        // Other threads may get a last word in; only after an exec it means that the process goes on.
+        // Other threads may send more; only after an exec it means that the process continues.
         let last = goodbye.filter(|goodbye| goodbye.ended != Ended::Exec);
         self.goodbye = self.goodbye.or(last);
-        // A killed process said nothing, but until it is reaped the kernel still tells.
+        // A killed process sent no counters, but the kernel has them until it is reaped.
         let wchar = later(cawl_host::wchar(self.pid), self.wchar);
         let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
         self.engine.send(Input::End { session, goodbye, wchar, dropped }).await?;
@@ -403,14 +403,14 @@ impl Tracer<'_> {
     }
 }
 
-/// The newer figures, where there are any. Of a process that ended, the kernel may tell zero or nothing.
+/// The later counters. For a process that ended, the kernel may have zero or none.
 fn later(new: Wchar, old: Wchar) -> Wchar {
     Wchar { process: new.process.max(old.process), thread: new.thread.max(old.thread) }
 }
 
-/// The number of the process here. It tells that of its own pid namespace; the kernel tells ours.
+/// The process's number in the daemon's pid namespace, from the kernel; the tracer sends that of its own.
 fn number(hello: &Hello<'_>, peer: Peer) -> u32 {
-    // A client inside the daemon's own process speaks for others, as tests do.
+    // A client in the daemon's own process stands for other processes, in tests.
     peer.pid.filter(|pid| *pid != std::process::id()).unwrap_or(hello.pid)
 }
 
