@@ -103,7 +103,7 @@ fn it_is_measured_once() {
     let [file] = &profiles(&dir)[..] else { panic!("not one profile") };
     let profile = HostProfile::from_toml(&fs::read_to_string(file).expect("it is there")).expect("a profile");
     assert_eq!((profile.measured, profile.contradicted), (Some(Thoroughness::Brief), 0));
-    assert!(profile.created.is_some() && profile.memory.fresh.samples > 0, "{profile:#?}");
+    assert!(profile.created.is_some(), "{profile:#?}");
     assert!(is_clean(&dir));
 
     let second = run(&dir, &["--", "true"]).finish().success();

@@ -161,7 +161,6 @@ fn resident() -> u64 {
 #[test]
 fn a_flood_of_silent_connections_is_no_matter() {
     let served = Served::start();
-    let began = Instant::now();
     let report_of_a_run = || {
         let run = served.runtime.block_on(served.daemon().begin_run(RunSpec::default())).unwrap();
         let mut socket = UnixStream::connect(&served.path).unwrap();
@@ -176,8 +175,10 @@ fn a_flood_of_silent_connections_is_no_matter() {
     let mut silent: Vec<UnixStream> = (0..400).map(|_| UnixStream::connect(&served.path).unwrap()).collect();
     let mut half = UnixStream::connect(&served.path).unwrap();
     half.write_all(b"{\"request\":").unwrap();
-    assert_eq!(report_of_a_run().calls, 10);
-    assert!(began.elapsed() < Duration::from_secs(5), "the wait for the silent ones was sat out");
+    let report = report_of_a_run();
+    assert_eq!(report.calls, 10);
+    // What was waited for to the end of patience is told.
+    assert!(!report.notes.iter().any(|note| note.contains("daemon is behind")), "{:?}", report.notes);
     // The oldest were closed: they read the end of the stream.
     let oldest = &mut silent[0];
     oldest.set_read_timeout(Some(PATIENCE)).unwrap();
