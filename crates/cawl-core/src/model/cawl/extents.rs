@@ -82,16 +82,20 @@ impl Extents {
         let now = Time(0) + now;
         let since = self.youngest.filter(|since| now - *since <= self.grain).unwrap_or(now);
         self.youngest = Some(since);
-        // A block that is rewritten keeps its place.
-        if let Some(extent) = self.files.get_mut(&file).and_then(|of| of.get_mut(&start))
-            && extent.end == end
+        // What is active and of this age stays so, and a block that is rewritten keeps its place.
+        if let Some((&from, extent)) =
+            self.files.get_mut(&file).and_then(|of| of.range_mut(..=start).next_back())
+            && end <= extent.end
         {
-            let old = *extent;
-            *extent = Extent { end, list: List::Active, since };
-            let new = *extent;
-            self.uncount(file, start, old);
-            self.count(file, start, new);
-            return Bytes::ZERO;
+            if (extent.list, extent.since) == (List::Active, since) {
+                return Bytes::ZERO;
+            }
+            if (from, extent.end) == (start, end) {
+                let old = std::mem::replace(extent, Extent { end, list: List::Active, since });
+                self.uncount(file, start, old);
+                self.count(file, start, Extent { end, list: List::Active, since });
+                return Bytes::ZERO;
+            }
         }
         let (mut at, mut new) = (start, 0);
         for (from, to) in self.take(file, start, end) {
