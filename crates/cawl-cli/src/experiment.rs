@@ -140,11 +140,11 @@ fn record_all(
                 // Earlier runs may have changed the kernel's estimate of the device.
                 if panel.dirty && !std::mem::replace(&mut followed, true) {
                     progress.begin(slow_limit::WHAT);
-                    let outcome =
-                        slow_limit::follow(scratch, before, profile.kernel.page, Budget::ENOUGH, || {
-                            progress.show();
-                            Ok(go_on()?)
-                        })?;
+                    let budget = Budget::of_scale(options.scale);
+                    let outcome = slow_limit::follow(scratch, before, profile.kernel.page, budget, || {
+                        progress.show();
+                        Ok(go_on()?)
+                    })?;
                     results.note(outcome.note);
                     results.held_to(outcome.base_rate)?;
                 }
@@ -182,10 +182,11 @@ fn profile(
         if options.limits.is_some() {
             // So that calibration finds the base rate of the runs.
             let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
-            let mut progress = Progress::new(Budget::ENOUGH.time);
+            let budget = Budget::of_scale(options.scale);
+            let mut progress = Progress::new(budget.time);
             progress.begin(slow_limit::WHAT);
             let page = cawl_host::uncalibrated_profile().kernel.page;
-            let outcome = slow_limit::follow(&scratch, before, page, Budget::ENOUGH, || {
+            let outcome = slow_limit::follow(&scratch, before, page, budget, || {
                 progress.show();
                 Ok(Interrupted::by(signal)?)
             })?;

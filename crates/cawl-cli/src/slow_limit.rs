@@ -57,8 +57,11 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// No limit on bytes.
-    pub const ENOUGH: Budget = Budget { bytes: Bytes(u64::MAX), time: SEEING };
+    /// For an experiment of this scale: no limit on bytes, and less time for one that is smaller than `small`, whose
+    /// figures show only that it works.
+    pub fn of_scale(scale: f64) -> Budget {
+        Budget { bytes: Bytes(u64::MAX), time: SEEING * (2.0 * scale).min(1.0) }
+    }
 }
 
 /// The result.
