@@ -9,7 +9,7 @@ use cawl_client::protocol::{
 use cawl_core::{HostProfile, Phase, Rate};
 use serde_json::{Value, json};
 
-use crate::util::{Answer, Dir, FakeDaemon, Finished, Running};
+use cawl_kit::{Answer, Dir, FakeDaemon, Finished, Running};
 
 /// A machine that throttles.
 pub fn busy(uptime_s: f64) -> Status {
@@ -177,7 +177,7 @@ fn watch_prints_a_line_per_push() {
 fn watch_ends_quietly_when_nobody_reads() {
     let dir = Dir::new();
     let daemon = FakeDaemon::start(&dir.socket(), canned);
-    let shell = format!("{} watch | head -n 3", crate::util::built("cawl-cli").display());
+    let shell = format!("{} watch | head -n 3", cawl_kit::built("cawl-cli").display());
     let mut command = dir.command("sh");
     command.args(["-c", &shell]);
     let running = Running::start(command);

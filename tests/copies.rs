@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::util::{Dir, Report, Running, find, python, same, skipped};
+use cawl_kit::{Dir, Report, Running, find, python, same, skipped};
 
 const MIB: usize = 1 << 20;
 

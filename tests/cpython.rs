@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::Mutex;
 
-use crate::util::{Dir, Report, Running, skipped};
+use cawl_kit::{Dir, Report, Running, skipped};
 
 const PYTHON: &str = "/usr/bin/python3";
 

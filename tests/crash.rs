@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::util::{Daemon, Dir, Report, Running, SmallDisk, calls, size};
+use cawl_kit::{Daemon, Dir, Report, Running, SmallDisk, calls, size};
 
 /// The pid in the line "half PID" of paced_writer.
 fn half(running: &mut Running) -> Pid {
@@ -111,7 +111,7 @@ fn a_full_disk_ends_the_trace_but_neither_the_program_nor_the_report() {
     let dir = Dir::new();
     let Some(small) = SmallDisk::new(&dir) else { return };
     let program = dir.app("paced_writer");
-    let cawl = crate::util::built("cawl-cli");
+    let cawl = cawl_kit::built("cawl-cli");
     let (cawl, trace, program) = (cawl.display(), small.join("run.trace"), program.display());
     let trace = trace.display();
     let mut running = small.start(&format!(

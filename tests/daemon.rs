@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, geteuid};
 
-use crate::util::{Daemon, Dir, Report, Running, built, size, skipped};
+use cawl_kit::{Daemon, Dir, Report, Running, built, size, skipped};
 
 /// `cawl-cli run --socket`, with a report of its own.
 fn start(dir: &Dir, report: &Path, program: &[&str]) -> Running {
@@ -210,7 +210,7 @@ fn another_user_is_refused() {
     if geteuid() != Uid::from_raw(0) {
         return skipped("only root can be another user");
     }
-    if crate::util::find("setpriv").is_none() {
+    if cawl_kit::find("setpriv").is_none() {
         return;
     }
     let dir = Dir::new();
@@ -235,7 +235,7 @@ fn another_user_can_neither_read_what_was_written_nor_stop_the_daemon() {
     if !geteuid().is_root() {
         return skipped("only root can be another user");
     }
-    let Some(setpriv) = crate::util::find("setpriv") else { return };
+    let Some(setpriv) = cawl_kit::find("setpriv") else { return };
     let dir = Dir::new();
     let program = dir.app("paced_writer");
     let (trace, run_trace) = (dir.path().join("all.trace"), dir.path().join("run.trace"));

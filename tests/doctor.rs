@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, chown, geteuid};
 
-use crate::util::{Dir, Finished, Running, find, same, skipped, unchanged};
+use cawl_kit::{Dir, Finished, Running, find, same, skipped, unchanged};
 
 /// Compiles a program that does nothing; None, after saying so, where this machine cannot.
 fn compiled(dir: &Dir, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
@@ -74,7 +74,7 @@ fn another_libc_started_by_traced_programs() {
     ];
     let python = "import subprocess, os; print(subprocess.run([P, 'a']).returncode); os.posix_spawnp(P, [P], {}); \
                   os.wait(); os.system(P); os.execv(P, [P])";
-    if let Some(path) = crate::util::python() {
+    if let Some(path) = cawl_kit::python() {
         let script = python.replace('P', &format!("'{}'", program.display()));
         ways.push(vec![path.display().to_string(), "-c".to_owned(), script]);
     }
@@ -250,4 +250,56 @@ fn a_user_of_io_uring_is_named() {
     let notes = report["notes"].to_string();
     assert!(notes.contains("uses io_uring: what it writes that way was not seen"), "{notes}");
     assert_eq!(report.file_bytes("out"), 18);
+}
+
+#[test]
+fn a_go_program_is_named_as_not_traced() {
+    if find("go").is_none() {
+        return;
+    }
+    let dir = Dir::new();
+    let source = dir.path().join("main.go");
+    let text = "package main\nimport \"os\"\nfunc main() { f, _ := os.Create(\"out\"); f.WriteString(\"by go\\n\"); f.Close() }\n";
+    fs::write(&source, text).expect("a new file");
+    let program = dir.path().join("by-go");
+    let mut build = dir.command("go");
+    build.env("CGO_ENABLED", "0").env("GO111MODULE", "off").args(["build", "-o"]).args([&program, &source]);
+    Running::start(build).finish().success();
+    let name = program.to_str().expect("a readable path");
+    for command in [vec![name], vec!["sh", "-c", &format!("{name}; true")]] {
+        let (finished, report) = unchanged(&dir, |_| {}, &[], &command, &[]);
+        finished.success();
+        let notes = report["notes"].to_string();
+        assert!(notes.contains("is a Go program") && notes.contains(name), "{notes}");
+        fs::remove_file(dir.work().join("out")).expect("it was written");
+    }
+    let mut doctor = dir.cawl(&["doctor", "--json"]);
+    doctor.arg(&program);
+    assert!(Running::start(doctor).finish().code(1).stdout.contains("is a Go program"));
+}
+
+#[test]
+fn the_doctor_knows_static_and_missing_programs() {
+    let dir = Dir::new();
+    let source = dir.path().join("main.c");
+    fs::write(&source, "int main(void) { return 0; }\n").expect("a new file");
+    for (flags, code, word) in [
+        (&["-static"][..], 1, "statically linked"),
+        (&["-static-pie"], 1, "statically linked"),
+        (&[], 0, "will be traced"),
+    ] {
+        let program = dir.path().join("program");
+        let mut compile = dir.command("cc");
+        compile.args(flags).arg("-o").args([&program, &source]);
+        if !Running::start(compile).finish().status.success() {
+            skipped(&format!("this compiler cannot do {flags:?}"));
+            continue;
+        }
+        let mut doctor = dir.cawl(&["doctor"]);
+        doctor.arg(&program);
+        let finished = Running::start(doctor).finish().code(code);
+        assert!(finished.stdout.contains(word), "{finished:#?}");
+    }
+    Running::start(dir.cawl(&["doctor", "nonexistent-program"])).finish().code(127);
+    Running::start(dir.cawl(&["doctor"])).finish().code(0);
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use nix::sys::signal::Signal;
 
-use crate::util::{Dir, Running, skipped};
+use cawl_kit::{Dir, Running, skipped};
 
 #[test]
 fn the_exit_status_is_passed_on() {
@@ -70,7 +70,7 @@ fn a_program_that_was_not_started_leaves_nothing_behind() {
 #[test]
 fn a_stderr_that_takes_nothing_does_not_change_the_end() {
     let dir = Dir::new();
-    let cawl = crate::util::built("cawl-cli");
+    let cawl = cawl_kit::built("cawl-cli");
     for (args, code) in [
         ("run --no-calibrate -- no-such-program", 127),
         ("run --no-calibrate -- sh -c 'exit 3'", 3),
@@ -147,7 +147,7 @@ fn a_signal_to_cawl_alone_goes_to_the_program() {
 #[test]
 fn signals_ignored_by_whoever_starts_it_are_ignored_by_the_program() {
     let dir = Dir::new();
-    let cawl = crate::util::built("cawl-cli");
+    let cawl = cawl_kit::built("cawl-cli");
     // As under nohup, and as a shell without job control starts programs in the background.
     let script = "trap '' HUP INT QUIT; exec \"$@\"";
     let program = ["sh", "-c", "kill -HUP $$; kill -INT $$; kill -QUIT $$; echo survived"];

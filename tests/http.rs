@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde_json::Value;
 
-use crate::util::{Dir, Running, built, find, skipped};
+use cawl_kit::{Dir, Running, built, find, skipped};
 
 const TOKEN: &str = "a-token-of-enough-length";
 

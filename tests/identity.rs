@@ -6,7 +6,7 @@ use cawl_core::{Analysis, HostProfile, Mode, Record};
 use cawl_host::trace::TraceReader;
 use serde_json::Value;
 
-use crate::util::{Dir, Report, Running};
+use cawl_kit::{Dir, Report, Running};
 
 /// Runs a mode of apps/identity.c.
 #[track_caller]

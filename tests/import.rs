@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::util::{Dir, Finished, Report, Running};
+use cawl_kit::{Dir, Finished, Report, Running};
 
 const CSV: &str = "start_s,op,offset,size,duration_s,path\n\
                    0.0,open,,0,0.00001,a\n\

@@ -1,7 +1,7 @@
 //! A program inherits the same state with and without `cawl-cli run`: signals, descriptors, working
 //! directory, umask, niceness, limits, process group, environment and its order.
 
-use crate::util::{Dir, Running, python};
+use cawl_kit::{Dir, Running, python};
 
 /// Prints all of it.
 const LOOK: &str = r#"

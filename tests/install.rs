@@ -8,7 +8,7 @@ use std::process::Command;
 
 use nix::unistd::{chown, geteuid};
 
-use crate::util::{Dir, Running, skipped};
+use cawl_kit::{Dir, Running, skipped};
 
 /// `cawl-cli run` of a program that prints the tracer's path.
 fn where_is(dir: &Dir) -> Command {
@@ -18,7 +18,7 @@ fn where_is(dir: &Dir) -> Command {
 /// The tracer's path, which must be private and suit LD_PRELOAD; and the tracer works.
 fn placed(dir: &Dir, command: Command) -> PathBuf {
     let finished = Running::start(command).finish();
-    let report = crate::util::Report::read(&dir.work().join("report.json"), &finished);
+    let report = cawl_kit::Report::read(&dir.work().join("report.json"), &finished);
     let path = PathBuf::from(finished.success().stdout.trim());
     report.all_seen();
     assert_eq!(report.bytes(), 5);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use cawl_core::{HostProfile, Origin};
 use nix::sys::signal::Signal;
 
-use crate::util::{Dir, Finished, Report, Running};
+use cawl_kit::{Dir, Finished, Report, Running};
 
 /// Enough calls to learn from.
 const WRITES: [&str; 6] = ["dd", "if=/dev/zero", "of=file", "bs=16k", "count=4000", "conv=notrunc"];

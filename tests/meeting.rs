@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
-use crate::util::{Dir, Finished, LIMIT, Running, built, find, skipped};
+use cawl_kit::{Dir, Finished, LIMIT, Running, built, find, skipped};
 
 /// The start of the message.
 const SAYS: &str = "calibrating ";

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::unistd::geteuid;
 
-use crate::util::{Dir, Running, built, find, skipped};
+use cawl_kit::{Dir, Running, built, find, skipped};
 
 /// Below $D: an overlay of this system, changed by the package. systemd does not run there: commands to it
 /// are written down.

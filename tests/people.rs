@@ -10,7 +10,7 @@ use cawl_wire::{Event, FileKind, Op};
 use serde_json::json;
 
 use crate::clients::{busy, canned, files, processes};
-use crate::util::{Answer, Dir, FakeDaemon, Finished, Running, find};
+use cawl_kit::{Answer, Dir, FakeDaemon, Finished, Running, find};
 
 /// A title for the window, a line of its own, a cleared screen, a C1 control, and text from right to left.
 const NAME: &str = "a\x1b]0;title\x07\nforged\r\x1b[2J\u{9b}2J\u{202e}z\u{2028}\x7f";
@@ -197,7 +197,7 @@ fn foreign_files_cannot_command_the_terminal() {
 /// Runs with the output that `shell` sets up.
 fn with_output(dir: &Dir, shell: &str, args: &[&str]) -> Finished {
     let mut command = dir.command("sh");
-    command.args(["-c", shell, "sh"]).arg(crate::util::built("cawl-cli")).args(args);
+    command.args(["-c", shell, "sh"]).arg(cawl_kit::built("cawl-cli")).args(args);
     let finished = Running::start(command).finish();
     assert!(
         !finished.stderr.contains("panicked") && finished.status.code().is_some(),

@@ -11,7 +11,7 @@ use cawl_host::trace::TraceWriter;
 use cawl_wire::{Event, FileKind, Op};
 use nix::sys::signal::Signal;
 
-use crate::util::{Daemon, Dir, Finished, Report, Running, calls};
+use cawl_kit::{Daemon, Dir, Finished, Report, Running, calls};
 
 fn replay(dir: &Dir, options: &[&str], trace: &Path) -> Finished {
     let mut command = dir.cawl(&["replay"]);
@@ -252,7 +252,7 @@ fn a_reader_that_stops_early_is_no_error() {
     let dir = Dir::new();
     let program = dir.app("thread_writer");
     dir.run(&[], &[program.to_str().expect("a readable path")]).0.success();
-    let cawl = crate::util::built("cawl-cli");
+    let cawl = cawl_kit::built("cawl-cli");
     for options in ["--calls", "--calls --json"] {
         let mut command = dir.command("bash");
         let script = "set -o pipefail; \"$1\" replay $3 \"$2\" | head -n 1";

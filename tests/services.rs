@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{User, chown, geteuid};
 use serde_json::Value;
 
-use crate::util::{Daemon, Dir, Finished, Report, Running, find, skipped};
+use cawl_kit::{Daemon, Dir, Finished, Report, Running, find, skipped};
 
 fn service(dir: &Dir, words: &[&str]) -> Finished {
     let root = dir.path().join("work");
@@ -40,9 +40,9 @@ fn a_service_is_enabled_listed_and_disabled() {
     unit(&dir, "db@.service", "[Service]\nExecStart=/usr/bin/db %i\n");
     let drop_in = dir.work().join("etc/systemd/system/store.service.d/50-cawl.conf");
 
-    let before = crate::util::tree(&dir.work());
+    let before = cawl_kit::tree(&dir.work());
     let printed = service(&dir, &["enable", "store", "--print"]).success().stdout;
-    assert_eq!(crate::util::tree(&dir.work()), before, "--print writes nothing");
+    assert_eq!(cawl_kit::tree(&dir.work()), before, "--print writes nothing");
     let told = service(&dir, &["enable", "store"]).success().stdout;
     assert!(
         told.contains("--allow-user redis") && told.contains("systemctl restart store.service"),
@@ -161,7 +161,7 @@ fn served(user: &str, script: &str) -> Option<Report> {
 
 #[test]
 fn postgresql_of_its_own_user_is_recorded_by_root_s_daemon() {
-    let Some(bin) = crate::matrix::postgres() else { return skipped("postgresql is not installed") };
+    let Some(bin) = crate::programs::postgres() else { return skipped("postgresql is not installed") };
     let script = format!(
         "PATH={}:$PATH; D=$PWD/db
         initdb -D $D --no-locale -A trust > log 2>&1 && pg_ctl -D $D -w -l log -o \"-k $PWD -c listen_addresses=\" start > log2 2>&1 &&
@@ -234,7 +234,7 @@ fn a_program_in_namespaces_of_its_own_is_seen() {
         for session in report.sessions() {
             assert!(session["pid"].as_u64() > Some(2), "{how:?}: {session:#}");
         }
-        let calls = crate::util::calls(&dir, &dir.trace());
+        let calls = cawl_kit::calls(&dir, &dir.trace());
         let told: Vec<&Value> = report.sessions().iter().map(|session| &session["pid"]).collect();
         assert!(calls.iter().all(|call| told.contains(&&call["pid"])), "{how:?}");
         clear(&dir.work());

@@ -1,7 +1,7 @@
 //! Threads that start processes as fast as they can, write at the same time, and kill some of them
 //! (apps/storm.c): files are as without the tracer, every byte is seen, and no session is left over.
 
-use crate::util::{Dir, Report, size, unchanged};
+use cawl_kit::{Dir, Report, size, unchanged};
 
 /// Runs a mode of apps/storm.c with and without the tracer.
 #[track_caller]

@@ -1,8 +1,6 @@
 //! End-to-end tests: `cawl-cli` and `cawld` as installed, with real programs.
 //!
-//! - `util`: folders, processes with time limits, the daemon, tiny programs from `apps/`, JSON reports
-//! - `transparency`: tools run under `cawl-cli run` behave as without it, and every byte is seen
-//! - `languages`: the same for language runtimes and compiled programs
+//! - `programs`: the compatibility matrix: under `cawl-cli run` programs do as without it, and every byte is seen
 //! - `ending`: exit status, death by signal, Ctrl-C, stdin, programs that cannot be started
 //! - `waiting`: processes that outlive the program; Ctrl-C while a report is made
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
@@ -11,19 +9,18 @@
 //! - `http`: the same over HTTP: access, metrics, alert rules, dashboard
 //! - `clients`: the commands that ask a daemon, with a fake one; `top`: the live screen, in tmux
 //! - `doctor`: what cannot be traced is named
-//! - `inherited`: signals, descriptors and other state that a program inherits
-//! - `sanitizers`: programs with a sanitizer's runtime, which must be loaded first
-//! - `storms`: thousands of short processes, started and killed by several threads
+//! - `inherited`: signals, descriptors and the rest that a program finds at its start
+//! - `sanitizers`: programs with a sanitizer's runtime, which insists on being first
+//! - `storms`: hundreds of short processes, started and killed by several threads
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
 //! - `identity`: the file of a call: reused inode numbers, renames, the last close
 //! - `copies`: copies inside the kernel and stores through mappings have a law and a cost
 //! - `cpython`: CPython's own regression tests come out the same (long: with `--ignored` only)
 //! - `meeting`: devices that `run` meets first are measured, once
-//! - `matrix`: the programs of the compatibility matrix; `matrix_rough`: programs under rough conditions
-//! - `people`: output for people: names with control characters, closed and full outputs
-//! - `import`: recorded calls as a trace; invalid input; files that must not be overwritten
+//! - `people`: what people read: names that would command a terminal, outputs that take nothing
+//! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
 //! - `install`: the place of the tracer on disk; `package`: the Debian package, installed and purged
-//! - `keep`: learned constants are kept for the next run
+//! - `keep`: what a run learned is there for the next one
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `users`: programs that change their user; other users, which are recorded but not answered
 //! - `web`: the daemon's web page in headless Chromium
@@ -49,20 +46,16 @@ mod import;
 mod inherited;
 mod install;
 mod keep;
-mod languages;
 mod live;
-mod matrix;
-mod matrix_rough;
 mod meeting;
 mod package;
 mod people;
+mod programs;
 mod replay;
 mod sanitizers;
 mod services;
 mod storms;
 mod top;
-mod transparency;
 mod users;
-mod util;
 mod waiting;
 mod web;

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::clients::{busy, canned, files, processes};
-use crate::util::{Daemon, Dir, FakeDaemon, LIMIT, Running, built, find};
+use cawl_kit::{Daemon, Dir, FakeDaemon, LIMIT, Running, built, find};
 
 /// A terminal with `cawl-cli top` in it.
 struct Tmux<'a> {

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid, User, chown, geteuid};
 use serde_json::Value;
 
-use crate::util::{Daemon, Dir, Finished, Report, Running, built, find, size, skipped};
+use cawl_kit::{Daemon, Dir, Finished, Report, Running, built, find, size, skipped};
 
 /// Users that no other test needs.
 const FIRST: u32 = 65_534;
@@ -96,7 +96,7 @@ fn a_program_that_becomes_another_user_is_seen_to_its_end() {
 #[test]
 fn a_database_that_root_starts_as_its_user_is_seen() {
     let Some(dir) = open_dir() else { return };
-    let Some(bin) = crate::matrix::postgres() else { return skipped("postgresql is not installed") };
+    let Some(bin) = crate::programs::postgres() else { return skipped("postgresql is not installed") };
     let Ok(Some(user)) = User::from_name("postgres") else { return skipped("there is no user postgres") };
     chown(&dir.work(), Some(user.uid), Some(user.gid)).expect("root can");
     let script = format!(

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::clients::canned;
-use crate::util::{Answer, Daemon, Dir, FakeDaemon, Finished, LIMIT, Report, Running};
+use cawl_kit::{Answer, Daemon, Dir, FakeDaemon, Finished, LIMIT, Report, Running};
 
 /// Waits for a condition without an event.
 fn until(what: &str, is_so: impl Fn() -> bool) {

@@ -5,7 +5,7 @@ use std::sync::mpsc::RecvTimeoutError;
 
 use serde_json::Value;
 
-use crate::util::{self, Dir, LIMIT, Running};
+use cawl_kit::{self, Dir, LIMIT, Running};
 
 mod canned;
 mod day;
@@ -15,7 +15,7 @@ use stand_in::StandIn;
 
 /// Opens the page in headless Chromium; the driver's results, or None without a browser.
 fn browse(server: &StandIn, query: &str, scenario: &str, window: &str) -> Option<Value> {
-    let chromium = util::find("chromium")?;
+    let chromium = cawl_kit::find("chromium")?;
     let dir = Dir::new();
     let mut command = dir.command(chromium);
     command

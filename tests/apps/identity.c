@@ -1,6 +1,7 @@
-/* Files whose inode numbers are reused, whose names change, and whose descriptors are closed. One mode a
- * run. */
+/* What becomes of files: numbers given out again, names that change, descriptors that come and go. One mode a run. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,13 +1,12 @@
 //! The groups of functions besides plain writing: messages, syscall(), pipes, asynchronous writes,
 //! mappings, reads.
 
-mod support;
-
+use cawl_kit::witness::{Answer, Daemon, Session, assert_complete, compare, dir, ended};
+use cawl_kit::{app, app_with};
 use cawl_wire::{Ended, Event, Op, flag};
-use support::{Answer, Daemon, Session, app, assert_complete, compare, dir, ended};
 
 fn modes(mode: &str) -> Vec<Session> {
-    compare(&app("complete", &[]), &[mode], |_| {})
+    compare(&app("complete"), &[mode], |_| {})
 }
 
 fn one(mode: &str) -> Session {
@@ -43,7 +42,7 @@ fn syscall_is_understood() {
     let landed: Vec<(Op, u64, i64)> = session
         .about("/raw")
         .iter()
-        .filter(|event| support::bytes(event) > 0 && event.op != Op::CopyRange)
+        .filter(|event| cawl_kit::witness::bytes(event) > 0 && event.op != Op::CopyRange)
         .map(|event| (event.op, event.offset, event.returned))
         .collect();
     assert_eq!(
@@ -57,7 +56,7 @@ fn syscall_is_understood() {
             (Op::Write, 160, 5),
         ]
     );
-    assert_eq!(session.about("/other").iter().map(|event| support::bytes(event)).sum::<u64>(), 70);
+    assert_eq!(session.about("/other").iter().map(|event| cawl_kit::witness::bytes(event)).sum::<u64>(), 70);
     for op in [Op::Fsync, Op::Fdatasync, Op::Unlink, Op::Dup, Op::Allocate] {
         assert_eq!(session.count(op), 1, "{op:?}");
     }
@@ -90,7 +89,7 @@ fn libaio_is_counted_when_handed_over() {
         println!("SKIPPED: libaio is not installed");
         return;
     }
-    let app = app("complete", &["-O2", "-DWITH_LIBAIO", "-Wl,--no-as-needed", "-laio"]);
+    let app = app_with("complete", &["-O2", "-DWITH_LIBAIO", "-Wl,--no-as-needed", "-laio"]);
     let sessions = compare(&app, &["libaio"], |_| {});
     let handed: Vec<(u64, i64)> =
         of(&sessions[0], Op::AioWrite).iter().map(|event| (event.offset, event.returned)).collect();
@@ -139,7 +138,7 @@ fn reads_are_recorded_where_asked_for() {
     for (asked, wanted) in [(false, [0, 0, 0]), (true, [2, 2, 1])] {
         let socket = dir();
         let daemon = Daemon::start(socket.path(), Answer::Welcome);
-        let mut command = daemon.command(app("complete", &[]));
+        let mut command = daemon.command(app("complete"));
         if asked {
             command.env("CAWL_READS", "1");
         }

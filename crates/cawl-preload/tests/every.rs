@@ -1,17 +1,12 @@
 //! Every hook of the table is called once, by name, on real files: it is the tracer's function that the
 //! program gets, what it did was recorded, and its bytes are those that the kernel counted for that call.
 
-mod support;
-
-#[path = "../src/hooks/table.rs"]
-#[allow(dead_code, reason = "tests/table.rs uses the rest")]
-mod table;
-
+use crate::hooks::{HOOKS, UNCALLED};
+use cawl_kit::app_with;
+use cawl_kit::witness::{Answer, Daemon, Session, dir};
 use cawl_wire::{Event, Op};
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
-use support::{Answer, Daemon, Session, app, dir};
-use table::{HOOKS, UNCALLED};
 
 /// What a call must leave among its events, and how often, the program's own preparations included. None where
 /// there is nothing to record, because nothing of a file changes, or because the process ends.
@@ -74,7 +69,7 @@ fn bytes(event: &Event) -> u64 {
     match event.op {
         Op::AioWrite => event.returned.max(0) as u64,
         Op::StreamExit => event.flushed().unwrap_or(0),
-        _ => support::bytes(event),
+        _ => cawl_kit::witness::bytes(event),
     }
 }
 
@@ -122,7 +117,7 @@ fn every_hook_is_called_and_recorded() {
         }
     }
     let names: Vec<&str> = called.iter().map(|(_, name)| *name).collect();
-    let program = app("every", &["-O0"]);
+    let program = app_with("every", &["-O0"]);
     let bare = run(Command::new(&program), &names);
     let place = dir();
     let daemon = Daemon::start(place.path(), Answer::Welcome);
@@ -169,8 +164,11 @@ fn every_hook_is_called_and_recorded() {
 #[test]
 fn an_unknown_name_fails() {
     let place = dir();
-    let out =
-        Command::new(app("every", &["-O0"])).arg("getpid").current_dir(place.path()).output().expect("run");
+    let out = Command::new(app_with("every", &["-O0"]))
+        .arg("getpid")
+        .current_dir(place.path())
+        .output()
+        .expect("run");
     assert_eq!(out.status.code(), Some(99));
     assert!(String::from_utf8_lossy(&out.stderr).contains("getpid: there is no call of it here"), "{out:?}");
 }

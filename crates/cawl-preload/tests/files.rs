@@ -1,18 +1,17 @@
 //! Descriptors: where each write lands, and whether all bytes are seen.
 
-mod support;
-
+use cawl_kit::app;
+use cawl_kit::witness::{Answer, Daemon, assert_complete, compare, dir};
 use cawl_wire::{Op, flag};
-use support::{Answer, Daemon, app, assert_complete, compare, dir};
 
 #[test]
 fn offsets_survive_dup_append_lseek_pwrite_and_fork() {
-    let sessions = compare(&app("offsets", &[]), &[], |_| {});
+    let sessions = compare(&app("offsets"), &[], |_| {});
     assert_eq!(sessions.len(), 2, "parent and child");
     let parent = sessions.iter().find(|session| session.ppid == std::process::id()).expect("parent");
     let child = sessions.iter().find(|session| session.ppid == parent.pid).expect("child");
-    let landed = |session: &support::Session, ending| -> Vec<(u64, i64)> {
-        let wrote = |event: &&&cawl_wire::Event| support::bytes(event) > 0;
+    let landed = |session: &cawl_kit::witness::Session, ending| -> Vec<(u64, i64)> {
+        let wrote = |event: &&&cawl_wire::Event| cawl_kit::witness::bytes(event) > 0;
         session.about(ending).iter().filter(wrote).map(|event| (event.offset, event.returned)).collect()
     };
     assert_eq!(
@@ -44,7 +43,7 @@ fn offsets_survive_dup_append_lseek_pwrite_and_fork() {
 /// A handler writes between the kernel's work and the hook's, and still each event tells where its bytes are.
 #[test]
 fn offsets_are_true_whenever_a_handler_writes() {
-    let program = app("handler_writes", &[]);
+    let program = app("handler_writes");
     for mode in ["counted", "append", "seek", "stream", "jump"] {
         let place = dir();
         let daemon = Daemon::start(place.path(), Answer::Welcome);

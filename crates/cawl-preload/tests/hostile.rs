@@ -2,17 +2,12 @@
 //! early, and counts that no memory can have. What becomes of each call is what becomes of it without the tracer:
 //! the same result and errno, or the same end.
 
-mod support;
-
-#[path = "../src/hooks/table.rs"]
-#[allow(dead_code, reason = "tests/table.rs uses the rest")]
-mod table;
-
+use crate::hooks::{HOOKS, UNCALLED};
+use cawl_kit::app_with;
+use cawl_kit::witness::{Answer, Daemon, dir, tree};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use support::{Answer, Daemon, app, dir, tree};
-use table::{HOOKS, UNCALLED};
 
 /// Hooks that no program can call.
 fn called() -> Vec<&'static str> {
@@ -22,9 +17,9 @@ fn called() -> Vec<&'static str> {
 
 /// The program, with a library that has io_submit.
 fn hostile() -> PathBuf {
-    let library = app("hostile", &["-DLIBRARY", "-shared", "-fPIC"]);
+    let library = app_with("hostile", &["-DLIBRARY", "-shared", "-fPIC"]);
     let library = library.to_str().expect("a readable path");
-    app("hostile", &["-O0", "-Wl,--no-as-needed", library, &format!("-Wl,-rpath,{library}")])
+    app_with("hostile", &["-O0", "-Wl,--no-as-needed", library, &format!("-Wl,-rpath,{library}")])
 }
 
 #[track_caller]

@@ -1,15 +1,14 @@
 //! The tracer's memory is constant: what its own mappings hold in memory does not grow between 100 000 calls
 //! and a million.
 
-mod support;
-
-use support::{Answer, Daemon, app, dir};
+use cawl_kit::app;
+use cawl_kit::witness::{Answer, Daemon, dir};
 
 #[test]
 fn a_million_calls_need_no_more_memory_than_a_hundred_thousand() {
     let place = dir();
     let daemon = Daemon::start(place.path(), Answer::Read);
-    let mut command = daemon.command(app("rough", &[]));
+    let mut command = daemon.command(app("rough"));
     // A daemon that is built for debugging may not keep up; then this waits, and the backlog stays the same.
     command.env("CAWL_LOSSLESS", "1");
     let out =

@@ -1,16 +1,15 @@
 //! Sessions: one for each process image, whatever the program does to its environment, its descriptors
 //! and its threads, and whatever becomes of the daemon.
 
-mod support;
-
+use cawl_kit::app;
+use cawl_kit::witness::{Answer, Daemon, assert_complete, compare, dir, ended};
 use cawl_wire::Op;
 use std::collections::BTreeMap;
 use std::process::Command;
-use support::{Answer, Daemon, app, assert_complete, compare, dir, ended};
 
 #[test]
 fn every_way_of_starting_a_program_is_followed() {
-    let app = app("process", &[]);
+    let app = app("process");
     for (way, sessions_expected) in [
         ("execve", 2),
         ("execl", 2),
@@ -34,7 +33,7 @@ fn every_way_of_starting_a_program_is_followed() {
 
 #[test]
 fn shells_started_by_the_c_library_are_followed() {
-    let app = app("process", &[]);
+    let app = app("process");
     for way in ["system", "popen"] {
         let sessions = compare(&app, &[way], |_| {});
         assert!(sessions.len() >= 3, "{way}");
@@ -46,16 +45,15 @@ fn shells_started_by_the_c_library_are_followed() {
 fn a_program_that_puts_itself_in_the_background_is_followed() {
     let place = dir();
     let daemon = Daemon::start(place.path(), Answer::Welcome);
-    let out =
-        daemon.command(app("process", &[])).arg("daemon").current_dir(place.path()).output().expect("run");
+    let out = daemon.command(app("process")).arg("daemon").current_dir(place.path()).output().expect("run");
     assert!(out.status.success());
     let sessions = daemon.finish_when(2);
-    assert_eq!(sessions.iter().map(support::Session::bytes).sum::<u64>(), 7 + 6);
+    assert_eq!(sessions.iter().map(cawl_kit::witness::Session::bytes).sum::<u64>(), 7 + 6);
 }
 
 #[test]
 fn children_can_be_left_alone() {
-    let app = app("process", &[]);
+    let app = app("process");
     for (way, expected) in [("fork", 1), ("posix_spawn", 1), ("vfork", 1), ("execle", 2)] {
         let place = dir();
         let daemon = Daemon::start(place.path(), Answer::Welcome);
@@ -73,7 +71,7 @@ fn children_can_be_left_alone() {
 
 #[test]
 fn rough_treatment_of_descriptors_is_survived() {
-    let app = app("fds", &[]);
+    let app = app("fds");
     for way in ["close", "close_range", "closefrom", "dup2", "limit"] {
         let sessions = compare(&app, &[way], |_| {});
         assert_eq!(sessions.len(), 1, "{way}");
@@ -84,7 +82,7 @@ fn rough_treatment_of_descriptors_is_survived() {
 /// However many descriptors a program may have, and however many later.
 #[test]
 fn the_tracers_descriptor_is_not_found() {
-    let app = app("fds", &[]);
+    let app = app("fds");
     // An ordinary user may raise no more than the soft limit; where that is above 1024, or as high as the hard one,
     // the tracer's number is one that the program could have.
     for (soft, hard, way) in
@@ -99,14 +97,14 @@ fn the_tracers_descriptor_is_not_found() {
 
 #[test]
 fn a_socket_lost_behind_our_back_is_not_written_to() {
-    let sessions = compare(&app("fds", &[]), &["raw"], |_| {});
+    let sessions = compare(&app("fds"), &["raw"], |_| {});
     assert_eq!(sessions.len(), 1);
     assert!(sessions[0].goodbyes.is_empty());
 }
 
 #[test]
 fn a_limit_of_sixteen_descriptors_is_enough() {
-    let app = app("offsets", &[]);
+    let app = app("offsets");
     let script = format!("ulimit -n 16; exec {}", app.display());
     let sessions = compare("/bin/sh".as_ref(), &["-c", &script], |_| {});
     assert_complete(&sessions);
@@ -114,7 +112,7 @@ fn a_limit_of_sixteen_descriptors_is_enough() {
 
 #[test]
 fn threads_are_all_seen() {
-    let sessions = compare(&app("threads", &[]), &[], |_| {});
+    let sessions = compare(&app("threads"), &[], |_| {});
     assert_eq!(sessions.len(), 1);
     assert_complete(&sessions);
     let mut tids: Vec<u32> = sessions[0].events.iter().map(|event| event.tid).collect();
@@ -128,14 +126,14 @@ fn threads_are_all_seen() {
 fn signals_cancellation_and_jumps_do_no_harm() {
     let place = dir();
     let daemon = Daemon::start(place.path(), Answer::Welcome);
-    let out = daemon.command(app("signals", &[])).current_dir(place.path()).output().expect("run");
+    let out = daemon.command(app("signals")).current_dir(place.path()).output().expect("run");
     assert!(out.status.success(), "{out:?}");
     let sessions = daemon.finish();
     assert_eq!(sessions.len(), 1);
     let session = &sessions[0];
     assert_eq!(session.nameless, 0);
     let size = std::fs::metadata(place.path().join("out")).expect("out").len();
-    let seen: u64 = session.about("/out").iter().map(|event| support::bytes(event)).sum();
+    let seen: u64 = session.about("/out").iter().map(|event| cawl_kit::witness::bytes(event)).sum();
     // A socket that is full at the end takes no goodbye; the ring always does.
     let by_socket = std::env::var("CAWL_TRANSPORT").is_ok_and(|transport| transport == "socket");
     assert!(by_socket || !session.goodbyes.is_empty(), "no goodbye");
@@ -147,7 +145,7 @@ fn signals_cancellation_and_jumps_do_no_harm() {
 /// nevertheless.
 #[test]
 fn who_jumps_out_of_the_tracer_goes_on_and_says_goodbye() {
-    let sessions = compare(&app("jump", &[]), &[], |_| {});
+    let sessions = compare(&app("jump"), &[], |_| {});
     assert_eq!(sessions.len(), 201);
     let silent = sessions.iter().filter(|session| session.goodbyes.is_empty()).count();
     assert_eq!(silent, 0, "processes without a goodbye");
@@ -169,7 +167,7 @@ fn who_jumps_out_of_the_telling_of_names_keeps_nobody_from_telling_others() {
     let place = dir();
     let daemon = Daemon::start(place.path(), Answer::Welcome);
     let at = dir();
-    let out = daemon.command(app("jump", &[])).arg("names").current_dir(at.path()).output().expect("run");
+    let out = daemon.command(app("jump")).arg("names").current_dir(at.path()).output().expect("run");
     assert!(out.status.success(), "{out:?}");
     let sessions = daemon.finish();
     let left: u64 = sessions.iter().flat_map(|session| &session.goodbyes).map(|bye| bye.unseen).sum();
@@ -189,7 +187,7 @@ fn who_jumps_out_of_the_telling_of_names_keeps_nobody_from_telling_others() {
 
 #[test]
 fn a_refusal_is_one_line() {
-    let app = app("offsets", &[]);
+    let app = app("offsets");
     let place = dir();
     let daemon = Daemon::start(place.path(), Answer::Refuse(99));
     let out = daemon.command(&app).current_dir(place.path()).output().expect("run");
@@ -214,7 +212,7 @@ fn a_refusal_is_one_line() {
 
 #[test]
 fn a_daemon_that_dies_or_is_absent_or_silent_does_no_harm() {
-    let app = app("stdio", &[]);
+    let app = app("stdio");
     let bare = dir();
     let plain = Command::new(&app).current_dir(bare.path()).output().expect("run");
     for answer in [Answer::HangUp, Answer::Nothing] {
@@ -225,26 +223,26 @@ fn a_daemon_that_dies_or_is_absent_or_silent_does_no_harm() {
             (out.stdout, out.stderr, out.status),
             (plain.stdout.clone(), plain.stderr.clone(), plain.status)
         );
-        assert_eq!(support::tree(at.path()), support::tree(bare.path()));
+        assert_eq!(cawl_kit::witness::tree(at.path()), cawl_kit::witness::tree(bare.path()));
         daemon.finish();
     }
     let at = dir();
     for socket in ["/nonexistent/socket", "/dev/null", ""] {
         let out = Command::new(&app)
-            .env("LD_PRELOAD", support::library())
+            .env("LD_PRELOAD", cawl_kit::library())
             .env("CAWL_SOCKET", socket)
             .current_dir(at.path())
             .output()
             .expect("run");
         assert_eq!((&out.stdout, &out.stderr, out.status), (&plain.stdout, &plain.stderr, plain.status));
-        assert_eq!(support::tree(at.path()), support::tree(bare.path()));
+        assert_eq!(cawl_kit::witness::tree(at.path()), cawl_kit::witness::tree(bare.path()));
     }
 }
 
 #[test]
 fn a_confined_program_is_left_alone() {
     for way in ["seccomp", "seccomp-raw"] {
-        let sessions = compare(&app("rough", &[]), &[way], |_| {});
+        let sessions = compare(&app("rough"), &[way], |_| {});
         assert_eq!(sessions.len(), 1, "{way}");
         assert_eq!(ended(&sessions[0]), Some(cawl_wire::Ended::QuickExit), "{way}");
         sessions[0].assert_intact();

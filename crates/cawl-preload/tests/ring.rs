@@ -1,12 +1,11 @@
 //! Events in shared memory: what is in it when a program ends in whatever way, what does not fit, and what
 //! happens where there can be none. (With CAWL_TRANSPORT=socket most of this has no meaning.)
 
-mod support;
-
+use cawl_kit::app;
+use cawl_kit::witness::{Answer, Daemon, Session, dir};
 use cawl_wire::Op;
 use cawl_wire::ring::{CHUNK_CELLS, CHUNKS, WHOLE_CELLS};
 use std::process::Output;
-use support::{Answer, Daemon, Session, app, dir};
 
 /// What one ring holds of calls that are told whole, and of ones that go on as the one before.
 const ROOM: usize = CHUNKS * (CHUNK_CELLS / WHOLE_CELLS) as usize;
@@ -23,7 +22,7 @@ fn shared() -> bool {
 fn run(way: &str, count: usize, answer: Answer, lossless: bool) -> (Output, Vec<Session>) {
     let place = dir();
     let daemon = Daemon::start(place.path(), answer);
-    let mut command = daemon.command(app("ring", &[]));
+    let mut command = daemon.command(app("ring"));
     command.arg(way).arg(count.to_string()).current_dir(place.path());
     if lossless {
         command.env("CAWL_LOSSLESS", "1");
@@ -90,8 +89,8 @@ fn without_memory_to_share_there_is_the_socket() {
     let place = dir();
     let daemon = Daemon::start(place.path(), Answer::Read);
     // A program that confines itself would be left alone; one that begins confined is traced.
-    let mut command = daemon.command(app("ring", &[]));
-    command.args(["refuse", "1000"]).env_remove("LD_PRELOAD").env("PRELOAD_NEXT", support::library());
+    let mut command = daemon.command(app("ring"));
+    command.args(["refuse", "1000"]).env_remove("LD_PRELOAD").env("PRELOAD_NEXT", cawl_kit::library());
     let out = command.output().expect("run");
     let sessions = daemon.finish();
     if out.status.code() == Some(77) {
@@ -107,7 +106,7 @@ fn without_memory_to_share_there_is_the_socket() {
 /// To make the memory would bring the program SIGXFSZ, or fail: the tracer looks first.
 #[test]
 fn limits_on_files_and_addresses_are_respected() {
-    let app = app("ring", &[]);
+    let app = app("ring");
     for limit in ["-f 100", "-v 500000", "-n 8"] {
         let place = dir();
         let daemon = Daemon::start(place.path(), Answer::Read);

@@ -1,14 +1,12 @@
 //! The rules at the top of lib.rs, as far as a machine can check them.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    support::tree(&root)
+    cawl_kit::witness::tree(&root)
         .into_iter()
         .map(|(path, bytes)| (path, String::from_utf8(bytes).expect("text")))
         .collect()
@@ -80,7 +78,8 @@ fn only_hooks_are_exported() {
         eprintln!("SKIPPED: nm is not installed");
         return;
     }
-    let out = Command::new("nm").args(["-D", "--defined-only"]).arg(support::library()).output().expect("nm");
+    let out =
+        Command::new("nm").args(["-D", "--defined-only"]).arg(cawl_kit::library()).output().expect("nm");
     let exported: BTreeSet<String> = String::from_utf8(out.stdout)
         .expect("text")
         .lines()

@@ -1,20 +1,14 @@
 //! How much of the program's stack the hooks take: at most 1 KiB more than the C library's own function takes, on
 //! every path. A program may have little of it: signal handlers and threads run on stacks of a few KiB.
 
-mod frames;
-mod support;
-
-#[path = "../src/hooks/table.rs"]
-#[allow(dead_code, reason = "tests/table.rs uses the rest")]
-mod table;
-
+use crate::frames::Library;
+use crate::hooks::{HOOKS, UNCALLED};
+use cawl_kit::witness::{Answer, Daemon, assert_complete, compare, dir};
+use cawl_kit::{app, app_with};
 use cawl_wire::Op;
-use frames::Library;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use support::{Answer, Daemon, app, assert_complete, compare, dir};
-use table::{HOOKS, UNCALLED};
 
 /// What a hook may take, in bytes.
 const MOST: u64 = 1024;
@@ -51,7 +45,7 @@ fn every_hook_is_content_with_one_kibibyte_more() {
         .copied()
         .filter(|name| name.contains("exec") || ["_exit", "_Exit"].contains(name))
         .collect();
-    let program = app("every", &["-O0", "-Wl,-z,now"]);
+    let program = app_with("every", &["-O0", "-Wl,-z,now"]);
     let place = dir();
     let bare = place.path().join("bare");
     let native = sizes(Command::new(&program), "warm", None, &names);
@@ -100,7 +94,7 @@ fn every_hook_is_content_with_one_kibibyte_more() {
 #[test]
 #[cfg_attr(not(target_arch = "x86_64"), ignore = "reads x86-64 code")]
 fn no_path_through_the_library_is_deeper_than_one_kibibyte() {
-    let library = Library::read(&support::library());
+    let library = Library::read(&cawl_kit::library());
     let mut ways: Vec<(u64, String)> = Vec::new();
     for name in library.exported().chain(CALLED_BACK.iter().copied()) {
         let found = library.named(name);
@@ -117,7 +111,7 @@ fn no_path_through_the_library_is_deeper_than_one_kibibyte() {
 /// The handler of a crash may do what it does without the tracer, and what it starts is traced.
 #[test]
 fn a_crash_reporter_on_its_own_stack_is_followed() {
-    let sessions = compare(&app("altstack", &[]), &["crash"], |_| {});
+    let sessions = compare(&app("altstack"), &["crash"], |_| {});
     assert_eq!(sessions.len(), 1 + 1 + 4, "the program, its copy, and what they started: {sessions:#?}");
     let written: Vec<_> = sessions.iter().flat_map(|session| session.about("/report")).collect();
     assert_eq!(written.iter().filter(|event| event.op == Op::Write).count(), 4);
@@ -125,7 +119,7 @@ fn a_crash_reporter_on_its_own_stack_is_followed() {
 
 #[test]
 fn an_environment_of_any_length_is_completed() {
-    let sessions = compare(&app("altstack", &[]), &["long"], |_| {});
+    let sessions = compare(&app("altstack"), &["long"], |_| {});
     assert_eq!(sessions.len(), 2);
     assert_complete(&sessions);
 }
@@ -133,7 +127,7 @@ fn an_environment_of_any_length_is_completed() {
 /// A vfork child that becomes another program never gives back what it took of its parent's memory.
 #[test]
 fn what_vfork_children_leave_does_not_pile_up() {
-    let sessions = compare(&app("altstack", &[]), &["many"], |_| {});
+    let sessions = compare(&app("altstack"), &["many"], |_| {});
     assert_eq!(sessions.len(), 1 + 300);
     assert_complete(&sessions);
 }

@@ -1,12 +1,11 @@
 //! Streams: what was accepted, what was flushed, and what was left.
 
-mod support;
-
+use cawl_kit::witness::{Session, assert_complete, compare, ended};
+use cawl_kit::{app, app_with};
 use cawl_wire::{Ended, Op};
-use support::{app, assert_complete, compare, ended};
 
-fn stdio(flags: &[&str], end: &str) -> support::Session {
-    let mut sessions = compare(&app("stdio", flags), &[end], |_| {});
+fn stdio(flags: &[&str], end: &str) -> Session {
+    let mut sessions = compare(&app_with("stdio", flags), &[end], |_| {});
     assert_eq!(sessions.len(), 1);
     assert_complete(&sessions);
     sessions.remove(0)
@@ -48,25 +47,25 @@ fn ends_without_a_flush_leave_nothing_pending() {
 
 #[test]
 fn wide_streams_and_failing_ones() {
-    let sessions = compare(&app("wide", &[]), &[], |_| {});
+    let sessions = compare(&app("wide"), &[], |_| {});
     assert_complete(&sessions);
-    let full: u64 = sessions[0].about("/dev/full").iter().map(|event| support::bytes(event)).sum();
+    let full: u64 = sessions[0].about("/dev/full").iter().map(|event| cawl_kit::witness::bytes(event)).sum();
     assert_eq!(full, 0, "nothing fits on a full device");
 }
 
 #[test]
 fn a_killed_program_loses_one_batch_at_most() {
-    let sessions = compare(&app("wide", &[]), &["kill"], |_| {});
+    let sessions = compare(&app("wide"), &["kill"], |_| {});
     let session = &sessions[0];
     assert!(session.goodbyes.is_empty());
-    let all = compare(&app("wide", &[]), &[], |_| {})[0].events.len();
+    let all = compare(&app("wide"), &[], |_| {})[0].events.len();
     assert!(session.events.len() + 340 > all, "{} of {all}", session.events.len());
 }
 
 /// What a thread closes is gone while another looks at all streams: at fflush(NULL), and at the end.
 #[test]
 fn streams_that_other_threads_close_are_left_alone() {
-    let sessions = compare(&app("closing", &[]), &["20", "2000"], |_| {});
+    let sessions = compare(&app("closing"), &["20", "2000"], |_| {});
     assert_eq!(sessions.len(), 21);
     assert_eq!(sessions.iter().filter(|session| ended(session) == Some(Ended::Exit)).count(), 21);
 }
@@ -75,7 +74,7 @@ fn streams_that_other_threads_close_are_left_alone() {
 /// so.
 #[test]
 fn streams_beyond_those_remembered_are_recorded() {
-    let program = app("many_streams", &[]);
+    let program = app("many_streams");
     for (arguments, unseen) in [(&[][..], 0), (&["leave"], 1)] {
         let session = compare(&program, arguments, |_| {}).remove(0);
         let goodbye = session.goodbyes.last().expect("goodbye");

@@ -1,17 +1,11 @@
 //! The table of hooks is the truth: about the built library, about the tests, and about what the programs
 //! of this machine import.
 
-mod support;
-
-#[path = "../src/hooks/table.rs"]
-#[allow(dead_code, reason = "tests/every.rs uses the rest")]
-mod table;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::hooks::{HOOKS, LEFT};
 use object::{Object, ObjectSymbol};
-use table::{HOOKS, LEFT};
 
 /// Parts of names by which a function of the C library might write, or change what is written to.
 const SUSPICIOUS: &[&str] = &[
@@ -116,7 +110,7 @@ fn loaded(part: &str) -> Option<PathBuf> {
 
 #[test]
 fn the_table_is_what_the_library_exports() {
-    let exported = symbols(&support::library(), true);
+    let exported = symbols(&cawl_kit::library(), true);
     let table: BTreeSet<String> = hooked().into_keys().map(str::to_owned).collect();
     let missing: Vec<_> = exported.difference(&table).collect();
     let surplus: Vec<_> = table.difference(&exported).collect();
@@ -127,7 +121,7 @@ fn the_table_is_what_the_library_exports() {
 /// A sanitizer's would look at them (tests/sanitizers.rs), and they may be anyone's.
 #[test]
 fn memory_is_copied_and_compared_inside() {
-    let imports = symbols(&support::library(), false);
+    let imports = symbols(&cawl_kit::library(), false);
     for name in ["memcpy", "memmove", "memset", "memcmp", "bcmp"] {
         assert!(!imports.contains(name), "{name}");
     }

@@ -1,7 +1,5 @@
 //! The daemon among those who mean it ill or die on it: it goes on, answers, and counts what was lost.
 
-mod served;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -12,13 +10,14 @@ use std::time::{Duration, Instant};
 use cawl_client::protocol::RunEnd;
 use cawl_client::protocol::RunSpec;
 use cawl_core::Outcome;
+use cawl_kit::LIMIT;
+use cawl_kit::served::{NOBODY, Served, events, hello, message};
 use cawl_wire::{EVENT_LEN, Kind};
 use cawld::http::{Http, HttpOptions};
 use cawld::{Daemon, EngineOptions, socket};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use served::{NOBODY, PATIENCE, Served, events, hello, message};
 
 /// A program is gone and its calls go on coming, so the end of its run is waited for; until somebody has enough.
 #[test]
@@ -43,7 +42,7 @@ fn a_report_that_is_wanted_now_waits_for_nothing() {
         let now = std::future::ready(());
         let report = served
             .runtime
-            .block_on(async { tokio::time::timeout(PATIENCE, served.daemon().end_run(run, end, now)).await });
+            .block_on(async { tokio::time::timeout(LIMIT, served.daemon().end_run(run, end, now)).await });
         has_ended.store(true, Ordering::Relaxed);
         let report = report.expect("it waits for nothing").unwrap();
         assert_eq!((report.sessions.len(), report.outcome), (1, Some(outcome)));
@@ -60,12 +59,11 @@ fn a_report_that_is_wanted_now_waits_for_nothing() {
 #[test]
 fn programs_that_are_killed_lose_only_what_they_had_not_sent() {
     const PROGRAMS: u32 = 64;
-    const BATCHES: usize = 15;
+    const BATCHES: usize = 5;
     const BATCH: usize = 340;
     let served = Served::start();
     let spec = RunSpec { models: vec!["naive".to_owned()], ..RunSpec::default() };
     let run = served.runtime.block_on(served.daemon().begin_run(spec)).unwrap();
-    let began = Instant::now();
     std::thread::scope(|scope| {
         for program in 0..PROGRAMS {
             let path = &served.path;
@@ -86,8 +84,6 @@ fn programs_that_are_killed_lose_only_what_they_had_not_sent() {
             assert_eq!(served.status().schema, 1);
         }
     });
-    let offered = f64::from(PROGRAMS) * (BATCHES * BATCH) as f64 / began.elapsed().as_secs_f64();
-    println!("offered: {:.2} M events/s from {PROGRAMS} programs", offered / 1e6);
     // A report waits for calls that have not been taken yet, but not for as long as a slow machine may take.
     let all = u64::from(PROGRAMS) * (BATCHES * BATCH) as u64;
     served.status_when(|status| status.clients == 0 && status.calls >= all);
@@ -108,7 +104,7 @@ fn programs_that_are_killed_lose_only_what_they_had_not_sent() {
 fn more_than_can_be_taken_is_dropped_and_every_call_is_counted() {
     const PROGRAMS: u32 = 64;
     const BATCH: usize = 340;
-    const BATCHES: usize = 3 * 100_000 / BATCH;
+    const BATCHES: usize = 100_000 / BATCH;
     const MOST_MORE: u64 = 256 << 20;
     let served = Served::start();
     let before = resident();
@@ -138,10 +134,9 @@ fn more_than_can_be_taken_is_dropped_and_every_call_is_counted() {
         }
     });
     let offered = u64::from(PROGRAMS) * (BATCHES * BATCH + 1) as u64;
-    let rate = offered as f64 / 1e6 / began.elapsed().as_secs_f64();
     let end = served.status_when(|status| status.clients == 0 && status.calls + status.drops >= offered);
     assert_eq!(end.calls + end.drops, offered);
-    println!("offered: {rate:.2} M calls/s; {} taken, {} dropped, {highest} B more", end.calls, end.drops);
+    println!("{} taken, {} dropped, {highest} B more", end.calls, end.drops);
     assert!(highest < MOST_MORE, "{highest} B more than before");
 }
 
@@ -181,7 +176,7 @@ fn a_flood_of_silent_connections_is_no_matter() {
     assert!(!report.notes.iter().any(|note| note.contains("daemon is behind")), "{:?}", report.notes);
     // The oldest were closed: they read the end of the stream.
     let oldest = &mut silent[0];
-    oldest.set_read_timeout(Some(PATIENCE)).unwrap();
+    oldest.set_read_timeout(Some(LIMIT)).unwrap();
     assert_eq!(oldest.read(&mut [0; 1]).unwrap(), 0);
     // The latest are still served.
     let latest = silent.last_mut().unwrap();
@@ -240,7 +235,7 @@ fn who_does_not_take_its_answers_keeps_nobody_out() {
     let report = served.runtime.block_on(ended).unwrap();
     assert_eq!((report.calls, report.sessions.len(), report.drops), (80, 8, 0));
     // Their room becomes free.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     while !say(&served.path, b"{\"request\":\"devices\"}\n").starts_with(b"{\"schema\":1") {
         assert!(Instant::now() < deadline, "nobody is answered any more");
     }
@@ -257,7 +252,7 @@ fn a_subscriber_that_does_not_read_is_dropped() {
     lazy.write_all(subscribe).unwrap();
     let eager = UnixStream::connect(&served.path).unwrap();
     (&eager).write_all(subscribe).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     let mut topics = std::collections::BTreeSet::new();
     let mut lines = BufReader::new(&eager).lines();
     let is_dropped =
@@ -290,7 +285,7 @@ fn subscribers_are_bounded() {
     }
     drop(subscribers);
     // Their places become free.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     loop {
         let mut socket = UnixStream::connect(&served.path).unwrap();
         socket.write_all(b"{\"request\":\"subscribe\",\"topics\":[\"devices\"]}\n").unwrap();
@@ -306,7 +301,7 @@ fn subscribers_are_bounded() {
 /// Says something, hangs up its own end, and reads what comes until the daemon hangs up.
 fn say(path: &Path, bytes: &[u8]) -> Vec<u8> {
     let mut socket = UnixStream::connect(path).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
     // It may hang up at any byte.
     drop(socket.write_all(bytes));
     drop(socket.shutdown(Shutdown::Write));
@@ -447,7 +442,7 @@ fn http_request() -> impl Strategy<Value = Vec<u8>> {
 /// none.
 fn ask_http(address: SocketAddr, request: &[u8], is_whole: bool) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
     // It may hang up at any byte.
     drop(stream.write_all(request));
     if !is_whole {

@@ -9,9 +9,11 @@
 //!   └ files ─▶ ext4 or xfs ─▶ /dev/loopN, direct I/O ─┘
 //! ```
 //!
-//! [`EmulatedDisk`] is the guard for tests: it starts `cawl-lab` and holds a pipe to it. When the pipe
-//! closes, by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. Leftovers of a
-//! killed `cawl-lab` are removed by the next one.
+//! [`EmulatedDisk`] is the guard for tests: it starts `cawl-lab` and holds a pipe to it. When the pipe ends,
+//! by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed `cawl-lab`
+//! leaves is removed by the next one.
+//!
+//! What only a machine with time to spare can show is not tested but measured: [`verify`].
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -22,6 +24,7 @@ mod leftovers;
 mod spec;
 mod stand;
 mod store;
+pub mod verify;
 
 pub use guard::{EmulatedDisk, LimitsGuard, Ready, missing};
 pub use law::Overhead;

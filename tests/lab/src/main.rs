@@ -1,14 +1,16 @@
-//! `cawl-lab`: an emulated disk by hand, until Ctrl-C.
+//! `cawl-lab`: an emulated disk by hand, until Ctrl-C; `cawl-lab verify`: what only a machine can show.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::Bytes;
 use cawl_host::limits::LoweredLimits;
+use cawl_lab::verify::{self, Bench, Verdict};
 use cawl_lab::{Filesystem, Ready, Stand};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -16,8 +18,10 @@ use signal_hook::iterator::Signals;
 ///
 /// Prints where it is mounted and which block device it is. Needs root, /dev/fuse, losetup and mkfs.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Task>,
     /// ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms, then read=, depth=, cache= and size=;
     /// none for lowered limits only
     #[arg(long, default_value = "ssd")]
@@ -33,6 +37,32 @@ struct Args {
     supervised: bool,
 }
 
+#[derive(Subcommand)]
+enum Task {
+    /// Measures what should be as the disks and the model say, and prints a table
+    ///
+    /// Exit code 1 if something is broken; figures outside their tolerance are `slow` and fail nothing.
+    Verify(VerifyArgs),
+}
+
+#[derive(Parser)]
+struct VerifyArgs {
+    /// Checks whose names begin like this; all if none is given
+    names: Vec<String>,
+    /// How often each is made; its median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// The shortest checks, once
+    #[arg(long, conflicts_with = "repeats")]
+    brief: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write recordings of writers into this folder
+    #[arg(long, value_name = "FOLDER")]
+    record: Option<PathBuf>,
+}
+
 fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
     let both = text.split_once(',').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     both.map(|(background, hard)| (Bytes(background), Bytes(hard)))
@@ -40,13 +70,52 @@ fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
 }
 
 fn main() -> ExitCode {
-    match serve(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let args = Args::parse();
+    let done = match &args.command {
+        Some(Task::Verify(args)) => verify(args),
+        None => serve(&args).map(|()| true),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("cawl-lab: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// False if a check is broken.
+fn verify(args: &VerifyArgs) -> anyhow::Result<bool> {
+    let names = verify::chosen(&args.names, args.brief)?;
+    if let Some(lacks) = cawl_lab::missing() {
+        eprintln!("SKIPPED: cawl-lab verify: {lacks}");
+        return Ok(true);
+    }
+    LoweredLimits::put_back_left()?;
+    let lab = std::env::current_exe()?;
+    let bench = Bench { cli: verify::command_line(&lab)?, lab, record: args.record.clone() };
+    let repeats = if args.brief { 1 } else { args.repeats as usize };
+    let mut rows = Vec::new();
+    if !args.json {
+        println!("{}", verify::HEADER);
+    }
+    for name in names {
+        for row in verify::verify(&bench, name, repeats)? {
+            if !args.json {
+                println!("{}", row.line());
+            }
+            rows.push(row);
+        }
+    }
+    let count = |verdict: Verdict| rows.iter().filter(|row| row.verdict == verdict).count();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        let [ok, slow, broken] = [Verdict::Ok, Verdict::Slow, Verdict::Broken].map(count);
+        println!("\n{ok} ok, {slow} slow, {broken} broken; medians of {repeats}");
+    }
+    Ok(count(Verdict::Broken) == 0)
 }
 
 fn serve(args: &Args) -> anyhow::Result<()> {

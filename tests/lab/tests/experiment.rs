@@ -3,20 +3,18 @@
 //! - pictures, page and tables come out, and recordings that `replay`, `fit` and `compare` read
 //! - it refuses with a remedy where it cannot work
 //! - interrupted, it leaves nothing behind: no file, no disk, no lowered limit; but what was recorded
-#![forbid(unsafe_code)]
-
-mod util;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use crate::util::{LAB, Started, alone, cli, content, json, limits, possible, refused, stop};
 use cawl_core::HostProfile;
+use cawl_kit::eventually;
 use cawl_lab::{EmulatedDisk, Filesystem};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use util::{LAB, Started, alone, cli, content, eventually, json, limits, possible, refused, stop};
 
 /// An experiment whose results go to `out` and whose other data to `home`; `cawl-lab` is in its PATH.
 fn experiment(home: &Path, out: &Path, arguments: &[&str]) -> Command {

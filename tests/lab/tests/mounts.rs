@@ -1,20 +1,15 @@
 //! `cawl-cli calibrate` where there is no disk of its own under a folder: on an overlay, and on a filesystem in
 //! user space, which is like one over a network. Each gets what it allows, and a word about the rest.
-#![forbid(unsafe_code)]
-
-#[path = "util/far.rs"]
-mod far;
-mod util;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::util::{LAB, beside_others, cli, content, json, possible};
+use cawl_kit::Far;
 use cawl_lab::{EmulatedDisk, Filesystem};
-use far::Far;
 use serde_json::Value;
 use tempfile::TempDir;
-use util::{LAB, alone, cli, content, json, possible};
 
 /// What a brief calibration of a folder finds; nothing is left there.
 fn calibrated(folder: &Path) -> Value {
@@ -67,7 +62,7 @@ fn an_overlay_on_a_disk_has_the_constants_of_both() {
     if !possible() {
         return;
     }
-    let _alone = alone();
+    let _others = beside_others();
     let spec = "ssd,size=2".parse().unwrap();
     let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::Ext4, None).unwrap();
     let overlay = Overlay::mount(disk.mount_point());
@@ -80,9 +75,6 @@ fn an_overlay_on_a_disk_has_the_constants_of_both() {
     for constant in ["memory.fresh", "device.write", "device.writeback", "device.sync_call", "device.fsync"] {
         assert!(samples(&found, constant) >= 1, "{constant} was not measured: {found:#}");
     }
-    // Half to one and a half times what the disk does.
-    let writeback = found["profile"]["device"]["writeback"]["value"].as_f64().unwrap();
-    assert!((200e6..600e6).contains(&writeback), "{writeback}");
 }
 
 #[test]
@@ -90,7 +82,7 @@ fn an_overlay_in_memory_has_no_device() {
     if !possible() {
         return;
     }
-    let _alone = alone();
+    let _others = beside_others();
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let overlay = Overlay::mount(memory.path());
     let found = calibrated(&overlay.folder());
@@ -105,7 +97,7 @@ fn a_filesystem_in_user_space_is_measured_as_far_as_it_goes() {
     if !possible() {
         return;
     }
-    let _alone = alone();
+    let _others = beside_others();
     for writeback in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let session = Far::mount(folder.path(), writeback).unwrap();

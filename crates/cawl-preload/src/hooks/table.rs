@@ -51,7 +51,7 @@ pub const HOOKS: &[Group] = &[
             "mkostemps64", "memfd_create", "shm_open",
         ],
         "identity of a file",
-        "programs::coreutils",
+        "every::every_hook_is_called_and_recorded",
     ),
     hooks(
         "close",
@@ -105,13 +105,13 @@ pub const HOOKS: &[Group] = &[
         "durability",
         &["fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync"],
         "predicted and compared",
-        "programs::dd_and_its_duplicated_descriptor",
+        "every::every_hook_is_called_and_recorded",
     ),
     hooks(
         "names",
         &["unlink", "unlinkat", "remove", "rename", "renameat", "renameat2"],
         "a file without a name or descriptor loses its dirty pages",
-        "programs::coreutils",
+        "every::every_hook_is_called_and_recorded",
     ),
     hooks(
         "mappings",

@@ -14,7 +14,7 @@ use fuser::{
     WriteFlags,
 };
 
-use super::{process, skipped};
+use crate::{LIMIT, skipped};
 
 const FILE: INodeNo = INodeNo(2);
 const SIZE: u64 = 8 << 20;
@@ -54,7 +54,7 @@ impl MuteServer {
 
     /// Returns when somebody waits for an answer.
     pub fn until_it_hangs(&self) {
-        self.hangs.recv_timeout(process::LIMIT).expect("somebody opens the file again");
+        self.hangs.recv_timeout(LIMIT).expect("somebody opens the file again");
     }
 
     /// True while somebody waits for an answer.

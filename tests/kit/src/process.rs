@@ -195,3 +195,12 @@ impl Drop for Running {
         }
     }
 }
+
+/// Waits until something holds that another process brings about.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

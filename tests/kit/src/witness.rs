@@ -1,6 +1,6 @@
-//! A daemon that only remembers, and programs run under the tracer.
-#![allow(dead_code, reason = "each test file uses a part")]
+//! A daemon that only remembers what tracers said, and programs run under the tracer alone, without `cawl-cli`.
 
+use crate::library;
 use cawl_wire::ring::{self, CoalescedCalls, Follower, Memory, Position, RingHeader, Taker};
 use cawl_wire::{
     Anchor, EVENT_LEN, Ended, Event, FileId, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, Op, Wchar,
@@ -14,24 +14,34 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// All that one process image said.
 #[derive(Debug, Default)]
 pub struct Session {
+    /// Its process id.
     pub pid: u32,
+    /// Its parent's.
     pub ppid: u32,
+    /// The run it named.
     pub run: u64,
+    /// What the kernel had counted at the hello.
     pub wchar: Wchar,
+    /// The program.
     pub program: String,
+    /// Its arguments.
     pub arguments: String,
+    /// Paths of files by their number.
     pub files: HashMap<FileId, String>,
     /// Names that files were given.
     pub renamed: Vec<String>,
+    /// Its calls.
     pub events: Vec<Event>,
+    /// How it said it ended.
     pub goodbyes: Vec<Goodbye>,
+    /// Calls it said it had dropped.
     pub dropped: u64,
     /// Events about a file that had not been told about.
     pub nameless: usize,
@@ -54,10 +64,12 @@ impl Session {
         self.events.iter().all(|event| last.insert(event.tid, event.start).is_none_or(|at| at <= event.start))
     }
 
+    /// The path of an event's file, or nothing.
     pub fn path(&self, event: &Event) -> &str {
         self.files.get(&event.file()).map_or("", String::as_str)
     }
 
+    /// Calls of an operation.
     pub fn count(&self, op: Op) -> usize {
         self.events.iter().filter(|event| event.op == op).count()
     }
@@ -67,6 +79,7 @@ impl Session {
         self.events.iter().map(bytes).sum()
     }
 
+    /// Bytes that were in streams at the end.
     pub fn pending(&self) -> u64 {
         self.events.iter().filter(|event| event.op == Op::StreamExit).filter_map(Event::flushed).sum()
     }
@@ -133,6 +146,7 @@ pub fn assert_complete(sessions: &[Session]) {
     assert_eq!(seen, ended - began, "bytes seen against bytes counted by the kernel:\n{}", told());
 }
 
+/// Bytes that a call brought to the kernel.
 pub fn bytes(event: &Event) -> u64 {
     match event.op {
         Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev | Op::CopyRange | Op::Sendfile => {
@@ -146,6 +160,7 @@ pub fn bytes(event: &Event) -> u64 {
 /// How the daemon answers a hello.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Answer {
+    /// As a daemon does.
     Welcome,
     /// The same, and shared memory is read all the time and not only at the end.
     Read,
@@ -153,19 +168,23 @@ pub enum Answer {
     Refuse(u16),
     /// Never, and the connection is dropped after the hello.
     HangUp,
+    /// Never, and the connection stays.
     Nothing,
 }
 
 /// What the test itself says when the programs have ended; no tracer begins like this.
 const NO_MORE: u8 = 0xFF;
 
+/// The daemon that only remembers.
 pub struct Daemon {
+    /// Where it listens.
     pub socket: PathBuf,
     ended: Arc<AtomicUsize>,
     thread: JoinHandle<Vec<Session>>,
 }
 
 impl Daemon {
+    /// Listens in a folder.
     pub fn start(dir: &Path, answer: Answer) -> Daemon {
         let socket = dir.join("socket");
         let listener = UnixListener::bind(&socket).expect("bind");
@@ -436,59 +455,9 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
     session
 }
 
-/// The library, built as it is shipped; or the one named by CAWL_TEST_LIBRARY. Cargo does not build a
-/// dynamic library for the sake of a test, so the test does.
-pub fn library() -> PathBuf {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY
-        .get_or_init(|| {
-            if let Some(path) = std::env::var_os("CAWL_TEST_LIBRARY") {
-                return path.into();
-            }
-            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target directory");
-            let done = Command::new(env!("CARGO"))
-                .args(["build", "--quiet", "--package", "cawl-preload", "--profile", "tracer"])
-                .arg("--target-dir")
-                .arg(target)
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status()
-                .expect("cargo");
-            assert!(done.success(), "the library does not build");
-            target.join("tracer/libcawl_preload.so")
-        })
-        .clone()
-}
-
 /// A directory for one test.
 pub fn dir() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("cawl-preload-").tempdir().expect("directory")
-}
-
-/// Compiles a program of tests/apps.
-pub fn app(name: &str, flags: &[&str]) -> PathBuf {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}-{number}", std::process::id()));
-    let done = Command::new("cc")
-        .args(["-g", "-Wall", "-D_GNU_SOURCE"])
-        .args(if flags.is_empty() { &["-O2"][..] } else { flags })
-        .arg(root.join("tests/apps").join(format!("{name}.c")))
-        .args(["-o".as_ref(), out.as_os_str()])
-        .arg("-pthread")
-        .status()
-        .expect("a C compiler");
-    assert!(done.success(), "{name}.c does not compile");
-    out
-}
-
-/// True if a program can be started on this machine; says so if not.
-pub fn installed(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("SKIPPED: {program} is not installed");
-    }
-    found
 }
 
 /// Runs a program in a fresh directory without and with the tracer, compares all that can be seen of it,

@@ -1,16 +1,13 @@
 //! What the lab's tests share.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use cawl_host::limits::LoweredLimits;
 use nix::fcntl::OFlag;
@@ -24,37 +21,22 @@ pub const LAB: &str = env!("CARGO_BIN_EXE_cawl-lab");
 
 /// True where an emulated disk can be had; else says what is missing.
 pub fn possible() -> bool {
-    cawl_lab::missing().map(skipped).is_none()
+    cawl_lab::missing().map(cawl_kit::skipped).is_none()
 }
 
-/// Held by a test while it runs: what is measured is not disturbed by the others, nor by limits that a run of the
-/// tests that was killed has left lowered.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+static LIMITS: RwLock<()> = RwLock::new(());
+
+/// Held by a test that lowers the kernel's limits while it runs: no other test does, and none is under them. Limits that
+/// a run of the tests that was killed has left lowered are put back.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    let alone = LIMITS.write().unwrap_or_else(PoisonError::into_inner);
     LoweredLimits::put_back_left().unwrap();
     alone
 }
 
-/// Says what is not tested, past the test harness, which would keep it to itself.
-pub fn skipped(why: &str) {
-    let test = std::thread::current().name().unwrap_or("a test").to_owned();
-    drop(writeln!(std::io::stderr(), "SKIPPED: {test}: {why}"));
-}
-
-/// True if a program is there; else says that it is missing.
-pub fn installed(program: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).any(|folder| folder.join(program).is_file());
-    if !found {
-        skipped(&format!("{program} is not installed"));
-    }
-    found
-}
-
-/// True if `figure` is within a fraction `tolerance` of `expected`.
-pub fn close(figure: f64, expected: f64, tolerance: f64) -> bool {
-    (figure - expected).abs() <= expected.abs() * tolerance
+/// Held by a test that needs the limits to be as they are.
+pub fn beside_others() -> RwLockReadGuard<'static, ()> {
+    LIMITS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file or device past the page cache.
@@ -73,33 +55,15 @@ pub fn sysctl(name: &str) -> u64 {
     fs::read_to_string(Path::new("/proc/sys/vm").join(name)).unwrap().trim().parse().unwrap()
 }
 
-/// Waits until something holds that another process brings about, for at most a minute.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(300), "never: {what}");
-        std::thread::yield_now();
-    }
-}
-
-/// The built `cawl-cli`, where every user can run it. Cargo builds no programs of other packages for a
-/// test, so that is done here, once.
+/// The built `cawl-cli`, where every user can run it.
 pub fn cli() -> &'static Path {
     static CLI: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = CLI.get_or_init(|| {
-        let folder = Path::new(LAB).parent().unwrap();
-        let profile = match folder.file_name().and_then(|name| name.to_str()).unwrap() {
-            "debug" => "dev",
-            other => other,
-        };
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "cawl-cli", "--profile", profile, "--target-dir"]);
-        cargo.arg(folder.parent().unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(cargo.status().unwrap().success(), "cawl-cli did not build");
         let public = tempfile::tempdir().unwrap();
         fs::set_permissions(public.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let copied = Command::new("cp").arg(cawl_kit::built("cawl-cli")).arg(public.path()).status().unwrap();
+        assert!(copied.success());
         let path = public.path().join("cawl-cli");
-        fs::copy(folder.join("cawl-cli"), &path).unwrap();
         (public, path)
     });
     path

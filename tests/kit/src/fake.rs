@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use cawl_client::protocol::{Push, Request};
 use serde_json::Value;
 
-use cawl_client::protocol::{Push, Request};
-
-use super::process::LIMIT;
+use crate::LIMIT;
 
 /// What is answered to a question.
 pub enum Answer {

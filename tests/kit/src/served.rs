@@ -1,7 +1,7 @@
 //! A daemon inside the test's process, and what programs say to it.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cawl_client::protocol::{Request, Status, View};
 use cawl_client::query;
@@ -10,21 +10,23 @@ use cawl_wire::{Event, FileKind, Header, Hello, Kind, Op, Wchar};
 use cawld::{Daemon, EngineOptions, socket};
 use tokio::runtime::Runtime;
 
+use crate::LIMIT;
+
 /// No process has such a number, so nobody waits for it.
 pub const NOBODY: u32 = 1 << 30;
 
-/// Longest wait of a test for what must happen.
-pub const PATIENCE: Duration = Duration::from_secs(300);
-
 /// A daemon with a lane of its own, inside this process.
 pub struct Served {
+    /// What it runs on.
     pub runtime: Runtime,
     daemon: Option<Daemon>,
+    /// Its socket.
     pub path: PathBuf,
     _dir: tempfile::TempDir,
 }
 
 impl Served {
+    /// A daemon of a machine that nobody measured, with the model `cawl`.
     pub fn start() -> Served {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s.sock");
@@ -43,16 +45,19 @@ impl Served {
         Served { runtime, daemon: Some(daemon), path, _dir: dir }
     }
 
+    /// The daemon.
     pub fn daemon(&self) -> &Daemon {
         self.daemon.as_ref().expect("it runs")
     }
 
+    /// What it answers when asked for its status.
     pub fn status(&self) -> Status {
         query::ask(&self.path, &Request::Status(View::default())).unwrap()
     }
 
+    /// Asks until the status is as wanted.
     pub fn status_when(&self, wanted: impl Fn(&Status) -> bool) -> Status {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LIMIT;
         loop {
             let status = self.status();
             if wanted(&status) {
@@ -71,11 +76,13 @@ impl Drop for Served {
     }
 }
 
+/// A message as a tracer sends it.
 pub fn message(kind: Kind, payload: &[u8], dropped: u64) -> Vec<u8> {
     let header = Header { kind, len: payload.len() as u32, dropped };
     [&header.encode()[..], payload].concat()
 }
 
+/// The hello of a process of a run.
 pub fn hello(pid: u32, run: u64) -> Vec<u8> {
     let (ppid, uid, started, wchar) = (1, 0, cawl_host::now().0, Wchar::default());
     let hello = Hello {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Dir, Running, skipped};
+use crate::{Dir, Running, skipped};
 
 /// A tmpfs of 64 KiB in a test's folder. Only programs started through it see it, each its own: it is mounted in a
 /// namespace that goes away with the program.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Dir, Finished, Running};
+use crate::{Dir, Finished, Running};
 
 /// The JSON report of a run or a replay.
 #[derive(Debug)]

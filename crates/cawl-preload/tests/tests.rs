@@ -1,0 +1,19 @@
+//! The tracer in front of real programs, with a daemon that only remembers (`cawl_kit::witness`), and rules that hold
+//! for its source and its machine code. Each module says what it is about.
+#![forbid(unsafe_code)]
+
+#[path = "../src/hooks/table.rs"]
+mod hooks;
+
+mod complete;
+mod every;
+mod files;
+mod frames;
+mod hostile;
+mod memory;
+mod processes;
+mod ring;
+mod rules;
+mod stack;
+mod stdio;
+mod table;

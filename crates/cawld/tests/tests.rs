@@ -1,0 +1,4 @@
+//! The daemon within the test's own process: what its rings and its sockets are given.
+
+mod ring;
+mod robust;

@@ -1,0 +1,137 @@
+//! Programs: those of this workspace, those of tests/apps, and those of this machine.
+
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsStr;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::skipped;
+
+/// The built programs `cawl-cli` and `cawld`, of the profile this test was built with.
+///
+/// Cargo builds no programs of other packages for a test, so that is done here, once.
+pub fn built(program: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = profile_folder();
+        let profile = match folder.file_name().and_then(OsStr::to_str).expect("a profile has a name") {
+            "debug" => "dev",
+            other => other,
+        };
+        // A package's features depend on what else is built. With the workspace, and the kit's test for its
+        // development dependencies, the programs are those that `cargo test --workspace` has built already.
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .args([
+                "build",
+                "--quiet",
+                "--workspace",
+                "--bin=cawl-cli",
+                "--bin=cawld",
+                "--test=kit",
+                "--profile",
+            ])
+            .arg(profile)
+            .arg("--target-dir")
+            .arg(folder.parent().expect("a profile's folder lies in the target directory"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        let status = cargo.status().expect("cargo can be run");
+        assert!(status.success(), "the programs did not build: {cargo:?}");
+        folder
+    });
+    folder.join(program)
+}
+
+/// Where a program is, or None after a line that says what is skipped.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|folder| folder.join(program)).find(|path| path.is_file());
+    if found.is_none() {
+        skipped(&format!("{program} is not installed"));
+    }
+    found
+}
+
+/// Python itself: what lies in PATH may be a script that looks for the right version.
+pub fn python() -> Option<PathBuf> {
+    static PYTHON: OnceLock<PathBuf> = OnceLock::new();
+    let found = find("python3")?;
+    Some(
+        PYTHON
+            .get_or_init(|| {
+                let told = Command::new(found).args(["-c", "import sys; print(sys.executable)"]).output();
+                let told = told.expect("python3 can be run").stdout;
+                PathBuf::from(String::from_utf8(told).expect("python lies at a readable path").trim())
+            })
+            .clone(),
+    )
+}
+
+/// The tracer, as it is shipped; or the library that CAWL_TEST_LIBRARY names.
+pub fn library() -> PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| {
+            if let Some(path) = std::env::var_os("CAWL_TEST_LIBRARY") {
+                return path.into();
+            }
+            let target = profile_folder().parent().expect("it lies in the target directory").to_owned();
+            let done = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "--package", "cawl-preload", "--profile", "tracer"])
+                .arg("--target-dir")
+                .arg(&target)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("cargo can be run");
+            assert!(done.success(), "the library does not build");
+            target.join("tracer/libcawl_preload.so")
+        })
+        .clone()
+}
+
+/// The folder of the profile this test was built with: TARGET/PROFILE, where the test is TARGET/PROFILE/deps/NAME.
+fn profile_folder() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    test.ancestors().nth(2).expect("a test lies in deps/").to_owned()
+}
+
+/// The program made from tests/apps/NAME.c or NAME.cpp.
+pub fn app(name: &str) -> PathBuf {
+    app_with(name, &["-O2"])
+}
+
+/// The same with these flags.
+pub fn app_with(name: &str, flags: &[&str]) -> PathBuf {
+    compiled(name, flags).unwrap_or_else(|why| panic!("{name} does not compile with {flags:?}: {why}"))
+}
+
+/// The same where the compiler may not take the flags: then what it says. What was compiled is kept in the target
+/// directory, by source and flags.
+pub fn compiled(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    let apps = Path::new(env!("CARGO_MANIFEST_DIR")).join("../apps");
+    let (compiler, source) = match apps.join(format!("{name}.c")) {
+        c if c.is_file() => ("cc", c),
+        _ => ("c++", apps.join(format!("{name}.cpp"))),
+    };
+    let mut hasher = DefaultHasher::new();
+    (fs::read(&source).expect("a source"), flags).hash(&mut hasher);
+    let folder = profile_folder().join(format!("apps/{:016x}", hasher.finish()));
+    let program = folder.join(name);
+    if program.is_file() {
+        return Ok(program);
+    }
+    fs::create_dir_all(&folder).expect("a new folder");
+    // Another test may compile the same: each puts a whole program there.
+    let new = tempfile::tempdir_in(&folder).expect("a new folder");
+    let mut compile = Command::new(compiler);
+    compile.args(["-g", "-Wall", "-D_GNU_SOURCE", "-pthread"]).args(flags).arg(&source);
+    let done = compile.arg("-o").arg(new.path().join(name)).output().expect("a C compiler");
+    if !done.status.success() {
+        return Err(String::from_utf8_lossy(&done.stderr).into_owned());
+    }
+    fs::rename(new.path().join(name), &program).expect("the same filesystem");
+    Ok(program)
+}

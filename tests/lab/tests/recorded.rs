@@ -1,0 +1,38 @@
+//! Recordings of `cawl-lab verify --record`: what a real kernel did with many writers and several devices, and
+//! what the model makes of the same calls.
+
+use std::path::Path;
+
+use cawl_lab::verify::writers::{Recording, Replayed};
+
+fn replayed(name: &str) -> Replayed {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("recordings/{name}.json"));
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let recording: Recording = serde_json::from_str(&text).unwrap();
+    recording.replay().unwrap()
+}
+
+#[test]
+fn writers_of_one_disk_are_done_when_they_were() {
+    for name in ["writers-4", "writers-8", "writers-one-file"] {
+        let replayed = replayed(name).in_order();
+        let far = replayed.ratios().into_iter().find(|ratio| (ratio - 1.0).abs() > 0.3);
+        assert!(far.is_none() && replayed.farthest() < 0.5, "{name}: {replayed:.2?}");
+    }
+}
+
+#[test]
+fn a_slow_and_a_fast_disk_share_the_limits() {
+    let replayed = replayed("two-disks");
+    // Of a new disk, the model counts completions from nothing, and holds the slow one back too little.
+    assert!(replayed.farthest() < 0.3, "{replayed:.2?}");
+}
+
+#[test]
+fn a_strict_disk_keeps_to_its_share() {
+    let (free, held) = (replayed("one-disk-free"), replayed("one-disk-strict"));
+    for replayed in [&free, &held] {
+        assert!(replayed.farthest() < 0.1, "{replayed:.2?}");
+    }
+    assert!(held.peak.as_f64() < 0.6 * free.peak.as_f64(), "{free:.2?} and {held:.2?}");
+}
