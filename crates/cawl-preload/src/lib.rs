@@ -30,13 +30,13 @@
 //!
 //! Each layer uses those above it in this list, never one below.
 //!
-//! - [`base`]: the kernel (`sys`), the clock, the thread's own record and its guard, the settings, the C library's real
+//! - `base`: the kernel (`sys`), the clock, the thread's own record and its guard, the settings, the C library's real
 //!   functions.
-//! - [`transport`]: events and messages to the daemon, by shared memory (`slot`, `ring`) and by a socket (`link`,
+//! - `transport`: events and messages to the daemon, by shared memory (`slot`, `ring`) and by a socket (`link`,
 //!   `socket`). It knows no file.
-//! - [`state`]: what is known of descriptors, streams and mappings, and which files the daemon was told of.
-//! - [`session`]: open, fork and goodbye; programs that are started.
-//! - [`hooks`]: what is replaced, and what each call means; `hooks::emit` makes events.
+//! - `state`: what is known of descriptors, streams and mappings, and which files the daemon was told of.
+//! - `session`: open, fork and goodbye; programs that are started.
+//! - `hooks`: what is replaced, and what each call means; `hooks::emit` makes events.
 //!
 //! `variadic.c` has the functions that stable Rust cannot define, `thread.c` the thread's record, `freestanding.c` what
 //! the compiler calls to copy and compare.
