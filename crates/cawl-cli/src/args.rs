@@ -242,6 +242,11 @@ pub struct ExperimentArgs {
     /// Lower them to these values, with K, M, G as 1024-fold units; needs root
     #[arg(long, value_name = "BACKGROUND,HARD", value_parser = limits)]
     pub limits: Option<(Bytes, Bytes)>,
+    /// With lowered limits: seconds of throttled writing, before each figure, in which the kernel's own limit
+    /// and estimate of the device may settle; 0: the runs begin on the machine as it is, which is quick and
+    /// less exact
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub settle: u16,
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,

@@ -58,6 +58,9 @@ pub struct Options {
     pub effort: Effort,
     /// Dirty limits during the runs, background and hard.
     pub limits: Option<(Bytes, Bytes)>,
+    /// Longest wait before each figure for the kernel's estimates to settle; zero: runs begin on the machine as
+    /// it is, also as to its free memory.
+    pub settle: Nanos,
 }
 
 /// One run of a panel with its repetitions.
@@ -125,7 +128,12 @@ fn record_all(
     go_on: &dyn Fn() -> Result<(), Interrupted>,
 ) -> anyhow::Result<()> {
     let profile = results.profile.clone();
-    let recorder = Recorder { scratch, profile: &profile, hold: options.limits.is_some(), go_on };
+    let recorder = Recorder {
+        scratch,
+        profile: &profile,
+        hold: options.limits.is_some() && options.settle > Nanos::ZERO,
+        go_on,
+    };
     let mut progress = Progress::new(expected(&results.figures, &profile, options.repeats));
     for repeat in 1..=options.repeats {
         let folder = results.out.path.join(format!("run{repeat}"));
@@ -140,7 +148,7 @@ fn record_all(
                 // Earlier runs may have changed the kernel's estimate of the device.
                 if panel.dirty && !std::mem::replace(&mut followed, true) {
                     progress.begin(slow_limit::WHAT);
-                    let budget = Budget::of_scale(options.scale);
+                    let budget = Budget::of_time(options.settle);
                     let outcome = slow_limit::follow(scratch, before, profile.kernel.page, budget, || {
                         progress.show();
                         Ok(go_on()?)
@@ -182,7 +190,7 @@ fn profile(
         if options.limits.is_some() {
             // So that calibration finds the base rate of the runs.
             let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
-            let budget = Budget::of_scale(options.scale);
+            let budget = Budget::of_time(options.settle);
             let mut progress = Progress::new(budget.time);
             progress.begin(slow_limit::WHAT);
             let page = cawl_host::uncalibrated_profile().kernel.page;

@@ -57,10 +57,9 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For an experiment of this scale: no limit on bytes, and less time for one that is smaller than `small`, whose
-    /// figures show only that it works.
-    pub fn of_scale(scale: f64) -> Budget {
-        Budget { bytes: Bytes(u64::MAX), time: SEEING * (2.0 * scale).min(1.0) }
+    /// At most this time, and any number of bytes.
+    pub fn of_time(time: Nanos) -> Budget {
+        Budget { bytes: Bytes(u64::MAX), time }
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use cawl_core::Bytes;
+use cawl_core::{Bytes, Nanos};
 
 use super::read_profile;
 use crate::args::{Calibration, ExperimentArgs};
@@ -38,6 +38,7 @@ fn measure(args: &ExperimentArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Ex
             Calibration::Thorough => Effort::THOROUGH,
         },
         limits: args.limits.or(lower.then_some(LOW)),
+        settle: Nanos::seconds(args.settle.into()),
     };
     let evaluation = experiment::run(&options, signal)?;
     let code = if args.json {
