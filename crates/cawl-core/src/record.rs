@@ -121,6 +121,14 @@ pub struct SessionEnd {
     pub unseen: u64,
 }
 
+impl SessionEnd {
+    /// An end at which nothing was counted.
+    pub const fn new(id: u32, at: Time, how: EndKind) -> SessionEnd {
+        let wchar = Wchar { process: None, thread: None };
+        SessionEnd { id, at, how, wchar, pending: 0, dropped: 0, unseen: 0 }
+    }
+}
+
 /// How the program that a run was about ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {

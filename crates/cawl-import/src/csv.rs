@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time, Wchar};
+use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time};
 use cawl_wire::{Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 
 use super::{
@@ -121,7 +121,6 @@ struct Process {
 /// A file as one process has it open.
 #[derive(Debug)]
 struct Handle {
-    ino: u64,
     fd: i32,
     position: u64,
 }
@@ -216,10 +215,8 @@ impl CsvImporter {
     fn row(&mut self, out: &mut Vec<Record>) -> Result<(), ImportError> {
         let row = Row { bytes: &self.bytes[..self.bytes_used], ends: &self.ends[..self.ends_used] };
         let Some(layout) = &self.layout else {
-            match Layout::from_header(&row) {
-                Ok(layout) => self.layout = Some(layout),
-                Err((field, fault)) => return Err(self.error(field, fault)),
-            }
+            let layout = Layout::from_header(&row).map_err(|(field, fault)| self.error(field, fault))?;
+            self.layout = Some(layout);
             return Ok(());
         };
         self.state.row(&self.options, layout, &row, out).map_err(|(column, fault)| {
@@ -258,15 +255,7 @@ impl Importer for CsvImporter {
             return Err(ImportError { line: self.lines, field: 0, fault: Fault::NoHeader });
         }
         for (id, process) in (1..).zip(&self.state.processes) {
-            out.push(Record::End(SessionEnd {
-                id,
-                at: Time(process.last_end),
-                how: EndKind::Exit,
-                wchar: Wchar::default(),
-                pending: 0,
-                dropped: 0,
-                unseen: 0,
-            }));
+            out.push(Record::End(SessionEnd::new(id, Time(process.last_end), EndKind::Exit)));
         }
         let mut summary = std::mem::take(&mut self.state.summary);
         summary.lines = self.lines;
@@ -312,19 +301,15 @@ impl State {
         }
 
         // All that can fail has been read, except for fields that only some operations need.
-        let need = |column: usize, value: Option<u64>| {
-            value.ok_or((Some(column), Fault::Empty { column: COLUMNS[column], op: op.name() }))
-        };
-        let size = match op {
-            Op::Write | Op::Pwrite | Op::StreamWrite | Op::Read => need(SIZE, size)?,
-            _ => size.unwrap_or(0),
-        };
-        if matches!(op, Op::Pwrite | Op::Seek) {
-            need(OFFSET, offset)?;
+        let missing = |column: usize| (Some(column), Fault::Empty { column: COLUMNS[column], op: op.name() });
+        if op.moves_bytes() && size.is_none() {
+            return Err(missing(SIZE));
         }
-        if op == Op::Truncate && offset.is_none() && text(SIZE).is_empty() {
-            need(OFFSET, offset)?;
+        let places = matches!(op, Op::Pwrite | Op::Seek) || op == Op::Truncate && size.is_none();
+        if places && offset.is_none() {
+            return Err(missing(OFFSET));
         }
+        let size = size.unwrap_or(0);
 
         self.enter_process(options, pid, start, out);
         // A path keeps its spaces: only the other fields are trimmed.
@@ -336,13 +321,13 @@ impl State {
         let handle = self.handles.entry((pid, ino)).or_insert_with(|| {
             let fd = 3 + process.descriptors;
             process.descriptors = process.descriptors.saturating_add(1);
-            Handle { ino, fd, position: 0 }
+            Handle { fd, position: 0 }
         });
 
         let mut event = Event::new(op);
         (event.start, event.duration) = (start, duration);
         (event.pid, event.tid) = (pid, tid);
-        (event.dev, event.ino, event.kind) = (options.dev, handle.ino, FileKind::Regular);
+        (event.dev, event.ino, event.kind) = (options.dev, ino, FileKind::Regular);
         (event.fd, event.flags) = (handle.fd, flags & !flag::TRUNC);
         match op {
             Op::Write | Op::StreamWrite | Op::Read => {
@@ -433,22 +418,13 @@ impl State {
 }
 
 fn operation(name: &[u8]) -> Option<Op> {
-    Some(match name {
-        b"write" => Op::Write,
-        b"fwrite" => Op::StreamWrite,
-        b"pwrite" => Op::Pwrite,
-        b"read" => Op::Read,
-        b"open" => Op::Open,
-        b"close" => Op::Close,
-        b"lseek" => Op::Seek,
-        b"fsync" => Op::Fsync,
-        b"fdatasync" => Op::Fdatasync,
-        b"fflush" => Op::StreamFlush,
-        b"fclose" => Op::StreamClose,
-        b"truncate" => Op::Truncate,
-        b"unlink" => Op::Unlink,
-        _ => return None,
-    })
+    use Op::*;
+    let op = *Op::ALL.iter().find(|op| op.name().as_bytes() == name)?;
+    match op {
+        Open | Close | Seek | Read | Write | Pwrite | Truncate | Unlink | Fsync | Fdatasync | StreamWrite
+        | StreamFlush | StreamClose => Some(op),
+        _ => None,
+    }
 }
 
 fn seconds(column: usize, text: &[u8]) -> Result<u64, RowFault> {

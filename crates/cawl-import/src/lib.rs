@@ -32,7 +32,8 @@ pub trait Importer {
 }
 
 /// Where an import ended before its time, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}{}: {fault}", if *field == 0 { String::new() } else { format!(", field {field}") })]
 pub struct ImportError {
     /// Line of the input, from 1.
     pub line: u64,
@@ -41,17 +42,6 @@ pub struct ImportError {
     /// What is wrong.
     pub fault: Fault,
 }
-
-impl fmt::Display for ImportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.field {
-            0 => write!(f, "line {}: {}", self.line, self.fault),
-            field => write!(f, "line {}, field {field}: {}", self.line, self.fault),
-        }
-    }
-}
-
-impl std::error::Error for ImportError {}
 
 /// What is wrong with an input. Every message names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -164,6 +154,11 @@ impl FromStr for OpenFlags {
         }
         Ok(OpenFlags { bits })
     }
+}
+
+/// What the names of open flags, with `|` between, mean for an event.
+fn open_bits(names: &str) -> u32 {
+    names.split('|').filter_map(open_flag).fold(0, |bits, bit| bits | bit)
 }
 
 /// What the name of an open flag means for an event; None if it means nothing.
@@ -308,11 +303,7 @@ enum SecondsFault {
 /// Exponents (`1e-05`) are understood.
 fn nanoseconds(text: &[u8]) -> Result<u64, SecondsFault> {
     let text = text.trim_ascii();
-    let (negative, digits) = match text.split_first() {
-        Some((b'-', rest)) => (true, rest),
-        Some((b'+', rest)) => (false, rest),
-        _ => (false, text),
-    };
+    let (negative, digits) = signed(text);
     let (mantissa, exponent) = match digits.iter().position(|b| matches!(b, b'e' | b'E')) {
         Some(at) => (&digits[..at], parse_exponent(&digits[at + 1..])?),
         None => (digits, 0),
@@ -345,31 +336,27 @@ fn nanoseconds(text: &[u8]) -> Result<u64, SecondsFault> {
 
 /// A decimal exponent, with a sign or without; far out of range is kept at the edge of it.
 fn parse_exponent(text: &[u8]) -> Result<i64, SecondsFault> {
-    let (sign, digits) = match text.split_first() {
-        Some((b'-', rest)) => (-1, rest),
-        Some((b'+', rest)) => (1, rest),
-        _ => (1, text),
-    };
+    let (negative, digits) = signed(text);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(SecondsFault::Malformed);
     }
     let value =
         digits.iter().fold(0i64, |value, digit| (value * 10 + i64::from(digit - b'0')).min(1_000_000));
-    Ok(sign * value)
+    Ok(if negative { -value } else { value })
+}
+
+/// True if a minus stands in front, and what follows the sign.
+fn signed(text: &[u8]) -> (bool, &[u8]) {
+    match text.split_first() {
+        Some((sign @ (b'-' | b'+'), rest)) => (*sign == b'-', rest),
+        _ => (false, text),
+    }
 }
 
 /// A whole number in decimal digits; None for anything else and what does not fit.
 fn whole_number(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0u64, |value, byte| {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        value.checked_mul(10)?.checked_add(u64::from(digit))
-    })
+    let digits = text.iter().all(u8::is_ascii_digit).then_some(text)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// A piece of the input for a message: at most 40 characters.

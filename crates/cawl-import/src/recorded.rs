@@ -131,19 +131,12 @@ pub fn recorded_run(name: &str, args: RunArgs, csv: &str, dirty: &str) -> Result
     let options = CsvOptions { flags: (&args).into(), program: name.to_owned(), ..CsvOptions::default() };
     let mut importer = CsvImporter::new(options);
     let mut records = Vec::new();
-    let mut events: Vec<Event> = Vec::new();
-    let mut keep = |records: &mut Vec<Record>| {
-        events.extend(records.drain(..).filter_map(|record| match record {
-            Record::Event(event) => Some(event),
-            _ => None,
-        }));
-    };
     for line in csv.lines() {
         importer.line(line.as_bytes(), &mut records).map_err(faulty)?;
-        keep(&mut records);
     }
     importer.finish(&mut records).map_err(faulty)?;
-    keep(&mut records);
+    let of_call = |record| if let Record::Event(event) = record { Some(event) } else { None };
+    let mut events: Vec<Event> = records.into_iter().filter_map(of_call).collect();
     if args.rewrite
         && let Some(first) = events.first().copied()
     {

@@ -19,28 +19,22 @@ use std::collections::{HashMap, VecDeque};
 use cawl_core::{EndKind, Outcome, Record, Session, SessionEnd, Time, Wchar};
 use cawl_wire::{Event, Op};
 
+use self::calls::CallKind;
 use self::lex::{Content, Prefix};
 use self::queue::Queue;
 use self::tables::Tables;
 use super::{Fault, ImportError, ImportSummary, Importer, SkipCounts, SkipReason};
 
 /// What strace output leaves open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StraceOptions {
     /// Import reads, and opens and closes of descriptors that cannot write.
     pub reads: bool,
-    /// Device number (`st_dev`) given to all files.
-    pub dev: u64,
-    /// Process id of the program where strace does not tell it (without -f, or on a terminal until the
-    /// program has children).
-    pub pid: u32,
 }
 
-impl Default for StraceOptions {
-    fn default() -> StraceOptions {
-        StraceOptions { reads: false, dev: 0, pid: 1 }
-    }
-}
+/// Process id of the program where strace does not tell it (without -f, or on a terminal until the program has
+/// children).
+const UNTOLD: u32 = 1;
 
 /// A thread that strace follows.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +63,7 @@ struct Process {
 #[derive(Debug)]
 struct Pending {
     name: String,
+    kind: CallKind,
     text: String,
     start: u64,
     line: u64,
@@ -89,6 +84,7 @@ enum Closing {
 }
 
 /// Reads the output of `strace -f -ttt -T -y`, to a file or to a terminal, of any version from 4.8 on.
+#[derive(Default)]
 pub struct StraceImporter {
     options: StraceOptions,
     tables: Tables,
@@ -124,41 +120,19 @@ pub struct StraceImporter {
 impl StraceImporter {
     /// An importer at the start of its input.
     pub fn new(options: StraceOptions) -> StraceImporter {
-        StraceImporter {
-            options,
-            tables: Tables::default(),
-            processes: HashMap::new(),
-            threads: HashMap::new(),
-            pending: HashMap::new(),
-            queue: Queue::default(),
-            skips: SkipCounts::default(),
-            lines: 0,
-            understood: 0,
-            base: None,
-            now: 0,
-            days: 0,
-            of_day: false,
-            named: false,
-            alias: None,
-            anonymous: false,
-            glued: None,
-            first: None,
-            outcome: None,
-            sessions: 0,
-            stats: VecDeque::new(),
-        }
+        StraceImporter { options, ..StraceImporter::default() }
     }
 
     fn skip(&mut self, reason: SkipReason) {
         self.skips.count(reason, self.lines);
     }
 
-    fn text(&mut self, line: &str, out: &mut Vec<Record>) {
+    fn text(&mut self, line: &str) {
         if line.trim().is_empty() {
             return;
         }
         if let Some((before, child)) = interrupted(line) {
-            return self.interrupted(before, child, out);
+            return self.interrupted(before, child);
         }
         let (prefix, rest) = lex::prefix(line);
         let mut content = lex::content(rest);
@@ -167,7 +141,7 @@ impl StraceImporter {
             && content == Content::Unreadable
         {
             if rest.trim_end() != "<unfinished ...>" {
-                self.resume(tid, &name, line.trim_end(), out);
+                self.resume(tid, &name, line.trim_end());
             }
             return;
         }
@@ -176,7 +150,7 @@ impl StraceImporter {
             Content::Chatter => {
                 if let Some(child) = attached(rest) {
                     self.named = true;
-                    self.meet(child, out);
+                    self.meet(child);
                 }
                 return;
             }
@@ -188,7 +162,7 @@ impl StraceImporter {
             return self.skip(SkipReason::Timeless);
         }
         let timed = self.tell_time(prefix);
-        let Some(tid) = self.thread(prefix.tid, &content, out) else {
+        let Some(tid) = self.thread(prefix.tid, &content) else {
             return self.skip(SkipReason::Anonymous);
         };
         if !timed && matches!(content, Content::Call { .. } | Content::Resumed { .. }) {
@@ -204,36 +178,36 @@ impl StraceImporter {
             content = Content::Call { name, rest: &rest[..at], open: true };
         }
         match content {
-            Content::Call { name, rest, open: true } => self.begin(tid, name, rest, out),
+            Content::Call { name, rest, open: true } => self.begin(tid, name, rest),
             Content::Call { name, rest, open: false } => {
-                self.abandon(tid, out);
-                self.complete(tid, name, rest, self.now, Closing::AtOnce, out);
+                self.abandon(tid);
+                self.complete(tid, name, rest, self.now, Closing::AtOnce);
             }
-            Content::Resumed { name, rest } => self.resume(tid, name, rest, out),
-            Content::Exited(code) => self.ended(tid, Some(code), None, out),
-            Content::Killed(signal) => self.ended(tid, None, Some(signal), out),
-            Content::Superseded(by) => self.superseded(tid, by, out),
+            Content::Resumed { name, rest } => self.resume(tid, name, rest),
+            Content::Exited(code) => self.ended(tid, Some(code), None),
+            Content::Killed(signal) => self.ended(tid, None, Some(signal)),
+            Content::Superseded(by) => self.superseded(tid, by),
             Content::Signal | Content::Chatter | Content::Unreadable => {}
         }
     }
 
     /// `clone(flags=CLONE_VMstrace: Process 8 attached`: the call goes on in the next line.
-    fn interrupted(&mut self, before: &str, child: u32, out: &mut Vec<Record>) {
+    fn interrupted(&mut self, before: &str, child: u32) {
         let (prefix, rest) = lex::prefix(before);
         if let Content::Call { name, rest, open: false } = lex::content(rest) {
             let content = Content::Call { name, rest, open: true };
             if self.tell_time(prefix)
-                && let Some(tid) = self.thread(prefix.tid, &content, out)
+                && let Some(tid) = self.thread(prefix.tid, &content)
             {
                 self.understood += 1;
-                self.begin(tid, name, rest, out);
+                self.begin(tid, name, rest);
                 self.glued = Some((tid, name.to_owned()));
             }
         } else {
             self.skip(SkipReason::Unreadable);
         }
         self.named = true;
-        self.meet(child, out);
+        self.meet(child);
     }
 
     /// Takes over the line's time; false if it has none.
@@ -254,51 +228,49 @@ impl StraceImporter {
     }
 
     /// The thread a line is about; makes it known if it is not. None if several come into question.
-    fn thread(&mut self, tid: Option<u32>, content: &Content<'_>, out: &mut Vec<Record>) -> Option<u32> {
+    fn thread(&mut self, tid: Option<u32>, content: &Content<'_>) -> Option<u32> {
         let Some(tid) = tid else {
             let mut seen = self.threads.iter().filter(|(_, thread)| thread.seen).map(|(tid, _)| *tid);
             let only = match (self.named, seen.next(), seen.next()) {
-                (false, ..) | (true, None, None) => self.options.pid,
+                (false, ..) | (true, None, None) => UNTOLD,
                 (true, Some(only), None) => only,
                 _ => return None,
             };
-            if only == self.options.pid && !self.threads.contains_key(&only) {
+            if only == UNTOLD && !self.threads.contains_key(&only) {
                 self.anonymous = true;
-                self.meet(only, out);
+                self.meet(only);
             }
             return Some(only);
         };
         self.named = true;
         if self.alias == Some(tid) {
-            return Some(self.options.pid);
+            return Some(UNTOLD);
         }
         if !self.threads.contains_key(&tid) && self.anonymous && self.alias.is_none() {
-            let own = self.pending.get(&self.options.pid);
+            let own = self.pending.get(&UNTOLD);
             let resumes =
                 matches!(content, Content::Resumed { name, .. } if own.is_some_and(|own| own.name == *name));
-            if resumes || !self.expects_child() {
+            if resumes || self.expecting().next().is_none() {
                 self.alias = Some(tid);
-                return Some(self.options.pid);
+                return Some(UNTOLD);
             }
         }
-        self.meet(tid, out);
+        self.meet(tid);
         Some(tid)
     }
 
-    /// True while a clone is under way whose child has not been met.
-    fn expects_child(&self) -> bool {
-        self.pending.values().any(|pending| pending.child.is_none() && calls::makes_child(&pending.name))
+    /// Clones under way whose child has not been met, by thread.
+    fn expecting(&self) -> impl Iterator<Item = (&u32, &Pending)> {
+        self.pending.iter().filter(|(_, call)| call.child.is_none() && call.kind == CallKind::Child)
     }
 
     /// Makes a thread known that a line is about.
-    fn meet(&mut self, tid: u32, out: &mut Vec<Record>) {
+    fn meet(&mut self, tid: u32) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.seen = true;
             return;
         }
-        let expecting =
-            self.pending.iter().filter(|(_, call)| call.child.is_none() && calls::makes_child(&call.name));
-        let parent = expecting.min_by_key(|(tid, call)| (call.start, **tid)).map(|(tid, _)| *tid);
+        let parent = self.expecting().min_by_key(|(tid, call)| (call.start, **tid)).map(|(tid, _)| *tid);
         match parent.and_then(|parent| Some((parent, self.pending.get_mut(&parent)?))) {
             Some((parent, call)) => {
                 call.child = Some(tid);
@@ -309,15 +281,13 @@ impl StraceImporter {
                 let table = self.tables.create();
                 self.processes.insert(tid, Process { table, born: self.now, ..Process::default() });
                 self.threads.insert(tid, Thread { pid: tid, seen: true });
-                if self.first.is_none() {
-                    self.first = Some(tid);
-                }
+                self.first.get_or_insert(tid);
             }
         }
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.seen = true;
         }
-        self.queue.release(out);
+        self.queue.release();
     }
 
     /// A clone made a thread or a process; `flags` is what strace shows of the call.
@@ -338,88 +308,62 @@ impl StraceImporter {
     }
 
     /// A call began and goes on in a later line.
-    fn begin(&mut self, tid: u32, name: &str, rest: &str, out: &mut Vec<Record>) {
-        self.abandon(tid, out);
-        if !calls::is_followed(name) {
-            return;
-        }
-        let closing = match name {
-            "close" => Closing::Begun(self.take_closing(tid, rest, out)),
+    fn begin(&mut self, tid: u32, name: &str, rest: &str) {
+        self.abandon(tid);
+        let Some(kind) = CallKind::of(name) else { return };
+        let closing = match kind {
+            CallKind::Close => Closing::Begun(self.take_closing(tid, rest)),
             _ => Closing::AtOnce,
         };
-        if calls::must_wait(name, rest, &self.options) {
+        let (name, text) = (name.to_owned(), rest.to_owned());
+        let pending = Pending { name, kind, text, start: self.now, line: self.lines, child: None, closing };
+        if pending.must_wait(&self.options) {
             self.queue.began(self.now, tid);
         }
-        self.pending.insert(
-            tid,
-            Pending {
-                name: name.to_owned(),
-                text: rest.to_owned(),
-                start: self.now,
-                line: self.lines,
-                child: None,
-                closing,
-            },
-        );
+        self.pending.insert(tid, pending);
     }
 
     /// The rest of a call.
-    fn resume(&mut self, tid: u32, name: &str, rest: &str, out: &mut Vec<Record>) {
-        match self.pending.remove(&tid) {
-            Some(pending) if pending.name == name || name.starts_with('?') => {
-                // `<... write resumed> <unfinished ...>) = ?`: killed before the result.
-                let rest = rest.trim_start_matches(" <unfinished ...>");
-                let text =
-                    format!("{}{}{rest}", pending.text, if rest.starts_with([')', ',']) { "" } else { " " });
-                if calls::makes_child(name) {
-                    self.adopt_result(tid, &pending, &text);
-                }
-                self.complete(tid, name, &text, pending.start, pending.closing, out);
-                self.queue.over(pending.start, tid, out);
-            }
-            pending => {
-                if let Some(pending) = pending {
-                    self.queue.over(pending.start, tid, out);
-                    self.skips.count(SkipReason::Endless, pending.line);
-                }
-                match calls::is_followed(name) {
-                    true => self.skip(SkipReason::Headless),
-                    false => self.skips.count_other(name, self.lines),
-                }
-            }
+    fn resume(&mut self, tid: u32, name: &str, rest: &str) {
+        let begun = self.pending.get(&tid).is_some_and(|call| call.name == name || name.starts_with('?'));
+        if !begun {
+            self.abandon(tid);
+            return match CallKind::of(name) {
+                Some(_) => self.skip(SkipReason::Headless),
+                None => self.skips.count_other(name, self.lines),
+            };
         }
+        let Some(pending) = self.pending.remove(&tid) else { return };
+        // `<... write resumed> <unfinished ...>) = ?`: killed before the result.
+        let rest = rest.trim_start_matches(" <unfinished ...>");
+        let text = format!("{}{}{rest}", pending.text, if rest.starts_with([')', ',']) { "" } else { " " });
+        if CallKind::of(name) == Some(CallKind::Child) {
+            self.adopt_result(tid, &pending, &text);
+        }
+        self.complete(tid, name, &text, pending.start, pending.closing);
+        self.queue.over(pending.start, tid);
     }
 
     /// A thread does something else: the call it was in will not be finished.
-    fn abandon(&mut self, tid: u32, out: &mut Vec<Record>) {
+    fn abandon(&mut self, tid: u32) {
         if let Some(pending) = self.pending.remove(&tid) {
-            self.queue.over(pending.start, tid, out);
+            self.queue.over(pending.start, tid);
             self.skips.count(SkipReason::Endless, pending.line);
         }
     }
 
     /// A complete call.
-    fn complete(
-        &mut self,
-        tid: u32,
-        name: &str,
-        text: &str,
-        start: u64,
-        closing: Closing,
-        out: &mut Vec<Record>,
-    ) {
-        if !calls::is_followed(name) {
-            return self.skips.count_other(name, self.lines);
-        }
+    fn complete(&mut self, tid: u32, name: &str, text: &str, start: u64, closing: Closing) {
+        let Some(kind) = CallKind::of(name) else { return self.skips.count_other(name, self.lines) };
         let Some(call) = lex::call(text) else { return self.skip(SkipReason::Unreadable) };
         if call.duration.is_none() && !matches!(call.result, lex::Outcome::None) {
             self.skip(SkipReason::Durationless);
         }
-        self.apply(tid, name, start, &call, closing, out);
+        self.apply(tid, name, kind, start, &call, closing);
     }
 
     /// Tells of a process before its first event.
-    fn announce(&mut self, pid: u32, out: &mut Vec<Record>) -> u32 {
+    fn announce(&mut self, pid: u32) -> u32 {
         let Some(process) = self.processes.get_mut(&pid) else { return 0 };
         if process.session == 0 {
             self.sessions += 1;
@@ -433,22 +377,19 @@ impl StraceImporter {
                 program: process.program.clone(),
                 arguments: process.arguments.clone(),
             };
-            let born = process.born;
-            self.queue.push(born, Record::Session(session), out);
+            self.queue.push(process.born, Record::Session(session));
         }
-        self.processes.get(&pid).map_or(0, |process| process.session)
+        process.session
     }
 
-    fn close_session(&mut self, pid: u32, at: u64, how: EndKind, out: &mut Vec<Record>) {
-        let id = self.announce(pid, out);
-        let end =
-            SessionEnd { id, at: Time(at), how, wchar: Wchar::default(), pending: 0, dropped: 0, unseen: 0 };
-        self.queue.push(at, Record::End(end), out);
+    fn close_session(&mut self, pid: u32, at: u64, how: EndKind) {
+        let id = self.announce(pid);
+        self.queue.push(at, Record::End(SessionEnd::new(id, Time(at), how)));
     }
 
     /// A thread ended; with its first thread, the process.
-    fn ended(&mut self, tid: u32, code: Option<i32>, signal: Option<&str>, out: &mut Vec<Record>) {
-        self.abandon(tid, out);
+    fn ended(&mut self, tid: u32, code: Option<i32>, signal: Option<&str>) {
+        self.abandon(tid);
         let Some(thread) = self.threads.remove(&tid) else { return };
         if thread.pid != tid {
             return;
@@ -456,7 +397,7 @@ impl StraceImporter {
         let left: Vec<u32> =
             self.threads.iter().filter(|(_, thread)| thread.pid == tid).map(|(tid, _)| *tid).collect();
         for other in left {
-            self.abandon(other, out);
+            self.abandon(other);
             self.threads.remove(&other);
         }
         let how = match signal {
@@ -464,7 +405,7 @@ impl StraceImporter {
             Some("SIGABRT") => EndKind::Abort,
             Some(_) => EndKind::Vanished,
         };
-        self.close_session(tid, self.now, how, out);
+        self.close_session(tid, self.now, how);
         if let Some(process) = self.processes.remove(&tid) {
             self.tables.release(process.table);
         }
@@ -475,13 +416,13 @@ impl StraceImporter {
     }
 
     /// Thread `by` has called exec and continues as `tid`, the first thread of its process.
-    fn superseded(&mut self, tid: u32, by: u32, out: &mut Vec<Record>) {
-        self.abandon(tid, out);
+    fn superseded(&mut self, tid: u32, by: u32) {
+        self.abandon(tid);
         if let Some(pending) = self.pending.remove(&by) {
-            if calls::must_wait(&pending.name, &pending.text, &self.options) {
+            if pending.must_wait(&self.options) {
                 self.queue.began(pending.start, tid);
             }
-            self.queue.over(pending.start, by, out);
+            self.queue.over(pending.start, by);
             self.pending.insert(tid, pending);
         }
         self.threads.remove(&by);
@@ -493,7 +434,8 @@ impl Importer for StraceImporter {
         self.lines += 1;
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = if self.lines == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
-        self.text(&String::from_utf8_lossy(line), out);
+        self.text(&String::from_utf8_lossy(line));
+        out.append(&mut self.queue.out);
         Ok(())
     }
 
@@ -505,16 +447,17 @@ impl Importer for StraceImporter {
         for pending in self.pending.drain().map(|(_, pending)| pending) {
             self.skips.count(SkipReason::Endless, pending.line);
         }
-        self.queue.drain(out);
+        self.queue.drain();
         let mut running: Vec<u32> = self.processes.keys().copied().collect();
         running.sort_unstable();
         for pid in running {
             // A child that strace was not asked to follow has no lines and no session.
             if self.threads.get(&pid).is_some_and(|thread| thread.seen) {
-                self.close_session(pid, self.now, EndKind::Running, out);
+                self.close_session(pid, self.now, EndKind::Running);
             }
         }
-        self.queue.drain(out);
+        self.queue.drain();
+        out.append(&mut self.queue.out);
         out.extend(self.outcome.take().map(Record::Outcome));
         let skipped = self.skips.list();
         for loss in skipped.iter().filter(|skipped| skipped.reason.is_loss()) {

@@ -238,7 +238,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(text in prop::collection::vec(any::<u8>(), 0..2000)) {
         let _ = import(&mut CsvImporter::new(CsvOptions::default()), &text);
-        let _ = import(&mut StraceImporter::new(StraceOptions { reads: true, ..StraceOptions::default() }), &text);
+        let _ = import(&mut StraceImporter::new(StraceOptions { reads: true }), &text);
     }
 
     #[test]

@@ -8,110 +8,100 @@ use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::lex::{self, Call, Outcome};
 use super::tables::File;
-use super::{Closing, StraceImporter, StraceOptions, names};
+use super::{Closing, Pending, StraceImporter, StraceOptions, names};
 use crate::SkipReason;
 
-/// True for calls that this importer does something with.
-pub(super) fn is_followed(name: &str) -> bool {
-    matches!(
-        name,
-        "open"
-            | "openat"
-            | "openat2"
-            | "creat"
-            | "close"
-            | "close_range"
-            | "dup"
-            | "dup2"
-            | "dup3"
-            | "fcntl"
-            | "fcntl64"
-            | "lseek"
-            | "_llseek"
-            | "write"
-            | "pwrite64"
-            | "pwrite"
-            | "writev"
-            | "pwritev"
-            | "pwritev2"
-            | "copy_file_range"
-            | "sendfile"
-            | "sendfile64"
-            | "splice"
-            | "truncate"
-            | "truncate64"
-            | "ftruncate"
-            | "ftruncate64"
-            | "fallocate"
-            | "fsync"
-            | "fdatasync"
-            | "sync"
-            | "syncfs"
-            | "sync_file_range"
-            | "sync_file_range2"
-            | "msync"
-            | "unlink"
-            | "unlinkat"
-            | "rename"
-            | "renameat"
-            | "renameat2"
-            | "link"
-            | "linkat"
-            | "read"
-            | "readv"
-            | "pread64"
-            | "pread"
-            | "preadv"
-            | "preadv2"
-            | "execve"
-            | "execveat"
-            | "chdir"
-            | "fchdir"
-            | "pipe"
-            | "pipe2"
-            | "socket"
-            | "socketpair"
-            | "accept"
-            | "accept4"
-            | "eventfd2"
-            | "memfd_create"
-            | "epoll_create1"
-            | "newfstatat"
-            | "fstatat64"
-            | "fstat"
-            | "fstat64"
-            | "stat"
-            | "stat64"
-            | "statx"
-            | "mmap"
-            | "mmap2"
-            | "ioctl"
-            | "io_submit"
-            | "io_uring_enter"
-            | "vmsplice"
-            | "tee"
-            | "process_vm_writev"
-    ) || makes_child(name)
+/// What a call does, as far as this importer follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallKind {
+    Write(Op),
+    Read(Op),
+    Sync(Op),
+    Copy(Op),
+    Resize(Op),
+    Open,
+    Close,
+    CloseRange,
+    Dup,
+    Control,
+    Seek,
+    Unlink,
+    Rename,
+    Link,
+    Exec,
+    /// Makes a thread or a process.
+    Child,
+    Stat,
+    Directory,
+    /// Makes two descriptors of this kind.
+    Pair(FileKind),
+    /// Makes a descriptor of this kind.
+    Special(FileKind),
+    Map,
+    Ioctl,
+    /// Writes in a way that no event stands for.
+    Unmodelled,
 }
 
-/// True for calls that make a thread or a process.
-pub(super) fn makes_child(name: &str) -> bool {
-    matches!(name, "clone" | "clone2" | "clone3" | "fork" | "vfork")
+impl CallKind {
+    /// What the call of this name does; None if it has nothing to do with files.
+    pub fn of(name: &str) -> Option<CallKind> {
+        use CallKind::*;
+        Some(match name {
+            "write" => Write(Op::Write),
+            "pwrite64" | "pwrite" => Write(Op::Pwrite),
+            "writev" => Write(Op::Writev),
+            "pwritev" | "pwritev2" => Write(Op::Pwritev),
+            "read" | "readv" => Read(Op::Read),
+            "pread64" | "pread" | "preadv" | "preadv2" => Read(Op::Pread),
+            "fsync" => Sync(Op::Fsync),
+            "fdatasync" => Sync(Op::Fdatasync),
+            "sync" => Sync(Op::Sync),
+            "syncfs" => Sync(Op::Syncfs),
+            "sync_file_range" | "sync_file_range2" => Sync(Op::SyncRange),
+            "msync" => Sync(Op::Msync),
+            "copy_file_range" => Copy(Op::CopyRange),
+            "sendfile" | "sendfile64" => Copy(Op::Sendfile),
+            "splice" => Copy(Op::Splice),
+            "truncate" | "truncate64" | "ftruncate" | "ftruncate64" => Resize(Op::Truncate),
+            "fallocate" => Resize(Op::Allocate),
+            "open" | "openat" | "openat2" | "creat" => Open,
+            "close" => Close,
+            "close_range" => CloseRange,
+            "dup" | "dup2" | "dup3" => Dup,
+            "fcntl" | "fcntl64" => Control,
+            "lseek" | "_llseek" => Seek,
+            "unlink" | "unlinkat" => Unlink,
+            "rename" | "renameat" | "renameat2" => Rename,
+            "link" | "linkat" => Link,
+            "execve" | "execveat" => Exec,
+            "clone" | "clone2" | "clone3" | "fork" | "vfork" => Child,
+            "newfstatat" | "fstatat64" | "fstat" | "fstat64" | "stat" | "stat64" | "statx" => Stat,
+            "chdir" | "fchdir" => Directory,
+            "pipe" | "pipe2" => Pair(FileKind::Fifo),
+            "socketpair" => Pair(FileKind::Socket),
+            "socket" | "accept" | "accept4" => Special(FileKind::Socket),
+            "eventfd2" | "memfd_create" | "epoll_create1" => Special(FileKind::Other),
+            "mmap" | "mmap2" => Map,
+            "ioctl" => Ioctl,
+            "io_submit" | "io_uring_enter" | "vmsplice" | "tee" | "process_vm_writev" => Unmodelled,
+            _ => return None,
+        })
+    }
 }
 
-/// True if later events have to wait until this call is over, because it will be an event itself.
-pub(super) fn must_wait(name: &str, text: &str, options: &StraceOptions) -> bool {
-    match name {
-        "read" | "readv" | "pread64" | "pread" | "preadv" | "preadv2" => options.reads,
-        "open" | "openat" | "openat2" => {
-            options.reads || text.contains("O_WRONLY") || text.contains("O_RDWR")
+impl Pending {
+    /// True if later events have to wait until this call is over, because it will be an event itself.
+    pub fn must_wait(&self, options: &StraceOptions) -> bool {
+        use CallKind::*;
+        let has = |flag: &str| self.text.contains(flag);
+        match self.kind {
+            Read(_) => options.reads,
+            Open => options.reads || self.name == "creat" || has("O_WRONLY") || has("O_RDWR"),
+            Control => has("F_DUPFD"),
+            Stat | Directory | Pair(_) | Special(_) | Map | Ioctl | Unmodelled | Link | CloseRange => false,
+            _ => true,
         }
-        "fcntl" | "fcntl64" => text.contains("F_DUPFD"),
-        "newfstatat" | "fstatat64" | "fstat" | "fstat64" | "stat" | "stat64" | "statx" | "mmap" | "mmap2"
-        | "chdir" | "fchdir" | "pipe" | "pipe2" | "socket" | "socketpair" | "accept" | "accept4"
-        | "eventfd2" | "memfd_create" | "epoll_create1" | "link" | "linkat" | "close_range" | "ioctl"
-        | "io_submit" | "io_uring_enter" | "vmsplice" | "tee" | "process_vm_writev" => false,
-        _ => true,
     }
 }
 
@@ -134,63 +124,50 @@ pub(super) struct Target {
     pub description: Option<u64>,
 }
 
+impl Target {
+    /// For calls that are about no descriptor.
+    pub const NONE: Target = Target { fd: -1, description: None };
+}
+
 impl StraceImporter {
     /// Takes over what a complete call did.
     pub(super) fn apply(
         &mut self,
         tid: u32,
         name: &str,
+        kind: CallKind,
         start: u64,
         call: &Call<'_>,
         closing: Closing,
-        out: &mut Vec<Record>,
     ) {
         let Some(caller) = self.caller(tid, start, call.duration) else { return };
         self.learn_directory(caller.pid, call);
-        if makes_child(name) {
-            return self.apply_child(caller, name, call, out);
-        }
-        if matches!(call.result, Outcome::None) {
-            return self.skip(SkipReason::Endless);
-        }
-        let ok = matches!(call.result, Outcome::Value(..));
-        match name {
-            "write" | "writev" | "pwrite64" | "pwrite" | "pwritev" | "pwritev2" => {
-                self.apply_write(caller, name, call, out);
-            }
-            "fsync" | "fdatasync" | "syncfs" | "sync" | "sync_file_range" | "sync_file_range2" | "msync" => {
-                self.apply_sync(caller, name, call, out);
-            }
-            "copy_file_range" | "sendfile" | "sendfile64" | "splice" => {
-                self.apply_copy(caller, name, call, out)
-            }
-            "truncate" | "truncate64" | "ftruncate" | "ftruncate64" | "fallocate" => {
-                self.apply_resize(caller, name, call, out);
-            }
-            "close" => self.apply_close(caller, call, closing, out),
-            "read" | "readv" | "pread64" | "pread" | "preadv" | "preadv2" if ok => {
-                self.apply_read(caller, name, call, out);
-            }
-            "io_submit" | "io_uring_enter" | "vmsplice" | "tee" | "process_vm_writev" if ok => {
-                self.skip(SkipReason::Unmodelled(name.to_owned()));
-            }
-            _ if !ok => self.skip(SkipReason::Failed),
-            "open" | "openat" | "openat2" | "creat" => self.apply_open(caller, name, call, out),
-            "dup" | "dup2" | "dup3" | "fcntl" | "fcntl64" => self.apply_dup(caller, name, call, out),
-            "lseek" | "_llseek" => self.apply_seek(caller, name, call, out),
-            "unlink" | "unlinkat" | "rename" | "renameat" | "renameat2" | "link" | "linkat" => {
-                self.apply_name(caller, name, call, out);
-            }
-            "execve" | "execveat" => self.apply_exec(caller, name, call, out),
-            "close_range" => {
-                let last = names::integer(call.arg(1)).unwrap_or(i64::MAX);
-                let last = if last < 0 { i64::MAX } else { last };
+        match kind {
+            CallKind::Child => self.apply_child(caller, name, call),
+            _ if matches!(call.result, Outcome::None) => self.skip(SkipReason::Endless),
+            CallKind::Write(op) => self.apply_write(caller, name, op, call),
+            CallKind::Sync(op) => self.apply_sync(caller, name, op, call),
+            CallKind::Copy(op) => self.apply_copy(caller, op, call),
+            CallKind::Resize(op) => self.apply_resize(caller, name, op, call),
+            CallKind::Close => self.apply_close(caller, call, closing),
+            _ if matches!(call.result, Outcome::Failed(_)) => self.skip(SkipReason::Failed),
+            CallKind::Read(op) => self.apply_read(caller, name, op, call),
+            CallKind::Unmodelled => self.skip(SkipReason::Unmodelled(name.to_owned())),
+            CallKind::Open => self.apply_open(caller, name, call),
+            CallKind::Dup => self.apply_dup(caller, call),
+            CallKind::Control if call.arg(1).starts_with("F_DUPFD") => self.apply_dup(caller, call),
+            CallKind::Control => self.apply_control(caller, call),
+            CallKind::Seek => self.apply_seek(caller, name, call),
+            CallKind::Unlink | CallKind::Rename | CallKind::Link => self.apply_name(caller, name, kind, call),
+            CallKind::Exec => self.apply_exec(caller, name, call),
+            CallKind::CloseRange => {
+                let last = names::integer(call.arg(1)).filter(|last| *last >= 0).unwrap_or(i64::MAX);
                 let mark_only = call.arg(2).contains("CLOSE_RANGE_CLOEXEC");
                 let first = names::integer(call.arg(0)).unwrap_or(i64::MAX);
                 self.tables.close_range(caller.table, first, last, mark_only);
                 self.skip(SkipReason::ReadOnly);
             }
-            _ => self.apply_other(caller, name, call),
+            _ => self.apply_other(caller, name, kind, call),
         }
     }
 
@@ -212,11 +189,9 @@ impl StraceImporter {
     }
 
     pub(super) fn target(&mut self, caller: Caller, argument: &str) -> Target {
-        let Some((fd, _)) = lex::descriptor(argument) else { return Target { fd: -1, description: None } };
-        if fd < 0 {
-            return Target { fd, description: None };
-        }
-        Target { fd, description: self.tables.resolve(caller.table, fd, argument) }
+        let fd = lex::descriptor(argument).map_or(-1, |(fd, _)| fd);
+        let description = if fd < 0 { None } else { self.tables.resolve(caller.table, fd, argument) };
+        Target { fd, description }
     }
 
     /// An event about a descriptor, with all that is known before the call's own figures.
@@ -225,7 +200,7 @@ impl StraceImporter {
         (event.start, event.duration) = (caller.start, caller.duration);
         (event.pid, event.tid, event.fd) = (caller.pid, caller.tid, target.fd);
         event.flags = caller.flags;
-        if let Some(description) = target.description.and_then(|id| self.tables.description(id)) {
+        if let Some(description) = target.description.and_then(|id| self.tables.descriptions.get(&id)) {
             // The guess is about the position, which only some calls use.
             event.flags |= description.flags & !flag::ESTIMATED;
             let file = description.file;
@@ -236,27 +211,24 @@ impl StraceImporter {
 
     /// Gives the event a file, which is told of before the event.
     pub(super) fn identify(&mut self, event: &mut Event, ino: u64) {
-        let Some(file) = self.tables.file_mut(ino) else { return };
-        (event.dev, event.ino, event.kind) = (self.options.dev, ino, file.kind);
-        if !file.met {
-            file.met = true;
-            let facts = facts(self.options.dev, ino, file, false);
-            self.queue.know(facts);
+        let Some(file) = self.tables.files.get_mut(&ino) else { return };
+        (event.ino, event.kind) = (ino, file.kind);
+        if !std::mem::replace(&mut file.met, true) {
+            self.queue.know(facts(ino, file, false));
         }
     }
 
     /// The file at this path has come there; if it has been met, it gets its new name.
-    pub(super) fn came(&mut self, path: &str, at: u64, out: &mut Vec<Record>) {
+    pub(super) fn came(&mut self, path: &str, at: u64) {
         let Some(ino) = self.tables.find(path) else { return };
-        if let Some(file) = self.tables.file(ino).filter(|file| file.met) {
-            let facts = facts(self.options.dev, ino, file, true);
-            self.queue.push(at, Record::File(facts), out);
+        if let Some(file) = self.tables.files.get(&ino).filter(|file| file.met) {
+            self.queue.push(at, Record::File(facts(ino, file, true)));
         }
     }
 
-    pub(super) fn emit(&mut self, event: Event, out: &mut Vec<Record>) {
-        self.announce(event.pid, out);
-        self.queue.push(event.start, Record::Event(event), out);
+    pub(super) fn emit(&mut self, event: Event) {
+        self.announce(event.pid);
+        self.queue.push(event.start, Record::Event(event));
     }
 
     /// Sets what the call returned; the value if it succeeded.
@@ -280,8 +252,8 @@ impl StraceImporter {
             return;
         }
         let Some(id) = target.description else { return };
-        let Some(description) = self.tables.description(id).copied() else { return };
-        let file = self.tables.file(description.file);
+        let Some(description) = self.tables.descriptions.get(&id).copied() else { return };
+        let file = self.tables.files.get(&description.file);
         let appends = writes && event.has(flag::APPEND);
         let (at, guessed) = match (appends, file) {
             (true, Some(file)) => (file.size, !file.size_known),
@@ -290,7 +262,7 @@ impl StraceImporter {
         event.offset = at;
         event.flags |= if guessed { flag::ESTIMATED } else { 0 };
         let end = at.saturating_add(length);
-        if let Some(description) = self.tables.description_mut(id) {
+        if let Some(description) = self.tables.descriptions.get_mut(&id) {
             description.position = end;
         }
         if writes {
@@ -299,26 +271,20 @@ impl StraceImporter {
     }
 
     fn grow(&mut self, ino: u64, end: u64) {
-        if let Some(file) = self.tables.file_mut(ino) {
+        if let Some(file) = self.tables.files.get_mut(&ino) {
             file.size = file.size.max(end);
         }
     }
 
     pub(super) fn resize(&mut self, ino: u64, length: u64) {
-        if let Some(file) = self.tables.file_mut(ino) {
+        if let Some(file) = self.tables.files.get_mut(&ino) {
             (file.size, file.size_known) = (length, true);
         }
     }
 
-    fn apply_write(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
-        let vector = name.contains('v');
-        let placed = name.starts_with('p');
-        let op = match (vector, placed) {
-            (false, false) => Op::Write,
-            (false, true) => Op::Pwrite,
-            (true, false) => Op::Writev,
-            (true, true) => Op::Pwritev,
-        };
+    fn apply_write(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {
+        let vector = matches!(op, Op::Writev | Op::Pwritev);
+        let placed = matches!(op, Op::Pwrite | Op::Pwritev);
         let target = self.target(caller, call.arg(0));
         let mut event = self.event(op, caller, target);
         let returned = Self::settle(&mut event, call.result);
@@ -336,7 +302,7 @@ impl StraceImporter {
                 event.offset = place;
                 if event.has(flag::APPEND) {
                     // Linux appends whatever the place, and does not move the position.
-                    let file = self.tables.file(event.ino);
+                    let file = self.tables.files.get(&event.ino);
                     event.offset = file.map_or(place, |file| file.size);
                     event.flags |= if file.is_some_and(|file| file.size_known) { 0 } else { flag::ESTIMATED };
                 }
@@ -346,15 +312,14 @@ impl StraceImporter {
             }
             _ => self.advance(&mut event, target, length, true),
         }
-        self.emit(event, out);
+        self.emit(event);
     }
 
-    fn apply_read(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
-        let placed = name.starts_with('p');
+    fn apply_read(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {
         let target = self.target(caller, call.arg(0));
-        let mut event = self.event(if placed { Op::Pread } else { Op::Read }, caller, target);
+        let mut event = self.event(op, caller, target);
         let length = Self::settle(&mut event, call.result).unwrap_or(0);
-        if placed {
+        if op == Op::Pread {
             event.offset = unsigned(call.arg(3));
         } else {
             self.advance(&mut event, target, length, false);
@@ -362,48 +327,34 @@ impl StraceImporter {
         event.requested =
             if name.ends_with(['v', '2']) { vector_length(call.arg(1)) } else { unsigned(call.arg(2)) };
         if self.options.reads {
-            self.emit(event, out);
+            self.emit(event);
         } else {
             self.skip(SkipReason::ReadOnly);
         }
     }
 
-    fn apply_sync(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
-        let op = match name {
-            "fsync" => Op::Fsync,
-            "fdatasync" => Op::Fdatasync,
-            "syncfs" => Op::Syncfs,
-            "sync" => Op::Sync,
-            "msync" => Op::Msync,
-            _ => Op::SyncRange,
-        };
+    fn apply_sync(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {
         let target = match op {
-            Op::Sync | Op::Msync => Target { fd: -1, description: None },
+            Op::Sync | Op::Msync => Target::NONE,
             _ => self.target(caller, call.arg(0)),
         };
         let mut event = self.event(op, caller, target);
         Self::settle(&mut event, call.result);
-        match name {
-            "sync_file_range" => {
-                (event.offset, event.requested) = (unsigned(call.arg(1)), unsigned(call.arg(2)));
-                event.aux = names::bits(call.arg(3), names::SYNC_RANGE);
-            }
-            "sync_file_range2" => {
-                (event.offset, event.requested) = (unsigned(call.arg(2)), unsigned(call.arg(3)));
-                event.aux = names::bits(call.arg(1), names::SYNC_RANGE);
-            }
-            "msync" => event.requested = unsigned(call.arg(1)),
-            _ => {}
+        if op == Op::SyncRange {
+            let [offset, length, flags] = if name.ends_with('2') { [2, 3, 1] } else { [1, 2, 3] };
+            (event.offset, event.requested) = (unsigned(call.arg(offset)), unsigned(call.arg(length)));
+            event.aux = names::bits(call.arg(flags), names::SYNC_RANGE);
+        } else if op == Op::Msync {
+            event.requested = unsigned(call.arg(1));
         }
-        self.emit(event, out);
+        self.emit(event);
     }
 
-    fn apply_copy(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+    fn apply_copy(&mut self, caller: Caller, op: Op, call: &Call<'_>) {
         // Places of: source, its offset, destination, its offset, length.
-        let (op, [from, from_at, to, to_at, length]) = match name {
-            "copy_file_range" => (Op::CopyRange, [0, 1, 2, 3, 4]),
-            "splice" => (Op::Splice, [0, 1, 2, 3, 4]),
-            _ => (Op::Sendfile, [1, 2, 0, usize::MAX, 3]),
+        let [from, from_at, to, to_at, length] = match op {
+            Op::Sendfile => [1, 2, 0, usize::MAX, 3],
+            _ => [0, 1, 2, 3, 4],
         };
         let source = self.target(caller, call.arg(from));
         let target = self.target(caller, call.arg(to));
@@ -420,22 +371,20 @@ impl StraceImporter {
             None => self.advance(&mut event, target, moved, true),
         }
         if pointed(call.arg(from_at)).is_none()
-            && let Some(description) = source.description.and_then(|id| self.tables.description_mut(id))
+            && let Some(description) = source.description.and_then(|id| self.tables.descriptions.get_mut(&id))
         {
             description.position = description.position.saturating_add(moved);
         }
-        self.emit(event, out);
+        self.emit(event);
     }
 
-    fn apply_resize(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
-        let by_path = name.starts_with("trunc");
-        let op = if name == "fallocate" { Op::Allocate } else { Op::Truncate };
-        let mut event = if by_path {
+    fn apply_resize(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {
+        let mut event = if name.starts_with("trunc") {
             let Some(path) = self.path(caller, None, call.arg(0)) else {
                 return self.skip(SkipReason::Unreadable);
             };
             let ino = self.tables.named(&path, FileKind::Regular);
-            let mut event = self.event(op, caller, Target { fd: -1, description: None });
+            let mut event = self.event(op, caller, Target::NONE);
             self.identify(&mut event, ino);
             event
         } else {
@@ -456,7 +405,7 @@ impl StraceImporter {
                 self.grow(event.ino, event.offset.saturating_add(event.requested));
             }
         }
-        self.emit(event, out);
+        self.emit(event);
     }
 }
 
@@ -479,22 +428,20 @@ fn vector_length(text: &str) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// `st_mode` of a file of which only the kind is known.
-/// What is known of a file.
-fn facts(dev: u64, ino: u64, file: &File, renamed: bool) -> FileFacts {
+/// What is known of a file. Its number is the importer's own, and given once.
+fn facts(ino: u64, file: &File, renamed: bool) -> FileFacts {
     FileFacts {
-        dev,
         ino,
-        // The number is the importer's own, and given once.
-        birth: 0,
         renamed,
         size: Bytes(if file.size_known { file.size } else { 0 }),
         block: 4096,
         mode: mode_of(file.kind),
         path: file.path.clone(),
+        ..FileFacts::default()
     }
 }
 
+/// `st_mode` of a file of which only the kind is known.
 fn mode_of(kind: FileKind) -> u32 {
     match kind {
         FileKind::Regular => 0o100_644,

@@ -53,16 +53,13 @@ fn clock(text: &str) -> Option<(u64, bool)> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    if !text.contains(':') {
-        if !text.contains('.') {
-            return None;
-        }
-        return Some((nanoseconds(text.as_bytes()).ok()?, false));
-    }
-    let mut parts = text.splitn(3, ':');
-    let hours: u64 = parts.next()?.parse().ok().filter(|&hours| hours < 24)?;
-    let minutes: u64 = parts.next()?.parse().ok().filter(|&minutes| minutes < 60)?;
-    let seconds = nanoseconds(parts.next()?.as_bytes()).ok().filter(|&ns| ns < 61_000_000_000)?;
+    let Some((hours, rest)) = text.split_once(':') else {
+        return nanoseconds(text.as_bytes()).ok().filter(|_| text.contains('.')).map(|ns| (ns, false));
+    };
+    let (minutes, seconds) = rest.split_once(':')?;
+    let hours: u64 = hours.parse().ok().filter(|&hours| hours < 24)?;
+    let minutes: u64 = minutes.parse().ok().filter(|&minutes| minutes < 60)?;
+    let seconds = nanoseconds(seconds.as_bytes()).ok().filter(|&ns| ns < 61_000_000_000)?;
     Some(((hours * 60 + minutes) * 60_000_000_000 + seconds, true))
 }
 

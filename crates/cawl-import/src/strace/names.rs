@@ -1,7 +1,13 @@
 //! Names that strace prints, as numbers.
 //!
-//! The law: **the numbers are those of Linux's generic ABI** (x86, arm, riscv); strace prints names where
-//! architectures differ, which is why names and not numbers are read.
+//! The law: **the numbers are those of Linux's generic ABI** (x86, arm, riscv), on which cawl runs; strace prints
+//! names where architectures differ, which is why names and not numbers are read.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
 
 /// A number as strace prints them: decimal, 0x hexadecimal or 0 octal, signed or not; what is over the
 /// signed range wraps, as it does in the kernel.
@@ -24,133 +30,27 @@ pub(super) fn errno(text: &str) -> u16 {
     if let Some(number) = name.strip_prefix("ERRNO_") {
         return number.parse().unwrap_or(0);
     }
-    if let Some(at) = ERRNOS.iter().position(|&known| known == name) {
-        return at as u16 + 1;
-    }
     match name {
-        "EWOULDBLOCK" => 11,
-        "EDEADLOCK" => 35,
-        "ENODATA" => 61,
-        "ETIME" => 62,
-        "ENOLINK" => 67,
-        "EPROTO" => 71,
-        "EBADMSG" => 74,
-        "EOVERFLOW" => 75,
-        "EUSERS" => 87,
-        "ENOTSOCK" => 88,
-        "EDESTADDRREQ" => 89,
-        "EMSGSIZE" => 90,
-        "EOPNOTSUPP" | "ENOTSUP" => 95,
-        "ENETDOWN" => 100,
-        "ENETUNREACH" => 101,
-        "ECONNABORTED" => 103,
-        "ECONNRESET" => 104,
-        "ENOBUFS" => 105,
-        "ENOTCONN" => 107,
-        "ESHUTDOWN" => 108,
-        "ETIMEDOUT" => 110,
-        "ECONNREFUSED" => 111,
-        "EHOSTDOWN" => 112,
-        "EHOSTUNREACH" => 113,
-        "EALREADY" => 114,
-        "EINPROGRESS" => 115,
-        "ESTALE" => 116,
-        "EUCLEAN" => 117,
-        "EREMOTEIO" => 121,
-        "EDQUOT" => 122,
-        "ENOMEDIUM" => 123,
-        "EMEDIUMTYPE" => 124,
-        "ECANCELED" => 125,
-        "ENOKEY" => 126,
-        "EKEYEXPIRED" => 127,
-        "EHWPOISON" => 133,
-        _ => 0,
+        "EWOULDBLOCK" => Errno::EWOULDBLOCK as u16,
+        "EDEADLOCK" => Errno::EDEADLOCK as u16,
+        "ENOTSUP" => Errno::ENOTSUP as u16,
+        _ => ERRNOS.get(name).copied().unwrap_or(0),
     }
 }
 
-/// errno 1 to 40 in order.
-const ERRNOS: [&str; 40] = [
-    "EPERM",
-    "ENOENT",
-    "ESRCH",
-    "EINTR",
-    "EIO",
-    "ENXIO",
-    "E2BIG",
-    "ENOEXEC",
-    "EBADF",
-    "ECHILD",
-    "EAGAIN",
-    "ENOMEM",
-    "EACCES",
-    "EFAULT",
-    "ENOTBLK",
-    "EBUSY",
-    "EEXIST",
-    "EXDEV",
-    "ENODEV",
-    "ENOTDIR",
-    "EISDIR",
-    "EINVAL",
-    "ENFILE",
-    "EMFILE",
-    "ENOTTY",
-    "ETXTBSY",
-    "EFBIG",
-    "ENOSPC",
-    "ESPIPE",
-    "EROFS",
-    "EMLINK",
-    "EPIPE",
-    "EDOM",
-    "ERANGE",
-    "EDEADLK",
-    "ENAMETOOLONG",
-    "ENOLCK",
-    "ENOSYS",
-    "ENOTEMPTY",
-    "ELOOP",
-];
+/// The errors of Linux by name, without second names.
+static ERRNOS: LazyLock<HashMap<String, u16>> = LazyLock::new(|| {
+    let named = (1..=LAST_ERRNO).map(|number| (format!("{:?}", Errno::from_raw(number.into())), number));
+    named.collect()
+});
 
-/// Signals 1 to 31 in order.
-const SIGNALS: [&str; 31] = [
-    "SIGHUP",
-    "SIGINT",
-    "SIGQUIT",
-    "SIGILL",
-    "SIGTRAP",
-    "SIGABRT",
-    "SIGBUS",
-    "SIGFPE",
-    "SIGKILL",
-    "SIGUSR1",
-    "SIGSEGV",
-    "SIGUSR2",
-    "SIGPIPE",
-    "SIGALRM",
-    "SIGTERM",
-    "SIGSTKFLT",
-    "SIGCHLD",
-    "SIGCONT",
-    "SIGSTOP",
-    "SIGTSTP",
-    "SIGTTIN",
-    "SIGTTOU",
-    "SIGURG",
-    "SIGXCPU",
-    "SIGXFSZ",
-    "SIGVTALRM",
-    "SIGPROF",
-    "SIGWINCH",
-    "SIGIO",
-    "SIGPWR",
-    "SIGSYS",
-];
+/// EHWPOISON.
+const LAST_ERRNO: u16 = 133;
 
 /// A signal's number, if its name is known.
 pub(super) fn signal(name: &str) -> Option<i32> {
-    if let Some(at) = SIGNALS.iter().position(|&known| known == name) {
-        return Some(at as i32 + 1);
+    if let Ok(signal) = name.parse::<Signal>() {
+        return Some(signal as i32);
     }
     let realtime: i32 =
         name.strip_prefix("SIGRT_").or_else(|| name.strip_prefix("SIGRTMIN+"))?.parse().ok()?;

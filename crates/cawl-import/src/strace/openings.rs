@@ -3,19 +3,19 @@
 //! The law: **the tables follow every call, the trace only those that matter to writing.** A call on a
 //! descriptor that cannot write changes what is known and becomes no event, unless reads were asked for.
 
-use cawl_core::{EndKind, Record};
+use cawl_core::EndKind;
 use cawl_wire::{Event, FileKind, Op, flag};
 
-use super::calls::{Caller, Target, pointed};
+use super::calls::{CallKind, Caller, Target, pointed};
 use super::lex::{self, Call, Outcome};
-use super::{Closing, Pending, Process, StraceImporter, birth, tables};
-use crate::{SkipReason, open_flag};
+use super::{Closing, Pending, StraceImporter, birth, tables};
+use crate::{SkipReason, open_bits};
 
 /// Sizes of files known from stat alone, at most.
 const MOST_STATS: usize = 64;
 
 impl StraceImporter {
-    pub(super) fn apply_open(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+    pub(super) fn apply_open(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
         let (directory, path, flags) = match name {
             "creat" => (None, call.arg(0), "O_WRONLY|O_CREAT|O_TRUNC"),
             "open" => (None, call.arg(0), call.arg(1)),
@@ -43,12 +43,9 @@ impl StraceImporter {
             () if created => self.tables.fresh(&path, kind),
             () => self.tables.named(&path, kind),
         };
-        let mut bits = flags.split('|').filter_map(open_flag).fold(0, |bits, bit| bits | bit);
-        if has("O_PATH") {
-            bits = 0;
-        }
+        let bits = if has("O_PATH") { 0 } else { open_bits(flags) };
         let recent = self.stats.iter().rfind(|(known, _)| *known == path).map(|(_, size)| *size);
-        if let Some(file) = self.tables.file_mut(ino) {
+        if let Some(file) = self.tables.files.get_mut(&ino) {
             let empty = nameless || created || (bits & flag::TRUNC != 0 && bits & flag::WRITABLE != 0);
             if empty {
                 (file.size, file.size_known) = (0, true);
@@ -64,20 +61,20 @@ impl StraceImporter {
         let mut event = self.event(Op::Open, caller, Target { fd, description: Some(description) });
         event.flags |= bits;
         event.returned = i64::from(fd);
-        if let Some(file) = self.tables.file(ino) {
+        if let Some(file) = self.tables.files.get(&ino) {
             event.requested = file.size;
             event.flags |= if file.size_known { 0 } else { flag::ESTIMATED };
         }
-        self.emit(event, out);
+        self.emit(event);
     }
 
     /// Takes a descriptor out of the table while its close is under way.
-    pub(super) fn take_closing(&mut self, tid: u32, text: &str, out: &mut Vec<Record>) -> Option<Event> {
+    pub(super) fn take_closing(&mut self, tid: u32, text: &str) -> Option<Event> {
         let caller = self.caller(tid, self.now, Some(0))?;
         let target = self.target(caller, text.split([',', ')']).next()?.trim());
         let event = self.closing(caller, target);
         if event.is_some() {
-            self.announce(caller.pid, out);
+            self.announce(caller.pid);
         }
         self.tables.close(caller.table, target.fd);
         event
@@ -85,17 +82,11 @@ impl StraceImporter {
 
     /// The event of a close, if it is wanted.
     fn closing(&mut self, caller: Caller, target: Target) -> Option<Event> {
-        let flags = self.tables.description(target.description?)?.flags;
+        let flags = self.tables.descriptions.get(&target.description?)?.flags;
         (self.options.reads || flags & flag::WRITABLE != 0).then(|| self.event(Op::Close, caller, target))
     }
 
-    pub(super) fn apply_close(
-        &mut self,
-        caller: Caller,
-        call: &Call<'_>,
-        closing: Closing,
-        out: &mut Vec<Record>,
-    ) {
+    pub(super) fn apply_close(&mut self, caller: Caller, call: &Call<'_>, closing: Closing) {
         let event = match closing {
             Closing::Begun(event) => event,
             Closing::AtOnce => {
@@ -110,37 +101,38 @@ impl StraceImporter {
         let Some(mut event) = event else { return self.skip(SkipReason::ReadOnly) };
         Self::settle(&mut event, call.result);
         (event.duration, event.flags) = (caller.duration, event.flags | caller.flags);
-        self.emit(event, out);
+        self.emit(event);
     }
 
-    pub(super) fn apply_dup(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+    /// fcntl, unless it makes a descriptor.
+    pub(super) fn apply_control(&mut self, caller: Caller, call: &Call<'_>) {
         let command = call.arg(1);
-        let Outcome::Value(value, shown) = call.result else { return };
-        if name.starts_with("fcntl") && !command.starts_with("F_DUPFD") {
-            let target = self.target(caller, call.arg(0));
-            let flags = match command {
-                "F_SETFD" => {
-                    self.tables.mark(caller.table, target.fd, call.arg(2).contains("FD_CLOEXEC"));
-                    None
-                }
-                "F_SETFL" => Some(call.arg(2)),
-                "F_GETFL" => shown.strip_prefix("(flags ").and_then(|text| text.strip_suffix(')')),
-                _ => None,
-            };
-            if let (Some(flags), Some(id)) = (flags, target.description) {
-                let bits = flags.split('|').filter_map(open_flag).fold(0, |bits, bit| bits | bit);
-                let mask = flag::APPEND
-                    | flag::DIRECT
-                    | if command == "F_GETFL" { flag::SYNC | flag::DSYNC | flag::WRITABLE } else { 0 };
-                if let Some(description) = self.tables.description_mut(id) {
-                    description.flags = description.flags & !mask | bits & mask;
-                }
+        let Outcome::Value(_, shown) = call.result else { return };
+        let target = self.target(caller, call.arg(0));
+        let flags = match command {
+            "F_SETFD" => {
+                self.tables.mark(caller.table, target.fd, call.arg(2).contains("FD_CLOEXEC"));
+                None
             }
-            return self.skip(SkipReason::ReadOnly);
+            "F_SETFL" => Some(call.arg(2)),
+            "F_GETFL" => shown.strip_prefix("(flags ").and_then(|text| text.strip_suffix(')')),
+            _ => None,
+        };
+        if let (Some(flags), Some(id)) = (flags, target.description)
+            && let Some(description) = self.tables.descriptions.get_mut(&id)
+        {
+            let told = if command == "F_GETFL" { flag::SYNC | flag::DSYNC | flag::WRITABLE } else { 0 };
+            let mask = flag::APPEND | flag::DIRECT | told;
+            description.flags = description.flags & !mask | open_bits(flags) & mask;
         }
+        self.skip(SkipReason::ReadOnly);
+    }
+
+    pub(super) fn apply_dup(&mut self, caller: Caller, call: &Call<'_>) {
+        let Outcome::Value(value, _) = call.result else { return };
         let target = self.target(caller, call.arg(0));
         let Ok(to) = i32::try_from(value) else { return };
-        let close_on_exec = command == "F_DUPFD_CLOEXEC" || call.arg(2).contains("O_CLOEXEC");
+        let close_on_exec = call.arg(1) == "F_DUPFD_CLOEXEC" || call.arg(2).contains("O_CLOEXEC");
         let Some(id) = target.description else {
             self.tables.close(caller.table, to);
             return self.skip(SkipReason::ReadOnly);
@@ -148,16 +140,17 @@ impl StraceImporter {
         if to != target.fd {
             self.tables.install(caller.table, to, id, close_on_exec);
         }
-        let writable = self.tables.description(id).is_some_and(|found| found.flags & flag::WRITABLE != 0);
+        let writable =
+            self.tables.descriptions.get(&id).is_some_and(|found| found.flags & flag::WRITABLE != 0);
         if !writable && !self.options.reads {
             return self.skip(SkipReason::ReadOnly);
         }
         let mut event = self.event(Op::Dup, caller, target);
         event.returned = value;
-        self.emit(event, out);
+        self.emit(event);
     }
 
-    pub(super) fn apply_seek(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+    pub(super) fn apply_seek(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
         let Outcome::Value(value, _) = call.result else { return };
         let position = match name {
             "_llseek" => call.args.iter().find_map(|arg| pointed(arg)),
@@ -167,7 +160,7 @@ impl StraceImporter {
         let target = self.target(caller, call.arg(0));
         let mut event = self.event(Op::Seek, caller, target);
         (event.offset, event.returned) = (position, value);
-        if let Some(description) = target.description.and_then(|id| self.tables.description_mut(id)) {
+        if let Some(description) = target.description.and_then(|id| self.tables.descriptions.get_mut(&id)) {
             description.position = position;
             description.flags &= !flag::ESTIMATED;
         }
@@ -175,45 +168,45 @@ impl StraceImporter {
             self.resize(event.ino, position);
         }
         if event.has(flag::WRITABLE) || self.options.reads {
-            self.emit(event, out);
+            self.emit(event);
         } else {
             self.skip(SkipReason::ReadOnly);
         }
     }
 
-    pub(super) fn apply_name(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+    pub(super) fn apply_name(&mut self, caller: Caller, name: &str, kind: CallKind, call: &Call<'_>) {
         let at = name.contains("at");
         let directory = |place: usize| if at { Some(call.arg(place)) } else { None };
         let first = self.path(caller, directory(0), call.arg(usize::from(at)));
         let Some(first) = first else { return self.skip(SkipReason::Unreadable) };
-        if name.starts_with("unlink") {
+        if kind == CallKind::Unlink {
             if call.arg(2).contains("AT_REMOVEDIR") {
                 return self.skip(SkipReason::ReadOnly);
             }
             let ino = self.tables.named(&first, tables::kind_of_path(&first));
-            let mut event = self.event(Op::Unlink, caller, Target { fd: -1, description: None });
+            let mut event = self.event(Op::Unlink, caller, Target::NONE);
             self.identify(&mut event, ino);
             event.aux = self.tables.unlink(&first).map_or(0, |(_, links)| links);
             self.tables.forget(ino);
-            return self.emit(event, out);
+            return self.emit(event);
         }
         let place = if at { 3 } else { 1 };
         let Some(second) = self.path(caller, directory(2), call.arg(place)) else {
             return self.skip(SkipReason::Unreadable);
         };
-        if name.starts_with("link") {
+        if kind == CallKind::Link {
             self.tables.link(&first, &second);
             return self.skip(SkipReason::ReadOnly);
         }
-        let mut event = self.event(Op::Rename, caller, Target { fd: -1, description: None });
+        let mut event = self.event(Op::Rename, caller, Target::NONE);
         if call.arg(4).contains("RENAME_EXCHANGE") {
             let aside = format!("{second}\u{0}exchange");
             self.tables.rename(&second, &aside);
             self.tables.rename(&first, &second);
             self.tables.rename(&aside, &first);
-            self.emit(event, out);
-            self.came(&first, caller.start, out);
-            return self.came(&second, caller.start, out);
+            self.emit(event);
+            self.came(&first, caller.start);
+            return self.came(&second, caller.start);
         }
         if first != second {
             if let Some(replaced) = self.tables.find(&second) {
@@ -223,20 +216,20 @@ impl StraceImporter {
             }
             self.tables.rename(&first, &second);
         }
-        self.emit(event, out);
-        self.came(&second, caller.start, out);
+        self.emit(event);
+        self.came(&second, caller.start);
     }
 
-    pub(super) fn apply_exec(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+    pub(super) fn apply_exec(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
         let list = call.args.iter().position(|arg| arg.starts_with('['));
         let mut arguments = list.map(|at| lex::strings(call.args[at])).unwrap_or_default();
         let path = lex::string(call.arg(usize::from(name == "execveat"))).unwrap_or_default();
         let program = if arguments.is_empty() { path } else { arguments.remove(0) };
         let ended = caller.start.saturating_add(caller.duration);
         if self.processes.get(&caller.pid).is_some_and(|process| process.session != 0) {
-            let event = self.event(Op::Exec, caller, Target { fd: -1, description: None });
-            self.emit(event, out);
-            self.close_session(caller.pid, ended, EndKind::Exec, out);
+            let event = self.event(Op::Exec, caller, Target::NONE);
+            self.emit(event);
+            self.close_session(caller.pid, ended, EndKind::Exec);
         }
         let Some(process) = self.processes.get_mut(&caller.pid) else { return };
         process.table = self.tables.exec(process.table);
@@ -247,7 +240,7 @@ impl StraceImporter {
             .retain(|tid, thread| thread.pid != caller.pid || *tid == caller.tid || *tid == caller.pid);
     }
 
-    pub(super) fn apply_child(&mut self, caller: Caller, name: &str, call: &Call<'_>, out: &mut Vec<Record>) {
+    pub(super) fn apply_child(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
         let Outcome::Value(child, _) = call.result else { return self.skip(SkipReason::Failed) };
         let Ok(child) = u32::try_from(child) else { return self.skip(SkipReason::Unreadable) };
         let flags = format!("{name} {}", call.args.join(","));
@@ -257,9 +250,9 @@ impl StraceImporter {
         if flags.contains("CLONE_THREAD") {
             return self.skips.count_other(name, self.lines);
         }
-        let mut event = self.event(birth(&flags), caller, Target { fd: -1, description: None });
+        let mut event = self.event(birth(&flags), caller, Target::NONE);
         event.returned = i64::from(child);
-        self.emit(event, out);
+        self.emit(event);
     }
 
     /// A clone returned another child than the one that was taken for its own.
@@ -272,53 +265,45 @@ impl StraceImporter {
     }
 
     /// Calls that only tell or make something that is no file.
-    pub(super) fn apply_other(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
+    pub(super) fn apply_other(&mut self, caller: Caller, name: &str, kind: CallKind, call: &Call<'_>) {
         let Outcome::Value(value, shown) = call.result else { return };
-        match name {
-            "newfstatat" | "fstatat64" | "fstat" | "fstat64" | "stat" | "stat64" | "statx" => {
-                self.learn_stat(caller, name, call);
-            }
-            "chdir" => {
-                if let Some(path) = self.path(caller, None, call.arg(0)) {
-                    self.enter_directory(caller.pid, path);
+        let close_on_exec = call.args.iter().any(|arg| arg.contains("_CLOEXEC"));
+        match kind {
+            CallKind::Stat => self.learn_stat(caller, name, call),
+            CallKind::Directory => {
+                let path = if name == "chdir" {
+                    self.path(caller, None, call.arg(0))
+                } else {
+                    let target = self.target(caller, call.arg(0));
+                    self.tables.behind(target.description).map(|file| file.path.clone())
+                };
+                if let (Some(path), Some(process)) = (path, self.processes.get_mut(&caller.pid)) {
+                    process.cwd = path;
                 }
             }
-            "fchdir" => {
-                let target = self.target(caller, call.arg(0));
-                let ino = target.description.and_then(|id| self.tables.file_of(id));
-                if let Some(path) = ino.and_then(|ino| self.tables.file(ino)).map(|file| file.path.clone()) {
-                    self.enter_directory(caller.pid, path);
-                }
-            }
-            "pipe" | "pipe2" | "socketpair" => {
-                let kind = if name == "socketpair" { FileKind::Socket } else { FileKind::Fifo };
+            CallKind::Pair(kind) => {
                 let list = call.args.iter().find(|arg| arg.starts_with('[')).copied().unwrap_or("");
-                let close_on_exec = call.args.iter().any(|arg| arg.contains("_CLOEXEC"));
                 for end in list.trim_matches(['[', ']']).split(", ") {
                     if let Some((fd, path)) = lex::descriptor(end) {
                         self.install_special(caller, fd, path, kind, close_on_exec);
                     }
                 }
             }
-            "socket" | "accept" | "accept4" | "eventfd2" | "memfd_create" | "epoll_create1" => {
-                let socket = matches!(name, "socket" | "accept" | "accept4");
-                let kind = if socket { FileKind::Socket } else { FileKind::Other };
-                let close_on_exec = call.args.iter().any(|arg| arg.contains("_CLOEXEC"));
+            CallKind::Special(kind) => {
                 if let Ok(fd) = i32::try_from(value) {
                     self.install_special(caller, fd, lex::annotation(shown), kind, close_on_exec);
                 }
             }
-            "mmap" | "mmap2" => {
+            CallKind::Map => {
                 let shared = call.arg(3).contains("MAP_SHARED") && call.arg(2).contains("PROT_WRITE");
                 let target = self.target(caller, call.arg(4));
-                let ino = target.description.and_then(|id| self.tables.file_of(id));
-                let regular = ino.and_then(|ino| self.tables.file(ino)).map(|file| file.kind);
-                if shared && regular == Some(FileKind::Regular) {
-                    return self
-                        .skip(SkipReason::Unmodelled("mmap of a file, shared and writable".to_owned()));
+                let file = self.tables.behind(target.description);
+                if shared && file.is_some_and(|file| file.kind == FileKind::Regular) {
+                    let what = "mmap of a file, shared and writable".to_owned();
+                    return self.skip(SkipReason::Unmodelled(what));
                 }
             }
-            "ioctl" if call.arg(1).contains("FICLONE") => {
+            CallKind::Ioctl if call.arg(1).contains("FICLONE") => {
                 return self.skip(SkipReason::Unmodelled("ioctl(FICLONE)".to_owned()));
             }
             _ => {}
@@ -372,7 +357,7 @@ impl StraceImporter {
             }
             ino
         };
-        let Some(file) = ino.and_then(|ino| self.tables.file_mut(ino)) else { return };
+        let Some(file) = ino.and_then(|ino| self.tables.files.get_mut(&ino)) else { return };
         match size {
             Some(size) => (file.size, file.size_known) = (size, true),
             None if mode.starts_with("DIR") => file.kind = FileKind::Directory,
@@ -380,12 +365,6 @@ impl StraceImporter {
             None if mode.starts_with("BLK") => file.kind = FileKind::Block,
             None if mode.starts_with("IFO") => file.kind = FileKind::Fifo,
             None => {}
-        }
-    }
-
-    fn enter_directory(&mut self, pid: u32, path: String) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.cwd = path;
         }
     }
 
@@ -398,13 +377,9 @@ impl StraceImporter {
         if let Some(shown) = directory.and_then(lex::annotation) {
             return Some(tables::join(&lex::unescape(shown), &path));
         }
-        let opened =
-            directory.and_then(lex::descriptor).and_then(|(fd, _)| self.tables.look(caller.table, fd));
-        let opened = opened.and_then(|id| self.tables.file_of(id)).and_then(|ino| self.tables.file(ino));
-        if let Some(file) = opened {
-            return Some(tables::join(&file.path, &path));
-        }
-        let cwd = self.processes.get(&caller.pid).map_or("", |process: &Process| process.cwd.as_str());
-        Some(tables::join(cwd, &path))
+        let opened = directory.and_then(lex::descriptor).map(|(fd, _)| self.tables.look(caller.table, fd));
+        let cwd = || self.processes.get(&caller.pid).map_or("", |process| process.cwd.as_str());
+        let folder = opened.and_then(|id| self.tables.behind(id)).map_or_else(cwd, |file| &file.path);
+        Some(tables::join(folder, &path))
     }
 }

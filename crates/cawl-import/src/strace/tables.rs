@@ -11,7 +11,7 @@ use cawl_wire::{FileKind, flag};
 use super::lex;
 
 /// A file; its identity is its number.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct File {
     pub path: String,
     pub kind: FileKind,
@@ -52,8 +52,8 @@ struct Table {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     tables: HashMap<u64, Table>,
-    descriptions: HashMap<u64, Description>,
-    files: HashMap<u64, File>,
+    pub descriptions: HashMap<u64, Description>,
+    pub files: HashMap<u64, File>,
     by_path: HashMap<String, u64>,
     last: u64,
     inodes: u64,
@@ -119,15 +119,8 @@ impl Tables {
 
     fn remove_if(&mut self, table: u64, gone: impl Fn(i32, &Slot) -> bool) {
         let Some(entry) = self.tables.get_mut(&table) else { return };
-        let mut dropped = Vec::new();
-        entry.slots.retain(|&fd, slot| {
-            let gone = gone(fd, slot);
-            if gone {
-                dropped.push(*slot);
-            }
-            !gone
-        });
-        dropped.into_iter().for_each(|slot| self.drop_slot(slot));
+        let dropped: Vec<_> = entry.slots.extract_if(|fd, slot| gone(*fd, slot)).collect();
+        dropped.into_iter().for_each(|(_, slot)| self.drop_slot(slot));
     }
 
     fn drop_slot(&mut self, slot: Slot) {
@@ -181,13 +174,8 @@ impl Tables {
         if !mark_only {
             return self.remove_if(table, |fd, _| within(fd));
         }
-        if let Some(entry) = self.tables.get_mut(&table) {
-            entry
-                .slots
-                .iter_mut()
-                .filter(|(fd, _)| within(**fd))
-                .for_each(|(_, slot)| slot.close_on_exec = true);
-        }
+        let slots = self.tables.get_mut(&table).into_iter().flat_map(|entry| &mut entry.slots);
+        slots.filter(|(fd, _)| within(**fd)).for_each(|(_, slot)| slot.close_on_exec = true);
     }
 
     /// Sets or clears close-on-exec.
@@ -207,20 +195,9 @@ impl Tables {
         id
     }
 
-    pub fn description(&self, id: u64) -> Option<&Description> {
-        self.descriptions.get(&id)
-    }
-
-    pub fn description_mut(&mut self, id: u64) -> Option<&mut Description> {
-        self.descriptions.get_mut(&id)
-    }
-
-    pub fn file(&self, ino: u64) -> Option<&File> {
-        self.files.get(&ino)
-    }
-
-    pub fn file_mut(&mut self, ino: u64) -> Option<&mut File> {
-        self.files.get_mut(&ino)
+    /// The file behind a description.
+    pub fn behind(&self, description: Option<u64>) -> Option<&File> {
+        self.files.get(&self.file_of(description?)?)
     }
 
     /// The file with this name, if one is known.
@@ -230,10 +207,7 @@ impl Tables {
 
     /// The file with this name.
     pub fn named(&mut self, path: &str, kind: FileKind) -> u64 {
-        match self.by_path.get(path) {
-            Some(&ino) => ino,
-            None => self.fresh(path, kind),
-        }
+        self.find(path).unwrap_or_else(|| self.fresh(path, kind))
     }
 
     /// A new file with this name; an older one with the same name keeps only its descriptions.
@@ -252,18 +226,7 @@ impl Tables {
     /// A new file without a name; `path` is only for show.
     pub fn nameless(&mut self, path: &str, kind: FileKind) -> u64 {
         self.inodes += 1;
-        self.files.insert(
-            self.inodes,
-            File {
-                path: path.to_owned(),
-                kind,
-                size: 0,
-                size_known: false,
-                links: 0,
-                met: false,
-                descriptions: 0,
-            },
-        );
+        self.files.insert(self.inodes, File { path: path.to_owned(), kind, ..File::default() });
         self.inodes
     }
 
@@ -322,7 +285,7 @@ impl Tables {
         let Some(shown) = lex::annotation(argument) else { return known };
         let path = lex::unescape(bare(shown));
         if let Some(id) = known {
-            let file = self.descriptions.get(&id).and_then(|description| self.files.get(&description.file));
+            let file = self.behind(known);
             let same = file.is_some_and(|file| file.path == path || file.links == 0);
             // A file that was deleted has any name, and a name with `/` behind it is a linked one.
             if same || lex::is_deleted(argument) || self.find(&path) == self.file_of(id) {
@@ -337,7 +300,7 @@ impl Tables {
         Some(id)
     }
 
-    /// The file behind a description.
+    /// The number of the file behind a description.
     pub fn file_of(&self, description: u64) -> Option<u64> {
         self.descriptions.get(&description).map(|description| description.file)
     }
@@ -352,35 +315,22 @@ pub(super) fn bare(shown: &str) -> &str {
 pub(super) fn kind_of_path(shown: &str) -> FileKind {
     const SOCKETS: [&str; 6] = ["socket:", "TCP", "UDP", "UNIX", "NETLINK", "RAW"];
     const BLOCK: [&str; 9] = ["sd", "nvme", "vd", "hd", "loop", "dm-", "mapper/", "md", "mmcblk"];
-    if shown.ends_with('>') {
-        if shown.contains("<char ") {
-            return FileKind::Char;
-        }
-        if shown.contains("<block ") {
-            return FileKind::Block;
-        }
+    const UNREAL: [&str; 4] = ["/proc/", "/sys/", "/memfd:", "/anon_hugepage"];
+    let begins_like = |text: &str, kinds: &[&str]| kinds.iter().any(|kind| text.starts_with(kind));
+    let told = |device: &str| shown.ends_with('>') && shown.contains(device);
+    match shown.strip_prefix("/dev/") {
+        _ if told("<char ") => FileKind::Char,
+        _ if told("<block ") => FileKind::Block,
+        _ if shown.starts_with("pipe:") => FileKind::Fifo,
+        Some(device) if device.starts_with("shm/") => FileKind::Regular,
+        Some(device) if begins_like(device, &BLOCK) => FileKind::Block,
+        Some(_) => FileKind::Char,
+        None if shown.starts_with('/') && begins_like(shown, &UNREAL) => FileKind::Other,
+        None if shown.starts_with('/') => FileKind::Regular,
+        None if begins_like(shown, &SOCKETS) => FileKind::Socket,
+        None if shown.contains(":[") || shown.starts_with("anon_inode:") => FileKind::Other,
+        None => FileKind::Regular,
     }
-    if shown.starts_with("pipe:") {
-        return FileKind::Fifo;
-    }
-    if !shown.starts_with('/') {
-        return if SOCKETS.iter().any(|kind| shown.starts_with(kind)) {
-            FileKind::Socket
-        } else if shown.contains(":[") || shown.starts_with("anon_inode:") {
-            FileKind::Other
-        } else {
-            FileKind::Regular
-        };
-    }
-    if let Some(device) = shown.strip_prefix("/dev/") {
-        return match device {
-            _ if device.starts_with("shm/") => FileKind::Regular,
-            _ if BLOCK.iter().any(|kind| device.starts_with(kind)) => FileKind::Block,
-            _ => FileKind::Char,
-        };
-    }
-    let unreal = ["/proc/", "/sys/", "/memfd:", "/anon_hugepage"];
-    if unreal.iter().any(|place| shown.starts_with(place)) { FileKind::Other } else { FileKind::Regular }
 }
 
 /// A path in one form: relative ones below `base`, without `.`, `..` and doubled slashes. Symbolic links
@@ -444,13 +394,13 @@ mod tests {
         let id = tables.describe(file, 0);
         tables.install(parent, 3, id, false);
         let child = tables.copy(parent);
-        tables.description_mut(id).unwrap().position = 7;
+        tables.descriptions.get_mut(&id).unwrap().position = 7;
         tables.close(parent, 3);
         assert_eq!(tables.look(parent, 3), None);
         let seen = tables.look(child, 3).unwrap();
-        assert_eq!(tables.description(seen).unwrap().position, 7);
+        assert_eq!(tables.descriptions.get(&seen).unwrap().position, 7);
         tables.release(child);
-        assert!(tables.description(id).is_none());
+        assert!(!tables.descriptions.contains_key(&id));
     }
 
     #[test]

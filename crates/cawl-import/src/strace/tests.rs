@@ -208,7 +208,7 @@ fn what_can_write_unseen_is_a_loss() {
 fn reads_only_when_asked_for() {
     let lines = "7 open(\"/tmp/a\", O_RDONLY) = 3</tmp/a> <0.1>\n7 read(3</tmp/a>, \"\", 9) = 5 <0.1>";
     assert_eq!(import(lines).1.calls, 0);
-    assert_eq!(import_with(StraceOptions { reads: true, ..StraceOptions::default() }, lines).1.calls, 2);
+    assert_eq!(import_with(StraceOptions { reads: true }, lines).1.calls, 2);
 }
 
 #[test]
