@@ -1,11 +1,11 @@
 //! Output for people: no name of a program or file controls the terminal, and a full or closed output causes
 //! no panic.
 
-use std::fs::{self, File};
+use std::fs;
 
 use cawl_client::protocol::{Files, Processes, Request};
 use cawl_core::{Bytes, FileFacts, HostProfile, Origin, Record, Session};
-use cawl_host::trace::TraceWriter;
+use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_wire::{Event, FileKind, Op};
 use serde_json::json;
 
@@ -38,10 +38,10 @@ fn told(finished: Finished) -> Finished {
 /// A trace in which everything with a name has this one.
 fn trace(dir: &Dir) -> String {
     let path = dir.work().join("hostile.trace");
-    let mut trace = TraceWriter::new(File::create(&path).expect("a new file")).expect("room for it");
+    let mut trace = TraceFile::create(&path, WhenFull::Wait).expect("a new file");
     let name = NAME.to_owned();
     let profile = HostProfile { name: name.clone(), origin: Origin::Learned, ..HostProfile::uncalibrated() };
-    let mut push = |record| trace.push(&record).expect("room for it");
+    let mut push = |record| trace.push(&record);
     push(Record::Profile(Box::new(profile)));
     for id in [1, 2] {
         let (program, arguments) = (name.clone(), vec![name.clone()]);
@@ -66,7 +66,7 @@ fn trace(dir: &Dir) -> String {
         push(Record::Event(event));
     }
     push(Record::Note(name));
-    trace.finish().expect("room for it");
+    assert_eq!(trace.finish(), None);
     path.to_str().expect("a readable path").to_owned()
 }
 

@@ -8,6 +8,12 @@
 use cawl_core::Time;
 use nix::time::{ClockId, clock_gettime};
 
+/// Now, on one clock.
+pub(crate) fn read(clock: ClockId) -> Time {
+    let time = clock_gettime(clock).map(|t| Time(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64));
+    time.unwrap_or_default()
+}
+
 /// One time on three clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
@@ -22,11 +28,6 @@ pub struct Clocks {
 impl Clocks {
     /// Now.
     pub fn now() -> Clocks {
-        let read = |id| {
-            clock_gettime(id)
-                .map(|t| Time(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64))
-                .unwrap_or_default()
-        };
         Clocks {
             monotonic: read(ClockId::CLOCK_MONOTONIC),
             boot: read(ClockId::CLOCK_BOOTTIME),

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, OpKind, Register};
 use nix::sys::statvfs::{FsFlags, statvfs};
-use object::elf::{ELFMAG, PT_INTERP};
-use object::read::elf::{ElfFile32, ElfFile64, FileHeader, ProgramHeader};
+use object::elf::{DT_NEEDED, ELFMAG, FileHeader32, FileHeader64};
+use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
 use crate::machine;
@@ -43,6 +43,14 @@ impl Verdict {
     pub fn is_traced(&self) -> bool {
         self.obstacles.is_empty()
     }
+
+    fn obstacle(&mut self, why: String) {
+        self.obstacles.push(why);
+    }
+
+    fn remark(&mut self, what: String) {
+        self.remarks.push(what);
+    }
 }
 
 /// The file that a name means, as a shell looks for it.
@@ -65,7 +73,7 @@ pub fn program(path: &Path) -> Verdict {
     let mut next = Some(path.to_owned());
     while let Some(path) = next.take() {
         if verdict.chain.len() == LONGEST_CHAIN {
-            verdict.obstacles.push("the scripts name each other as interpreters".to_owned());
+            verdict.obstacle("the scripts name each other as interpreters".to_owned());
             break;
         }
         verdict.chain.push(path.clone());
@@ -82,26 +90,24 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
         Err(error) => {
             // Only a binary can be run without being read.
             privileges(path, verdict);
-            verdict.remarks.push(format!("{name} cannot be read ({error}), so nothing is known about it"));
+            verdict.remark(format!("{name} cannot be read ({error}), so nothing is known about it"));
             return None;
         }
     };
     if !is_executable(path) {
-        verdict.obstacles.push(format!("{name} is not an executable file"));
+        verdict.obstacle(format!("{name} is not an executable file"));
         return None;
     }
     if bytes.starts_with(&ELFMAG) {
         privileges(path, verdict);
         match Elf::read(&bytes) {
             Some(elf) => elf.judge(path, verdict),
-            None => verdict.obstacles.push(format!("{name} is damaged: its ELF headers make no sense")),
+            None => verdict.obstacle(format!("{name} is damaged: its ELF headers make no sense")),
         }
         return None;
     }
     let Some(line) = bytes.strip_prefix(b"#!") else {
-        verdict
-            .remarks
-            .push(format!("{name} is neither a binary nor begins with #!; shells run it themselves"));
+        verdict.remark(format!("{name} is neither a binary nor begins with #!; shells run it themselves"));
         return Some("/bin/sh".into());
     };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
@@ -119,9 +125,7 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
     if interpreter.exists() {
         return Some(interpreter);
     }
-    verdict
-        .obstacles
-        .push(format!("{name} needs the interpreter {}, which is missing", interpreter.display()));
+    verdict.obstacle(format!("{name} needs the interpreter {}, which is missing", interpreter.display()));
     None
 }
 
@@ -145,19 +149,19 @@ fn privileges(path: &Path, verdict: &mut Verdict) {
     // The linker compares real ids with the effective ones that the program gets.
     let (uid, gid) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
     if meta.mode() & 0o4000 != 0 && meta.uid() != uid {
-        verdict.obstacles.push(format!(
+        verdict.obstacle(format!(
             "{name} is setuid to uid {}: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE); run cawl as that user",
             meta.uid()
         ));
     } else if meta.mode() & 0o2000 != 0 && meta.mode() & 0o010 != 0 && meta.gid() != gid {
-        verdict.obstacles.push(format!(
+        verdict.obstacle(format!(
             "{name} is setgid to gid {}: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE)",
             meta.gid()
         ));
     }
     let mut value = [0u8; 64];
     if uid != 0 && rustix::fs::getxattr(path, c"security.capability", &mut value).is_ok() {
-        verdict.obstacles.push(format!(
+        verdict.obstacle(format!(
             "{name} has file capabilities: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE)"
         ));
     }
@@ -186,26 +190,19 @@ struct Elf {
 impl Elf {
     fn read(bytes: &[u8]) -> Option<Elf> {
         match object::FileKind::parse(bytes).ok()? {
-            object::FileKind::Elf64 => {
-                let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
-                let interpreter = interpreter(file.elf_program_headers(), file.endian(), bytes);
-                Some(Elf::of(&file, interpreter, None))
-            }
+            object::FileKind::Elf64 => Elf::of::<FileHeader64<Endianness>>(bytes, None),
             object::FileKind::Elf32 => {
-                let file = ElfFile32::<Endianness>::parse(bytes).ok()?;
-                let interpreter = interpreter(file.elf_program_headers(), file.endian(), bytes);
-                Some(Elf::of(&file, interpreter, Some("a 32-bit program".to_owned())))
+                Elf::of::<FileHeader32<Endianness>>(bytes, Some("a 32-bit program".to_owned()))
             }
             _ => None,
         }
     }
 
-    fn of<'data, H: FileHeader<Endian = Endianness>>(
-        file: &object::read::elf::ElfFile<'data, H>,
-        interpreter: Option<String>,
-        foreign: Option<String>,
-    ) -> Elf {
+    fn of<H: FileHeader<Endian = Endianness>>(bytes: &[u8], foreign: Option<String>) -> Option<Elf> {
+        let file = ElfFile::<H>::parse(bytes).ok()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut headers = file.elf_program_headers().iter();
+        let interpreter = headers.find_map(|header| header.interpreter(file.endian(), bytes).ok()?.map(text));
         let own = match std::env::consts::ARCH {
             "x86_64" => object::Architecture::X86_64,
             "aarch64" => object::Architecture::Aarch64,
@@ -217,7 +214,11 @@ impl Elf {
         let is_go = file
             .sections()
             .any(|section| matches!(section.name(), Ok(".go.buildinfo" | ".note.go.buildid" | ".gopclntab")));
-        let libraries = needed(file);
+        let table = file.elf_dynamic_table().ok();
+        let needed = table.iter().flat_map(|table| {
+            let needed = table.iter().filter(|entry| entry.tag == DT_NEEDED);
+            needed.filter_map(|entry| table.string(entry).ok().map(text))
+        });
         let imports = file
             .dynamic_symbols()
             .filter(|symbol| symbol.is_undefined())
@@ -225,33 +226,33 @@ impl Elf {
         let code = || file.sections().filter(|section| section.kind() == object::SectionKind::Text);
         let known = foreign.is_none() && other == object::Architecture::X86_64;
         let code: Vec<_> = code().filter(|_| known).filter_map(|section| section.data().ok()).collect();
-        Elf {
+        Some(Elf {
             foreign,
             interpreter,
             is_go,
-            libraries,
+            libraries: needed.collect(),
             imports: imports.collect(),
             own_calls: code.iter().flat_map(|code| own_calls(code)).collect(),
-            names_io_uring: code.iter().any(|code| memmem(code, &IO_URING_SETUP)),
-        }
+            names_io_uring: code.iter().any(|code| code.windows(5).any(|window| window == IO_URING_SETUP)),
+        })
     }
 
     fn judge(&self, path: &Path, verdict: &mut Verdict) {
         let name = path.display();
         if let Some(foreign) = &self.foreign {
-            verdict.obstacles.push(format!("{name} is {foreign}: the tracer cannot be loaded into it"));
+            verdict.obstacle(format!("{name} is {foreign}: the tracer cannot be loaded into it"));
             verdict.must_not_preload = true;
             return;
         }
         if self.is_go {
             let linked = if self.interpreter.is_some() { "dynamically" } else { "statically" };
-            verdict.obstacles.push(format!(
+            verdict.obstacle(format!(
                 "{name} is a Go program ({linked} linked): its runtime makes system calls itself, past the C library"
             ));
             return;
         }
         let Some(interpreter) = &self.interpreter else {
-            verdict.obstacles.push(format!(
+            verdict.obstacle(format!(
                 "{name} is statically linked: no dynamic linker runs that could load the tracer"
             ));
             return;
@@ -263,16 +264,12 @@ impl Elf {
         }
         let linker = Path::new(interpreter).file_name().unwrap_or_default().to_string_lossy();
         if linker.starts_with("ld-musl") {
-            verdict.obstacles.push(format!("{name} uses musl ({interpreter}); the tracer is for glibc"));
+            verdict.obstacle(format!("{name} uses musl ({interpreter}); the tracer is for glibc"));
         } else if !is_glibc(interpreter) {
-            verdict
-                .obstacles
-                .push(format!("{name} uses the dynamic linker {interpreter}, which is not glibc's"));
+            verdict.obstacle(format!("{name} uses the dynamic linker {interpreter}, which is not glibc's"));
         }
         if !Path::new(interpreter).exists() {
-            verdict
-                .obstacles
-                .push(format!("{name} needs the dynamic linker {interpreter}, which is missing"));
+            verdict.obstacle(format!("{name} needs the dynamic linker {interpreter}, which is missing"));
         }
         let library = self.libraries.iter().any(|library| library.starts_with("liburing"))
             || self.imports.iter().any(|import| import.starts_with("io_uring_"));
@@ -280,13 +277,11 @@ impl Elf {
             || self.own_calls.contains("io_uring_enter");
         if library || by_itself {
             let way = if library { "liburing" } else { "by system calls" };
-            verdict
-                .remarks
-                .push(format!("{name} can use io_uring ({way}): what it writes that way is not seen"));
+            verdict.remark(format!("{name} can use io_uring ({way}): what it writes that way is not seen"));
         }
         if !self.own_calls.is_empty() {
             let calls = self.own_calls.iter().copied().collect::<Vec<_>>().join(", ");
-            verdict.remarks.push(format!(
+            verdict.remark(format!(
                 "{name} makes system calls itself, past the C library ({calls}): what it writes that way is not seen"
             ));
         }
@@ -315,10 +310,6 @@ const WRITING: [(u32, &str); 16] = [
 ];
 /// `mov edi, 425`: the first argument is the number of `io_uring_setup`.
 const IO_URING_SETUP: [u8; 5] = [0xbf, 0xa9, 0x01, 0x00, 0x00];
-
-fn memmem(text: &[u8], wanted: &[u8]) -> bool {
-    text.windows(wanted.len()).any(|window| window == wanted)
-}
 
 /// The writing system calls in code for x86-64: a `syscall`, and before it, in one straight line, its number
 /// put into eax. Numbers that come from elsewhere are not found.
@@ -369,34 +360,6 @@ pub fn is_sanitizer(library: &str) -> bool {
 /// True for the dynamic linkers of glibc.
 fn is_glibc(interpreter: &str) -> bool {
     Path::new(interpreter).file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
-}
-
-fn interpreter<H: ProgramHeader<Endian = Endianness>>(
-    headers: &[H],
-    endian: Endianness,
-    bytes: &[u8],
-) -> Option<String> {
-    let header = headers.iter().find(|header| header.p_type(endian) == PT_INTERP)?;
-    let (offset, length): (u64, u64) = (header.p_offset(endian).into(), header.p_filesz(endian).into());
-    let text = bytes.get(usize::try_from(offset).ok()?..)?.get(..usize::try_from(length).ok()?)?;
-    Some(String::from_utf8_lossy(text).trim_end_matches('\0').to_owned())
-}
-
-fn needed<H: FileHeader<Endian = Endianness>>(file: &object::read::elf::ElfFile<'_, H>) -> Vec<String> {
-    use object::read::elf::Dyn;
-    let mut found = Vec::new();
-    let (endian, data) = (file.endian(), file.data());
-    let Ok(table) = file.elf_header().sections(endian, data) else { return found };
-    let Ok(Some((entries, link))) = table.dynamic(endian, data) else { return found };
-    let Ok(strings) = table.strings(endian, data, link) else { return found };
-    for entry in entries {
-        if entry.tag32(endian) == Some(object::elf::DT_NEEDED.0 as _)
-            && let Ok(name) = entry.string(endian, strings)
-        {
-            found.push(String::from_utf8_lossy(name).into_owned());
-        }
-    }
-    found
 }
 
 /// Where a running process uses io_uring: descriptors that lead to one.

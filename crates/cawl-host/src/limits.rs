@@ -8,9 +8,10 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use cawl_core::Bytes;
-use nix::fcntl::{Flock, FlockArg};
+
+use crate::machine;
 
 /// Folder of the kernel's settings.
 const SETTINGS: &str = "/proc/sys/vm";
@@ -28,7 +29,7 @@ const SHORTEST: u64 = 100_000;
 #[derive(Debug)]
 pub struct LoweredLimits {
     /// Holds the lock, and the old settings for the next process after a crash.
-    file: Flock<File>,
+    file: File,
     /// Folder of the settings: /proc/sys/vm.
     settings: PathBuf,
     before: String,
@@ -56,12 +57,13 @@ impl LoweredLimits {
         state: &Path,
         background: Bytes,
         hard: Bytes,
-        mut patient: impl FnMut() -> bool,
+        patient: impl FnMut() -> bool,
     ) -> anyhow::Result<LoweredLimits> {
-        if background >= hard {
-            bail!("the background limit ({background}) must be below the hard limit ({hard})");
-        }
-        let file = OpenOptions::new()
+        ensure!(
+            background < hard,
+            "the background limit ({background}) must be below the hard limit ({hard})"
+        );
+        let mut file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -69,13 +71,11 @@ impl LoweredLimits {
             .mode(0o600)
             .open(state)
             .with_context(|| format!("cannot open {}; lowering the limits needs root", state.display()))?;
-        let mut file = lock(file, &mut patient).with_context(|| {
-            format!("the dirty limits are lowered by another process, which holds {}", state.display())
-        })?;
-        let mut left_behind = String::new();
-        file.read_to_string(&mut left_behind)?;
-        // A process was killed while it had the limits lowered: its old settings are restored.
-        restore(settings, &left_behind)?;
+        let held =
+            || format!("the dirty limits are lowered by another process, which holds {}", state.display());
+        let locked = machine::lock(&file, patient).with_context(held)?;
+        ensure!(locked, held());
+        restore_left(settings, &file)?;
         let before = current(settings)?;
         note(&mut file, &before)?;
         let lowered = LoweredLimits { file, settings: settings.to_owned(), before };
@@ -117,37 +117,27 @@ impl Drop for LoweredLimits {
 }
 
 fn put_back_left_in(settings: &Path, state: &Path) -> anyhow::Result<bool> {
-    let file = match OpenOptions::new().read(true).write(true).open(state) {
+    let mut file = match OpenOptions::new().read(true).write(true).open(state) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             return Ok(false);
         }
         Err(error) => return Err(error).with_context(|| format!("cannot open {}", state.display())),
     };
-    let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(locked) => locked,
-        Err((_, nix::Error::EAGAIN)) => return Ok(false),
-        Err((_, error)) => return Err(error).with_context(|| format!("cannot lock {}", state.display())),
-    };
+    if !machine::lock(&file, || false).with_context(|| format!("cannot lock {}", state.display()))? {
+        return Ok(false);
+    }
+    let left = restore_left(settings, &file)?;
+    note(&mut file, "")?;
+    Ok(left)
+}
+
+/// Restores what a process left that was killed while it had the limits lowered; true if there was any.
+fn restore_left(settings: &Path, mut file: &File) -> anyhow::Result<bool> {
     let mut left_behind = String::new();
     file.read_to_string(&mut left_behind)?;
     restore(settings, &left_behind)?;
-    note(&mut file, "")?;
     Ok(!left_behind.is_empty())
-}
-
-/// Polls, so that a signal can end the wait.
-fn lock(mut file: File, patient: &mut impl FnMut() -> bool) -> nix::Result<Flock<File>> {
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(locked) => return Ok(locked),
-            Err((back, nix::Error::EAGAIN)) if patient() => {
-                file = back;
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
-            Err((_, error)) => return Err(error),
-        }
-    }
 }
 
 /// The settings in force, one `name value` a line.
@@ -169,11 +159,7 @@ fn current(settings: &Path) -> anyhow::Result<String> {
 fn restore(settings: &Path, text: &str) -> anyhow::Result<()> {
     for line in text.lines() {
         if let Some((name, value)) = line.split_once(' ')
-            && PAIRS
-                .iter()
-                .flat_map(|(bytes, ratio)| [*bytes, *ratio])
-                .chain([PAGE_LISTS])
-                .any(|known| name == known)
+            && (name == PAGE_LISTS || PAIRS.iter().any(|(bytes, ratio)| [*bytes, *ratio].contains(&name)))
             && let Ok(value) = value.parse()
         {
             set(settings, name, value)?;

@@ -1,26 +1,27 @@
 //! Reads the machine's state: /proc, /sys and the clock. `cawl_core::host_text` parses the texts.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, Wchar, host_text};
 use nix::fcntl::OFlag;
-use nix::time::{ClockId, clock_gettime};
+use nix::time::ClockId;
+
+use crate::clock;
 
 /// Now, on the clock of events: CLOCK_MONOTONIC.
 pub fn now() -> Time {
-    clock_gettime(ClockId::CLOCK_MONOTONIC)
-        .map(|t| Time(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64))
-        .unwrap_or_default()
+    clock::read(ClockId::CLOCK_MONOTONIC)
 }
 
 /// Seconds since 1970-01-01 UTC.
 pub fn wall_clock() -> u64 {
-    clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| t.tv_sec() as u64)
+    clock::read(ClockId::CLOCK_REALTIME).0 / 1_000_000_000
 }
 
 /// The kernel's counters now; None where /proc/vmstat lacks the dirty limits.
@@ -78,6 +79,19 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
     let path = format!("/proc/self/fd/{}", place.as_raw_fd());
     open(Path::new(&path), OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
+}
+
+/// Locks a file until it is closed; false if another process holds it for longer than `patient` says. It polls, so
+/// that a signal can end the wait.
+pub(crate) fn lock(file: &File, mut patient: impl FnMut() -> bool) -> io::Result<bool> {
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if patient() => std::thread::sleep(Duration::from_millis(10)),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Ok(()) => return Ok(true),
+        }
+    }
 }
 
 /// True if this process ignores the signal of this number.
@@ -202,20 +216,32 @@ fn filesystems() -> Vec<Filesystem> {
     mounts.sort_by_key(|mount| (mount.dev, mount.mount.len()));
     mounts.dedup_by_key(|mount| mount.dev);
     for mount in &mut mounts {
-        let (major, minor) = host_text::device_parts(mount.dev);
-        let device = format!("/sys/dev/block/{major}:{minor}");
-        // A partition has no queue of its own; its disk has.
-        let queue = [format!("{device}/queue"), format!("{device}/../queue")];
-        let Some(queue) = queue.iter().find(|queue| fs::metadata(queue).is_ok()) else { continue };
-        mount.block = number(&format!("{queue}/logical_block_size"));
-        mount.rotational = number(&format!("{queue}/rotational")).map(|flag| flag != 0);
-        mount.write_cache = Some(read(&format!("{queue}/write_cache")).trim() == "write back");
-        mount.scheduler = read(&format!("{queue}/scheduler"))
-            .split_once('[')
-            .and_then(|(_, rest)| rest.split_once(']'))
-            .map(|(name, _)| name.to_owned());
+        if let Some(device) = sysfs_folder(mount.dev) {
+            complete(mount, &device);
+        }
     }
     mounts
+}
+
+/// The folder of a block device in sysfs.
+pub(crate) fn sysfs_folder(device: u64) -> Option<PathBuf> {
+    let (major, minor) = host_text::device_parts(device);
+    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+}
+
+/// Adds what sysfs has in the device's folder; returns the folder of its queue.
+pub(crate) fn complete(mount: &mut Filesystem, device: &Path) -> Option<PathBuf> {
+    // A partition has no queue of its own; its disk has.
+    let queue = [device.join("queue"), device.join("../queue")].into_iter().find(|queue| queue.is_dir())?;
+    let fact = |name: &str| fs::read_to_string(queue.join(name)).ok().map(|text| text.trim().to_owned());
+    mount.block = fact("logical_block_size").and_then(|size| size.parse().ok());
+    mount.rotational = fact("rotational").map(|flag| flag != "0");
+    mount.write_cache = fact("write_cache").map(|text| text == "write back");
+    mount.scheduler = fact("scheduler").and_then(|text| {
+        let (_, rest) = text.split_once('[')?;
+        Some(rest.split_once(']')?.0.to_owned())
+    });
+    Some(queue)
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cawl_core::{Bytes, Nanos, host_text};
+use cawl_core::{Bytes, Filesystem, Nanos, host_text};
 use serde::Serialize;
 
-use crate::machine::{number, read};
+use crate::machine::{complete, number, read, sysfs_folder};
 
 /// The storage of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -69,53 +69,31 @@ impl Place {
             .with_context(|| format!("there is no {}; name an existing folder", path.display()))?;
         let meta = fs::metadata(&folder).with_context(|| format!("cannot look at {}", folder.display()))?;
         let mounts = host_text::mountinfo(&read("/proc/self/mountinfo"));
-        let found = mounts.iter().rev().filter(|mount| folder.starts_with(&mount.mount));
+        let found = mounts.iter().filter(|mount| folder.starts_with(&mount.mount));
         // The last one of several mounts at the same place is on top; a longer path lies deeper.
-        let found = found.fold(None::<&cawl_core::Filesystem>, |best, mount| match best {
-            Some(best) if best.mount.len() >= mount.mount.len() => Some(best),
-            _ => Some(mount),
-        });
-        let (kind, mount, source, options) = found.map_or(("unknown", "/", "", ""), |mount| {
-            (mount.kind.as_str(), mount.mount.as_str(), mount.device.as_str(), mount.options.as_str())
-        });
-        let numbers = [
-            Some(meta.dev()),
-            // btrfs and zfs give their files numbers without a device; the source has one.
-            fs::metadata(Path::new("/dev").join(source))
-                .ok()
-                .filter(|_| !source.is_empty())
-                .map(|m| m.rdev()),
-        ];
-        let sysfs = numbers.into_iter().flatten().find_map(|number| {
-            let (major, minor) = host_text::device_parts(number);
-            fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
-        });
+        let found = found.max_by_key(|mount| mount.mount.len()).cloned();
+        let unknown = || Filesystem { kind: "unknown".into(), mount: "/".into(), ..Filesystem::default() };
+        let mut found = found.unwrap_or_else(unknown);
+        // btrfs and zfs give their files numbers without a device; the source has one.
+        let source = fs::metadata(Path::new("/dev").join(&found.device)).ok();
+        let source = source.filter(|_| !found.device.is_empty()).map(|source| source.rdev());
+        let sysfs = [Some(meta.dev()), source].into_iter().flatten().find_map(sysfs_folder);
         let name = sysfs.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-        // A partition has no queue of its own; the disk it lies on does.
-        let queue = sysfs.as_deref().and_then(|device| {
-            [device.join("queue"), device.join("../queue")].into_iter().find(|queue| queue.is_dir())
-        });
-        let fact = |fact: &str| {
-            let path = queue.as_ref()?.join(fact);
-            Some(read(path.to_str()?).trim().to_owned()).filter(|text| !text.is_empty())
-        };
-        let size = |name: &str| fact(name)?.parse().ok().map(Bytes);
+        let queue = sysfs.as_deref().and_then(|device| complete(&mut found, device));
+        let physical = queue.and_then(|queue| number(queue.join("physical_block_size").to_str()?));
         Ok(Place {
-            backing: backing(kind, sysfs.is_some()),
+            backing: backing(&found.kind, sysfs.is_some()),
             number: meta.dev(),
-            device: name.unwrap_or_else(|| kind.to_owned()),
-            filesystem: kind.to_owned(),
-            mount: mount.to_owned(),
-            block: size("logical_block_size"),
-            physical_block: size("physical_block_size"),
-            rotational: fact("rotational").map(|flag| flag != "0"),
-            write_cache: fact("write_cache").map(|text| text == "write back"),
-            scheduler: fact("scheduler").and_then(|text| {
-                let (_, rest) = text.split_once('[')?;
-                Some(rest.split_once(']')?.0.to_owned())
-            }),
+            device: name.unwrap_or_else(|| found.kind.clone()),
+            commit: commit(&found.kind, &found.options),
+            filesystem: found.kind,
+            mount: found.mount,
+            block: found.block.map(Bytes),
+            physical_block: physical.map(Bytes),
+            rotational: found.rotational,
+            write_cache: found.write_cache,
+            scheduler: found.scheduler,
             sysfs,
-            commit: commit(kind, options),
             stream_buffer: Bytes(meta.blksize()),
             folder,
         })
@@ -129,10 +107,10 @@ impl Place {
     /// A setting of the device's writeback, such as `min_ratio`.
     pub fn writeback_setting(&self, name: &str) -> Option<u64> {
         // A partition's writeback is that of its disk.
-        let numbers = ["dev", "../dev"]
-            .into_iter()
-            .filter_map(|file| Some(read(self.sysfs.as_ref()?.join(file).to_str()?).trim().to_owned()));
-        numbers.into_iter().find_map(|device| number(&format!("/sys/class/bdi/{device}/{name}")))
+        ["dev", "../dev"].into_iter().find_map(|file| {
+            let device = read(self.sysfs.as_ref()?.join(file).to_str()?);
+            number(&format!("/sys/class/bdi/{}/{name}", device.trim()))
+        })
     }
 }
 

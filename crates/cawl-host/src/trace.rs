@@ -9,7 +9,7 @@ mod reader;
 mod writer;
 
 pub use reader::{Damage, TraceReader};
-pub use writer::{TraceFile, TraceWriter, WhenFull};
+pub use writer::{TraceFile, WhenFull};
 
 /// First eight bytes of a trace file.
 pub const TRACE_MAGIC: [u8; 8] = *b"CAWLTRC\n";

@@ -4,13 +4,13 @@
 //! reads the file again, adds only what its own run observed, and renames the new file over the old one. A
 //! killed writer leaves the old file; a failed write is a note in the report.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use cawl_core::{Analysis, HostProfile};
 
 use crate::machine;
@@ -104,17 +104,9 @@ impl Lock {
         let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
         let deadline = Instant::now() + PATIENCE;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Lock(file)),
-                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(TryLockError::WouldBlock) => bail!("another process holds {}", path.display()),
-                Err(TryLockError::Error(error)) => {
-                    return Err(error).with_context(|| format!("cannot lock {}", path.display()));
-                }
-            }
-        }
+        let locked = machine::lock(&file, || Instant::now() < deadline)
+            .with_context(|| format!("cannot lock {}", path.display()))?;
+        ensure!(locked, "another process holds {}", path.display());
+        Ok(Lock(file))
     }
 }

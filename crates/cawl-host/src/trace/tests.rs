@@ -1,11 +1,53 @@
-use std::io::Cursor;
+use std::io::{self, Cursor, Write};
 
 use cawl_core::{FileFacts, HostProfile, MemoryFacts, Record, Sample, Session, Time, ZoneFacts};
 use cawl_wire::{Event, FileKind, Op};
 use proptest::prelude::*;
 
-use super::writer::WAITING;
-use super::{BLOCK_TARGET, TraceError, TraceFile, TraceReader, TraceWriter, WhenFull};
+use super::writer::{WAITING, encode_block, file_header};
+use super::{BLOCK_TARGET, TraceError, TraceFile, TraceReader, WhenFull, codec};
+
+/// Encodes records into blocks on any writer.
+struct TraceWriter<W: Write> {
+    out: W,
+    raw: Vec<u8>,
+    sequence: u32,
+    records: u64,
+}
+
+impl<W: Write> TraceWriter<W> {
+    /// Begins a trace: writes the file header.
+    fn new(mut out: W) -> io::Result<TraceWriter<W>> {
+        out.write_all(&file_header())?;
+        Ok(TraceWriter { out, raw: Vec::with_capacity(BLOCK_TARGET + 1024), sequence: 0, records: 0 })
+    }
+
+    /// Adds a record; a full block is written.
+    fn push(&mut self, record: &Record) -> io::Result<()> {
+        codec::put(&mut self.raw, record);
+        self.records += 1;
+        if self.raw.len() >= BLOCK_TARGET { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what has gathered as a block.
+    fn flush(&mut self) -> io::Result<()> {
+        if self.raw.is_empty() {
+            return Ok(());
+        }
+        let block = encode_block(&self.raw, self.sequence);
+        self.raw.clear();
+        self.sequence += 1;
+        self.out.write_all(&block)
+    }
+
+    /// Closes the trace with its number of records, and returns the writer.
+    fn finish(mut self) -> io::Result<W> {
+        codec::put_close(&mut self.raw, self.records);
+        self.flush()?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
 
 fn records(count: u64) -> Vec<Record> {
     let mut records = vec![

@@ -16,49 +16,7 @@ use super::{
     TRACE_VERSION, codec,
 };
 
-/// Encodes records into blocks on any writer.
-pub struct TraceWriter<W: Write> {
-    pub(super) out: W,
-    raw: Vec<u8>,
-    sequence: u32,
-    records: u64,
-}
-
-impl<W: Write> TraceWriter<W> {
-    /// Begins a trace: writes the file header.
-    pub fn new(mut out: W) -> io::Result<TraceWriter<W>> {
-        out.write_all(&file_header())?;
-        Ok(TraceWriter { out, raw: Vec::with_capacity(BLOCK_TARGET + 1024), sequence: 0, records: 0 })
-    }
-
-    /// Adds a record; a full block is written.
-    pub fn push(&mut self, record: &Record) -> io::Result<()> {
-        codec::put(&mut self.raw, record);
-        self.records += 1;
-        if self.raw.len() >= BLOCK_TARGET { self.flush() } else { Ok(()) }
-    }
-
-    /// Writes what has gathered as a block.
-    pub fn flush(&mut self) -> io::Result<()> {
-        if self.raw.is_empty() {
-            return Ok(());
-        }
-        let block = encode_block(&self.raw, self.sequence);
-        self.raw.clear();
-        self.sequence += 1;
-        self.out.write_all(&block)
-    }
-
-    /// Closes the trace with its number of records, and returns the writer.
-    pub fn finish(mut self) -> io::Result<W> {
-        codec::put_close(&mut self.raw, self.records);
-        self.flush()?;
-        self.out.flush()?;
-        Ok(self.out)
-    }
-}
-
-fn file_header() -> [u8; FILE_HEADER_LEN] {
+pub(super) fn file_header() -> [u8; FILE_HEADER_LEN] {
     let mut header = [0; FILE_HEADER_LEN];
     header[..8].copy_from_slice(&TRACE_MAGIC);
     header[8..10].copy_from_slice(&TRACE_VERSION.to_le_bytes());
@@ -66,7 +24,7 @@ fn file_header() -> [u8; FILE_HEADER_LEN] {
 }
 
 /// A block: header, then the payload, compressed where that makes it smaller.
-fn encode_block(raw: &[u8], sequence: u32) -> Vec<u8> {
+pub(super) fn encode_block(raw: &[u8], sequence: u32) -> Vec<u8> {
     let packed = lz4_flex::block::compress(raw);
     let (encoding, stored) = if packed.len() < raw.len() { (LZ4, packed.as_slice()) } else { (RAW, raw) };
     let mut block = Vec::with_capacity(BLOCK_HEADER_LEN + stored.len());
