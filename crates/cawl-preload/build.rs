@@ -5,6 +5,7 @@ fn main() {
     println!("cargo::rerun-if-changed=src/variadic.c");
     println!("cargo::rerun-if-changed=src/thread.c");
     println!("cargo::rerun-if-changed=src/freestanding.c");
+    println!("cargo::rerun-if-changed=src/unwind.c");
     println!("cargo::rerun-if-changed=build.rs");
     // Calls inside the library stay inside, whatever else in the process has a function of that name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
@@ -12,6 +13,7 @@ fn main() {
         .file("src/variadic.c")
         .file("src/thread.c")
         .file("src/freestanding.c")
+        .file("src/unwind.c")
         .opt_level(2)
         .flag("-fvisibility=hidden")
         .flag("-fexceptions")

@@ -51,6 +51,8 @@ void *realloc(void *pointer, size_t size) {
 }
 #endif
 
+static int closed;
+
 static void *open_and_close(void *argument) {
     for (;;) {
         FILE *stream = fopen("/dev/null", "w");
@@ -61,6 +63,7 @@ static void *open_and_close(void *argument) {
         setvbuf(stream, buffer, _IOFBF, sizeof buffer);
         fputs("some text", stream);
         fclose(stream);
+        __atomic_store_n(&closed, 1, __ATOMIC_RELAXED);
     }
     return argument;
 }
@@ -74,7 +77,7 @@ int main(int count, char **arguments) {
             for (int threads = 0; threads < 3; threads++)
                 if (pthread_create(&thread, NULL, open_and_close, NULL))
                     abort();
-            for (int flush = 0; flush < flushes; flush++)
+            for (int flush = 0; flush < flushes || !__atomic_load_n(&closed, __ATOMIC_RELAXED); flush++)
                 fflush(NULL);
             exit(0);
         }

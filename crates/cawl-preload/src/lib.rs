@@ -39,7 +39,7 @@
 //! - `hooks`: what is replaced, and what each call means; `hooks::emit` makes events.
 //!
 //! `variadic.c` has the functions that stable Rust cannot define, `thread.c` the thread's record, `freestanding.c` what
-//! the compiler calls to copy and compare.
+//! the compiler calls to copy and compare, `unwind.c` what it calls to unwind.
 #![warn(missing_docs)]
 
 mod base;

@@ -71,6 +71,20 @@ fn each_unsafe_block_says_why() {
     }
 }
 
+/// What else is to be loaded costs each traced program its time.
+#[test]
+fn nothing_but_the_c_library_is_needed() {
+    let Ok(out) = Command::new("ldd").arg(cawl_kit::library()).output() else {
+        eprintln!("SKIPPED: ldd is not installed");
+        return;
+    };
+    let text = String::from_utf8(out.stdout).expect("text");
+    let of_the_c_library = ["linux-vdso.so", "libc.so", "ld-linux"];
+    for line in text.lines() {
+        assert!(of_the_c_library.iter().any(|name| line.contains(name)), "{line}");
+    }
+}
+
 /// Exported is what a hook declares, and nothing else.
 #[test]
 fn only_hooks_are_exported() {

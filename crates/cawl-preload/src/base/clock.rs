@@ -1,8 +1,8 @@
 //! The clock that events carry: the processor's counter where it is as good as CLOCK_MONOTONIC, else that.
 //!
-//! The law of this module: the counter is used only if the processor says that it runs evenly and the
-//! kernel itself keeps time by it, for then the kernel has found it alike on every processor. The daemon
-//! turns ticks into ns by pairs of both ([`Anchor`]), so nothing is computed here.
+//! The law of this module: the counter is used only if the kernel itself keeps time by it, for then the kernel has found
+//! that it runs evenly and alike on every processor. The daemon turns ticks into ns by pairs of both ([`Anchor`]), so
+//! nothing is computed here.
 
 use crate::base::hot::HOT;
 use crate::base::sys;
@@ -78,7 +78,7 @@ pub fn span(nanos: u64) -> u64 {
 /// Chooses the clock. Constructor only. `wanted`: false where the user asked for ns.
 pub fn choose(wanted: bool) {
     #[cfg(target_arch = "x86_64")]
-    if wanted && runs_evenly() && kernel_trusts_it() && allowed() {
+    if wanted && kernel_keeps_time_by_it() && allowed() {
         HOT.ticking.store(true, Relaxed);
         if let Some(first) = anchor() {
             FIRST[0].store(first.ticks, Relaxed);
@@ -89,19 +89,10 @@ pub fn choose(wanted: bool) {
     let _ = wanted;
 }
 
-/// The processor says that the counter never stops or changes its pace.
+/// The processor is not asked whether the counter runs evenly: in a virtual machine that is an exit to the host, and the
+/// kernel has asked.
 #[cfg(target_arch = "x86_64")]
-#[allow(unused_unsafe, reason = "older compilers want the block")]
-fn runs_evenly() -> bool {
-    use core::arch::x86_64::__cpuid;
-    const LAST_LEAF: u32 = 0x8000_0000;
-    const POWER: u32 = 0x8000_0007;
-    // SAFETY: every x86-64 processor has the instruction.
-    unsafe { __cpuid(LAST_LEAF).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0 }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn kernel_trusts_it() -> bool {
+fn kernel_keeps_time_by_it() -> bool {
     let mut text = [0u8; 16];
     let length =
         sys::read_file(c"/sys/devices/system/clocksource/clocksource0/current_clocksource", &mut text);

@@ -103,10 +103,13 @@ pub fn threads() -> bool {
     place.is_null() || unsafe { place.read_volatile() } == 0
 }
 
-/// Finds every function. Only the constructor calls this: a missing one makes dlsym allocate.
+/// Finds every function of the C library. Only the constructor calls this: a missing one makes dlsym allocate.
 pub fn look_up_all() {
     for index in 0..NAMES.len() {
-        look_up(index);
+        // libaio's, which few programs have; to find nothing costs as much as to find all the others.
+        if index != Index::io_submit as usize {
+            look_up(index);
+        }
     }
     // SAFETY: as in `look_up`.
     let single = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__libc_single_threaded".as_ptr()) };

@@ -77,6 +77,7 @@ pub unsafe fn read(argv: *const *const c_char, envp: *const *const c_char) -> bo
     }
     // SAFETY: the only writer, before READY is set; see `Shared`.
     let settings = unsafe { &mut *SETTINGS.0.get() };
+    (settings.share, settings.ticks) = (true, true);
     // SAFETY: the caller's promise.
     for variable in unsafe { strings(envp) } {
         settings.learn(variable);
@@ -123,15 +124,16 @@ fn copy(text: &[u8], out: &mut [u8]) -> usize {
 }
 
 impl Settings {
+    /// All zero bytes, so that the library's file holds none of them.
     const fn new() -> Settings {
         Settings {
             socket: [0; 108],
             socket_length: 0,
             run: 0,
             only_child_of: 0,
-            share: true,
+            share: false,
             lossless: false,
-            ticks: true,
+            ticks: false,
             reads: false,
             program: [0; 256],
             program_length: 0,

@@ -10,11 +10,5 @@ pub mod target;
 pub use crate::base::hot::active;
 pub use end::{flush, goodbye, prepare_threads};
 pub use fork::{forked, is_ours};
-pub use open::{prepare, prepare_name};
+pub use open::{begin, prepare, prepare_name};
 pub use ready::{finish, learn, learn_continued, make_way, open_slot, opened, push, put};
-
-/// Opens the session of a new process image. Constructor only.
-pub fn begin() {
-    fork::watch();
-    open::begin();
-}

@@ -13,17 +13,17 @@ use core::ffi::{CStr, c_char, c_int};
 
 /// Scripts that name scripts: the kernel gives up after this many (exec_binprm, Linux 6.18).
 const LONGEST_CHAIN: usize = 5;
-/// What is read first, in bytes: an ELF header and the first line of a script, of which the kernel reads no more
-/// (BINPRM_BUF_SIZE).
-const HEAD: usize = 256;
+/// What is read first, in bytes: of most programs all headers, and the path of the dynamic linker.
+const HEAD: usize = 1024;
+/// The first line of a script: the kernel reads no more (BINPRM_BUF_SIZE).
+const LINE: usize = 256;
 /// Longest path followed, and longest name of a library.
 const PATH: usize = 1024;
 const NAME: usize = 64;
-/// Program headers, and entries of the dynamic section, that are looked at.
-const HEADERS: usize = 32;
-const ENTRIES: usize = 64;
-/// What is read at a time, in bytes.
-const PIECE: usize = 256;
+/// Program headers that are looked at.
+const HEADERS: u64 = 32;
+/// What is read at a time behind the head, in bytes: 64 entries of a dynamic section.
+const PIECE: usize = 1024;
 
 #[cfg(target_arch = "x86_64")]
 const MACHINE: u16 = 62;
@@ -175,14 +175,14 @@ fn follow(first: c_int, place: &mut Look) -> Kind {
     let mut fd = first;
     for _ in 0..=LONGEST_CHAIN {
         let length = sys::read_at(fd, 0, &mut place.head);
-        let kind = look(fd, &place.head[..length], &mut place.piece);
+        let kind = look(fd, length, place);
         if fd != first {
             sys::close(fd);
         }
         if let Some(kind) = kind {
             return kind;
         }
-        let Some(next) = interpreter(&mut place.head, length) else { return Kind::Usual };
+        let Some(next) = interpreter(&mut place.head, length.min(LINE)) else { return Kind::Usual };
         // SAFETY: a string that ends with NUL.
         let Some(next) = (unsafe { open(libc::AT_FDCWD, next.as_ptr()) }) else { return Kind::Usual };
         fd = next;
@@ -194,11 +194,11 @@ fn follow(first: c_int, place: &mut Look) -> Kind {
 }
 
 /// What a file is; None for a script.
-fn look(fd: c_int, head: &[u8], piece: &mut [u8; PIECE]) -> Option<Kind> {
-    if head.starts_with(b"#!") {
+fn look(fd: c_int, length: usize, place: &mut Look) -> Option<Kind> {
+    if place.head[..length].starts_with(b"#!") {
         return None;
     }
-    Some(elf(fd, head, piece).unwrap_or(Kind::Usual))
+    Some(elf(fd, length, place).unwrap_or(Kind::Usual))
 }
 
 /// The interpreter in the first line of a script.
@@ -222,30 +222,39 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// One program header: type, place in the file, address, length in the file.
-fn header(fd: c_int, at: u64) -> Option<(u32, u64, u64, u64)> {
-    let mut bytes = [0u8; 56];
-    if sys::read_at(fd, at, &mut bytes) != bytes.len() {
-        return None;
+/// A part of the file, of which the head has been read up to `head`; shorter at the file's end.
+fn part(fd: c_int, head: usize, place: &mut Look, at: u64, length: usize) -> Option<&[u8]> {
+    let start = usize::try_from(at).ok()?;
+    if start.checked_add(length)? <= head {
+        return place.head.get(start..start + length);
     }
-    Some((u32_at(&bytes, 0)?, u64_at(&bytes, 8)?, u64_at(&bytes, 16)?, u64_at(&bytes, 32)?))
+    let room = place.piece.get_mut(..length)?;
+    let read = sys::read_at(fd, at, room);
+    room.get(..read)
+}
+
+/// One program header: type, place in the file, address, length in the file.
+fn header(fd: c_int, head: usize, place: &mut Look, at: u64) -> Option<(u32, u64, u64, u64)> {
+    let bytes = part(fd, head, place, at, 56)?;
+    Some((u32_at(bytes, 0)?, u64_at(bytes, 8)?, u64_at(bytes, 16)?, u64_at(bytes, 32)?))
 }
 
 /// What an ELF file is (System V ABI, chapters 4 and 5); None if it is none, or makes no sense.
 #[inline(never)]
-fn elf(fd: c_int, head: &[u8], piece: &mut [u8; PIECE]) -> Option<Kind> {
-    if !head.starts_with(b"\x7fELF") {
+fn elf(fd: c_int, head: usize, place: &mut Look) -> Option<Kind> {
+    let first = &place.head[..head];
+    if !first.starts_with(b"\x7fELF") {
         return None;
     }
     // Not of 64 bits, or of another processor.
-    if head.get(4..6)? != [2, 1] || u16_at(head, 18)? != MACHINE {
+    if first.get(4..6)? != [2, 1] || u16_at(first, 18)? != MACHINE {
         return Some(Kind::Foreign);
     }
-    let (place, count) = (u64_at(head, 32)?, usize::from(u16_at(head, 56)?).min(HEADERS));
+    let (headers, count) = (u64_at(first, 32)?, u64::from(u16_at(first, 56)?).min(HEADERS));
     let mut dynamic = None;
     let mut linker = None;
-    for index in 0..count as u64 {
-        let (kind, at, _, length) = header(fd, place.checked_add(index * 56)?)?;
+    for index in 0..count {
+        let (kind, at, _, length) = header(fd, head, place, headers.checked_add(index * 56)?)?;
         match kind {
             PT_INTERP => linker = Some((at, length)),
             PT_DYNAMIC => dynamic = Some((at, length)),
@@ -253,19 +262,17 @@ fn elf(fd: c_int, head: &[u8], piece: &mut [u8; PIECE]) -> Option<Kind> {
         }
     }
     let (at, length) = linker?;
-    let room = piece.get_mut(..usize::try_from(length).ok()?)?;
-    let read = sys::read_at(fd, at, room);
-    let linker = piece[..read].split(|byte| *byte == 0).next()?;
+    let linker = part(fd, head, place, at, usize::try_from(length).ok()?)?.split(|byte| *byte == 0).next()?;
     if !linker.rsplit(|byte| *byte == b'/').next()?.starts_with(b"ld-linux") {
         return Some(Kind::Foreign);
     }
-    let (first, names) = libraries(fd, dynamic?, piece)?;
+    let (library, names) = libraries(fd, dynamic?, place)?;
     // The address of the names, as a place in the file.
-    for index in 0..count as u64 {
-        let (kind, at, address, length) = header(fd, place.checked_add(index * 56)?)?;
+    for index in 0..count {
+        let (kind, at, address, length) = header(fd, head, place, headers.checked_add(index * 56)?)?;
         if kind == PT_LOAD && (address..address.saturating_add(length)).contains(&names) {
-            let name = &mut piece[..NAME];
-            let read = sys::read_at(fd, at.checked_add(names - address)?.checked_add(first)?, name);
+            let name = &mut place.piece[..NAME];
+            let read = sys::read_at(fd, at.checked_add(names - address)?.checked_add(library)?, name);
             let length = name[..read].iter().position(|byte| *byte == 0)?;
             return is_sanitizer(&name[..length]).then_some(Kind::Sanitized(length));
         }
@@ -274,26 +281,18 @@ fn elf(fd: c_int, head: &[u8], piece: &mut [u8; PIECE]) -> Option<Kind> {
 }
 
 /// Of a dynamic section: where among the names that of the first library is, and the address of the names.
-fn libraries(fd: c_int, (at, length): (u64, u64), piece: &mut [u8; PIECE]) -> Option<(u64, u64)> {
+fn libraries(fd: c_int, (at, length): (u64, u64), place: &mut Look) -> Option<(u64, u64)> {
     let (mut first, mut names) = (None, None);
-    let end = length.min(16 * ENTRIES as u64);
-    let mut done = 0;
-    'pieces: while done < end {
-        let room = piece.len().min((end - done) as usize);
-        let read = sys::read_at(fd, at.checked_add(done)?, &mut piece[..room]);
-        for entry in piece[..read].chunks_exact(16) {
-            let value = u64_at(entry, 8)?;
-            match u64_at(entry, 0)? {
-                DT_NULL => break 'pieces,
-                DT_NEEDED if first.is_none() => first = Some(value),
-                DT_STRTAB => names = Some(value),
-                _ => {}
-            }
+    let section = place.piece.get_mut(..usize::try_from(length).ok()?.min(PIECE))?;
+    let read = sys::read_at(fd, at, section);
+    for entry in section[..read].chunks_exact(16) {
+        let value = u64_at(entry, 8)?;
+        match u64_at(entry, 0)? {
+            DT_NULL => break,
+            DT_NEEDED if first.is_none() => first = Some(value),
+            DT_STRTAB => names = Some(value),
+            _ => {}
         }
-        if read < room {
-            break;
-        }
-        done += read as u64;
     }
     Some((first?, names?))
 }

@@ -49,7 +49,7 @@ static TABLE: [Mapping; SIZE] = [const {
         dev: AtomicU64::new(0),
         ino: AtomicU64::new(0),
         birth: AtomicU32::new(0),
-        fd: AtomicI32::new(-1),
+        fd: AtomicI32::new(0),
         dirty: AtomicU64::new(0),
         told: AtomicU64::new(0),
         writable: AtomicBool::new(false),

@@ -16,6 +16,8 @@ const SIZE: usize = 4096;
 /// How far from its own place a stream may be put.
 const REACH: usize = 64;
 
+/// A bit for each place that was ever taken. A look at all streams touches no memory for the others.
+static TAKEN: [AtomicU64; SIZE / 64] = [const { AtomicU64::new(0) }; SIZE / 64];
 static TABLE: [AtomicPtr<FILE>; SIZE] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SIZE];
 /// For each stream: how many calls have ended (upper half), and what is pending by our own account
 /// (lower half). Needed where threads share a stream, see [`account`].
@@ -69,6 +71,7 @@ fn remember_elsewhere(stream: *mut FILE) -> Option<usize> {
     }
     let null = core::ptr::null_mut();
     for (index, place) in places(stream) {
+        TAKEN[index / 64].fetch_or(1 << (index % 64), Relaxed);
         if place.compare_exchange(null, stream, AcqRel, Relaxed).is_ok() {
             ACCOUNTS[index].store(0, Relaxed);
             UNDER_WAY[index].store(0, Relaxed);
@@ -94,6 +97,14 @@ pub fn forget(stream: *mut FILE) -> bool {
         }
     }
     known
+}
+
+/// The places that were ever taken.
+fn taken() -> impl Iterator<Item = usize> {
+    let words = TAKEN.iter().map(|word| word.load(Relaxed)).enumerate().filter(|(_, word)| *word != 0);
+    words.flat_map(|(index, word)| {
+        (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| index * 64 + bit)
+    })
 }
 
 /// Counts a look at all streams that cannot have found all.
@@ -125,7 +136,8 @@ fn look_at(index: usize) -> Option<Look> {
 /// afterwards.
 pub fn before_all() -> bool {
     let mut any = UNPLACED.load(Relaxed) != 0;
-    for (index, held) in HELD.iter().enumerate() {
+    for index in taken() {
+        let held = &HELD[index];
         let pending = look_at(index).and_then(|look| look.pending).unwrap_or(0);
         if pending != 0 || held.load(Relaxed) != 0 {
             held.store(pending, Relaxed);
@@ -266,13 +278,15 @@ pub unsafe fn displace(stream: *mut FILE) {
 /// The streams that held something before a call that flushes all: what each held, and how it stands now if it is
 /// still open. To be asked once.
 pub fn held() -> impl Iterator<Item = (u32, Option<Look>)> {
-    let held = HELD.iter().enumerate().filter(|(_, held)| held.load(Relaxed) != 0);
-    held.map(|(index, held)| (held.swap(0, Relaxed), look_at(index)))
+    taken()
+        .map(|index| (HELD[index].swap(0, Relaxed), index))
+        .filter(|(held, _)| *held != 0)
+        .map(|(held, index)| (held, look_at(index)))
 }
 
 /// All streams.
 pub fn all() -> impl Iterator<Item = Look> {
-    (0..SIZE).filter_map(look_at)
+    taken().filter_map(look_at)
 }
 
 /// Brings a stream's account up to date, and corrects `before` by it: what two threads saw before their

@@ -49,6 +49,8 @@ static DESKS: [Desk; WAITING_MOST] = [const {
     Desk { state: AtomicU32::new(FREE), length: AtomicUsize::new(0), record: UnsafeCell::new([0; RECORD]) }
 }; WAITING_MOST];
 
+/// Desks that were ever in use are all below this index.
+static REACHED: AtomicUsize = AtomicUsize::new(0);
 /// Desks with a record that has not been told.
 static TO_TELL: AtomicU64 = AtomicU64::new(0);
 
@@ -88,6 +90,7 @@ pub fn begin() -> Option<(usize, &'static mut [u8])> {
     stand_up(thread);
     let free = |desk: &Desk| desk.state.compare_exchange(FREE, FILLING, Acquire, Relaxed).is_ok();
     let (number, desk) = DESKS.iter().enumerate().find(|(_, desk)| free(desk))?;
+    REACHED.fetch_max(number + 1, Relaxed);
     // Said after the desk was taken, and taken back before it is given away: a thread that is jumped out of here in
     // between leaves a desk that is never used again, and not one that two use.
     thread.desk.store(number as u32 + 1, Relaxed);
@@ -156,11 +159,9 @@ pub fn make_room() {
 
 /// In a fork child: nothing of its own waits.
 pub fn forget() {
-    for desk in &DESKS {
-        // Untouched memory stays so.
-        if desk.state.load(Relaxed) != FREE {
-            desk.state.store(FREE, Relaxed);
-        }
+    // The memory of the others stays untouched: a look at all desks costs 65 page faults.
+    for desk in DESKS.iter().take(REACHED.swap(0, Relaxed)) {
+        desk.state.store(FREE, Relaxed);
     }
     TO_TELL.store(0, Relaxed);
 }

@@ -12,23 +12,30 @@ use crate::transport::slot::{self, SLOTS, Slot};
 use crate::transport::{ahead, link, socket};
 use cawl_wire::ring::{Chunks, SHAPE};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
 
-/// The slots, in one mapping that lasts as long as the process.
-static TABLE: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
+/// One mapping that lasts as long as the process.
+#[repr(C)]
+struct Table {
+    slots: [Slot; SLOTS],
+    /// Zero in a copy of the process, but not in a vfork child, until it has forgotten its parent's session.
+    witness: AtomicU32,
+}
+
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 /// Slots that were ever in use are all below this index.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// True if the kernel wipes the slots in a copy of the process.
+/// True if the kernel wipes the table in a copy of the process.
 static WIPED: AtomicBool = AtomicBool::new(false);
+
+fn table() -> Option<&'static Table> {
+    // SAFETY: null, or the mapping made by `prepare`, which stays for good, and of which zero bytes are valid.
+    unsafe { TABLE.load(Acquire).as_ref() }
+}
 
 /// Every slot that was ever in use.
 fn slots() -> &'static [Slot] {
-    let table = TABLE.load(Acquire);
-    if table.is_null() {
-        return &[];
-    }
-    // SAFETY: the mapping made by `prepare` holds SLOTS slots, for good, and zero bytes are valid ones.
-    unsafe { core::slice::from_raw_parts(table, USED.load(Acquire).min(SLOTS)) }
+    table().and_then(|table| table.slots.get(..USED.load(Acquire))).unwrap_or(&[])
 }
 
 /// True if shared memory can be used: a copy of the process will know that it is one.
@@ -36,19 +43,23 @@ pub fn may_share() -> bool {
     WIPED.load(Relaxed)
 }
 
+/// True in a copy of the process that has not forgotten its parent's session.
+pub fn is_wiped() -> bool {
+    may_share() && table().is_some_and(|table| table.witness.load(Relaxed) == 0)
+}
+
 /// Makes the table. False if nothing can be recorded. Constructor only.
 pub fn prepare() -> bool {
-    let length = size_of::<Slot>() * SLOTS;
-    let table = sys::map(length);
-    if table.is_null() {
-        return false;
-    }
+    let length = size_of::<Table>();
+    let place = sys::map(length);
     // SAFETY: the mapping just made, as a whole; a refusal is taken account of.
     let wiped = unsafe {
-        sys::call(libc::SYS_madvise, [table as usize, length, libc::MADV_WIPEONFORK as usize, 0, 0, 0])
+        sys::call(libc::SYS_madvise, [place as usize, length, libc::MADV_WIPEONFORK as usize, 0, 0, 0])
     };
     WIPED.store(wiped == 0, Relaxed);
-    TABLE.store(table.cast(), Release);
+    TABLE.store(place.cast(), Release);
+    let Some(table) = table() else { return false };
+    table.witness.store(1, Relaxed);
     true
 }
 
@@ -112,13 +123,8 @@ pub fn make_room_for_name(thread: &Thread) {
 
 #[cold]
 fn claim(thread: &Thread) -> Option<&'static Slot> {
-    let table = TABLE.load(Acquire);
-    if table.is_null() {
-        return None;
-    }
+    let all = &table()?.slots;
     let tid = thread.tid();
-    // SAFETY: as in `slots`.
-    let all = unsafe { core::slice::from_raw_parts(table, SLOTS) };
     let free = |slot: &Slot| slot.owner.load(Relaxed) == 0;
     let (index, slot) = all
         .iter()
@@ -129,7 +135,7 @@ fn claim(thread: &Thread) -> Option<&'static Slot> {
         slot.owner.store(0, Release);
         return None;
     }
-    thread.slot.store(table.wrapping_add(index).cast(), Relaxed);
+    thread.slot.store(core::ptr::from_ref(slot).cast_mut().cast(), Relaxed);
     // Without word of the thread's end the slot is not used again.
     tell_end();
     Some(slot)
@@ -195,6 +201,9 @@ pub fn forget(thread: &Thread) {
         }
     }
     USED.store(0, Relaxed);
+    if let Some(table) = table() {
+        table.witness.store(1, Relaxed);
+    }
     thread.slot.store(core::ptr::null_mut(), Relaxed);
     ring::leave();
 }
