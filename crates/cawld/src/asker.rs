@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{
-    Calls, ConstantStatus, Devices, Files, Forecast, History, HistorySpan, Listing, PROTOCOL, Plan,
-    Predicted, Processes, ProfileAnswer, RunEnd, Running, Source, Status, View,
+    ConstantStatus, Forecast, PROTOCOL, Plan, Predicted, ProfileAnswer, Request, RunEnd, Running, Source,
+    Status, View,
 };
-use cawl_core::{Constant, HostProfile, Nanos, Rate, Report};
+use cawl_core::{Constant, Nanos, Rate, Report};
 use cawl_host::clock::Clocks;
+use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{block_in_place, spawn_blocking};
 
@@ -83,7 +84,8 @@ impl Asker {
         &self.node
     }
 
-    async fn look<T: Send + 'static>(
+    /// What a look-up in the engine finds: one that needs no further work.
+    pub(crate) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> Result<T, AskError> {
@@ -94,14 +96,24 @@ impl Asker {
         answer.await.map_err(|_| AskError::Ending)
     }
 
-    /// The profile of later runs that name none.
-    pub async fn set_profile(&self, profile: HostProfile) -> Result<(), AskError> {
-        self.look(move |engine| engine.profile = profile).await
-    }
-
     /// True if the engine works: it answered.
     pub async fn is_alive(&self) -> bool {
         self.look(|_| ()).await.is_ok()
+    }
+
+    /// The answer, as JSON, to a question that changes nothing.
+    pub async fn answer(&self, question: Request) -> Result<String, AskError> {
+        Ok(match question {
+            Request::Status(view) => json(&self.status(view).await?),
+            Request::Processes(listing) => json(&self.look(move |engine| engine.processes(listing)).await?),
+            Request::Files(listing) => json(&self.look(move |engine| engine.files(listing)).await?),
+            Request::Devices => json(&self.look(|engine| engine.devices()).await?),
+            Request::History(span) => json(&self.look(move |engine| engine.history(&span)).await?),
+            Request::Forecast(view) => json(&self.forecast(view).await?),
+            Request::Predict(plan) => json(&self.predict(plan).await?),
+            Request::Profile => json(&self.profile().await?),
+            _ => return Err(AskError::Refused("this connection cannot be asked that".to_owned())),
+        })
     }
 
     /// The status.
@@ -117,34 +129,8 @@ impl Asker {
         Ok(status)
     }
 
-    /// The programs.
-    pub async fn processes(&self, listing: Listing) -> Result<Processes, AskError> {
-        self.look(move |engine| engine.processes(listing)).await
-    }
-
-    /// The files.
-    pub async fn files(&self, listing: Listing) -> Result<Files, AskError> {
-        self.look(move |engine| engine.files(listing)).await
-    }
-
-    /// The devices.
-    pub async fn devices(&self) -> Result<Devices, AskError> {
-        let devices = self.look(|engine| engine.devices()).await?;
-        Ok(Devices { schema: PROTOCOL, devices })
-    }
-
-    /// The past.
-    pub async fn history(&self, span: HistorySpan) -> Result<History, AskError> {
-        self.look(move |engine| engine.history(&span)).await
-    }
-
-    /// Some of the calls since an earlier answer, and the number to ask with next time; None: the next ones.
-    pub async fn calls(&self, seen: Option<u64>) -> Result<(Calls, u64), AskError> {
-        self.look(move |engine| engine.calls(seen)).await
-    }
-
     /// The forecast at the present rate. By the default view it is at most 2 s old.
-    pub async fn forecast(&self, view: View) -> Result<Forecast, AskError> {
+    async fn forecast(&self, view: View) -> Result<Forecast, AskError> {
         if view == View::default()
             && let Some(recent) = self.recent_forecast().await
         {
@@ -159,7 +145,7 @@ impl Asker {
     }
 
     /// The predicted cost of a plan.
-    pub async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
+    async fn predict(&self, plan: Plan) -> Result<Predicted, AskError> {
         // Refused before the engine is asked.
         let job = |others| plan.job(others).map_err(AskError::Refused);
         job(Rate::MIN)?;
@@ -173,7 +159,7 @@ impl Asker {
     }
 
     /// The configured and the learned constants.
-    pub async fn profile(&self) -> Result<ProfileAnswer, AskError> {
+    async fn profile(&self) -> Result<ProfileAnswer, AskError> {
         let (configured, learned, constants) = self.look(|engine| engine.profiles()).await?;
         let status = |constant: Constant| ConstantStatus {
             name: constant.name.to_owned(),
@@ -249,6 +235,12 @@ impl Asker {
     fn recent(&self) -> MutexGuard<'_, Recent> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An answer as JSON.
+pub fn json(answer: &impl Serialize) -> String {
+    // Answers consist of numbers, strings and lists, so this cannot fail.
+    serde_json::to_string(answer).unwrap_or_default()
 }
 
 type Place = mpsc::OwnedPermit<Question>;

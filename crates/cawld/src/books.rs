@@ -409,14 +409,17 @@ impl Books {
         (rows.into_iter().map(status).collect(), more)
     }
 
-    /// The devices, most written to first, with their numbers.
-    pub fn devices(&self, now: Time) -> Vec<(u64, DeviceStatus)> {
-        let status = |(dev, account): (&u64, &Account)| {
-            let (calls, bytes, cost) = (account.calls, account.bytes, account.cost(now));
-            (*dev, DeviceStatus { device: device(*dev), calls, bytes, cost, ..DeviceStatus::default() })
+    /// The devices, most written to first, with their loads by all programs, as far as known.
+    pub fn devices(&self, loads: &BTreeMap<u64, DeviceStatus>, now: Time) -> Vec<DeviceStatus> {
+        let status = |(dev, account): (&u64, &Account)| DeviceStatus {
+            device: device(*dev),
+            calls: account.calls,
+            bytes: account.bytes,
+            cost: account.cost(now),
+            ..loads.get(dev).cloned().unwrap_or_default()
         };
         let mut devices: Vec<_> = self.devices.iter().map(status).collect();
-        devices.sort_by_key(|(_, device)| std::cmp::Reverse(device.bytes));
+        devices.sort_by_key(|device| std::cmp::Reverse(device.bytes));
         devices
     }
 }
@@ -483,7 +486,7 @@ mod tests {
         let (files, more) = books.files(Sort::Bytes, 0..1, now);
         assert_eq!((files[0].inode, files[0].bytes, files.len(), more), (7, 4096, 1, 1));
         assert_eq!(books.files(Sort::Lost, 0..9, now).0[0].inode, 8);
-        assert_eq!(books.devices(now)[0].1.bytes, 4296);
+        assert_eq!(books.devices(&BTreeMap::new(), now)[0].bytes, 4296);
         assert_eq!((books.total.calls, books.total.bytes), (3, 4296));
         books.end(9);
         assert!(books.processes(Sort::Lost, 0..10, now).0.is_empty() && books.by_pid.is_empty());

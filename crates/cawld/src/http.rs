@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::asker::Asker;
-use guard::Guard;
+pub use guard::Guard;
 use routes::Caller;
 
 /// Most connections at a time; further ones wait to be accepted.
@@ -36,17 +36,6 @@ const HEADER_BYTES: usize = 16 << 10;
 /// A connection that reads nothing for this time, in ms, is closed.
 const UNTAKEN: u32 = 30_000;
 
-/// Address and access.
-#[derive(Clone, Debug)]
-pub struct HttpOptions {
-    /// The address to listen at.
-    pub address: SocketAddr,
-    /// File with the token that every client must send.
-    pub token_file: Option<PathBuf>,
-    /// Answer every user of this machine.
-    pub open: bool,
-}
-
 /// A listening server.
 pub struct Http {
     listener: TcpListener,
@@ -54,29 +43,18 @@ pub struct Http {
     guard: Arc<Guard>,
 }
 
-/// Reads the token again.
-#[derive(Clone)]
-pub struct Reload(Arc<Guard>);
-
-impl Reload {
-    /// Reads the token again; the old one stays if that fails.
-    pub fn reload(&self) -> anyhow::Result<()> {
-        self.0.reload()
-    }
-}
-
 impl Http {
-    /// Listens. An error names the remedy.
-    pub async fn listen(options: &HttpOptions) -> anyhow::Result<Http> {
-        let wanted = options.address;
+    /// Listens. `token_file` has the token that every client must send; without one, `open` is to answer every
+    /// user of this machine. An error names the remedy.
+    pub async fn listen(wanted: SocketAddr, token_file: Option<PathBuf>, open: bool) -> anyhow::Result<Http> {
         // Before a client can connect.
-        Guard::new(wanted, options.token_file.as_deref(), options.open)?;
+        let mut guard = Guard::new(wanted, token_file, open)?;
         let listener = TcpListener::bind(wanted).await.with_context(|| {
             format!("cannot listen at {wanted} for HTTP; name another address with --http")
         })?;
         let address = listener.local_addr()?;
-        let guard = Arc::new(Guard::new(address, options.token_file.as_deref(), options.open)?);
-        Ok(Http { listener, address, guard })
+        guard.bound = address;
+        Ok(Http { listener, address, guard: Arc::new(guard) })
     }
 
     /// Its address.
@@ -84,9 +62,9 @@ impl Http {
         self.address
     }
 
-    /// A handle to read the token again.
-    pub fn reload(&self) -> Reload {
-        Reload(Arc::clone(&self.guard))
+    /// The settings of access, to read the token again.
+    pub fn guard(&self) -> Arc<Guard> {
+        Arc::clone(&self.guard)
     }
 
     /// Serves until dropped.

@@ -123,7 +123,7 @@ impl Lane {
     pub fn begin(&mut self, session: Session) {
         self.silent.begin(session.pid, session.started);
         if let Some(tables) = &mut self.tables {
-            tables.begin(&session);
+            tables.books.begin(&session);
         }
         self.open.insert(session.id, Open { pid: session.pid, program: session.program.clone(), dropped: 0 });
         self.analyse(Record::Session(session));
@@ -198,7 +198,7 @@ impl Lane {
         if let Some(tables) = &mut self.tables {
             let mut tally = Tally::default();
             calls.iter().for_each(|call| tally.add(kernel_bytes(call)));
-            tables.arrived(session, tally);
+            tables.books.arrived(session, tally);
         }
         self.merge.push_calls(session, calls);
     }
@@ -213,7 +213,7 @@ impl Lane {
     pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
         self.analysis.coalesced(calls);
         if let Some(tables) = &mut self.tables {
-            tables.coalesced(session, calls);
+            tables.books.coalesced(session, calls);
         }
     }
 

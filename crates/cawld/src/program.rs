@@ -19,7 +19,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::http::{Http, HttpOptions, Reload};
+use crate::http::{Guard, Http};
 use crate::{Allowed, Asker, Daemon, EngineOptions, Node, metrics, socket};
 
 /// Most labels of a node.
@@ -151,10 +151,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     service::raise_descriptor_limit();
     let has_token = args.http_token_file.is_some();
     let http = match args.http {
-        Some(address) => {
-            let (token_file, open) = (args.http_token_file, args.http_open);
-            Some(Http::listen(&HttpOptions { address, token_file, open }).await?)
-        }
+        Some(address) => Some(Http::listen(address, args.http_token_file, args.http_open).await?),
         None => None,
     };
     let (listener, path) = listen(args.socket, !allowed.is_empty())?;
@@ -162,7 +159,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn, keeper };
     let daemon = Daemon::start_as(listener, options, node, allowed)?;
     let asker = daemon.asker();
-    let token = http.as_ref().filter(|_| has_token).map(Http::reload);
+    let token = http.as_ref().filter(|_| has_token).map(Http::guard);
     if let Some(http) = http {
         tracing::info!("answering at http://{}/", http.address());
         tokio::spawn(http.serve(asker.clone()));
@@ -175,7 +172,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             _ = int.recv() => break,
             _ = hup.recv() => {
                 service::reloading();
-                match reload(args.profile.as_deref(), token.as_ref(), &asker).await {
+                match reload(args.profile.as_deref(), token.as_deref(), &asker).await {
                     Ok(changed) => tracing::info!("read again: {changed}"),
                     Err(error) => tracing::error!("what was stays in use: {error:#}"),
                 }
@@ -237,11 +234,11 @@ fn profile(file: Option<&Path>) -> anyhow::Result<(HostProfile, Option<Keeper>)>
 }
 
 /// Handles SIGHUP; logs what takes effect when. An error changes nothing.
-async fn reload(file: Option<&Path>, token: Option<&Reload>, asker: &Asker) -> anyhow::Result<String> {
+async fn reload(file: Option<&Path>, token: Option<&Guard>, asker: &Asker) -> anyhow::Result<String> {
     let (profile, _) = profile(file)?;
-    token.map_or(Ok(()), Reload::reload)?;
+    token.map_or(Ok(()), Guard::reload)?;
     let name = profile.name.clone();
-    asker.set_profile(profile).await?;
+    asker.look(move |engine| engine.profile = profile).await?;
     let token = if token.is_some() { "the token, which holds at once; " } else { "" };
     Ok(format!(
         "{token}the profile {name}, for runs that begin from now on (the daemon's own models keep theirs and what \

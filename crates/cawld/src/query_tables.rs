@@ -1,11 +1,7 @@
 //! The tables of the daemon's own lane for questions: sums, the past day, and a sample of the latest calls.
 
+use cawl_core::{Bytes, Class, ModelState, Nanos, Prediction, Record, Sample, classify};
 use cawl_host::clock::Clocks;
-use cawl_wire::ring::CoalescedCalls;
-
-use cawl_core::{
-    Bytes, Class, ModelState, Nanos, Prediction, Record, Sample, Session, Tally, Time, classify,
-};
 
 use crate::books::Books;
 use crate::call_sample::CallSample;
@@ -35,21 +31,6 @@ impl QueryTables {
     /// Empty tables of a machine with pages of this size.
     pub fn new(page: u64) -> QueryTables {
         QueryTables { page, ..QueryTables::default() }
-    }
-
-    /// A process image begins.
-    pub fn begin(&mut self, session: &Session) {
-        self.books.begin(session);
-    }
-
-    /// Counts calls of a process as read.
-    pub fn arrived(&mut self, session: u32, tally: Tally) {
-        self.books.arrived(session, tally);
-    }
-
-    /// Coalesced calls of a process.
-    pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
-        self.books.coalesced(session, calls);
     }
 
     /// Takes a record, in order of time, with the answering model's prediction of the latest call.
@@ -117,11 +98,6 @@ impl QueryTables {
         self.timeline.pass(clocks);
         self.call_sample.pass(clocks.monotonic);
     }
-
-    /// Bytes per second that traced programs write to files.
-    pub fn rate(&self, now: Time) -> f64 {
-        self.books.total.rate(now)
-    }
 }
 
 #[cfg(test)]
@@ -129,7 +105,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use cawl_core::{AnalysisOptions, EndKind, HostFacts, HostProfile, Mode, SessionEnd, Wchar};
+    use cawl_core::{
+        AnalysisOptions, EndKind, HostFacts, HostProfile, Mode, Session, SessionEnd, Time, Wchar,
+    };
     use cawl_wire::{Event, FileKind, Op};
 
     use crate::lane::Lane;

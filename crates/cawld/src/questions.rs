@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cawl_client::protocol::{Failure, Push, Request, RunStarted, Subscription};
-use serde::Serialize;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::asker::Asker;
+use crate::asker::{Asker, json};
 use crate::connections::Connections;
 use crate::engine::{Input, begin_run};
 use crate::messages::Messages;
@@ -48,7 +47,7 @@ impl Questions {
         let mut stream = BufReader::new(Cursor::new(messages.bytes).chain(reader));
         if !self.connections.may_ask(self.id) {
             let error = "too many ask at the same time; try again in a moment".to_owned();
-            return send(&mut writer, &(line(&Failure { error })? + "\n")).await;
+            return send(&mut writer, &(json(&Failure { error }) + "\n")).await;
         }
         loop {
             self.connections.is_client(self.id);
@@ -71,12 +70,8 @@ impl Questions {
             } else {
                 Err(anyhow::anyhow!("a question has at most {QUESTION_MAX} bytes"))
             };
-            let mut answer = match answer {
-                Ok(answer) => answer,
-                Err(error) => serde_json::to_string(&Failure { error: format!("{error:#}") })?,
-            };
-            answer.push('\n');
-            send(&mut writer, &answer).await?;
+            let answer = answer.unwrap_or_else(|error| json(&Failure { error: format!("{error:#}") }));
+            send(&mut writer, &(answer + "\n")).await?;
             if !is_whole {
                 return Ok(());
             }
@@ -86,19 +81,12 @@ impl Questions {
     async fn request(&self, request: Request, peer: Option<u32>) -> anyhow::Result<String> {
         let asker = &self.asker;
         match request {
-            Request::Status(view) => line(&asker.status(view).await?),
-            Request::Processes(listing) => line(&asker.processes(listing).await?),
-            Request::Files(listing) => line(&asker.files(listing).await?),
-            Request::Devices => line(&asker.devices().await?),
-            Request::History(span) => line(&asker.history(span).await?),
-            Request::Forecast(view) => line(&asker.forecast(view).await?),
-            Request::Predict(plan) => line(&asker.predict(plan).await?),
-            Request::Profile => line(&asker.profile().await?),
-            Request::Subscribe(_) => anyhow::bail!("this connection cannot be subscribed with"),
-            Request::BeginRun(spec) => line(&RunStarted { run: begin_run(spec, &self.engine, peer).await? }),
+            Request::BeginRun(spec) => {
+                Ok(json(&RunStarted { run: begin_run(spec, &self.engine, peer).await? }))
+            }
             Request::Running { run } => {
                 self.connections.settle().await;
-                line(&asker.running(run).await?)
+                Ok(json(&asker.running(run).await?))
             }
             Request::EndRun { run, now, mut end } => {
                 let report = if now {
@@ -109,8 +97,9 @@ impl Questions {
                     self.engine.send(Input::EndRun { run, end, reply }).await?;
                     answer.await?
                 };
-                line(&report.with_context(|| format!("there is no run {run}"))?)
+                Ok(json(&report.with_context(|| format!("there is no run {run}"))?))
             }
+            question => Ok(asker.answer(question).await?),
         }
     }
 
@@ -122,7 +111,7 @@ impl Questions {
         mut writer: impl AsyncWrite + Unpin,
     ) -> anyhow::Result<()> {
         let (lines, mut waiting) = mpsc::channel::<String>(BEHIND);
-        let encode = |push: &Push| line(push).map(|line| line + "\n");
+        let encode = |push: &Push| json(push) + "\n";
         let write = async {
             while let Some(line) = waiting.recv().await {
                 writer.write_all(line.as_bytes()).await?;
@@ -153,10 +142,6 @@ async fn send(writer: &mut (impl AsyncWrite + Unpin), answer: &str) -> anyhow::R
         rest = &rest[taken..];
     }
     Ok(())
-}
-
-fn line(answer: &impl Serialize) -> anyhow::Result<String> {
-    Ok(serde_json::to_string(answer)?)
 }
 
 #[cfg(test)]

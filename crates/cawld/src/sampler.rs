@@ -15,10 +15,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use cawl_client::protocol::{DeviceStatus, Status};
-use cawl_core::{Bytes, Nanos, Rate, Sample, Time, host_text};
+use cawl_client::protocol::{DeviceStatus, SamplerStatus};
+use cawl_core::{Bytes, Nanos, Sample, Time, host_text};
 use nix::time::{ClockId, clock_gettime};
 
+use cawl_host::tracefs::TraceFsError;
 use mounts::Mounts;
 use pauses::Pauses;
 
@@ -66,76 +67,20 @@ impl Source {
     }
 }
 
-/// The load of a device by all programs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DeviceLoad {
-    /// The kernel's name of it.
-    pub name: String,
-    /// Bytes written a second.
-    pub write_rate: f64,
-    /// Part of the time it was busy.
-    pub busy: f64,
-    /// Its dirty bytes, writeback included, and the kernel's estimate of its rate of writeback, if known.
-    pub bdi: Option<(Bytes, Rate)>,
-}
-
-impl DeviceLoad {
-    /// Adds this to a device's status.
-    pub fn fill(&self, device: &mut DeviceStatus) {
-        device.name.clone_from(&self.name);
-        (device.write_rate, device.busy) = (Some(self.write_rate), Some(self.busy));
-        device.dirty_bytes = self.bdi.map(|(dirty, _)| dirty.0);
-        device.kernel_writeback_rate = self.bdi.map(|(_, rate)| rate.get());
-    }
-}
-
 /// Other results of sampling.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// The machine's rate of writeback.
-    pub writeback: Option<Rate>,
-    /// The devices by number (`st_dev`).
-    pub devices: BTreeMap<u64, DeviceLoad>,
-    /// Part of the latest 10 s in which some task waited for I/O.
-    pub pressure: Option<f64>,
+    /// The machine's rate of writeback in bytes per second.
+    pub writeback: Option<f64>,
+    /// The load of the devices by all programs, by number (`st_dev`).
+    pub devices: BTreeMap<u64, DeviceStatus>,
     /// Available memory.
     pub available: Option<Bytes>,
     /// The kernel's pauses of writers since sampling began, summed over all tasks of the machine, and the
     /// number of pauses lost.
     pub paused: Option<(Nanos, u64)>,
-    /// Why they are unknown, unless they were not wanted.
-    pub untraced: Option<String>,
-    /// Present interval of sampling.
-    pub interval: Duration,
-    /// Share of one processor used by sampling over the last minute.
-    pub cpu: f64,
-    /// The sources.
-    pub sources: Vec<&'static str>,
-}
-
-impl Observed {
-    /// Adds this to the status.
-    pub fn fill(&self, status: &mut Status) {
-        // The minimum rate stands for zero.
-        let rate = |rate: Rate| if rate == Rate::MIN { 0.0 } else { rate.get() };
-        status.sampled_writeback_rate = self.writeback.map(rate);
-        status.sampler.interval_s = self.interval.as_secs_f64();
-        status.sampler.cpu_fraction = self.cpu;
-        status.sampler.sources = self.sources.iter().map(|name| (*name).to_owned()).collect();
-        status.sampler.pressure = self.pressure;
-        status.sampler.paused_s = self.paused.map(|(paused, _)| paused.as_seconds());
-        status.sampler.pauses_lost = self.paused.map(|(_, lost)| lost);
-        status.sampler.pauses_missing.clone_from(&self.untraced);
-        for device in &mut status.devices {
-            let load = self.devices.iter().find(|(dev, _)| {
-                let (major, minor) = host_text::device_parts(**dev);
-                device.device == format!("{major}:{minor}")
-            });
-            if let Some((_, load)) = load {
-                load.fill(device);
-            }
-        }
-    }
+    /// Sampling and its cost.
+    pub status: SamplerStatus,
 }
 
 /// Earlier counters, for rates.
@@ -169,14 +114,12 @@ impl Sampler {
     /// Opens the sources of this machine, with its page size. `pauses`: sample the kernel's pauses too, which
     /// needs a trace instance and slows other programs for some milliseconds at the start.
     pub fn new(page: Bytes, pauses: bool) -> Sampler {
-        let (pauses, untraced) = match pauses.then(Pauses::begin) {
-            Some(Ok(pauses)) => (Some(pauses), None),
-            Some(Err(why)) => (None, Some(why.to_string())),
-            None => (None, None),
-        };
-        if let Some(why) = &untraced {
+        let mut observed = Observed::default();
+        let tell = |why: &TraceFsError| {
             tracing::info!("the kernel does not tell pauses: {why}");
-        }
+            observed.status.pauses_missing = Some(why.to_string());
+        };
+        let pauses = pauses.then(Pauses::begin).and_then(|begun| begun.inspect_err(tell).ok());
         let mut sampler = Sampler {
             vmstat: Source::open("vmstat", "/proc/vmstat"),
             diskstats: Source::open("diskstats", "/proc/diskstats"),
@@ -189,19 +132,18 @@ impl Sampler {
             interval: SHORTEST,
             last: None,
             before: Before::default(),
-            observed: Observed { untraced, ..Observed::default() },
+            observed,
             costs: VecDeque::new(),
             began: cawl_host::now(),
         };
         let sources = [&sampler.vmstat, &sampler.diskstats, &sampler.pressure, &sampler.meminfo];
-        let names = sources.into_iter().flatten().map(|source| source.name);
+        let names = sources.map(|source| source.as_ref().map(|source| source.name)).into_iter();
         let others = [
-            ("mountinfo", sampler.mounts.is_some()),
-            ("bdi", sampler.has_bdi),
-            ("tracepoints", sampler.pauses.is_some()),
+            sampler.mounts.as_ref().map(|_| "mountinfo"),
+            sampler.has_bdi.then_some("bdi"),
+            sampler.pauses.as_ref().map(|_| "tracepoints"),
         ];
-        let others = others.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
-        sampler.observed.sources = names.chain(others).collect();
+        sampler.observed.status.sources = names.chain(others).flatten().map(str::to_owned).collect();
         sampler
     }
 
@@ -240,21 +182,22 @@ impl Sampler {
         // The first sample has no predecessor.
         if self.before.at != Time(0) {
             let pages = written.saturating_sub(self.before.written);
-            let rate = pages as f64 * self.page.as_f64() / span;
-            self.observed.writeback = sample.map(|_| Rate::per_second(rate));
+            self.observed.writeback = sample.map(|_| pages as f64 * self.page.as_f64() / span);
             self.observed.devices = loads(&self.before.devices, &devices, span);
-            if self.has_bdi {
-                for (dev, load) in &mut self.observed.devices {
-                    load.bdi = bdi::stats(*dev).map(|stats| (stats.dirty, stats.bandwidth));
-                }
+            for (dev, load) in self.observed.devices.iter_mut().filter(|_| self.has_bdi) {
+                let stats = bdi::stats(*dev);
+                load.dirty_bytes = stats.map(|stats| stats.dirty.0);
+                load.kernel_writeback_rate = stats.map(|stats| stats.bandwidth.get());
             }
         }
         if let Some(pauses) = &mut self.pauses {
             pauses.look();
             self.observed.paused = Some((pauses.total, pauses.lost));
+            self.observed.status.paused_s = Some(pauses.total.as_seconds());
+            self.observed.status.pauses_lost = Some(pauses.lost);
         }
         let text = self.pressure.as_mut().and_then(Source::read);
-        self.observed.pressure = text.and_then(host_text::pressure);
+        self.observed.status.pressure = text.and_then(host_text::pressure);
         let text = self.meminfo.as_mut().and_then(Source::read);
         self.observed.available = text.and_then(|text| host_text::meminfo(text, "MemAvailable"));
         self.before = Before { at: now, written, devices };
@@ -269,8 +212,8 @@ impl Sampler {
         // The interval after a sample counts towards its share.
         let paused = Nanos::new(self.interval.as_nanos() as f64);
         let span = (now.since(self.began) + paused).min(COSTS);
-        self.observed.cpu = spent / span;
-        self.observed.interval = self.interval;
+        self.observed.status.cpu_fraction = spent / span;
+        self.observed.status.interval_s = self.interval.as_secs_f64();
     }
 
     fn adapt(&mut self, active: bool, sample: Option<&Sample>, cost: Nanos) {
@@ -304,14 +247,14 @@ fn loads(
     before: &[host_text::DiskCounters],
     now: &[host_text::DiskCounters],
     span: f64,
-) -> BTreeMap<u64, DeviceLoad> {
+) -> BTreeMap<u64, DeviceStatus> {
     let load = |disk: &host_text::DiskCounters| {
         let then = before.iter().find(|then| then.dev == disk.dev)?;
-        let load = DeviceLoad {
+        let load = DeviceStatus {
             name: disk.name.clone(),
-            write_rate: disk.written.saturating_sub(then.written).as_f64() / span,
-            busy: (disk.busy.saturating_sub(then.busy).as_seconds() / span).min(1.0),
-            bdi: None,
+            write_rate: Some(disk.written.saturating_sub(then.written).as_f64() / span),
+            busy: Some((disk.busy.saturating_sub(then.busy).as_seconds() / span).min(1.0)),
+            ..DeviceStatus::default()
         };
         Some((disk.dev, load))
     };
@@ -351,12 +294,12 @@ mod tests {
         let (sample, observed) = sampler.look(true);
         assert!(sample.is_some_and(|sample| sample.hard > 0));
         let observed = observed.expect("the first look is a whole one");
-        assert!(observed.sources.contains(&"vmstat") && observed.writeback.is_none());
+        assert!(observed.status.sources.contains(&"vmstat".to_owned()) && observed.writeback.is_none());
         for _ in 0..100 {
             sampler.look(true);
             let cost = sampler.costs.back().expect("a cost").1;
             assert!(sampler.interval().as_nanos() as f64 * 1.001 >= (cost * 100.0).get().min(1e9));
-            let told = sampler.observed.cpu;
+            let told = sampler.observed.status.cpu_fraction;
             let spent: Nanos = sampler.costs.iter().map(|(_, cost)| *cost).sum();
             assert!(told > 0.0 && told <= spent / Nanos::new(sampler.interval().as_nanos() as f64));
         }
@@ -371,10 +314,10 @@ mod tests {
         sampler.pauses = None;
         let (sample, observed) = sampler.look(false);
         let observed = observed.expect("a whole look");
-        assert!(sample.is_some() && observed.pressure.is_none() && observed.paused.is_none());
+        assert!(sample.is_some() && observed.status.pressure.is_none() && observed.paused.is_none());
         // A run does not trace the kernel's pauses, even as root.
         let observed = Sampler::new(Bytes(4096), false).look(false).1.expect("a whole look");
-        assert!(observed.paused.is_none() && !observed.sources.contains(&"tracepoints"));
+        assert!(observed.paused.is_none() && !observed.status.sources.contains(&"tracepoints".to_owned()));
     }
 
     #[test]
@@ -386,6 +329,6 @@ mod tests {
             busy: Nanos::millis(busy),
         };
         let loads = loads(&[disk(1000, 100.0)], &[disk(5000, 600.0)], 2.0);
-        assert_eq!((loads[&5].write_rate, loads[&5].busy), (2000.0, 0.25));
+        assert_eq!((loads[&5].write_rate, loads[&5].busy), (Some(2000.0), Some(0.25)));
     }
 }

@@ -35,7 +35,7 @@ impl Asker {
 pub async fn feed<T>(
     asker: &Asker,
     subscription: &Subscription,
-    encode: impl Fn(&Push) -> anyhow::Result<T>,
+    encode: impl Fn(&Push) -> T,
     queue: mpsc::Sender<T>,
 ) -> anyhow::Result<()> {
     let every = subscription.every_s.unwrap_or(USUAL);
@@ -57,16 +57,18 @@ pub async fn feed<T>(
         for topic in &topics {
             let push = match topic {
                 Topic::Status => Push::Status(Box::new(asker.status(View::default()).await?)),
-                Topic::Processes => Push::Processes(asker.processes(listing).await?),
-                Topic::Files => Push::Files(asker.files(listing).await?),
-                Topic::Devices => Push::Devices(asker.devices().await?),
+                Topic::Processes => {
+                    Push::Processes(asker.look(move |engine| engine.processes(listing)).await?)
+                }
+                Topic::Files => Push::Files(asker.look(move |engine| engine.files(listing)).await?),
+                Topic::Devices => Push::Devices(asker.look(|engine| engine.devices()).await?),
                 Topic::Calls => {
-                    let (calls, number) = asker.calls(seen).await?;
+                    let (calls, number) = asker.look(move |engine| engine.calls(seen)).await?;
                     seen = Some(number);
                     Push::Calls(calls)
                 }
             };
-            match queue.try_send(encode(&push)?) {
+            match queue.try_send(encode(&push)) {
                 Ok(()) => {}
                 Err(mpsc::error::TrySendError::Closed(_)) => return Ok(()),
                 Err(mpsc::error::TrySendError::Full(_)) => {

@@ -127,7 +127,7 @@ impl Point {
         self.sampled.add(&next.sampled);
         self.apart.add(&next.apart);
         self.limits = next.limits.or(self.limits);
-        self.phase = worse(self.phase, next.phase);
+        self.phase = self.phase.max(next.phase);
     }
 
     fn answer(&self, clocks: &Clocks) -> HistoryPoint {
@@ -156,27 +156,14 @@ impl Point {
     }
 }
 
-fn worse(one: Phase, other: Phase) -> Phase {
-    match (one, other) {
-        (Phase::Throttle, _) | (_, Phase::Throttle) => Phase::Throttle,
-        (Phase::Flush, _) | (_, Phase::Flush) => Phase::Flush,
-        (Phase::Free, Phase::Free) => Phase::Free,
-    }
-}
-
 /// The past day, in points of growing length.
 #[derive(Debug, Default)]
 pub struct Timeline {
     /// The current second, and CLOCK_MONOTONIC at its begin.
     current: Point,
     began: Time,
-    tiers: [Tier; TIERS.len()],
-}
-
-/// Points of one length; the last one may be incomplete.
-#[derive(Debug, Default)]
-struct Tier {
-    points: VecDeque<Point>,
+    /// The points of each of [`TIERS`]; the last one may be incomplete.
+    tiers: [VecDeque<Point>; TIERS.len()],
 }
 
 impl Timeline {
@@ -189,7 +176,7 @@ impl Timeline {
     pub fn modelled(&mut self, dirty: Bytes, limits: DirtyLimits, phase: Phase) {
         self.current.modelled.look(dirty);
         self.current.limits = Some(limits);
-        self.current.phase = worse(self.current.phase, phase);
+        self.current.phase = self.current.phase.max(phase);
     }
 
     /// Takes the kernel's present count of dirty bytes.
@@ -215,8 +202,16 @@ impl Timeline {
         let awake = clocks.monotonic.since(self.began).as_seconds().round() as u64;
         let span = awake.clamp(1, second - self.current.begin);
         let ended = Point { end: self.current.begin + span, span, ..std::mem::take(&mut self.current) };
-        for ((length, most), tier) in TIERS.into_iter().zip(&mut self.tiers) {
-            tier.take(&ended, length, most);
+        for ((length, most), points) in TIERS.into_iter().zip(&mut self.tiers) {
+            match points.back_mut() {
+                Some(last) if last.begin / length == ended.begin / length => last.add(&ended),
+                _ => {
+                    if points.len() == most {
+                        points.pop_front();
+                    }
+                    points.push_back(ended);
+                }
+            }
         }
         self.begin(second, clocks.monotonic);
     }
@@ -234,7 +229,7 @@ impl Timeline {
         let tier = TIERS.iter().position(covers).unwrap_or(TIERS.len() - 1);
         let now = clocks.boot.0 / SECOND;
         let since = now.saturating_sub(last.ceil() as u64);
-        let points = &self.tiers[tier].points;
+        let points = &self.tiers[tier];
         let first = points.partition_point(|point| point.end <= since);
         let each = (points.len() - first).div_ceil(most).max(1);
         let mut answer = Vec::with_capacity(most);
@@ -248,20 +243,6 @@ impl Timeline {
             answer.push(point.answer(clocks));
         }
         protocol::History { schema: PROTOCOL, points: answer }
-    }
-}
-
-impl Tier {
-    fn take(&mut self, ended: &Point, length: u64, most: usize) {
-        match self.points.back_mut() {
-            Some(last) if last.begin / length == ended.begin / length => last.add(ended),
-            _ => {
-                if self.points.len() == most {
-                    self.points.pop_front();
-                }
-                self.points.push_back(*ended);
-            }
-        }
     }
 }
 
@@ -342,7 +323,7 @@ mod tests {
     #[test]
     fn months_take_no_more_room_than_a_day() {
         let timeline = of(30 * 86_400);
-        let kept: Vec<usize> = timeline.tiers.iter().map(|tier| tier.points.len()).collect();
+        let kept: Vec<usize> = timeline.tiers.iter().map(VecDeque::len).collect();
         assert_eq!(kept, [600, 1080, 1440]);
     }
 

@@ -13,7 +13,7 @@ use cawl_core::Outcome;
 use cawl_kit::LIMIT;
 use cawl_kit::served::{NOBODY, Served, events, hello, message};
 use cawl_wire::{EVENT_LEN, Kind};
-use cawld::http::{Http, HttpOptions};
+use cawld::http::Http;
 use cawld::{Daemon, EngineOptions, socket};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -458,9 +458,8 @@ fn ask_http(address: SocketAddr, request: &[u8], is_whole: bool) -> Vec<u8> {
 #[test]
 fn whatever_is_said_over_http_is_answered_by_http_or_by_nothing() {
     let served = Served::start();
-    let options =
-        HttpOptions { address: SocketAddr::from(([127, 0, 0, 1], 0)), token_file: None, open: true };
-    let http = served.runtime.block_on(Http::listen(&options)).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let http = served.runtime.block_on(Http::listen(address, None, true)).unwrap();
     let address = http.address();
     served.runtime.spawn(http.serve(served.daemon().asker()));
     cases(300)

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{
-    Calls, DeviceStatus, ErrorStatus, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
+    Calls, Devices, ErrorStatus, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
 };
 use cawl_core::{
     Analysis, Constant, HostProfile, Mode, ModelState, Nanos, NotKept, Rate, Sample, Scene, Time,
@@ -88,7 +88,7 @@ impl Engine {
         let (model, mode) = analysis.map_or(Ok(("", Mode::default())), speaks)?;
         let error = analysis.map(Analysis::recent_error).unwrap_or_default();
         let total = self.tables().map(|tables| tables.books.total).unwrap_or_default();
-        let mut status = Status {
+        Ok(Status {
             schema: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             model: model.to_owned(),
@@ -117,15 +117,15 @@ impl Engine {
             drops: self.drops(),
             uptime_s: now.since(self.started).as_seconds(),
             processes: self.processes(Listing { limit: Some(STATUS_ROWS), ..Listing::default() }).processes,
-            devices: self.devices(),
+            devices: self.devices().devices,
+            sampled_writeback_rate: self.observed.writeback,
+            sampler: self.observed.status.clone(),
             ..Status::default()
-        };
-        self.observed.fill(&mut status);
-        Ok(status)
+        })
     }
 
     fn dirtying_rate(&self, now: Time) -> f64 {
-        self.tables().map_or(0.0, |tables| tables.rate(now))
+        self.tables().map_or(0.0, |tables| tables.books.total.rate(now))
     }
 
     fn untraced_rate(&self) -> f64 {
@@ -172,15 +172,9 @@ impl Engine {
     }
 
     /// The devices.
-    pub(crate) fn devices(&self) -> Vec<DeviceStatus> {
-        let devices = self.tables().map(|tables| tables.books.devices(cawl_host::now())).unwrap_or_default();
-        let load = |(dev, mut device): (u64, DeviceStatus)| {
-            if let Some(load) = self.observed.devices.get(&dev) {
-                load.fill(&mut device);
-            }
-            device
-        };
-        devices.into_iter().map(load).collect()
+    pub(crate) fn devices(&self) -> Devices {
+        let devices = |tables: &QueryTables| tables.books.devices(&self.observed.devices, cawl_host::now());
+        Devices { schema: PROTOCOL, devices: self.tables().map(devices).unwrap_or_default() }
     }
 
     /// The past.

@@ -30,29 +30,35 @@ pub struct Guard {
     token: RwLock<Option<String>>,
     open: bool,
     /// The address of the server.
-    bound: SocketAddr,
+    pub(super) bound: SocketAddr,
 }
 
 /// Why a request is refused.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No token, or a wrong one.
+    #[error("show the token: a header `Authorization: Bearer TOKEN`, or ?token=TOKEN")]
     Token,
     /// Another user of this machine.
+    #[error(
+        "this daemon answers its own user and root; start it with --http-token-file or --http-open to let others \
+         read"
+    )]
     User,
     /// A Host header that does not name this machine.
+    #[error("the Host header is not this machine's; use localhost, or --http-token-file")]
     Host,
 }
 
 impl Guard {
     /// A guard for a server at this address. An error names the remedy.
-    pub fn new(bound: SocketAddr, file: Option<&Path>, open: bool) -> anyhow::Result<Guard> {
-        let token = file.map(read).transpose()?;
+    pub fn new(bound: SocketAddr, file: Option<PathBuf>, open: bool) -> anyhow::Result<Guard> {
+        let token = file.as_deref().map(read).transpose()?;
         ensure!(
             token.is_some() || bound.ip().is_loopback(),
             "{bound} can be reached by others: give --http-token-file, or listen at 127.0.0.1"
         );
-        Ok(Guard { file: file.map(Path::to_owned), token: RwLock::new(token), open, bound })
+        Ok(Guard { file, token: RwLock::new(token), open, bound })
     }
 
     /// Reads the token again; the old one stays if that fails.
@@ -145,7 +151,7 @@ mod tests {
     fn a_token_opens_and_nothing_else_does() {
         let file = token_file("0123456789abcdef+/\n", 0o600);
         let bound = "0.0.0.0:9420".parse().unwrap();
-        let guard = Guard::new(bound, Some(file.path()), false).unwrap();
+        let guard = Guard::new(bound, Some(file.path().to_owned()), false).unwrap();
         let check = |pairs: &[_], query: &str| guard.check(&headers(pairs), query, PEER.into(), bound);
         assert_eq!(check(&[(AUTHORIZATION, "Bearer 0123456789abcdef+/")], ""), Ok(()));
         assert_eq!(check(&[], "a=b&token=0123456789abcdef%2B%2F"), Ok(()));
@@ -168,7 +174,9 @@ mod tests {
         assert!(refused.to_string().contains("--http-token-file"));
         assert!(Guard::new("[::1]:1".parse().unwrap(), None, false).is_ok());
         let readable = token_file("0123456789abcdef", 0o644);
-        let refused = Guard::new("127.0.0.1:1".parse().unwrap(), Some(readable.path()), false).err().unwrap();
+        let refused = Guard::new("127.0.0.1:1".parse().unwrap(), Some(readable.path().to_owned()), false)
+            .err()
+            .unwrap();
         assert!(refused.to_string().contains("chmod 600"));
     }
 

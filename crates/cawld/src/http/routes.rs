@@ -5,17 +5,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use cawl_client::protocol::{Failure, Plan, Push, Sort, Subscription, Topic, View};
+use cawl_client::protocol::{Failure, Plan, Push, Request as Question, Sort, Subscription, Topic, View};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc};
 
 use super::guard::{Guard, Refusal};
-use crate::asker::{AskError, Asker};
+use crate::asker::{AskError, Asker, json};
 use crate::{metrics, subscribe, web};
 
 /// Pushes that a subscriber may be behind, in addition to its socket's buffer.
@@ -59,13 +59,23 @@ impl From<AskError> for Fault {
     }
 }
 
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Fault {
+        let status = match refusal {
+            Refusal::Token => StatusCode::UNAUTHORIZED,
+            Refusal::User | Refusal::Host => StatusCode::FORBIDDEN,
+        };
+        Fault::new(status, refusal.to_string())
+    }
+}
+
 impl Caller {
     /// The answer to any request.
     pub async fn answer(&self, request: Request<Incoming>) -> Answer {
         let mut answer = match self.route(&request).await {
             Ok(answer) => answer,
             Err(Fault { status, error }) => {
-                let mut answer = full(JSON, json(&Failure { error }));
+                let mut answer = full(JSON, json(&Failure { error }) + "\n");
                 *answer.status_mut() = status;
                 if status == StatusCode::UNAUTHORIZED {
                     let scheme = HeaderValue::from_static("Bearer");
@@ -104,23 +114,22 @@ impl Caller {
             return self.metrics(request.headers()).await;
         }
         let name = path.strip_prefix("/api/v1/").unwrap_or("");
-        let asker = &self.asker;
-        let text = match name {
-            "status" => json(&asker.status(parse(query)?).await?),
-            "processes" => json(&asker.processes(parse(query)?).await?),
-            "files" => json(&asker.files(parse(query)?).await?),
-            "devices" => json(&asker.devices().await?),
-            "history" => json(&asker.history(parse(query)?).await?),
-            "forecast" => json(&asker.forecast(parse(query)?).await?),
-            "predict" => json(&asker.predict(parse::<PlanQuery>(query)?.into()).await?),
-            "profile" => json(&asker.profile().await?),
+        let question = match name {
+            "status" => Question::Status(parse(query)?),
+            "processes" => Question::Processes(parse(query)?),
+            "files" => Question::Files(parse(query)?),
+            "devices" => Question::Devices,
+            "history" => Question::History(parse(query)?),
+            "forecast" => Question::Forecast(parse(query)?),
+            "predict" => Question::Predict(parse::<PlanQuery>(query)?.into()),
+            "profile" => Question::Profile,
             "subscribe" => return self.subscribe(parse::<SubscribeQuery>(query)?.try_into()?),
             _ => {
                 let error = format!("there is nothing at {path}; docs/PROTOCOL.md has the paths");
                 return Err(Fault::new(StatusCode::NOT_FOUND, error));
             }
         };
-        Ok(full(JSON, text))
+        Ok(full(JSON, self.asker.answer(question).await? + "\n"))
     }
 
     async fn check(&self, headers: &HeaderMap, query: &str) -> Result<(), Fault> {
@@ -128,23 +137,7 @@ impl Caller {
         let (headers, query) = (headers.clone(), query.to_owned());
         // The check may read a long table of the kernel.
         let checked = tokio::task::spawn_blocking(move || guard.check(&headers, &query, peer, own)).await;
-        match checked {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(Refusal::Token)) => Err(Fault::new(
-                StatusCode::UNAUTHORIZED,
-                "show the token: a header `Authorization: Bearer TOKEN`, or ?token=TOKEN",
-            )),
-            Ok(Err(Refusal::User)) => Err(Fault::new(
-                StatusCode::FORBIDDEN,
-                "this daemon answers its own user and root; start it with --http-token-file or --http-open to \
-                 let others read",
-            )),
-            Ok(Err(Refusal::Host)) => Err(Fault::new(
-                StatusCode::FORBIDDEN,
-                "the Host header is not this machine's; use localhost, or --http-token-file",
-            )),
-            Err(_) => Err(AskError::Ending.into()),
-        }
+        Ok(checked.map_err(|_| AskError::Ending)??)
     }
 
     async fn metrics(&self, headers: &HeaderMap) -> Result<Answer, Fault> {
@@ -173,15 +166,15 @@ impl Caller {
 }
 
 /// A push as a server-sent event: its topic, and the JSON of its data.
-fn event(push: &Push) -> anyhow::Result<Bytes> {
+fn event(push: &Push) -> Bytes {
     let (topic, data) = match push {
-        Push::Status(data) => ("status", serde_json::to_string(data)?),
-        Push::Processes(data) => ("processes", serde_json::to_string(data)?),
-        Push::Files(data) => ("files", serde_json::to_string(data)?),
-        Push::Devices(data) => ("devices", serde_json::to_string(data)?),
-        Push::Calls(data) => ("calls", serde_json::to_string(data)?),
+        Push::Status(data) => ("status", json(data)),
+        Push::Processes(data) => ("processes", json(data)),
+        Push::Files(data) => ("files", json(data)),
+        Push::Devices(data) => ("devices", json(data)),
+        Push::Calls(data) => ("calls", json(data)),
     };
-    Ok(Bytes::from(format!("event: {topic}\ndata: {data}\n\n")))
+    Bytes::from(format!("event: {topic}\ndata: {data}\n\n"))
 }
 
 /// The body of a subscription.
@@ -252,13 +245,6 @@ impl TryFrom<SubscribeQuery> for Subscription {
 fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Fault> {
     serde_urlencoded::from_str(query)
         .map_err(|error| Fault::new(StatusCode::BAD_REQUEST, format!("the query cannot be read: {error}")))
-}
-
-fn json(answer: &impl Serialize) -> Vec<u8> {
-    // Answers consist of numbers, strings and lists, so this cannot fail.
-    let mut text = serde_json::to_vec(answer).unwrap_or_default();
-    text.push(b'\n');
-    text
 }
 
 fn full(kind: &'static str, body: impl Into<Bytes>) -> Answer {
