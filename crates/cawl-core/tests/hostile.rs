@@ -42,7 +42,7 @@ fn event() -> impl Strategy<Value = Record> {
         (event.start, event.duration, pid, event.tid, event.offset, event.dev) = place;
         (event.pid, event.ino, event.fd) = (pid, u64::from(pid % 3), pid as i32);
         (event.requested, event.returned, event.flags) = (requested, returned, flags);
-        event.kind = if kind < 6 { FileKind::Regular } else { FileKind::from_code(kind) };
+        event.kind = if kind < 6 { FileKind::Regular } else { FileKind::from_code(kind).unwrap_or_default() };
         (event.pending_before, event.pending_after, event.buffer, event.aux, event.errno) = stream;
         // What cannot be read from a trace is no call.
         let read = Event::decode(&event.encode()).unwrap_or(Event::new(op));

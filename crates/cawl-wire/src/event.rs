@@ -10,21 +10,34 @@ pub const MOST_BYTES: i64 = 1 << 40;
 /// [`Event::offset`] when the place in the file is not known, as on a pipe.
 pub const UNKNOWN_OFFSET: u64 = u64::MAX;
 
-macro_rules! ops {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
-        /// What the program asked for. The numbers are part of the protocol and of the trace format.
+/// An enum whose numbers are part of the protocol and of the trace format.
+macro_rules! codes {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $code:literal,)* }) => {
+        $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
-        pub enum Op { $($(#[$doc])* $name = $code,)* }
+        pub enum $name { $($(#[$doc])* $variant = $code,)* }
+
+        impl $name {
+            /// The one with this code, if this version knows it.
+            pub const fn from_code(code: u8) -> Option<$name> {
+                match code { $($code => Some($name::$variant),)* _ => None }
+            }
+        }
+    };
+}
+pub(crate) use codes;
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
+        codes! {
+            /// What the program asked for.
+            Op { $($(#[$doc])* $name = $code,)* }
+        }
 
         impl Op {
             /// Every operation, in the order of their codes.
             pub const ALL: &[Op] = &[$(Op::$name,)*];
-
-            /// The operation with this code, if this version knows it.
-            pub const fn from_code(code: u8) -> Option<Op> {
-                match code { $($code => Some(Op::$name),)* _ => None }
-            }
 
             /// The name used in reports, traces and the csv importer.
             pub const fn name(self) -> &'static str {
@@ -136,44 +149,31 @@ impl Op {
     }
 }
 
-/// What kind of object a descriptor leads to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum FileKind {
-    /// Not found out.
-    #[default]
-    Unknown = 0,
-    /// A regular file: the only kind the page-cache model is about.
-    Regular = 1,
-    /// A directory.
-    Directory = 2,
-    /// A block device.
-    Block = 3,
-    /// A character device, terminals included.
-    Char = 4,
-    /// A pipe or fifo.
-    Fifo = 5,
-    /// A socket.
-    Socket = 6,
-    /// Anything else: eventfd, timerfd, epoll…
-    Other = 7,
+codes! {
+    /// What kind of object a descriptor leads to. Codes of later versions read as [`FileKind::Unknown`].
+    #[derive(Default)]
+    FileKind {
+        /// Not found out.
+        #[default]
+        Unknown = 0,
+        /// A regular file: the only kind the page-cache model is about.
+        Regular = 1,
+        /// A directory.
+        Directory = 2,
+        /// A block device.
+        Block = 3,
+        /// A character device, terminals included.
+        Char = 4,
+        /// A pipe or fifo.
+        Fifo = 5,
+        /// A socket.
+        Socket = 6,
+        /// Anything else: eventfd, timerfd, epoll…
+        Other = 7,
+    }
 }
 
 impl FileKind {
-    /// The kind with this code; codes of later versions read as [`FileKind::Unknown`].
-    pub const fn from_code(code: u8) -> FileKind {
-        match code {
-            1 => FileKind::Regular,
-            2 => FileKind::Directory,
-            3 => FileKind::Block,
-            4 => FileKind::Char,
-            5 => FileKind::Fifo,
-            6 => FileKind::Socket,
-            7 => FileKind::Other,
-            _ => FileKind::Unknown,
-        }
-    }
-
     /// The kind as the `S_IFMT` bits of `st_mode` tell it.
     pub const fn from_mode(mode: u32) -> FileKind {
         match mode & 0o170_000 {
@@ -354,62 +354,58 @@ impl Event {
         };
         Some((self.pending_before as u64 + accepted).saturating_sub(self.pending_after as u64))
     }
+}
 
-    /// The record as bytes.
-    #[inline]
-    pub fn encode(&self) -> [u8; EVENT_LEN] {
-        let mut out = [0u8; EVENT_LEN];
-        out[0..8].copy_from_slice(&self.start.to_le_bytes());
-        out[8..16].copy_from_slice(&self.duration.to_le_bytes());
-        out[16..20].copy_from_slice(&(self.dev as u32).to_le_bytes());
-        out[20..24].copy_from_slice(&self.birth.to_le_bytes());
-        out[24..32].copy_from_slice(&self.ino.to_le_bytes());
-        out[32..40].copy_from_slice(&self.offset.to_le_bytes());
-        out[40..48].copy_from_slice(&self.requested.to_le_bytes());
-        out[48..56].copy_from_slice(&self.returned.to_le_bytes());
-        out[56..60].copy_from_slice(&self.pid.to_le_bytes());
-        out[60..64].copy_from_slice(&self.tid.to_le_bytes());
-        out[64..68].copy_from_slice(&self.fd.to_le_bytes());
-        out[68..72].copy_from_slice(&self.flags.to_le_bytes());
-        out[72..76].copy_from_slice(&self.pending_before.to_le_bytes());
-        out[76..80].copy_from_slice(&self.pending_after.to_le_bytes());
-        out[80..84].copy_from_slice(&self.buffer.to_le_bytes());
-        out[84..88].copy_from_slice(&self.aux.to_le_bytes());
-        out[88] = self.op as u8;
-        out[89] = self.kind as u8;
-        out[90..92].copy_from_slice(&self.errno.to_le_bytes());
-        out
-    }
+/// Where the codes of operation and kind stand in a record.
+const OP_AT: usize = 88;
+const KIND_AT: usize = 89;
 
-    /// Reads a record; None when it is damaged: the operation's code is not known to this version, or the call is
-    /// not [possible](Event::is_possible).
-    #[inline]
-    pub fn decode(bytes: &[u8; EVENT_LEN]) -> Option<Event> {
-        let u64_at = |at: usize| u64::from_le_bytes(array(bytes, at));
-        let u32_at = |at: usize| u32::from_le_bytes(array(bytes, at));
-        let event = Event {
-            start: u64_at(0),
-            duration: u64_at(8),
-            dev: u32_at(16).into(),
-            birth: u32_at(20),
-            ino: u64_at(24),
-            offset: u64_at(32),
-            requested: u64_at(40),
-            returned: u64_at(48) as i64,
-            pid: u32_at(56),
-            tid: u32_at(60),
-            fd: u32_at(64) as i32,
-            flags: u32_at(68),
-            pending_before: u32_at(72),
-            pending_after: u32_at(76),
-            buffer: u32_at(80),
-            aux: u32_at(84),
-            op: Op::from_code(bytes[88])?,
-            kind: FileKind::from_code(bytes[89]),
-            errno: u16::from_le_bytes(array(bytes, 90)),
-        };
-        event.is_possible().then_some(event)
-    }
+/// Reading and writing a record, by where it has which field, in which type.
+macro_rules! record {
+    ($($field:ident: $type:ty = $at:literal;)*) => {
+        impl Event {
+            /// The record as bytes.
+            #[inline]
+            pub fn encode(&self) -> [u8; EVENT_LEN] {
+                let mut out = [0u8; EVENT_LEN];
+                $(out[$at..$at + size_of::<$type>()].copy_from_slice(&(self.$field as $type).to_le_bytes());)*
+                out[OP_AT] = self.op as u8;
+                out[KIND_AT] = self.kind as u8;
+                out
+            }
+
+            /// Reads a record; None when it is damaged: the operation's code is not known to this version, or
+            /// the call is not [possible](Event::is_possible).
+            #[inline]
+            pub fn decode(bytes: &[u8; EVENT_LEN]) -> Option<Event> {
+                let event = Event {
+                    $($field: <$type>::from_le_bytes(array(bytes, $at)) as _,)*
+                    op: Op::from_code(bytes[OP_AT])?,
+                    kind: FileKind::from_code(bytes[KIND_AT]).unwrap_or_default(),
+                };
+                event.is_possible().then_some(event)
+            }
+        }
+    };
+}
+record! {
+    start: u64 = 0;
+    duration: u64 = 8;
+    dev: u32 = 16;
+    birth: u32 = 20;
+    ino: u64 = 24;
+    offset: u64 = 32;
+    requested: u64 = 40;
+    returned: i64 = 48;
+    pid: u32 = 56;
+    tid: u32 = 60;
+    fd: i32 = 64;
+    flags: u32 = 68;
+    pending_before: u32 = 72;
+    pending_after: u32 = 76;
+    buffer: u32 = 80;
+    aux: u32 = 84;
+    errno: u16 = 90;
 }
 
 /// The `N` bytes at `at`. Callers pass constants inside the record, so the slice always fits.

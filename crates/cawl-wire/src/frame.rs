@@ -3,6 +3,7 @@
 //! The bound is chosen so that one message is one buffer in the kernel's socket queue: a non-blocking
 //! send takes it whole or not at all, and threads need no lock between them.
 
+use crate::event::codes;
 use crate::{Anchor, EVENT_LEN, FileId};
 
 /// First four bytes of every message.
@@ -44,38 +45,23 @@ impl Wchar {
     }
 }
 
-/// What a message carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// [`Hello`], first message of a session, tracer to daemon.
-    Hello = 1,
-    /// Encoded events, back to back.
-    Events = 2,
-    /// [`FileRecord`].
-    File = 3,
-    /// [`Goodbye`], last message of a session.
-    Goodbye = 4,
-    /// Tracer to daemon, no payload: a ring fills faster than it is read; look now.
-    Bell = 5,
-    /// Daemon to tracer, no payload: the session is accepted.
-    Welcome = 16,
-    /// Daemon to tracer, no payload: the daemon speaks the version in this header and no other.
-    Refused = 17,
-}
-
-impl Kind {
-    const fn from_code(code: u8) -> Option<Kind> {
-        Some(match code {
-            1 => Kind::Hello,
-            2 => Kind::Events,
-            3 => Kind::File,
-            4 => Kind::Goodbye,
-            5 => Kind::Bell,
-            16 => Kind::Welcome,
-            17 => Kind::Refused,
-            _ => return None,
-        })
+codes! {
+    /// What a message carries.
+    Kind {
+        /// [`Hello`], first message of a session, tracer to daemon.
+        Hello = 1,
+        /// Encoded events, back to back.
+        Events = 2,
+        /// [`FileRecord`].
+        File = 3,
+        /// [`Goodbye`], last message of a session.
+        Goodbye = 4,
+        /// Tracer to daemon, no payload: a ring fills faster than it is read; look now.
+        Bell = 5,
+        /// Daemon to tracer, no payload: the session is accepted.
+        Welcome = 16,
+        /// Daemon to tracer, no payload: the daemon speaks the version in this header and no other.
+        Refused = 17,
     }
 }
 
@@ -299,18 +285,18 @@ impl<'a> FileRecord<'a> {
     }
 }
 
-/// How a session ended, as far as the process could tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Ended {
-    /// exit or return from main.
-    Exit = 1,
-    /// _exit, _Exit or quick_exit.
-    QuickExit = 2,
-    /// About to replace itself by exec; another session follows if that succeeds.
-    Exec = 3,
-    /// abort.
-    Abort = 4,
+codes! {
+    /// How a session ended, as far as the process could tell.
+    Ended {
+        /// exit or return from main.
+        Exit = 1,
+        /// _exit, _Exit or quick_exit.
+        QuickExit = 2,
+        /// About to replace itself by exec; another session follows if that succeeds.
+        Exec = 3,
+        /// abort.
+        Abort = 4,
+    }
 }
 
 /// Last words of a session. A process that was killed sends none.
@@ -344,15 +330,8 @@ impl Goodbye {
     pub fn decode(payload: &[u8]) -> Result<Goodbye, WireError> {
         let mut r = Reader(payload);
         let mut read = || {
-            let ended = match r.u32()? {
-                1 => Ended::Exit,
-                2 => Ended::QuickExit,
-                3 => Ended::Exec,
-                4 => Ended::Abort,
-                _ => return None,
-            };
             Some(Goodbye {
-                ended,
+                ended: Ended::from_code(u8::try_from(r.u32()?).ok()?)?,
                 at: r.u64()?,
                 wchar: Wchar::decode(&mut r)?,
                 pending: r.u64()?,

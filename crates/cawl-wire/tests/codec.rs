@@ -27,7 +27,7 @@ fn event() -> impl Strategy<Value = Event> {
         buffer: s[5],
         aux: s[6],
         op: Op::ALL[op],
-        kind: FileKind::from_code(kind),
+        kind: FileKind::from_code(kind).unwrap(),
         errno,
     })
 }

@@ -444,7 +444,7 @@ impl Descriptor {
     /// What kind of object it is.
     #[inline(always)]
     pub fn kind(&self) -> FileKind {
-        FileKind::from_code(self.kind.load(Relaxed))
+        FileKind::from_code(self.kind.load(Relaxed)).unwrap_or_default()
     }
 
     /// Its number.
