@@ -13,7 +13,7 @@ use crate::mode::Mode;
 use crate::model::{CallState, Prediction};
 use crate::names::FileName;
 use crate::profile::HostProfile;
-use crate::record::{HostFacts, Outcome, Record, Sample};
+use crate::record::{HostFacts, Outcome, Record};
 use crate::report::{
     AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, Tally,
     WorstCall,
@@ -31,6 +31,7 @@ const FILES: usize = 100_000;
 const NOTES: usize = 100;
 
 /// The books of one analysis.
+#[derive(Default)]
 pub struct Collector {
     profile: ProfileUsed,
     created: Option<u64>,
@@ -56,7 +57,6 @@ pub struct Collector {
     outcome: Option<Outcome>,
     notes: Vec<String>,
     notes_omitted: u64,
-    samples: u64,
 }
 
 struct ModelBooks {
@@ -68,8 +68,7 @@ struct ModelBooks {
 
 #[derive(Clone, Copy, Default)]
 struct Sums {
-    calls: u64,
-    bytes: u64,
+    calls: Tally,
     observed_ns: u64,
     predicted_ns: f64,
 }
@@ -84,8 +83,7 @@ struct FileBooks {
 
 struct FileOpBooks {
     op: Op,
-    calls: u64,
-    bytes: u64,
+    calls: Tally,
     observed_ns: u64,
     predicted_ns: Vec<f64>,
     states: [u64; CallState::ALL.len()],
@@ -103,34 +101,8 @@ impl Collector {
                 learned_runs: profile.learned_runs(),
             },
             created: profile.created,
-            models: models
-                .into_iter()
-                .map(|name| ModelBooks {
-                    name,
-                    ops: BTreeMap::new(),
-                    states: Default::default(),
-                    fingerprint: FNV_OFFSET,
-                })
-                .collect(),
-            sessions: Sessions::default(),
-            files: Vec::new(),
-            by_identity: HashMap::new(),
-            by_name: HashMap::new(),
-            spare: Vec::new(),
-            last_file: None,
-            files_omitted: Tally::default(),
-            calls: 0,
-            bytes: 0,
-            elsewhere: Tally::default(),
-            unmodelled: BTreeMap::new(),
-            worst: Vec::with_capacity(WORST + 1),
-            first: None,
-            last: Time(0),
-            host: None,
-            outcome: None,
-            notes: Vec::new(),
-            notes_omitted: 0,
-            samples: 0,
+            models: models.into_iter().map(ModelBooks::new).collect(),
+            ..Collector::default()
         }
     }
 
@@ -159,11 +131,6 @@ impl Collector {
             | Record::Profile(_)
             | Record::Live(_) => {}
         }
-    }
-
-    /// Takes a sample.
-    pub fn sample(&mut self, _sample: &Sample) {
-        self.samples += 1;
     }
 
     /// Takes a call with each model's prediction.
@@ -240,20 +207,14 @@ impl Collector {
         let at = match ops.iter().position(|books| books.op == event.op) {
             Some(at) => at,
             None => {
-                ops.push(FileOpBooks {
-                    op: event.op,
-                    calls: 0,
-                    bytes: 0,
-                    observed_ns: 0,
-                    predicted_ns: vec![0.0; predictions.len()],
-                    states: Default::default(),
-                });
+                let (op, predicted_ns) = (event.op, vec![0.0; predictions.len()]);
+                let (calls, states) = (Tally::default(), Default::default());
+                ops.push(FileOpBooks { op, calls, observed_ns: 0, predicted_ns, states });
                 ops.len() - 1
             }
         };
         let books = &mut ops[at];
-        books.calls += 1;
-        books.bytes = books.bytes.saturating_add(bytes);
+        books.calls.add(bytes);
         books.observed_ns = books.observed_ns.saturating_add(event.duration);
         for (sum, prediction) in books.predicted_ns.iter_mut().zip(predictions) {
             *sum += prediction.map_or(0.0, |p| p.cost.get());
@@ -400,8 +361,8 @@ impl Collector {
         let names = || self.models.iter().map(|model| model.name.to_owned());
         let ops = books.ops.iter().map(|op| FileOp {
             op: op.op.name().to_owned(),
-            calls: op.calls,
-            bytes: op.bytes,
+            calls: op.calls.calls,
+            bytes: op.calls.bytes,
             observed_s: op.observed_ns as f64 / 1e9,
             predicted_s: names().zip(op.predicted_ns.iter().map(|ns| ns / 1e9)).collect(),
             states: states(&op.states),
@@ -429,6 +390,10 @@ impl Collector {
 }
 
 impl ModelBooks {
+    fn new(name: &'static str) -> ModelBooks {
+        ModelBooks { name, ops: BTreeMap::new(), states: Default::default(), fingerprint: FNV_OFFSET }
+    }
+
     fn report(&self, summary: AccuracySummary, calibrated: Option<&AccuracySummary>) -> ModelReport {
         let by_op = self.ops.iter().map(|(op, sums)| (op.name().to_owned(), sums.report()));
         ModelReport {
@@ -456,8 +421,7 @@ impl ModelBooks {
 
 impl Sums {
     fn add(&mut self, bytes: u64, observed_ns: u64, predicted_ns: f64) {
-        self.calls += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
+        self.calls.add(bytes);
         self.observed_ns = self.observed_ns.saturating_add(observed_ns);
         self.predicted_ns += predicted_ns;
     }
@@ -465,8 +429,8 @@ impl Sums {
     fn report(&self) -> OpReport {
         let (observed, predicted) = (self.observed_ns as f64, self.predicted_ns);
         OpReport {
-            calls: self.calls,
-            bytes: self.bytes,
+            calls: self.calls.calls,
+            bytes: self.calls.bytes,
             observed_s: observed / 1e9,
             predicted_s: predicted / 1e9,
             total_error: (observed > 0.0).then(|| (predicted - observed).abs() / observed),

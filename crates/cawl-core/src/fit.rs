@@ -88,6 +88,13 @@ struct Shown {
     before: f64,
 }
 
+impl Shown {
+    /// In bytes per second.
+    fn rate(self) -> f64 {
+        self.bytes / self.seconds
+    }
+}
+
 fn writes(run: &RecordedRun) -> Vec<Shown> {
     let mut before = 0.0;
     let mut shown = Vec::new();
@@ -113,12 +120,8 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
     let (background, freerun) = (limits.background.as_f64(), limits.freerun().as_f64());
     let (mut fresh, mut cached) = (Vec::new(), Vec::new());
     for run in runs.iter().filter(|run| cached_run(run)) {
-        for write in writes(run) {
-            if write.bytes > LARGE as f64 && write.before + write.bytes <= background {
-                let rate = write.bytes / write.seconds;
-                if run.args.rewrite { cached.push(rate) } else { fresh.push(rate) }
-            }
-        }
+        let early = large_writes(run).filter(|write| write.before + write.bytes <= background);
+        if run.args.rewrite { &mut cached } else { &mut fresh }.extend(early.map(Shown::rate));
     }
     // Where a call or two reach the background limit, those between calls of fsync count too, the fastest of
     // them: each is small, and what disturbs the memory slows it down.
@@ -144,22 +147,12 @@ fn memory(runs: &[RecordedRun], profile: &mut HostProfile) -> Result<(), FitErro
     let mut factors = Vec::new();
     for run in runs.iter().filter(|run| cached_run(run)) {
         let idle = if run.args.rewrite { cached } else { fresh };
-        for write in writes(run) {
-            if write.bytes > LARGE as f64
-                && write.before >= background
-                && write.before + write.bytes <= freerun
-            {
-                factors.push((write.bytes / write.seconds / idle).min(1.0));
-            }
-        }
+        let within = |write: &Shown| write.before >= background && write.before + write.bytes <= freerun;
+        factors.extend(large_writes(run).filter(within).map(|write| (write.rate() / idle).min(1.0)));
     }
     if !factors.is_empty() {
-        profile.memory.flush_factor = Measured {
-            value: quantile(&factors, 0.5).clamp(0.2, 1.0),
-            p10: Some(quantile(&factors, 0.1).clamp(0.05, 1.0)),
-            p90: Some(quantile(&factors, 0.9).clamp(0.05, 1.0)),
-            samples: factors.len() as u32,
-        };
+        let value = quantile(&factors, 0.5).clamp(0.2, 1.0);
+        profile.memory.flush_factor = measured(value, &factors, |factor| factor.clamp(0.05, 1.0));
     }
     Ok(())
 }
@@ -169,10 +162,13 @@ fn flushed(runs: &[RecordedRun]) -> impl Iterator<Item = &RecordedRun> {
     runs.iter().filter(|run| run.args.fsync && !run.args.sync && !run.args.random)
 }
 
+fn large_writes(run: &RecordedRun) -> impl Iterator<Item = Shown> {
+    writes(run).into_iter().filter(|write| write.bytes > LARGE as f64)
+}
+
 /// The rates of large writes, in bytes per second.
 fn large_rates(run: &RecordedRun) -> Vec<f64> {
-    let large = writes(run).into_iter().filter(|write| write.bytes > LARGE as f64);
-    large.map(|write| write.bytes / write.seconds).collect()
+    large_writes(run).map(Shown::rate).collect()
 }
 
 /// Percentiles of a rate that several runs show. The next run is as likely to lie anywhere among or beyond
@@ -362,12 +358,8 @@ fn small_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
             Measured { value: Nanos::seconds(call), samples: buffered.len() as u32, ..profile.calls.stream };
         let bytes = runs.iter().filter(|run| run.args.stream).map(|run| run.args.chunk).min().unwrap_or(0);
         if bytes > 0 {
-            profile.memory.stream = Measured {
-                value: Rate::per_second(bytes as f64 / (typical - call).max(1e-10)),
-                p10: Some(Rate::per_second(bytes as f64 / (quantile(&buffered, 0.9) - call).max(1e-10))),
-                p90: Some(Rate::per_second(bytes as f64 / (quantile(&buffered, 0.1) - call).max(1e-10))),
-                samples: buffered.len() as u32,
-            };
+            let rate = |cost: f64| Rate::per_second(bytes as f64 / (cost - call).max(1e-10));
+            profile.memory.stream = inverse(rate(typical), &buffered, rate);
         }
     }
     if warm.is_empty() {
@@ -379,20 +371,11 @@ fn small_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
     let copy = size / memory.cached.value.get() / 4.0
         + pages * page * (1.0 / memory.fresh.value.get() - 1.0 / memory.cached.value.get());
     let call = |cost: f64| Nanos::seconds((cost - copy).max(100e-9));
-    profile.calls.write = Measured {
-        value: call(trimmed_mean(&mut warm, 0.02)),
-        p10: Some(call(quantile(&warm, 0.1))),
-        p90: Some(call(quantile(&warm, 0.9))),
-        samples: warm.len() as u32,
-    };
+    profile.calls.write = measured(call(trimmed_mean(&mut warm, 0.02)), &warm, call);
     if cold.len() * 20 > warm.len() {
         let per_page = trimmed_mean(&mut cold, 0.02) / pages;
-        profile.memory.cold = Some(Measured {
-            value: Rate::per_second(page / per_page),
-            p10: Some(Rate::per_second(page * pages / quantile(&cold, 0.9))),
-            p90: Some(Rate::per_second(page * pages / quantile(&cold, 0.1))),
-            samples: cold.len() as u32,
-        });
+        let value = Rate::per_second(page / per_page);
+        profile.memory.cold = Some(inverse(value, &cold, |cost| Rate::per_second(page * pages / cost)));
     }
 }
 
@@ -414,13 +397,7 @@ fn sync_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
         }
     }
     if !means.is_empty() {
-        let samples = all.len() as u32;
-        profile.device.sync_call = Measured {
-            value: Nanos::seconds(quantile(&means, 0.5)),
-            p10: Some(Nanos::seconds(quantile(&all, 0.1))),
-            p90: Some(Nanos::seconds(quantile(&all, 0.9))),
-            samples,
-        };
+        profile.device.sync_call = measured(Nanos::seconds(quantile(&means, 0.5)), &all, Nanos::seconds);
     }
     let mut beyond = Vec::new();
     for run in runs.iter().filter(|run| run.args.fsync) {
@@ -437,22 +414,25 @@ fn sync_calls(runs: &[RecordedRun], profile: &mut HostProfile) {
         }
     }
     if !beyond.is_empty() {
-        profile.device.fsync = Measured {
-            value: Nanos::seconds(trimmed_mean(&mut beyond, 0.02)),
-            p10: Some(Nanos::seconds(quantile(&beyond, 0.1))),
-            p90: Some(Nanos::seconds(quantile(&beyond, 0.9))),
-            samples: beyond.len() as u32,
-        };
+        let value = Nanos::seconds(trimmed_mean(&mut beyond, 0.02));
+        profile.device.fsync = measured(value, &beyond, Nanos::seconds);
     }
 }
 
 fn rate(values: &[f64], at: f64) -> Measured<Rate> {
-    Measured {
-        value: Rate::per_second(quantile(values, at)),
-        p10: Some(Rate::per_second(quantile(values, 0.1))),
-        p90: Some(Rate::per_second(quantile(values, 0.9))),
-        samples: values.len() as u32,
-    }
+    measured(Rate::per_second(quantile(values, at)), values, Rate::per_second)
+}
+
+/// A constant with the spread of what was observed, in its unit.
+fn measured<T>(value: T, values: &[f64], unit: impl Fn(f64) -> T) -> Measured<T> {
+    let at = |part: f64| Some(unit(quantile(values, part)));
+    Measured { value, p10: at(0.1), p90: at(0.9), samples: values.len() as u32 }
+}
+
+/// The same in a unit that turns large into small.
+fn inverse<T>(value: T, values: &[f64], unit: impl Fn(f64) -> T) -> Measured<T> {
+    let Measured { value, p10, p90, samples } = measured(value, values, unit);
+    Measured { value, p10: p90, p90: p10, samples }
 }
 
 /// The rate at which warm memory is written in the mean of calls of one size: a run's time is a sum, so that

@@ -41,13 +41,20 @@ impl<T> Measured<T> {
     pub const fn assumed(value: T) -> Measured<T> {
         Measured { value, p10: None, p90: None, samples: 0 }
     }
+
+    /// The same in another unit.
+    pub(crate) fn map<U>(self, unit: impl Fn(T) -> U) -> Measured<U> {
+        let Measured { value, p10, p90, samples } = self;
+        Measured { value: unit(value), p10: p10.map(&unit), p90: p90.map(&unit), samples }
+    }
 }
 
 /// Where a profile's constants come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// Defaults: nothing was measured here.
+    #[default]
     Uncalibrated,
     /// Measured by `cawl-cli calibrate`.
     Calibrated,

@@ -68,7 +68,7 @@ pub struct Report {
 }
 
 /// Which profile the models used.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProfileUsed {
     /// Its name.
     pub name: String,

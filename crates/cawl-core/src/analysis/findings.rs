@@ -80,7 +80,6 @@ impl Findings {
             Record::Sample(sample) => {
                 if let Some(dirtied) = dirtied {
                     self.untraced.sample(sample.time, sample.dirtied, self.page, dirtied);
-                    self.collector.sample(sample);
                 }
             }
             other => self.collector.note(other),

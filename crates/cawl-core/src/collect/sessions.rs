@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use cawl_wire::Event;
 
-use crate::record::{EndKind, Session, SessionEnd, Wchar};
+use crate::record::{EndKind, Session, SessionEnd};
 use crate::report::{SessionReport, SessionTotals};
 use crate::units::Time;
 
@@ -35,12 +35,8 @@ struct SessionSpan {
 
 /// A process image: what it wrote as far as seen, and as the kernel counts it.
 struct SessionBooks {
-    id: u32,
-    pid: u32,
-    ppid: u32,
-    started: Time,
-    wchar: Wchar,
-    program: String,
+    /// Without arguments.
+    image: Session,
     /// Bytes written by children that are not listed any more.
     children: u64,
     calls: u64,
@@ -64,26 +60,15 @@ impl Sessions {
         self.latest = None;
         // Connections are served side by side: an image may be announced after the one it ran before.
         let of_pid = self.by_pid.entry(session.pid).or_default();
-        let place = of_pid.partition_point(|i| self.list[*i].started <= session.started);
+        let place = of_pid.partition_point(|i| self.list[*i].image.started <= session.started);
         of_pid.insert(place, self.list.len());
-        self.list.push(SessionBooks {
-            id: session.id,
-            pid: session.pid,
-            ppid: session.ppid,
-            started: session.started,
-            wchar: session.wchar,
-            program: session.program.clone(),
-            children: 0,
-            calls: 0,
-            seen: 0,
-            threaded: false,
-            end: None,
-        });
+        let image = Session { program: session.program.clone(), arguments: Vec::new(), ..*session };
+        self.list.push(SessionBooks { image, children: 0, calls: 0, seen: 0, threaded: false, end: None });
     }
 
     /// A session ends.
     pub(super) fn end(&mut self, end: &SessionEnd) {
-        if let Some(books) = self.list.iter_mut().rev().find(|books| books.id == end.id) {
+        if let Some(books) = self.list.iter_mut().rev().find(|books| books.image.id == end.id) {
             self.ended += usize::from(books.end.is_none());
             books.end = Some(*end);
             if self.ended >= 2 * SESSIONS {
@@ -124,8 +109,8 @@ impl Sessions {
             return Some(last.index);
         }
         let of_pid = self.by_pid.get(&pid)?;
-        let begin = |place: usize| self.list[of_pid[place]].started;
-        let place = of_pid.partition_point(|index| self.list[*index].started <= at).saturating_sub(1);
+        let begin = |place: usize| self.list[of_pid[place]].image.started;
+        let place = of_pid.partition_point(|index| self.list[*index].image.started <= at).saturating_sub(1);
         let end = if place + 1 < of_pid.len() { begin(place + 1) } else { Time(u64::MAX) };
         let index = of_pid[place];
         self.latest = Some(SessionSpan { pid, begin: begin(place), end, index });
@@ -164,10 +149,10 @@ impl Sessions {
         self.latest = None;
         self.by_pid.clear();
         for (index, books) in self.list.iter().enumerate() {
-            self.by_pid.entry(books.pid).or_default().push(index);
+            self.by_pid.entry(books.image.pid).or_default().push(index);
         }
         for images in self.by_pid.values_mut() {
-            images.sort_by_key(|index| self.list[*index].started);
+            images.sort_by_key(|index| self.list[*index].image.started);
         }
     }
 
@@ -177,12 +162,12 @@ impl Sessions {
         let last = &self.list[*images.last()?];
         let end = last.end.filter(|end| end.how != EndKind::Running)?;
         let child = Child {
-            born: self.list[images[0]].started,
+            born: self.list[images[0]].image.started,
             // When a process was killed is known only by when the daemon saw it.
             ended: if end.how == EndKind::Vanished { None } else { Some(end.at) },
             written: end.wchar.process?.saturating_add(end.pending),
         };
-        Some((last.ppid, child))
+        Some((last.image.ppid, child))
     }
 
     /// Every session, with what its children wrote taken off its count.
@@ -195,7 +180,7 @@ impl Sessions {
             siblings.sort_by_key(|child| (child.ended.is_none(), child.ended, child.born));
         }
         let report = |books: &SessionBooks| {
-            let own = children.get(&books.pid).map_or(&[][..], Vec::as_slice);
+            let own = children.get(&books.image.pid).map_or(&[][..], Vec::as_slice);
             books.report(own.iter().filter(|child| books.had(child)).map(|child| child.written))
         };
         self.list.iter().map(report).collect()
@@ -206,7 +191,7 @@ impl SessionBooks {
     /// True if the child ended under this image.
     fn had(&self, child: &Child) -> bool {
         let at = child.ended.unwrap_or(child.born);
-        self.started <= at && at < self.end.map_or(Time(u64::MAX), |end| end.at)
+        self.image.started <= at && at < self.end.map_or(Time(u64::MAX), |end| end.at)
     }
 
     /// Bytes that this image wrote, as the kernel counts them. The figure of its first thread is exact as
@@ -214,7 +199,7 @@ impl SessionBooks {
     /// the kernel adds when they are waited for. A child that was not waited for shows: too little would be
     /// left.
     fn counted(&self, children: impl Iterator<Item = u64>) -> Option<u64> {
-        let (start, end) = (self.wchar, self.end?);
+        let (start, end) = (self.image.wchar, self.end?);
         let grown =
             |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?).saturating_add(end.pending));
         if let Some(alone) = grown(start.thread, end.wchar.thread).filter(|_| !self.threaded) {
@@ -231,8 +216,8 @@ impl SessionBooks {
     fn report(&self, children: impl Iterator<Item = u64>) -> SessionReport {
         let wchar = self.counted(children);
         SessionReport {
-            pid: self.pid,
-            program: self.program.clone(),
+            pid: self.image.pid,
+            program: self.image.program.clone(),
             ended: self.end.map_or(EndKind::Running, |end| end.how),
             calls: self.calls,
             seen_bytes: self.seen,

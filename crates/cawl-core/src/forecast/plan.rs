@@ -3,7 +3,7 @@
 use cawl_wire::flag;
 
 use super::scene::{Scene, Writer};
-use crate::model::{CallState, Prediction};
+use crate::model::{CallState, LONGEST_PAUSE, Prediction};
 use crate::units::{Bytes, Nanos, Rate, Time};
 
 /// Longest wait before a job, a bound on the work of an answer.
@@ -14,8 +14,6 @@ const PIECES: u64 = 64;
 const STEPS: usize = 8 * PIECES as usize;
 /// Pieces of a job that is small beside the limit.
 const FINE: u64 = 128;
-/// Longest single pause of a writer (`MAX_PAUSE` in mm/page-writeback.c).
-const LONGEST_PAUSE: Nanos = Nanos::millis(200.0);
 
 /// A job of writing fresh data to one file, from one thread, without thinking.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -190,85 +190,46 @@ impl Learner {
     pub(super) fn adopt_writeback(&mut self) -> bool {
         let &[value] = self.writeback.theta();
         let off = P90 * self.writeback.deviation(0);
-        let samples = u32::try_from(self.writeback.samples()).unwrap_or(u32::MAX);
-        let bound = |value: f64| Some(Rate::per_second(value));
-        let (p10, p90) = (bound(value - off), bound(value + off));
-        let learned = Measured { value: Rate::per_second(value), p10, p90, samples };
         let known = &mut self.profile.device.writeback;
         let changed = is_noteworthy(known.value.get(), value);
-        *known = Measured { value: if changed { learned.value } else { known.value }, ..learned };
-        changed
+        let learned = [value, value - off, value + off].map(Rate::per_second);
+        take_over(known, learned, self.writeback.samples(), changed)
     }
 
     /// The constants that are learned, as configured and as learned.
     pub fn constants(&self) -> Vec<Constant> {
-        let (was, now) = (&self.configured, &self.profile);
-        let samples = [&self.copying.samples(), &self.slowdown.samples(), &self.stream.samples()];
-        let [copied, slowed, streamed] = samples.map(|samples| *samples);
+        let (copied, streamed) = (self.copying.samples(), self.stream.samples());
         let (waited, written) = (self.waiting.samples(), self.writeback.samples());
-        let rates = [
-            ("memory.fresh", &was.memory.fresh, &now.memory.fresh, copied),
-            ("memory.cached", &was.memory.cached, &now.memory.cached, copied),
-            ("memory.stream", &was.memory.stream, &now.memory.stream, streamed),
-            ("device.write", &was.device.write, &now.device.write, waited),
-            ("device.writeback", &was.device.writeback, &now.device.writeback, written),
+        let all = [
+            ("memory.fresh", "B/s", copied),
+            ("memory.cached", "B/s", copied),
+            ("memory.stream", "B/s", streamed),
+            ("device.write", "B/s", waited),
+            ("device.writeback", "B/s", written),
+            ("calls.write", "ns", copied),
+            ("calls.stream", "ns", streamed),
+            ("device.sync_call", "ns", waited),
+            ("device.fsync", "ns", waited),
+            ("device.seek", "ns", waited),
+            ("calls.inode", "ns", copied),
+            ("calls.away", "ns", copied),
+            ("device.latency", "ns", waited),
+            ("device.flush", "ns", waited),
+            ("device.idle", "ns", waited),
+            ("memory.flush_factor", "1", self.slowdown.samples()),
+            ("memory.cold", "B/s", self.host.samples()),
+            ("memory.folio", "B/s", copied),
         ];
-        let times = [
-            ("calls.write", &was.calls.write, &now.calls.write, copied),
-            ("calls.stream", &was.calls.stream, &now.calls.stream, streamed),
-            ("device.sync_call", &was.device.sync_call, &now.device.sync_call, waited),
-            ("device.fsync", &was.device.fsync, &now.device.fsync, waited),
-            ("device.seek", &was.device.seek, &now.device.seek, waited),
-        ];
-        let rates = rates.map(|(name, was, now, n)| constant(name, "B/s", was, now, n, Rate::get));
-        let times = times.map(|(name, was, now, n)| constant(name, "ns", was, now, n, Nanos::get));
-        let factor = constant(
-            "memory.flush_factor",
-            "1",
-            &was.memory.flush_factor,
-            &now.memory.flush_factor,
-            slowed,
-            |f| f,
-        );
-        let seen = [
-            ("memory.cold", &was.memory.cold, &now.memory.cold, self.host.samples()),
-            ("memory.folio", &was.memory.folio, &now.memory.folio, copied),
-        ];
-        let seen = seen.into_iter().filter_map(|(name, was, now, n)| {
-            let now = now.as_ref()?;
-            Some(constant(name, "B/s", was.as_ref().unwrap_or(now), now, n, Rate::get))
+        let (mut was, mut now) = (self.configured.clone(), self.profile.clone());
+        let constants = all.into_iter().filter_map(|(name, unit, samples)| {
+            let Measured { value: learned, p10, p90, .. } = now.constant(name)?.get()?;
+            // A surcharge that is not in a profile is none.
+            let unknown = if unit == "ns" { 0.0 } else { learned };
+            let configured = was.constant(name)?.get().map_or(unknown, |was| was.value);
+            let interval = p10.zip(p90).filter(|_| samples > 0);
+            Some(Constant { name, unit, configured, learned, interval, samples })
         });
-        let surcharges = [
-            ("calls.inode", &was.calls.inode, &now.calls.inode, copied),
-            ("calls.away", &was.calls.away, &now.calls.away, copied),
-            ("device.latency", &was.device.latency, &now.device.latency, waited),
-            ("device.flush", &was.device.flush, &now.device.flush, waited),
-            ("device.idle", &was.device.idle, &now.device.idle, waited),
-        ];
-        let surcharges = surcharges.into_iter().filter_map(|(name, was, now, n)| {
-            let (nothing, now) = (Measured::assumed(Nanos::ZERO), now.as_ref()?);
-            Some(constant(name, "ns", was.as_ref().unwrap_or(&nothing), now, n, Nanos::get))
-        });
-        rates.into_iter().chain(times).chain(surcharges).chain([factor]).chain(seen).collect()
-    }
-}
-
-fn constant<T: Copy>(
-    name: &'static str,
-    unit: &'static str,
-    was: &Measured<T>,
-    now: &Measured<T>,
-    samples: u64,
-    get: impl Fn(T) -> f64,
-) -> Constant {
-    let interval = now.p10.zip(now.p90).filter(|_| samples > 0);
-    Constant {
-        name,
-        unit,
-        configured: get(was.value),
-        learned: get(now.value),
-        interval: interval.map(|(low, high)| (get(low), get(high))),
-        samples,
+        constants.collect()
     }
 }
 
@@ -278,12 +239,9 @@ fn is_noteworthy(known: f64, learned: f64) -> bool {
 
 /// Takes a time over, in seconds; true if the models must be told.
 fn time(known: &mut Measured<Nanos>, seconds: f64, deviation: f64, samples: u64) -> bool {
-    let bound = |seconds: f64| Some(Nanos::seconds(seconds));
-    let (p10, p90) = (bound(seconds - P90 * deviation), bound(seconds + P90 * deviation));
     let changed = is_noteworthy(known.value.as_seconds(), seconds);
-    let value = if changed { Nanos::seconds(seconds) } else { known.value };
-    *known = Measured { value, p10, p90, samples: u32::try_from(samples).unwrap_or(u32::MAX) };
-    changed
+    let learned = [seconds, seconds - P90 * deviation, seconds + P90 * deviation].map(Nanos::seconds);
+    take_over(known, learned, samples, changed)
 }
 
 /// The same of a time that a profile may not have: nothing stays unknown.
@@ -309,11 +267,18 @@ fn inverse<T: Copy>(
     // Most of an inverse's distribution lies where the deviation is small against the value.
     let (most, least) = (value + P90 * deviation, (value - P90 * deviation).max(value * 0.1));
     let changed = is_noteworthy(1.0 / get(known.value), value);
-    *known = Measured {
-        value: if changed { make(1.0 / value) } else { known.value },
-        p10: Some(make(1.0 / most)),
-        p90: Some(make(1.0 / least)),
-        samples: u32::try_from(samples).unwrap_or(u32::MAX),
-    };
+    take_over(known, [value, most, least].map(|value| make(1.0 / value)), samples, changed)
+}
+
+/// Takes over percentiles and, if it has changed, the value.
+fn take_over<T: Copy>(
+    known: &mut Measured<T>,
+    [value, p10, p90]: [T; 3],
+    samples: u64,
+    changed: bool,
+) -> bool {
+    let value = if changed { value } else { known.value };
+    let samples = u32::try_from(samples).unwrap_or(u32::MAX);
+    *known = Measured { value, p10: Some(p10), p90: Some(p90), samples };
     changed
 }

@@ -60,9 +60,7 @@ use self::stream::{Buffer, Run};
 use self::sync::{cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::lru::LruMap;
-use super::{
-    CallState, CostModel, CostParts, DirtyLimits, LONGEST_PAUSE, ModelState, Phase, Prediction, Work,
-};
+use super::{CallState, CostModel, CostParts, DirtyLimits, LONGEST_PAUSE, ModelState, Phase, Prediction};
 use crate::call::{Class, classify, is_clone, is_synchronous, kernel_bytes};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
@@ -377,8 +375,7 @@ impl CostModel for Cawl {
             state: bill.state.map_or(idle, |(_, state)| state),
             parts: bill.parts,
             dirty: self.cache.dirty(),
-            interval: None,
-            work: Work::default(),
+            ..Prediction::default()
         })
     }
 

@@ -82,6 +82,11 @@ impl Folios {
         (first, first.saturating_add(pages))
     }
 
+    /// All pages of the folios that have the pages from `start` up to `end`.
+    pub fn spread(&self, start: u64, end: u64) -> (u64, u64) {
+        (self.around(start).0, self.around(end.saturating_sub(1)).1.max(end))
+    }
+
     /// True if all folios are single pages.
     pub fn are_single(&self) -> bool {
         self.orders.is_none() && self.latest.1 == 0

@@ -30,13 +30,13 @@ use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
-use super::{CallState, CostModel, CostParts, Disturbance, ModelState, Phase, Prediction, Work};
-use crate::call::{Class, classify};
+use super::{CallState, CostModel, CostParts, Disturbance, ModelState, Phase, Prediction};
+use crate::call::{Class, classify, is_synchronous};
 use crate::limits::DirtyLimits;
 use crate::profile::{DeviceConstants, HostProfile};
 use crate::record::MemoryFacts;
 use crate::units::{Bytes, Nanos, Rate, Time};
-use call::{Call, Spent, growth};
+use call::{Call, growth};
 use constants::Constants;
 use copy::Copies;
 use history::LevelHistory;
@@ -232,20 +232,12 @@ impl Kernel {
         Call {
             at,
             until: f64::INFINITY,
-            unlikely: false,
             file,
             device,
             folio: self.constants.folio,
-            spent: Spent::default(),
-            hot: (false, false),
-            uncopied: (0.0, 0.0),
-            doubt: 0.0,
             away: growth(at - self.tasks.current.left),
             idle: if at_work { 0.0 } else { growth(at - idle_since) },
-            pause: 0.0,
-            held: 0.0,
-            work: Work::default(),
-            flushing: false,
+            ..Call::default()
         }
     }
 
@@ -268,10 +260,15 @@ impl Kernel {
         if event.has(flag::DIRECT) {
             self.direct_write(call, event, offset, bytes);
         } else {
-            self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
-            if event.has(flag::SYNC | flag::DSYNC) {
-                self.write_through(call, event, offset, bytes);
-            }
+            self.cached_write(call, event, offset, bytes);
+        }
+    }
+
+    /// Into the cache, and from there to the device if the call is synchronous.
+    fn cached_write(&mut self, call: &mut Call, event: &Event, offset: u64, bytes: u64) {
+        self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
+        if is_synchronous(event) {
+            self.write_through(call, event, offset, bytes);
         }
     }
 
@@ -286,13 +283,9 @@ impl Kernel {
         call.work.stream_bytes += plan.buffered as f64;
         let second = (plan.offset.saturating_add(plan.first), plan.second);
         for (offset, bytes) in [plan.before, (plan.offset, plan.first), second] {
-            if bytes == 0 {
-                continue;
-            }
-            call.spend_call(self.constants.call);
-            self.buffered_write(call, offset, bytes, bytes <= self.constants.hot_most);
-            if event.has(flag::SYNC | flag::DSYNC) {
-                self.write_through(call, event, offset, bytes);
+            if bytes > 0 {
+                call.spend_call(self.constants.call);
+                self.cached_write(call, event, offset, bytes);
             }
         }
     }
@@ -408,8 +401,7 @@ impl CostModel for Kernel {
         }
         let mut call = self.begin(event);
         self.run(&mut call, event, f64::INFINITY);
-        let state = call.state();
-        let state = if waits(event) { CallState::Sync } else { state };
+        let state = if waits(event) { CallState::Sync } else { call.state() };
         Some(self.predict(&call, state))
     }
 

@@ -4,7 +4,7 @@
 
 use cawl_wire::Event;
 
-use super::{CallState, CostModel, CostParts, ModelState, Phase, Prediction, Work};
+use super::{CallState, CostModel, CostParts, ModelState, Phase, Prediction};
 use crate::call::{Class, classify, is_clone, kernel_bytes};
 use crate::limits::DirtyLimits;
 use crate::profile::HostProfile;
@@ -48,9 +48,7 @@ impl CostModel for Naive {
             cost,
             state: CallState::Sync,
             parts: CostParts { device: cost, ..CostParts::default() },
-            dirty: Bytes::ZERO,
-            interval: None,
-            work: Work::default(),
+            ..Prediction::default()
         })
     }
 

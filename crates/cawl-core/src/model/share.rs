@@ -42,7 +42,7 @@ fn period(now: f64) -> u64 {
 }
 
 /// A device's bounds on its share.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
     /// `bdi.min_ratio`, as a fraction.
     pub min: f64,

@@ -148,7 +148,7 @@ pub fn min_pause(bandwidth: f64, max_pause: f64, task_rate: f64, base_rate: f64,
 }
 
 /// `write_bandwidth` and `avg_write_bandwidth` of a device, in pages per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bandwidth {
     /// The estimate over about three seconds.
     pub write: f64,
@@ -178,7 +178,7 @@ impl Bandwidth {
 }
 
 /// `dirty_ratelimit` of a device and the last balanced rate, in pages per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RateLimit {
     /// The base rate of every task that dirties pages of the device.
     pub base: f64,

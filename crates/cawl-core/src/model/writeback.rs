@@ -334,16 +334,22 @@ impl Machine {
         let at = self.cache.device(file);
         self.drain(at);
         self.begin_estimate(at);
-        let cleaned = self.cache.clean(file, most, u64::MAX);
+        let pages = self.hand_over(at, file, most, u64::MAX);
+        self.devices[at].plan();
+        self.cache.leave_lists(file);
+        self.plan();
+        pages
+    }
+
+    /// Hands a device up to `most` dirty pages of a file, in requests that fill `room` pages of its queue; how many.
+    fn hand_over(&mut self, at: usize, file: u32, most: u64, room: u64) -> u64 {
+        let cleaned = self.cache.clean(file, most, room);
         let pages = cleaned.pages;
         let device = &mut self.devices[at];
         device.submit(cleaned);
         if pages > 0 && self.cache.submitted(file, device.submitted, device.transaction) {
             device.changed = device.transaction;
         }
-        device.plan();
-        self.cache.leave_lists(file);
-        self.plan();
         pages
     }
 

@@ -44,22 +44,31 @@ pub struct Kept {
 }
 
 /// A constant that can be learned, whatever its unit.
-trait Constant {
-    /// Value, 10th and 90th percentile, where known, and samples.
-    fn get(&self) -> Measured<f64>;
+pub(crate) trait Constant {
+    /// None where the profile does not have it.
+    fn get(&self) -> Option<Measured<f64>>;
     fn set(&mut self, to: Measured<f64>);
 }
 
 macro_rules! constant {
     ($unit:ty, $get:expr, $make:expr) => {
         impl Constant for Measured<$unit> {
-            fn get(&self) -> Measured<f64> {
-                let Measured { value, p10, p90, samples } = *self;
-                Measured { value: $get(value), p10: p10.map($get), p90: p90.map($get), samples }
+            fn get(&self) -> Option<Measured<f64>> {
+                Some(self.map($get))
             }
 
-            fn set(&mut self, Measured { value, p10, p90, samples }: Measured<f64>) {
-                *self = Measured { value: $make(value), p10: p10.map($make), p90: p90.map($make), samples };
+            fn set(&mut self, to: Measured<f64>) {
+                *self = to.map($make);
+            }
+        }
+
+        impl Constant for Option<Measured<$unit>> {
+            fn get(&self) -> Option<Measured<f64>> {
+                self.map(|known| known.map($get))
+            }
+
+            fn set(&mut self, to: Measured<f64>) {
+                *self = Some(to.map($make));
             }
         }
     };
@@ -90,16 +99,14 @@ impl HostProfile {
         for (name, kept) in learned.unwrap_or_default() {
             // One that this version does not know says nothing to it.
             let Some(constant) = self.constant(&name) else { continue };
-            let before = constant.get().value;
+            let before = constant.get().map_or(0.0, |known| known.value);
             let samples = u32::try_from(kept.samples).unwrap_or(u32::MAX);
-            let cached = (name == "memory.cached").then(|| Rate::per_second(before));
             constant.set(Measured { value: kept.value, p10: Some(kept.p10), p90: Some(kept.p90), samples });
-            if let Some(before) = cached {
-                self.memory.heat(before);
-            }
-            if name == "memory.flush_factor" && before != kept.value {
+            match name.as_str() {
+                "memory.cached" => self.memory.heat(Rate::per_second(before)),
                 // What was learned is of both.
-                self.memory.cached_flush_factor = None;
+                "memory.flush_factor" if before != kept.value => self.memory.cached_flush_factor = None,
+                _ => {}
             }
         }
         self
@@ -112,14 +119,14 @@ impl HostProfile {
 
     /// True if a constant is no default.
     pub(crate) fn is_measured(&self, name: &str) -> bool {
-        self.clone().constant(name).is_some_and(|constant| constant.get().samples > 0)
+        self.clone().constant(name).and_then(|constant| constant.get()).is_some_and(|known| known.samples > 0)
     }
 
     /// True if what was learned of a constant is far from what was measured.
     pub fn contradicts(&self, name: &str, learned: f64) -> bool {
         // Whether memory was cold says nothing of the machine.
         let compared = name != "memory.cold";
-        let measured = self.clone().constant(name).map(|constant| constant.get());
+        let measured = self.clone().constant(name).and_then(|constant| constant.get());
         let Some(Measured { value, p10, p90, samples }) = measured.filter(|_| compared) else { return false };
         let ends = [value, p10.unwrap_or(value), p90.unwrap_or(value)];
         let (low, high) =
@@ -129,15 +136,13 @@ impl HostProfile {
     }
 
     /// A constant that can be learned, by its name.
-    fn constant(&mut self, name: &str) -> Option<&mut dyn Constant> {
+    pub(crate) fn constant(&mut self, name: &str) -> Option<&mut dyn Constant> {
         let HostProfile { memory, device, calls, .. } = self;
-        let fresh = memory.fresh;
-        let nothing = Measured::assumed(Nanos::ZERO);
         Some(match name {
             "memory.fresh" => &mut memory.fresh,
-            "memory.cold" => memory.cold.get_or_insert(Measured { samples: 0, ..fresh }),
+            "memory.cold" => &mut memory.cold,
             "memory.cached" => &mut memory.cached,
-            "memory.folio" => memory.folio.get_or_insert(Measured { samples: 0, ..fresh }),
+            "memory.folio" => &mut memory.folio,
             "memory.stream" => &mut memory.stream,
             "memory.flush_factor" => &mut memory.flush_factor,
             "device.write" => &mut device.write,
@@ -145,13 +150,13 @@ impl HostProfile {
             "device.sync_call" => &mut device.sync_call,
             "device.fsync" => &mut device.fsync,
             "device.seek" => &mut device.seek,
-            "device.latency" => device.latency.get_or_insert(nothing),
-            "device.flush" => device.flush.get_or_insert(nothing),
-            "device.idle" => device.idle.get_or_insert(nothing),
+            "device.latency" => &mut device.latency,
+            "device.flush" => &mut device.flush,
+            "device.idle" => &mut device.idle,
             "calls.write" => &mut calls.write,
             "calls.stream" => &mut calls.stream,
-            "calls.inode" => calls.inode.get_or_insert(nothing),
-            "calls.away" => calls.away.get_or_insert(nothing),
+            "calls.inode" => &mut calls.inode,
+            "calls.away" => &mut calls.away,
             _ => return None,
         })
     }

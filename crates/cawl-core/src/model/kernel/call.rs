@@ -18,7 +18,7 @@ pub(super) struct Spent {
 }
 
 /// A call under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Call {
     /// The model's time in the call, in seconds.
     pub(super) at: f64,

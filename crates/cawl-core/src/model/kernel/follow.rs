@@ -52,16 +52,14 @@ impl Kernel {
         let mut call = self.begin(event);
         self.run(&mut call, event, until);
         self.machine.advance(call.at);
-        if let Some(prediction) = &prediction
-            && !waits(event)
-            && !self.machine.foreign.told
-        {
-            self.machine.stand_still(call.device, until - start - prediction.cost.as_seconds());
-        }
-        if let Some(prediction) = &prediction
-            && prediction.parts.throttle.get() > 0.0
-        {
-            self.judge_pauses(&call, prediction.cost.as_seconds() - (until - start));
+        if let Some(prediction) = &prediction {
+            let cost = prediction.cost.as_seconds();
+            if !waits(event) && !self.machine.foreign.told {
+                self.machine.stand_still(call.device, until - start - cost);
+            }
+            if prediction.parts.throttle.get() > 0.0 {
+                self.judge_pauses(&call, cost - (until - start));
+            }
         }
         prediction
     }

@@ -49,8 +49,7 @@ impl Kernel {
         let (first, end) = (offset / page, offset.saturating_add(bytes).div_ceil(page));
         let inode = self.machine.cache.file(call.file);
         // A folio is written out and dropped as a whole (`kiocb_invalidate_pages`).
-        let (first, end) =
-            (inode.folios.around(first).0, inode.folios.around(end.saturating_sub(1)).1.max(end));
+        let (first, end) = inode.folios.spread(first, end);
         if inode.dirty.pages() > 0 && inode.dirty.count(first, end) > 0 {
             let submitted = self.submit_range(call.file, first, end);
             self.wait_for_file(call, submitted);
@@ -193,8 +192,7 @@ impl Kernel {
     /// them; how many.
     pub(super) fn submit_range(&mut self, file: u32, first: u64, end: u64) -> u64 {
         let inode = self.machine.cache.file_mut(file);
-        let (first, end) =
-            (inode.folios.around(first).0, inode.folios.around(end.saturating_sub(1)).1.max(end));
+        let (first, end) = inode.folios.spread(first, end);
         let pages = inode.dirty.count(first, end);
         inode.cursor = first;
         self.machine.submit(file, pages)
@@ -226,10 +224,8 @@ impl Kernel {
                 until += self.latency(call);
             }
         }
-        call.spent.device += until - call.at;
         let early = until > call.until;
-        call.at = until.min(call.until);
-        self.machine.advance(call.at);
+        self.wait_until(call, until);
         let own = call.device;
         for device in all.filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {
             call.device = device;
@@ -281,9 +277,7 @@ impl Kernel {
             self.occupied[call.device] = self.occupied[call.device].max(done.min(call.until));
             // What was submitted before is on its way: its latency is over by now.
             let until = done + if submitted > 0 { self.latency(call) } else { 0.0 };
-            call.spent.device += until - call.at;
-            call.at = until.min(call.until);
-            self.machine.advance(call.at);
+            self.wait_until(call, until);
             self.machine.complete(call.file);
         }
     }
@@ -292,9 +286,6 @@ impl Kernel {
     fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
         let free = self.occupied[call.device].max(call.at);
         self.occupied[call.device] = (free + transfer).min(call.until.max(free));
-        let end = free + transfer + fixed;
-        call.spent.device += end - call.at;
-        call.at = end.min(call.until);
-        self.machine.advance(call.at);
+        self.wait_until(call, free + transfer + fixed);
     }
 }

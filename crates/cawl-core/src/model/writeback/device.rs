@@ -37,7 +37,7 @@ pub(super) struct Work {
 }
 
 /// A device and its flusher (`struct bdi_writeback`). Counters are in pages, times in seconds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Device {
     /// Its number (`st_dev`).
     pub id: u64,
@@ -108,45 +108,21 @@ impl Device {
     /// An idle device that completes `rate` pages a second, and whose writers the kernel holds to `base`
     /// pages a second at first.
     pub fn new(id: u64, rate: f64, base: f64, queue: u64, bounds: Bounds, now: f64) -> Device {
-        let queue = queue.max(1);
         Device {
             id,
             rate,
-            seek: 0.0,
-            queue,
+            queue: queue.max(1),
             batch: BATCH,
             bounds,
-            dirty: 0,
-            in_flight: 0,
-            padding: 0.0,
-            queued: 0.0,
-            jumps: 0.0,
-            extents: 0.0,
-            dirtied: 0,
-            submitted: 0,
-            written: 0,
-            cancelled: 0,
             bandwidth: Bandwidth { write: base, average: base },
             limit: RateLimit { base, balanced: base },
-            exceeded: false,
             stamp: now,
-            dirtied_stamp: 0,
-            written_stamp: 0,
-            completions: Completions::default(),
             drained: now,
-            carry: 0.0,
-            dirty_list: Queue::default(),
-            io: Queue::default(),
-            more: Queue::default(),
-            work: None,
             pass_began: now,
-            wakeup_at: None,
             last_periodic: now,
             transaction: 1,
-            changed: 0,
-            commit_at: None,
-            held_until: None,
             next: f64::INFINITY,
+            ..Device::default()
         }
     }
 

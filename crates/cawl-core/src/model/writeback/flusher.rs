@@ -59,14 +59,8 @@ impl Machine {
                 self.next_inode(at, work);
                 continue;
             };
-            let cleaned = self.cache.clean(file, work.chunk.min(BATCH), room.max(1));
-            let pages = cleaned.pages;
-            device.submit(cleaned);
-            if pages > 0 && self.cache.submitted(file, device.submitted, device.transaction) {
-                device.changed = device.transaction;
-            }
-            let chunk = work.chunk - pages;
-            device.work = Some(Work { chunk, ..work });
+            let chunk = work.chunk - self.hand_over(at, file, work.chunk.min(BATCH), room.max(1));
+            self.devices[at].work = Some(Work { chunk, ..work });
             if chunk == 0 || self.cache.is_clean(file) {
                 self.requeue(at, file, chunk == 0, work.dirtied_before);
             }
@@ -143,14 +137,13 @@ impl Machine {
     /// The work is done: on to the background if there is need, or to sleep until the next wake-up.
     fn end_work(&mut self, at: usize, why: Why) {
         self.devices[at].work = None;
-        if why == Why::Periodic && self.over_background(at, 1) {
-            let now = self.now;
-            self.devices[at].pass_began = now;
-            self.devices[at].work =
-                Some(Work { why: Why::Background, file: None, chunk: 0, dirtied_before: now });
+        let goes_on = why == Why::Periodic && self.over_background(at, 1);
+        let device = &mut self.devices[at];
+        if goes_on {
+            device.pass_began = self.now;
+            device.work = Some(Work { why: Why::Background, file: None, chunk: 0, dirtied_before: self.now });
             return;
         }
-        let device = &mut self.devices[at];
         let dirty = device.has_dirty_inodes();
         device.wakeup_at = (dirty && self.wakeup > 0.0).then_some(self.now + self.wakeup);
     }
