@@ -28,7 +28,6 @@ use crate::calibrate::progress::Progress;
 use crate::calibrate::{self, Effort, Interrupted};
 use crate::scratch::{Purpose, Scratch};
 use crate::slow_limit::{self, Budget};
-use disk::Disk;
 use judge::{Errors, ModelErrors};
 pub use plan::Experiment;
 use plan::{Panel, Plan, Sizes};
@@ -76,8 +75,8 @@ pub struct Repeated {
 pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evaluation> {
     let started = cawl_host::now();
     let out = OutFolder::create(&options.out)?;
-    let disk = options.disk.as_deref().map(Disk::bring_up).transpose()?;
-    let path = disk.as_ref().map_or(options.path.as_path(), |disk| &disk.mount);
+    let disk = options.disk.as_deref().map(disk::bring_up).transpose()?;
+    let path = disk.as_ref().map_or(&options.path, |disk| &disk.ready.mount);
     let go_on = || Interrupted::by(&signal);
     let place = Place::of(path)?;
     if place.backing == Backing::Memory {

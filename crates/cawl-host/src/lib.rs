@@ -9,6 +9,7 @@
 
 pub mod clock;
 pub mod direct;
+pub mod emulated;
 pub mod free;
 pub mod inspect;
 pub mod limits;

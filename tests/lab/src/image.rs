@@ -129,31 +129,6 @@ impl Filesystem for Image {
         }
     }
 
-    fn setattr(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: Option<u32>,
-        _: Option<u32>,
-        _: Option<u32>,
-        size: Option<u64>,
-        _: Option<fuser::TimeOrNow>,
-        _: Option<fuser::TimeOrNow>,
-        _: Option<std::time::SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<std::time::SystemTime>,
-        _: Option<std::time::SystemTime>,
-        _: Option<std::time::SystemTime>,
-        _: Option<fuser::BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        // Times may be set but are not stored; the size of a disk never changes.
-        match self.attributes(ino) {
-            Some(attributes) if size.is_none() => reply.attr(&FOREVER, &attributes),
-            _ => reply.error(Errno::EPERM),
-        }
-    }
-
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let flags = FopenFlags::FOPEN_DIRECT_IO
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
@@ -212,9 +187,5 @@ impl Filesystem for Image {
         let arrived = cawl_host::now();
         self.0.wait(|law| law.flush(arrived));
         reply.ok();
-    }
-
-    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
-        reply.error(Errno::EOPNOTSUPP);
     }
 }

@@ -26,7 +26,7 @@ mod stand;
 mod store;
 pub mod verify;
 
-pub use guard::{EmulatedDisk, LimitsGuard, Ready, missing};
+pub use guard::{EmulatedDisk, LimitsGuard, missing};
 pub use law::Overhead;
 pub use spec::DiskSpec;
 pub use stand::{Filesystem, Stand};

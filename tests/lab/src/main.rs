@@ -7,9 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use cawl_core::Bytes;
+use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
 use cawl_lab::verify::{self, Bench, Verdict};
-use cawl_lab::{Filesystem, Ready, Stand};
+use cawl_lab::{Filesystem, Stand};
 use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

@@ -38,7 +38,7 @@ impl DiskSpec {
         flush: Nanos::millis(0.5),
         depth: 4,
         cache: Bytes::ZERO,
-        size: DEFAULT_SIZE,
+        size: Bytes::mib(40 * 1024),
     };
     /// A hard disk.
     pub const HDD: DiskSpec = DiskSpec {
@@ -48,23 +48,18 @@ impl DiskSpec {
         seek: Nanos::millis(8.0),
         flush: Nanos::millis(10.0),
         depth: 1,
-        cache: Bytes::ZERO,
-        size: DEFAULT_SIZE,
+        ..DiskSpec::SSD
     };
     /// An NVMe SSD.
     pub const NVME: DiskSpec = DiskSpec {
         write: Rate::mb_per_second(2000.0),
         read: Rate::mb_per_second(2500.0),
         latency: Nanos::new(15e3),
-        seek: Nanos::ZERO,
         flush: Nanos::new(50e3),
         depth: 8,
-        cache: Bytes::ZERO,
-        size: DEFAULT_SIZE,
+        ..DiskSpec::SSD
     };
 }
-
-const DEFAULT_SIZE: Bytes = Bytes::mib(40 * 1024);
 
 impl FromStr for DiskSpec {
     type Err = anyhow::Error;
@@ -80,57 +75,46 @@ impl FromStr for DiskSpec {
             }
             Ok(value)
         };
-        let mut spec = match words.peek() {
-            Some(&"ssd") => DiskSpec::SSD,
-            Some(&"hdd") => DiskSpec::HDD,
-            Some(&"nvme") => DiskSpec::NVME,
-            _ => {
-                let mut next = |what: &str| {
-                    number(words.next().with_context(|| {
-                        format!(
-                            "{what} is missing; give ssd, hdd, nvme or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms"
-                        )
-                    })?)
-                };
-                let write = next("the bandwidth")?;
-                if write <= 0.0 {
-                    bail!("the bandwidth must be more than zero MB/s");
-                }
-                let write = Rate::mb_per_second(write);
-                let latency = Nanos::new(next("the latency")? * 1e3);
-                let seek = Nanos::millis(next("the seek time")?);
-                let flush = Nanos::millis(next("the flush time")?);
-                let preset = if seek > Nanos::ZERO { DiskSpec::HDD } else { DiskSpec::SSD };
-                let custom = DiskSpec { write, read: write, latency, seek, flush, ..preset };
-                return custom.with(words, number);
-            }
+        let preset = match words.peek() {
+            Some(&"ssd") => Some(DiskSpec::SSD),
+            Some(&"hdd") => Some(DiskSpec::HDD),
+            Some(&"nvme") => Some(DiskSpec::NVME),
+            _ => None,
         };
-        words.next();
-        spec = spec.with(words, number)?;
-        Ok(spec)
-    }
-}
-
-impl DiskSpec {
-    fn with<'a>(
-        mut self,
-        words: impl Iterator<Item = &'a str>,
-        number: impl Fn(&str) -> anyhow::Result<f64>,
-    ) -> anyhow::Result<DiskSpec> {
+        let mut next = |what: &str| {
+            words.next().with_context(|| {
+                format!("{what} is missing; give ssd, hdd, nvme or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms")
+            })
+        };
+        let mut spec = if let Some(preset) = preset {
+            next("the disk")?;
+            preset
+        } else {
+            let write = number(next("the bandwidth")?)?;
+            if write <= 0.0 {
+                bail!("the bandwidth must be more than zero MB/s");
+            }
+            let write = Rate::mb_per_second(write);
+            let latency = Nanos::new(number(next("the latency")?)? * 1e3);
+            let seek = Nanos::millis(number(next("the seek time")?)?);
+            let flush = Nanos::millis(number(next("the flush time")?)?);
+            let preset = if seek > Nanos::ZERO { DiskSpec::HDD } else { DiskSpec::SSD };
+            DiskSpec { write, read: write, latency, seek, flush, ..preset }
+        };
         for word in words {
             let (name, value) = word.split_once('=').with_context(|| {
                 format!("{word:?}: after the disk come only read=, depth=, cache= and size=")
             })?;
             let value = number(value)?;
             match name {
-                "read" if value > 0.0 => self.read = Rate::mb_per_second(value),
-                "depth" if (1.0..=64.0).contains(&value) => self.depth = value as u32,
-                "cache" => self.cache = Bytes::from_f64(value * 1024.0 * 1024.0),
-                "size" if value > 0.0 => self.size = Bytes::from_f64(value * 1024.0 * 1024.0 * 1024.0),
+                "read" if value > 0.0 => spec.read = Rate::mb_per_second(value),
+                "depth" if (1.0..=64.0).contains(&value) => spec.depth = value as u32,
+                "cache" => spec.cache = Bytes::from_f64(value * 1024.0 * 1024.0),
+                "size" if value > 0.0 => spec.size = Bytes::from_f64(value * 1024.0 * 1024.0 * 1024.0),
                 _ => bail!("{word:?}: give read=MB/s, depth=1…64, cache=MIB or size=GIB"),
             }
         }
-        Ok(self)
+        Ok(spec)
     }
 }
 

@@ -5,6 +5,7 @@
 //! reason: a process that serves a disk must not wait for it.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -202,14 +203,17 @@ fn measure(device: &Path) -> anyhow::Result<Overhead> {
 }
 
 /// Median time of `count` requests, in ns.
-fn median(count: usize, mut request: impl FnMut() -> std::io::Result<()>) -> anyhow::Result<f64> {
-    let mut times = Vec::with_capacity(count);
-    for _ in 0..count {
+fn median(count: usize, request: impl FnMut() -> io::Result<()>) -> anyhow::Result<f64> {
+    cawl_core::median(&times(count, request)?).context("no request was made")
+}
+
+/// Times of `count` requests, in ns.
+pub(crate) fn times(count: usize, mut request: impl FnMut() -> io::Result<()>) -> io::Result<Vec<f64>> {
+    let timed = |_| {
         let start = cawl_host::now();
-        request()?;
-        times.push(cawl_host::now().since(start).get());
-    }
-    cawl_core::median(&times).context("no request was made")
+        request().map(|()| cawl_host::now().since(start).get())
+    };
+    (0..count).map(timed).collect()
 }
 
 /// Runs a program and returns its output.

@@ -1,6 +1,7 @@
 //! The content of the disk, in little memory: pages of equal bytes are not stored.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 const PAGE: usize = 4096;
 /// Pages of a chunk.
@@ -30,40 +31,28 @@ enum Page {
 impl Store {
     /// Writes `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
-        let mut at = offset;
-        let mut rest = data;
-        while !rest.is_empty() {
-            let within = (at % CHUNK as u64) as usize;
-            let (now, later) = rest.split_at(rest.len().min(CHUNK - within));
-            let chunk = at / CHUNK as u64;
-            match uniform(now).filter(|_| now.len() == CHUNK) {
+        for (chunk, within, part) in pieces(offset, data.len(), CHUNK) {
+            let data = &data[part];
+            match uniform(data).filter(|_| data.len() == CHUNK) {
                 Some(0) => drop(self.chunks.remove(&chunk)),
                 Some(byte) => drop(self.chunks.insert(chunk, Chunk::Uniform(byte))),
                 None => {
                     let entry = self.chunks.entry(chunk).or_insert(Chunk::Uniform(0));
-                    write_pages(entry.pages(), within, now);
+                    write_pages(entry.pages(), within, data);
                 }
             }
-            at += now.len() as u64;
-            rest = later;
         }
     }
 
     /// Fills `out` with the content at `offset`.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
-        let mut at = offset;
-        let mut rest = out;
-        while !rest.is_empty() {
-            let within = (at % CHUNK as u64) as usize;
-            let length = rest.len().min(CHUNK - within);
-            let (now, later) = rest.split_at_mut(length);
-            match self.chunks.get(&(at / CHUNK as u64)) {
-                None => now.fill(0),
-                Some(Chunk::Uniform(byte)) => now.fill(*byte),
-                Some(Chunk::Pages(pages)) => read_pages(pages, within, now),
+        for (chunk, within, part) in pieces(offset, out.len(), CHUNK) {
+            let out = &mut out[part];
+            match self.chunks.get(&chunk) {
+                None => out.fill(0),
+                Some(Chunk::Uniform(byte)) => out.fill(*byte),
+                Some(Chunk::Pages(pages)) => read_pages(pages, within, out),
             }
-            at += length as u64;
-            rest = later;
         }
     }
 
@@ -90,42 +79,42 @@ impl Chunk {
     }
 }
 
+/// Splits `length` bytes at `offset` where a unit ends: number of the unit, offset in it, part of the bytes.
+fn pieces(offset: u64, length: usize, unit: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
+    let mut begin = 0;
+    std::iter::from_fn(move || {
+        let at = offset + begin as u64;
+        let within = (at % unit as u64) as usize;
+        let part = begin..length.min(begin + unit - within);
+        begin = part.end;
+        (!part.is_empty()).then_some((at / unit as u64, within, part))
+    })
+}
+
 fn write_pages(pages: &mut [Page], offset: usize, data: &[u8]) {
-    let mut at = offset;
-    let mut rest = data;
-    while !rest.is_empty() {
-        let within = at % PAGE;
-        let (now, later) = rest.split_at(rest.len().min(PAGE - within));
-        let page = &mut pages[at / PAGE];
-        match uniform(now).filter(|_| now.len() == PAGE) {
+    for (page, within, part) in pieces(offset as u64, data.len(), PAGE) {
+        let (page, data) = (&mut pages[page as usize], &data[part]);
+        match uniform(data).filter(|_| data.len() == PAGE) {
             Some(byte) => *page = Page::Uniform(byte),
             None => {
                 if let Page::Uniform(byte) = *page {
                     *page = Page::Stored(vec![byte; PAGE].into());
                 }
                 if let Page::Stored(bytes) = page {
-                    bytes[within..within + now.len()].copy_from_slice(now);
+                    bytes[within..within + data.len()].copy_from_slice(data);
                 }
             }
         }
-        at += now.len();
-        rest = later;
     }
 }
 
 fn read_pages(pages: &[Page], offset: usize, out: &mut [u8]) {
-    let mut at = offset;
-    let mut rest = out;
-    while !rest.is_empty() {
-        let within = at % PAGE;
-        let length = rest.len().min(PAGE - within);
-        let (now, later) = rest.split_at_mut(length);
-        match &pages[at / PAGE] {
-            Page::Uniform(byte) => now.fill(*byte),
-            Page::Stored(bytes) => now.copy_from_slice(&bytes[within..within + length]),
+    for (page, within, part) in pieces(offset as u64, out.len(), PAGE) {
+        let out = &mut out[part];
+        match &pages[page as usize] {
+            Page::Uniform(byte) => out.fill(*byte),
+            Page::Stored(bytes) => out.copy_from_slice(&bytes[within..within + out.len()]),
         }
-        at += length;
-        rest = later;
     }
 }
 

@@ -67,33 +67,25 @@ struct Check {
     measure: fn(&Bench) -> anyhow::Result<Vec<Figure>>,
 }
 
+const fn check(name: &'static str, brief: bool, measure: fn(&Bench) -> anyhow::Result<Vec<Figure>>) -> Check {
+    Check { name, brief, measure }
+}
+
 const CHECKS: &[Check] = &[
-    Check { name: "disk-ssd", brief: true, measure: |bench| disk::constants(bench, DiskSpec::SSD) },
-    Check { name: "disk-hdd", brief: false, measure: |bench| disk::constants(bench, DiskSpec::HDD) },
-    Check { name: "disk-nvme", brief: false, measure: |bench| disk::constants(bench, DiskSpec::NVME) },
-    Check {
-        name: "disk-custom",
-        brief: false,
-        measure: |bench| disk::constants(bench, "250,400,3,2,read=300".parse()?),
-    },
-    Check { name: "queue", brief: true, measure: disk::queue },
-    Check { name: "calibrate-ssd", brief: true, measure: |bench| calibrate::constants(bench, DiskSpec::SSD) },
-    Check {
-        name: "calibrate-hdd",
-        brief: false,
-        measure: |bench| calibrate::constants(bench, DiskSpec::HDD),
-    },
-    Check {
-        name: "calibrate-nvme",
-        brief: false,
-        measure: |bench| calibrate::constants(bench, DiskSpec::NVME),
-    },
-    Check { name: "profile-holds", brief: false, measure: calibrate::profile_holds },
-    Check { name: "writers-4", brief: true, measure: |bench| writers::share_a_disk(bench, 4, false) },
-    Check { name: "writers-8", brief: false, measure: |bench| writers::share_a_disk(bench, 8, false) },
-    Check { name: "writers-one-file", brief: false, measure: |bench| writers::share_a_disk(bench, 4, true) },
-    Check { name: "two-disks", brief: false, measure: writers::two_disks },
-    Check { name: "strict-disk", brief: false, measure: writers::strict_disk },
+    check("disk-ssd", true, |bench| disk::constants(bench, DiskSpec::SSD)),
+    check("disk-hdd", false, |bench| disk::constants(bench, DiskSpec::HDD)),
+    check("disk-nvme", false, |bench| disk::constants(bench, DiskSpec::NVME)),
+    check("disk-custom", false, |bench| disk::constants(bench, "250,400,3,2,read=300".parse()?)),
+    check("queue", true, disk::queue),
+    check("calibrate-ssd", true, |bench| calibrate::constants(bench, DiskSpec::SSD)),
+    check("calibrate-hdd", false, |bench| calibrate::constants(bench, DiskSpec::HDD)),
+    check("calibrate-nvme", false, |bench| calibrate::constants(bench, DiskSpec::NVME)),
+    check("profile-holds", false, calibrate::profile_holds),
+    check("writers-4", true, |bench| writers::share_a_disk(bench, 4, false)),
+    check("writers-8", false, |bench| writers::share_a_disk(bench, 8, false)),
+    check("writers-one-file", false, |bench| writers::share_a_disk(bench, 4, true)),
+    check("two-disks", false, writers::two_disks),
+    check("strict-disk", false, writers::strict_disk),
 ];
 
 /// What became of a figure or of a check.

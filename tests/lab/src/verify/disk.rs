@@ -10,6 +10,7 @@ use cawl_host::direct::AlignedBuffer;
 use nix::fcntl::OFlag;
 
 use super::{Bench, Figure};
+use crate::stand::times;
 use crate::{DiskSpec, Filesystem};
 
 const SMALL: usize = 4 << 10;
@@ -52,13 +53,8 @@ impl Requests {
 }
 
 /// Time of a request that no other program delayed: the first decile of `count`, in ns.
-fn undisturbed(count: usize, mut request: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
-    let mut times = Vec::with_capacity(count);
-    for _ in 0..count {
-        let start = cawl_host::now();
-        request()?;
-        times.push(cawl_host::now().since(start).get());
-    }
+fn undisturbed(count: usize, request: impl FnMut() -> io::Result<()>) -> io::Result<f64> {
+    let mut times = times(count, request)?;
     times.sort_by(f64::total_cmp);
     Ok(times[count / 10])
 }

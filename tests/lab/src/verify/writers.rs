@@ -14,6 +14,7 @@ use anyhow::{Context, anyhow};
 use cawl_core::{
     Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, OtherDevice, Rate, Time,
 };
+use cawl_host::tracefs::Instance;
 use cawl_wire::{Event, FileKind, Op};
 use serde::{Deserialize, Serialize};
 
@@ -193,7 +194,7 @@ fn written(dev: u64) -> anyhow::Result<u64> {
 
 /// Lets the writers write, all at once. Other programs share the limits, and a writer that begins long before
 /// the others is done before they count: such a run is made again, a few times.
-fn observe(trace: &Tracepoints, writers: &[Writer]) -> anyhow::Result<Recording> {
+fn observe(trace: &Instance, writers: &[Writer]) -> anyhow::Result<Recording> {
     let page = cawl_host::uncalibrated_profile().kernel.page.0;
     let dirtied = || Some(cawl_host::sample()?.dirtied * page);
     let own: u64 = writers.iter().map(|writer| writer.chunks * CHUNK as u64).sum();
@@ -201,76 +202,54 @@ fn observe(trace: &Tracepoints, writers: &[Writer]) -> anyhow::Result<Recording>
         let files: Vec<File> =
             writers.iter().map(|writer| File::create(&writer.file)).collect::<Result<_, _>>()?;
         nix::unistd::sync();
-        trace.clear()?;
+        // Forgets what was told so far.
+        drop(trace.take()?);
         let before = dirtied().context("there is no /proc/vmstat")?;
         let seen = write_all(writers, &files)?;
         let foreign = (dirtied().unwrap_or_default() - before).saturating_sub(own);
         let starts = || seen.iter().map(|(writer, _)| writer.calls[0].0);
         let apart = Time(starts().max().unwrap_or(0)).since(Time(starts().min().unwrap_or(0)));
         if (foreign <= own / 20 && apart <= TOGETHER) || left == 0 {
-            return trace.recording(seen);
+            return Ok(recording(&trace.take()?, seen));
         }
         eprintln!("again: other programs wrote {foreign} B beside {own} B, the writers began {apart} apart");
     }
     Err(anyhow!("no run was made"))
 }
 
-/// The kernel's account of its throttling, in an instance of our own.
-struct Tracepoints(PathBuf);
-
-impl Tracepoints {
-    fn listen() -> anyhow::Result<Tracepoints> {
-        let folder =
-            Path::new("/sys/kernel/tracing/instances").join(format!("cawl-lab-{}", std::process::id()));
-        let lacking = |_| Lacking("no tracing; mount -t tracefs tracefs /sys/kernel/tracing".to_owned());
-        fs::create_dir(&folder).map_err(lacking)?;
-        let listening = Tracepoints(folder);
-        fs::write(listening.0.join("events/writeback/balance_dirty_pages/enable"), "1")?;
-        Ok(listening)
-    }
-
-    /// What was seen of the writers, with what their disks took meanwhile, and what the kernel told of it.
-    fn recording(&self, seen: Vec<(RecordedWriter, u64)>) -> anyhow::Result<Recording> {
-        let text = fs::read_to_string(self.0.join("trace"))?;
-        let first = |device: &str, key: &str| -> Option<u64> {
-            let mut lines = text.lines().filter(|line| line.contains(device));
-            let value =
-                |line: &str| Some(line.split_whitespace().find_map(|word| word.strip_prefix(key))?.parse());
-            lines.find_map(value)?.ok()
-        };
-        // Of each disk, the writer that was done last.
-        let mut last = BTreeMap::new();
-        for (writer, taken) in &seen {
-            let at = last.entry(writer.dev).or_insert((writer, taken));
-            *at = if writer.end() > at.0.end() { (writer, taken) } else { *at };
-        }
-        let disk = |(dev, (writer, taken)): (u64, (&RecordedWriter, &u64))| {
-            let device = format!("bdi {}:{}:", nix::sys::stat::major(dev), nix::sys::stat::minor(dev));
-            let base_rate = first(&device, "dirty_ratelimit=").map(|kib| kib as f64 * 1024.0);
-            let span = (writer.end() - writer.calls[0].0) as f64 * 1e-9;
-            RecordedDisk { dev, write: *taken as f64 / span, base_rate, max_ratio: 1.0, strict_limit: false }
-        };
-        let disks = last.into_iter().map(disk).collect();
-        let writers: Vec<RecordedWriter> = seen.into_iter().map(|(writer, _)| writer).collect();
-        let mut costs: Vec<u64> =
-            writers.iter().flat_map(|writer| &writer.calls).map(|call| call.1).collect();
-        costs.sort_unstable();
-        let fresh = CHUNK as f64 / (costs[costs.len() / 10].max(1) as f64 * 1e-9);
-        let limit = Bytes(first("bdi", "limit=").unwrap_or_default() * 4096);
-        Ok(Recording { limit, fresh, disks, writers })
-    }
-
-    /// Forgets what was told so far.
-    fn clear(&self) -> std::io::Result<()> {
-        fs::write(self.0.join("trace"), "")
-    }
+/// The kernel's account of its throttling.
+fn listen() -> anyhow::Result<Instance> {
+    let lacking = || Lacking("no tracing; mount -t tracefs tracefs /sys/kernel/tracing".to_owned());
+    Instance::begin_if_possible(&["balance_dirty_pages"], "")?.with_context(lacking)
 }
 
-impl Drop for Tracepoints {
-    fn drop(&mut self) {
-        // At worst an idle instance is left until the next start.
-        drop(fs::remove_dir(&self.0));
+/// What was seen of the writers, with what their disks took meanwhile, and what the kernel told of it.
+fn recording(told: &str, seen: Vec<(RecordedWriter, u64)>) -> Recording {
+    let first = |device: &str, key: &str| -> Option<u64> {
+        let mut lines = told.lines().filter(|line| line.contains(device));
+        let value =
+            |line: &str| Some(line.split_whitespace().find_map(|word| word.strip_prefix(key))?.parse());
+        lines.find_map(value)?.ok()
+    };
+    // Of each disk, the writer that was done last.
+    let mut last = BTreeMap::new();
+    for (writer, taken) in &seen {
+        let at = last.entry(writer.dev).or_insert((writer, taken));
+        *at = if writer.end() > at.0.end() { (writer, taken) } else { *at };
     }
+    let disk = |(dev, (writer, taken)): (u64, (&RecordedWriter, &u64))| {
+        let device = format!("bdi {}:{}:", nix::sys::stat::major(dev), nix::sys::stat::minor(dev));
+        let base_rate = first(&device, "dirty_ratelimit=").map(|kib| kib as f64 * 1024.0);
+        let span = (writer.end() - writer.calls[0].0) as f64 * 1e-9;
+        RecordedDisk { dev, write: *taken as f64 / span, base_rate, max_ratio: 1.0, strict_limit: false }
+    };
+    let disks = last.into_iter().map(disk).collect();
+    let writers: Vec<RecordedWriter> = seen.into_iter().map(|(writer, _)| writer).collect();
+    let mut costs: Vec<u64> = writers.iter().flat_map(|writer| &writer.calls).map(|call| call.1).collect();
+    costs.sort_unstable();
+    let fresh = CHUNK as f64 / (costs[costs.len() / 10].max(1) as f64 * 1e-9);
+    let limit = Bytes(first("bdi", "limit=").unwrap_or_default() * 4096);
+    Recording { limit, fresh, disks, writers }
 }
 
 /// Writes a recording where they are wanted, and replays it.
@@ -294,7 +273,7 @@ fn farthest(what: &str, replayed: &Replayed, part: f64) -> Figure {
 
 /// Equal writers on one disk, with files of their own or with one.
 pub(super) fn share_a_disk(bench: &Bench, count: u64, one_file: bool) -> anyhow::Result<Vec<Figure>> {
-    let trace = Tracepoints::listen()?;
+    let trace = listen()?;
     let spec: DiskSpec = "150,50,0,1,size=2".parse()?;
     let disk = bench.disk(spec, Filesystem::Ext4)?;
     let _limits = lowered(bench)?;
@@ -318,7 +297,7 @@ pub(super) fn share_a_disk(bench: &Bench, count: u64, one_file: bool) -> anyhow:
 
 /// A slow and a fast disk that share the limits.
 pub(super) fn two_disks(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
-    let trace = Tracepoints::listen()?;
+    let trace = listen()?;
     let specs: [DiskSpec; 2] = ["240,50,0,1,size=2".parse()?, "60,50,0,1,size=2".parse()?];
     let disks: Vec<EmulatedDisk> =
         specs.iter().map(|spec| bench.disk(*spec, Filesystem::Ext4)).collect::<Result<_, _>>()?;
@@ -360,7 +339,7 @@ impl Drop for Share {
 
 /// A disk that is held to its own share (`strict_limit`, `max_ratio`), and the same one free.
 pub(super) fn strict_disk(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
-    let trace = Tracepoints::listen()?;
+    let trace = listen()?;
     let spec: DiskSpec = "150,50,0,1,size=2".parse()?;
     let disk = bench.disk(spec, Filesystem::Ext4)?;
     let _limits = lowered(bench)?;
