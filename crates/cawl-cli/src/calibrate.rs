@@ -52,33 +52,17 @@ pub struct Effort {
 
 impl Effort {
     /// Within two seconds, with set-up and removal.
-    pub const BRIEF: Effort = Effort {
-        time: Nanos::seconds(1.7),
-        bytes: Bytes::mib(256),
-        rounds: (1, 8),
-        thoroughness: Thoroughness::Brief,
-    };
+    pub const BRIEF: Effort = Effort::new(Thoroughness::Brief, 1.7, 256, (1, 8));
     /// Within half a minute.
-    pub const QUICK: Effort = Effort {
-        time: Nanos::seconds(18.0),
-        bytes: Bytes::mib(4 << 10),
-        rounds: (3, 8),
-        thoroughness: Thoroughness::Quick,
-    };
+    pub const QUICK: Effort = Effort::new(Thoroughness::Quick, 18.0, 4 << 10, (3, 8));
     /// Within two minutes.
-    pub const NORMAL: Effort = Effort {
-        time: Nanos::seconds(70.0),
-        bytes: Bytes::mib(8 << 10),
-        rounds: (5, 20),
-        thoroughness: Thoroughness::Normal,
-    };
+    pub const NORMAL: Effort = Effort::new(Thoroughness::Normal, 70.0, 8 << 10, (5, 20));
     /// Within some minutes.
-    pub const THOROUGH: Effort = Effort {
-        time: Nanos::seconds(300.0),
-        bytes: Bytes::mib(32 << 10),
-        rounds: (9, 60),
-        thoroughness: Thoroughness::Thorough,
-    };
+    pub const THOROUGH: Effort = Effort::new(Thoroughness::Thorough, 300.0, 32 << 10, (9, 60));
+
+    const fn new(thoroughness: Thoroughness, seconds: f64, mib: u64, rounds: (usize, usize)) -> Effort {
+        Effort { time: Nanos::seconds(seconds), bytes: Bytes::mib(mib), rounds, thoroughness }
+    }
 }
 
 /// Options of a calibration.
@@ -189,12 +173,13 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
     }
     let mut profile = profile(&bench, options, &stream, &memory, &device, &durable, &writeback);
     profile.disturbed = disturbed;
-    let nanos = |estimate: Option<Estimate>| estimate.map(|found| found.measured(Nanos::new));
-    let transfer = device.transfer.filter(|found| found.value > 0.0);
-    let transfer = transfer.map(|found| found.measured(|time| Rate::per_second(1e9 / time)));
     Ok(Calibration {
         profile,
-        extra: Extra { transfer, latency: nanos(device.latency), flush: nanos(device.flush) },
+        extra: Extra {
+            transfer: rate(device.transfer),
+            latency: time(device.latency),
+            flush: time(device.flush),
+        },
         notes: std::mem::take(&mut bench.notes),
         seconds: cawl_host::now().since(started).as_seconds(),
         written: Bytes(bench.bytes_written),
@@ -278,6 +263,24 @@ fn less(cost: Estimate, latency: Option<Measured<Nanos>>) -> Estimate {
     Estimate { value: rest(cost.value), p10: rest(cost.p10), p90: rest(cost.p90), ..cost }
 }
 
+/// A constant from times per byte.
+fn rate(found: Option<Estimate>) -> Option<Measured<Rate>> {
+    let found = found.filter(|found| found.value > 0.0)?;
+    Some(found.measured(|time| Rate::per_second(1e9 / time)))
+}
+
+/// A constant from times.
+fn time(found: Option<Estimate>) -> Option<Measured<Nanos>> {
+    found.map(|found| found.measured(Nanos::new))
+}
+
+/// Replaces a constant if another value was found.
+fn put<T>(to: &mut T, found: Option<T>) {
+    if let Some(found) = found {
+        *to = found;
+    }
+}
+
 fn profile(
     bench: &Bench,
     options: &Options,
@@ -290,85 +293,56 @@ fn profile(
     // The kernel settings of now: the limits are restored.
     let mut profile = options.known.clone().unwrap_or_else(HostProfile::uncalibrated);
     cawl_host::apply_settings(&mut profile);
-    // A time per byte becomes a rate, so the percentiles swap.
-    let per_byte = |time: f64| Rate::per_second(1e9 / time);
-    let put_rate = |to: &mut Measured<Rate>, from: Option<Estimate>| {
-        if let Some(found) = from.filter(|found| found.value > 0.0) {
-            *to = found.measured(per_byte);
-        }
-    };
-    let put_time = |to: &mut Measured<Nanos>, from: Option<Estimate>| {
-        if let Some(found) = from {
-            *to = found.measured(Nanos::new);
-        }
-    };
-    put_rate(&mut profile.memory.stream, stream.copy);
-    put_rate(&mut profile.memory.fresh, memory.fresh);
-    put_rate(&mut profile.memory.cached, memory.cached);
-    let maybe_rate = |to: &mut Option<Measured<Rate>>, from: Option<Estimate>| {
-        if let Some(found) = from.filter(|found| found.value > 0.0) {
-            *to = Some(found.measured(per_byte));
-        }
-    };
-    let maybe_time = |to: &mut Option<Measured<Nanos>>, from: Option<Estimate>| {
-        if let Some(found) = from {
-            *to = Some(found.measured(Nanos::new));
-        }
-    };
-    maybe_rate(&mut profile.memory.cold, memory.cold);
+    put(&mut profile.memory.stream, rate(stream.copy));
+    put(&mut profile.memory.fresh, rate(memory.fresh));
+    put(&mut profile.memory.cached, rate(memory.cached));
+    put(&mut profile.memory.cold, rate(memory.cold).map(Some));
     profile.memory.cold_share = memory.cold_share;
     if profile.memory.cold.is_none() && free::is_taken_back() {
         profile.memory.cold = Some(profile.memory.assumed_cold());
     }
-    maybe_rate(&mut profile.memory.hot, memory.hot);
+    put(&mut profile.memory.hot, rate(memory.hot).map(Some));
     if let Some(found) = writeback.factor {
         let part = |factor: f64| factor.min(1.0);
         profile.memory.flush_factor = found.measured(part);
         profile.memory.cached_flush_factor = writeback.cached_factor.map(|found| found.measured(part));
     }
-    put_time(&mut profile.calls.write, memory.call);
-    maybe_time(&mut profile.calls.folio, memory.folio);
-    put_time(&mut profile.calls.stream, stream.call);
-    maybe_time(&mut profile.calls.inode, durable.inode);
-    maybe_time(&mut profile.calls.away, durable.away);
-    maybe_rate(&mut profile.memory.folio, durable.folio);
-    put_rate(&mut profile.device.write, device.write);
-    put_rate(&mut profile.device.read, device.read);
-    put_time(&mut profile.device.seek, device.seek);
-    maybe_time(&mut profile.device.latency, durable.latency);
-    let latency = durable.latency.map(|found| found.measured(Nanos::new));
-    put_time(&mut profile.device.sync_call, device.sync_call.map(|call| less(call, latency)));
-    put_time(&mut profile.device.fsync, durable.commit);
-    maybe_time(&mut profile.device.flush, durable.flush);
-    maybe_time(&mut profile.device.idle, durable.idle);
+    put(&mut profile.calls.write, time(memory.call));
+    put(&mut profile.calls.folio, time(memory.folio).map(Some));
+    put(&mut profile.calls.stream, time(stream.call));
+    put(&mut profile.calls.inode, time(durable.inode.mean()).map(Some));
+    put(&mut profile.calls.away, time(durable.away.mean()).map(Some));
+    put(&mut profile.memory.folio, rate(durable.folio.mean()).map(Some));
+    put(&mut profile.device.write, rate(device.write));
+    put(&mut profile.device.read, rate(device.read));
+    put(&mut profile.device.seek, time(device.seek));
+    let latency = time(durable.latency.mean());
+    put(&mut profile.device.latency, latency.map(Some));
+    put(&mut profile.device.sync_call, time(device.sync_call.map(|call| less(call, latency))));
+    put(&mut profile.device.fsync, time(durable.commit.mean()));
+    put(&mut profile.device.flush, time(durable.flush.mean()).map(Some));
+    put(&mut profile.device.idle, time(durable.idle.mean()).map(Some));
     if writeback.rate.is_none() && profile.device.writeback.samples == 0 {
         // An assumption: the fastest write is nearer to the writeback rate than the default.
-        let rates = [device.write, device.transfer].into_iter().flatten();
-        let fastest = rates.map(|found| found.value).filter(|time| *time > 0.0).min_by(f64::total_cmp);
-        if let Some(time) = fastest {
-            profile.device.writeback = Measured::assumed(per_byte(time));
-        }
+        let rates = [rate(device.write), rate(device.transfer)].into_iter().flatten();
+        let fastest = rates.map(|found| found.value).max_by(|a, b| a.get().total_cmp(&b.get()));
+        put(&mut profile.device.writeback, fastest.map(Measured::assumed));
     }
     if let Some(found) = writeback.rate {
-        profile.device.writeback = found.measured(|per_ns| Rate::per_second(per_ns * 1e9));
+        let of_bytes = |per_ns: f64| Rate::per_second(per_ns * 1e9);
+        profile.device.writeback = found.measured(of_bytes);
         if device.write.is_none() {
             profile.device.write = profile.device.writeback;
         }
-        let told = writeback.base_rate.map(|found| found.measured(|per_ns| Rate::per_second(per_ns * 1e9)));
+        let told = writeback.base_rate.map(|found| found.measured(of_bytes));
         profile.device.base_rate = Some(told.unwrap_or_else(|| settled_base_rate(&profile)));
     }
-    if let Some(block) = bench.place.block {
-        profile.device.block = block;
-    }
-    if let Some(queue) = writeback.queue {
-        profile.device.queue = Bytes(queue);
-    }
-    if let Some(commit) = bench.place.commit {
-        profile.device.commit = commit;
-    }
+    put(&mut profile.device.block, bench.place.block);
+    put(&mut profile.device.queue, writeback.queue.map(Bytes));
+    put(&mut profile.device.commit, bench.place.commit);
     let percent = |name: &str| bench.place.writeback_setting(name).map(|percent| percent as f64 / 100.0);
-    profile.device.min_ratio = percent("min_ratio").unwrap_or(profile.device.min_ratio);
-    profile.device.max_ratio = percent("max_ratio").unwrap_or(profile.device.max_ratio);
+    put(&mut profile.device.min_ratio, percent("min_ratio"));
+    put(&mut profile.device.max_ratio, percent("max_ratio"));
     profile.device.strict_limit = bench.place.writeback_setting("strict_limit") == Some(1);
     profile.kernel.stream_buffer = bench.place.stream_buffer;
     profile.name = format!("{} on {}", bench.place.filesystem, bench.place.device);

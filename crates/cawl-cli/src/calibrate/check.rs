@@ -64,39 +64,34 @@ pub fn check(
 }
 
 fn rate(to: &mut Vec<Compared>, name: &'static str, then: &Measured<Rate>, now: Option<Estimate>) {
-    let get = |rate: Option<Rate>| rate.map(Rate::get);
-    let spread = (get(then.p10), get(then.p90));
     // A time per byte becomes a rate.
     let now = now.map(|now| [now.value, now.p10, now.p90].map(|time| 1e9 / time));
-    compare(to, name, then.samples, then.value.get(), spread, now, true);
+    to.extend(now.and_then(|now| compare(name, then, Rate::get, now, true)));
 }
 
 fn time(to: &mut Vec<Compared>, name: &'static str, then: &Measured<Nanos>, now: Option<Estimate>) {
-    let get = |time: Option<Nanos>| time.map(Nanos::get);
-    let spread = (get(then.p10), get(then.p90));
     let now = now.map(|now| [now.value, now.p10, now.p90]);
-    compare(to, name, then.samples, then.value.get(), spread, now, false);
+    to.extend(now.and_then(|now| compare(name, then, Nanos::get, now, false)));
 }
 
-fn compare(
-    to: &mut Vec<Compared>,
+/// Compares a constant with the value and the percentiles measured now; None if it was never measured.
+fn compare<T: Copy>(
     name: &'static str,
-    samples: u32,
-    then: f64,
-    spread: (Option<f64>, Option<f64>),
-    now: Option<[f64; 3]>,
+    then: &Measured<T>,
+    get: fn(T) -> f64,
+    [value, low, high]: [f64; 3],
     is_rate: bool,
-) {
-    let Some([value, low, high]) = now.filter(|_| samples > 0) else { return };
+) -> Option<Compared> {
+    let profile = get(then.value);
     let (low, high) = (low.min(high), low.max(high));
-    let near = (value - then).abs() <= TOLERANCE * then;
+    let near = (value - profile).abs() <= TOLERANCE * profile;
     // Otherwise the two spreads, widened by the tolerance, must overlap: costs on a shared machine spread
     // widely.
-    let (from, to_) =
-        (spread.0.unwrap_or(then) / (1.0 + TOLERANCE), spread.1.unwrap_or(then) * (1.0 + TOLERANCE));
+    let from = then.p10.map_or(profile, get) / (1.0 + TOLERANCE);
+    let to = then.p90.map_or(profile, get) * (1.0 + TOLERANCE);
     // A multiple means another machine, however wide the spread.
-    let meet = low <= to_ && high >= from && value < MOST * then && then < MOST * value;
-    to.push(Compared { name, profile: then, now: value, holds: near || meet, is_rate });
+    let meet = low <= to && high >= from && value < MOST * profile && profile < MOST * value;
+    (then.samples > 0).then_some(Compared { name, profile, now: value, holds: near || meet, is_rate })
 }
 
 #[cfg(test)]

@@ -30,36 +30,41 @@ const ELSEWHERE: usize = 2 << 20;
 #[derive(Clone, Debug, Default)]
 pub struct Durable {
     /// Of a wait for data submitted just before, without the transfer.
-    pub latency: Option<Estimate>,
+    pub latency: Rounds,
     /// Of an fsync with a commit, without the latency.
-    pub commit: Option<Estimate>,
+    pub commit: Rounds,
     /// Of an fsync with nothing to commit.
-    pub flush: Option<Estimate>,
+    pub flush: Rounds,
     /// Of a write into a clean inode, compared with a dirty one.
-    pub inode: Option<Estimate>,
+    pub inode: Rounds,
     /// Of a write after a millisecond of other work.
-    pub away: Option<Estimate>,
+    pub away: Rounds,
     /// Of a wait after the device was idle for a millisecond.
-    pub idle: Option<Estimate>,
+    pub idle: Rounds,
     /// Per byte of a large folio that a small write makes dirty as a whole.
-    pub folio: Option<Estimate>,
+    pub folio: Rounds,
 }
 
-/// Samples of a round each.
-#[derive(Default)]
-struct Samples {
-    latency: Vec<f64>,
-    commit: Vec<f64>,
-    flush: Vec<f64>,
-    inode: Vec<f64>,
-    away: Vec<f64>,
-    idle: Vec<f64>,
-    folio: Vec<f64>,
+/// A sample of each round.
+#[derive(Clone, Debug, Default)]
+pub struct Rounds(Vec<f64>);
+
+impl Rounds {
+    fn push(&mut self, sample: f64) {
+        self.0.push(sample.max(0.0));
+    }
+
+    /// The mean of the rounds with their percentiles: predicted is the sum of waits, which the mean gives and
+    /// a median does not.
+    pub fn mean(&self) -> Option<Estimate> {
+        let value = self.0.iter().sum::<f64>() / self.0.len() as f64;
+        Estimate::of(&self.0).map(|found| Estimate { value, ..found })
+    }
 }
 
 /// Measures them; `per_byte` is the time of a synchronous transfer, in ns.
 pub fn measure(bench: &mut Bench, per_byte: f64) -> anyhow::Result<Durable> {
-    let mut samples = Samples::default();
+    let mut samples = Durable::default();
     let folios = large_folios(bench)?;
     bench.repeat(|bench, index| {
         if !bench.spend((6 * CALLS * PAGE) as u64) {
@@ -75,26 +80,11 @@ pub fn measure(bench: &mut Bench, per_byte: f64) -> anyhow::Result<Durable> {
             bench.write_run(folios, place as u64, PAGE, PAGE)
         };
         let first = undisturbed(&(0..VISITS).map(visit).collect::<anyhow::Result<Vec<f64>>>()?);
-        samples.folio.push(((first - plain) / (FOLIO - PAGE) as f64).max(0.0));
+        samples.folio.push((first - plain) / (FOLIO - PAGE) as f64);
         Ok(folios.sync_data()?)
     })?;
     bench.scratch.remove("folios");
-    Ok(Durable {
-        latency: mean(&samples.latency),
-        commit: mean(&samples.commit),
-        flush: mean(&samples.flush),
-        inode: mean(&samples.inode),
-        away: mean(&samples.away),
-        idle: mean(&samples.idle),
-        folio: mean(&samples.folio),
-    })
-}
-
-/// The mean of the rounds with their percentiles: predicted is the sum of waits, which the mean gives and a
-/// median does not.
-fn mean(samples: &[f64]) -> Option<Estimate> {
-    let value = samples.iter().sum::<f64>() / samples.len() as f64;
-    Estimate::of(samples).map(|found| Estimate { value, ..found })
+    Ok(samples)
 }
 
 /// A clean file of large folios; None if the budget does not allow it.
@@ -114,7 +104,7 @@ fn round(
     file: &File,
     beside: &File,
     transfer: f64,
-    samples: &mut Samples,
+    samples: &mut Durable,
 ) -> anyhow::Result<f64> {
     let write = |file: &File, page: usize| bench.write_run(file, (page * PAGE) as u64, PAGE, PAGE);
     let durable = || timed(|| Ok(file.sync_data()?));
@@ -148,8 +138,8 @@ fn round(
     let latency = (again - flush - transfer).max(0.0);
     samples.latency.push(latency);
     samples.flush.push(flush);
-    samples.commit.push((commit - latency - transfer).max(0.0));
-    samples.inode.push((first - next).max(0.0));
+    samples.commit.push(commit - latency - transfer);
+    samples.inode.push(first - next);
     let (mut from, mut to) = (bench.data.bytes().chunks_exact(PAGE).cycle(), vec![0; ELSEWHERE]);
     let mut longer = [(); 2].map(|()| Vec::with_capacity(WHILES.len()));
     for (away, calls) in WHILES {
@@ -165,9 +155,8 @@ fn round(
         longer[0].push((grown, undisturbed(&writes) - warm));
         longer[1].push((grown, undisturbed(&waits) - again));
     }
-    let [away, idle] = longer.map(|points| through_zero(&points).max(0.0));
-    samples.away.push(away);
-    samples.idle.push(idle);
+    samples.away.push(through_zero(&longer[0]));
+    samples.idle.push(through_zero(&longer[1]));
     Ok(plain)
 }
 

@@ -1,5 +1,7 @@
 //! The results of a calibration as a table.
 
+use std::iter;
+
 use cawl_core::{Measured, Nanos, Rate};
 
 use super::{Calibration, Compared};
@@ -30,60 +32,40 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         profile.kernel.hz,
         profile.kernel.cpus
     );
-    let mut constants = table(&["CONSTANT", "VALUE", "P10", "P90", "SAMPLES"], 1);
-    let mut row = |name: &str, cells: [String; 4]| {
-        constants.add_row(std::iter::once(name.to_owned()).chain(cells));
-    };
+    let mut constants = table(&["CONSTANT", "VALUE", "P10", "P90", "SAMPLES"], [0]);
     let (memory, device, calls) = (&profile.memory, &profile.device, &profile.calls);
-    let rate = |measured: &Measured<Rate>| cells(measured, Rate::to_string);
-    let time = |measured: &Measured<Nanos>| cells(measured, Nanos::to_string);
-    row("stream copy", rate(&memory.stream));
-    row("stream call", time(&calls.stream));
-    row("write call", time(&calls.write));
-    if let Some(folio) = &calls.folio {
-        row("new folio", time(folio));
-    }
-    if let Some(inode) = &calls.inode {
-        row("clean inode", time(inode));
-    }
-    if let Some(away) = &calls.away {
-        row("after 1 ms elsewhere", time(away));
-    }
-    row("fresh pages", rate(&memory.fresh));
-    if let Some(cold) = &memory.cold {
-        row("fresh pages, cold memory", rate(cold));
-        if let Some(share) = &memory.cold_share {
-            row("share of cold memory", cells(share, |share| format!("{:.0} %", share * 100.0)));
-        }
-    }
-    row("cached pages", rate(&memory.cached));
-    if let Some(hot) = &memory.hot {
-        row("copy from the processor's cache", rate(hot));
-    }
-    if let Some(folio) = &memory.folio {
-        row("rest of a folio", rate(folio));
-    }
-    row("factor while flushing", cells(&memory.flush_factor, |factor| format!("{factor:.3}")));
-    if let Some(factor) = &memory.cached_flush_factor {
-        row("factor while flushing, cached pages", cells(factor, |factor| format!("{factor:.3}")));
-    }
-    row("device write", rate(&device.write));
-    row("device read", rate(&device.read));
-    row("writeback", rate(&device.writeback));
-    if let Some(base) = &device.base_rate {
-        row("base rate of throttling", rate(base));
-    }
-    if let Some(latency) = &device.latency {
-        row("latency of a wait", time(latency));
-    }
-    row("synchronous call", time(&device.sync_call));
-    row("fsync", time(&device.fsync));
-    if let Some(flush) = &device.flush {
-        row("flush", time(flush));
-    }
-    row("seek", time(&device.seek));
-    if let Some(latency) = &calibration.extra.latency {
-        row("direct write, fixed part", time(latency));
+    let rate = |measured: Measured<Rate>| cells(measured, |rate| rate.to_string());
+    let time = |measured: Measured<Nanos>| cells(measured, |time| time.to_string());
+    let part = |measured: Measured<f64>| cells(measured, |part| format!("{part:.3}"));
+    let share = |measured: Measured<f64>| cells(measured, |share| format!("{:.0} %", share * 100.0));
+    let rows = [
+        ("stream copy", Some(rate(memory.stream))),
+        ("stream call", Some(time(calls.stream))),
+        ("write call", Some(time(calls.write))),
+        ("new folio", calls.folio.map(time)),
+        ("clean inode", calls.inode.map(time)),
+        ("after 1 ms elsewhere", calls.away.map(time)),
+        ("fresh pages", Some(rate(memory.fresh))),
+        ("fresh pages, cold memory", memory.cold.map(rate)),
+        ("share of cold memory", memory.cold.and(memory.cold_share).map(share)),
+        ("cached pages", Some(rate(memory.cached))),
+        ("copy from the processor's cache", memory.hot.map(rate)),
+        ("rest of a folio", memory.folio.map(rate)),
+        ("factor while flushing", Some(part(memory.flush_factor))),
+        ("factor while flushing, cached pages", memory.cached_flush_factor.map(part)),
+        ("device write", Some(rate(device.write))),
+        ("device read", Some(rate(device.read))),
+        ("writeback", Some(rate(device.writeback))),
+        ("base rate of throttling", device.base_rate.map(rate)),
+        ("latency of a wait", device.latency.map(time)),
+        ("synchronous call", Some(time(device.sync_call))),
+        ("fsync", Some(time(device.fsync))),
+        ("flush", device.flush.map(time)),
+        ("seek", Some(time(device.seek))),
+        ("direct write, fixed part", calibration.extra.latency.map(time)),
+    ];
+    for (name, cells) in rows {
+        constants.add_rows(cells.map(|cells| iter::once(name.to_owned()).chain(cells)));
     }
     out += &lines(&constants);
     for note in &calibration.notes {
@@ -95,7 +77,7 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
 
 /// The constants of a profile beside the new measurements.
 pub fn text_of_check(compared: &[Compared], terminal: bool) -> String {
-    let mut constants = table(&["CONSTANT", "PROFILE", "NOW", ""], 1);
+    let mut constants = table(&["CONSTANT", "PROFILE", "NOW", ""], [0]);
     for constant in compared {
         let show = |value: f64| match constant.is_rate {
             true => Rate::per_second(value).to_string(),
@@ -107,10 +89,10 @@ pub fn text_of_check(compared: &[Compared], terminal: bool) -> String {
     lines(&constants)
 }
 
-fn cells<T>(measured: &Measured<T>, show: impl Fn(&T) -> String) -> [String; 4] {
-    let part = |part: &Option<T>| part.as_ref().map_or("-".to_owned(), &show);
+fn cells<T>(measured: Measured<T>, show: impl Fn(T) -> String) -> [String; 4] {
     let samples = if measured.samples == 0 { "assumed".to_owned() } else { measured.samples.to_string() };
-    [show(&measured.value), part(&measured.p10), part(&measured.p90), samples]
+    let [p10, p90] = [measured.p10, measured.p90].map(|part| part.map_or("-".to_owned(), &show));
+    [show(measured.value), p10, p90, samples]
 }
 
 fn yes(flag: bool) -> String {
