@@ -61,14 +61,18 @@ pub fn printed(result: io::Result<()>) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A plain table: first `left` columns aligned left, the others right.
-pub fn table(header: &[&str], left: usize) -> Table {
+/// A plain table: these columns are aligned left, the others right.
+pub fn table(header: &[&str], left: impl IntoIterator<Item = usize>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        column.set_cell_alignment(if index < left { CellAlignment::Left } else { CellAlignment::Right });
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2)).set_cell_alignment(CellAlignment::Right);
+    }
+    for index in left {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Left);
+        }
     }
     table
 }

@@ -1,5 +1,6 @@
 //! `doctor`: says before a run what will be traced, what will not, and why.
 
+use std::fmt::Display;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -116,146 +117,106 @@ fn machine() -> Vec<Check> {
     checks
 }
 
-fn check(name: &'static str, state: State, text: String) -> Check {
-    Check { name, state, text }
+fn check(name: &'static str, state: State, text: impl Display) -> Check {
+    Check { name, state, text: text.to_string() }
 }
 
 fn sockets() -> Check {
-    // Longest name that `run` gives a socket.
-    const NAME: usize = "/cawl-run-4194304.sock".len();
-    const LONGEST: usize = 107;
     // Root uses the shared folder, since its programs may change their user.
     let folder = match address::shared_directory(Path::new(address::SHARED)) {
         Ok(()) => Ok(address::SHARED.into()),
         Err(_) => address::private_directory(),
     };
     match folder {
-        Ok(folder) if folder.as_os_str().len() + NAME > LONGEST => check(
+        Ok(folder) => check("sockets", State::Fine, format_args!("in {}", folder.display())),
+        Err(error) => check(
             "sockets",
             State::Bad,
-            format!(
-                "{} is too long for a socket's path; set XDG_RUNTIME_DIR to a shorter one",
-                folder.display()
-            ),
+            format_args!("no private folder: {error}; set XDG_RUNTIME_DIR to one"),
         ),
-        Ok(folder) => check("sockets", State::Fine, format!("in {}", folder.display())),
-        Err(error) => {
-            check("sockets", State::Bad, format!("no private folder: {error}; set XDG_RUNTIME_DIR to one"))
-        }
     }
 }
 
 fn library() -> Check {
     match tracer::install() {
-        Ok(path) if tracer::on_noexec(&path) => check(
-            "tracer",
-            State::Bad,
-            format!(
-                "{} is mounted noexec, from which no library loads; set XDG_CACHE_HOME to another folder",
-                path.display()
-            ),
-        ),
-        Ok(path) => check("tracer", State::Fine, path.display().to_string()),
-        Err(error) => check("tracer", State::Bad, format!("{error:#}")),
+        Ok(path) if tracer::on_noexec(&path) => {
+            let why = "is mounted noexec, from which no library loads; set XDG_CACHE_HOME to another folder";
+            check("tracer", State::Bad, format_args!("{} {why}", path.display()))
+        }
+        Ok(path) => check("tracer", State::Fine, path.display()),
+        Err(error) => check("tracer", State::Bad, format_args!("{error:#}")),
     }
 }
 
 /// Other libraries that are preloaded too.
 fn preloads() -> Vec<Check> {
-    const TRACERS: [&str; 5] = ["darshan", "dftracer", "recorder", "lttng", "siox"];
     let list = std::env::var("LD_PRELOAD").unwrap_or_default();
     let libraries = list.split([' ', ':']).filter(|path| !path.is_empty());
-    let mut checks: Vec<Check> = libraries
-        .map(|path| {
-            let lower = path.to_lowercase();
-            if path.contains("libcawl-") {
-                check(
-                    "preload",
-                    State::Note,
-                    format!("{path} is a tracer of cawl: this shell is itself traced"),
-                )
-            } else if lower.contains("eatmydata") {
-                check(
-                    "preload",
-                    State::Note,
-                    format!("{path} makes fsync do nothing, so its cost is not seen"),
-                )
-            } else if TRACERS.iter().any(|name| lower.contains(name)) {
-                check("preload", State::Note, format!("{path} traces too: the times include its cost"))
-            } else if path.contains('/') && !Path::new(path).exists() {
-                check(
-                    "preload",
-                    State::Note,
-                    format!("{path} is missing; the dynamic linker will print an error"),
-                )
-            } else {
-                check("preload", State::Fine, format!("{path} is loaded after the tracer"))
-            }
-        })
-        .collect();
+    let mut checks: Vec<Check> = libraries.map(preload).collect();
     if std::fs::read_to_string("/etc/ld.so.preload").is_ok_and(|text| !text.trim().is_empty()) {
-        checks.push(check(
-            "preload",
-            State::Note,
-            "/etc/ld.so.preload names libraries for every program".to_owned(),
-        ));
+        checks.push(check("preload", State::Note, "/etc/ld.so.preload names libraries for every program"));
     }
     checks
 }
 
+fn preload(path: &str) -> Check {
+    const TRACERS: [&str; 5] = ["darshan", "dftracer", "recorder", "lttng", "siox"];
+    let lower = path.to_lowercase();
+    let remark = if path.contains("libcawl-") {
+        "is a tracer of cawl: this shell is itself traced"
+    } else if lower.contains("eatmydata") {
+        "makes fsync do nothing, so its cost is not seen"
+    } else if TRACERS.iter().any(|name| lower.contains(name)) {
+        "traces too: the times include its cost"
+    } else if path.contains('/') && !Path::new(path).exists() {
+        "is missing; the dynamic linker will print an error"
+    } else {
+        return check("preload", State::Fine, format_args!("{path} is loaded after the tracer"));
+    };
+    check("preload", State::Note, format_args!("{path} {remark}"))
+}
+
 fn kernel() -> Check {
-    let facts = cawl_host::facts();
-    let mut parts = facts.kernel.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let release = cawl_host::facts().kernel;
+    let mut parts = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     if version >= (6, 5) {
-        return check("kernel", State::Fine, format!("{}, stores to mappings by cachestat", facts.kernel));
+        return check("kernel", State::Fine, format_args!("{release}, stores to mappings by cachestat"));
     }
-    let text = format!(
-        "{}: before 6.5 there is no cachestat, stores to mappings are guessed from smaps",
-        facts.kernel
-    );
-    check("kernel", State::Note, text)
+    let text = "before 6.5 there is no cachestat, stores to mappings are guessed from smaps";
+    check("kernel", State::Note, format_args!("{release}: {text}"))
 }
 
 fn coverage() -> Check {
     match cawl_host::wchar(std::process::id()).process {
-        Some(_) => check("coverage", State::Fine, "/proc/PID/io counts what is written".to_owned()),
+        Some(_) => check("coverage", State::Fine, "/proc/PID/io counts what is written"),
         None => check(
             "coverage",
             State::Note,
-            "/proc/PID/io cannot be read here, so reports cannot tell how much was seen".to_owned(),
+            "/proc/PID/io cannot be read here, so reports cannot tell how much was seen",
         ),
     }
 }
 
 fn limits() -> Check {
-    match cawl_host::sample() {
-        Some(sample) => {
-            let page = cawl_core::Bytes(cawl_host::facts().page);
-            let limits = sample.limits(page);
-            check(
-                "dirty limits",
-                State::Fine,
-                format!("background {} MiB, hard {} MiB", limits.background.0 >> 20, limits.hard.0 >> 20),
-            )
-        }
-        None => check(
-            "dirty limits",
-            State::Note,
-            "/proc/vmstat does not have them (a container?), so predictions use defaults".to_owned(),
-        ),
-    }
+    let Some(sample) = cawl_host::sample() else {
+        let text = "/proc/vmstat does not have them (a container?), so predictions use defaults";
+        return check("dirty limits", State::Note, text);
+    };
+    let limits = sample.limits(cawl_host::page());
+    let (background, hard) = (limits.background.0 >> 20, limits.hard.0 >> 20);
+    check("dirty limits", State::Fine, format_args!("background {background} MiB, hard {hard} MiB"))
 }
 
 fn profile() -> Check {
     let chosen = profiles::choose(Path::new("."));
     match (chosen.file, chosen.note) {
-        (Some(file), None) => check("profile", State::Fine, file.display().to_string()),
-        (Some(file), Some(note)) => check("profile", State::Note, format!("{}: {note}", file.display())),
+        (Some(file), None) => check("profile", State::Fine, file.display()),
+        (Some(file), Some(note)) => check("profile", State::Note, format_args!("{}: {note}", file.display())),
         (None, _) => check(
             "profile",
             State::Note,
-            "none: this machine's limits with default speeds; `cawl-cli calibrate` makes one".to_owned(),
+            "none: this machine's limits with default speeds; `cawl-cli calibrate` makes one",
         ),
     }
 }

@@ -31,7 +31,7 @@ pub fn text(evaluation: &Evaluation, terminal: bool) -> String {
             "KERNEL GAIN",
             "CAWL GAIN",
         ],
-        1,
+        [0],
     );
     for run in evaluation.figures.iter().flat_map(|figure| &figure.runs) {
         let head = [

@@ -10,6 +10,11 @@ pub fn rate(rate: f64) -> String {
     scaled(if rate < 1.0 { 0.0 } else { rate }, 1000.0, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"])
 }
 
+/// The same, but zero is `0 B/s`.
+pub fn rate_or_zero(rate: f64) -> String {
+    if rate < 1.0 { "0 B/s".to_owned() } else { self::rate(rate) }
+}
+
 /// A number: `12345`, `1.23 M`.
 pub fn count(count: u64) -> String {
     match count {
@@ -41,6 +46,14 @@ pub fn until(seconds: Option<f64>) -> String {
         None => "never".to_owned(),
         Some(s) if s <= 0.0 => "now".to_owned(),
         Some(s) => self::seconds(s),
+    }
+}
+
+/// The same after a verb: `now`, `in 12.3 s`, `never`.
+pub fn within(seconds: Option<f64>) -> String {
+    match seconds {
+        Some(s) if s > 0.0 => format!("in {}", self::seconds(s)),
+        other => until(other),
     }
 }
 

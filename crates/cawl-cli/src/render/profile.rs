@@ -1,8 +1,9 @@
 //! The differences of two profiles.
 
 use cawl_client::protocol::ConstantStatus;
-use cawl_core::{Bytes, DeviceConstants, HostProfile, Measured, Nanos, Rate};
-use serde::Serialize;
+use cawl_core::{Bytes, HostProfile, Measured, Nanos, Rate};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::{compact, lines, shown, table};
 
@@ -48,33 +49,32 @@ pub fn changed(mut rows: Vec<Difference>) -> Vec<Difference> {
 /// Every constant of both profiles, in the order of the file.
 pub fn differences(before: &HostProfile, after: &HostProfile) -> Vec<Difference> {
     let (before, mut after) = (constants(before), constants(after));
-    let mut rows: Vec<Difference> = before
-        .into_iter()
-        .map(|constant| {
-            let at = after.iter().position(|other| other.name == constant.name);
-            let other = at.map(|at| after.remove(at));
-            Difference {
-                before: Some(constant.value),
-                ..Difference::new(constant.name, constant.unit, other)
-            }
-        })
-        .collect();
-    let added = |constant: Constant| Difference::new(constant.name.clone(), constant.unit, Some(constant));
-    rows.extend(after.into_iter().map(added));
+    let mut rows = Vec::new();
+    for Constant { name, unit, measured } in before {
+        let other = after.iter().position(|other| other.name == name).map(|at| after.remove(at).measured);
+        rows.push(Difference::new(name, unit, Some(measured), other));
+    }
+    rows.extend(
+        after.into_iter().map(|added| Difference::new(added.name, added.unit, None, Some(added.measured))),
+    );
     rows
 }
 
 impl Difference {
-    fn new(name: String, unit: &str, after: Option<Constant>) -> Difference {
-        let percentiles = after.as_ref().map_or((None, None), |constant| (constant.p10, constant.p90));
+    fn new(
+        name: String,
+        unit: &str,
+        before: Option<Measured<f64>>,
+        after: Option<Measured<f64>>,
+    ) -> Difference {
         Difference {
             name,
             unit: unit.to_owned(),
-            before: None,
-            after: after.as_ref().map(|constant| constant.value),
-            p10: percentiles.0,
-            p90: percentiles.1,
-            samples: after.map_or(0, |constant| constant.samples),
+            before: before.map(|before| before.value),
+            after: after.map(|after| after.value),
+            p10: after.and_then(|after| after.p10),
+            p90: after.and_then(|after| after.p90),
+            samples: after.map_or(0, |after| after.samples.into()),
         }
     }
 }
@@ -83,127 +83,82 @@ impl Difference {
 struct Constant {
     name: String,
     unit: &'static str,
-    value: f64,
-    p10: Option<f64>,
-    p90: Option<f64>,
-    samples: u64,
+    measured: Measured<f64>,
 }
 
-/// Constants with a common prefix.
-struct Group<'a> {
-    prefix: String,
-    found: &'a mut Vec<Constant>,
-}
+/// The constants with a common prefix, and their units.
+type Group = &'static [(&'static str, &'static str)];
 
-impl Group<'_> {
-    fn measured<T: Copy>(
-        &mut self,
-        name: &str,
-        unit: &'static str,
-        of: &Measured<T>,
-        get: impl Fn(T) -> f64,
-    ) {
-        self.found.push(Constant {
-            name: format!("{}.{name}", self.prefix),
-            unit,
-            value: get(of.value),
-            p10: of.p10.map(&get),
-            p90: of.p90.map(&get),
-            samples: u64::from(of.samples),
-        });
-    }
-
-    fn rate(&mut self, name: &str, of: &Measured<Rate>) {
-        self.measured(name, "B/s", of, Rate::get);
-    }
-
-    fn time(&mut self, name: &str, of: &Measured<Nanos>) {
-        self.measured(name, "ns", of, Nanos::get);
-    }
-
-    fn time_if_known(&mut self, name: &str, of: Option<&Measured<Nanos>>) {
-        if let Some(of) = of {
-            self.time(name, of);
-        }
-    }
-
-    fn plain(&mut self, name: &str, unit: &'static str, value: f64) {
-        self.measured(name, unit, &Measured::assumed(value), |value| value);
-    }
-}
+const MEMORY: Group = &[
+    ("stream", "B/s"),
+    ("fresh", "B/s"),
+    ("cold", "B/s"),
+    ("cold_share", "1"),
+    ("cached", "B/s"),
+    ("hot", "B/s"),
+    ("flush_factor", "1"),
+    ("cached_flush_factor", "1"),
+    ("folio", "B/s"),
+    ("hot_size", "B"),
+];
+const DEVICE: Group = &[
+    ("write", "B/s"),
+    ("read", "B/s"),
+    ("writeback", "B/s"),
+    ("latency", "ns"),
+    ("sync_call", "ns"),
+    ("fsync", "ns"),
+    ("flush", "ns"),
+    ("seek", "ns"),
+    ("block", "B"),
+    ("queue", "B"),
+    ("base_rate", "B/s"),
+    ("commit", "ns"),
+    ("min_ratio", "1"),
+    ("max_ratio", "1"),
+    ("strict_limit", "1"),
+];
+const CALLS: Group = &[("write", "ns"), ("folio", "ns"), ("inode", "ns"), ("away", "ns"), ("stream", "ns")];
+const KERNEL: Group = &[
+    ("limits.background", "B"),
+    ("limits.hard", "B"),
+    ("expire", "ns"),
+    ("wakeup", "ns"),
+    ("page", "B"),
+    ("stream_buffer", "B"),
+    ("hz", "1"),
+    ("cpus", "1"),
+    ("folio", "B"),
+    ("cgroup.background", "B"),
+    ("cgroup.hard", "B"),
+];
 
 fn constants(profile: &HostProfile) -> Vec<Constant> {
+    let fields = json!(profile);
     let mut found = Vec::new();
-    let mut group = Group { prefix: "memory".to_owned(), found: &mut found };
-    let memory = &profile.memory;
-    group.rate("stream", &memory.stream);
-    group.rate("fresh", &memory.fresh);
-    if let Some(cold) = &memory.cold {
-        group.rate("cold", cold);
-    }
-    if let Some(share) = &memory.cold_share {
-        group.measured("cold_share", "1", share, |share| share);
-    }
-    group.rate("cached", &memory.cached);
-    if let Some(hot) = &memory.hot {
-        group.rate("hot", hot);
-    }
-    group.measured("flush_factor", "1", &memory.flush_factor, |factor| factor);
-    if let Some(factor) = &memory.cached_flush_factor {
-        group.measured("cached_flush_factor", "1", factor, |factor| factor);
-    }
-    if let Some(folio) = &memory.folio {
-        group.rate("folio", folio);
-    }
-    group.plain("hot_size", "B", memory.hot_size.as_f64());
-    device(&mut found, "device".to_owned(), &profile.device);
-    let mut group = Group { prefix: "calls".to_owned(), found: &mut found };
-    group.time("write", &profile.calls.write);
-    let calls = &profile.calls;
-    let known = [("folio", &calls.folio), ("inode", &calls.inode), ("away", &calls.away)];
-    known.iter().for_each(|(name, time)| group.time_if_known(name, time.as_ref()));
-    group.time("stream", &profile.calls.stream);
-    let kernel = &profile.kernel;
-    let mut group = Group { prefix: "kernel".to_owned(), found: &mut found };
-    group.plain("limits.background", "B", kernel.limits.background.as_f64());
-    group.plain("limits.hard", "B", kernel.limits.hard.as_f64());
-    group.plain("expire", "ns", kernel.expire.get());
-    group.plain("wakeup", "ns", kernel.wakeup.get());
-    group.plain("page", "B", kernel.page.as_f64());
-    group.plain("stream_buffer", "B", kernel.stream_buffer.as_f64());
-    group.plain("hz", "1", f64::from(kernel.hz));
-    group.plain("cpus", "1", f64::from(kernel.cpus));
-    group.plain("folio", "B", kernel.folio.as_f64());
-    if let Some(limits) = &kernel.cgroup {
-        group.plain("cgroup.background", "B", limits.background.as_f64());
-        group.plain("cgroup.hard", "B", limits.hard.as_f64());
+    let groups = [("memory", MEMORY), ("device", DEVICE), ("calls", CALLS), ("kernel", KERNEL)];
+    for (prefix, group) in groups {
+        found.extend(group_of(prefix, &fields[prefix], group));
     }
     for other in &profile.others {
         let (major, minor) = (nix::sys::stat::major(other.dev), nix::sys::stat::minor(other.dev));
-        device(&mut found, format!("others.{major}:{minor}"), &other.constants);
+        found.extend(group_of(&format!("others.{major}:{minor}"), &json!(other.constants), DEVICE));
     }
     found
 }
 
-fn device(found: &mut Vec<Constant>, prefix: String, device: &DeviceConstants) {
-    let mut group = Group { prefix, found };
-    group.rate("write", &device.write);
-    group.rate("read", &device.read);
-    group.rate("writeback", &device.writeback);
-    group.time_if_known("latency", device.latency.as_ref());
-    group.time("sync_call", &device.sync_call);
-    group.time("fsync", &device.fsync);
-    group.time_if_known("flush", device.flush.as_ref());
-    group.time("seek", &device.seek);
-    group.plain("block", "B", device.block.as_f64());
-    group.plain("queue", "B", device.queue.as_f64());
-    if let Some(rate) = &device.base_rate {
-        group.rate("base_rate", rate);
-    }
-    group.plain("commit", "ns", device.commit.get());
-    group.plain("min_ratio", "1", device.min_ratio);
-    group.plain("max_ratio", "1", device.max_ratio);
-    group.plain("strict_limit", "1", f64::from(u8::from(device.strict_limit)));
+/// The constants of a group that these fields of a profile have.
+fn group_of(prefix: &str, fields: &Value, group: Group) -> impl Iterator<Item = Constant> {
+    group.iter().filter_map(move |(name, unit)| {
+        let field =
+            fields.pointer(&format!("/{}", name.replace('.', "/"))).filter(|field| !field.is_null())?;
+        let measured = match field {
+            Value::Object(_) => Measured::deserialize(field).ok()?,
+            Value::Bool(flag) => Measured::assumed(f64::from(*flag)),
+            plain => Measured::assumed(plain.as_f64()?),
+        };
+        Some(Constant { name: format!("{prefix}.{name}"), unit, measured })
+    })
 }
 
 /// The differences as a table; `names` are the headings of the two values.
@@ -211,7 +166,7 @@ pub fn text(rows: &[Difference], names: [&str; 2]) -> String {
     if rows.is_empty() {
         return "no constant differs\n".to_owned();
     }
-    let mut drawn = table(&["CONSTANT", names[0], names[1], "CHANGE", "P10", "P90", "SAMPLES"], 1);
+    let mut drawn = table(&["CONSTANT", names[0], names[1], "CHANGE", "P10", "P90", "SAMPLES"], [0]);
     for row in rows {
         let show = |value: Option<f64>| value.map_or("-".to_owned(), |value| with_unit(value, &row.unit));
         let change = row.before.zip(row.after).filter(|(before, _)| *before != 0.0);

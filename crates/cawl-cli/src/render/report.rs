@@ -111,10 +111,8 @@ fn coverage(report: &Report, terminal: bool) -> String {
 }
 
 fn processes(out: &mut String, report: &Report, terminal: bool) {
-    let mut table = table(&["PID", "PROGRAM", "ENDED", "CALLS", "SEEN", "WROTE", "COVERAGE", "DROPS"], 3);
-    if let Some(pid) = table.column_mut(0) {
-        pid.set_cell_alignment(comfy_table::CellAlignment::Right);
-    }
+    let mut table =
+        table(&["PID", "PROGRAM", "ENDED", "CALLS", "SEEN", "WROTE", "COVERAGE", "DROPS"], [1, 2]);
     // The sessions that wrote most come first; the others are counted.
     let mut sorted: Vec<&SessionReport> = report.sessions.iter().collect();
     sorted.sort_by_key(|session| std::cmp::Reverse((session.seen_bytes, session.calls)));
@@ -208,10 +206,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
         header.extend([model.as_str(), "ERROR"]);
     }
     header.push("STATES");
-    let mut table = table(&header, 1);
-    if let Some(states) = table.column_mut(header.len() - 1) {
-        states.set_cell_alignment(comfy_table::CellAlignment::Left);
-    }
+    let mut table = table(&header, [0, header.len() - 1]);
     let rows = report.files.iter().flat_map(|file| file.ops.iter().map(move |op| (file, op)));
     for (_, op) in rows.clone().take(LISTED) {
         let mut row = vec![
@@ -282,24 +277,23 @@ fn states(op: &FileOp) -> String {
 
 /// Accuracy of each model over all calls, and percentiles of the cost of a call.
 fn totals(out: &mut String, report: &Report, terminal: bool) {
-    let mut errors =
-        table(&["MODEL", "OBSERVED", "PREDICTED", "TOTAL", "WINDOWED", "PER CALL", "MEDIAN", "DIRTY"], 1);
-    let mut costs = table(&["COST OF A CALL", "P50", "P90", "P99"], 1);
+    let header = ["MODEL", "OBSERVED", "PREDICTED", "TOTAL", "WINDOWED", "PER CALL", "MEDIAN", "DIRTY"];
+    let mut errors = table(&header, [0]);
+    let mut costs = table(&["COST OF A CALL", "P50", "P90", "P99"], [0]);
     for (at, model) in report.models.iter().enumerate() {
-        let summary = &model.summary;
         errors.add_row(total(model));
         if let Some(calibrated) = &model.calibrated {
             errors.add_row(as_calibrated(calibrated));
         }
         if at == 0 {
-            costs.add_row(quantiles("observed", summary.observed_quantiles));
+            costs.add_row(quantiles("observed", model.summary.observed_quantiles));
         }
-        costs.add_row(quantiles(&model.name, summary.predicted_quantiles));
+        costs.add_row(quantiles(&model.name, model.summary.predicted_quantiles));
     }
-    out.push('\n');
-    out.push_str(&headed(&lines(&errors), terminal));
-    out.push('\n');
-    out.push_str(&headed(&lines(&costs), terminal));
+    for table in [errors, costs] {
+        out.push('\n');
+        out.push_str(&headed(&lines(&table), terminal));
+    }
 }
 
 fn quantiles(what: &str, quantiles: Option<Quantiles>) -> [String; 4] {
@@ -336,13 +330,8 @@ fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
 /// The calls with the largest errors of the first model.
 fn worst(out: &mut String, report: &Report, terminal: bool) {
     let Some(model) = report.models.first().filter(|_| !report.worst.is_empty()) else { return };
-    let mut table =
-        table(&["AT", "PID", "OP", "OFFSET", "SIZE", "OBSERVED", "PREDICTED", "STATE", "FILE"], 0);
-    for column in [2, 7, 8] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Left);
-        }
-    }
+    let header = ["AT", "PID", "OP", "OFFSET", "SIZE", "OBSERVED", "PREDICTED", "STATE", "FILE"];
+    let mut table = table(&header, [2, 7, 8]);
     for call in &report.worst {
         table.add_row([
             format!("{:.6} s", call.at_s),

@@ -122,23 +122,14 @@ pub fn files(answer: &Files, width: Option<usize>) -> String {
 struct Kind {
     columns: [&'static str; 2],
     one: &'static str,
-    many: &'static str,
     none: &'static str,
 }
 
-const PROGRAMS: Kind = Kind {
-    columns: ["PID", "PROGRAM"],
-    one: "program",
-    many: "programs",
-    none: "no traced program is connected\n",
-};
+const PROGRAMS: Kind =
+    Kind { columns: ["PID", "PROGRAM"], one: "program", none: "no traced program is connected\n" };
 
-const FILES: Kind = Kind {
-    columns: ["DEVICE", "FILE"],
-    one: "file",
-    many: "files",
-    none: "no traced program has written to a file\n",
-};
+const FILES: Kind =
+    Kind { columns: ["DEVICE", "FILE"], one: "file", none: "no traced program has written to a file\n" };
 
 /// `omitted`: rows left out, and those of them that a larger --limit shows.
 fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> String {
@@ -147,10 +138,7 @@ fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> S
     }
     let draw = |rows: &[Row]| {
         let header: Vec<&str> = COLUMNS.into_iter().chain(kind.columns).collect();
-        let mut drawn = table(&header, 0);
-        if let Some(column) = drawn.column_mut(header.len() - 1) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Left);
-        }
+        let mut drawn = table(&header, [header.len() - 1]);
         for row in rows {
             drawn.add_row(cells(row).into_iter().chain([row.of.clone(), row.name.clone()]));
         }
@@ -168,9 +156,9 @@ fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> S
     }
     let [omitted, more] = omitted;
     if omitted > 0 {
-        let noun = if omitted == 1 { kind.one } else { kind.many };
+        let plural = if omitted == 1 { "" } else { "s" };
         let hint = if more > 0 { "; see --limit" } else { ", which made room for these" };
-        out += &format!("… and {omitted} more {noun}{hint}\n");
+        out += &format!("… and {omitted} more {}{plural}{hint}\n", kind.one);
     }
     out
 }

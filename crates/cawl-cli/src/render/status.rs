@@ -3,7 +3,7 @@
 use cawl_client::protocol::{DeviceStatus, Forecast, ProcessStatus, Status};
 use cawl_core::{Bytes, Nanos, Rate};
 
-use super::compact::{self, until};
+use super::compact::{self, within};
 use super::rows::short_program;
 use super::watch::phase;
 use super::{bold, lines, percent, short, shown, table, warn_if};
@@ -57,7 +57,10 @@ pub fn text(status: &Status, terminal: bool) -> String {
         n => format!("{n} programs"),
     };
     let written = Bytes(status.bytes);
-    line("clients", &format!("{programs}; {} calls, {written} in {}", status.calls, uptime(status.uptime_s)));
+    line(
+        "clients",
+        &format!("{programs}; {} calls, {written} in {}", status.calls, compact::seconds(status.uptime_s)),
+    );
     line("drops", &warn_if(&status.drops.to_string(), status.drops > 0, terminal));
     if !status.processes.is_empty() {
         out += &format!("\n{}", processes(&status.processes));
@@ -132,21 +135,10 @@ fn rate(rate: f64) -> String {
 fn forecast(forecast: &Forecast) -> String {
     format!(
         "at {}: flush {}, throttle {}",
-        compact_rate(forecast.rate),
+        compact::rate_or_zero(forecast.rate),
         within(forecast.background_s),
         within(forecast.throttle_s)
     )
-}
-
-fn compact_rate(rate: f64) -> String {
-    if rate < 1.0 { "0 B/s".to_owned() } else { compact::rate(rate) }
-}
-
-fn within(seconds: Option<f64>) -> String {
-    match seconds {
-        Some(seconds) if seconds > 0.0 => format!("in {}", until(Some(seconds))),
-        other => until(other),
-    }
 }
 
 fn error(status: &Status) -> String {
@@ -172,12 +164,8 @@ fn sampler(status: &Status) -> String {
     format!("every {interval}, {part:.2} % of a processor")
 }
 
-fn uptime(seconds: f64) -> String {
-    compact::seconds(seconds)
-}
-
 fn processes(processes: &[ProcessStatus]) -> String {
-    let mut table = table(&["PID", "PROGRAM", "CALLS", "BYTES", "RATE", "THROTTLED", "SYNC"], 2);
+    let mut table = table(&["PID", "PROGRAM", "CALLS", "BYTES", "RATE", "THROTTLED", "SYNC"], [0, 1]);
     for process in processes {
         table.add_row([
             process.pid.to_string(),
@@ -193,7 +181,8 @@ fn processes(processes: &[ProcessStatus]) -> String {
 }
 
 fn devices(devices: &[DeviceStatus]) -> String {
-    let mut table = table(&["DEVICE", "NAME", "CALLS", "BYTES", "WRITES", "BUSY", "THROTTLED", "SYNC"], 2);
+    let mut table =
+        table(&["DEVICE", "NAME", "CALLS", "BYTES", "WRITES", "BUSY", "THROTTLED", "SYNC"], [0, 1]);
     for device in devices {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         table.add_row([

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use cawl_client::protocol::{History, Push, Sort, Status};
+use cawl_client::protocol::{Files, History, HistoryPoint, Processes, Push, Sort, Status};
 use cawl_core::Phase;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -24,7 +24,7 @@ pub struct Point {
 }
 
 /// The daemon's data.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Snapshot {
     /// The status.
     pub status: Status,
@@ -110,16 +110,8 @@ impl App {
     /// A screen with a first status.
     pub fn new(status: Status, sort: Sort) -> App {
         let totals = Lost::of(&status);
-        let live = Snapshot {
-            status,
-            tables: [Vec::new(), Vec::new()],
-            omitted: [0; 2],
-            history: VecDeque::new(),
-            lost: None,
-            paused: None,
-        };
         App {
-            live,
+            live: Snapshot { status, ..Snapshot::default() },
             frozen: None,
             tab: Tab::Programs,
             sort,
@@ -153,15 +145,12 @@ impl App {
 
     /// Takes the daemon's history.
     pub fn remember(&mut self, history: &History) {
-        self.live.history = history
-            .points
-            .iter()
-            .map(|point| Point {
-                modelled: point.modelled_dirty_bytes,
-                sampled: point.sampled_dirty_bytes,
-                phase: point.state,
-            })
-            .collect();
+        let point = |point: &HistoryPoint| Point {
+            modelled: point.modelled_dirty_bytes,
+            sampled: point.sampled_dirty_bytes,
+            phase: point.state,
+        };
+        self.live.history = history.points.iter().map(point).collect();
         self.forget();
     }
 
@@ -177,13 +166,11 @@ impl App {
         }
         match push {
             Push::Status(status) => self.status(*status),
-            Push::Processes(answer) => {
-                self.live.omitted[Tab::Programs as usize] = answer.omitted;
-                self.table(Tab::Programs, answer.processes.iter().map(Row::from).collect());
+            Push::Processes(Processes { processes, omitted, .. }) => {
+                self.table(Tab::Programs, processes.iter().map(Row::from).collect(), omitted);
             }
-            Push::Files(answer) => {
-                self.live.omitted[Tab::Files as usize] = answer.omitted;
-                self.table(Tab::Files, answer.files.iter().map(Row::from).collect());
+            Push::Files(Files { files, omitted, .. }) => {
+                self.table(Tab::Files, files.iter().map(Row::from).collect(), omitted);
             }
             Push::Devices(_) | Push::Calls(_) => {}
         }
@@ -222,8 +209,9 @@ impl App {
         }
     }
 
-    fn table(&mut self, tab: Tab, mut rows: Vec<Row>) {
+    fn table(&mut self, tab: Tab, mut rows: Vec<Row>, omitted: u64) {
         rows.sort_by(|a, b| compare(self.sort, a, b));
+        self.live.omitted[tab as usize] = omitted;
         self.live.tables[tab as usize] = rows;
     }
 
@@ -268,10 +256,8 @@ impl App {
             KeyCode::Char('/') => self.keys = Keys::Filter,
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.keys = Keys::Help,
             KeyCode::Char('p' | ' ') => {
-                self.frozen = match self.frozen.take() {
-                    Some(_) => None,
-                    None => Some(Box::new(self.live.clone())),
-                };
+                let is_running = self.frozen.is_none();
+                self.frozen = is_running.then(|| Box::new(self.live.clone()));
             }
             KeyCode::Down | KeyCode::Char('j') => self.scroll(1),
             KeyCode::Up | KeyCode::Char('k') => self.scroll(-1),

@@ -1,7 +1,8 @@
 //! Draws the screen.
 
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::Constraint::{Fill, Length, Min};
+use ratatui::layout::{Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::border;
 use ratatui::text::{Line, Span, Text};
@@ -12,9 +13,10 @@ use cawl_client::protocol::Sort;
 use super::app::{App, Keys, Tab};
 use super::graph::Graph;
 use super::theme::Theme;
+use crate::render::compact::{self, within};
 use crate::render::rows::{COLUMNS, Row, cells, name_of, short_program};
 use crate::render::watch::{phase, time_of_day};
-use crate::render::{compact, short, shown};
+use crate::render::{short, shown};
 
 /// Smallest screen that holds everything.
 pub const SMALLEST: (u16, u16) = (80, 24);
@@ -25,21 +27,22 @@ const WIDE: u16 = 100;
 /// Draws everything.
 pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     let area = frame.area();
-    if (area.width, area.height) != (area.width.max(SMALLEST.0), area.height.max(SMALLEST.1)) {
+    if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         return too_small(frame, area);
     }
     let facts = facts(app, theme);
     // The additional rows of a tall screen are shared, more of them for the tables.
     let graph = (6 + (area.height - SMALLEST.1) * 2 / 5).min(18);
+    let middle = facts.len() as u16;
     let [head, state, levels, middle, tab, header, table, foot] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Length(graph),
-        Constraint::Length(facts.len() as u16),
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Min(1),
-        Constraint::Length(1),
+        Length(1),
+        Length(1),
+        Length(graph),
+        Length(middle),
+        Length(1),
+        Length(1),
+        Min(1),
+        Length(1),
     ])
     .areas(area);
     two_ends(frame, head, title(app, theme));
@@ -127,86 +130,49 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
     let shown = app.shown();
     let status = &shown.status;
     let plain = Style::new();
-    let rate = |rate: f64| if rate < 1.0 { "0 B/s".to_owned() } else { compact::rate(rate) };
+    let warn_if = |condition: bool| if condition { theme.warning() } else { plain };
+    let rate = compact::rate_or_zero;
     let percent = |part: Option<f64>| part.map_or("-".to_owned(), compact::percent);
-    let within = |seconds: Option<f64>| match seconds {
-        Some(seconds) if seconds > 0.0 => format!("in {}", compact::seconds(seconds)),
-        other => compact::until(other),
-    };
     let forecast = status.forecast.unwrap_or_default();
-    let known = status.forecast.is_some();
-    let or_unknown = |text: String| if known { text } else { "-".to_owned() };
-    let soon = |seconds: Option<f64>| match seconds {
-        Some(seconds) if seconds < 10.0 && known => theme.warning(),
-        _ => plain,
-    };
-    let writeback = match (status.writeback_rate, status.sampled_writeback_rate) {
-        (modelled, Some(sampled)) => {
-            format!("{}, kernel's {}", modelled.map_or("none".to_owned(), rate), rate(sampled))
-        }
-        (modelled, None) => modelled.map_or("none".to_owned(), rate),
+    let or_unknown = |text: String| if status.forecast.is_some() { text } else { "-".to_owned() };
+    let is_soon = status.forecast.and_then(|next| next.throttle_s).is_some_and(|seconds| seconds < 10.0);
+    let dirtying = format!("{} + {} untraced", rate(status.dirtying_rate), rate(status.untraced_rate));
+    let modelled = status.writeback_rate.map_or("none".to_owned(), rate);
+    let writeback = match status.sampled_writeback_rate {
+        Some(sampled) => format!("{modelled}, kernel's {}", rate(sampled)),
+        None => modelled,
     };
     // Many programs can lose tens of seconds per second, which must fit into half of 80 columns.
     let per_second = |lost: f64| if lost < 9.995 { format!("{lost:.2}") } else { format!("{lost:.0}") };
     let lost = shown.lost.map_or("-".to_owned(), |(throttled, sync)| {
         format!("{} s/s throttled, {} sync", per_second(throttled), per_second(sync))
     });
-    // The kernel's own throttling, independent of the model.
-    let let_through = status.throttled_rate.map_or("everything".to_owned(), rate);
-    let let_through = match shown.paused {
-        Some(paused) => format!("{let_through}, paused {} s/s", per_second(paused)),
-        None => let_through,
-    };
-    let is_paused = shown.paused.is_some_and(|paused| paused > 0.005);
-    let sampler = format!(
-        "{:.2} % CPU, I/O stall {}",
-        status.sampler.cpu_fraction * 100.0,
-        percent(status.sampler.pressure)
-    );
     let is_losing = shown.lost.is_some_and(|(throttled, sync)| throttled + sync > 0.005);
+    // The kernel's own throttling, independent of the model.
+    let paused = shown.paused.map(|paused| format!(", paused {} s/s", per_second(paused)));
+    let let_through =
+        status.throttled_rate.map_or("everything".to_owned(), rate) + &paused.unwrap_or_default();
+    let is_paused = shown.paused.is_some_and(|paused| paused > 0.005);
+    let cpu = status.sampler.cpu_fraction * 100.0;
+    let sampler = format!("{cpu:.2} % CPU, I/O stall {}", percent(status.sampler.pressure));
     let clean = match forecast.clean_s {
         None => "not within 1 h".to_owned(),
-        Some(seconds) => format!("{}, if writing stops", within(Some(seconds))),
+        seconds => format!("{}, if writing stops", within(seconds)),
     };
+    let error = format!("{} total, {} windowed", percent(status.error.total), percent(status.error.windowed));
+    let clients = format!("{}, {} drops", status.clients, status.drops);
+    let (flush, throttle) = (within(forecast.background_s), within(forecast.throttle_s));
     vec![
-        [
-            (
-                "dirtying",
-                format!("{} + {} untraced", rate(status.dirtying_rate), rate(status.untraced_rate)),
-                plain,
-            ),
-            ("flush", or_unknown(within(forecast.background_s)), plain),
-        ],
-        [
-            ("writeback", writeback, plain),
-            ("throttle", or_unknown(within(forecast.throttle_s)), soon(forecast.throttle_s)),
-        ],
-        [
-            ("let thru", let_through, if is_paused { theme.warning() } else { plain }),
-            ("clean", or_unknown(clean), plain),
-        ],
-        [
-            ("lost", lost, if is_losing { theme.warning() } else { plain }),
-            (
-                "error",
-                format!("{} total, {} windowed", percent(status.error.total), percent(status.error.windowed)),
-                plain,
-            ),
-        ],
-        [
-            (
-                "clients",
-                format!("{}, {} drops", status.clients, status.drops),
-                if status.drops > 0 { theme.warning() } else { plain },
-            ),
-            ("sampler", sampler, plain),
-        ],
+        [("dirtying", dirtying, plain), ("flush", or_unknown(flush), plain)],
+        [("writeback", writeback, plain), ("throttle", or_unknown(throttle), warn_if(is_soon))],
+        [("let thru", let_through, warn_if(is_paused)), ("clean", or_unknown(clean), plain)],
+        [("lost", lost, warn_if(is_losing)), ("error", error, plain)],
+        [("clients", clients, warn_if(status.drops > 0)), ("sampler", sampler, plain)],
     ]
 }
 
 fn two_columns(frame: &mut Frame<'_>, area: Rect, facts: Vec<[Fact; 2]>) {
-    let halves: [Rect; 2] =
-        Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).spacing(1).areas(area);
+    let halves: [Rect; 2] = Layout::horizontal([Fill(1), Fill(1)]).spacing(1).areas(area);
     let theme_label = Style::new().add_modifier(Modifier::BOLD);
     for (y, pair) in (0..).zip(facts) {
         for ((label, text, style), half) in pair.into_iter().zip(halves) {
@@ -286,18 +252,13 @@ impl Columns {
     }
 
     fn header(&self, app: &App, theme: Theme) -> Line<'static> {
-        let sorted: &[&str] = match app.sort {
-            Sort::Lost => &["THROTTLED", "SYNC"],
-            Sort::Throttled => &["THROTTLED"],
-            Sort::Sync => &["SYNC"],
-            Sort::Observed => &["OBSERVED"],
-            Sort::Bytes => &["BYTES"],
-            Sort::Calls => &["CALLS"],
-            Sort::Rate => &["RATE"],
+        let is_sorted = |name: &str| match app.sort {
+            Sort::Lost => ["THROTTLED", "SYNC"].contains(&name),
+            other => name_of(other).eq_ignore_ascii_case(name),
         };
         let mut spans = Vec::new();
         for (at, name) in COLUMNS.iter().enumerate().take(self.figures) {
-            let modifier = match sorted.contains(name) {
+            let modifier = match is_sorted(name) {
                 true => Modifier::BOLD | Modifier::UNDERLINED,
                 false => Modifier::empty(),
             };
