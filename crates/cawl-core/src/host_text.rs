@@ -1,5 +1,7 @@
 //! Reads the *text* of files under /proc and /sys; fetching the text is the daemon's business.
 
+use std::borrow::Cow;
+
 use crate::record::{Filesystem, Sample};
 use crate::units::{Bytes, Nanos, Time};
 
@@ -221,7 +223,7 @@ fn mount(line: &str) -> Option<Filesystem> {
     let source = after.next().unwrap_or("");
     Some(Filesystem {
         dev: device_number(major.parse().ok()?, minor.parse().ok()?),
-        mount: unescape(mount),
+        mount: unescape(mount).into_owned(),
         kind: kind.to_owned(),
         options: after.next().unwrap_or("").to_owned(),
         device: source.strip_prefix("/dev/").unwrap_or("").to_owned(),
@@ -239,26 +241,37 @@ pub const fn device_parts(dev: u64) -> (u64, u64) {
     (((dev >> 8) & 0xfff) | ((dev >> 32) & !0xfff), (dev & 0xff) | ((dev >> 12) & 0xffff_ff00))
 }
 
-/// Octal escapes of mountinfo: `\040` is a space.
-fn unescape(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let digits =
-            bytes.get(at + 1..at + 4).filter(|d| bytes[at] == b'\\' && d.iter().all(u8::is_ascii_digit));
-        match digits.and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 4;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
+/// Undoes `\n`, `\"`, `\ooo`, `\xhh` and their kin, in which mountinfo and strace write what is no plain text.
+pub fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
     }
-    String::from_utf8_lossy(&out).into_owned()
+    let mut bytes = text.bytes().peekable();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            out.push(byte);
+            continue;
+        }
+        let (radix, most, mut value) = match bytes.next() {
+            Some(b'n') => (0, 0, b'\n'),
+            Some(b't') => (0, 0, b'\t'),
+            Some(b'r') => (0, 0, b'\r'),
+            Some(b'v') => (0, 0, 0x0b),
+            Some(b'f') => (0, 0, 0x0c),
+            Some(b'x') => (16, 2, 0),
+            Some(digit @ b'0'..=b'7') => (8, 2, digit - b'0'),
+            Some(other) => (0, 0, other),
+            None => break,
+        };
+        for _ in 0..most {
+            let Some(digit) = bytes.peek().and_then(|&b| char::from(b).to_digit(radix)) else { break };
+            value = value.wrapping_mul(radix as u8).wrapping_add(digit as u8);
+            bytes.next();
+        }
+        out.push(value);
+    }
+    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
 #[cfg(test)]

@@ -189,13 +189,7 @@ impl Sum for Nanos {
 impl fmt::Display for Nanos {
     /// Decimal multiples, four significant digits: `140 ns`, `1.9 µs`, `12.5 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (value, unit) = match self.0 {
-            ns if ns < 1e3 => (ns, "ns"),
-            ns if ns < 1e6 => (ns / 1e3, "µs"),
-            ns if ns < 1e9 => (ns / 1e6, "ms"),
-            ns => (ns / 1e9, "s"),
-        };
-        f.pad(&format!("{} {unit}", significant(value)))
+        f.pad(&thousands(self.0, ["ns", "µs", "ms", "s"]))
     }
 }
 
@@ -271,13 +265,7 @@ impl Div for Rate {
 impl fmt::Display for Rate {
     /// Decimal multiples, as disks are sold: `343 MB/s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (value, unit) = match self.0 {
-            b if b < 1e3 => (b, "B/s"),
-            b if b < 1e6 => (b / 1e3, "kB/s"),
-            b if b < 1e9 => (b / 1e6, "MB/s"),
-            b => (b / 1e9, "GB/s"),
-        };
-        f.pad(&format!("{} {unit}", significant(value)))
+        f.pad(&thousands(self.0, ["B/s", "kB/s", "MB/s", "GB/s"]))
     }
 }
 
@@ -306,6 +294,17 @@ impl Sub for Time {
     fn sub(self, earlier: Time) -> Nanos {
         self.since(earlier)
     }
+}
+
+/// A value in the largest of these units, each a thousand times the one before, that leaves it at one or more.
+fn thousands(value: f64, [first, second, third, last]: [&str; 4]) -> String {
+    let (value, unit) = match value {
+        _ if value < 1e3 => (value, first),
+        _ if value < 1e6 => (value / 1e3, second),
+        _ if value < 1e9 => (value / 1e6, third),
+        _ => (value / 1e9, last),
+    };
+    format!("{} {unit}", significant(value))
 }
 
 /// Up to four significant digits, without trailing zeros.

@@ -9,7 +9,8 @@ use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time};
 use cawl_wire::{Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 
 use super::{
-    Fault, ImportError, ImportSummary, Importer, OpenFlags, SecondsFault, nanoseconds, shown, whole_number,
+    Fault, ImportError, ImportSummary, Importer, OpenFlags, SecondsFault, bare, nanoseconds, shown,
+    whole_number,
 };
 
 /// Longest row, in bytes; only a quote that is never closed makes a longer one.
@@ -113,7 +114,6 @@ impl<'a> Row<'a> {
 /// What a process has done so far.
 #[derive(Debug)]
 struct Process {
-    pid: u32,
     last_end: u64,
     descriptors: i32,
 }
@@ -150,14 +150,10 @@ pub struct CsvImporter {
 struct State {
     processes: Vec<Process>,
     by_pid: HashMap<u32, usize>,
-    last_process: usize,
-    /// Identities by path; the last one used stands apart because most rows are about it.
+    /// Identities by path.
     files: HashMap<Box<[u8]>, u64>,
-    last_path: Vec<u8>,
-    last_ino: u64,
     /// Files without a name: the next open of that name makes another.
     unlinked: HashSet<u64>,
-    met: u64,
     handles: HashMap<(u32, u64), Handle>,
     last_start: u64,
     summary: ImportSummary,
@@ -237,9 +233,8 @@ impl Importer for CsvImporter {
         if !self.within_row() {
             self.row_began = self.lines;
         }
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = bare(line, self.lines == 1);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let line = if self.lines == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
         if line.trim_ascii().is_empty() && !self.within_row() {
             return Ok(());
         }
@@ -311,13 +306,12 @@ impl State {
         }
         let size = size.unwrap_or(0);
 
-        self.enter_process(options, pid, start, out);
+        let process = self.process(options, pid, start, out);
         // A path keeps its spaces: only the other fields are trimmed.
         let path = layout.place[PATH].map(|at| row.field(at)).filter(|path| !path.is_empty());
         let path = path.unwrap_or(options.path.as_bytes());
-        self.enter_file(options, path, op == Op::Open, out);
-        let ino = self.last_ino;
-        let process = &mut self.processes[self.last_process];
+        let ino = self.file(options, path, op == Op::Open, out);
+        let process = &mut self.processes[process];
         let handle = self.handles.entry((pid, ino)).or_insert_with(|| {
             let fd = 3 + process.descriptors;
             process.descriptors = process.descriptors.saturating_add(1);
@@ -367,13 +361,10 @@ impl State {
         Ok(())
     }
 
-    /// Makes the process the current one, with a session before its first call.
-    fn enter_process(&mut self, options: &CsvOptions, pid: u32, start: u64, out: &mut Vec<Record>) {
-        if self.processes.get(self.last_process).is_some_and(|process| process.pid == pid) {
-            return;
-        }
-        self.last_process = *self.by_pid.entry(pid).or_insert_with(|| {
-            self.processes.push(Process { pid, last_end: start, descriptors: 0 });
+    /// Place of the process, whose session is told of before its first call.
+    fn process(&mut self, options: &CsvOptions, pid: u32, start: u64, out: &mut Vec<Record>) -> usize {
+        *self.by_pid.entry(pid).or_insert_with(|| {
+            self.processes.push(Process { last_end: start, descriptors: 0 });
             self.summary.sessions += 1;
             out.push(Record::Session(Session {
                 id: self.processes.len() as u32,
@@ -383,37 +374,29 @@ impl State {
                 ..Session::default()
             }));
             self.processes.len() - 1
-        });
+        })
     }
 
-    /// Makes the file the current one, with its facts before its first call.
-    fn enter_file(&mut self, options: &CsvOptions, path: &[u8], open: bool, out: &mut Vec<Record>) {
-        if open && self.files.get(path).is_some_and(|ino| self.unlinked.remove(ino)) {
-            self.files.remove(path);
-            self.last_ino = 0;
+    /// Number of the file, which is told of before its first call.
+    fn file(&mut self, options: &CsvOptions, path: &[u8], open: bool, out: &mut Vec<Record>) -> u64 {
+        if let Some(&ino) = self.files.get(path)
+            && !(open && self.unlinked.remove(&ino))
+        {
+            return ino;
         }
-        if self.last_ino != 0 && self.last_path == path {
-            return;
-        }
-        self.last_path.clear();
-        self.last_path.extend_from_slice(path);
-        if let Some(&ino) = self.files.get(path) {
-            self.last_ino = ino;
-            return;
-        }
-        self.met += 1;
         self.summary.files += 1;
-        self.last_ino = self.met;
-        self.files.insert(path.into(), self.met);
+        let ino = self.summary.files;
+        self.files.insert(path.into(), ino);
         out.push(Record::File(FileFacts {
             dev: options.dev,
-            ino: self.met,
+            ino,
             size: Bytes::ZERO,
             block: 4096,
             mode: 0o100_644,
             path: String::from_utf8_lossy(path).into_owned(),
             ..FileFacts::default()
         }));
+        ino
     }
 }
 

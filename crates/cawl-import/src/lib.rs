@@ -359,6 +359,12 @@ fn whole_number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
+/// A line without its ending; the first one without the mark of UTF-8.
+fn bare(line: &[u8], first: bool) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    if first { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
+}
+
 /// A piece of the input for a message: at most 40 characters.
 fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);

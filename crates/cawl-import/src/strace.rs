@@ -23,7 +23,7 @@ use self::calls::CallKind;
 use self::lex::{Content, Prefix};
 use self::queue::Queue;
 use self::tables::Tables;
-use super::{Fault, ImportError, ImportSummary, Importer, SkipCounts, SkipReason};
+use super::{Fault, ImportError, ImportSummary, Importer, SkipCounts, SkipReason, bare};
 
 /// What strace output leaves open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -432,9 +432,7 @@ impl StraceImporter {
 impl Importer for StraceImporter {
     fn line(&mut self, line: &[u8], out: &mut Vec<Record>) -> Result<(), ImportError> {
         self.lines += 1;
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let line = if self.lines == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
-        self.text(&String::from_utf8_lossy(line));
+        self.text(&String::from_utf8_lossy(bare(line, self.lines == 1)));
         out.append(&mut self.queue.out);
         Ok(())
     }
@@ -464,20 +462,14 @@ impl Importer for StraceImporter {
             let (reason, lines, first) = (&loss.reason, loss.lines, loss.first);
             out.push(Record::Note(format!("strace import: {lines} lines {reason}, first in line {first}")));
         }
-        if self.queue.out_of_order > 0 {
-            let count = self.queue.out_of_order;
+        let mut summary = std::mem::take(&mut self.queue.summary);
+        if summary.out_of_order > 0 {
+            let count = summary.out_of_order;
             out.push(Record::Note(format!("strace import: {count} calls are out of order")));
         }
-        Ok(ImportSummary {
-            lines: self.lines,
-            calls: self.queue.calls,
-            bytes: self.queue.bytes,
-            files: self.queue.files,
-            sessions: u64::from(self.sessions),
-            out_of_order: self.queue.out_of_order,
-            epoch: self.base.filter(|_| !self.of_day),
-            skipped,
-        })
+        (summary.lines, summary.sessions) = (self.lines, u64::from(self.sessions));
+        (summary.epoch, summary.skipped) = (self.base.filter(|_| !self.of_day), skipped);
+        Ok(summary)
     }
 }
 

@@ -141,14 +141,11 @@ impl<const N: usize> Evidence<N> {
         });
         let noise = self.noise(&spread);
         // In units of what is uncertain, the prior is the identity.
-        let mut information = self.information;
+        let information = self.scaled(&spread, noise);
         let mut vector = self.vector;
         for at in 0..N {
             vector[at] -= (0..N).map(|other| self.information[at][other] * value[other]).sum::<f64>();
             vector[at] *= spread[at] / noise;
-            for (cell, other) in information[at].iter_mut().zip(&spread) {
-                *cell *= spread[at] * other / noise;
-            }
         }
         // (E⁻¹ + T)⁻¹ = T⁻¹ (E + T⁻¹)⁻¹ E, which holds where E says nothing of some constants.
         let all: f64 = self.amounts.iter().zip(ordinary).map(|(amount, value)| amount * value).sum();
@@ -198,15 +195,17 @@ impl<const N: usize> Evidence<N> {
         })
     }
 
+    /// The information in units of `spread`.
+    fn scaled(&self, spread: &[f64; N], noise: f64) -> [[f64; N]; N] {
+        let cell =
+            |at: usize, other: usize| self.information[at][other] * (spread[at] * spread[other] / noise);
+        std::array::from_fn(|at| std::array::from_fn(|other| cell(at, other)))
+    }
+
     /// Variance of the noise over e, about the constants that fit this run best.
     fn noise(&self, spread: &[f64; N]) -> f64 {
-        let mut information = self.information;
+        let mut information = self.scaled(spread, 1.0);
         let vector: [f64; N] = std::array::from_fn(|at| self.vector[at] * spread[at]);
-        for at in 0..N {
-            for (cell, other) in information[at].iter_mut().zip(spread) {
-                *cell *= spread[at] * other;
-            }
-        }
         // What was never seen stays at zero.
         let least = RIDGE * (0..N).map(|at| information[at][at]).sum::<f64>().max(f64::MIN_POSITIVE);
         (0..N).for_each(|at| information[at][at] += least);

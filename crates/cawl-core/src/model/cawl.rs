@@ -329,7 +329,7 @@ impl CostModel for Cawl {
     }
 
     fn gone(&mut self, file: FileId) {
-        self.cancel(file, 0, u64::MAX);
+        self.cache.remove(file, 0, u64::MAX);
     }
 
     fn step(&mut self, event: &Event) -> Option<Prediction> {

@@ -18,9 +18,6 @@ const MEMORY: u8 = 24;
 /// Closes a complete trace; followed by the number of records as u64.
 const CLOSE: u8 = 255;
 
-/// Length of a sample: seven u64.
-const SAMPLE_LEN: usize = 56;
-
 /// What a block holds, entry by entry.
 pub(super) enum Entry {
     Record(Record),
@@ -73,26 +70,15 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<Entry> {
     let (tag, rest) = bytes.split_first()?;
     *bytes = rest;
     let record = match *tag {
-        EVENT => {
-            let (event, rest) = bytes.split_first_chunk::<EVENT_LEN>()?;
-            *bytes = rest;
-            Record::Event(Event::decode(event)?)
-        }
+        EVENT => Record::Event(Event::decode(chunk::<EVENT_LEN>(bytes)?)?),
         SAMPLE => {
-            let (sample, rest) = bytes.split_first_chunk::<SAMPLE_LEN>()?;
-            *bytes = rest;
-            let mut words =
-                sample.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-            let mut next = || words.next().unwrap_or_default();
-            Record::Sample(Sample {
-                time: Time(next()),
-                dirty: next(),
-                writeback: next(),
-                background: next(),
-                hard: next(),
-                written: next(),
-                dirtied: next(),
-            })
+            let mut words = [0; 7];
+            for word in &mut words {
+                *word = u64::from_le_bytes(*chunk(bytes)?);
+            }
+            let [time, dirty, writeback, background, hard, written, dirtied] = words;
+            let time = Time(time);
+            Record::Sample(Sample { time, dirty, writeback, background, hard, written, dirtied })
         }
         HOST => Record::Host(json(bytes)?),
         PROFILE => Record::Profile(json(bytes)?),
@@ -104,18 +90,23 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<Entry> {
         LIVE => Record::Live(json(bytes)?),
         MEMORY => Record::Memory(json(bytes)?),
         CLOSE => {
-            let (count, rest) = bytes.split_first_chunk::<8>()?;
-            *bytes = rest;
-            return Some(Entry::Close(u64::from_le_bytes(*count)));
+            return Some(Entry::Close(u64::from_le_bytes(*chunk(bytes)?)));
         }
         _ => return None,
     };
     Some(Entry::Record(record))
 }
 
+/// Removes this many bytes from the front of a block.
+fn chunk<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(first)
+}
+
 fn json<T: DeserializeOwned>(bytes: &mut &[u8]) -> Option<T> {
-    let (len, rest) = bytes.split_first_chunk::<4>()?;
-    let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    let length = u32::from_le_bytes(*chunk(bytes)?);
+    let (text, rest) = bytes.split_at_checked(length as usize)?;
     *bytes = rest;
     serde_json::from_slice(text).ok()
 }

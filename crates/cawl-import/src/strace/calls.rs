@@ -3,6 +3,7 @@
 //! The law: **one call, at most one event.** The event says what the call said, figures and result alike;
 //! only positions, which strace does not print, come from the tables.
 
+use cawl_core::host_text::unescape;
 use cawl_core::{Bytes, FileFacts, Record};
 use cawl_wire::{Event, FileKind, Op, flag};
 
@@ -182,7 +183,7 @@ impl StraceImporter {
     fn learn_directory(&mut self, pid: u32, call: &Call<'_>) {
         let shown = call.args.iter().take(3).find(|arg| arg.starts_with("AT_FDCWD<"));
         let Some(path) = shown.and_then(|arg| lex::annotation(arg)) else { return };
-        let path = lex::unescape(path);
+        let path = unescape(path);
         if let Some(process) = self.processes.get_mut(&pid).filter(|process| process.cwd != path) {
             process.cwd = path.into_owned();
         }

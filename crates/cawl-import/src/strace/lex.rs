@@ -3,7 +3,7 @@
 //! The law: **structure is found by reading from the left, never by searching.** What a program wrote
 //! stands in quotes in the middle of the line and may look like anything, `) = 5 <0.1>` included.
 
-use std::borrow::Cow;
+use cawl_core::host_text::unescape;
 
 use super::names::{errno, integer};
 use crate::nanoseconds;
@@ -305,39 +305,6 @@ pub(super) fn is_deleted(text: &str) -> bool {
 pub(super) fn member(text: &str, key: &str) -> Option<u64> {
     let value = text.get(text.find(key)? + key.len()..)?.strip_prefix('=')?;
     integer(&value[..value.find([',', '}', ']', ' ']).unwrap_or(value.len())]).map(|value| value as u64)
-}
-
-/// Undoes `\n`, `\"`, `\ooo`, `\xhh` and their kin.
-pub(super) fn unescape(text: &str) -> Cow<'_, str> {
-    if !text.contains('\\') {
-        return Cow::Borrowed(text);
-    }
-    let mut bytes = text.bytes().peekable();
-    let mut out = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        if byte != b'\\' {
-            out.push(byte);
-            continue;
-        }
-        let (radix, most, mut value) = match bytes.next() {
-            Some(b'n') => (0, 0, b'\n'),
-            Some(b't') => (0, 0, b'\t'),
-            Some(b'r') => (0, 0, b'\r'),
-            Some(b'v') => (0, 0, 0x0b),
-            Some(b'f') => (0, 0, 0x0c),
-            Some(b'x') => (16, 2, 0),
-            Some(digit @ b'0'..=b'7') => (8, 2, digit - b'0'),
-            Some(other) => (0, 0, other),
-            None => break,
-        };
-        for _ in 0..most {
-            let Some(digit) = bytes.peek().and_then(|&b| char::from(b).to_digit(radix)) else { break };
-            value = value.wrapping_mul(radix as u8).wrapping_add(digit as u8);
-            bytes.next();
-        }
-        out.push(value);
-    }
-    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! descriptor that cannot write changes what is known and becomes no event, unless reads were asked for.
 
 use cawl_core::EndKind;
+use cawl_core::host_text::unescape;
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::calls::{CallKind, Caller, Target, pointed};
@@ -28,7 +29,7 @@ impl StraceImporter {
         let Ok(fd) = i32::try_from(fd) else { return };
         let annotation = lex::annotation(shown);
         let path = match annotation {
-            Some(shown) => Some(lex::unescape(tables::bare(shown)).into_owned()),
+            Some(shown) => Some(unescape(tables::bare(shown)).into_owned()),
             None => self.path(caller, directory, path),
         };
         let Some(path) = path else { return self.skip(SkipReason::Unreadable) };
@@ -320,7 +321,7 @@ impl StraceImporter {
         on_exec: bool,
     ) {
         let path =
-            path.map_or_else(|| format!("{kind:?}").to_lowercase(), |path| lex::unescape(path).into_owned());
+            path.map_or_else(|| format!("{kind:?}").to_lowercase(), |path| unescape(path).into_owned());
         let ino = if path.contains('[') {
             self.tables.named(&path, kind)
         } else {
@@ -375,7 +376,7 @@ impl StraceImporter {
             return Some(tables::join("", &path));
         }
         if let Some(shown) = directory.and_then(lex::annotation) {
-            return Some(tables::join(&lex::unescape(shown), &path));
+            return Some(tables::join(&unescape(shown), &path));
         }
         let opened = directory.and_then(lex::descriptor).map(|(fd, _)| self.tables.look(caller.table, fd));
         let cwd = || self.processes.get(&caller.pid).map_or("", |process| process.cwd.as_str());

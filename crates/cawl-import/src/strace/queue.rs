@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use cawl_core::{FileFacts, Record, kernel_bytes};
 use cawl_wire::Op;
 
+use crate::ImportSummary;
+
 /// Most records held back for one call under way.
 const MOST_HELD: usize = 1 << 16;
 
@@ -24,10 +26,8 @@ pub(super) struct Queue {
     under_way: BTreeSet<(u64, u32)>,
     facts: HashMap<u64, FileFacts>,
     last: u64,
-    pub calls: u64,
-    pub bytes: u64,
-    pub files: u64,
-    pub out_of_order: u64,
+    /// Counts of what went out.
+    pub summary: ImportSummary,
 }
 
 impl Queue {
@@ -78,14 +78,14 @@ impl Queue {
 
     fn deliver(&mut self, time: u64, record: Record) {
         if let Record::Event(event) = &record {
-            self.calls += 1;
+            self.summary.calls += 1;
             if event.op != Op::MmapWrite {
-                self.bytes = self.bytes.saturating_add(kernel_bytes(event));
+                self.summary.bytes = self.summary.bytes.saturating_add(kernel_bytes(event));
             }
-            self.out_of_order += u64::from(time < self.last);
+            self.summary.out_of_order += u64::from(time < self.last);
             self.last = time;
             if let Some(facts) = self.facts.remove(&event.ino) {
-                self.files += 1;
+                self.summary.files += 1;
                 self.out.push(Record::File(facts));
             }
         }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use cawl_core::host_text::unescape;
 use cawl_wire::{FileKind, flag};
 
 use super::lex;
@@ -283,7 +284,7 @@ impl Tables {
     pub fn resolve(&mut self, table: u64, fd: i32, argument: &str) -> Option<u64> {
         let known = self.look(table, fd);
         let Some(shown) = lex::annotation(argument) else { return known };
-        let path = lex::unescape(bare(shown));
+        let path = unescape(bare(shown));
         if let Some(id) = known {
             let file = self.behind(known);
             let same = file.is_some_and(|file| file.path == path || file.links == 0);

@@ -1,6 +1,6 @@
 //! What calls do to the modelled machine, apart from costing time (ours; the paper knows only writes).
 
-use cawl_wire::{Event, FileId, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
 use super::Cawl;
 use crate::call::{is_synchronous, kernel_bytes};
@@ -16,16 +16,18 @@ impl Cawl {
             return;
         }
         match event.op {
-            Op::Truncate if event.offset != UNKNOWN_OFFSET => self.cancel(file, event.offset, u64::MAX),
+            Op::Truncate if event.offset != UNKNOWN_OFFSET => {
+                self.cache.remove(file, event.offset, u64::MAX);
+            }
             Op::Unlink | Op::Rename if event.aux == 0 && event.ino != 0 && !event.has(flag::HELD) => {
-                self.cancel(file, 0, u64::MAX)
+                self.cache.remove(file, 0, u64::MAX);
             }
             Op::Allocate if event.aux & RANGE_DROPPED != 0 && event.offset != UNKNOWN_OFFSET => {
-                self.cancel(file, event.offset, event.offset.saturating_add(event.requested));
+                self.cache.remove(file, event.offset, event.offset.saturating_add(event.requested));
             }
             Op::Open | Op::StreamOpen => {
                 if event.has(flag::TRUNC) {
-                    self.cancel(file, 0, u64::MAX);
+                    self.cache.remove(file, 0, u64::MAX);
                 }
                 if event.op == Op::StreamOpen
                     && let Some(mut streams) = self.streams.take(&event.pid)
@@ -49,9 +51,5 @@ impl Cawl {
             }
             _ => {}
         }
-    }
-
-    pub(super) fn cancel(&mut self, file: FileId, start: u64, end: u64) {
-        self.cache.remove(file, start, end);
     }
 }

@@ -34,10 +34,7 @@ pub(super) struct Buffer {
 impl Buffer {
     /// Alg. 2 (`stdio_cost`): `size` bytes for `offset` enter a stream with a buffer of `capacity` bytes.
     pub(super) fn write(&mut self, offset: u64, size: u64, capacity: u64) -> Plan {
-        let moved = if offset == self.end() { None } else { self.flush() };
-        if self.pending == 0 {
-            self.offset = offset;
-        }
+        let moved = self.seek(offset);
         let free = capacity.saturating_sub(self.pending);
         if size <= free {
             self.pending += size;
@@ -54,10 +51,7 @@ impl Buffer {
 
     /// A write whose bytes do not stay: unbuffered, or a line that ends.
     pub(super) fn write_through(&mut self, offset: u64, size: u64, copies: bool) -> Plan {
-        let moved = if offset == self.end() { None } else { self.flush() };
-        if self.pending == 0 {
-            self.offset = offset;
-        }
+        let moved = self.seek(offset);
         self.pending += size;
         Plan { copied: if copies { size } else { 0 }, writes: [moved, self.flush(), None] }
     }
@@ -86,6 +80,15 @@ impl Buffer {
         let out = run(self.offset, self.pending);
         *self = Buffer { offset: self.end(), pending: 0 };
         out
+    }
+
+    /// Goes where the next bytes belong: what the kernel is given, if that is elsewhere.
+    fn seek(&mut self, offset: u64) -> Option<Run> {
+        let moved = if offset == self.end() { None } else { self.flush() };
+        if self.pending == 0 {
+            self.offset = offset;
+        }
+        moved
     }
 
     fn end(&self) -> u64 {
