@@ -33,7 +33,7 @@ use super::writeback::{Device, Foreign, Machine, Thresholds};
 use super::{CallState, CostModel, CostParts, Disturbance, ModelState, Phase, Prediction};
 use crate::call::{Class, classify, is_synchronous};
 use crate::limits::DirtyLimits;
-use crate::profile::{DeviceConstants, HostProfile};
+use crate::profile::HostProfile;
 use crate::record::MemoryFacts;
 use crate::units::{Bytes, Nanos, Rate, Time};
 use call::{Call, growth};
@@ -179,15 +179,11 @@ impl Kernel {
         moment.saturating_sub(origin) as f64 * 1e-9
     }
 
-    fn constants_of(&self, dev: u64) -> &DeviceConstants {
-        self.profile.device_of(dev)
-    }
-
     fn device(&mut self, dev: u64) -> usize {
         if let Some(at) = self.machine.devices.iter().position(|d| d.id == dev) {
             return at;
         }
-        let of = self.constants_of(dev);
+        let of = self.profile.device_of(dev);
         let page = self.constants.page as f64;
         let bounds = Bounds { min: of.min_ratio, max: of.max_ratio, strict: of.strict_limit };
         let rate = of.writeback.value.get() / page;
@@ -241,12 +237,8 @@ impl Kernel {
         }
     }
 
-    fn end_of_file(&self, file: u32) -> u64 {
-        self.machine.cache.size(file)
-    }
-
     fn offset(&self, event: &Event, file: u32) -> u64 {
-        if event.offset == UNKNOWN_OFFSET { self.end_of_file(file) } else { event.offset }
+        if event.offset == UNKNOWN_OFFSET { self.machine.cache.size(file) } else { event.offset }
     }
 
     /// Plain writes, direct, synchronous or into the cache.
@@ -274,7 +266,7 @@ impl Kernel {
 
     /// Calls on streams.
     fn stream_call(&mut self, call: &mut Call, event: &Event) {
-        let end = self.end_of_file(call.file);
+        let end = self.machine.cache.size(call.file);
         let plan = self.streams.plan(event, end);
         let buffered = plan.buffered as f64 * self.constants.stream_byte;
         call.pass(self.constants.stream_call + buffered);

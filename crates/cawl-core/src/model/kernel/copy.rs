@@ -85,7 +85,7 @@ impl Kernel {
 
     /// The source may not be cached. It is read ahead while what has come is copied.
     fn read_source(&mut self, call: &mut Call, event: &Event, bytes: u64) {
-        let reading = bytes as f64 / self.constants_of(event.dev).read.value.get();
+        let reading = bytes as f64 / self.profile.device_of(event.dev).read.value.get();
         let reading = (reading - call.spent.copy).max(0.0);
         call.work.source = reading;
         if self.copies.read.peek(&event.pid).is_some() {

@@ -64,7 +64,7 @@ impl Kernel {
         let fixed = if event.has(flag::SYNC | flag::DSYNC) { self.write_last(call, event) } else { 0.0 };
         let seek = self.write_seek(call, offset, last);
         call.work.transferred += bytes as f64;
-        let transfer = bytes as f64 / self.constants_of(event.dev).write.value.get();
+        let transfer = bytes as f64 / self.profile.device_of(event.dev).write.value.get();
         let latency = self.latency(call);
         self.occupy(call, transfer, latency + fixed + seek);
     }
@@ -98,7 +98,7 @@ impl Kernel {
             return 0.0;
         }
         call.work.seeks += 1.0;
-        self.constants_of(self.machine.devices[call.device].id).seek.value.as_seconds()
+        self.profile.device_of(self.machine.devices[call.device].id).seek.value.as_seconds()
     }
 
     /// The running transaction has a change of the call's file; of its size or blocks, if not `all` counts.
@@ -110,7 +110,7 @@ impl Kernel {
 
     /// What a call ends with that has waited for its data, in seconds.
     fn last(&mut self, call: &mut Call, last: Last) -> f64 {
-        let of = self.constants_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].id);
         let (fsync, write, flush) = (of.fsync.value, of.sync_call.value, of.flush);
         if last != Last::Flush {
             self.machine.commit(call.device);
@@ -248,14 +248,14 @@ impl Kernel {
 
     /// Latency of a wait for data that were submitted just before, without the transfer, in seconds.
     fn latency(&self, call: &mut Call) -> f64 {
-        let of = self.constants_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].id);
         call.work.latencies += 1.0;
         of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds()) + self.wake(call)
     }
 
     /// What the call's first wait takes longer since the device was idle before, in seconds.
     fn wake(&self, call: &mut Call) -> f64 {
-        let of = self.constants_of(self.machine.devices[call.device].id);
+        let of = self.profile.device_of(self.machine.devices[call.device].id);
         let idle = std::mem::take(&mut call.idle);
         call.work.idle += idle;
         idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds())
@@ -266,7 +266,7 @@ impl Kernel {
     fn wait_for_file(&mut self, call: &mut Call, submitted: u64) {
         let pages = self.machine.in_flight_before(call.file);
         if pages > 0 {
-            let of = self.constants_of(self.machine.devices[call.device].id);
+            let of = self.profile.device_of(self.machine.devices[call.device].id);
             let bytes = (pages * self.constants.page) as f64 * self.machine.devices[call.device].density();
             // What the queue does not hold at once is written as fast as the flusher's, which fills it, too.
             let alone = bytes.min(of.queue.as_f64());

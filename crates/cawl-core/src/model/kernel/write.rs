@@ -206,7 +206,7 @@ impl Kernel {
         }
         for edge in edges.into_iter().flatten() {
             if self.machine.cache.is_elsewhere(call.file, edge) {
-                let of = self.constants_of(self.machine.devices[call.device].id);
+                let of = self.profile.device_of(self.machine.devices[call.device].id);
                 let cost = of.seek.value.as_seconds() + page as f64 / of.read.value.get();
                 call.pass(cost);
                 call.spent.device += cost;
