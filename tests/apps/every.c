@@ -266,6 +266,11 @@ static int descriptors(void *function) {
         check(close(file()) == 0 && F(int, const char *)(fresh()) == 0);
     } else if (is("unlinkat")) {
         check(close(file()) == 0 && F(int, int, const char *, int)(AT_FDCWD, fresh(), 0) == 0);
+    } else if (is("chdir")) {
+        check(F(int, const char *)(".") == 0);
+    } else if (is("fchdir")) {
+        int here = (int)unseen_open(".");
+        check(F(int, int)(here) == 0 && unseen(SYS_close, here, 0, 0) == 0);
     } else if (is("rename")) {
         check(close(file()) == 0 && F(int, const char *, const char *)(fresh(), "renamed") == 0);
     } else if (is("renameat")) {

@@ -111,6 +111,7 @@ static const struct row {
     {"truncate truncate64", 'i', "p7"},
     {"unlink remove", 'i', "p"},
     {"unlinkat", 'i', "Dp0"},
+    {"chdir", 'i', "p"},
     {"rename", 'i', "pn"},
     {"rename", 'i', "pp"},
     {"renameat", 'i', "DpDn"},
@@ -264,7 +265,7 @@ static const struct row {
 
 /* No pointers. */
 static const char *PLAIN =
-    "close __close close_range closefrom dup dup2 __dup2 dup3 lseek lseek64 __lseek llseek eventfd_write ftruncate "
+    "fchdir close __close close_range closefrom dup dup2 __dup2 dup3 lseek lseek64 __lseek llseek eventfd_write ftruncate "
     "ftruncate64 fallocate fallocate64 posix_fallocate posix_fallocate64 fsync fdatasync sync syncfs "
     "sync_file_range tmpfile tmpfile64 fcloseall putchar putchar_unlocked putwchar putwchar_unlocked malloc_stats "
     "fork __fork _Fork login_tty daemon _exit _Exit abort __stack_chk_fail";

@@ -72,3 +72,29 @@ fn offsets_are_true_whenever_a_handler_writes() {
         assert!(handlers > 1000, "{mode}: {handlers}");
     }
 }
+
+#[test]
+fn names_begin_in_the_working_directory() {
+    let place = dir();
+    let home = place.path().canonicalize().expect("a folder").join("home");
+    std::fs::create_dir(&home).expect("a folder");
+    let daemon = Daemon::start(place.path(), Answer::Welcome);
+    let status = daemon.command(&app("directories")).current_dir(&home).status().expect("run");
+    assert!(status.success(), "{status}");
+    let session = daemon.finish().remove(0);
+    let opened = session.events.iter().filter(|event| event.op == Op::Open);
+    let mut paths: Vec<&str> = opened.map(|event| session.path(event)).collect();
+    // Each thread's are in order.
+    paths.sort_by_key(|path| path.rsplit('/').next());
+    let below = [
+        "1-home",
+        "one/2-one",
+        "one/below/3-below",
+        "4-home",
+        "one/5-one",
+        "three/6-three",
+        "two/7-two",
+        "8-home",
+    ];
+    assert_eq!(paths, below.map(|name| home.join(name).display().to_string()));
+}

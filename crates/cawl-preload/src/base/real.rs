@@ -158,6 +158,8 @@ reals! {
     fn ftruncate(fd: c_int, length: off_t) -> c_int = -1;
     fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int = -1;
     fn posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int = libc::ENOSYS;
+    fn chdir(path: *const c_char) -> c_int = -1;
+    fn fchdir(fd: c_int) -> c_int = -1;
     fn unlink(path: *const c_char) -> c_int = -1;
     fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int = -1;
     fn remove(path: *const c_char) -> c_int = -1;

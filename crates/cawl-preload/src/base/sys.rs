@@ -192,7 +192,14 @@ pub fn identity(fd: c_int) -> Option<(u64, u64)> {
 /// As [`stat_path`].
 #[inline(never)]
 unsafe fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, isize> {
-    const WANTED: libc::c_uint = libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID;
+    // Not the times of changes: who has asked for them makes the kernel take a finer one at the next change.
+    const WANTED: libc::c_uint = libc::STATX_TYPE
+        | libc::STATX_MODE
+        | libc::STATX_NLINK
+        | libc::STATX_INO
+        | libc::STATX_SIZE
+        | libc::STATX_BTIME
+        | libc::STATX_MNT_ID;
     let mut found = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the kernel checks `path` itself and answers EFAULT for a bad one; a valid place for the result.
     let done = unsafe {

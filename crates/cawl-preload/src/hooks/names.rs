@@ -6,6 +6,7 @@ use crate::base::{clock, guard, real, sys};
 use crate::hooks::emit::{happened, happened_here};
 use crate::session;
 use crate::state::birth;
+use crate::state::directory;
 use crate::state::names::{self, Source};
 use cawl_wire::{Event, FileId, FileKind, Op};
 use core::ffi::{c_char, c_int, c_uint};
@@ -43,11 +44,10 @@ unsafe fn look(directory: c_int, path: *const c_char, follow: bool) -> Option<Na
 /// # Safety
 /// `path` must be what the program passed as a path.
 pub unsafe fn behind(directory: c_int, path: *const c_char, follow: bool) -> Option<Named> {
-    let _inside = guard::enter()?;
-    if !session::is_ours() {
+    let inside = guard::enter()?;
+    if !session::may_tell_name(&inside) {
         return None;
     }
-    session::prepare_name();
     // SAFETY: the caller's promise.
     unsafe {
         let found = look(directory, path, follow)?;
@@ -68,10 +68,15 @@ unsafe fn came(directory: c_int, path: *const c_char, before: Option<FileId>) {
     }
     // SAFETY: the caller's promise.
     unsafe {
-        // Of two names of one file neither goes.
-        if let Some(found) = look(directory, path, false).filter(|found| before != Some(found.file)) {
-            session::prepare_name();
-            names::tell_renamed(found.file, &found.stat, Source::Named(directory, path));
+        match look(directory, path, false) {
+            // Of two names of one file neither goes.
+            Some(found) if before == Some(found.file) => {}
+            Some(found) => {
+                session::prepare_name();
+                names::tell_renamed(found.file, &found.stat, Source::Named(directory, path));
+            }
+            // It may be a directory.
+            None => directory::changed(),
         }
     }
 }
@@ -92,7 +97,7 @@ fn removed(start: u64, found: Option<Named>, returned: c_int) {
     // Not looked at, or nothing to be told: only the former is counted.
     let Some(inside) = guard::enter_or_count() else { return };
     if let Some(found) = found {
-        // It was looked at, so this is no vfork child.
+        // It was looked at, so that may be.
         let fill = |event: &mut Event| gone(event, &found, returned);
         happened_here(&inside, Op::Unlink, (start, end), i64::from(returned), fill);
     }
@@ -119,6 +124,18 @@ macro_rules! rename_body {
 }
 
 hooks! {
+    fn chdir(path: *const c_char) -> c_int {
+        let returned = real::chdir(path);
+        directory::changed();
+        returned
+    }
+
+    fn fchdir(fd: c_int) -> c_int {
+        let returned = real::fchdir(fd);
+        directory::changed();
+        returned
+    }
+
     fn unlink(path: *const c_char) -> c_int {
         if !session::active() {
             return real::unlink(path);

@@ -43,6 +43,8 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_ftruncate
         | libc::SYS_truncate
         | libc::SYS_fallocate
+        | libc::SYS_chdir
+        | libc::SYS_fchdir
         | libc::SYS_unlinkat
         | libc::SYS_renameat
         | libc::SYS_renameat2
@@ -97,6 +99,8 @@ unsafe extern "C-unwind" fn understood(
             libc::SYS_dup => return c_long::from(super::fd::dup(fd)),
             libc::SYS_dup3 => return c_long::from(super::fd::dup3(fd, b as c_int, c as c_int)),
             libc::SYS_lseek => return super::fd::lseek(fd, b, c as c_int),
+            libc::SYS_chdir => return c_long::from(super::names::chdir(a as *const c_char)),
+            libc::SYS_fchdir => return c_long::from(super::names::fchdir(fd)),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_dup2 => return c_long::from(super::fd::dup2(fd, b as c_int)),
             #[cfg(target_arch = "x86_64")]

@@ -114,6 +114,12 @@ pub const HOOKS: &[Group] = &[
         "every::every_hook_is_called_and_recorded",
     ),
     hooks(
+        "working directory",
+        &["chdir", "fchdir"],
+        "none; relative names begin elsewhere",
+        "files::names_begin_in_the_working_directory",
+    ),
+    hooks(
         "mappings",
         &["mmap", "mmap64", "munmap", "mremap", "mprotect", "pkey_mprotect"],
         "stores to shared mappings, estimated by what became dirty",

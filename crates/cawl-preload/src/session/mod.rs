@@ -11,4 +11,4 @@ pub use crate::base::hot::active;
 pub use end::{flush, goodbye, prepare_threads};
 pub use fork::{forked, is_ours};
 pub use open::{begin, prepare, prepare_name};
-pub use ready::{finish, learn, learn_continued, make_way, open_slot, opened, push, put};
+pub use ready::{finish, learn, learn_continued, make_way, may_tell_name, open_slot, opened, push, put};

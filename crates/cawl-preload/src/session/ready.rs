@@ -134,6 +134,19 @@ pub fn opened(fd: c_int, opening: Option<&Opening>) -> Option<u64> {
     look_at(fd, Some(opening?)).map(|(_, size)| size)
 }
 
+/// Prepares for telling a name; false in a vfork child. That may use its parent's ring, where nothing is to be prepared.
+pub fn may_tell_name(inside: &Inside) -> bool {
+    let is_prepared = |slot: &Slot| slot.is_ringed() && slot.has_room_for_name();
+    if slot::of(inside.thread()).is_some_and(is_prepared) {
+        return true;
+    }
+    let ours = fork::is_ours();
+    if ours {
+        open::prepare_name();
+    }
+    ours
+}
+
 /// The program is about to put something else at this number.
 pub fn make_way(wanted: c_int) {
     if link::is_own(wanted) && fork::is_ours() {

@@ -3,6 +3,7 @@
 
 pub mod birth;
 pub mod descriptors;
+pub mod directory;
 pub mod glibc_file;
 pub mod mappings;
 pub mod names;

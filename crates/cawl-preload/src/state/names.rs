@@ -3,6 +3,8 @@
 use crate::base::hot::HOT;
 use crate::base::sys::{self, Stat};
 use crate::base::thread::thread;
+use crate::state::birth::neighbours;
+use crate::state::directory;
 use crate::transport::{ahead, slot};
 use cawl_wire::{FileId, FileRecord};
 use core::ffi::{CStr, c_char, c_int};
@@ -22,8 +24,8 @@ fn key(file: FileId) -> u64 {
     mixed | 1
 }
 
-fn place(key: u64) -> &'static AtomicU64 {
-    &TOLD_FILES[(key >> 48) as usize % TOLD]
+fn place(file: FileId) -> &'static AtomicU64 {
+    &TOLD_FILES[neighbours(file.dev, file.ino) % TOLD]
 }
 
 /// Where a file's path is found.
@@ -50,8 +52,7 @@ impl Source {
 /// Tells about a file, once; false if it could not be done and should be tried again.
 #[cold]
 pub fn tell(file: FileId, stat: &Stat, source: Source) -> bool {
-    let mark = key(file);
-    place(mark).load(Acquire) == mark || tell_anew(file, false, stat, source)
+    place(file).load(Acquire) == key(file) || tell_anew(file, false, stat, source)
 }
 
 /// Tells that a file has this name now.
@@ -83,8 +84,7 @@ fn tell_anew(file: FileId, renamed: bool, stat: &Stat, source: Source) -> bool {
     }
     if length.is_some() {
         // A thread that sees this, and sends an event, sees the name too.
-        let mark = key(file);
-        place(mark).store(mark, Release);
+        place(file).store(key(file), Release);
     }
     length.is_some()
 }
@@ -92,8 +92,7 @@ fn tell_anew(file: FileId, renamed: bool, stat: &Stat, source: Source) -> bool {
 /// The file's number may be another's from now on, which is to be told in its turn.
 #[cold]
 pub fn forget_file(file: FileId) {
-    let mark = key(file);
-    let _ = place(mark).compare_exchange(mark, 0, Relaxed, Relaxed);
+    let _ = place(file).compare_exchange(key(file), 0, Relaxed, Relaxed);
 }
 
 /// True if a name has no component that leads elsewhere than into itself, as far as that can be seen.
@@ -121,7 +120,7 @@ fn put_name(path: &mut [u8], directory: c_int, name: *const c_char) -> usize {
         while let Some(rest) = name.strip_prefix(b"./") {
             name = rest;
         }
-        at = if directory == libc::AT_FDCWD { sys::getcwd(path) } else { put_path(path, directory) };
+        at = if directory == libc::AT_FDCWD { directory::put(path) } else { put_path(path, directory) };
         if let Some(place) = path.get_mut(at) {
             *place = b'/';
             at += 1;
