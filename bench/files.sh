@@ -1,27 +1,31 @@
 #!/usr/bin/env bash
-# What tracing adds to a new file (open, write, close), to an unlink and to a process: FILES files on tmpfs, PROCESSES ×
-# /bin/true from a shell. Untraced, by ring, by socket and, if it is installed, under strace, in turn; the lowest of the
-# rounds.
-# Usage: bench/files.sh [ROUNDS] [FILES] [PROCESSES]    The table goes to stdout.
-# CAWL_CLI=FILE: measure this cawl-cli instead of building one.
+# What tracing adds to a new file (open, write, close), to an unlink and to a process, and how long after a program's end
+# its report is there. FILES files on tmpfs; PROCESSES × /bin/true from a shell. Untraced and by each tool in turn, PAIRS
+# times; the added time is the median of the differences of the pairs.
+# Usage: bench/files.sh [PAIRS] [FILES] [PROCESSES]    The table goes to stdout.
+# CAWL_CLI=FILE: measure this cawl-cli instead of building one. WAYS="ring socket strace": the tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-rounds=${1:-5} files=${2:-20000} processes=${3:-1500}
+pairs=${1:-15} files=${2:-20000} processes=${3:-1500}
 work=$(mktemp -d /dev/shm/cawl-files-XXXXXX)
 trap 'rm -rf "$work"' EXIT
 [ -n "${CAWL_CLI:-}" ] || cargo build --release -q -p cawl-cli
-cawl=${CAWL_CLI:-$PWD/target/release/cawl-cli}
+cawl=${CAWL_CLI:-${CARGO_TARGET_DIR:-$PWD/target}/release/cawl-cli}
 cc -O2 -o "$work/files" bench/files.c
+# Wall time and the processor time of the shell and of what it started, in µs for each process.
 cat >"$work/processes" <<'END'
 i=0 start=$(date +%s%N)
 while [ $i -lt "$1" ]; do /bin/true; i=$((i + 1)); done
 end=$(date +%s%N)
-echo "$(((end - start) / i / 1000))" >"$2"
+times >"$2.times"
+awk -v wall=$((end - start)) -v count="$1" '
+    { for (i = 1; i <= 2; i++) { split($i, part, "m"); cpu += 60 * part[1] + part[2] } }
+    END { print wall / count / 1e3, cpu * 1e6 / count }' "$2.times" >"$2"
 END
 cd "$work"
 mkdir files.d
-ways=(untraced ring socket)
-command -v strace >/dev/null && ways+=(strace)
+ways=(${WAYS:-ring socket})
+[ -n "${WAYS:-}" ] || ! command -v strace >/dev/null || ways+=(strace)
 
 under() {
     local way=$1; shift
@@ -32,22 +36,45 @@ under() {
     esac
 }
 
-for round in $(seq "$rounds"); do
+# New file, unlink and process, each in wall time and processor time, and the report's delay, in µs.
+turn() { # WAY
+    local f=$files p=$processes made
+    # strace is slow enough to be told apart by fewer.
+    if [ "$1" = strace ]; then f=$((files / 10)) p=$((processes / 10)); fi
+    (cd files.d && under "$1" "$work/files" "$f" "$work/result")
+    made=$(date +%s.%N)
+    under "$1" sh processes "$p" result2
+    awk -v made="$made" '{ print $1, $2, $3, $4, $6, $7, (made - $5) * 1e6 }' <<<"$(cat result) $(cat result2)"
+}
+
+for _ in $(seq "$pairs"); do
     for way in "${ways[@]}"; do
-        # strace is slow enough to be told apart by fewer.
-        f=$files p=$processes
-        [ "$way" = strace ] && f=$((files / 10)) p=$((processes / 10))
-        (cd files.d && under "$way" "$work/files" "$f" "$work/result")
-        under "$way" sh "$work/processes" "$p" "$work/result2"
-        echo "$way $(cat result) $(cat result2)" >>all
+        bare=$(turn untraced)
+        echo "$way $bare $(turn "$way")" >>all
     done
 done
 
-echo "$(date -u +%F) $(uname -sr), $(nproc) × $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), load $(cut -d' ' -f1-3 /proc/loadavg), lowest of $rounds rounds, in µs"
+echo "$(date -u +%F) $(uname -sr), $(nproc) × $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), load $(cut -d' ' -f1-3 /proc/loadavg), $pairs pairs, in µs"
 echo
-echo "| | new file | unlink | process |"
-echo "|---|---|---|---|"
+echo "| | what | untraced | traced | added (quartiles) | processor time: untraced | traced | added (quartiles) |"
+echo "|---|---|---|---|---|---|---|---|"
 for way in "${ways[@]}"; do
-    awk -v way="$way" '$1 == way { for (i = 2; i <= 4; i++) if (!seen || $i < low[i]) low[i] = $i; seen = 1 }
-        END { printf "| %s | %.1f | %.1f | %.0f |\n", way, low[2], low[3], low[4] }' all
+    awk -v way="$way" -v rows=0 '
+        function quantile(q,   i, j, t) {
+            for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j] < v[j-1]; j--) { t = v[j]; v[j] = v[j-1]; v[j-1] = t }
+            return v[int((n - 1) * q + 1.5)]
+        }
+        function of(a, b,   r) {
+            for (n = 0; n < rows; n++) v[n + 1] = (b ? value[n, b] : 0) - (a ? value[n, a] : 0)
+            return quantile(.5)
+        }
+        function cell(a) {
+            return sprintf(" %.2f | %.2f | %.2f (%.2f–%.2f) |", of(0, a), of(0, a + 7), of(a, a + 7), quantile(.25), quantile(.75))
+        }
+        $1 == way { for (i = 2; i <= 15; i++) value[rows, i - 1] = $i + 0; rows++ }
+        END {
+            split("new file,unlink,process", name, ",")
+            for (k = 1; k <= 3; k++) printf "| %s | %s |%s%s\n", way, name[k], cell(2 * k - 1), cell(2 * k)
+            printf "| %s | end of the program to end of the tool |%s | | |\n", way, cell(7)
+        }' all
 done

@@ -79,7 +79,7 @@ fn names_begin_in_the_working_directory() {
     let home = place.path().canonicalize().expect("a folder").join("home");
     std::fs::create_dir(&home).expect("a folder");
     let daemon = Daemon::start(place.path(), Answer::Welcome);
-    let status = daemon.command(&app("directories")).current_dir(&home).status().expect("run");
+    let status = daemon.command(app("directories")).current_dir(&home).status().expect("run");
     assert!(status.success(), "{status}");
     let session = daemon.finish().remove(0);
     let opened = session.events.iter().filter(|event| event.op == Op::Open);
