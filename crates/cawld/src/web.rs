@@ -16,6 +16,7 @@ pub const SCRIPT: &str = concat!(
     "*/\n",
     include_str!("web/vendor/uPlot.iife.min.js"),
     include_str!("web/format.js"),
+    include_str!("web/dom.js"),
     include_str!("web/series.js"),
     include_str!("web/link.js"),
     include_str!("web/chart.js"),

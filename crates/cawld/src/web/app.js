@@ -74,7 +74,8 @@ function rememberLost(status) {
   if (span < 0 || recent.length > 100) recent.splice(0, recent.length - 1);
   if (span <= 0) return;
   const last = recent.at(-1);
-  lostNow = { throttled: Math.max(0, last.throttled - first.throttled) / span, sync: Math.max(0, last.sync - first.sync) / span };
+  const lost = (name) => Math.max(0, last[name] - first[name]) / span;
+  lostNow = { throttled: lost("throttled_s"), sync: lost("sync_s") };
 }
 
 /** Figures change twice a second at most; sentences and tables once a second or two. */
@@ -105,41 +106,35 @@ function show() {
   for (const chart of [...timeCharts, scatter]) chart.tell();
 }
 
-async function loadHistory() {
-  const asked = series;
+async function load(name, parameters, show) {
   try {
-    const history = await ask("history", { last_s: asked.span, points: POINTS });
-    if (asked !== series) return;
-    series.load(history);
-    const last = series.points.at(-1);
-    if (!latest && last) view.now = last.time + last.span;
-    for (const chart of timeCharts) chart.invalidate(true);
-    told = -Infinity;
-    showSoon();
+    show(await ask(name, parameters));
   } catch (error) {
     // Where the connection is lost, the link says so; a refusal is worth a line.
-    if (error instanceof Refused) put("fault", `No history: ${error.message}`);
-  }
-}
-
-async function loadTable(name) {
-  const table = tables[name];
-  const order = table.order;
-  try {
-    const answer = await ask(name, { sort: order, limit: 50 });
-    if (order === table.order) table.show(answer[name], answer.omitted);
-  } catch (error) {
     if (error instanceof Refused) put("fault", `No ${name}: ${error.message}`);
   }
 }
 
-async function loadProfile() {
-  try {
-    showProfile(await ask("profile"));
-  } catch (error) {
-    if (error instanceof Refused) put("fault", `No profile: ${error.message}`);
-  }
+function loadHistory() {
+  const asked = series;
+  load("history", { last_s: asked.span, points: POINTS }, (history) => {
+    if (asked !== series) return;
+    series.load(history);
+    const last = series.points.at(-1);
+    if (!latest && last) view.now = last.time_s + last.span_s;
+    for (const chart of timeCharts) chart.invalidate(true);
+    told = -Infinity;
+    showSoon();
+  });
 }
+
+function loadTable(name) {
+  const table = tables[name];
+  const order = table.order;
+  load(name, { sort: order, limit: 50 }, (answer) => order === table.order && table.show(answer[name], answer.omitted));
+}
+
+const loadProfile = () => load("profile", {}, showProfile);
 
 function loadAll() {
   put("fault", "");

@@ -66,7 +66,7 @@ class Chart {
   constructor(plot) {
     this.plot = plot;
     this.tip = plot.querySelector(".tip");
-    this.summary = document.getElementById(plot.getAttribute("aria-describedby"));
+    this.summary = byId(plot.getAttribute("aria-describedby"));
     this.stale = true;
     this.visible = true;
     this.drawn = -Infinity;
@@ -166,21 +166,11 @@ class Chart {
   /** Rows of [mark, name, value] beside a point of the plotting area. */
   showTip(x, title, rows) {
     const tip = this.tip;
-    tip.replaceChildren();
-    const head = document.createElement("strong");
-    head.textContent = title;
-    tip.append(head);
-    for (const [mark, name, value] of rows) {
-      const row = document.createElement("span");
-      const key = document.createElement("i");
-      if (mark) key.className = `key key-${mark}`;
-      const label = document.createElement("span");
-      label.textContent = name;
-      const figure = document.createElement("b");
-      figure.textContent = value;
-      row.append(key, label, figure);
-      tip.append(row);
-    }
+    const lines = rows.map(([mark, name, value]) => {
+      const key = element("i", { className: mark ? `key key-${mark}` : "" });
+      return element("span", {}, key, element("span", {}, name), element("b", {}, value));
+    });
+    tip.replaceChildren(element("strong", {}, title), ...lines);
     tip.hidden = false;
     const at = x + this.uplot.bbox.left / uPlot.pxRatio;
     const [room, width] = [tip.offsetWidth + 14, this.plot.clientWidth];

@@ -1,20 +1,9 @@
 // Tiles, the form of `predict`, and the model's constants.
 
-const byId = (id) => document.getElementById(id);
-
-function put(id, text) {
-  const element = byId(id);
-  if (element.textContent !== text) element.textContent = text;
-}
-
 /** Fills a list of terms and figures, reusing its elements. */
 function describe(list, rows) {
   while (list.children.length > rows.length) list.lastChild.remove();
-  while (list.children.length < rows.length) {
-    const row = document.createElement("div");
-    row.append(document.createElement("dt"), document.createElement("dd"));
-    list.append(row);
-  }
+  while (list.children.length < rows.length) list.append(element("div", {}, element("dt"), element("dd")));
   rows.forEach(([term, value], at) => {
     const [dt, dd] = list.children[at].children;
     if (dt.textContent !== term) dt.textContent = term;
@@ -107,29 +96,20 @@ function constant(value, unit) {
 }
 
 function showProfile(answer) {
-  const body = byId("constants").tBodies[0];
-  body.replaceChildren();
-  for (const row of answer.constants) {
-    const line = body.insertRow();
-    const name = document.createElement("th");
-    name.scope = "row";
-    name.className = "text";
-    name.textContent = printable(row.name);
-    line.append(name);
+  const lines = answer.constants.map((row) => {
     const change = row.configured ? row.learned / row.configured - 1 : null;
     const range = row.p10 == null || row.p90 == null ? NOTHING : `${constant(row.p10, row.unit)} to ${constant(row.p90, row.unit)}`;
-    for (const text of [
+    const figures = [
       constant(row.configured, row.unit),
       row.samples ? constant(row.learned, row.unit) : "not learned",
       row.samples && change != null ? `${change > 0 ? "+" : ""}${percent(change)}` : NOTHING,
       range,
       count(row.samples),
-    ]) {
-      const cell = line.insertCell();
-      cell.className = "figure";
-      cell.textContent = text;
-    }
-  }
+    ];
+    const name = element("th", { scope: "row", className: "text" }, printable(row.name));
+    return element("tr", {}, name, ...figures.map((text) => element("td", { className: "figure" }, text)));
+  });
+  byId("constants").tBodies[0].replaceChildren(...lines);
   byId("constants").hidden = !answer.constants.length;
   byId("constants-empty").hidden = answer.constants.length > 0;
   put("profile-learned", answer.learned);
@@ -165,10 +145,9 @@ class PlanForm {
     if (told === this.told) return;
     this.told = told;
     const before = select.value;
-    select.replaceChildren(new Option("most written to", ""));
-    for (const device of devices) {
-      select.add(new Option(device.name ? `${printable(device.name)} (${device.device})` : device.device, device.device));
-    }
+    const name = ({ name, device }) => (name ? `${printable(name)} (${device})` : device);
+    const options = devices.map((device) => new Option(name(device), device.device));
+    select.replaceChildren(new Option("most written to", ""), ...options);
     select.value = devices.some((device) => device.device === before) ? before : "";
   }
 
@@ -188,36 +167,22 @@ class PlanForm {
       });
       this.show(predicted, size);
     } catch (error) {
-      this.answer.replaceChildren();
-      const line = document.createElement("p");
-      line.className = "bad";
-      line.textContent = error instanceof Refused ? error.message : "The daemon does not answer.";
-      this.answer.append(line);
+      const why = error instanceof Refused ? error.message : "The daemon does not answer.";
+      this.answer.replaceChildren(element("p", { className: "bad" }, why));
     } finally {
       this.answer.removeAttribute("aria-busy");
     }
   }
 
   show(predicted, size) {
-    const head = document.createElement("p");
-    head.className = "value";
-    head.textContent = duration(predicted.cost_s);
-    const sub = document.createElement("p");
-    sub.className = "sub";
     const range = predicted.p10_s == null || predicted.p90_s == null ? "" : `, between ${duration(predicted.p10_s)} and ${duration(predicted.p90_s)} four times of five`;
-    sub.textContent = `for ${bytes(size)} in ${count(predicted.calls)} calls${range}`;
-    const bar = document.createElement("div");
-    bar.className = "split";
-    bar.setAttribute("aria-hidden", "true");
     const parts = Object.entries(predicted.states_s).filter(([, seconds]) => seconds > 0);
-    for (const [state, seconds] of parts) {
-      const part = document.createElement("span");
-      part.className = `fill-${CALL_STATES.includes(state) ? state : "buffered"}`;
-      part.style.flexGrow = String(seconds);
-      bar.append(part);
-    }
-    const list = document.createElement("dl");
-    list.className = "pairs";
+    const bars = parts.map(([state, seconds]) => {
+      const bar = element("span", { className: `fill-${CALL_STATES.includes(state) ? state : "buffered"}` });
+      bar.style.flexGrow = String(seconds);
+      return bar;
+    });
+    const list = element("dl", { className: "pairs" });
     describe(list, [
       ["Throughput", rate(predicted.cost_s > 0 ? size / predicted.cost_s : null)],
       ...parts.map(([state, seconds]) => [`In ${printable(state)}`, `${duration(seconds)} (${percent(seconds / predicted.cost_s)})`]),
@@ -226,7 +191,12 @@ class PlanForm {
       ["Dirty at the end", bytes(predicted.final_dirty_bytes)],
       ["One more fsync", duration(predicted.fsync_s)],
     ]);
-    this.answer.replaceChildren(head, sub, bar, list);
+    this.answer.replaceChildren(
+      element("p", { className: "value" }, duration(predicted.cost_s)),
+      element("p", { className: "sub" }, `for ${bytes(size)} in ${count(predicted.calls)} calls${range}`),
+      element("div", { className: "split", ariaHidden: "true" }, ...bars),
+      list,
+    );
   }
 }
 

@@ -3,7 +3,7 @@
 /** Most points that the page asks for and keeps for a span. */
 const POINTS = 600;
 
-/** Points of one span of time, oldest first; their number is bounded by the span. */
+/** Points of one span of time as the daemon tells them, oldest first; their number is bounded by the span. */
 class Series {
   constructor(span) {
     this.span = span;
@@ -17,28 +17,9 @@ class Series {
 
   /** The daemon's own history replaces everything older than its end. */
   load(history) {
-    const points = history.points.map((point) => ({
-      time: point.time_s,
-      span: Math.max(point.span_s, 1e-3),
-      modelled: point.modelled_dirty_bytes,
-      modelledMax: point.modelled_dirty_max_bytes,
-      sampled: point.sampled_dirty_bytes ?? null,
-      sampledMax: point.sampled_dirty_max_bytes ?? null,
-      background: point.background_bytes,
-      hard: point.hard_bytes,
-      state: point.state,
-      calls: point.calls,
-      bytes: point.bytes,
-      observed: point.observed_s,
-      predicted: point.predicted_s,
-      throttled: point.throttled_s,
-      sync: point.sync_s,
-      written: point.written_bytes,
-      drops: point.drops,
-      live: 0,
-    }));
-    const end = points.length ? points.at(-1).time + points.at(-1).span : -Infinity;
-    this.points = points.concat(this.points.filter((point) => point.live && point.time >= end));
+    const points = history.points.map((point) => ({ ...point, span_s: Math.max(point.span_s, 1e-3), live: 0 }));
+    const end = points.length ? points.at(-1).time_s + points.at(-1).span_s : -Infinity;
+    this.points = points.concat(this.points.filter((point) => point.live && point.time_s >= end));
     this.trim();
   }
 
@@ -50,35 +31,35 @@ class Series {
     const elapsed = before ? status.time_s - before.time : 0;
     if (before && elapsed <= 0) {
       // The daemon's clock was set back: later points are dropped.
-      this.points = this.points.filter((point) => point.time < status.time_s);
+      this.points = this.points.filter((point) => point.time_s < status.time_s);
       return;
     }
     let point = this.points.at(-1);
     // Points of the daemon's history are not counted again.
     let news = 1;
-    if (!point || !point.live || status.time_s >= point.time + this.step) {
-      const end = point ? point.time + point.span : -Infinity;
+    if (!point || !point.live || status.time_s >= point.time_s + this.step) {
+      const end = point ? point.time_s + point.span_s : -Infinity;
       const begin = before && elapsed < 2 * this.step ? before.time : status.time_s - Math.min(this.step, 1);
       if (before && end > before.time) news = Math.max(0, (status.time_s - end) / elapsed);
       point = {
-        time: Math.min(Math.max(begin, end), status.time_s),
-        span: 0, modelled: 0, modelledMax: 0, sampled: null, sampledMax: null, background: 0, hard: 0,
-        state: "free", calls: 0, bytes: 0, observed: 0, predicted: 0, throttled: 0, sync: 0, written: 0, drops: 0,
+        time_s: Math.min(Math.max(begin, end), status.time_s),
+        state: "free",
         live: 0,
+        ...totals({}),
       };
       this.points.push(point);
     }
     point.live += 1;
-    point.span = Math.max(status.time_s - point.time, 1e-3);
-    point.modelled += (status.modelled_dirty_bytes - point.modelled) / point.live;
-    point.modelledMax = Math.max(point.modelledMax, status.modelled_dirty_bytes);
-    if (status.sampled_dirty_bytes != null) {
-      const sampled = point.sampled ?? status.sampled_dirty_bytes;
-      point.sampled = sampled + (status.sampled_dirty_bytes - sampled) / point.live;
-      point.sampledMax = Math.max(point.sampledMax ?? 0, status.sampled_dirty_bytes);
+    point.span_s = Math.max(status.time_s - point.time_s, 1e-3);
+    for (const level of ["modelled_dirty", "sampled_dirty"]) {
+      const [mean, highest, now] = [`${level}_bytes`, `${level}_max_bytes`, status[`${level}_bytes`]];
+      if (now == null) continue;
+      const known = point[mean] ?? now;
+      point[mean] = known + (now - known) / point.live;
+      point[highest] = Math.max(point[highest] ?? 0, now);
     }
-    point.background = status.background_bytes;
-    point.hard = status.hard_bytes;
+    point.background_bytes = status.background_bytes;
+    point.hard_bytes = status.hard_bytes;
     if (PHASES.indexOf(status.state) > PHASES.indexOf(point.state)) point.state = status.state;
     if (before && elapsed < Math.max(5, 2 * this.step)) {
       for (const name of Object.keys(sums)) point[name] += news * Math.max(0, sums[name] - before.sums[name]);
@@ -90,9 +71,9 @@ class Series {
   trim() {
     const last = this.points.at(-1);
     if (!last) return;
-    const begin = this.held ? -Infinity : last.time + last.span - this.span * 1.02;
+    const begin = this.held ? -Infinity : last.time_s + last.span_s - this.span * 1.02;
     let old = 0;
-    while (old < this.points.length && this.points[old].time + this.points[old].span < begin) old += 1;
+    while (old < this.points.length && this.points[old].time_s + this.points[old].span_s < begin) old += 1;
     if (old > 0) this.points.splice(0, old);
     if (this.points.length > 3 * POINTS) this.points.splice(0, this.points.length - 3 * POINTS);
   }
@@ -104,7 +85,7 @@ class Series {
     let high = points.length - 1;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if (points[middle].time <= time) low = middle;
+      if (points[middle].time_s <= time) low = middle;
       else high = middle - 1;
     }
     return high < 0 ? -1 : low;
@@ -113,16 +94,9 @@ class Series {
 
 /** What a status counts from the daemon's start, programs that ended included. */
 function totals(status) {
-  const cost = status.cost ?? {};
-  return {
-    calls: status.calls ?? 0,
-    bytes: status.bytes ?? 0,
-    drops: status.drops ?? 0,
-    observed: cost.observed_s ?? 0,
-    predicted: cost.predicted_s ?? 0,
-    throttled: cost.throttled_s ?? 0,
-    sync: cost.sync_s ?? 0,
-  };
+  const { calls = 0, bytes = 0, drops = 0 } = status;
+  const { observed_s = 0, predicted_s = 0, throttled_s = 0, sync_s = 0 } = status.cost ?? {};
+  return { calls, bytes, drops, observed_s, predicted_s, throttled_s, sync_s };
 }
 
 /** The latest calls, in a ring. */

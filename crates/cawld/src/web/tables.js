@@ -54,18 +54,9 @@ class SortTable {
     this.filter?.addEventListener("input", () => this.render());
     const head = this.table.tHead.insertRow();
     this.heads = columns.map((column, at) => {
-      const cell = document.createElement("th");
-      cell.scope = "col";
-      cell.className = column.kind;
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = column.name;
-      const arrow = document.createElement("span");
-      arrow.setAttribute("aria-hidden", "true");
-      arrow.className = "arrow";
-      button.append(arrow);
-      button.addEventListener("click", () => this.sort(at));
-      cell.append(button);
+      const arrow = element("span", { className: "arrow", ariaHidden: "true" });
+      const button = element("button", { type: "button", onclick: () => this.sort(at) }, column.name, arrow);
+      const cell = element("th", { scope: "col", className: column.kind }, button);
       head.append(cell);
       return cell;
     });
@@ -112,20 +103,13 @@ class SortTable {
     const most = Math.max(1e-12, ...rows.map(LOST.value));
     while (this.body.rows.length > rows.length) this.body.deleteRow(-1);
     while (this.body.rows.length < rows.length) {
-      const row = this.body.insertRow();
-      this.columns.forEach((column, at) => {
-        const cell = document.createElement(at === 0 ? "th" : "td");
-        if (at === 0) cell.scope = "row";
-        cell.className = column.kind;
-        const text = document.createElement("span");
-        if (column.share) text.className = "share";
-        if (column.path) {
-          text.className = "path";
-          text.append(document.createElement("span"), document.createElement("span"));
-        }
-        cell.append(text);
-        row.append(cell);
+      const cells = this.columns.map((column, at) => {
+        const parts = column.path ? [element("span"), element("span")] : [];
+        const text = element("span", { className: column.share ? "share" : column.path ? "path" : "" }, ...parts);
+        const head = at === 0 ? { scope: "row" } : {};
+        return element(at === 0 ? "th" : "td", { className: column.kind, ...head }, text);
       });
+      this.body.append(element("tr", {}, ...cells));
     }
     rows.forEach((row, line) => {
       const cells = this.body.rows[line].cells;

@@ -52,14 +52,20 @@ class TimeChart extends Chart {
     return series.points.slice(first, last + 1);
   }
 
+  /** The sums of these fields over the points in sight. */
+  sums(...names) {
+    const points = this.points;
+    return names.map((name) => points.reduce((sum, point) => sum + point[name], 0));
+  }
+
   /** A column of times and one for each line; where nothing was recorded, an empty row breaks the lines. */
   columns(values, further = () => []) {
     const rows = [];
     let end = Infinity;
     for (const point of this.points) {
-      if (point.time - end > 2.5 * Math.max(point.span, this.series().step, 1)) rows.push([point.time]);
-      end = point.time + point.span;
-      rows.push([point.time + point.span / 2, ...values(point)]);
+      if (point.time_s - end > 2.5 * Math.max(point.span_s, this.series().step, 1)) rows.push([point.time_s]);
+      end = point.time_s + point.span_s;
+      rows.push([point.time_s + point.span_s / 2, ...values(point)]);
     }
     rows.push(...further(end));
     if (!rows.length) rows.push([this.begin], [this.end]);
@@ -75,7 +81,7 @@ class TimeChart extends Chart {
     const series = this.series();
     const point = series.points[series.find(view.cursor)];
     if (inside && point && view.cursor <= view.now && this.plot.matches(":hover, :focus")) {
-      const when = clock(point.time) + (point.span > 1.5 ? ` + ${duration(point.span)}` : "");
+      const when = clock(point.time_s) + (point.span_s > 1.5 ? ` + ${duration(point.span_s)}` : "");
       this.showTip(x, when, this.rows(point));
     } else this.hideTip();
   }
@@ -102,15 +108,12 @@ class TimeChart extends Chart {
     const at = Math.min(last, Math.max(0, here + by));
     const point = series.points[at];
     const told = this.rows(point).map(([, name, value]) => `${name} ${value}`);
-    this.say(at, last, `${clock(point.time)}: ${told.join(", ")}`);
-    this.pointAt(Math.min(view.now, point.time + point.span / 2));
+    this.say(at, last, `${clock(point.time_s)}: ${told.join(", ")}`);
+    this.pointAt(Math.min(view.now, point.time_s + point.span_s / 2));
   }
 }
 
-function freerun(point) {
-  return (point.background + point.hard) / 2;
-}
-
+/** Where throttling begins, by a status or a point of the past. */
 function freerunOf(status) {
   return status.freerun_bytes || (status.background_bytes + status.hard_bytes) / 2;
 }
@@ -154,13 +157,13 @@ class DirtyChart extends TimeChart {
 
   data() {
     const [points, status] = [this.points, this.status];
-    const highest = Math.max(...points.map((point) => Math.max(point.modelledMax, point.sampledMax ?? 0)), 0);
+    const highest = Math.max(...points.map((point) => Math.max(point.modelled_dirty_max_bytes, point.sampled_dirty_max_bytes ?? 0)), 0);
     // Only the present limit must be in sight: one that was far higher for a moment would flatten all else.
-    const limit = this.fitData ? 0 : (status?.hard_bytes ?? points.at(-1)?.hard ?? 0) * 1.06;
+    const limit = this.fitData ? 0 : (status?.hard_bytes ?? points.at(-1)?.hard_bytes ?? 0) * 1.06;
     this.most = Math.max(highest * (this.fitData ? 1.1 : 1), limit, 1 << 20);
     const values = (point) => [
-      point.hard, freerun(point), point.background, point.sampled,
-      point.modelledMax > point.modelled * 1.02 ? point.modelledMax : null, point.modelled,
+      point.hard_bytes, freerunOf(point), point.background_bytes, point.sampled_dirty_bytes,
+      point.modelled_dirty_max_bytes > point.modelled_dirty_bytes * 1.02 ? point.modelled_dirty_max_bytes : null, point.modelled_dirty_bytes,
     ];
     return this.columns(values, (end) => (status && points.length ? this.forecast(status, end) : []));
   }
@@ -198,12 +201,12 @@ class DirtyChart extends TimeChart {
 
   rows(point) {
     return [
-      ["modelled", "modelled", bytes(point.modelled)],
-      ["sampled", "sampled", bytes(point.sampled)],
-      ["hard", "hard limit", bytes(point.hard)],
-      ["background", "background", bytes(point.background)],
+      ["modelled", "modelled", bytes(point.modelled_dirty_bytes)],
+      ["sampled", "sampled", bytes(point.sampled_dirty_bytes)],
+      ["hard", "hard limit", bytes(point.hard_bytes)],
+      ["background", "background", bytes(point.background_bytes)],
       [point.state, "state", STATES[point.state]?.name ?? point.state],
-      [null, "written by programs", rate(point.bytes / point.span)],
+      [null, "written by programs", rate(point.bytes / point.span_s)],
     ];
   }
 
@@ -259,10 +262,10 @@ class DirtyChart extends TimeChart {
       context.fillStyle = palette[state];
       let until = -Infinity;
       for (const point of points) {
-        const begin = x(point.time);
+        const begin = x(point.time_s);
         // No seam between parts that touch.
         const from = point.state === state && begin - until > 3 ? Math.floor(begin) : Math.min(until, Math.floor(begin));
-        until = point.state === state ? Math.max(Math.ceil(x(point.time + point.span)), from + 1) : -Infinity;
+        until = point.state === state ? Math.max(Math.ceil(x(point.time_s + point.span_s)), from + 1) : -Infinity;
         if (until > from) context.fillRect(from, y, until - from, 11);
       }
     });
@@ -276,7 +279,7 @@ class DirtyChart extends TimeChart {
     const shares = { free: 0, flush: 0, throttle: 0 };
     for (const point of points) {
       shares[point.state] += 1 / points.length;
-      most = Math.max(most, point.modelledMax);
+      most = Math.max(most, point.modelled_dirty_max_bytes);
     }
     const worst =
       shares.flush + shares.throttle > 0
@@ -292,8 +295,8 @@ class DirtyChart extends TimeChart {
 class LostChart extends TimeChart {
   options() {
     const axis = { incrs: RATE_STEPS, values: (uplot, ticks) => ticks.map(lostRate) };
-    const throttled = (point) => point.throttled / point.span;
-    const both = (point) => throttled(point) + point.sync / point.span;
+    const throttled = (point) => point.throttled_s / point.span_s;
+    const both = (point) => throttled(point) + point.sync_s / point.span_s;
     return this.chart({ range: () => [0, this.most] }, axis, [
       { fill: ink("throttle"), width: 0, paths: this.bars(() => 0, throttled) },
       { fill: (uplot) => hatch(uplot.ctx, palette.sync), width: 0, paths: this.bars(throttled, both) },
@@ -303,7 +306,7 @@ class LostChart extends TimeChart {
   data() {
     this.most = 0.001;
     return this.columns((point) => {
-      const [throttled, sync] = [point.throttled / point.span, point.sync / point.span];
+      const [throttled, sync] = [point.throttled_s / point.span_s, point.sync_s / point.span_s];
       this.most = Math.max(this.most, (throttled + sync) * 1.08);
       return [throttled, sync];
     });
@@ -314,7 +317,7 @@ class LostChart extends TimeChart {
     return (uplot) => {
       const fill = new Path2D();
       for (const point of this.points) {
-        const [from, until] = [point.time, point.time + point.span].map((time) => uplot.valToPos(time, "x", true));
+        const [from, until] = [point.time_s, point.time_s + point.span_s].map((time) => uplot.valToPos(time, "x", true));
         const [top, bottom] = [high(point), low(point)].map((value) => uplot.valToPos(value, "y", true));
         if (bottom - top < 0.1) continue;
         fill.rect(from, top, until - from > 5 ? until - from - 1 : Math.max(until - from, 1), Math.max(bottom - top, 1));
@@ -325,18 +328,13 @@ class LostChart extends TimeChart {
 
   rows(point) {
     return [
-      ["throttle", "throttled", lostRate(point.throttled / point.span)],
-      ["sync", "sync", lostRate(point.sync / point.span)],
+      ["throttle", "throttled", lostRate(point.throttled_s / point.span_s)],
+      ["sync", "sync", lostRate(point.sync_s / point.span_s)],
     ];
   }
 
   tell() {
-    let [throttled, sync, span] = [0, 0, 0];
-    for (const point of this.points) {
-      throttled += point.throttled;
-      sync += point.sync;
-      span += point.span;
-    }
+    const [throttled, sync, span] = this.sums("throttled_s", "sync_s", "span_s");
     this.summarize(
       throttled + sync > 0
         ? `In this span programs lost ${duration(throttled)} to throttling and ${duration(sync)} to synchronous writing, ${lostRate((throttled + sync) / span)} on average.`
@@ -375,7 +373,7 @@ class CostChart extends TimeChart {
 
   data() {
     const mean = (point, name) => (point.calls > 0 && point[name] > 0 ? point[name] / point.calls : null);
-    const columns = this.columns((point) => [mean(point, "observed"), mean(point, "predicted")]);
+    const columns = this.columns((point) => [mean(point, "observed_s"), mean(point, "predicted_s")]);
     const values = columns.slice(1).flat().filter((value) => value != null);
     [this.low, this.high] = values.length ? [Math.min(...values), Math.max(...values)] : [1e-5, 1e-2];
     return columns;
@@ -383,19 +381,14 @@ class CostChart extends TimeChart {
 
   rows(point) {
     return [
-      ["observed", "observed", point.calls ? duration(point.observed / point.calls) : NOTHING],
-      ["predicted", "predicted", point.calls ? duration(point.predicted / point.calls) : NOTHING],
-      [null, "calls", `${count(point.calls / point.span)}/s`],
+      ["observed", "observed", point.calls ? duration(point.observed_s / point.calls) : NOTHING],
+      ["predicted", "predicted", point.calls ? duration(point.predicted_s / point.calls) : NOTHING],
+      [null, "calls", `${count(point.calls / point.span_s)}/s`],
     ];
   }
 
   tell() {
-    let [calls, observed, predicted] = [0, 0, 0];
-    for (const point of this.points) {
-      calls += point.calls;
-      observed += point.observed;
-      predicted += point.predicted;
-    }
+    const [calls, observed, predicted] = this.sums("calls", "observed_s", "predicted_s");
     this.summarize(
       calls
         ? `In this span ${count(calls)} calls, ${duration(observed / calls)} each as observed and ${duration(predicted / calls)} as predicted.`
