@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+/// Errors in a status.
+pub use cawl_core::RecentError as ErrorStatus;
 use cawl_core::{Mode, Outcome, Phase};
 use serde::{Deserialize, Serialize};
 
@@ -324,21 +326,6 @@ pub struct Status {
     pub processes: Vec<ProcessStatus>,
     /// The devices written to.
     pub devices: Vec<DeviceStatus>,
-}
-
-/// Errors of one-step predictions (made before the call was observed), over the last 60 s with writes, as
-/// fractions; None without calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ErrorStatus {
-    /// |predicted − observed| of the total time, over the observed.
-    pub total: Option<f64>,
-    /// The same summed over windows (docs/RESULTS.md).
-    pub windowed: Option<f64>,
-    /// Mean |modelled − sampled| dirty bytes, over the hard limit.
-    pub dirty: Option<f64>,
-    /// Calls judged.
-    pub calls: u64,
 }
 
 /// Sampling.

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::accuracy::WINDOWS;
 use crate::units::{Bytes, Nanos, Time};
 
@@ -14,12 +16,14 @@ const SPANS: usize = 60;
 /// Length of a span, in ns.
 const SPAN: u64 = 1_000_000_000;
 
-/// One-step errors over the latest minute of writing.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Errors of one-step predictions (made before the call was observed), over the latest minute of writing, as
+/// fractions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RecentError {
     /// |Σ predicted − Σ observed| / Σ observed; None if no time was observed.
     pub total: Option<f64>,
-    /// Mean of the same over windows; None if no time was observed.
+    /// Mean of the same over windows (docs/RESULTS.md); None if no time was observed.
     pub windowed: Option<f64>,
     /// Mean |modelled − sampled| dirty bytes over the hard limit; None without samples.
     pub dirty: Option<f64>,

@@ -2,7 +2,7 @@
 //! asker's own task.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{
@@ -17,6 +17,7 @@ use tokio::task::{block_in_place, spawn_blocking};
 
 use crate::engine::answers::Ahead;
 use crate::engine::{Engine, Question};
+use crate::lock;
 
 /// Questions that may wait for the engine; further ones wait to be asked.
 pub const QUESTIONS: usize = 64;
@@ -201,7 +202,7 @@ impl Asker {
     /// The forecast for a status: a recent one at once, while the next is made.
     async fn recent_forecast(&self) -> Option<Forecast> {
         let known = {
-            let mut recent = self.recent();
+            let mut recent = lock(&self.recent);
             let age = recent.made.map(|made| made.elapsed());
             let known = recent.forecast.filter(|_| age.is_some_and(|age| age < FORECAST_HOLDS));
             if known.is_some() && !recent.is_being_made && age.is_some_and(|age| age >= FORECAST_EVERY) {
@@ -228,12 +229,8 @@ impl Asker {
 
     /// Stores the latest forecast.
     fn made(&self, forecast: Option<Forecast>) -> Option<Forecast> {
-        *self.recent() = Recent { made: Some(Instant::now()), forecast, is_being_made: false };
+        *lock(&self.recent) = Recent { made: Some(Instant::now()), forecast, is_being_made: false };
         forecast
-    }
-
-    fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -19,7 +19,6 @@ const ANSWERED: usize = 200;
 /// A call with the answering model's prediction.
 #[derive(Clone, Copy)]
 struct Judged {
-    at: Time,
     event: Event,
     prediction: Prediction,
 }
@@ -46,7 +45,7 @@ impl CallSample {
     /// Takes a modelled call.
     pub fn call(&mut self, event: &Event, prediction: &Prediction) {
         if let Some(piece) = self.pieces.back_mut() {
-            piece.take(Judged { at: Time(event.start), event: *event, prediction: *prediction });
+            piece.take(Judged { event: *event, prediction: *prediction });
         }
     }
 
@@ -80,11 +79,11 @@ impl CallSample {
         costliest.truncate(ANSWERED / 2);
         let chosen = even.iter().step_by(even.len().div_ceil(ANSWERED / 2).max(1)).copied();
         let mut calls: Vec<&Judged> = costliest.into_iter().chain(chosen).collect();
-        let order = |call: &&Judged| (call.at, call.event.pid, call.event.tid, call.event.duration);
+        let order = |call: &&Judged| (call.event.start, call.event.pid, call.event.tid, call.event.duration);
         calls.sort_by_key(order);
         calls.dedup_by_key(|call| order(call));
         let status = |call: &Judged| CallStatus {
-            time_s: clocks.unix_of_monotonic(call.at),
+            time_s: clocks.unix_of_monotonic(Time(call.event.start)),
             pid: call.event.pid,
             op: call.event.op.name().to_owned(),
             bytes: kernel_bytes(&call.event),

@@ -7,7 +7,7 @@ mod runs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use cawl_client::protocol::RunEnd;
 use cawl_core::{
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::batch::Batch;
 use crate::lane::Lane;
+use crate::lock;
 use crate::merge::Source;
 use crate::sampler::Observed;
 use answers::States;
@@ -118,19 +119,15 @@ const HOST_LANE: u64 = 0;
 pub struct Traces(Mutex<BTreeMap<u64, bool>>);
 
 impl Traces {
-    fn lanes(&self) -> MutexGuard<'_, BTreeMap<u64, bool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True if a trace is kept of this run's calls.
     pub fn have(&self, run: u64) -> bool {
-        let lanes = self.lanes();
+        let lanes = lock(&self.0);
         [run, HOST_LANE].iter().any(|lane| lanes.get(lane) == Some(&true))
     }
 
     /// True until this run ends.
     pub fn has_run(&self, run: u64) -> bool {
-        run != HOST_LANE && self.lanes().contains_key(&run)
+        run != HOST_LANE && lock(&self.0).contains_key(&run)
     }
 }
 
@@ -215,12 +212,12 @@ impl Engine {
     }
 
     fn insert(&mut self, run: u64, lane: Lane) {
-        self.traces.lanes().insert(run, lane.has_trace());
+        lock(&self.traces.0).insert(run, lane.has_trace());
         self.lanes.insert(run, lane);
     }
 
     fn remove(&mut self, run: u64) -> Option<Lane> {
-        self.traces.lanes().remove(&run);
+        lock(&self.traces.0).remove(&run);
         self.lanes.remove(&run)
     }
 
@@ -368,40 +365,27 @@ impl Engine {
         let Some(open) = self.sessions.get_mut(&session) else { return };
         open.dropped = dropped;
         let calls = Arc::new(batch.events);
-        for lane in open.lanes.into_iter().flatten() {
-            let Some(lane) = self.lanes.get_mut(&lane) else { continue };
+        self.each_lane(session, |lane| {
             lane.dropped(session, dropped);
             lane.hold_calls(session, &calls);
             batch.coalesced.iter().for_each(|calls| lane.coalesced(session, calls));
-        }
+        });
     }
 
     fn end(&mut self, session: u32, goodbye: Option<Goodbye>, wchar: Wchar, dropped: u64) {
-        let end = match goodbye {
-            Some(goodbye) => SessionEnd {
-                id: session,
-                at: Time(goodbye.at),
-                how: match goodbye.ended {
-                    Ended::Exit => EndKind::Exit,
-                    Ended::QuickExit => EndKind::QuickExit,
-                    Ended::Exec => EndKind::Exec,
-                    Ended::Abort => EndKind::Abort,
-                },
-                wchar: goodbye.wchar.into(),
-                pending: goodbye.pending,
-                dropped,
-                unseen: goodbye.unseen,
-            },
-            None => SessionEnd {
-                id: session,
-                at: cawl_host::now(),
-                how: EndKind::Vanished,
-                wchar,
-                pending: 0,
-                dropped,
-                unseen: 0,
-            },
-        };
+        let (id, at, how) = (session, cawl_host::now(), EndKind::Vanished);
+        let mut end = SessionEnd { id, at, how, wchar, pending: 0, dropped, unseen: 0 };
+        if let Some(goodbye) = goodbye {
+            end.at = Time(goodbye.at);
+            end.how = match goodbye.ended {
+                Ended::Exit => EndKind::Exit,
+                Ended::QuickExit => EndKind::QuickExit,
+                Ended::Exec => EndKind::Exec,
+                Ended::Abort => EndKind::Abort,
+            };
+            end.wchar = goodbye.wchar.into();
+            (end.pending, end.unseen) = (goodbye.pending, goodbye.unseen);
+        }
         self.drops = self.drops.saturating_add(dropped);
         self.each_lane(session, |lane| lane.end(end));
         self.sessions.remove(&session);

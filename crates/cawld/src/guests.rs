@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use cawl_wire::{Event, FileId};
 use nix::unistd::User;
@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::batch::Batch;
 use crate::engine::Input;
+use crate::lock;
 
 /// Bytes of a user that may wait for the engine: four batches, so that the engine never waits for the next
 /// one, and other users never wait long.
@@ -124,10 +125,6 @@ impl Guests {
         }
         refused.insert(uid)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A recorded user.

@@ -39,7 +39,6 @@ const UNTAKEN: u32 = 30_000;
 /// A listening server.
 pub struct Http {
     listener: TcpListener,
-    address: SocketAddr,
     guard: Arc<Guard>,
 }
 
@@ -52,14 +51,13 @@ impl Http {
         let listener = TcpListener::bind(wanted).await.with_context(|| {
             format!("cannot listen at {wanted} for HTTP; name another address with --http")
         })?;
-        let address = listener.local_addr()?;
-        guard.bound = address;
-        Ok(Http { listener, address, guard: Arc::new(guard) })
+        guard.bound = listener.local_addr()?;
+        Ok(Http { listener, guard: Arc::new(guard) })
     }
 
     /// Its address.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.guard.bound
     }
 
     /// The settings of access, to read the token again.

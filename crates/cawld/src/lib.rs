@@ -38,6 +38,13 @@ pub mod timeline;
 mod uring;
 pub mod web;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks what is whole also after a panic of another thread.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub use asker::{AskError, Asker, Node};
 pub use engine::EngineOptions;
 pub use guests::Allowed;

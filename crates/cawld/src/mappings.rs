@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use cawl_core::host_text::{self, SharedMapping};
@@ -27,6 +27,7 @@ use nix::errno::Errno;
 use tokio::time::Instant;
 
 use crate::aside::{Aside, Late, Pending};
+use crate::lock;
 
 /// Interval of samples of a process with these mappings, and the longest of one without any.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -60,12 +61,6 @@ struct Level {
     written: u64,
     /// Processes that follow it.
     users: u32,
-}
-
-impl Levels {
-    fn levels(&self) -> MutexGuard<'_, BTreeMap<Identity, Level>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A sample of a mapped file.
@@ -205,7 +200,7 @@ impl<'a> Mappings<'a> {
     /// Bytes made dirty by stores since the last sample.
     fn news(&mut self, seen: &Seen) -> u64 {
         let (identity, dirty) = (seen.identity, seen.dirty);
-        let mut levels = self.levels.levels();
+        let mut levels = lock(&self.levels.0);
         let told = self.files.entry(identity);
         let is_new = matches!(told, std::collections::btree_map::Entry::Vacant(_));
         let told = told.or_default();
@@ -224,7 +219,7 @@ impl<'a> Mappings<'a> {
 
     fn leave(&mut self, identity: Identity) {
         self.files.remove(&identity);
-        let mut levels = self.levels.levels();
+        let mut levels = lock(&self.levels.0);
         if let Some(level) = levels.get_mut(&identity) {
             level.users -= 1;
             if level.users == 0 {
@@ -239,7 +234,7 @@ impl<'a> Mappings<'a> {
         if self.files.is_empty() {
             return;
         }
-        let mut levels = self.levels.levels();
+        let mut levels = lock(&self.levels.0);
         let files = &mut self.files;
         calls.retain_mut(|call| {
             let identity = (call.dev, call.ino);
@@ -264,8 +259,14 @@ impl Level {
                 self.dirty += call.requested;
                 return call.requested > 0;
             }
-            Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev => self.written += returned,
-            Op::CopyRange | Op::Sendfile | Op::Splice | Op::AioWrite => self.written += returned,
+            Op::Write
+            | Op::Pwrite
+            | Op::Writev
+            | Op::Pwritev
+            | Op::CopyRange
+            | Op::Sendfile
+            | Op::Splice
+            | Op::AioWrite => self.written += returned,
             _ => self.written += call.flushed().unwrap_or(0),
         }
         true
@@ -369,7 +370,7 @@ mod tests {
         drop(first);
         assert_eq!(second.news(&seen(800)), 100);
         drop(second);
-        assert!(levels.levels().is_empty());
+        assert!(lock(&levels.0).is_empty());
     }
 
     #[test]

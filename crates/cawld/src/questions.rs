@@ -14,6 +14,7 @@ use crate::asker::{Asker, json};
 use crate::connections::Connections;
 use crate::engine::{Input, begin_run};
 use crate::messages::Messages;
+use crate::socket::Peer;
 use crate::subscribe;
 
 /// Longest question, in bytes: a profile fits.
@@ -41,8 +42,7 @@ impl Questions {
     /// Answers until the other side disconnects or subscribes.
     pub async fn answer(self, messages: Messages) -> anyhow::Result<()> {
         // A process of another pid namespace has no number here.
-        let peer = messages.stream.peer_cred().ok().and_then(|peer| peer.pid());
-        let peer = peer.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid != 0);
+        let peer = Peer::of(&messages.stream).ok().and_then(|peer| peer.pid);
         let (reader, mut writer) = messages.stream.into_split();
         let mut stream = BufReader::new(Cursor::new(messages.bytes).chain(reader));
         if !self.connections.may_ask(self.id) {

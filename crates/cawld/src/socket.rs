@@ -25,37 +25,30 @@ pub fn listen_to_all(path: &Path) -> Result<UnixListener> {
 }
 
 fn listen_as(path: &Path, mode: u32) -> Result<UnixListener> {
-    match fs::symlink_metadata(path) {
-        Ok(meta) if !meta.file_type().is_socket() => {
-            return Err(Error::new(
-                ErrorKind::AlreadyExists,
-                format!("{} exists and is not a socket; name another with --socket", path.display()),
-            ));
+    let name = path.display();
+    let meta = fs::symlink_metadata(path).ok();
+    if meta.as_ref().is_some_and(|meta| !meta.file_type().is_socket()) {
+        let text = format!("{name} exists and is not a socket; name another with --socket");
+        return Err(Error::new(ErrorKind::AlreadyExists, text));
+    }
+    // Only a refused connection proves that there is no listener; without permission, it belongs to another
+    // user.
+    match meta.map(|_| Blocking::connect(path)) {
+        None => {}
+        Some(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+        Some(Err(error)) => {
+            let text = format!("cannot tell who listens at {name}: {error}; use another --socket");
+            return Err(Error::new(error.kind(), text));
         }
-        // Only a refused connection proves that there is no listener; without permission, it belongs to
-        // another user.
-        Ok(_) => match Blocking::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)?,
-            Err(error) => {
-                let text =
-                    format!("cannot tell who listens at {}: {error}; use another --socket", path.display());
-                return Err(Error::new(error.kind(), text));
-            }
-            Ok(_) => {
-                let text = format!(
-                    "a daemon is already listening at {}; stop it or use another --socket",
-                    path.display()
-                );
-                return Err(Error::new(ErrorKind::AddrInUse, text));
-            }
-        },
-        Err(_) => {}
+        Some(Ok(_)) => {
+            let text = format!("a daemon is already listening at {name}; stop it or use another --socket");
+            return Err(Error::new(ErrorKind::AddrInUse, text));
+        }
     }
     let before = umask(Mode::from_bits_truncate(0o777 & !mode));
     let listener = UnixListener::bind(path);
     umask(before);
-    listener
-        .map_err(|error| Error::new(error.kind(), format!("cannot listen at {}: {error}", path.display())))
+    listener.map_err(|error| Error::new(error.kind(), format!("cannot listen at {name}: {error}")))
 }
 
 /// The process at the other end, as of its connect.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{
-    Calls, Devices, ErrorStatus, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
+    Calls, Devices, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
 };
 use cawl_core::{
     Analysis, Constant, HostProfile, Mode, ModelState, Nanos, NotKept, Rate, Sample, Scene, Time,
@@ -86,7 +86,6 @@ impl Engine {
         let analysis = self.lane().map(Lane::analysis);
         let speaks = |analysis: &Analysis| analysis.viewed(view.model.as_deref(), view.mode);
         let (model, mode) = analysis.map_or(Ok(("", Mode::default())), speaks)?;
-        let error = analysis.map(Analysis::recent_error).unwrap_or_default();
         let total = self.tables().map(|tables| tables.books.total).unwrap_or_default();
         Ok(Status {
             schema: PROTOCOL,
@@ -104,12 +103,7 @@ impl Engine {
             throttled_rate: state.and_then(|state| state.throttled).map(Rate::get),
             dirtying_rate: self.dirtying_rate(now),
             untraced_rate: self.untraced_rate(),
-            error: ErrorStatus {
-                total: error.total,
-                windowed: error.windowed,
-                dirty: error.dirty,
-                calls: error.calls,
-            },
+            error: analysis.map(Analysis::recent_error).unwrap_or_default(),
             clients: self.clients(),
             calls: total.calls,
             bytes: total.bytes,
