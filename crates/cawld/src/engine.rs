@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use cawl_client::protocol::RunEnd;
+use cawl_client::protocol::{RunEnd, RunSpec};
 use cawl_core::{
     AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos, Record,
     Report, Sample, Session, SessionEnd, Time, Wchar,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
+use cawl_host::trace::TraceFile;
 use cawl_wire::{Ended, FileKind, Goodbye};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -26,7 +27,7 @@ use crate::merge::Source;
 use crate::sampler::Observed;
 use answers::States;
 pub use runs::begin_run;
-use runs::{BeginRun, Finishing, create_trace};
+use runs::{Finishing, create_trace};
 
 /// Calls are held for this time, so that those of other threads can be sorted before them. Tracers send calls
 /// older than 50 ms at their next call.
@@ -71,8 +72,14 @@ pub enum Input {
     Host(Box<HostFacts>),
     /// Time to release held calls.
     Tick,
-    /// A run begins:
-    BeginRun(BeginRun),
+    /// A run begins, with its opened trace file. `owner`: the process that will ask for the report, if known.
+    BeginRun {
+        spec: RunSpec,
+        trace: Option<TraceFile>,
+        owner: Option<u32>,
+        /// Gets its number, or the error.
+        reply: oneshot::Sender<Result<u64, String>>,
+    },
     /// A run ends, with a report.
     EndRun { run: u64, end: RunEnd, reply: oneshot::Sender<Option<Report>> },
     /// An input of another user's process; its permit frees room in that user's queue.
@@ -280,7 +287,7 @@ impl Engine {
                 Input::Observed(observed) => self.observe(*observed),
                 Input::Tick => self.tick(&mut questions),
                 Input::Host(facts) => self.look_at_host(*facts),
-                Input::BeginRun(BeginRun { spec, trace, owner, reply }) => {
+                Input::BeginRun { spec, trace, owner, reply } => {
                     drop(reply.send(self.begin_run(&spec, trace, owner)));
                 }
                 Input::EndRun { run, end, reply } => self.end_run(run, end, false, reply),

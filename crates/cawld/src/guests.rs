@@ -71,21 +71,16 @@ impl FromStr for Allowed {
 
     fn from_str(text: &str) -> Result<Allowed, String> {
         let number = |text: &str| text.parse::<u32>().ok();
-        let users = match (number(text), text.split_once('-')) {
-            (Some(uid), _) => uid..=uid,
-            (None, Some((first, last))) if number(first).is_some() && number(first) <= number(last) => {
-                number(first).unwrap_or_default()..=number(last).unwrap_or_default()
-            }
-            _ => match User::from_name(text) {
-                Ok(Some(user)) => user.uid.as_raw()..=user.uid.as_raw(),
-                _ => {
-                    return Err(format!(
-                        "there is no user `{text}`; give a name, a uid, or a range FIRST-LAST"
-                    ));
-                }
-            },
+        let range = || {
+            let (first, last) = text.split_once('-')?;
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then_some(first..=last)
         };
-        Ok(Allowed(vec![users]))
+        let named = || User::from_name(text).ok().flatten().map(|user| user.uid.as_raw());
+        let users = number(text).map(|uid| uid..=uid).or_else(range).or_else(|| named().map(|uid| uid..=uid));
+        users
+            .map(|users| Allowed(vec![users]))
+            .ok_or_else(|| format!("there is no user `{text}`; give a name, a uid, or a range FIRST-LAST"))
     }
 }
 

@@ -232,17 +232,13 @@ impl Timeline {
         let points = &self.tiers[tier];
         let first = points.partition_point(|point| point.end <= since);
         let each = (points.len() - first).div_ceil(most).max(1);
-        let mut answer = Vec::with_capacity(most);
-        let mut rest = points.range(first..).copied().peekable();
-        while let Some(mut point) = rest.next() {
-            for _ in 1..each {
-                if let Some(next) = rest.next() {
-                    point.add(&next);
-                }
-            }
-            answer.push(point.answer(clocks));
-        }
-        protocol::History { schema: PROTOCOL, points: answer }
+        let points: Vec<Point> = points.range(first..).copied().collect();
+        let answer = |part: &[Point]| {
+            let mut sum = part[0];
+            part[1..].iter().for_each(|next| sum.add(next));
+            sum.answer(clocks)
+        };
+        protocol::History { schema: PROTOCOL, points: points.chunks(each).map(answer).collect() }
     }
 }
 

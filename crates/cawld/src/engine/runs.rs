@@ -12,18 +12,6 @@ use tokio::sync::{mpsc, oneshot};
 use super::{Engine, HOST_LANE, Input};
 use crate::lane::Lane;
 
-/// A run to begin.
-pub struct BeginRun {
-    /// Its options.
-    pub spec: RunSpec,
-    /// Its trace file, opened before, since that may take long on a slow disk.
-    pub trace: Option<TraceFile>,
-    /// The process that will ask for the report, if known.
-    pub owner: Option<u32>,
-    /// Gets its number, or the error.
-    pub reply: oneshot::Sender<Result<u64, String>>,
-}
-
 /// Makes the engine begin a run; returns its number.
 pub async fn begin_run(
     spec: RunSpec,
@@ -31,10 +19,11 @@ pub async fn begin_run(
     owner: Option<u32>,
 ) -> anyhow::Result<u64> {
     let path = spec.trace.clone();
+    // It may take long on a slow disk.
     let create = move || path.as_deref().map(create_trace).transpose();
     let trace = tokio::task::spawn_blocking(create).await?.map_err(anyhow::Error::msg)?;
     let (reply, answer) = oneshot::channel();
-    engine.send(Input::BeginRun(BeginRun { spec, trace, owner, reply })).await?;
+    engine.send(Input::BeginRun { spec, trace, owner, reply }).await?;
     answer.await?.map_err(anyhow::Error::msg)
 }
 

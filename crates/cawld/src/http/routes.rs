@@ -77,14 +77,14 @@ impl Caller {
             Err(Fault { status, error }) => {
                 let mut answer = full(JSON, json(&Failure { error }) + "\n");
                 *answer.status_mut() = status;
-                if status == StatusCode::UNAUTHORIZED {
-                    let scheme = HeaderValue::from_static("Bearer");
-                    answer.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
-                }
-                if status == StatusCode::METHOD_NOT_ALLOWED {
-                    let methods = HeaderValue::from_static("GET, HEAD");
-                    answer.headers_mut().insert(header::ALLOW, methods);
-                }
+                let remedy = match status {
+                    StatusCode::UNAUTHORIZED => Some((header::WWW_AUTHENTICATE, "Bearer")),
+                    StatusCode::METHOD_NOT_ALLOWED => Some((header::ALLOW, "GET, HEAD")),
+                    _ => None,
+                };
+                answer
+                    .headers_mut()
+                    .extend(remedy.map(|(name, value)| (name, HeaderValue::from_static(value))));
                 answer
             }
         };
@@ -121,9 +121,9 @@ impl Caller {
             "devices" => Question::Devices,
             "history" => Question::History(parse(query)?),
             "forecast" => Question::Forecast(parse(query)?),
-            "predict" => Question::Predict(parse::<PlanQuery>(query)?.into()),
+            "predict" => Question::Predict(Plan { view: parse(query)?, ..parse(query)? }),
             "profile" => Question::Profile,
-            "subscribe" => return self.subscribe(parse::<SubscribeQuery>(query)?.try_into()?),
+            "subscribe" => return self.subscribe(subscription(query)?),
             _ => {
                 let error = format!("there is nothing at {path}; docs/PROTOCOL.md has the paths");
                 return Err(Fault::new(StatusCode::NOT_FOUND, error));
@@ -192,31 +192,6 @@ impl Body for Events {
     }
 }
 
-/// [`Plan`] as a query string.
-#[derive(Deserialize)]
-struct PlanQuery {
-    bytes: u64,
-    chunk: Option<u64>,
-    #[serde(default)]
-    sync: bool,
-    #[serde(default)]
-    fsync: bool,
-    #[serde(default)]
-    at_s: f64,
-    device: Option<String>,
-    #[serde(default)]
-    model: Option<String>,
-    #[serde(default)]
-    mode: Option<cawl_core::Mode>,
-}
-
-impl From<PlanQuery> for Plan {
-    fn from(query: PlanQuery) -> Plan {
-        let PlanQuery { bytes, chunk, sync, fsync, at_s, device, model, mode } = query;
-        Plan { bytes, chunk, sync, fsync, at_s, device, view: View { model, mode } }
-    }
-}
-
 /// [`Subscription`] as a query string.
 #[derive(Deserialize)]
 struct SubscribeQuery {
@@ -228,18 +203,15 @@ struct SubscribeQuery {
     sort: Sort,
 }
 
-impl TryFrom<SubscribeQuery> for Subscription {
-    type Error = Fault;
-
-    fn try_from(query: SubscribeQuery) -> Result<Subscription, Fault> {
-        let names = query.topics.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let topic = |name: &str| {
-            serde_json::from_value::<Topic>(name.into())
-                .map_err(|error| Fault::new(StatusCode::BAD_REQUEST, format!("topics: {error}")))
-        };
-        let topics = names.map(topic).collect::<Result<Vec<_>, _>>()?;
-        Ok(Subscription { topics, every_s: query.every_s, limit: query.limit, sort: query.sort })
-    }
+/// The subscription that a query asks for; its topics are separated by commas.
+fn subscription(query: &str) -> Result<Subscription, Fault> {
+    let SubscribeQuery { topics, every_s, limit, sort } = parse(query)?;
+    let names = topics.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let topic = |name: &str| {
+        serde_json::from_value::<Topic>(name.into())
+            .map_err(|error| Fault::new(StatusCode::BAD_REQUEST, format!("topics: {error}")))
+    };
+    Ok(Subscription { topics: names.map(topic).collect::<Result<_, _>>()?, every_s, limit, sort })
 }
 
 fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Fault> {
