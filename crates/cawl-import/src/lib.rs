@@ -260,13 +260,13 @@ impl fmt::Display for SkipReason {
 /// Counts lines by reason.
 #[derive(Debug, Default)]
 struct SkipCounts {
+    /// How many, and the first, losses first.
     reasons: BTreeMap<SkipReason, (u64, u64)>,
-    others: BTreeMap<String, (u64, u64)>,
 }
 
 impl SkipCounts {
-    /// Names of calls kept apart; only noise that looks like calls has more.
-    const MOST_NAMES: usize = 1000;
+    /// Reasons kept apart; only noise that looks like calls has more.
+    const MOST: usize = 1000;
 
     fn count(&mut self, reason: SkipReason, line: u64) {
         self.reasons.entry(reason).or_insert((0, line)).0 += 1;
@@ -274,20 +274,16 @@ impl SkipCounts {
 
     /// A call that has nothing to do with files; most lines are of this kind.
     fn count_other(&mut self, name: &str, line: u64) {
-        if let Some((lines, _)) = self.others.get_mut(name) {
-            *lines += 1;
-            return;
-        }
-        let name = if self.others.len() < SkipCounts::MOST_NAMES { name } else { "further calls" };
-        self.others.entry(name.to_owned()).or_insert((0, line)).0 += 1;
+        let reason = SkipReason::Other(name.to_owned());
+        let is_new = self.reasons.len() >= SkipCounts::MOST && !self.reasons.contains_key(&reason);
+        self.count(if is_new { SkipReason::Other("further calls".to_owned()) } else { reason }, line);
     }
 
     /// All of them, losses first.
     fn list(&self) -> Vec<Skipped> {
-        let others = self.others.iter().map(|(name, &count)| (SkipReason::Other(name.clone()), count));
-        let reasons = self.reasons.iter().map(|(reason, &count)| (reason.clone(), count));
-        let list = reasons.chain(others);
-        list.map(|(reason, (lines, first))| Skipped { reason, lines, first }).collect()
+        let skipped =
+            |(reason, &(lines, first)): (&SkipReason, _)| Skipped { reason: reason.clone(), lines, first };
+        self.reasons.iter().map(skipped).collect()
     }
 }
 

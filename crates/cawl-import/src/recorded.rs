@@ -25,13 +25,6 @@ pub struct Suite {
     pub runs: BTreeMap<String, RunArgs>,
 }
 
-impl From<serde_json::Error> for RecordedError {
-    fn from(error: serde_json::Error) -> RecordedError {
-        // As text, not as a source: it would be told twice.
-        RecordedError::Suite(error.to_string())
-    }
-}
-
 /// Why a recording could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedError {
@@ -79,7 +72,9 @@ impl Suite {
             #[serde(default)]
             env: String,
         }
-        let file: File = serde_json::from_str(json)?;
+        // As text, not as a source: it would be told twice.
+        let file: File =
+            serde_json::from_str(json).map_err(|error| RecordedError::Suite(error.to_string()))?;
         let seek = seek(&file.device);
         let mut runs = BTreeMap::new();
         for (name, scenario) in file.scenarios {

@@ -232,6 +232,11 @@ impl StraceImporter {
         self.queue.push(event.start, Record::Event(event));
     }
 
+    /// The same of an event that may not be wanted.
+    pub(super) fn emit_if(&mut self, wanted: bool, event: Event) {
+        if wanted { self.emit(event) } else { self.skip(SkipReason::ReadOnly) }
+    }
+
     /// Sets what the call returned; the value if it succeeded.
     pub(super) fn settle(event: &mut Event, result: Outcome<'_>) -> Option<u64> {
         match result {
@@ -327,11 +332,7 @@ impl StraceImporter {
         }
         event.requested =
             if name.ends_with(['v', '2']) { vector_length(call.arg(1)) } else { unsigned(call.arg(2)) };
-        if self.options.reads {
-            self.emit(event);
-        } else {
-            self.skip(SkipReason::ReadOnly);
-        }
+        self.emit_if(self.options.reads, event);
     }
 
     fn apply_sync(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {

@@ -168,11 +168,7 @@ impl StraceImporter {
         if call.args.contains(&"SEEK_END") && call.arg(1) == "0" {
             self.resize(event.ino, position);
         }
-        if event.has(flag::WRITABLE) || self.options.reads {
-            self.emit(event);
-        } else {
-            self.skip(SkipReason::ReadOnly);
-        }
+        self.emit_if(event.has(flag::WRITABLE) || self.options.reads, event);
     }
 
     pub(super) fn apply_name(&mut self, caller: Caller, name: &str, kind: CallKind, call: &Call<'_>) {

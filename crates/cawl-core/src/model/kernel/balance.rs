@@ -171,11 +171,7 @@ impl Kernel {
             self.tasks.current.paused_when = Some(ended);
             call.unlikely |= rate <= 0.0;
         }
-        self.machine.advance(call.at);
-        if self.tasks.several {
-            let level = self.machine.level_now() as f64;
-            self.history.note(self.machine.now, level);
-        }
+        self.pass_to(call.at);
         rate > 0.0 || call.at >= call.until
     }
 }

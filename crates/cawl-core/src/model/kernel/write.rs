@@ -159,7 +159,12 @@ impl Kernel {
         if self.tasks.several {
             self.history.raise(from, found.dirtied as f64);
         }
-        self.machine.advance(call.at);
+        self.pass_to(call.at);
+    }
+
+    /// Lets time pass, and notes the level for calls that overlap this one.
+    pub(super) fn pass_to(&mut self, at: f64) {
+        self.machine.advance(at);
         if self.tasks.several {
             let level = self.machine.level_now() as f64;
             self.history.note(self.machine.now, level);
