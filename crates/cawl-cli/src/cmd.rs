@@ -19,6 +19,9 @@ pub mod tables;
 pub mod top;
 pub mod watch;
 
+use std::fs::Permissions;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -47,4 +50,33 @@ fn stored_profile(path: &Path) -> anyhow::Result<HostProfile> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the profile {}", path.display()))?;
     HostProfile::from_toml(&text).with_context(|| format!("cannot use the profile {}", path.display()))
+}
+
+/// Written to a temporary file and renamed, so that no reader sees half a profile; an existing file is kept
+/// unless `may_replace`.
+fn save(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
+    let about = || format!("cannot write the profile {}; name another file with -o", file.display());
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    // The user's umask applies, as to any new file.
+    let permissions = Permissions::from_mode(0o666);
+    let mut aside = tempfile::Builder::new()
+        .prefix(".cawl-profile")
+        .permissions(permissions)
+        .tempfile_in(folder)
+        .with_context(about)?;
+    aside.write_all(text.as_bytes()).and_then(|()| aside.as_file().sync_all()).with_context(about)?;
+    if may_replace {
+        aside.persist(file).map_err(|error| error.error).with_context(about)?;
+        return Ok(());
+    }
+    match aside.persist_noclobber(file) {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == ErrorKind::AlreadyExists => {
+            anyhow::bail!("{} exists; name another file, or replace it with --force", file.display())
+        }
+        Err(error) => Err(error.error).with_context(about),
+    }
 }

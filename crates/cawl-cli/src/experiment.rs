@@ -30,7 +30,7 @@ use crate::scratch::{Purpose, Scratch};
 use crate::slow_limit::{self, Budget};
 use judge::{Errors, ModelErrors};
 pub use plan::Experiment;
-use plan::{Panel, Plan, Sizes};
+use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
 pub use results::Evaluation;
 use results::{OutFolder, Results};
@@ -169,10 +169,10 @@ fn record_all(
 /// The runs to record.
 fn planned(options: &Options, profile: &HostProfile) -> Vec<(Experiment, Vec<Repeated>)> {
     let sizes = Sizes::new(profile, options.scale);
-    let wanted = Experiment::resolve(&options.experiments);
-    let plans = wanted.into_iter().map(|experiment| Plan::of(experiment, &sizes));
     let repeated = |panel: Panel| Repeated { panel, runs: Vec::new() };
-    plans.map(|plan| (plan.experiment, plan.panels.into_iter().map(repeated).collect())).collect()
+    let runs = |experiment: Experiment| experiment.panels(&sizes).into_iter().map(repeated).collect();
+    let wanted = Experiment::resolve(&options.experiments).into_iter();
+    wanted.map(|experiment| (experiment, runs(experiment))).collect()
 }
 
 /// The profile for the models, with the kernel's present settings.

@@ -6,8 +6,6 @@ use cawl_client::protocol::{Sort, View};
 use cawl_core::Mode;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
 
 use super::quantity::{interval, size_above_zero, span};
 use crate::render::rows::SORTS;
@@ -42,7 +40,7 @@ pub struct ViewArgs {
     pub model: Option<String>,
     /// The clock of that model, and whether it is corrected towards the kernel's counters: open-loop,
     /// lockstep or assimilated (default: of the modes kept, the one closest to the counters)
-    #[arg(long, value_name = "MODE", value_parser = mode)]
+    #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
 }
 
@@ -211,11 +209,6 @@ fn sort() -> impl TypedValueParser<Value = Sort> {
     })
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
-    let from: serde::de::value::StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
-    Mode::deserialize(from).map_err(|error| error.to_string())
-}
-
 /// "major:minor".
 fn device(text: &str) -> Result<String, String> {
     let numbers = text
@@ -240,7 +233,7 @@ mod tests {
 
     #[test]
     fn modes() {
-        assert_eq!(mode("open-loop"), Ok(Mode::OpenLoop));
-        assert!(mode("loop").unwrap_err().contains("lockstep"));
+        assert_eq!("open-loop".parse(), Ok(Mode::OpenLoop));
+        assert!("loop".parse::<Mode>().unwrap_err().to_string().contains("lockstep"));
     }
 }

@@ -118,15 +118,17 @@ struct Round {
 
 /// The line through the calls whose data come from memory; its slope is the copy.
 fn large(points: &[(f64, f64)]) -> Option<Line> {
-    let large: Vec<_> = points.iter().copied().filter(|(size, _)| *size >= FROM_MEMORY as f64).collect();
-    Line::through(&large)
+    line(points, |size| size >= FROM_MEMORY as f64)
 }
 
 /// The line through the calls whose data come from the processor's cache; its intercept is the call, its
 /// slope the rest of the copy.
 fn small(points: &[(f64, f64)]) -> Option<Line> {
-    let small: Vec<_> = points.iter().copied().filter(|(size, _)| *size < FROM_MEMORY as f64).collect();
-    Line::through(&small)
+    line(points, |size| size < FROM_MEMORY as f64)
+}
+
+fn line(points: &[(f64, f64)], counts: impl Fn(f64) -> bool) -> Option<Line> {
+    Line::through(&points.iter().copied().filter(|(size, _)| counts(*size)).collect::<Vec<_>>())
 }
 
 /// The difference of intercepts between calls into new and into cached pages. Only calls of whole pages,

@@ -102,11 +102,6 @@ fn part_of_device(from: Count, to: Count) -> Option<f64> {
     Some(device / to.pages.saturating_sub(from.pages) as f64)
 }
 
-/// Bytes per ns between two moments.
-fn rate(bench: &mut Bench, from: Count, to: Count) -> Option<f64> {
-    Counter::noted(bench, from, to).rate(from, to)
-}
-
 /// Measures the writeback rate of a device that takes `transfer` ns per byte, if known.
 pub fn rate_of_writeback(
     bench: &mut Bench,
@@ -416,7 +411,7 @@ pub fn factor(
         cached.push(flushed.cached);
         // From the third piece on the device was always busy.
         if let (Some(from), Some(to)) = (flushed.counts.get(2), flushed.counts.last()) {
-            rates.extend(rate(bench, *from, *to));
+            rates.extend(Counter::noted(bench, *from, *to).rate(*from, *to));
         }
         Ok(())
     })?;

@@ -15,7 +15,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
-use super::{read_profile, stored_profile};
+use super::{read_profile, save, stored_profile};
 use crate::args::CalibrateArgs;
 use crate::calibrate::{self, Effort, Options};
 use crate::{exit, interrupt, render};
@@ -46,17 +46,22 @@ fn options(args: &CalibrateArgs) -> Options {
     Options { path: args.path.clone(), effort, lower_limits: args.lower_limits, known: None }
 }
 
+/// The profile to write or to check.
+fn profile_file(args: &CalibrateArgs) -> anyhow::Result<PathBuf> {
+    match &args.output {
+        Some(file) => Ok(file.clone()),
+        None => profiles::file_of(&Place::of(&args.path)?.device),
+    }
+}
+
 fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
     let mut options = options(args);
-    let file = match &args.output {
-        Some(file) => file.clone(),
-        None => profiles::file_of(&Place::of(&options.path)?.device)?,
-    };
+    let file = profile_file(args)?;
     if args.brief {
         options.known = read_profile(&file).ok();
     }
     let calibration = calibrate::calibrate(&options, signal)?;
-    save(&file, &calibration.profile.to_toml(), args.output.is_none())?;
+    write(&file, &calibration.profile.to_toml(), args.output.is_none())?;
     // Told before the table is printed, since printing may fail.
     render::tell(format_args!("profile written to {}", file.display()));
     if args.json {
@@ -68,10 +73,7 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
 
 fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
     let options = options(args);
-    let file = match &args.output {
-        Some(file) => file.clone(),
-        None => profiles::file_of(&Place::of(&options.path)?.device)?,
-    };
+    let file = profile_file(args)?;
     let profile =
         stored_profile(&file).context("there is nothing to check; calibrate without --check first")?;
     let compared = calibrate::check(&options, &profile, signal)?;
@@ -88,18 +90,14 @@ fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitC
     Ok(printed)
 }
 
-/// Written to a temporary file and renamed, so that no reader sees half a profile. A profile that runs update
-/// too is written under the lock of its folder.
-fn save(file: &Path, text: &str, is_shared: bool) -> anyhow::Result<()> {
-    let about = || format!("cannot write the profile {}; name another file with -o", file.display());
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).with_context(about)?;
+/// Writes the profile; one that runs update too is written under the lock of its folder.
+fn write(file: &Path, text: &str, is_shared: bool) -> anyhow::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder {
+        fs::create_dir_all(folder).with_context(|| {
+            format!("cannot write the profile {}; name another file with -o", file.display())
+        })?;
     }
-    let _lock = file.parent().filter(|_| is_shared).map(profiles::Lock::of).transpose()?;
-    let mut aside = file.as_os_str().to_owned();
-    aside.push(format!(".{}", std::process::id()));
-    let aside = PathBuf::from(aside);
-    fs::write(&aside, text).and_then(|()| fs::rename(&aside, file)).with_context(about).inspect_err(|_| {
-        drop(fs::remove_file(&aside));
-    })
+    let _lock = folder.filter(|_| is_shared).map(profiles::Lock::of).transpose()?;
+    save(file, text, true)
 }

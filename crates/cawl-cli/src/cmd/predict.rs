@@ -13,7 +13,7 @@ use cawl_host::profiles;
 use nix::sys::stat::{major, minor};
 use serde_json::Value;
 
-use super::socket_of;
+use super::{socket_of, stored_profile};
 use crate::args::PredictArgs;
 use crate::offline::{self, Counted};
 use crate::render;
@@ -77,22 +77,13 @@ fn without_daemon(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Re
 /// The named profile, else that of the machine and the target folder. Its limitations are printed.
 fn offline_profile(args: &PredictArgs) -> anyhow::Result<HostProfile> {
     if let Some(file) = &args.profile {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("cannot read the profile {}", file.display()))?;
-        return HostProfile::from_toml(&text)
-            .with_context(|| format!("cannot use the profile {}", file.display()));
+        return stored_profile(file);
     }
     let chosen = profiles::choose(args.path.as_deref().unwrap_or(Path::new(".")));
-    let note = match (&chosen.file, chosen.note) {
-        (_, Some(note)) => Some(note),
-        (None, None) => Some(
-            "no profile of this machine; speeds are defaults, and the answer is an order of magnitude \
-             (see cawl-cli calibrate)"
-                .to_owned(),
-        ),
-        (Some(_), None) => None,
-    };
-    if let Some(note) = note {
+    const NONE: &str = "no profile of this machine; speeds are defaults, and the answer is an order of magnitude \
+                        (see cawl-cli calibrate)";
+    let none = chosen.file.is_none().then(|| NONE.to_owned());
+    if let Some(note) = chosen.note.or(none) {
         render::tell(format_args!("cawl-cli: {note}"));
     }
     Ok(chosen.profile)

@@ -1,6 +1,5 @@
 //! `profile`: the constants that the daemon or earlier runs learned.
 
-use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,7 +10,7 @@ use cawl_client::query;
 use cawl_core::HostProfile;
 use cawl_host::profiles;
 
-use super::{read_profile, socket_of, stored_profile};
+use super::{read_profile, save, socket_of, stored_profile};
 use crate::args::{DaemonArgs, DiffArgs, ExportArgs, ProfileArgs, ProfileCommand};
 use crate::render;
 use crate::render::profile::{Difference, changed, differences};
@@ -78,36 +77,6 @@ fn export(args: &ExportArgs) -> anyhow::Result<ExitCode> {
             render::tell(format_args!("profile written to {}", file.display()));
             Ok(ExitCode::SUCCESS)
         }
-    }
-}
-
-/// Written to a temporary file and renamed, so that no reader sees half a profile; an existing file is kept
-/// unless `may_replace`.
-fn save(file: &Path, text: &str, may_replace: bool) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let about = || format!("cannot write the profile {}; name another file with -o", file.display());
-    let folder = match file.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    // The user's umask applies, as to any new file.
-    let permissions = std::fs::Permissions::from_mode(0o666);
-    let mut aside = tempfile::Builder::new()
-        .prefix(".cawl-profile")
-        .permissions(permissions)
-        .tempfile_in(folder)
-        .with_context(about)?;
-    aside.write_all(text.as_bytes()).and_then(|()| aside.as_file().sync_all()).with_context(about)?;
-    if may_replace {
-        aside.persist(file).map_err(|error| error.error).with_context(about)?;
-        return Ok(());
-    }
-    match aside.persist_noclobber(file) {
-        Ok(_) => Ok(()),
-        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {
-            anyhow::bail!("{} exists; name another file, or replace it with --force", file.display())
-        }
-        Err(error) => Err(error.error).with_context(about),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -99,7 +99,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     forwarding.shutdown().await;
     // From here on signals are for this process.
     let mut stop = Stop::new(&kinds);
-    let family = Family::new(backend.socket(), backend.run());
+    let family = Family::new(&backend.path, backend.run);
     let running = if args.wait {
         // The answer implies that the program's own bytes are counted, so it can be reaped; a child may wait
         // for that.
@@ -155,10 +155,7 @@ fn profile(args: &RunArgs, notes: &mut Vec<String>) -> Chosen {
 
 fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
     let profile = args.model.profile.as_deref().map(read_profile).transpose()?;
-    let trace = match &args.trace {
-        Some(path) => Some(std::path::absolute(path)?),
-        None => None,
-    };
+    let trace = args.trace.as_ref().map(std::path::absolute).transpose()?;
     Ok(RunSpec {
         // The other models are baselines, and each costs the daemon as much time.
         models: args.model.models(vec![MODELS[0].to_owned()]),
@@ -168,10 +165,14 @@ fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
     })
 }
 
-/// The daemon of a run: inside this process, or named by --socket.
-enum Backend {
-    Inside { daemon: Daemon, path: PathBuf, run: u64 },
-    Outside { path: PathBuf, run: u64 },
+/// The daemon of a run.
+struct Backend {
+    /// The daemon inside this process; None if one was named by --socket.
+    inside: Option<Daemon>,
+    /// Its socket.
+    path: PathBuf,
+    /// The run's number.
+    run: u64,
 }
 
 impl Backend {
@@ -185,43 +186,24 @@ impl Backend {
     ) -> anyhow::Result<Backend> {
         if let Some(path) = socket {
             let path = std::path::absolute(path)?;
-            let started: RunStarted = query::ask(&path, &Request::BeginRun(spec))?;
-            return Ok(Backend::Outside { path, run: started.run });
+            let RunStarted { run } = query::ask(&path, &Request::BeginRun(spec))?;
+            return Ok(Backend { inside: None, path, run });
         }
         let (path, listener) = listen(notes)?;
         let daemon = Daemon::start(listener, EngineOptions { keeper, ..EngineOptions::new(profile) })?;
-        match daemon.begin_run(spec).await {
-            Ok(run) => Ok(Backend::Inside { daemon, path, run }),
-            Err(error) => {
-                drop(std::fs::remove_file(&path));
-                Err(error)
-            }
-        }
-    }
-
-    fn socket(&self) -> &Path {
-        match self {
-            Backend::Inside { path, .. } | Backend::Outside { path, .. } => path,
-        }
-    }
-
-    fn run(&self) -> u64 {
-        match self {
-            Backend::Inside { run, .. } | Backend::Outside { run, .. } => *run,
-        }
+        let run = daemon.begin_run(spec).await.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
+        Ok(Backend { inside: Some(daemon), path, run })
     }
 
     /// The run's processes that are still running, as far as the daemon knows, after it has read all
     /// messages.
     async fn running(&self) -> anyhow::Result<Vec<RunProcess>> {
-        match self {
-            Backend::Inside { daemon, run, .. } => daemon.running(*run).await,
-            Backend::Outside { path, run } => {
-                let (path, request) = (path.clone(), Request::Running { run: *run });
-                let answer = tokio::task::spawn_blocking(move || query::ask(&path, &request)).await?;
-                answer.map(|running: Running| running.processes)
-            }
+        if let Some(daemon) = &self.inside {
+            return daemon.running(self.run).await;
         }
+        let (path, request) = (self.path.clone(), Request::Running { run: self.run });
+        let answer = tokio::task::spawn_blocking(move || query::ask(&path, &request)).await?;
+        answer.map(|running: Running| running.processes)
     }
 
     /// The report. The first request to stop returns it at once, the second one gives it up.
@@ -231,51 +213,43 @@ impl Backend {
             given_up.asked().await;
             given_up.asked().await;
         };
-        match self {
-            Backend::Inside { daemon, path, run } => {
-                let report = tokio::select! {
-                    report = daemon.end_run(run, end, stop.asked()) => report,
-                    () = given_up => Err(anyhow!(GIVEN_UP)),
-                };
-                drop(std::fs::remove_file(&path));
-                report
+        let Backend { inside, path, run } = self;
+        if let Some(daemon) = inside {
+            let report = tokio::select! {
+                report = daemon.end_run(run, end, stop.asked()) => report,
+                () = given_up => Err(anyhow!(GIVEN_UP)),
+            };
+            drop(std::fs::remove_file(&path));
+            return report;
+        }
+        let ask = |now: bool| {
+            let (path, request) = (path.clone(), Request::EndRun { run, now, end: end.clone() });
+            tokio::task::spawn_blocking(move || query::ask_within(&path, &request, REPORT_WITHIN))
+        };
+        let mut patient = ask(false);
+        let hurried = async {
+            stop.asked().await;
+            // If the run had already ended, the first question has the answer.
+            match ask(true).await {
+                Ok(Ok(report)) => report,
+                _ => std::future::pending().await,
             }
-            Backend::Outside { path, run } => {
-                let ask = |now: bool| {
-                    let (path, request) = (path.clone(), Request::EndRun { run, now, end: end.clone() });
-                    tokio::task::spawn_blocking(move || query::ask_within(&path, &request, REPORT_WITHIN))
-                };
-                let mut patient = ask(false);
-                let hurried = async {
-                    stop.asked().await;
-                    // If the run had already ended, the first question has the answer.
-                    match ask(true).await {
-                        Ok(Ok(report)) => report,
-                        _ => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    report = hurried => Ok(report),
-                    report = &mut patient => report?,
-                    () = given_up => Err(anyhow!(GIVEN_UP)),
-                }
-            }
+        };
+        tokio::select! {
+            report = hurried => Ok(report),
+            report = &mut patient => report?,
+            () = given_up => Err(anyhow!(GIVEN_UP)),
         }
     }
 
     /// Ends the run of a program that did not start; there is no report.
     async fn abandon(self) {
-        match self {
-            Backend::Inside { daemon, path, .. } => {
-                drop(std::fs::remove_file(&path));
-                daemon.stop().await;
-            }
-            Backend::Outside { path, run } => {
-                let request = Request::EndRun { run, now: false, end: RunEnd::default() };
-                let asked = tokio::task::spawn_blocking(move || query::ask::<Report>(&path, &request)).await;
-                drop(asked);
-            }
+        if let Some(daemon) = self.inside {
+            drop(std::fs::remove_file(&self.path));
+            return daemon.stop().await;
         }
+        let request = Request::EndRun { run: self.run, now: false, end: RunEnd::default() };
+        drop(tokio::task::spawn_blocking(move || query::ask::<Report>(&self.path, &request)).await);
     }
 }
 
@@ -306,8 +280,8 @@ fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
 /// The variables added to the program's environment.
 fn variables(args: &RunArgs, library: &Path, backend: &Backend) -> BTreeMap<&'static str, OsString> {
     let mut variables = BTreeMap::from([
-        ("CAWL_SOCKET", backend.socket().into()),
-        ("CAWL_RUN", backend.run().to_string().into()),
+        ("CAWL_SOCKET", backend.path.as_path().into()),
+        ("CAWL_RUN", backend.run.to_string().into()),
     ]);
     // musl's linker ends a program whose preloaded library it cannot load; glibc's 32-bit one prints an
     // error.
@@ -360,25 +334,16 @@ fn preload(library: &Path, before: &OsStr, sanitizer: Option<&str>) -> OsString 
 }
 
 fn not_started(path: &Path, error: &std::io::Error) -> u8 {
-    let program = path.to_string_lossy();
-    let program = render::shown(&program);
-    match error.kind() {
+    let (why, code) = match error.kind() {
         // The file exists, so its interpreter is missing.
-        std::io::ErrorKind::NotFound if path.components().nth(1).is_some() && path.exists() => {
-            render::tell(format_args!(
-                "cawl-cli: {program}: cannot be executed: the interpreter it names does not exist"
-            ));
-            exit::CANNOT_EXECUTE
+        ErrorKind::NotFound if path.components().nth(1).is_some() && path.exists() => {
+            ("cannot be executed: the interpreter it names does not exist".to_owned(), exit::CANNOT_EXECUTE)
         }
-        std::io::ErrorKind::NotFound => {
-            render::tell(format_args!("cawl-cli: {program}: no such program; check the spelling and PATH"));
-            exit::NOT_FOUND
-        }
-        _ => {
-            render::tell(format_args!("cawl-cli: {program}: cannot be executed: {error}"));
-            exit::CANNOT_EXECUTE
-        }
-    }
+        ErrorKind::NotFound => ("no such program; check the spelling and PATH".to_owned(), exit::NOT_FOUND),
+        _ => (format!("cannot be executed: {error}"), exit::CANNOT_EXECUTE),
+    };
+    render::tell(format_args!("cawl-cli: {}: {why}", render::shown(&path.to_string_lossy())));
+    code
 }
 
 /// Waits for the program to end and leaves it as a zombie.

@@ -55,29 +55,38 @@ impl Experiment {
 
     /// The name of the experiment and of its figure.
     pub const fn name(self) -> &'static str {
-        match self {
-            Experiment::Fig4 => "fig4",
-            Experiment::Fig5 => "fig5",
-            Experiment::Fig6 => "fig6",
-            Experiment::Fig7 => "fig7",
-            Experiment::Fig8 => "fig8",
-            Experiment::Fig9 => "fig9",
-            Experiment::Suite => "suite",
-            Experiment::All => "all",
-        }
+        self.names().0
     }
 
     /// The title of its figure.
     pub const fn title(self) -> &'static str {
+        self.names().1
+    }
+
+    const fn names(self) -> (&'static str, &'static str) {
         match self {
-            Experiment::Fig4 => "Synchronous direct writes (O_DIRECT, O_SYNC)",
-            Experiment::Fig5 => "Synchronous writes through the page cache (O_SYNC)",
-            Experiment::Fig6 => "Sequential writes, without and with computation",
-            Experiment::Fig7 => "Random writes: part of each chunk rewritten",
-            Experiment::Fig8 => "Writes through the C library's streams",
-            Experiment::Fig9 => "The stream's buffer: small chunks",
-            Experiment::Suite => "Runs to derive and judge profiles with",
-            Experiment::All => "All figures",
+            Experiment::Fig4 => ("fig4", "Synchronous direct writes (O_DIRECT, O_SYNC)"),
+            Experiment::Fig5 => ("fig5", "Synchronous writes through the page cache (O_SYNC)"),
+            Experiment::Fig6 => ("fig6", "Sequential writes, without and with computation"),
+            Experiment::Fig7 => ("fig7", "Random writes: part of each chunk rewritten"),
+            Experiment::Fig8 => ("fig8", "Writes through the C library's streams"),
+            Experiment::Fig9 => ("fig9", "The stream's buffer: small chunks"),
+            Experiment::Suite => ("suite", "Runs to derive and judge profiles with"),
+            Experiment::All => ("all", "All figures"),
+        }
+    }
+
+    /// Its runs.
+    pub fn panels(self, sizes: &Sizes) -> Vec<Panel> {
+        match self {
+            Experiment::Fig4 => fig4(sizes),
+            Experiment::Fig5 => fig5(sizes),
+            Experiment::Fig6 => fig6(sizes),
+            Experiment::Fig7 => fig7(sizes),
+            Experiment::Fig8 => fig8(sizes),
+            Experiment::Fig9 => fig9(sizes),
+            Experiment::Suite => suite(sizes),
+            Experiment::All => Vec::new(),
         }
     }
 }
@@ -107,32 +116,6 @@ pub struct Panel {
     pub dirty: bool,
     /// True if the onset of flushing and throttling is marked.
     pub starts: bool,
-}
-
-/// An experiment and its runs.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The experiment.
-    pub experiment: Experiment,
-    /// Its runs.
-    pub panels: Vec<Panel>,
-}
-
-impl Plan {
-    /// The runs of an experiment.
-    pub fn of(experiment: Experiment, sizes: &Sizes) -> Plan {
-        let panels = match experiment {
-            Experiment::Fig4 => fig4(sizes),
-            Experiment::Fig5 => fig5(sizes),
-            Experiment::Fig6 => fig6(sizes),
-            Experiment::Fig7 => fig7(sizes),
-            Experiment::Fig8 => fig8(sizes),
-            Experiment::Fig9 => fig9(sizes),
-            Experiment::Suite => suite(sizes),
-            Experiment::All => Vec::new(),
-        };
-        Plan { experiment, panels }
-    }
 }
 
 /// Sizes that fit a machine.
@@ -287,47 +270,43 @@ fn fig5(sizes: &Sizes) -> Vec<Panel> {
     ]
 }
 
-fn fig6(sizes: &Sizes) -> Vec<Panel> {
+/// A run of chunks of a sixteenth of the hard limit, with think times of this part of the device's time.
+fn chunks(sizes: &Sizes, name: String, part: f64) -> Run {
     let chunk = sizes.chunk(16);
-    let run = |name: &str, part: f64| {
-        let think = (part > 0.0).then(|| sizes.think(chunk, part));
-        Run { name: name.into(), chunk, total: sizes.total(chunk), think, env: spin(think), ..Run::default() }
-    };
+    let think = (part > 0.0).then(|| sizes.think(chunk, part));
+    let env = think.map_or(String::new(), |_| "SPIN=1".to_owned());
+    Run { name, chunk, total: sizes.total(chunk), think, env, ..Run::default() }
+}
+
+fn fig6(sizes: &Sizes) -> Vec<Panel> {
     let panel = |letter: char, part: f64| {
-        let run = run(&format!("fig6-{letter}"), part);
-        let title = format!("({letter}) chunks of {}{}", Bytes(chunk), computing(run.think));
+        let run = chunks(sizes, format!("fig6-{letter}"), part);
+        let title = format!("({letter}) chunks of {}{}", Bytes(run.chunk), computing(run.think));
         Panel { starts: true, ..run.series(title) }
     };
     vec![panel('A', 0.0), panel('B', SHORT), panel('C', LONG)]
 }
 
 fn fig7(sizes: &Sizes) -> Vec<Panel> {
-    let chunk = sizes.chunk(16);
     let panel = |letter: char, back: f64, part: f64| {
-        let think = (part > 0.0).then(|| sizes.think(chunk, part));
-        let name = format!("fig7-{letter}");
+        let run = chunks(sizes, format!("fig7-{letter}"), part);
+        let chunk = run.chunk;
         // As many new bytes as in other runs, so that the limits are reached.
-        let total = (sizes.total(chunk) as f64 / (1.0 - back) / chunk as f64).round() as u64 * chunk;
-        let run = Run { name, chunk, total, back, think, env: spin(think), ..Run::default() };
-        run.series(format!(
-            "({letter}) {:.0} % of each {} rewritten{}",
-            back * 100.0,
-            Bytes(chunk),
-            computing(think)
-        ))
+        let total = (run.total as f64 / (1.0 - back) / chunk as f64).round() as u64 * chunk;
+        let (percent, computing) = (back * 100.0, computing(run.think));
+        let title = format!("({letter}) {percent:.0} % of each {} rewritten{computing}", Bytes(chunk));
+        Run { total, back, ..run }.series(title)
     };
     vec![panel('A', 0.5, 0.0), panel('B', 0.5, SHORT), panel('C', 0.25, 0.0), panel('D', 0.25, SHORT)]
 }
 
 fn fig8(sizes: &Sizes) -> Vec<Panel> {
-    let chunk = sizes.chunk(16);
     let panel = |letter: char, part: f64| {
-        let think = (part > 0.0).then(|| sizes.think(chunk, part));
-        let name = format!("fig8-{letter}");
-        let total = sizes.total(chunk);
-        let run = Run { name, chunk, total, think, stream: true, ..Run::default() };
-        let delay = think.map_or("no delay".to_owned(), |think| format!("a delay of {think}"));
-        run.series(format!("({letter}) fwrite of {}, {delay}", Bytes(chunk)))
+        // The delay is a sleep.
+        let run = Run { env: String::new(), ..chunks(sizes, format!("fig8-{letter}"), part) };
+        let delay = run.think.map_or("no delay".to_owned(), |think| format!("a delay of {think}"));
+        let title = format!("({letter}) fwrite of {}, {delay}", Bytes(run.chunk));
+        Run { stream: true, ..run }.series(title)
     };
     vec![panel('A', 0.0), panel('B', SHORT), panel('C', LONG)]
 }
@@ -347,10 +326,6 @@ fn fig9(sizes: &Sizes) -> Vec<Panel> {
         dirty: false,
         ..run.series("fwrite of 1000 bytes, the first 64 calls".into())
     }]
-}
-
-fn spin(think: Option<Nanos>) -> String {
-    think.map_or(String::new(), |_| "SPIN=1".to_owned())
 }
 
 fn computing(think: Option<Nanos>) -> String {
@@ -480,7 +455,7 @@ mod tests {
             for scale in [0.25, 1.0] {
                 let mut names = HashSet::new();
                 for experiment in Experiment::resolve(&[Experiment::All, Experiment::Suite]) {
-                    for panel in Plan::of(experiment, &sizes(hard, scale)).panels {
+                    for panel in experiment.panels(&sizes(hard, scale)) {
                         let Scenario { name, args, env, length } = panel.scenario;
                         let read = run_args(&args, &env).unwrap();
                         assert!(read.total >= read.chunk && length.0 >= read.chunk, "{name}");
@@ -496,7 +471,7 @@ mod tests {
     fn runs_through_the_cache_reach_the_hard_limit() {
         let sizes = sizes(256 * MIB, 0.5);
         for experiment in [Experiment::Fig6, Experiment::Fig7, Experiment::Fig8] {
-            for panel in Plan::of(experiment, &sizes).panels {
+            for panel in experiment.panels(&sizes) {
                 assert!(panel.scenario.length.0 > 2 * 256 * MIB, "{}", panel.title);
             }
         }
@@ -510,7 +485,7 @@ mod tests {
             profile.device.sync_call = Measured::assumed(Nanos::millis(call_ms));
             profile.device.write = Measured::assumed(Rate::mb_per_second(mb_per_second));
             let plans = [Experiment::Fig4, Experiment::Fig5];
-            let panels = plans.map(|plan| Plan::of(plan, &Sizes::new(&profile, 1.0)).panels).concat();
+            let panels = plans.map(|plan| plan.panels(&Sizes::new(&profile, 1.0))).concat();
             let planned = |Scenario { args, env, .. }: Scenario| {
                 let step = env.strip_prefix("STEP=").map_or(0, |step| step.parse().unwrap());
                 (step, run_args(&args, &env).unwrap().total)

@@ -100,12 +100,9 @@ fn legend<B: DrawingBackend>(header: &Area<'_, B>, judged: &Judged, panels: &[Pa
         *x += 36 + width + 26;
         anyhow::Ok(())
     };
-    let dot = |x: i32, y: i32, colour: RGBColor| {
-        header.draw(&Circle::new((x + 14, y), 3, colour.filled())).map_err(failed)
-    };
-    entry(&mut x, y, "cost, observed", &mut |x, y| dot(x, y, OBSERVED))?;
+    entry(&mut x, y, "cost, observed", &mut |x, y| dot(header, (x + 14, y), 3, OBSERVED))?;
     if judged.runs.iter().any(|run| !run.series.again.is_empty()) {
-        entry(&mut x, y, "observed again", &mut |x, y| dot(x, y, AGAIN))?;
+        entry(&mut x, y, "observed again", &mut |x, y| dot(header, (x + 14, y), 3, AGAIN))?;
     }
     for index in 0..MODEL.len() {
         entry(&mut x, y, &format!("{} (cost)", model(index)), &mut |x, y| {
@@ -132,6 +129,16 @@ fn legend<B: DrawingBackend>(header: &Area<'_, B>, judged: &Judged, panels: &[Pa
         })?;
     }
     Ok(())
+}
+
+/// A filled dot, in pixels: a call.
+fn dot<B: DrawingBackend>(
+    area: &Area<'_, B>,
+    at: (i32, i32),
+    radius: i32,
+    colour: RGBColor,
+) -> anyhow::Result<()> {
+    area.draw(&Circle::new(at, radius, colour.filled())).map_err(failed)
 }
 
 /// A triangle that points down, in pixels: an onset.
@@ -191,7 +198,7 @@ mod tests {
     use cawl_core::{Bytes, CallState, DirtyLimits, HostProfile, MODELS, Nanos};
 
     use super::super::judge::{Call, Errors, JudgedRun, ModelErrors, Predicted, Series};
-    use super::super::plan::{Experiment, Plan, Sizes};
+    use super::super::plan::{Experiment, Sizes};
     use super::*;
 
     /// Forty calls, of which the second half are expensive.
@@ -235,7 +242,7 @@ mod tests {
     }
 
     fn drawn(experiment: Experiment, run: impl Fn(&str) -> JudgedRun) -> (String, Vec<u8>, (u32, u32)) {
-        let panels = Plan::of(experiment, &Sizes::new(&HostProfile::uncalibrated(), 1.0)).panels;
+        let panels = experiment.panels(&Sizes::new(&HostProfile::uncalibrated(), 1.0));
         let runs = panels.iter().map(|panel| run(&panel.title)).collect();
         let folder = tempfile::tempdir().unwrap();
         draw(&Judged { experiment, runs }, &panels, folder.path()).unwrap();
@@ -250,7 +257,7 @@ mod tests {
     #[test]
     fn pictures_are_whole_and_contain_their_series() {
         for experiment in Experiment::resolve(&[Experiment::All]) {
-            let panels = Plan::of(experiment, &Sizes::new(&HostProfile::uncalibrated(), 1.0)).panels.len();
+            let panels = experiment.panels(&Sizes::new(&HostProfile::uncalibrated(), 1.0)).len();
             let (svg, pixels, (width, height)) = drawn(experiment, run);
             let document = roxmltree::Document::parse(&svg).unwrap();
             let texts: Vec<&str> =

@@ -4,7 +4,7 @@ use cawl_core::{Bytes, CallState, DirtyLimits, Nanos};
 use plotters::prelude::*;
 
 use super::axis::Axis;
-use super::{AGAIN, Area, DASHES, LEVEL, MODEL, OBSERVED, SAMPLED, TEXT, dashed, failed, triangle};
+use super::{AGAIN, Area, DASHES, LEVEL, MODEL, OBSERVED, SAMPLED, TEXT, dashed, dot, failed, triangle};
 use crate::experiment::judge::{Call, JudgedRun, Series};
 use crate::experiment::plan::{self, Panel};
 
@@ -133,15 +133,6 @@ pub fn draw<B: DrawingBackend>(area: &Area<'_, B>, panel: &Panel, run: &JudgedRu
         })?;
     }
     Ok(())
-}
-
-fn dot<B: DrawingBackend>(
-    area: &Area<'_, B>,
-    at: (i32, i32),
-    radius: i32,
-    colour: RGBColor,
-) -> anyhow::Result<()> {
-    area.draw(&Circle::new(at, radius, colour.filled())).map_err(failed)
 }
 
 /// The onsets of flushing and throttling: triangles above the data, one row each, black as observed, coloured
