@@ -28,7 +28,7 @@ use cawl_host::limits::LoweredLimits;
 use cawl_host::place::{Backing, Place};
 use serde::Serialize;
 
-use crate::scratch::{Purpose, Scratch};
+use crate::scratch::{self, Scratch};
 use crate::slow_limit::{self, Budget};
 
 pub use bench::Interrupted;
@@ -198,7 +198,7 @@ fn unless_over<T: Default>(found: anyhow::Result<T>) -> anyhow::Result<T> {
 fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> {
     let place = Place::of(&options.path)?;
     let put_back = LoweredLimits::put_back_left()?;
-    let scratch = Scratch::create(&place.folder, Purpose::Calibrate)?;
+    let scratch = Scratch::create(&place.folder, scratch::CALIBRATE)?;
     let available = scratch.require(LEAST)?;
     // At most half of the free space, so that other programs do not run out of it.
     let space = (available.0 / 2).min(options.effort.bytes.0);

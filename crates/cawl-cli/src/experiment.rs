@@ -26,7 +26,7 @@ use cawl_host::profiles;
 
 use crate::calibrate::progress::Progress;
 use crate::calibrate::{self, Effort, Interrupted};
-use crate::scratch::{Purpose, Scratch};
+use crate::scratch::{self, Scratch};
 use crate::slow_limit::{self, Budget};
 use judge::{Errors, ModelErrors};
 pub use plan::Experiment;
@@ -96,7 +96,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
     let mut notes = Vec::new();
     let profile = profile(options, &place, before, &signal, &mut notes)?;
     let figures = planned(options, &profile);
-    let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
+    let scratch = Scratch::create(&place.folder, scratch::EXPERIMENT)?;
     require_room(&scratch, &figures)?;
 
     // Needs root, as lowering limits does: memory that a run frees would otherwise lie in lists for folios of
@@ -188,7 +188,7 @@ fn profile(
     } else if options.disk.is_some() {
         if options.limits.is_some() {
             // So that calibration finds the base rate of the runs.
-            let scratch = Scratch::create(&place.folder, Purpose::Experiment)?;
+            let scratch = Scratch::create(&place.folder, scratch::EXPERIMENT)?;
             let budget = Budget::of_time(options.settle);
             let mut progress = Progress::new(budget.time);
             progress.begin(slow_limit::WHAT);

@@ -15,25 +15,9 @@ use cawl_core::Bytes;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::statvfs::statvfs;
 
-/// The purpose of the folder, the middle of its name: `.cawl-calibrate-PID`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// To measure constants.
-    Calibrate,
-    /// To record runs.
-    Experiment,
-}
-
-impl Purpose {
-    const ALL: [Purpose; 2] = [Purpose::Calibrate, Purpose::Experiment];
-
-    const fn prefix(self) -> &'static str {
-        match self {
-            Purpose::Calibrate => ".cawl-calibrate-",
-            Purpose::Experiment => ".cawl-experiment-",
-        }
-    }
-}
+/// Prefixes of the folder's name, by its purpose; a number follows.
+pub const CALIBRATE: &str = ".cawl-calibrate-";
+pub const EXPERIMENT: &str = ".cawl-experiment-";
 
 /// The file that a live process keeps locked.
 const ALIVE: &str = "alive";
@@ -51,14 +35,14 @@ pub struct Scratch {
 
 impl Scratch {
     /// Makes the folder in `parent`, after removing leftovers of killed processes.
-    pub fn create(parent: &Path, purpose: Purpose) -> anyhow::Result<Scratch> {
-        Scratch::create_as(parent, purpose, std::process::id())
+    pub fn create(parent: &Path, prefix: &str) -> anyhow::Result<Scratch> {
+        Scratch::create_as(parent, prefix, std::process::id())
     }
 
     /// The folder gets its final name after it is locked: before that it would look like a leftover.
-    fn create_as(parent: &Path, purpose: Purpose, number: u32) -> anyhow::Result<Scratch> {
+    fn create_as(parent: &Path, prefix: &str, number: u32) -> anyhow::Result<Scratch> {
         remove_leftovers(parent);
-        let folder = parent.join(format!("{}{number}", purpose.prefix()));
+        let folder = parent.join(format!("{prefix}{number}"));
         let begun = parent.join(format!("{BEGUN}{number}"));
         if let Err(error) = DirBuilder::new().mode(0o700).create(&begun) {
             let remedy = match error.kind() {
@@ -205,7 +189,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// True for a name that [`Scratch`] gives.
 fn is_ours(name: &str) -> bool {
-    let prefixes = Purpose::ALL.iter().map(|purpose| purpose.prefix()).chain([BEGUN]);
+    let prefixes = [CALIBRATE, EXPERIMENT, BEGUN].into_iter();
     prefixes.filter_map(|prefix| name.strip_prefix(prefix)).any(|pid| pid.parse::<u32>().is_ok())
 }
 
@@ -233,7 +217,7 @@ mod tests {
     #[test]
     fn made_and_gone() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::create(dir.path(), Purpose::Calibrate).unwrap();
+        let scratch = Scratch::create(dir.path(), CALIBRATE).unwrap();
         scratch.file("one").unwrap();
         assert!(scratch.file("one").is_err(), "an existing file was taken");
         assert!(scratch.require(Bytes(1)).is_ok());
@@ -245,14 +229,14 @@ mod tests {
     #[test]
     fn only_the_dead_are_leftovers() {
         let dir = tempfile::tempdir().unwrap();
-        let [dead, other] = Purpose::ALL.map(|purpose| dir.path().join(format!("{}1", purpose.prefix())));
+        let [dead, other] = [CALIBRATE, EXPERIMENT].map(|prefix| dir.path().join(format!("{prefix}1")));
         let foreign = dir.path().join(".cawl-calibrate-notes");
         for folder in [&dead, &other, &foreign] {
             fs::create_dir(folder).unwrap();
             fs::write(folder.join("data"), "x").unwrap();
             fs::write(folder.join(ALIVE), "").unwrap();
         }
-        let living = Scratch::create(dir.path(), Purpose::Calibrate).unwrap();
+        let living = Scratch::create(dir.path(), CALIBRATE).unwrap();
         assert!(!dead.exists() && !other.exists() && foreign.join("data").exists());
         remove_leftovers(dir.path());
         assert!(living.folder.exists());
@@ -267,7 +251,7 @@ mod tests {
                 let parent = dir.path();
                 scope.spawn(move || {
                     for _ in 0..200 {
-                        let scratch = Scratch::create_as(parent, Purpose::Calibrate, number).unwrap();
+                        let scratch = Scratch::create_as(parent, CALIBRATE, number).unwrap();
                         scratch.file("data").unwrap();
                         assert!(scratch.path(ALIVE).exists());
                     }
@@ -295,7 +279,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = format!("{:#}", Scratch::create(&file, Purpose::Calibrate).unwrap_err());
+        let error = format!("{:#}", Scratch::create(&file, CALIBRATE).unwrap_err());
         assert!(error.contains("name one"), "{error}");
     }
 }

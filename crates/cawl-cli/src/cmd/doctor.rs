@@ -17,7 +17,7 @@ use crate::{exit, render, tracer};
 const SCHEMA: u32 = 1;
 
 /// All that was found.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Findings {
     schema: u32,
     /// True if the program will be traced; without a program, if any program can be.
@@ -54,15 +54,7 @@ enum State {
 
 /// Checks and prints.
 pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let mut findings = Findings {
-        schema: SCHEMA,
-        traced: true,
-        program: None,
-        chain: Vec::new(),
-        obstacles: Vec::new(),
-        remarks: Vec::new(),
-        machine: machine(),
-    };
+    let mut findings = Findings { schema: SCHEMA, machine: machine(), ..Findings::default() };
     if let Some(name) = args.command.first() {
         let Some(path) = inspect::find(name) else {
             let name = name.to_string_lossy();

@@ -85,12 +85,6 @@ struct Enabled {
     socket: String,
 }
 
-#[derive(Serialize)]
-struct Status {
-    schema: u32,
-    services: Vec<Enabled>,
-}
-
 fn status(args: &ServiceStatusArgs) -> anyhow::Result<ExitCode> {
     let root = &args.root.root;
     let mut services = Vec::new();
@@ -110,7 +104,7 @@ fn status(args: &ServiceStatusArgs) -> anyhow::Result<ExitCode> {
     }
     services.sort_by(|a, b| a.unit.cmp(&b.unit));
     if args.json {
-        return render::json(&serde_json::to_value(Status { schema: SCHEMA, services })?);
+        return render::json(&serde_json::json!({ "schema": SCHEMA, "services": services }));
     }
     if services.is_empty() {
         return render::print("no service is enabled\n");

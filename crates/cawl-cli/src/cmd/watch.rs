@@ -1,6 +1,7 @@
 //! `watch`: a line per interval.
 
 use std::io::{self, Write};
+use std::iter;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,19 +37,16 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let mut lines = Lines::default();
     let (mut was_there, mut told) = (false, false);
     loop {
-        let lost = match query::subscribe::<Value>(&path, subscription.clone()) {
-            Err(error) => error,
-            Ok(pushes) => {
-                let mut lost = None;
-                for pushed in pushes {
-                    let pushed = match pushed {
-                        Ok(pushed) => pushed,
-                        Err(error) => {
-                            lost = Some(error);
-                            break;
-                        }
-                    };
-                    let Some((data, status)) = status_in(pushed) else { continue };
+        let pushes: Box<dyn Iterator<Item = anyhow::Result<Value>>> =
+            match query::subscribe(&path, subscription.clone()) {
+                Ok(pushes) => Box::new(pushes),
+                Err(error) => Box::new(iter::once(Err(error))),
+            };
+        // The last one is an error.
+        for pushed in pushes {
+            match pushed.map(status_in) {
+                Ok(None) => {}
+                Ok(Some((data, status))) => {
                     (was_there, told) = (true, false);
                     let line =
                         if args.json { serde_json::to_string(&data)? + "\n" } else { lines.next(&status) };
@@ -57,15 +55,13 @@ pub fn watch(args: &WatchArgs) -> anyhow::Result<ExitCode> {
                         return Ok(ExitCode::SUCCESS);
                     }
                 }
-                lost.unwrap_or_else(|| anyhow::anyhow!("the daemon at {} hung up", path.display()))
+                Err(lost) if !was_there => return Err(lost),
+                Err(lost) if !told => {
+                    told = true;
+                    render::tell(format_args!("cawl-cli: {lost:#}; waiting for it to come back"));
+                }
+                Err(_) => {}
             }
-        };
-        if !was_there {
-            return Err(lost);
-        }
-        if !told {
-            told = true;
-            render::tell(format_args!("cawl-cli: {lost:#}; waiting for it to come back"));
         }
         std::thread::sleep(RETRY);
     }

@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use cawl_core::{
-    Analysis, Bytes, CallState, Class, DirtyLimits, HostProfile, MODELS, Mode, Nanos, Record, RecordedRun,
-    Sample, Time, classify, median,
+    Analysis, Bytes, CallState, Class, ComparedRun, DirtyLimits, HostProfile, MODELS, Mode, Nanos, Record,
+    RecordedRun, Sample, Time, classify, median,
 };
 use serde::Serialize;
 
@@ -71,6 +71,29 @@ pub struct Errors {
     pub dirty: Option<f64>,
 }
 
+impl Errors {
+    fn of(run: &ComparedRun) -> Errors {
+        Errors {
+            total: run.total_error,
+            windowed: run.windowed_error,
+            call: run.call_error.map(|error| error.mean),
+            dirty: run.dirty_error,
+        }
+    }
+
+    /// The median of each.
+    fn medians(errors: impl IntoIterator<Item = Errors>) -> Errors {
+        let errors = Vec::from_iter(errors);
+        let of = |pick: fn(&Errors) -> Option<f64>| median(&Vec::from_iter(errors.iter().filter_map(pick)));
+        Errors {
+            total: of(|errors| errors.total),
+            windowed: of(|errors| errors.windowed),
+            call: of(|errors| errors.call),
+            dirty: of(|errors| errors.dirty),
+        }
+    }
+}
+
 /// The plotted series of a run.
 #[derive(Clone, Debug)]
 pub struct Series {
@@ -122,18 +145,8 @@ fn judge_run(profile: &HostProfile, repeated: &Repeated) -> anyhow::Result<Judge
         let again = if runs.len() > 1 { std::slice::from_ref(other) } else { &[] };
         rows.extend(cawl_core::compare(profile, &[], Mode::OpenLoop, std::slice::from_ref(run), again)?.rows);
     }
-    let errors = |model: &str| {
-        let of = |pick: fn(&cawl_core::ComparedRun) -> Option<f64>| {
-            median(&rows.iter().filter(|row| row.model == model).filter_map(pick).collect::<Vec<_>>())
-        };
-        Errors {
-            total: of(|row| row.total_error),
-            windowed: of(|row| row.windowed_error),
-            call: of(|row| row.call_error.map(|error| error.mean)),
-            dirty: of(|row| row.dirty_error),
-        }
-    };
-    let sums = |model: &str, pick: fn(&cawl_core::ComparedRun) -> f64| {
+    let errors = |model: &str| Errors::medians(rows.iter().filter(|row| row.model == model).map(Errors::of));
+    let sums = |model: &str, pick: fn(&ComparedRun) -> f64| {
         median(&rows.iter().filter(|row| row.model == model).map(pick).collect::<Vec<_>>())
             .unwrap_or_default()
     };
@@ -210,25 +223,15 @@ fn level(samples: &[Sample], at: Time, page: Bytes) -> Option<Bytes> {
 /// Median errors over all runs, by model in the order of reports, and of the noise floor.
 pub fn medians(figures: &[Judged]) -> (Vec<ModelErrors>, Option<Errors>) {
     let runs = || figures.iter().flat_map(|figure| &figure.runs);
-    let over = |errors: Vec<Errors>| {
-        let of =
-            |pick: fn(&Errors) -> Option<f64>| median(&errors.iter().filter_map(pick).collect::<Vec<_>>());
-        Errors {
-            total: of(|e| e.total),
-            windowed: of(|e| e.windowed),
-            call: of(|e| e.call),
-            dirty: of(|e| e.dirty),
-        }
-    };
     let models = MODELS.iter().enumerate().map(|(index, model)| {
         let own = || runs().map(|run| &run.models[index]);
         ModelErrors {
             model: (*model).to_owned(),
             predicted_s: own().map(|errors| errors.predicted_s).sum(),
-            errors: over(own().map(|errors| errors.errors).collect()),
+            errors: Errors::medians(own().map(|errors| errors.errors)),
             improvement: median(&own().filter_map(|errors| errors.improvement).collect::<Vec<_>>()),
         }
     });
     let floors: Vec<Errors> = runs().filter_map(|run| run.floor).collect();
-    (models.collect(), (!floors.is_empty()).then(|| over(floors)))
+    (models.collect(), (!floors.is_empty()).then(|| Errors::medians(floors)))
 }
