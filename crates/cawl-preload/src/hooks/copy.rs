@@ -1,8 +1,8 @@
 //! Copies inside the kernel, reflinks, and changes of a file's length and space. The event of a copy is about its
 //! destination.
 
-use crate::base::{clock, interrupted, real, sys};
-use crate::hooks::emit::{Place, did, happened, wrote};
+use crate::base::{clock, real, sys};
+use crate::hooks::emit::{Place, around, around_moving, did, happened, wrote};
 use crate::hooks::names::behind;
 use crate::hooks::write::asked;
 use crate::session;
@@ -61,57 +61,48 @@ hooks! {
     fn copy_file_range(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint,
     ) -> ssize_t {
-        if !session::active() {
-            return real::copy_file_range(from, from_at, to, to_at, length, flags);
-        }
-        let start = interrupted::begin(to);
-        let returned = real::copy_file_range(from, from_at, to, to_at, length, flags);
-        wrote(Op::CopyRange, start, to, place(to_at, returned), length as u64, returned as i64, 0);
-        returned
+        around_moving(
+            to,
+            || real::copy_file_range(from, from_at, to, to_at, length, flags),
+            |start, returned| {
+                wrote(Op::CopyRange, start, to, place(to_at, returned), length as u64, returned as i64, 0);
+            },
+        )
     }
 
     fn sendfile, sendfile64(to: c_int, from: c_int, at: *mut off_t, length: size_t) -> ssize_t {
-        if !session::active() {
-            return real::sendfile(to, from, at, length);
-        }
-        let start = interrupted::begin(to);
-        let returned = real::sendfile(to, from, at, length);
-        wrote(Op::Sendfile, start, to, Place::Own, length as u64, returned as i64, 0);
-        returned
+        around_moving(
+            to,
+            || real::sendfile(to, from, at, length),
+            |start, returned| wrote(Op::Sendfile, start, to, Place::Own, length as u64, returned as i64, 0),
+        )
     }
 
     fn splice(
         from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, length: size_t, flags: c_uint,
     ) -> ssize_t {
-        if !session::active() {
-            return real::splice(from, from_at, to, to_at, length, flags);
-        }
-        let start = interrupted::begin(to);
-        let returned = real::splice(from, from_at, to, to_at, length, flags);
-        wrote(Op::Splice, start, to, place(to_at, returned), length as u64, returned as i64, 0);
-        returned
+        around_moving(
+            to,
+            || real::splice(from, from_at, to, to_at, length, flags),
+            |start, returned| {
+                wrote(Op::Splice, start, to, place(to_at, returned), length as u64, returned as i64, 0);
+            },
+        )
     }
 
     // These only ever fill pipes.
     fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t {
-        if !session::active() {
-            return real::tee(from, to, length, flags);
-        }
-        let start = clock::now();
-        let returned = real::tee(from, to, length, flags);
-        wrote(Op::Splice, start, to, Place::Nowhere, length as u64, returned as i64, 0);
-        returned
+        around(
+            || real::tee(from, to, length, flags),
+            |start, returned| wrote(Op::Splice, start, to, Place::Nowhere, length as u64, returned as i64, 0),
+        )
     }
 
     fn vmsplice(fd: c_int, parts: *const libc::iovec, count: size_t, flags: c_uint) -> ssize_t {
-        if !session::active() {
-            return real::vmsplice(fd, parts, count, flags);
-        }
-        let start = clock::now();
-        let returned = real::vmsplice(fd, parts, count, flags);
-        let requested = asked(parts, count as c_int, returned);
-        wrote(Op::Splice, start, fd, Place::Nowhere, requested, returned as i64, 0);
-        returned
+        around(|| real::vmsplice(fd, parts, count, flags), |start, returned| {
+            let requested = asked(parts, count as c_int, returned);
+            wrote(Op::Splice, start, fd, Place::Nowhere, requested, returned as i64, 0);
+        })
     }
 
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
@@ -131,51 +122,41 @@ hooks! {
     }
 
     fn ftruncate, ftruncate64(fd: c_int, length: off_t) -> c_int {
-        if !session::active() {
-            return real::ftruncate(fd, length);
-        }
-        let start = clock::now();
-        let returned = real::ftruncate(fd, length);
-        did(Op::Truncate, start, fd, i64::from(returned), |event| event.offset = length as u64);
-        returned
+        around(
+            || real::ftruncate(fd, length),
+            |start, returned| {
+                did(Op::Truncate, start, fd, i64::from(returned), |event| event.offset = length as u64);
+            },
+        )
     }
 
     fn truncate, truncate64(path: *const c_char, length: off_t) -> c_int {
-        if !session::active() {
-            return real::truncate(path, length);
-        }
-        let start = clock::now();
-        let returned = real::truncate(path, length);
-        truncated(start, path, length, i64::from(returned));
-        returned
+        around(
+            || real::truncate(path, length),
+            |start, returned| truncated(start, path, length, i64::from(returned)),
+        )
     }
 
     fn fallocate, fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
-        if !session::active() {
-            return real::fallocate(fd, mode, offset, length);
-        }
-        let start = clock::now();
-        let returned = real::fallocate(fd, mode, offset, length);
-        did(Op::Allocate, start, fd, i64::from(returned), |event| {
-            event.offset = offset as u64;
-            event.requested = length as u64;
-            event.aux = mode as u32;
-        });
-        returned
+        around(
+            || real::fallocate(fd, mode, offset, length),
+            |start, returned| did(Op::Allocate, start, fd, i64::from(returned), |event| {
+                event.offset = offset as u64;
+                event.requested = length as u64;
+                event.aux = mode as u32;
+            }),
+        )
     }
 
     // Returns the error instead of setting errno.
     fn posix_fallocate, posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
-        if !session::active() {
-            return real::posix_fallocate(fd, offset, length);
-        }
-        let start = clock::now();
-        let failure = real::posix_fallocate(fd, offset, length);
-        did(Op::Allocate, start, fd, if failure == 0 { 0 } else { -1 }, |event| {
-            event.offset = offset as u64;
-            event.requested = length as u64;
-            event.errno = failure as u16;
-        });
-        failure
+        around(
+            || real::posix_fallocate(fd, offset, length),
+            |start, failure| did(Op::Allocate, start, fd, if failure == 0 { 0 } else { -1 }, |event| {
+                event.offset = offset as u64;
+                event.requested = length as u64;
+                event.errno = failure as u16;
+            }),
+        )
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::thread::thread;
 use crate::base::{clock, guard, interrupted, real, sys};
-use crate::hooks::emit::{about, did, event, mapping};
+use crate::hooks::emit::{about, around_moving, did, event, mapping};
 use crate::session;
 use crate::state::{descriptors, mappings};
 use crate::transport::link;
@@ -295,13 +295,9 @@ hooks! {
     }
 
     fn lseek, lseek64, __lseek, llseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-        if !session::active() {
-            return real::lseek(fd, offset, whence);
-        }
-        let start = interrupted::begin(fd);
-        let returned = real::lseek(fd, offset, whence);
-        moved(start, fd, returned);
-        interrupted::end(thread(), start);
-        returned
+        around_moving(fd, || real::lseek(fd, offset, whence), |start, returned| {
+            moved(start, fd, returned);
+            interrupted::end(thread(), start);
+        })
     }
 }

@@ -91,7 +91,23 @@ fn gone(event: &mut Event, found: &Named, returned: c_int) {
     }
 }
 
-/// Records a removal, of regular files only.
+/// Makes a call that takes a name away, and records it for a regular file.
+///
+/// # Safety
+/// `path` must be what the program passed as a path.
+#[inline(always)]
+unsafe fn removing(directory: c_int, path: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    // SAFETY: the caller's promise.
+    let found = unsafe { behind(directory, path, false) };
+    let start = clock::now();
+    let returned = call();
+    removed(start, found, returned);
+    returned
+}
+
 fn removed(start: u64, found: Option<Named>, returned: c_int) {
     let end = clock::now();
     // Not looked at, or nothing to be told: only the former is counted.
@@ -103,24 +119,29 @@ fn removed(start: u64, found: Option<Named>, returned: c_int) {
     }
 }
 
-macro_rules! rename_body {
-    ($directory:expr, $to:ident, $call:expr) => {{
-        if !session::active() {
-            return $call;
+/// Makes a call that brings a file to the name `to`, and records it.
+///
+/// # Safety
+/// `to` must be what the program passed as a path.
+#[inline(always)]
+unsafe fn renaming(directory: c_int, to: *const c_char, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    // SAFETY: the caller's promise.
+    let found = unsafe { behind(directory, to, false) };
+    let start = clock::now();
+    let returned = call();
+    happened(Op::Rename, start, i64::from(returned), |event| {
+        if let Some(found) = &found {
+            gone(event, found, returned);
         }
-        let found = behind($directory, $to, false);
-        let start = clock::now();
-        let returned = $call;
-        happened(Op::Rename, start, i64::from(returned), |event| {
-            if let Some(found) = &found {
-                gone(event, found, returned);
-            }
-        });
-        if returned == 0 {
-            came($directory, $to, found.map(|found| found.file));
-        }
-        returned
-    }};
+    });
+    if returned == 0 {
+        // SAFETY: the caller's promise, and the call has succeeded.
+        unsafe { came(directory, to, found.map(|found| found.file)) };
+    }
+    returned
 }
 
 hooks! {
@@ -137,46 +158,28 @@ hooks! {
     }
 
     fn unlink(path: *const c_char) -> c_int {
-        if !session::active() {
-            return real::unlink(path);
-        }
-        let found = behind(libc::AT_FDCWD, path, false);
-        let start = clock::now();
-        let returned = real::unlink(path);
-        removed(start, found, returned);
-        returned
+        removing(libc::AT_FDCWD, path, || real::unlink(path))
     }
 
     fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-        if !session::active() || flags & libc::AT_REMOVEDIR != 0 {
+        if flags & libc::AT_REMOVEDIR != 0 {
             return real::unlinkat(directory, path, flags);
         }
-        let found = behind(directory, path, false);
-        let start = clock::now();
-        let returned = real::unlinkat(directory, path, flags);
-        removed(start, found, returned);
-        returned
+        removing(directory, path, || real::unlinkat(directory, path, flags))
     }
 
     fn remove(path: *const c_char) -> c_int {
-        if !session::active() {
-            return real::remove(path);
-        }
-        let found = behind(libc::AT_FDCWD, path, false);
-        let start = clock::now();
-        let returned = real::remove(path);
-        removed(start, found, returned);
-        returned
+        removing(libc::AT_FDCWD, path, || real::remove(path))
     }
 
     fn rename(from: *const c_char, to: *const c_char) -> c_int {
-        rename_body!(libc::AT_FDCWD, to, real::rename(from, to))
+        renaming(libc::AT_FDCWD, to, || real::rename(from, to))
     }
 
     fn renameat(
         from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char,
     ) -> c_int {
-        rename_body!(to_directory, to, real::renameat(from_directory, from, to_directory, to))
+        renaming(to_directory, to, || real::renameat(from_directory, from, to_directory, to))
     }
 
     fn renameat2(
@@ -193,6 +196,6 @@ hooks! {
             }
             return returned;
         }
-        rename_body!(to_directory, to, real::renameat2(from_directory, from, to_directory, to, flags))
+        renaming(to_directory, to, || real::renameat2(from_directory, from, to_directory, to, flags))
     }
 }

@@ -1,8 +1,8 @@
 //! Functions that open a descriptor. Only one that can write (or that truncated its file) is looked at
 //! on the spot; the others are when something worth recording is done with them.
 
-use crate::base::{clock, guard, real};
-use crate::hooks::emit::did;
+use crate::base::{guard, real};
+use crate::hooks::emit::{around, did};
 use crate::session;
 use crate::state::descriptors::{self, Opening};
 use cawl_wire::{Op, flag};
@@ -52,112 +52,61 @@ fn note(start: u64, fd: c_int, flags: c_int, opening: &Opening) {
 
 hooks! {
     fn open, open64, __open, __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        if !session::active() {
-            return real::open(path, flags, mode);
-        }
-        let start = clock::now();
-        let fd = real::open(path, flags, mode);
-        opened(start, fd, flags, libc::AT_FDCWD, path);
-        fd
+        around(|| real::open(path, flags, mode), |start, fd| opened(start, fd, flags, libc::AT_FDCWD, path))
     }
 
     fn openat, openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        if !session::active() {
-            return real::openat(directory, path, flags, mode);
-        }
-        let start = clock::now();
-        let fd = real::openat(directory, path, flags, mode);
-        opened(start, fd, flags, directory, path);
-        fd
+        around(
+            || real::openat(directory, path, flags, mode),
+            |start, fd| opened(start, fd, flags, directory, path),
+        )
     }
 
     fn __open_2, __open64_2(path: *const c_char, flags: c_int) -> c_int {
-        if !session::active() {
-            return real::__open_2(path, flags);
-        }
-        let start = clock::now();
-        let fd = real::__open_2(path, flags);
-        opened(start, fd, flags, libc::AT_FDCWD, path);
-        fd
+        around(|| real::__open_2(path, flags), |start, fd| opened(start, fd, flags, libc::AT_FDCWD, path))
     }
 
     fn __openat_2, __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
-        if !session::active() {
-            return real::__openat_2(directory, path, flags);
-        }
-        let start = clock::now();
-        let fd = real::__openat_2(directory, path, flags);
-        opened(start, fd, flags, directory, path);
-        fd
+        around(
+            || real::__openat_2(directory, path, flags),
+            |start, fd| opened(start, fd, flags, directory, path),
+        )
     }
 
     fn creat, creat64(path: *const c_char, mode: mode_t) -> c_int {
-        if !session::active() {
-            return real::creat(path, mode);
-        }
-        let start = clock::now();
-        let fd = real::creat(path, mode);
-        opened(start, fd, libc::O_WRONLY | libc::O_TRUNC, libc::AT_FDCWD, path);
-        fd
+        around(
+            || real::creat(path, mode),
+            |start, fd| opened(start, fd, libc::O_WRONLY | libc::O_TRUNC, libc::AT_FDCWD, path),
+        )
     }
 
     fn mkstemp, mkstemp64(template: *mut c_char) -> c_int {
-        if !session::active() {
-            return real::mkstemp(template);
-        }
-        let start = clock::now();
-        let fd = real::mkstemp(template);
-        opened_unnamed(start, fd, libc::O_RDWR);
-        fd
+        around(|| real::mkstemp(template), |start, fd| opened_unnamed(start, fd, libc::O_RDWR))
     }
 
     fn mkostemp, mkostemp64(template: *mut c_char, flags: c_int) -> c_int {
-        if !session::active() {
-            return real::mkostemp(template, flags);
-        }
-        let start = clock::now();
-        let fd = real::mkostemp(template, flags);
-        opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC);
-        fd
+        around(
+            || real::mkostemp(template, flags),
+            |start, fd| opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC),
+        )
     }
 
     fn mkstemps, mkstemps64(template: *mut c_char, suffix: c_int) -> c_int {
-        if !session::active() {
-            return real::mkstemps(template, suffix);
-        }
-        let start = clock::now();
-        let fd = real::mkstemps(template, suffix);
-        opened_unnamed(start, fd, libc::O_RDWR);
-        fd
+        around(|| real::mkstemps(template, suffix), |start, fd| opened_unnamed(start, fd, libc::O_RDWR))
     }
 
     fn mkostemps, mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
-        if !session::active() {
-            return real::mkostemps(template, suffix, flags);
-        }
-        let start = clock::now();
-        let fd = real::mkostemps(template, suffix, flags);
-        opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC);
-        fd
+        around(
+            || real::mkostemps(template, suffix, flags),
+            |start, fd| opened_unnamed(start, fd, libc::O_RDWR | flags & libc::O_CLOEXEC),
+        )
     }
 
     fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
-        if !session::active() {
-            return real::memfd_create(name, flags);
-        }
-        let start = clock::now();
-        let fd = real::memfd_create(name, flags);
-        opened_unnamed(start, fd, libc::O_RDWR);
-        fd
+        around(|| real::memfd_create(name, flags), |start, fd| opened_unnamed(start, fd, libc::O_RDWR))
     }
 
     fn shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        if !session::active() {
-            return real::shm_open(name, flags, mode);
-        }
-        let start = clock::now();
-        let fd = real::shm_open(name, flags, mode);
-        opened_unnamed(start, fd, flags);
-        fd
+        around(|| real::shm_open(name, flags, mode), |start, fd| opened_unnamed(start, fd, flags))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::hot::share_all;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::{happened, mapping};
+use crate::hooks::emit::{around, happened, mapping};
 use crate::session;
 use crate::state::mappings;
 use cawl_wire::{Ended, Op};
@@ -57,15 +57,11 @@ macro_rules! dying {
 
 hooks! {
     fn fork, __fork() -> pid_t {
-        if !session::active() {
-            return real::fork();
-        }
-        let start = clock::now();
-        let child = real::fork();
-        if child != 0 {
-            happened(Op::Fork, start, i64::from(child), |_| {});
-        }
-        child
+        around(|| real::fork(), |start, child| {
+            if child != 0 {
+                happened(Op::Fork, start, i64::from(child), |_| {});
+            }
+        })
     }
 
     // Runs no atfork handlers.

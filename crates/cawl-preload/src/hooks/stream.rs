@@ -2,8 +2,8 @@
 
 use crate::base::thread::thread;
 use crate::base::{clock, guard, real, sys};
-use crate::hooks::emit::did;
 use crate::hooks::emit::stream::{after, after_all, closed, closing, opened};
+use crate::hooks::emit::{around, did};
 use crate::session;
 use crate::state::descriptors;
 use crate::state::glibc_file::{descriptor, pending};
@@ -62,33 +62,105 @@ unsafe fn moved(stream: *mut FILE, before: Before, returned: i64) {
     });
 }
 
+/// Makes a call that moves a stream, and records it.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+unsafe fn moving(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let before = peek(stream);
+        let returned = call();
+        moved(stream, before, i64::from(returned));
+        returned
+    }
+}
+
+/// Makes a call that flushes a stream, or all if it is null, and records it.
+///
+/// # Safety
+/// `stream` must be null or open.
+#[inline(always)]
+unsafe fn flushing(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    if stream.is_null() {
+        return flush_all(call);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if real::__fwritable(stream) == 0 {
+            return call();
+        }
+        let before = before(stream);
+        let returned = call();
+        after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
+        returned
+    }
+}
+
+/// Makes a call that changes how a stream buffers: going unbuffered writes out what is pending.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+unsafe fn rebuffering(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
+    if !session::active() {
+        return call();
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let before = peek(stream);
+        let returned = call();
+        if before.pending > 0 {
+            after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
+        }
+        returned
+    }
+}
+
+/// Makes a call that closes a stream, and records it; `outcome` tells what its result means.
+///
+/// # Safety
+/// `stream` must be null or open.
+#[inline(always)]
+unsafe fn ending<T: Copy>(stream: *mut FILE, call: impl FnOnce() -> T, outcome: impl FnOnce(T) -> i64) -> T {
+    if !session::active() || stream.is_null() {
+        stream_table::forget(stream);
+        return call();
+    }
+    // SAFETY: the caller's promise.
+    let event = unsafe { closing(stream) };
+    let start = clock::now();
+    let returned = call();
+    closed(event, start, outcome(returned));
+    returned
+}
+
 hooks! {
     fn fopen, fopen64, _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        if !session::active() {
-            return real::fopen(path, mode);
-        }
-        let start = clock::now();
-        let stream = real::fopen(path, mode);
-        if !stream.is_null() {
-            opened(start, stream, true, path, mode_flags(mode));
-        }
-        stream
+        around(|| real::fopen(path, mode), |start, stream| {
+            if !stream.is_null() {
+                opened(start, stream, true, path, mode_flags(mode));
+            }
+        })
     }
 
     fn fdopen, _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-        if !session::active() {
-            return real::fdopen(fd, mode);
-        }
-        let start = clock::now();
-        let stream = real::fdopen(fd, mode);
-        if !stream.is_null() {
-            // "a" makes the C library set O_APPEND on the descriptor.
-            if !mode.is_null() && *mode == b'a' as c_char && let Some(_inside) = guard::enter() {
-                descriptors::flags_changed(fd);
+        around(|| real::fdopen(fd, mode), |start, stream| {
+            if !stream.is_null() {
+                // "a" makes the C library set O_APPEND on the descriptor.
+                if !mode.is_null() && *mode == b'a' as c_char && let Some(_inside) = guard::enter() {
+                    descriptors::flags_changed(fd);
+                }
+                opened(start, stream, false, core::ptr::null(), 0);
             }
-            opened(start, stream, false, core::ptr::null(), 0);
-        }
-        stream
+        })
     }
 
     fn freopen, freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
@@ -107,39 +179,19 @@ hooks! {
     }
 
     fn tmpfile, tmpfile64() -> *mut FILE {
-        if !session::active() {
-            return real::tmpfile();
-        }
-        let start = clock::now();
-        let stream = real::tmpfile();
-        if !stream.is_null() {
-            opened(start, stream, true, core::ptr::null(), flag::TMPFILE);
-        }
-        stream
+        around(|| real::tmpfile(), |start, stream| {
+            if !stream.is_null() {
+                opened(start, stream, true, core::ptr::null(), flag::TMPFILE);
+            }
+        })
     }
 
     fn fclose, _IO_fclose(stream: *mut FILE) -> c_int {
-        if !session::active() || stream.is_null() {
-            stream_table::forget(stream);
-            return real::fclose(stream);
-        }
-        let event = closing(stream);
-        let start = clock::now();
-        let returned = real::fclose(stream);
-        closed(event, start, i64::from(returned));
-        returned
+        ending(stream, || real::fclose(stream), i64::from)
     }
 
     fn endmntent(stream: *mut FILE) -> c_int {
-        if !session::active() || stream.is_null() {
-            stream_table::forget(stream);
-            return real::endmntent(stream);
-        }
-        let event = closing(stream);
-        let start = clock::now();
-        let returned = real::endmntent(stream);
-        closed(event, start, 0);
-        returned
+        ending(stream, || real::endmntent(stream), |_| 0)
     }
 
     fn fcloseall() -> c_int {
@@ -150,100 +202,43 @@ hooks! {
     }
 
     fn fflush, _IO_fflush(stream: *mut FILE) -> c_int {
-        if !session::active() {
-            return real::fflush(stream);
-        }
-        if stream.is_null() {
-            return flush_all(|| real::fflush(stream));
-        }
-        if real::__fwritable(stream) == 0 {
-            return real::fflush(stream);
-        }
-        let before = before(stream);
-        let returned = real::fflush(stream);
-        after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
-        returned
+        flushing(stream, || real::fflush(stream))
     }
 
     fn fflush_unlocked(stream: *mut FILE) -> c_int {
-        if !session::active() {
-            return real::fflush_unlocked(stream);
-        }
-        if stream.is_null() {
-            return flush_all(|| real::fflush_unlocked(stream));
-        }
-        if real::__fwritable(stream) == 0 {
-            return real::fflush_unlocked(stream);
-        }
-        let before = before(stream);
-        let returned = real::fflush_unlocked(stream);
-        after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
-        returned
+        flushing(stream, || real::fflush_unlocked(stream))
     }
 
     fn fseek(stream: *mut FILE, offset: c_long, whence: c_int) -> c_int {
-        if !session::active() {
-            return real::fseek(stream, offset, whence);
-        }
-        let before = peek(stream);
-        let returned = real::fseek(stream, offset, whence);
-        moved(stream, before, i64::from(returned));
-        returned
+        moving(stream, || real::fseek(stream, offset, whence))
     }
 
     fn fseeko, fseeko64(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int {
-        if !session::active() {
-            return real::fseeko(stream, offset, whence);
-        }
-        let before = peek(stream);
-        let returned = real::fseeko(stream, offset, whence);
-        moved(stream, before, i64::from(returned));
-        returned
+        moving(stream, || real::fseeko(stream, offset, whence))
     }
 
     fn rewind(stream: *mut FILE) -> () {
-        if !session::active() {
-            return real::rewind(stream);
-        }
-        let before = peek(stream);
-        real::rewind(stream);
-        moved(stream, before, 0);
+        moving(stream, || {
+            real::rewind(stream);
+            0
+        });
     }
 
     fn fsetpos, fsetpos64, _IO_fsetpos, _IO_fsetpos64(
         stream: *mut FILE, position: *const libc::fpos_t,
     ) -> c_int {
-        if !session::active() {
-            return real::fsetpos(stream, position);
-        }
-        let before = peek(stream);
-        let returned = real::fsetpos(stream, position);
-        moved(stream, before, i64::from(returned));
-        returned
+        moving(stream, || real::fsetpos(stream, position))
     }
 
-    // Going unbuffered writes out what is pending.
     fn setvbuf, _IO_setvbuf(stream: *mut FILE, buffer: *mut c_char, mode: c_int, size: size_t) -> c_int {
-        if !session::active() {
-            return real::setvbuf(stream, buffer, mode, size);
-        }
-        let before = peek(stream);
-        let returned = real::setvbuf(stream, buffer, mode, size);
-        if before.pending > 0 {
-            after(Op::StreamFlush, stream, before, 0, i64::from(returned), 0);
-        }
-        returned
+        rebuffering(stream, || real::setvbuf(stream, buffer, mode, size))
     }
 
     fn setbuffer, _IO_setbuffer(stream: *mut FILE, buffer: *mut c_char, size: size_t) -> () {
-        if !session::active() {
-            return real::setbuffer(stream, buffer, size);
-        }
-        let before = peek(stream);
-        real::setbuffer(stream, buffer, size);
-        if before.pending > 0 {
-            after(Op::StreamFlush, stream, before, 0, 0, 0);
-        }
+        rebuffering(stream, || {
+            real::setbuffer(stream, buffer, size);
+            0
+        });
     }
 
     fn setbuf(stream: *mut FILE, buffer: *mut c_char) -> () {

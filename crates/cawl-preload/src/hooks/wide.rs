@@ -2,10 +2,9 @@
 //! flushes; a character is taken for one byte, and the event says that it is an estimate.
 
 use crate::base::real;
-use crate::hooks::emit::stream::after;
-use crate::session;
-use crate::state::stream_table::{before, standard_output};
-use cawl_wire::{Op, flag};
+use crate::hooks::emit::stream::giving;
+use crate::state::stream_table::standard_output;
+use cawl_wire::flag;
 use core::ffi::{c_int, c_uint};
 use libc::{FILE, wchar_t};
 
@@ -26,68 +25,62 @@ unsafe fn length(text: *const wchar_t) -> u64 {
     count as u64
 }
 
-macro_rules! fputwc_body {
-    ($call:expr, $stream:expr) => {{
-        if !session::active() {
-            return $call;
-        }
-        let stream = $stream;
-        let before = before(stream);
-        let returned = $call;
-        let accepted = if returned == WEOF { -1 } else { 1 };
-        after(Op::StreamWrite, stream, before, 1, accepted, flag::ESTIMATED);
-        returned
-    }};
+/// Gives a stream one character.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+unsafe fn put(stream: *mut FILE, call: impl FnOnce() -> c_uint) -> c_uint {
+    let accepted = |returned, _| if returned == WEOF { -1 } else { 1 };
+    // SAFETY: the caller's promise.
+    unsafe { giving(stream, || 1, flag::ESTIMATED, call, accepted) }
 }
 
-macro_rules! fputws_body {
-    ($real:ident, $text:ident, $stream:ident) => {{
-        if !session::active() {
-            return real::$real($text, $stream);
-        }
-        let length = length($text);
-        let before = before($stream);
-        let returned = real::$real($text, $stream);
-        let accepted = if returned < 0 { -1 } else { length as i64 };
-        after(Op::StreamWrite, $stream, before, length, accepted, flag::ESTIMATED);
-        returned
-    }};
+/// Gives a stream a string.
+///
+/// # Safety
+/// `stream` must be open, and `text` a string.
+#[inline(always)]
+unsafe fn put_string(stream: *mut FILE, text: *const wchar_t, call: impl FnOnce() -> c_int) -> c_int {
+    let accepted = |returned, length| if returned < 0 { -1 } else { length as i64 };
+    // SAFETY: the caller's promise.
+    unsafe { giving(stream, || length(text), flag::ESTIMATED, call, accepted) }
 }
 
 hooks! {
     fn fputwc(wide: wchar_t, stream: *mut FILE) -> c_uint {
-        fputwc_body!(real::fputwc(wide, stream), stream)
+        put(stream, || real::fputwc(wide, stream))
     }
 
     fn fputwc_unlocked(wide: wchar_t, stream: *mut FILE) -> c_uint {
-        fputwc_body!(real::fputwc_unlocked(wide, stream), stream)
+        put(stream, || real::fputwc_unlocked(wide, stream))
     }
 
     fn putwc(wide: wchar_t, stream: *mut FILE) -> c_uint {
-        fputwc_body!(real::putwc(wide, stream), stream)
+        put(stream, || real::putwc(wide, stream))
     }
 
     fn putwc_unlocked(wide: wchar_t, stream: *mut FILE) -> c_uint {
-        fputwc_body!(real::putwc_unlocked(wide, stream), stream)
+        put(stream, || real::putwc_unlocked(wide, stream))
     }
 
     fn putwchar(wide: wchar_t) -> c_uint {
-        fputwc_body!(real::putwchar(wide), standard_output())
+        put(standard_output(), || real::putwchar(wide))
     }
 
     fn putwchar_unlocked(wide: wchar_t) -> c_uint {
-        fputwc_body!(real::putwchar_unlocked(wide), standard_output())
+        put(standard_output(), || real::putwchar_unlocked(wide))
     }
 
     fn __woverflow(stream: *mut FILE, wide: c_uint) -> c_uint {
-        fputwc_body!(real::__woverflow(stream, wide), stream)
+        put(stream, || real::__woverflow(stream, wide))
     }
 
     fn fputws(text: *const wchar_t, stream: *mut FILE) -> c_int {
-        fputws_body!(fputws, text, stream)
+        put_string(stream, text, || real::fputws(text, stream))
     }
 
     fn fputws_unlocked(text: *const wchar_t, stream: *mut FILE) -> c_int {
-        fputws_body!(fputws_unlocked, text, stream)
+        put_string(stream, text, || real::fputws_unlocked(text, stream))
     }
 }

@@ -1,9 +1,8 @@
 //! write and its vectored and positioned forms.
 
-use crate::base::{clock, interrupted, real};
+use crate::base::real;
 use crate::hooks::aio::VECTORS;
-use crate::hooks::emit::{Place, wrote};
-use crate::session;
+use crate::hooks::emit::{Place, around, around_moving, wrote};
 use cawl_wire::{Op, flag};
 use core::ffi::{c_int, c_void};
 use libc::{iovec, off_t, size_t, ssize_t};
@@ -38,68 +37,56 @@ pub fn write_flags(flags: c_int) -> u32 {
 
 hooks! {
     fn write, __write(fd: c_int, data: *const c_void, length: size_t) -> ssize_t {
-        if !session::active() {
-            return real::write(fd, data, length);
-        }
-        let start = interrupted::begin(fd);
-        let returned = real::write(fd, data, length);
-        wrote(Op::Write, start, fd, Place::Own, length as u64, returned as i64, 0);
-        returned
+        around_moving(
+            fd,
+            || real::write(fd, data, length),
+            |start, returned| wrote(Op::Write, start, fd, Place::Own, length as u64, returned as i64, 0),
+        )
     }
 
     fn pwrite, pwrite64, __pwrite64(fd: c_int, data: *const c_void, length: size_t, offset: off_t) -> ssize_t {
-        if !session::active() {
-            return real::pwrite(fd, data, length, offset);
-        }
-        let start = clock::now();
-        let returned = real::pwrite(fd, data, length, offset);
-        wrote(Op::Pwrite, start, fd, Place::At(offset as u64), length as u64, returned as i64, 0);
-        returned
+        around(
+            || real::pwrite(fd, data, length, offset),
+            |start, returned| {
+                wrote(Op::Pwrite, start, fd, Place::At(offset as u64), length as u64, returned as i64, 0);
+            },
+        )
     }
 
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        if !session::active() {
-            return real::writev(fd, parts, count);
-        }
-        let start = interrupted::begin(fd);
-        let returned = real::writev(fd, parts, count);
-        wrote(Op::Writev, start, fd, Place::Own, asked(parts, count, returned), returned as i64, 0);
-        returned
+        around_moving(
+            fd,
+            || real::writev(fd, parts, count),
+            |start, returned| {
+                wrote(Op::Writev, start, fd, Place::Own, asked(parts, count, returned), returned as i64, 0);
+            },
+        )
     }
 
     fn pwritev, pwritev64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
-        if !session::active() {
-            return real::pwritev(fd, parts, count, offset);
-        }
-        let start = clock::now();
-        let returned = real::pwritev(fd, parts, count, offset);
-        let requested = asked(parts, count, returned);
-        wrote(Op::Pwritev, start, fd, Place::At(offset as u64), requested, returned as i64, 0);
-        returned
+        around(|| real::pwritev(fd, parts, count, offset), |start, returned| {
+            let requested = asked(parts, count, returned);
+            wrote(Op::Pwritev, start, fd, Place::At(offset as u64), requested, returned as i64, 0);
+        })
     }
 
     fn pwritev2, pwritev64v2(
         fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int,
     ) -> ssize_t {
-        if !session::active() {
-            return real::pwritev2(fd, parts, count, offset, flags);
-        }
-        let start = interrupted::begin(fd);
-        let returned = real::pwritev2(fd, parts, count, offset, flags);
-        // The offset -1 means the descriptor's own position.
-        let place = if offset == -1 { Place::Own } else { Place::At(offset as u64) };
-        let requested = asked(parts, count, returned);
-        wrote(Op::Pwritev, start, fd, place, requested, returned as i64, write_flags(flags));
-        returned
+        around_moving(fd, || real::pwritev2(fd, parts, count, offset, flags), |start, returned| {
+            // The offset -1 means the descriptor's own position.
+            let place = if offset == -1 { Place::Own } else { Place::At(offset as u64) };
+            let requested = asked(parts, count, returned);
+            wrote(Op::Pwritev, start, fd, place, requested, returned as i64, write_flags(flags));
+        })
     }
 
     fn eventfd_write(fd: c_int, value: u64) -> c_int {
-        if !session::active() {
-            return real::eventfd_write(fd, value);
-        }
-        let start = clock::now();
-        let returned = real::eventfd_write(fd, value);
-        wrote(Op::Write, start, fd, Place::Own, 8, if returned == 0 { 8 } else { -1 }, 0);
-        returned
+        around(
+            || real::eventfd_write(fd, value),
+            |start, returned| {
+                wrote(Op::Write, start, fd, Place::Own, 8, if returned == 0 { 8 } else { -1 }, 0);
+            },
+        )
     }
 }

@@ -24,6 +24,31 @@ pub enum Place {
     Nowhere,
 }
 
+/// Makes a call of the program. If there is a session, notes when it began, and tells of it. Nothing here is dropped
+/// when a thread is cancelled or jumps in the call.
+#[inline(always)]
+pub fn around<T: Copy>(call: impl FnOnce() -> T, tell: impl FnOnce(u64, T)) -> T {
+    if !session::active() {
+        return call();
+    }
+    let start = clock::now();
+    let returned = call();
+    tell(start, returned);
+    returned
+}
+
+/// The same for a call that may move the position of `fd`.
+#[inline(always)]
+pub fn around_moving<T: Copy>(fd: c_int, call: impl FnOnce() -> T, tell: impl FnOnce(u64, T)) -> T {
+    if !session::active() {
+        return call();
+    }
+    let start = interrupted::begin(fd);
+    let returned = call();
+    tell(start, returned);
+    returned
+}
+
 /// An event with everything that does not depend on the operation.
 #[inline(always)]
 pub fn event(inside: &Inside, op: Op, start: u64, end: u64) -> Event {

@@ -7,7 +7,7 @@ use crate::base::{clock, interrupted, real, sys};
 use crate::session;
 use crate::state::descriptors::{self, Descriptor, Opening};
 use crate::state::glibc_file::{Buffering, buffering, descriptor, pending};
-use crate::state::stream_table::{self, Before, account, leave, remember};
+use crate::state::stream_table::{self, Before, account, before_giving, leave, remember};
 use crate::transport::slot::{self, Slot};
 use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
@@ -37,6 +37,32 @@ pub fn after_all(start: u64, returned: i64) {
         };
         after_whole(&inside, slot, Op::StreamFlush, &call, 0, look.fd, file, look.buffering, returned < 0);
         session::finish(slot, end);
+    }
+}
+
+/// Makes a call that gives so many bytes to a stream (estimated if `flags` say so), of which it accepts what `accepted`
+/// makes of its result, and records it.
+///
+/// # Safety
+/// `stream` must be open.
+#[inline(always)]
+pub unsafe fn giving<T: Copy>(
+    stream: *mut FILE,
+    requested: impl FnOnce() -> u64,
+    flags: u32,
+    call: impl FnOnce() -> T,
+    accepted: impl FnOnce(T, u64) -> i64,
+) -> T {
+    if !session::active() {
+        return call();
+    }
+    let requested = requested();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let before = before_giving(stream, if flags == 0 { requested } else { u64::MAX });
+        let returned = call();
+        after(Op::StreamWrite, stream, before, requested, accepted(returned, requested), flags);
+        returned
     }
 }
 
