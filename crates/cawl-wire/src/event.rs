@@ -357,7 +357,7 @@ impl Event {
 }
 
 /// Where the codes of operation and kind stand in a record.
-const OP_AT: usize = 88;
+pub(crate) const OP_AT: usize = 88;
 const KIND_AT: usize = 89;
 
 /// Reading and writing a record, by where it has which field, in which type.

@@ -275,15 +275,9 @@ impl Engine {
                 Input::Note { run, note } => self.note(run, &note),
                 Input::Sample(sample) => {
                     self.last_sample = Some(sample);
-                    for lane in self.lanes.values_mut() {
-                        lane.hold(Source::Samples, sample.time, Record::Sample(sample));
-                    }
+                    self.hold(sample.time, &Record::Sample(sample));
                 }
-                Input::Memory(memory) => {
-                    for lane in self.lanes.values_mut() {
-                        lane.hold(Source::Samples, memory.time, Record::Memory(memory.clone()));
-                    }
-                }
+                Input::Memory(memory) => self.hold(memory.time, &Record::Memory(memory)),
                 Input::Observed(observed) => self.observe(*observed),
                 Input::Tick => self.tick(&mut questions),
                 Input::Host(facts) => self.look_at_host(*facts),
@@ -305,6 +299,13 @@ impl Engine {
                     return;
                 }
             }
+        }
+    }
+
+    /// Holds a sample in each lane until its turn.
+    fn hold(&mut self, time: Time, sample: &Record) {
+        for lane in self.lanes.values_mut() {
+            lane.hold(Source::Samples, time, sample.clone());
         }
     }
 

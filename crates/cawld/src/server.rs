@@ -243,15 +243,11 @@ async fn watch(
                 if observed.is_some() && sampler.mounts_changed() {
                     stale.notify_one();
                 }
-                if let Some(observed) = observed
-                    && engine.send(Input::Observed(Box::new(observed))).await.is_err()
-                {
-                    return;
-                }
-                if let Some(sample) = sample
-                    && engine.send(Input::Sample(sample)).await.is_err()
-                {
-                    return;
+                let observed = observed.map(|observed| Input::Observed(Box::new(observed)));
+                for input in observed.into_iter().chain(sample.map(Input::Sample)) {
+                    if engine.send(input).await.is_err() {
+                        return;
+                    }
                 }
             }
         }

@@ -18,6 +18,7 @@
 //!   of this one; the duration in the same unit; bytes requested. Four bytes each. Returned was what was
 //!   requested; all else is as in the record before, with the place where that one ended.
 
+use crate::event::OP_AT;
 use crate::{EVENT_LEN, Event, FileRecord, UNKNOWN_OFFSET};
 
 /// Length of a cell, in bytes.
@@ -36,8 +37,6 @@ const RECORD_CODE_AT: usize = 4;
 pub const NAME_HEAD: usize = 8;
 /// Cells of the longest name.
 pub const NAME_CELLS: u32 = (NAME_HEAD + FileRecord::MOST).div_ceil(CELL_LEN) as u32;
-/// Bytes of an encoded event in front of its code, and in a ring behind it.
-const CODE_AT: usize = 88;
 
 /// The first word of a whole record in the chunk with this sequence number.
 #[inline(always)]
@@ -49,8 +48,8 @@ pub const fn stamp(chunk: u32) -> u32 {
 pub fn whole(chunk: u32, encoded: &[u8; EVENT_LEN]) -> [u8; EVENT_LEN] {
     let mut out = [0; EVENT_LEN];
     out[0..4].copy_from_slice(&stamp(chunk).to_le_bytes());
-    out[4..8].copy_from_slice(&encoded[CODE_AT..CODE_AT + 4]);
-    out[8..].copy_from_slice(&encoded[..CODE_AT]);
+    out[4..8].copy_from_slice(&encoded[OP_AT..OP_AT + 4]);
+    out[8..].copy_from_slice(&encoded[..OP_AT]);
     out
 }
 
@@ -58,8 +57,8 @@ pub fn whole(chunk: u32, encoded: &[u8; EVENT_LEN]) -> [u8; EVENT_LEN] {
 pub(super) fn encoded(record: &[u8; EVENT_LEN]) -> [u8; EVENT_LEN] {
     // In a trace the last bytes are zero.
     let mut out = [0; EVENT_LEN];
-    out[..CODE_AT].copy_from_slice(&record[8..]);
-    out[CODE_AT..CODE_AT + 4].copy_from_slice(&record[4..8]);
+    out[..OP_AT].copy_from_slice(&record[8..]);
+    out[OP_AT..OP_AT + 4].copy_from_slice(&record[4..8]);
     out
 }
 

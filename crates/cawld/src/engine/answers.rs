@@ -32,11 +32,8 @@ const SHARE: u32 = 20;
 /// While calls arrive, the model is at most this far behind, since calls are held.
 const BEHIND: Nanos = Nanos::millis(300.0);
 
-/// Recent states of models.
-#[derive(Default)]
-pub struct States {
-    known: BTreeMap<(Option<String>, Option<&'static str>), Known>,
-}
+/// Recent states of models, by model and mode.
+pub type States = BTreeMap<(Option<String>, Option<&'static str>), Known>;
 
 /// A snapshot of a model, and the present rate of all writers.
 pub struct Ahead {
@@ -45,7 +42,8 @@ pub struct Ahead {
     pub rate: Rate,
 }
 
-struct Known {
+/// A state, when it was taken, and how long that took.
+pub struct Known {
     at: Instant,
     took: Duration,
     state: ModelState,
@@ -60,7 +58,7 @@ impl Engine {
     fn state(&mut self, view: &View, now: Time) -> Result<Option<ModelState>, NotKept> {
         let Some(lane) = self.lane() else { return Ok(None) };
         let key = (view.model.clone(), view.mode.map(Mode::name));
-        if let Some(known) = self.states.known.get(&key)
+        if let Some(known) = self.states.get(&key)
             && known.at.elapsed() < FRESH.max(known.took * SHARE)
         {
             return Ok(Some(known.state));
@@ -72,7 +70,7 @@ impl Engine {
         }
         let at = Instant::now();
         let state = lane.analysis().view(view.model.as_deref(), view.mode, now)?;
-        self.states.known.insert(key, Known { at, took: at.elapsed(), state });
+        self.states.insert(key, Known { at, took: at.elapsed(), state });
         Ok(Some(state))
     }
 
