@@ -9,8 +9,6 @@ use core::sync::atomic::{AtomicU64, AtomicUsize};
 /// A signal takes more of the stack than this, so a call that is less far below another did not interrupt it.
 const FRAME: usize = 256;
 
-/// While a place is not known: above all stacks, so that whoever comes is below.
-const NOWHERE: usize = usize::MAX;
 /// In place of where the first handler's bytes began: the call's own came between those of several.
 const BETWEEN: u64 = u64::MAX;
 
@@ -38,7 +36,7 @@ pub fn add(place: &AtomicU64, bytes: u64) -> u64 {
 /// What a thread notes. All zero bytes are nothing. Layout: thread.c.
 #[repr(C)]
 pub struct Notes {
-    /// When the outermost call that moves a position began; zero if none is under way.
+    /// When the outermost call that moves a position began; zero if none is under way. Written together with `place`.
     began: AtomicU64,
     /// The stack's height then (upper 48 bits), and its descriptor.
     place: AtomicUsize,
@@ -61,8 +59,49 @@ impl Notes {
     #[inline(always)]
     pub fn begin(&self, fd: c_int, now: u64, here: impl Fn() -> usize) {
         if self.began.load(Relaxed) == 0 || self.was_left(here()) {
-            self.began.store(now, Relaxed);
-            self.place.store(here() << 16 | low(fd), Relaxed);
+            // Notes for a call whose end a handler interrupted.
+            if self.any() {
+                self.forget();
+            }
+            self.set(now, here() << 16 | low(fd));
+        }
+    }
+
+    /// Writes `began` and `place` by one instruction: a handler that comes between two would find a call without a
+    /// place, and one that leaves by siglongjmp would leave it behind.
+    #[inline(always)]
+    fn set(&self, began: u64, place: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: two words of this process that lie side by side, written by one instruction.
+        unsafe {
+            core::arch::asm!(
+                "movq {low}, {began}",
+                "movq {high}, {place}",
+                "punpcklqdq {low}, {high}",
+                "movups xmmword ptr [{at}], {low}",
+                at = in(reg) self.began.as_ptr(),
+                began = in(reg) began,
+                place = in(reg) place,
+                low = out(xmm_reg) _,
+                high = out(xmm_reg) _,
+                options(nostack, preserves_flags),
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the same.
+        unsafe {
+            core::arch::asm!(
+                "stp {began}, {place}, [{at}]",
+                at = in(reg) self.began.as_ptr(),
+                began = in(reg) began,
+                place = in(reg) place,
+                options(nostack, preserves_flags),
+            );
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        {
+            self.place.store(place, Relaxed);
+            self.began.store(began, Relaxed);
         }
     }
 
@@ -70,8 +109,7 @@ impl Notes {
     #[inline(always)]
     pub fn end(&self, start: u64) {
         if self.began.load(Relaxed) == start {
-            self.place.store(NOWHERE, Relaxed);
-            self.began.store(0, Relaxed);
+            self.set(0, 0);
             if self.any() {
                 self.forget();
             }
@@ -101,10 +139,11 @@ impl Notes {
     #[inline(never)]
     fn was_left(&self, here: usize) -> bool {
         let height = self.place.load(Relaxed) >> 16;
-        let left = height != 0 && here + FRAME > height && !sys::on_signal_stack();
+        let left = here + FRAME > height && !sys::on_signal_stack();
         if left {
-            self.forget();
             hot::share_all();
+            // From here on a handler notes nothing.
+            self.set(0, 0);
         }
         left
     }

@@ -112,6 +112,10 @@ impl Descriptor {
             self.twin.store(ALONE, Relaxed);
             self.offset.store(at, Relaxed);
             self.epoch.store(epoch, Relaxed);
+            // A handler has written after that was asked.
+            if thread.notes.any() {
+                self.resume(thread, fd);
+            }
         }
         at.saturating_sub(bytes)
     }
