@@ -3,8 +3,8 @@
 
 use crate::base::{hot, sys};
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU64, AtomicUsize};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU64, AtomicUsize, compiler_fence};
 
 /// A signal takes more of the stack than this, so a call that is less far below another did not interrupt it.
 const FRAME: usize = 256;
@@ -36,9 +36,9 @@ pub fn add(place: &AtomicU64, bytes: u64) -> u64 {
 /// What a thread notes. All zero bytes are nothing. Layout: thread.c.
 #[repr(C)]
 pub struct Notes {
-    /// When the outermost call that moves a position began; zero if none is under way. Written together with `place`.
+    /// When the outermost call that moves a position began; zero if none is under way.
     began: AtomicU64,
-    /// The stack's height then (upper 48 bits), and its descriptor.
+    /// The stack's height then (upper 48 bits), and its descriptor; written before `began`, and of no meaning without.
     place: AtomicUsize,
     /// Bytes that handlers wrote to the same descriptor meanwhile.
     total: AtomicU64,
@@ -63,45 +63,15 @@ impl Notes {
             if self.any() {
                 self.forget();
             }
-            self.set(now, here() << 16 | low(fd));
-        }
-    }
-
-    /// Writes `began` and `place` by one instruction: a handler that comes between two would find a call without a
-    /// place, and one that leaves by siglongjmp would leave it behind.
-    #[inline(always)]
-    fn set(&self, began: u64, place: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: two words of this process that lie side by side, written by one instruction.
-        unsafe {
-            core::arch::asm!(
-                "movq {low}, {began}",
-                "movq {high}, {place}",
-                "punpcklqdq {low}, {high}",
-                "movups xmmword ptr [{at}], {low}",
-                at = in(reg) self.began.as_ptr(),
-                began = in(reg) began,
-                place = in(reg) place,
-                low = out(xmm_reg) _,
-                high = out(xmm_reg) _,
-                options(nostack, preserves_flags),
-            );
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: the same.
-        unsafe {
-            core::arch::asm!(
-                "stp {began}, {place}, [{at}]",
-                at = in(reg) self.began.as_ptr(),
-                began = in(reg) began,
-                place = in(reg) place,
-                options(nostack, preserves_flags),
-            );
-        }
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        {
+            let place = here() << 16 | low(fd);
             self.place.store(place, Relaxed);
-            self.began.store(began, Relaxed);
+            compiler_fence(SeqCst);
+            self.began.store(now, Relaxed);
+            compiler_fence(SeqCst);
+            // A handler's call that came between the two was the outermost one.
+            if self.place.load(Relaxed) != place {
+                self.place.store(place, Relaxed);
+            }
         }
     }
 
@@ -109,7 +79,7 @@ impl Notes {
     #[inline(always)]
     pub fn end(&self, start: u64) {
         if self.began.load(Relaxed) == start {
-            self.set(0, 0);
+            self.began.store(0, Relaxed);
             if self.any() {
                 self.forget();
             }
@@ -143,7 +113,7 @@ impl Notes {
         if left {
             hot::share_all();
             // From here on a handler notes nothing.
-            self.set(0, 0);
+            self.began.store(0, Relaxed);
         }
         left
     }
