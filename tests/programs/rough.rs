@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use cawl_kit::{Dir, Running, find, same, skipped, unchanged};
+use cawl_kit::{Dir, Running, compiled, find, same, skipped, unchanged};
 use nix::unistd::geteuid;
 
 use super::{PLAIN, Program, Run::*, Seen};
@@ -57,6 +57,20 @@ fn another_root() {
 #[test]
 fn another_user() {
     as_root("setuid");
+}
+
+/// By the C library's unwinder, or by one that is linked into the program.
+#[test]
+fn handlers_that_throw_out_of_a_call() {
+    for flags in [&[][..], &["-static-libgcc", "-static-libstdc++"]] {
+        let flags = [&["-O1", "-fnon-call-exceptions"], flags].concat();
+        let Ok(program) = compiled("throwing", &flags) else {
+            skipped(&format!("c++ {flags:?} does not work here"));
+            continue;
+        };
+        let (finished, _) = unchanged(&Dir::new(), |_| {}, &[], &[program], &[]);
+        assert_eq!(finished.success().stdout, "caught late\n".repeat(3), "{flags:?}");
+    }
 }
 
 /// Each file is another one. A daemon built for debugging does not keep up with that, so the sum counts.

@@ -1,8 +1,8 @@
 /* What the compiler calls to unwind, for this library alone, by way of the unwinder that is there.
  *
  * To be linked with one costs each traced program its loading, and in a virtual machine ten exits to the host, since its
- * constructor asks for the processor's features. The tracer begins no unwinding: who cancels a thread or throws has an
- * unwinder, which is loaded. */
+ * constructor asks for the processor's features. The tracer begins no unwinding, so nearly always the one that throws or
+ * cancels a thread has loaded it. A program that has an unwinder linked in has not; then it is loaded here. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 typedef uintptr_t (*function)(uintptr_t, uintptr_t, uintptr_t);
 
 static function find(const char *name) {
-    void *library = dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void *library = dlopen("libgcc_s.so.1", RTLD_LAZY);
     void *found = dlsym(library ? library : RTLD_DEFAULT, name);
     if (!found)
         abort();
