@@ -178,8 +178,8 @@ programs! {
         check: |_, report| assert_eq!(report.calls_of("fsync") + report.calls_of("fdatasync"), 0) }
 }
 
-/// Pools by fork, spawn and forkserver, whose servers outlive the script by a moment; whoever reads their output sees
-/// them all end.
+/// Pools by fork, spawn and forkserver, whose servers outlive the script by a moment; they have all
+/// ended when their output does.
 #[test]
 fn python_pools() {
     let Some(python) = python() else { return };

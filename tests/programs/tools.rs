@@ -165,7 +165,7 @@ fn descriptors_and_environment_of_an_untraced_child() {
     unchanged(&dir, lines, &["--no-children"], &["sh", "-c", script], &[]).0.success();
 }
 
-/// Notes down the descriptors of whoever started it, but the tracer's, which is a socket far above, and its own
+/// Notes down the descriptors of the process that started it, but the tracer's, which is a socket far above, and its own
 /// environment, which it has from there. Many learn from a pipe that a program was started; they are looked at when they
 /// have closed it: as they wait for the child, which a kernel without /proc/PID/wchan does not tell (then it is believed
 /// after a while), or say so. Threads of Java's own open and close files meanwhile, so which
@@ -240,7 +240,7 @@ fn what_programs_hand_on() {
         let shell = if program == "bash" { "bash" } else { "sh" };
         let (finished, _) = unchanged(&dir, prepare, &[], &[shell, "-c", script], &[]);
         finished.success();
-        let seen = fs::read_to_string(dir.work().join("seen")).expect("somebody looked");
+        let seen = fs::read_to_string(dir.work().join("seen")).expect("a started program looked");
         assert!(seen.contains("\n0 ") && seen.contains("PATH="), "{program}: {seen}");
     }
 }

@@ -57,8 +57,8 @@ pub struct Options {
     pub effort: Effort,
     /// Dirty limits during the runs, background and hard.
     pub limits: Option<(Bytes, Bytes)>,
-    /// Longest wait before each figure for the kernel's estimates to settle; zero: runs begin on the machine as
-    /// it is, also as to its free memory.
+    /// Longest wait before each figure for the kernel's estimates to settle. Zero: runs begin on the machine
+    /// as it is, also as to its free memory.
     pub settle: Nanos,
 }
 

@@ -241,7 +241,8 @@ pub const fn device_parts(dev: u64) -> (u64, u64) {
     (((dev >> 8) & 0xfff) | ((dev >> 32) & !0xfff), (dev & 0xff) | ((dev >> 12) & 0xffff_ff00))
 }
 
-/// Undoes `\n`, `\"`, `\ooo`, `\xhh` and their kin, in which mountinfo and strace write what is no plain text.
+/// Undoes `\n`, `\"`, `\ooo`, `\xhh` and similar escapes, in which mountinfo and strace write bytes that are
+/// no plain text.
 pub fn unescape(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);

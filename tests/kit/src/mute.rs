@@ -20,7 +20,7 @@ const FILE: INodeNo = INodeNo(2);
 const SIZE: u64 = 8 << 20;
 static NOTHING: [u8; 1 << 20] = [0; 1 << 20];
 
-/// A mounted filesystem with one file, `mapped`. It is opened once; whoever opens it again gets no answer.
+/// A mounted filesystem with one file, `mapped`. It is opened once; the next to open it gets no answer.
 pub struct MuteServer {
     path: PathBuf,
     waiting: Waiting,
@@ -52,12 +52,12 @@ impl MuteServer {
         &self.path
     }
 
-    /// Returns when somebody waits for an answer.
+    /// Returns when a reader waits for an answer.
     pub fn until_it_hangs(&self) {
-        self.hangs.recv_timeout(LIMIT).expect("somebody opens the file again");
+        self.hangs.recv_timeout(LIMIT).expect("the file is opened again");
     }
 
-    /// True while somebody waits for an answer.
+    /// True while a reader waits for an answer.
     pub fn hangs(&self) -> bool {
         !self.waiting.lock().expect("no panic").is_empty()
     }
