@@ -4,30 +4,21 @@
 //! field is renamed, removed or given another unit only in a new [`PROTOCOL`]. Times are in seconds, moments
 //! in seconds since 1970-01-01 UTC, sizes in bytes, rates in bytes per second, errors as fractions.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+mod run;
 
+use std::collections::BTreeMap;
+
+/// A constant, as configured and as learned.
+pub use cawl_core::Constant as ConstantStatus;
 /// Errors in a status.
 pub use cawl_core::RecentError as ErrorStatus;
-use cawl_core::{Mode, Outcome, Phase};
+use cawl_core::{Mode, Phase};
 use serde::{Deserialize, Serialize};
+
+pub use run::{RunEnd, RunProcess, RunSpec, RunStarted, Running};
 
 /// Version of questions and answers, in the field `schema` of every answer.
 pub const PROTOCOL: u32 = 1;
-
-/// The options of a `cawl-cli run`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunSpec {
-    /// Models to run; all, if empty.
-    pub models: Vec<String>,
-    /// True if the models learn.
-    #[serde(default)]
-    pub learn: bool,
-    /// Profile as TOML; the daemon's own, if None.
-    pub profile: Option<String>,
-    /// Absolute path of the trace.
-    pub trace: Option<PathBuf>,
-}
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,36 +62,6 @@ pub enum Request {
         #[serde(flatten)]
         end: RunEnd,
     },
-}
-
-/// The end of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RunEnd {
-    /// The outcome of the program.
-    pub outcome: Option<Outcome>,
-    /// Notes for the report.
-    pub notes: Vec<String>,
-    /// Processes still running, as known to the starter of the program.
-    #[serde(default)]
-    pub running: Vec<RunProcess>,
-}
-
-/// The processes of a run that are still running, as far as the daemon knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Running {
-    /// [`PROTOCOL`].
-    pub schema: u32,
-    /// The processes.
-    pub processes: Vec<RunProcess>,
-}
-
-/// A process of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunProcess {
-    /// Process id.
-    pub pid: u32,
-    /// Its program: path, or name.
-    pub program: String,
 }
 
 /// A model and its mode; by default the first model, assimilated.
@@ -234,13 +195,6 @@ pub enum Push {
     Calls(Calls),
 }
 
-/// A run has begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunStarted {
-    /// Its number, for CAWL_RUN and `end-run`.
-    pub run: u64,
-}
-
 /// A question that could not be answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -288,7 +242,6 @@ pub struct Status {
     /// Rate at which dirty pages are being cleaned, as modelled, if they are.
     pub writeback_rate: Option<f64>,
     /// The same as the kernel counts it (nr_written).
-    #[serde(default)]
     pub sampled_writeback_rate: Option<f64>,
     /// Rate of throttled writers, if there are any.
     pub throttled_rate: Option<f64>,
@@ -302,7 +255,6 @@ pub struct Status {
     #[serde(default)]
     pub error: ErrorStatus,
     /// The forecast at the present rate.
-    #[serde(default)]
     pub forecast: Option<Forecast>,
     /// Sampling and its cost.
     #[serde(default)]
@@ -458,16 +410,12 @@ pub struct DeviceStatus {
     #[serde(flatten, default)]
     pub cost: Cost,
     /// Rate at which the device writes, traced programs or not (/proc/diskstats).
-    #[serde(default)]
     pub write_rate: Option<f64>,
     /// Part of the time it was busy (/proc/diskstats).
-    #[serde(default)]
     pub busy: Option<f64>,
     /// Its dirty bytes, writeback included, as the kernel counts them; of the whole disk (debugfs, for root).
-    #[serde(default)]
     pub dirty_bytes: Option<u64>,
     /// Rate at which the kernel believes it to write back (debugfs, for root).
-    #[serde(default)]
     pub kernel_writeback_rate: Option<f64>,
 }
 
@@ -556,7 +504,6 @@ pub struct HistoryPoint {
     pub sampled_dirty_max_bytes: Option<u64>,
     /// Mean |modelled − sampled| over its samples, before the model was corrected; None without samples, or
     /// if nothing was written before.
-    #[serde(default)]
     pub dirty_error_bytes: Option<u64>,
     /// Background limit at its end.
     pub background_bytes: u64,
@@ -579,7 +526,6 @@ pub struct HistoryPoint {
     /// Bytes that the kernel wrote back (nr_written).
     pub written_bytes: u64,
     /// The kernel's pauses of writers, over all tasks of the machine; None if unknown.
-    #[serde(default)]
     pub paused_s: Option<f64>,
     /// Events lost.
     pub drops: u64,
@@ -596,25 +542,6 @@ pub struct ProfileAnswer {
     pub learned: String,
     /// Each constant that differs or was learned.
     pub constants: Vec<ConstantStatus>,
-}
-
-/// A constant, as configured and as learned.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ConstantStatus {
-    /// Its name in the profile: `device.writeback`.
-    pub name: String,
-    /// Unit of the values: B/s, ns, 1.
-    pub unit: String,
-    /// Value that the daemon started with.
-    pub configured: f64,
-    /// Value in use now.
-    pub learned: f64,
-    /// 10th percentile of what was learned.
-    pub p10: Option<f64>,
-    /// 90th percentile.
-    pub p90: Option<f64>,
-    /// Observations behind it; 0: nothing was learned.
-    pub samples: u64,
 }
 
 /// A sample of the calls since the previous push: the most expensive and an even sample of the others.

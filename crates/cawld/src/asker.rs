@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{
-    ConstantStatus, Forecast, PROTOCOL, Plan, Predicted, ProfileAnswer, Request, RunEnd, Running, Source,
-    Status, View,
+    Forecast, PROTOCOL, Plan, Predicted, ProfileAnswer, Request, RunEnd, Running, Source, Status, View,
 };
-use cawl_core::{Constant, Nanos, Rate, Report};
+use cawl_core::{Nanos, Rate, Report};
 use cawl_host::clock::Clocks;
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -162,21 +161,8 @@ impl Asker {
     /// The configured and the learned constants.
     async fn profile(&self) -> Result<ProfileAnswer, AskError> {
         let (configured, learned, constants) = self.look(|engine| engine.profiles()).await?;
-        let status = |constant: Constant| ConstantStatus {
-            name: constant.name.to_owned(),
-            unit: constant.unit.to_owned(),
-            configured: constant.configured,
-            learned: constant.learned,
-            p10: constant.interval.map(|(low, _)| low),
-            p90: constant.interval.map(|(_, high)| high),
-            samples: constant.samples,
-        };
-        Ok(ProfileAnswer {
-            schema: PROTOCOL,
-            configured: configured.to_toml(),
-            learned: learned.to_toml(),
-            constants: constants.into_iter().map(status).collect(),
-        })
+        let (configured, learned) = (configured.to_toml(), learned.to_toml());
+        Ok(ProfileAnswer { schema: PROTOCOL, configured, learned, constants })
     }
 
     /// The processes of a run that are still running.

@@ -1,6 +1,8 @@
 //! Between the constants of a profile, each with a unit of its own, and what is estimated: times, so that
 //! costs are sums.
 
+use serde::{Deserialize, Serialize};
+
 use super::bank::{Bank, Memories};
 use super::{Learner, NOTEWORTHY};
 use crate::profile::{HOST_BYTE, HostProfile, Measured};
@@ -33,18 +35,20 @@ const BYTES: (f64, f64) = (1e-12, 1e-4);
 const WAITS: (f64, f64) = (0.0, 100.0);
 
 /// A constant of the profile that is learned from observed calls.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Constant {
     /// Its name in the profile: `device.writeback`.
-    pub name: &'static str,
+    pub name: String,
     /// Unit of the values: B/s, ns, 1.
-    pub unit: &'static str,
+    pub unit: String,
     /// Value in the profile that the analysis began with.
     pub configured: f64,
     /// Value in use now.
     pub learned: f64,
-    /// 10th and 90th percentile of what was learned; None if nothing was.
-    pub interval: Option<(f64, f64)>,
+    /// 10th percentile of what was learned; None if nothing was.
+    pub p10: Option<f64>,
+    /// 90th percentile.
+    pub p90: Option<f64>,
     /// Observations behind it; 0: nothing was learned.
     pub samples: u64,
 }
@@ -226,8 +230,9 @@ impl Learner {
             // A surcharge that is not in a profile is none.
             let unknown = if unit == "ns" { 0.0 } else { learned };
             let configured = was.constant(name)?.get().map_or(unknown, |was| was.value);
-            let interval = p10.zip(p90).filter(|_| samples > 0);
-            Some(Constant { name, unit, configured, learned, interval, samples })
+            let (p10, p90) = p10.zip(p90).filter(|_| samples > 0).unzip();
+            let (name, unit) = (name.to_owned(), unit.to_owned());
+            Some(Constant { name, unit, configured, learned, p10, p90, samples })
         });
         constants.collect()
     }

@@ -107,13 +107,14 @@ impl Learner {
         let mut learned = file.learned.clone().unwrap_or_default();
         let mut contradicted = false;
         for (constant, alone) in next.adopted().into_iter().zip(alone.adopted()) {
-            let Constant { name, learned: value, interval, samples, .. } = constant;
-            let Some((p10, p90)) = interval.filter(|_| said.contains(&name)) else { continue };
-            let before = learned.constants.get(name);
+            let Constant { name, learned: value, p10, p90, samples, .. } = constant;
+            let known = p10.zip(p90).filter(|_| said.contains(&name.as_str()));
+            let Some((p10, p90)) = known else { continue };
+            let before = learned.constants.get(&name);
             let (runs, seen) = before.map_or((0, 0), |before| (before.runs, before.samples));
             let (runs, samples) = (runs.saturating_add(1), seen.saturating_add(samples));
-            learned.constants.insert(name.to_owned(), Kept { value, p10, p90, samples, runs });
-            contradicted |= sure.contains(&name) && file.contradicts(name, alone.learned);
+            contradicted |= sure.contains(&name.as_str()) && file.contradicts(&name, alone.learned);
+            learned.constants.insert(name, Kept { value, p10, p90, samples, runs });
         }
         let unmeasured = file.origin == Origin::Uncalibrated;
         if said.is_empty() || unmeasured && sure.is_empty() {

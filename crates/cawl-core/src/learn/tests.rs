@@ -374,7 +374,12 @@ fn nothing_is_learned_from_what_says_nothing() {
     let before = learner.profile().clone();
     assert!(!learner.call(&Event::new(Op::Write), &Prediction::default()));
     assert_eq!(*learner.profile(), before);
-    assert!(learner.constants().iter().all(|constant| constant.samples == 0 && constant.interval.is_none()));
+    assert!(
+        learner
+            .constants()
+            .iter()
+            .all(|constant| constant.samples == 0 && constant.p10.or(constant.p90).is_none())
+    );
 }
 
 proptest! {

@@ -1,0 +1,57 @@
+//! Runs: what a client says and hears of them.
+
+use std::path::PathBuf;
+
+use cawl_core::Outcome;
+use serde::{Deserialize, Serialize};
+
+/// The options of a `cawl-cli run`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// Models to run; all, if empty.
+    pub models: Vec<String>,
+    /// True if the models learn.
+    #[serde(default)]
+    pub learn: bool,
+    /// Profile as TOML; the daemon's own, if None.
+    pub profile: Option<String>,
+    /// Absolute path of the trace.
+    pub trace: Option<PathBuf>,
+}
+
+/// A run has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// Its number, for CAWL_RUN and `end-run`.
+    pub run: u64,
+}
+
+/// The end of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// The outcome of the program.
+    pub outcome: Option<Outcome>,
+    /// Notes for the report.
+    pub notes: Vec<String>,
+    /// Processes still running, as known to the starter of the program.
+    #[serde(default)]
+    pub running: Vec<RunProcess>,
+}
+
+/// The processes of a run that are still running, as far as the daemon knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// [`PROTOCOL`](super::PROTOCOL).
+    pub schema: u32,
+    /// The processes.
+    pub processes: Vec<RunProcess>,
+}
+
+/// A process of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunProcess {
+    /// Process id.
+    pub pid: u32,
+    /// Its program: path, or name.
+    pub program: String,
+}
