@@ -1,6 +1,6 @@
-//! Conversion of a plan and its prediction between protocol and core.
+//! Conversion between protocol and core: a plan becomes a job, the cost of a job an answer.
 
-use cawl_core::{Bytes, CallState, Nanos, PlanCost, Rate};
+use cawl_core::{Bytes, CallState, JobCost, Nanos, Rate};
 
 use crate::protocol::{PROTOCOL, Plan, Predicted, Source};
 
@@ -8,12 +8,12 @@ use crate::protocol::{PROTOCOL, Plan, Predicted, Source};
 const CHUNK: Bytes = Bytes::mib(1);
 
 impl Plan {
-    /// The plan in the core's terms, with other writers at this rate; an error says what is invalid.
-    pub fn job(&self, others: Rate) -> Result<cawl_core::Plan, String> {
+    /// The planned job in the core's terms, with other writers at this rate; an error says what is invalid.
+    pub fn job(&self, others: Rate) -> Result<cawl_core::Job, String> {
         if !(self.at_s >= 0.0 && self.at_s.is_finite()) {
             return Err("a job begins 0 or more seconds from now".to_owned());
         }
-        Ok(cawl_core::Plan {
+        Ok(cawl_core::Job {
             bytes: Bytes(self.bytes),
             chunk: self.chunk.map_or(CHUNK, Bytes),
             sync: self.sync,
@@ -27,7 +27,7 @@ impl Plan {
 
 impl Predicted {
     /// A model's prediction as an answer.
-    pub fn of(model: &str, cost: &PlanCost, source: Source) -> Predicted {
+    pub fn of(model: &str, cost: &JobCost, source: Source) -> Predicted {
         let states = CallState::ALL.into_iter().zip(cost.states).filter(|(_, time)| *time > Nanos::ZERO);
         Predicted {
             schema: PROTOCOL,

@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use cawl_core::{
-    Bytes, CostModel, DirtyLimits, HostProfile, MODELS, Nanos, Plan, Rate, Scene, Time, build, predict,
+    Bytes, CostModel, DirtyLimits, HostProfile, Job, MODELS, Nanos, Rate, Scene, Time, build, predict,
 };
 use cawl_wire::{Event, FileKind, Op};
 use criterion::{BenchmarkId, Criterion};
@@ -89,7 +89,7 @@ fn models(criterion: &mut Criterion) {
     }
 }
 
-fn plans(criterion: &mut Criterion) {
+fn jobs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("predict");
     for files in [10, 1_000, 20_000] {
         let mut profile = HostProfile::uncalibrated();
@@ -103,7 +103,7 @@ fn plans(criterion: &mut Criterion) {
             let prediction = model.step(&event).expect("a write has a cost");
             event.start += prediction.cost.get() as u64 + 100;
         }
-        let plan = Plan {
+        let job = Job {
             bytes: Bytes::mib(4096),
             chunk: Bytes::mib(1),
             sync: false,
@@ -113,7 +113,7 @@ fn plans(criterion: &mut Criterion) {
             others: Rate::mb_per_second(100.0),
         };
         group.bench_function(BenchmarkId::from_parameter(files), |bencher| {
-            bencher.iter(|| predict(Scene::new(model.as_ref(), Time(event.start), 1), black_box(&plan)));
+            bencher.iter(|| predict(Scene::new(model.as_ref(), Time(event.start), 1), black_box(&job)));
         });
     }
     group.finish();
@@ -122,6 +122,6 @@ fn plans(criterion: &mut Criterion) {
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     models(&mut criterion);
-    plans(&mut criterion);
+    jobs(&mut criterion);
     criterion.final_summary();
 }

@@ -5,10 +5,10 @@
 //! pieces of a 64th of the hard limit; what lies beyond eight limits' worth costs what the later half of them
 //! did, since by then the throttle holds the level where it stays.
 
-mod plan;
+mod job;
 mod scene;
 
-pub use plan::{Plan, PlanCost, PlanError, predict};
+pub use job::{Job, JobCost, JobError, predict};
 pub use scene::Scene;
 
 use crate::units::{Bytes, Nanos, Rate};

@@ -81,7 +81,7 @@ pub use births::{Births, Told};
 pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use fit::{FitError, fit, settled_base_rate};
-pub use forecast::{Forecast, Plan, PlanCost, PlanError, Scene, forecast, predict};
+pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
 pub use learn::Constant;
 pub use limits::DirtyLimits;
 pub use mode::{Mode, UnknownMode};

@@ -92,8 +92,8 @@ fn untraced_pages_count_and_are_written_back() {
     assert!(found.clean.is_some_and(|clean| clean.as_seconds() > 1.0 && clean.as_seconds() < 60.0));
 }
 
-fn plan(bytes: u64, chunk: u64) -> Plan {
-    Plan {
+fn job(bytes: u64, chunk: u64) -> Job {
+    Job {
         bytes: Bytes(bytes),
         chunk: Bytes(chunk),
         sync: false,
@@ -104,28 +104,28 @@ fn plan(bytes: u64, chunk: u64) -> Plan {
     }
 }
 
-/// The plan as real calls, one after another, from a moment on: their cost and that of an fsync then, in
+/// The job as real calls, one after another, from a moment on: their cost and that of an fsync then, in
 /// seconds.
-fn by_hand(model: &mut Kernel, plan: &Plan, begin: Time) -> [f64; 2] {
+fn by_hand(model: &mut Kernel, job: &Job, begin: Time) -> [f64; 2] {
     let mut write = cawl_wire::Event::new(cawl_wire::Op::Write);
-    (write.kind, write.returned, write.offset) = (cawl_wire::FileKind::Regular, plan.chunk.0 as i64, 0);
+    (write.kind, write.returned, write.offset) = (cawl_wire::FileKind::Regular, job.chunk.0 as i64, 0);
     (write.dev, write.ino, write.start) = (5, u64::MAX - 7, begin.0);
-    if plan.sync {
+    if job.sync {
         write.flags = cawl_wire::flag::SYNC;
     }
     let mut sum = 0.0;
-    for _ in 0..plan.bytes.0 / plan.chunk.0 {
+    for _ in 0..job.bytes.0 / job.chunk.0 {
         let cost = model.step(&write).expect("a cost").cost;
         sum += cost.as_seconds();
         write.start = (Time(write.start) + cost).0;
-        write.offset += plan.chunk.0;
+        write.offset += job.chunk.0;
     }
     write.op = cawl_wire::Op::Fsync;
     [sum, model.step(&write).expect("a cost").cost.as_seconds()]
 }
 
 #[test]
-fn a_plan_costs_what_its_calls_cost() {
+fn a_job_costs_what_its_calls_cost() {
     let model = Kernel::new(&profile());
     for (bytes, chunk, sync) in [
         (64 << 20, 4096, false),
@@ -137,9 +137,9 @@ fn a_plan_costs_what_its_calls_cost() {
         (16 << 20, 4096, true),
         (1 << 30, 4 << 20, true),
     ] {
-        let plan = Plan { sync, ..plan(bytes, chunk) };
-        let found = predict(scene(&model), &plan).expect("a plan");
-        let [real, _] = by_hand(&mut model.clone(), &plan, Time(1_000_000_000));
+        let job = Job { sync, ..job(bytes, chunk) };
+        let found = predict(scene(&model), &job).expect("a job");
+        let [real, _] = by_hand(&mut model.clone(), &job, Time(1_000_000_000));
         let off = (found.cost.as_seconds() - real).abs() / real;
         assert!(off < 0.05, "{bytes} by {chunk}, sync {sync}: {} against {real}", found.cost.as_seconds());
         assert_eq!(found.calls, bytes / chunk);
@@ -159,10 +159,10 @@ fn a_flusher_that_takes_many_small_files_at_a_time_comes_to_the_same() {
     }
     let now = model.state().time;
     for bytes in [20 << 20, 200 << 20, 800 << 20] {
-        let plan = plan(bytes, 1 << 20);
-        let found = predict(Scene::new(&model, now, 5), &plan).expect("a plan");
+        let job = job(bytes, 1 << 20);
+        let found = predict(Scene::new(&model, now, 5), &job).expect("a job");
         let found = [found.cost.as_seconds(), found.fsync.as_seconds()];
-        let real = by_hand(&mut model.clone(), &plan, now);
+        let real = by_hand(&mut model.clone(), &job, now);
         for (found, real) in found.into_iter().zip(real) {
             assert!((found - real).abs() < 0.02 * real, "{bytes} bytes: {found} s, not {real} s");
         }
@@ -172,21 +172,21 @@ fn a_flusher_that_takes_many_small_files_at_a_time_comes_to_the_same() {
 #[test]
 fn others_make_it_dearer_and_so_does_waiting_for_them() {
     let model = Kernel::new(&profile());
-    let alone = predict(scene(&model), &plan(500 << 20, 1 << 20)).expect("a plan").cost;
-    let beside = Plan { others: Rate::mb_per_second(90.0), ..plan(500 << 20, 1 << 20) };
-    let shared = predict(scene(&model), &beside).expect("a plan").cost;
+    let alone = predict(scene(&model), &job(500 << 20, 1 << 20)).expect("a job").cost;
+    let beside = Job { others: Rate::mb_per_second(90.0), ..job(500 << 20, 1 << 20) };
+    let shared = predict(scene(&model), &beside).expect("a job").cost;
     assert!(shared > alone * 1.3, "{shared} against {alone}");
-    let small = Plan { others: Rate::mb_per_second(300.0), ..plan(50 << 20, 1 << 20) };
-    let now = predict(scene(&model), &small).expect("a plan").cost;
-    let later = predict(scene(&model), &Plan { after: Nanos::seconds(10.0), ..small }).expect("a plan").cost;
+    let small = Job { others: Rate::mb_per_second(300.0), ..job(50 << 20, 1 << 20) };
+    let now = predict(scene(&model), &small).expect("a job").cost;
+    let later = predict(scene(&model), &Job { after: Nanos::seconds(10.0), ..small }).expect("a job").cost;
     assert!(later > now * 2.0, "{later} against {now}");
 }
 
 #[test]
 fn an_fsync_counts_only_if_it_is_planned() {
     let model = Kernel::new(&profile());
-    let without = predict(scene(&model), &plan(50 << 20, 1 << 20)).expect("a plan");
-    let with = predict(scene(&model), &Plan { fsync: true, ..plan(50 << 20, 1 << 20) }).expect("a plan");
+    let without = predict(scene(&model), &job(50 << 20, 1 << 20)).expect("a job");
+    let with = predict(scene(&model), &Job { fsync: true, ..job(50 << 20, 1 << 20) }).expect("a job");
     assert!(without.fsync.as_seconds() > 0.4 && without.cost.as_seconds() < 0.2, "{without:?}");
     assert_eq!(with.cost, without.cost + without.fsync);
     assert_eq!((with.calls, without.calls), (51, 50));
@@ -195,16 +195,16 @@ fn an_fsync_counts_only_if_it_is_planned() {
 #[test]
 fn enormous_plans_are_answered_and_nonsense_is_refused() {
     let model = Kernel::new(&profile());
-    let huge = predict(scene(&model), &plan(4 << 40, 4096)).expect("a plan");
+    let huge = predict(scene(&model), &job(4 << 40, 4096)).expect("a job");
     // 4 TiB at 100 MB/s.
     assert!((huge.cost.as_seconds() / 43_980.0 - 1.0).abs() < 0.1, "{}", huge.cost);
     assert_eq!(huge.calls, 1 << 30);
-    let one = predict(scene(&model), &plan(u64::MAX, u64::MAX)).expect("a plan");
+    let one = predict(scene(&model), &job(u64::MAX, u64::MAX)).expect("a job");
     assert!(one.worst > one.cost * 0.9);
-    assert_eq!(predict(scene(&model), &plan(0, 1)), Err(PlanError::NoBytes));
-    assert_eq!(predict(scene(&model), &plan(1, 0)), Err(PlanError::NoChunk));
-    let late = Plan { after: Nanos::MAX, ..plan(1, 1) };
-    assert_eq!(predict(scene(&model), &late), Err(PlanError::TooLate));
+    assert_eq!(predict(scene(&model), &job(0, 1)), Err(JobError::NoBytes));
+    assert_eq!(predict(scene(&model), &job(1, 0)), Err(JobError::NoChunk));
+    let late = Job { after: Nanos::MAX, ..job(1, 1) };
+    assert_eq!(predict(scene(&model), &late), Err(JobError::TooLate));
 }
 
 /// Writes to files of all sorts: small and large, in a row and scattered, dirty, clean, and both. Returns the
@@ -237,10 +237,10 @@ fn an_answer_depends_on_nothing_that_is_shared_and_changes_nothing() {
         soil(model, Time(50_000_000_000));
     }
     let rate = Rate::mb_per_second(90.0);
-    let plan = Plan { others: rate, fsync: true, ..plan(1 << 30, 1 << 20) };
+    let job = Job { others: rate, fsync: true, ..job(1 << 30, 1 << 20) };
     let answers = |model: &Kernel| {
         let scene = || Scene::new(model, now, 5);
-        (predict(scene(), &plan), forecast(scene(), rate))
+        (predict(scene(), &job), forecast(scene(), rate))
     };
     let shared = answers(&asked);
     assert_eq!(answers(&asked), shared);
@@ -250,5 +250,5 @@ fn an_answer_depends_on_nothing_that_is_shared_and_changes_nothing() {
     drop((asked, left_alone));
     assert_eq!(forecast(to_look, rate), shared.1);
     // No other writer shares anything with this one.
-    assert_eq!(predict(to_write, &plan), shared.0);
+    assert_eq!(predict(to_write, &job), shared.0);
 }

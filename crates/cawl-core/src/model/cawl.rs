@@ -352,8 +352,8 @@ impl CostModel for Cawl {
             Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync => {
                 self.sync(at, event)
             }
-            _ => match self.stream_plan(event) {
-                Some(plan) => self.stdio_cost(at, event, plan),
+            _ => match self.stream_output(event) {
+                Some(output) => self.stdio_cost(at, event, output),
                 None => {
                     self.effect(event);
                     return None;

@@ -2,7 +2,7 @@
 
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 
-use super::stream::{Known, Plan};
+use super::stream::{Known, StreamOutput};
 use super::{Bill, Cawl};
 use crate::call::kernel_bytes;
 use crate::units::{Bytes, Nanos};
@@ -10,11 +10,11 @@ use crate::units::{Bytes, Nanos};
 impl Cawl {
     /// Alg. 2, `stdio_cost`, and what the paper says of fflush: the copy in user space, and Alg. 1 for
     /// every system call.
-    pub(super) fn stdio_cost(&mut self, at: Nanos, event: &Event, plan: Plan) -> Bill {
+    pub(super) fn stdio_cost(&mut self, at: Nanos, event: &Event, output: StreamOutput) -> Bill {
         let mut bill = Bill::default();
         bill.parts.call = self.profile.calls.stream.value;
-        bill.parts.stream = Bytes(plan.copied) / self.profile.memory.stream.value;
-        for run in plan.writes.into_iter().flatten() {
+        bill.parts.stream = Bytes(output.copied) / self.profile.memory.stream.value;
+        for run in output.writes.into_iter().flatten() {
             let (parts, state) = self.kernel_write(at + bill.parts.total(), event, run);
             bill.add(parts, state);
         }
@@ -22,7 +22,7 @@ impl Cawl {
     }
 
     /// What a stream call leads to. None: it is no stream call.
-    pub(super) fn stream_plan(&mut self, event: &Event) -> Option<Plan> {
+    pub(super) fn stream_output(&mut self, event: &Event) -> Option<StreamOutput> {
         let mut buffer = self
             .streams
             .peek(&event.pid)
@@ -32,7 +32,7 @@ impl Cawl {
         let known = event
             .has(flag::STREAM_KNOWN)
             .then(|| Known { before: event.pending_before.into(), after: event.pending_after.into() });
-        let plan = match event.op {
+        let output = match event.op {
             Op::StreamWrite => {
                 let size = event.returned.max(0) as u64;
                 let offset = match (event.offset, buffer.pending) {
@@ -67,7 +67,7 @@ impl Cawl {
                 if matches!(event.op, Op::StreamFlush | Op::StreamSeek) {
                     buffer.pending = known.map_or(0, |known| known.after);
                 }
-                Plan { copied: 0, writes: [flushed, None, None] }
+                StreamOutput { copied: 0, writes: [flushed, None, None] }
             }
             _ => return None,
         };
@@ -80,6 +80,6 @@ impl Cawl {
         if !streams.is_empty() {
             self.streams.put(event.pid, streams);
         }
-        Some(plan)
+        Some(output)
     }
 }

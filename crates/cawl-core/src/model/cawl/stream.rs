@@ -15,7 +15,7 @@ pub(super) struct Run {
 
 /// What a stream call comes to: bytes copied in user space and system calls, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct StreamOutput {
     /// Bytes copied into the buffer.
     pub(super) copied: u64,
     /// The buffer, because the position moved; the buffer, because it is full; the rest, past the buffer.
@@ -33,12 +33,12 @@ pub(super) struct Buffer {
 
 impl Buffer {
     /// Alg. 2 (`stdio_cost`): `size` bytes for `offset` enter a stream with a buffer of `capacity` bytes.
-    pub(super) fn write(&mut self, offset: u64, size: u64, capacity: u64) -> Plan {
+    pub(super) fn write(&mut self, offset: u64, size: u64, capacity: u64) -> StreamOutput {
         let moved = self.seek(offset);
         let free = capacity.saturating_sub(self.pending);
         if size <= free {
             self.pending += size;
-            return Plan { copied: size, writes: [moved, None, None] };
+            return StreamOutput { copied: size, writes: [moved, None, None] };
         }
         self.pending += free;
         let full = self.flush();
@@ -46,30 +46,36 @@ impl Buffer {
         let past = left - left % capacity.max(1);
         let rest = run(self.offset, past);
         *self = Buffer { offset: self.offset.saturating_add(past), pending: left - past };
-        Plan { copied: free + self.pending, writes: [moved, full, rest] }
+        StreamOutput { copied: free + self.pending, writes: [moved, full, rest] }
     }
 
     /// A write whose bytes do not stay: unbuffered, or a line that ends.
-    pub(super) fn write_through(&mut self, offset: u64, size: u64, copies: bool) -> Plan {
+    pub(super) fn write_through(&mut self, offset: u64, size: u64, copies: bool) -> StreamOutput {
         let moved = self.seek(offset);
         self.pending += size;
-        Plan { copied: if copies { size } else { 0 }, writes: [moved, self.flush(), None] }
+        StreamOutput { copied: if copies { size } else { 0 }, writes: [moved, self.flush(), None] }
     }
 
     /// The C library says what was `before` and `after` in the buffer: that decides how much went to the
     /// kernel, and the buffer's size only in how many calls.
-    pub(super) fn write_known(&mut self, offset: u64, size: u64, known: Known, capacity: u64) -> Plan {
+    pub(super) fn write_known(
+        &mut self,
+        offset: u64,
+        size: u64,
+        known: Known,
+        capacity: u64,
+    ) -> StreamOutput {
         let Known { before, after } = known;
         let flushed = (before + size).saturating_sub(after);
         let start = offset.saturating_sub(before);
         *self = Buffer { offset: start.saturating_add(flushed), pending: after };
         if flushed == 0 {
-            return Plan { copied: size, writes: [None; 3] };
+            return StreamOutput { copied: size, writes: [None; 3] };
         }
         // An empty buffer is bypassed by all whole multiples at once; one in use is filled up first.
         let first = if before == 0 { flushed } else { flushed.min(capacity.max(before)) };
         let bypassed = if before == 0 && flushed >= capacity { flushed } else { flushed - first };
-        Plan {
+        StreamOutput {
             copied: size.saturating_sub(bypassed),
             writes: [None, run(start, first), run(start.saturating_add(first), flushed - first)],
         }
@@ -118,7 +124,7 @@ mod tests {
     #[test]
     fn alg_2_what_fits_is_only_copied() {
         let mut stream = buffer(0, 90);
-        assert_eq!(stream.write(90, 10, 100), Plan { copied: 10, writes: [None; 3] });
+        assert_eq!(stream.write(90, 10, 100), StreamOutput { copied: 10, writes: [None; 3] });
         assert_eq!(stream, buffer(0, 100));
     }
 
@@ -126,9 +132,9 @@ mod tests {
     fn alg_2_overflow_fills_flushes_bypasses_and_keeps_the_rest() {
         // 100-byte buffer holding 70 of 1000..: 345 more = 30 to fill it, 300 past it, 15 kept.
         let mut stream = buffer(1000, 70);
-        let plan = stream.write(1070, 345, 100);
-        assert_eq!(plan.copied, 30 + 15);
-        assert_eq!(plan.writes, [None, run(1000, 100), run(1100, 300)]);
+        let output = stream.write(1070, 345, 100);
+        assert_eq!(output.copied, 30 + 15);
+        assert_eq!(output.writes, [None, run(1000, 100), run(1100, 300)]);
         assert_eq!(stream, buffer(1400, 15));
     }
 
@@ -142,14 +148,17 @@ mod tests {
     #[test]
     fn alg_2_a_moved_position_flushes_first() {
         let mut stream = buffer(0, 70);
-        assert_eq!(stream.write(500, 20, 100), Plan { copied: 20, writes: [run(0, 70), None, None] });
+        assert_eq!(stream.write(500, 20, 100), StreamOutput { copied: 20, writes: [run(0, 70), None, None] });
         assert_eq!(stream, buffer(500, 20));
     }
 
     #[test]
     fn unbuffered_and_lines_go_straight_to_the_kernel() {
         let mut stream = buffer(0, 5);
-        assert_eq!(stream.write_through(5, 20, true), Plan { copied: 20, writes: [None, run(0, 25), None] });
+        assert_eq!(
+            stream.write_through(5, 20, true),
+            StreamOutput { copied: 20, writes: [None, run(0, 25), None] }
+        );
         assert_eq!(stream.write_through(25, 8, false).copied, 0);
         assert_eq!(stream, buffer(33, 0));
     }
@@ -158,14 +167,14 @@ mod tests {
     fn what_the_library_reports_comes_before_what_was_simulated() {
         // The simulation believes the buffer empty; the library had 4000 in it and kept 904 of 5000.
         let mut stream = buffer(0, 0);
-        let plan = stream.write_known(4000, 5000, Known { before: 4000, after: 904 }, 4096);
-        assert_eq!(plan.writes, [None, run(0, 4096), run(4096, 4000)]);
-        assert_eq!(plan.copied, 1000);
+        let output = stream.write_known(4000, 5000, Known { before: 4000, after: 904 }, 4096);
+        assert_eq!(output.writes, [None, run(0, 4096), run(4096, 4000)]);
+        assert_eq!(output.copied, 1000);
         assert_eq!(stream, buffer(8096, 904));
         // An empty buffer is bypassed in one call.
-        let plan = stream.write_known(10_000, 10_000, Known { before: 0, after: 1808 }, 4096);
-        assert_eq!(plan.writes, [None, run(10_000, 8192), None]);
-        assert_eq!(plan.copied, 1808);
+        let output = stream.write_known(10_000, 10_000, Known { before: 0, after: 1808 }, 4096);
+        assert_eq!(output.writes, [None, run(10_000, 8192), None]);
+        assert_eq!(output.copied, 1808);
     }
 
     #[test]
@@ -173,8 +182,8 @@ mod tests {
         let mut stream = Buffer::default();
         let (mut at, mut written) = (0u64, 0u64);
         for size in (0..400).map(|i| i * 37 % 301) {
-            let plan = stream.write(at, size, 100);
-            for piece in plan.writes.into_iter().flatten() {
+            let output = stream.write(at, size, 100);
+            for piece in output.writes.into_iter().flatten() {
                 assert_eq!(piece.offset, written);
                 written += piece.size;
             }

@@ -17,7 +17,7 @@ const FINE: u64 = 128;
 
 /// A job of writing fresh data to one file, from one thread, without thinking.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
+pub struct Job {
     /// Bytes in all.
     pub bytes: Bytes,
     /// Bytes a call.
@@ -36,7 +36,7 @@ pub struct Plan {
 
 /// What a job of writing would cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PlanCost {
+pub struct JobCost {
     /// Calls it takes, the fsync included if it has one.
     pub calls: u64,
     /// The time in calls.
@@ -60,7 +60,7 @@ pub struct PlanCost {
 
 /// A job that cannot be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
+pub enum JobError {
     /// No bytes.
     #[error("nothing to write: give a number of bytes above 0")]
     NoBytes,
@@ -72,13 +72,13 @@ pub enum PlanError {
     TooLate,
 }
 
-/// What the plan would cost, begun `plan.after` from now.
-pub fn predict(scene: Scene, plan: &Plan) -> Result<PlanCost, PlanError> {
-    match plan {
-        Plan { bytes: Bytes(0), .. } => Err(PlanError::NoBytes),
-        Plan { chunk: Bytes(0), .. } => Err(PlanError::NoChunk),
-        plan if plan.after > LATEST => Err(PlanError::TooLate),
-        plan => Ok(Job::new(scene.begun(), plan).run()),
+/// What the job would cost, begun `job.after` from now.
+pub fn predict(scene: Scene, job: &Job) -> Result<JobCost, JobError> {
+    match job {
+        Job { bytes: Bytes(0), .. } => Err(JobError::NoBytes),
+        Job { chunk: Bytes(0), .. } => Err(JobError::NoChunk),
+        job if job.after > LATEST => Err(JobError::TooLate),
+        job => Ok(Rehearsal::new(scene.begun(), job).run()),
     }
 }
 
@@ -87,9 +87,9 @@ pub fn predict(scene: Scene, plan: &Plan) -> Result<PlanCost, PlanError> {
 /// machines again and again; a job of many calls has all of it, as their own spread cancels out.
 const DRIFT: [f64; 2] = [1.2, 1.3];
 
-/// A plan being carried out on a copy of the model.
-struct Job<'a> {
-    plan: &'a Plan,
+/// A job being carried out on a copy of the model.
+struct Rehearsal<'a> {
+    job: &'a Job,
     scene: Scene,
     /// Bytes written at a time.
     piece: u64,
@@ -98,45 +98,45 @@ struct Job<'a> {
     /// When the job and the others go on.
     next: [Time; 2],
     steps: usize,
-    cost: PlanCost,
+    cost: JobCost,
     /// Costs of the pieces of the call under way, where a call takes several.
     call: Nanos,
     in_call: u64,
 }
 
-impl Job<'_> {
-    fn new(scene: Scene, plan: &Plan) -> Job<'_> {
-        let scene = scene.on_device(plan.device);
+impl Rehearsal<'_> {
+    fn new(scene: Scene, job: &Job) -> Rehearsal<'_> {
+        let scene = scene.on_device(job.device);
         // Each call with O_SYNC waits for what is in the queue.
-        let scene = if plan.sync { scene } else { scene.coarse() };
+        let scene = if job.sync { scene } else { scene.coarse() };
         let share = (scene.state().limits.hard.0 / PIECES).max(64 << 10);
-        let chunk = plan.chunk.0.min(plan.bytes.0);
+        let chunk = job.chunk.0.min(job.bytes.0);
         let scene = scene.in_calls_of(Bytes(chunk));
         let piece = if chunk >= share {
             share
-        } else if plan.sync {
+        } else if job.sync {
             chunk
         } else {
-            let enough = plan.bytes.0.div_ceil(FINE).min(share);
+            let enough = job.bytes.0.div_ceil(FINE).min(share);
             chunk * (enough / chunk).max(1)
         };
         let now = scene.now();
-        Job {
-            plan,
+        Rehearsal {
+            job,
             piece,
             calls: piece as f64 / chunk as f64,
-            next: [now + plan.after, now],
+            next: [now + job.after, now],
             scene,
             steps: 0,
-            cost: PlanCost::default(),
+            cost: JobCost::default(),
             call: Nanos::ZERO,
             in_call: 0,
         }
     }
 
-    fn run(mut self) -> PlanCost {
+    fn run(mut self) -> JobCost {
         self.wait();
-        let (bytes, chunk) = (self.plan.bytes.0, self.plan.chunk.0.min(self.plan.bytes.0));
+        let (bytes, chunk) = (self.job.bytes.0, self.job.chunk.0.min(self.job.bytes.0));
         let sample = self.typical_call(chunk);
         let (mut written, mut half) = (0, None);
         while written < bytes && self.steps < STEPS {
@@ -161,7 +161,7 @@ impl Job<'_> {
         self.cost.last = self.scene.state().dirty;
         if let Some(fsync) = self.scene.fsync(self.next[0]) {
             self.cost.fsync = fsync.cost;
-            if self.plan.fsync {
+            if self.job.fsync {
                 self.cost.calls += 1;
                 self.cost.add(&fsync, fsync.cost, fsync.interval);
             }
@@ -172,9 +172,9 @@ impl Job<'_> {
     /// Lets the others write until the job begins; where that is longer than the model remembers, the last part.
     fn wait(&mut self) {
         let begin = self.next[0];
-        let remembered = Bytes(self.scene.state().limits.hard.0.saturating_mul(8)) / self.plan.others;
-        if self.plan.after > remembered {
-            self.scene.pass(self.plan.after.saturating_sub(remembered));
+        let remembered = Bytes(self.scene.state().limits.hard.0.saturating_mul(8)) / self.job.others;
+        if self.job.after > remembered {
+            self.scene.pass(self.job.after.saturating_sub(remembered));
             self.next[1] = self.scene.now();
         }
         while self.next[1] < begin && self.steps < STEPS {
@@ -195,10 +195,10 @@ impl Job<'_> {
         self.steps += 1;
         // Small enough that the pieces come ten times a second, large enough to be few.
         let share = (self.scene.state().limits.hard.0 / PIECES).max(64 << 10);
-        let piece = (self.plan.others * Nanos::millis(100.0)).max(Bytes(4096)).min(Bytes(share));
+        let piece = (self.job.others * Nanos::millis(100.0)).max(Bytes(4096)).min(Bytes(share));
         let start = self.next[1];
         let cost = self.scene.write(Writer::Others, piece, start, 0).map_or(Nanos::ZERO, |p| p.cost);
-        self.next[1] = start + cost.max(piece / self.plan.others);
+        self.next[1] = start + cost.max(piece / self.job.others);
     }
 
     /// What a call of the real size costs by itself, to put in the place of pieces that are larger or
@@ -221,7 +221,7 @@ impl Job<'_> {
     /// Writes a piece.
     fn write(&mut self, bytes: u64, typical: Typical) {
         self.steps += 1;
-        let flags = if self.plan.sync { flag::SYNC } else { 0 };
+        let flags = if self.job.sync { flag::SYNC } else { 0 };
         let start = self.next[0];
         let Some(prediction) = self.scene.write(Writer::Job, Bytes(bytes), start, flags) else { return };
         let parts = &prediction.parts;
@@ -245,7 +245,7 @@ impl Job<'_> {
         self.call += cost;
         self.in_call += bytes;
         self.cost.worst = self.cost.worst.max(self.call);
-        if self.in_call >= self.plan.chunk.0 {
+        if self.in_call >= self.job.chunk.0 {
             (self.call, self.in_call) = (Nanos::ZERO, 0);
         }
     }
@@ -259,7 +259,7 @@ struct Typical {
     copy: f64,
 }
 
-impl PlanCost {
+impl JobCost {
     fn add(&mut self, prediction: &Prediction, cost: Nanos, interval: Option<(Nanos, Nanos)>) {
         let before = self.interval.or((self.cost == Nanos::ZERO).then_some((Nanos::ZERO, Nanos::ZERO)));
         let Prediction { parts, .. } = prediction;
@@ -277,7 +277,7 @@ impl PlanCost {
     }
 
     /// What follows costs `times` what has been since `from`.
-    fn extrapolate(&mut self, from: &PlanCost, times: f64) {
+    fn extrapolate(&mut self, from: &JobCost, times: f64) {
         let more = |now: Nanos, then: Nanos| now + now.saturating_sub(then) * times;
         self.cost = more(self.cost, from.cost);
         self.cold = more(self.cold, from.cold);

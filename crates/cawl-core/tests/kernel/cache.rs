@@ -1,0 +1,165 @@
+//! Pages and folios of files: dirty, clean, dropped.
+
+use cawl_core::{Bytes, CostModel, Kernel, Measured, Nanos, Time};
+use cawl_wire::{Event, Op, flag};
+
+use super::{Program, profile, range, roomy, stream, with, write};
+
+#[test]
+fn deleted_files_are_not_written() {
+    let mut model = Kernel::new(&profile());
+    let mut at = 0;
+    stream(&mut model, &mut at, 1, 1, 8);
+    let mut unlink = Event { op: Op::Unlink, ..write(at, 0, 0) };
+    (unlink.ino, unlink.aux) = (1, 1);
+    model.step(&unlink);
+    assert_eq!(model.state().dirty, Bytes::mib(8), "another link is left");
+    unlink.aux = 0;
+    model.step(&unlink);
+    assert_eq!((model.state().dirty, model.conservation().cancelled), (Bytes::ZERO, Bytes::mib(8)));
+}
+
+/// A file written in calls of a mebibyte is clean, and then rewritten in a few places.
+#[test]
+fn a_folio_counts_as_dirty_as_a_whole() {
+    for (chunk, counted) in [(1 << 20, 1 << 20), (4096, 16 << 10)] {
+        let mut model = Kernel::new(&profile());
+        let mut start = 0;
+        let mut call = |model: &mut Kernel, event: Event| {
+            let cost = model.step(&Event { start, ..event }).expect("a cost").cost;
+            start += cost.get() as u64 + 1000;
+        };
+        for at in (0..16 << 20).step_by(chunk) {
+            call(&mut model, write(0, at, chunk as u64));
+        }
+        call(&mut model, Event { op: Op::Fsync, ..write(0, 0, 0) });
+        let before = model.conservation();
+        assert_eq!(before.dirty, Bytes::ZERO);
+        for _ in 0..2 {
+            for at in [0, 3 << 20, 9 << 20] {
+                call(&mut model, write(0, at + (500 << 10), 16 << 10));
+            }
+        }
+        // Once, however often its pages are written.
+        let after = model.conservation();
+        assert_eq!(after.dirtied.0 - before.dirtied.0, 3 * counted, "calls of {chunk} B");
+        // What was not written takes the device no time.
+        let fsync = model.step(&Event { op: Op::Fsync, start, ..write(0, 0, 0) }).expect("a cost");
+        assert!((fsync.work.transferred - 3.0 * 16384.0).abs() < 1.0, "calls of {chunk} B");
+        assert_eq!(model.conservation().dirty, Bytes::ZERO);
+    }
+}
+
+/// A file system gives the number of a deleted file to the next one.
+#[test]
+fn a_new_file_with_an_old_number_keeps_its_pages() {
+    let mut model = Kernel::new(&profile());
+    let other = |op| Event { op, ..write(0, 0, 0) };
+    for _ in 0..2 {
+        model.step(&other(Op::Open));
+        model.step(&write(0, 0, 1 << 20)).expect("a cost");
+        model.step(&other(Op::Close));
+        assert_eq!(model.conservation().dirty, Bytes::mib(1));
+        model.step(&other(Op::Unlink));
+        assert_eq!(model.conservation().dirty, Bytes::ZERO);
+    }
+}
+
+/// Rewriting a small file stays in the processor's cache; of a large one only the source does.
+#[test]
+fn a_large_file_is_not_in_the_processors_cache() {
+    let rewritten = |mib: u64| {
+        let mut model = Kernel::new(&profile());
+        let mut cost =
+            |start, offset, bytes| model.step(&write(start, offset, bytes)).expect("a cost").parts.copy;
+        let (_, new) = (cost(0, 0, (mib << 20) - 65536), cost(1_000_000_000, (mib << 20) - 65536, 65536));
+        (new, cost(2_000_000_000, 0, 65536))
+    };
+    let [(new, small), (same, large)] = [1, 14].map(rewritten);
+    assert_eq!(new, same);
+    assert_eq!(small, large);
+    let mut profile = profile();
+    profile.memory.hot_size = Bytes::kib(64);
+    let mut model = Kernel::new(&profile);
+    let _ = model.step(&write(0, 0, 8 << 20));
+    let large = model.step(&write(1_000_000_000, 0, 65536)).expect("a cost").parts.copy;
+    assert!((large / small - 4.0).abs() < 0.01, "{large} {small}");
+}
+
+#[test]
+fn what_is_not_on_the_device_is_not_read() {
+    let part = |at: u64| write(0, at + 100, 1000);
+    let mut profile = profile();
+    profile.device.seek = Measured::assumed(Nanos::millis(8.0));
+    let mut program = Program::on(&profile);
+    // Space set aside, a hole behind the end, and a file made longer.
+    program.call(range(Op::Allocate, 0, 8 << 20, 0));
+    assert_eq!(program.waits(part(0)), 0.0);
+    assert_eq!(program.waits(part(5 << 20)), 0.0);
+    assert_eq!(program.waits(part(20 << 20)), 0.0);
+    assert_eq!(program.waits(part(15 << 20)), 0.0);
+    program.call(Event { op: Op::Truncate, ..write(0, 40 << 20, 0) });
+    assert_eq!(program.waits(part(30 << 20)), 0.0);
+    assert!(program.waits(with(flag::DIRECT, 32 << 20, 8192)) < 1.0);
+    // What was written once is there, also when it was written past the cache; but not in a hole punched
+    // since.
+    assert!(program.waits(part(32 << 20)) > 8.0);
+    program.call(range(Op::Allocate, (32 << 20) + 4096, 4096, 2 | 1));
+    assert_eq!(program.waits(part((32 << 20) + 4096)), 0.0);
+    // A file that was there before.
+    program.call(Event { op: Op::Open, requested: 1 << 20, ino: 2, ..write(0, 0, 0) });
+    assert!(program.waits(Event { ino: 2, ..part(0) }) > 8.0);
+}
+
+/// Dirty pages as cachestat(2) counts them on a 6.18 kernel.
+#[test]
+fn folios_with_dirty_pages_are_dropped_whole_or_not_at_all() {
+    const MIB: u64 = 1 << 20;
+    let mut program = Program::new();
+    program.call(write(0, 0, 16 * MIB));
+    let truncate = |size| Event { op: Op::Truncate, ..write(0, size, 0) };
+    for (size, dirty) in [(8 * MIB, 2048), (4 * MIB + 100, 1536), (32 * MIB, 1536), (0, 0)] {
+        program.call(truncate(size));
+        assert_eq!(program.dirty(), dirty, "{size}");
+    }
+    program.call(write(0, 0, 4 * MIB));
+    program.waits_at(Op::Fsync);
+    program.call(truncate(MIB + 100));
+    assert_eq!(program.dirty(), 0);
+    program.call(write(0, 8 * MIB, 4 * MIB));
+    for (offset, bytes, mode) in [(8 * MIB, MIB, 3), (9 * MIB + 100, 1000, 3), (10 * MIB, MIB, 16)] {
+        program.call(range(Op::Allocate, offset, bytes, mode));
+        assert_eq!(program.dirty(), 1024);
+    }
+    program.call(range(Op::Allocate, 8 * MIB, 2 * MIB, 3));
+    assert_eq!(program.dirty(), 512);
+    // What is moved is written out before, not dropped.
+    program.call(range(Op::Allocate, 0, MIB, 8));
+    let totals = program.model.conservation();
+    program.waits_at(Op::Fsync);
+    assert_eq!((program.dirty(), program.model.conservation().cancelled), (0, totals.cancelled));
+    // And the file is shorter: an append that does not say where goes to its new end.
+    program.call(write(0, cawl_wire::UNKNOWN_OFFSET, 4096));
+    let before = program.dirty();
+    program.call(write(0, 11 * MIB, 4096));
+    assert_eq!(program.dirty(), before);
+}
+
+#[test]
+fn stores_dirty_pages_at_their_faults() {
+    let profile = roomy();
+    let mut model = Kernel::new(&profile);
+    let event = Event { op: Op::MmapWrite, ..write(1, 0, 8 << 20) };
+    let stores = model.step(&event).expect("a cost");
+    let faults = profile.calls.write.value.as_seconds() * 2048.0;
+    assert!(stores.cost.as_seconds() >= faults && stores.parts.call.as_seconds() == faults, "{stores:?}");
+    assert_eq!((model.conservation().dirtied, stores.work.copied), (Bytes::mib(8), [0.0; 2]));
+    // No time passes for what was done before.
+    assert_eq!(model.state().time, Time(1));
+    // What is dirty faults no more.
+    assert_eq!(model.step(&Event { start: 2, ..event }).expect("a cost").cost, Nanos::ZERO);
+    // And is written by msync.
+    let msync = Event { op: Op::Msync, aux: 4, ..write(3, 0, 0) };
+    let waited = model.step(&msync).expect("a cost").parts.device.as_seconds();
+    assert!(waited > (8 << 20) as f64 / profile.device.write.value.get());
+}

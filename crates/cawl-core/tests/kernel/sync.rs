@@ -1,0 +1,196 @@
+//! Calls that wait for the device: journal, flush, latency, direct writes.
+
+use cawl_core::{Bytes, CostModel, DirtyLimits, Kernel, Measured, Nanos, Rate, Time};
+use cawl_wire::{Event, FileKind, Op, flag};
+
+use super::{Program, profile, range, small_writes, stream, with, write};
+
+#[test]
+fn fsync_waits_for_the_file_and_leaves_nothing() {
+    let mut model = Kernel::new(&profile());
+    let mut at = 0;
+    stream(&mut model, &mut at, 1, 1, 10);
+    let fsync = Event { op: Op::Fsync, ino: 1, ..write(at, 0, 0) };
+    let prediction = model.step(&fsync).expect("fsync has a cost");
+    assert!(prediction.cost > Bytes::mib(10) / Rate::mb_per_second(500.0));
+    assert_eq!(model.state().dirty, Bytes::ZERO);
+    let again = Event { start: at + prediction.cost.get() as u64 + 1, ..fsync };
+    // What is left to do is a flush of the device's cache.
+    let flush = profile().device.fsync.value * 0.5;
+    let cost = model.step(&again).expect("fsync has a cost").cost;
+    assert!(cost > flush && cost < flush + Nanos::new(10_000.0), "{cost:?}");
+}
+
+/// As measured on a 6.18 kernel, ext4, on such a disk.
+#[test]
+fn what_is_to_commit_decides_what_a_sync_costs() {
+    let near = |found: f64, ms: f64| assert!((found - ms).abs() < 1.5, "{found} ms instead of {ms}");
+    let mut program = Program::new();
+    program.call(write(0, 0, 256 << 10));
+    program.waits(range(Op::SyncRange, 0, 0, 7));
+    // The data are there, the new blocks and the size are not; then nothing is left.
+    near(program.waits_at(Op::Fsync), 41.0);
+    near(program.waits_at(Op::Fsync), 20.0);
+    near(program.waits_at(Op::Fdatasync), 20.0);
+    // Blocks that are there change nothing but a time stamp.
+    program.call(write(0, 0, 4096));
+    near(program.waits_at(Op::Fdatasync), 20.0);
+    near(program.waits_at(Op::Fsync), 41.0);
+    program.call(write(0, 256 << 10, 4096));
+    near(program.waits_at(Op::Fdatasync), 41.0);
+    // The same of synchronous writes, through the cache and past it.
+    for past in [0, flag::DIRECT] {
+        program.waits(with(past | flag::DSYNC, 0, 4096));
+        near(program.waits(with(past | flag::DSYNC, 4096, 4096)), 20.0);
+        near(program.waits(with(past | flag::SYNC, 8192, 4096)), 41.0);
+    }
+    near(program.waits(with(flag::DSYNC, 260 << 10, 4096)), 41.0);
+    near(program.waits(with(flag::DSYNC | flag::DIRECT, 264 << 10, 4096)), 41.0);
+    program.waits(with(flag::DIRECT, 0, 4096));
+    near(program.waits_at(Op::Fdatasync), 20.0);
+    near(program.waits_at(Op::Fsync), 41.0);
+    program.call(Event { op: Op::Truncate, ..write(0, 4096, 0) });
+    near(program.waits_at(Op::Fsync), 41.0);
+    program.call(range(Op::Allocate, 0, 1 << 20, 0));
+    near(program.waits_at(Op::Fdatasync), 41.0);
+    // All of the filesystem, with something to commit and without.
+    program.call(write(0, 0, 4096));
+    for all in [Op::Syncfs, Op::Sync] {
+        near(program.waits_at(all), if all == Op::Syncfs { 41.0 } else { 20.0 });
+        near(program.waits_at(all), 20.0);
+    }
+    // The journal commits by itself.
+    program.call(Event { op: Op::Truncate, ..write(0, 8192, 0) });
+    program.now += 6_000_000_000;
+    near(program.waits_at(Op::Fsync), 20.0);
+    // A name has changed, and the directory is asked to be safe.
+    let directory = Event { op: Op::Fsync, kind: FileKind::Directory, ino: 99, ..write(0, 0, 0) };
+    near(program.waits(directory), 20.0);
+    program.call(Event { op: Op::Unlink, ..write(0, 0, 0) });
+    near(program.waits(directory), 41.0);
+    // msync: at once, and some day.
+    program.call(write(0, 0, 4096));
+    assert_eq!(program.waits(range(Op::Msync, 0, 4096, 1)), 0.0);
+    near(program.waits(range(Op::Msync, 0, 4096, 4)), 41.0);
+}
+
+#[test]
+fn a_wait_for_what_was_submitted_has_its_latency_once() {
+    let mut program = small_writes();
+    let page = program.model.clone().step(&with(flag::DIRECT, 0, 4096)).expect("a cost");
+    let transfer = page.parts.device.get() / 1e3 - 90.0;
+    assert!(transfer > 0.0 && transfer < 20.0 && page.work.latencies == 1.0, "{transfer} µs");
+    let mut waits = |event: Event, micros: f64| {
+        let found = program.waits(event) * 1e3;
+        assert!((found - micros).abs() < 0.1, "{found} µs instead of {micros}: {event:?}");
+    };
+    let sync = Event { op: Op::Fdatasync, ..write(0, 0, 0) };
+    // New blocks, the same again, and nothing at all.
+    waits(write(0, 0, 4096), 0.0);
+    waits(sync, 90.0 + transfer + 150.0);
+    waits(write(0, 0, 4096), 0.0);
+    waits(sync, 90.0 + transfer + 70.0);
+    waits(sync, 70.0);
+    // Synchronous writes, into new blocks and into those.
+    for past in [0, flag::DIRECT] {
+        let offset = 4096 + u64::from(past > 0) * 4096;
+        waits(with(past | flag::DSYNC, offset, 4096), 90.0 + transfer + 155.0);
+        waits(with(past | flag::DSYNC, offset, 4096), 90.0 + transfer + 70.0);
+    }
+    // All files of the filesystem: one wait, one commit.
+    waits(write(0, 1 << 20, 4096), 0.0);
+    let all = Event { op: Op::Syncfs, ..write(0, 0, 0) };
+    let found = program.call(all).expect("a cost").work;
+    assert_eq!((found.latencies, found.fsyncs, found.flushes), (1.0, 1.0, 0.0));
+}
+
+/// A device that was idle for a while takes longer, once for each call that waits.
+#[test]
+fn an_idle_device_wakes_up() {
+    let mut profile = profile();
+    profile.device.idle = Some(Measured::assumed(Nanos::new(60e3)));
+    let mut program = Program::on(&profile);
+    let mut wait = |millis: f64| {
+        program.now += (millis * 1e6) as u64;
+        program.call(with(flag::DSYNC, 0, 4096)).expect("a cost")
+    };
+    wait(0.0);
+    let at_once = wait(0.0);
+    assert!(at_once.work.idle < 0.1, "{}", at_once.work.idle);
+    for (millis, micros) in [(1.0, 60.0), (9.0, 180.0), (1000.0, 60.0 * 10_f64.sqrt())] {
+        let more = (wait(millis).cost.get() - at_once.cost.get()) / 1e3;
+        assert!((more - micros).abs() < 2.0, "{more} µs instead of {micros} after {millis} ms");
+    }
+}
+
+/// The kernel's time stamps are those of its clock's ticks (`inode_needs_update_time`).
+#[test]
+fn writes_within_a_tick_change_the_inode_once() {
+    let mut program = small_writes();
+    let fsync = Event { op: Op::Fsync, ..write(0, 0, 0) };
+    program.call(write(0, 0, 4096));
+    program.call(fsync);
+    let hz = u64::from(profile().kernel.hz);
+    let mut commits = 0.0;
+    let start = program.now;
+    while program.now < start + 100 * 1_000_000_000 / hz {
+        program.call(write(0, 0, 4096));
+        commits += program.call(fsync).expect("a cost").work.fsyncs;
+    }
+    assert!((99.0..=101.0).contains(&commits), "{commits} commits in 100 ticks");
+}
+
+/// A call that takes longer than calls are held back is told of after samples from its middle, to which the
+/// model has been advanced.
+#[test]
+fn a_call_that_is_told_late_waits_no_longer_for_that() {
+    for op in [Op::Fsync, Op::Syncfs, Op::Sync] {
+        let [at_once, late] = [0, 300_000_000].map(|later| {
+            let mut program = Program::new();
+            program.call(write(0, 0, 64 << 20));
+            program.model.advance(Time(program.now + later));
+            program.waits_at(op)
+        });
+        assert!((at_once - late).abs() < 1e-3, "{op:?}: {at_once} ms, told late {late} ms");
+    }
+}
+
+/// As a 6.18 kernel does it: a direct write of 4 KiB over a file with 64 MiB dirty writes out one folio.
+#[test]
+fn a_direct_write_over_dirty_pages_waits_for_those_only() {
+    let mut profile = profile();
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(256), hard: Bytes::mib(512) };
+    let mut model = Kernel::new(&profile);
+    let written = model.step(&write(0, 0, 64 << 20)).expect("a cost");
+    let start = written.cost.get() as u64 + 1;
+    let direct = |start, offset, bytes| Event { flags: flag::DIRECT, ..write(start, offset, bytes) };
+    let over = model.step(&direct(start, 4096, 4096)).expect("a cost");
+    assert_eq!(model.state().dirty, Bytes::mib(62));
+    let device = profile.device.write.value;
+    assert!(over.cost > Bytes::mib(2) / device && over.cost < Bytes::mib(3) / device, "{over:?}");
+    let start = start + over.cost.get() as u64 + 1;
+    let behind = model.step(&direct(start, 64 << 20, 4096)).expect("a cost");
+    assert_eq!(model.state().dirty, Bytes::mib(62));
+    assert!(behind.cost < Bytes::mib(1) / device, "{behind:?}");
+}
+
+#[test]
+fn pauses_while_a_commit_withholds_completions_are_waiting_for_the_device() {
+    let mut profile = profile();
+    profile.device.commit = Nanos::seconds(1.0);
+    let mut model = Kernel::new(&profile);
+    // The first second ends in the middle of throttled writing; then everything in flight, 8 MiB at 120 MB/s,
+    // has to be on the device first.
+    let (mut at, mut offset, mut waits, mut pauses) = (0, 0, Vec::new(), 0);
+    while at < 1_900_000_000 {
+        let parts = model.step(&write(at, offset, 1 << 20)).expect("a write has a cost").parts;
+        if parts.device > Nanos::ZERO {
+            waits.push(at as f64 * 1e-9);
+        }
+        pauses += u32::from(parts.throttle > Nanos::ZERO);
+        at = (Time(at) + parts.total()).0;
+        offset += 1 << 20;
+    }
+    assert!(!waits.is_empty() && waits.iter().all(|when| (0.9..1.2).contains(when)), "{waits:?}");
+    assert!(pauses > 10, "only the commit's pauses are the device's");
+}
