@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use cawl_core::{Bytes, Mode};
-use cawl_import::OpenFlags;
+use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
@@ -149,8 +149,8 @@ pub struct ImportArgs {
     #[arg(long, value_enum)]
     pub from: Format,
     /// Flags that every file of a csv was open with, such as O_SYNC,O_DIRECT
-    #[arg(long, value_name = "FLAG,…")]
-    pub flags: Option<OpenFlags>,
+    #[arg(long, value_name = "FLAG,…", value_parser = open_flags)]
+    pub flags: Option<u32>,
     /// What to read
     pub input: PathBuf,
     /// The trace to write

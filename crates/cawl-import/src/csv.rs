@@ -8,10 +8,7 @@ use std::collections::{HashMap, HashSet};
 use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time};
 use cawl_wire::{Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 
-use super::{
-    Fault, ImportError, ImportSummary, Importer, OpenFlags, SecondsFault, bare, nanoseconds, shown,
-    whole_number,
-};
+use super::{ImportError, ImportSummary, Importer, LATE, bare, nanoseconds, open_flags, shown, whole_number};
 
 /// Longest row, in bytes; only a quote that is never closed makes a longer one.
 const LONGEST_ROW: usize = 64 << 10;
@@ -19,29 +16,25 @@ const LONGEST_ROW: usize = 64 << 10;
 /// What a table leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvOptions {
-    /// Flags that every file is open with, in addition to those in the row.
-    pub flags: OpenFlags,
+    /// Flags ([`flag`]) that every file is open with, in addition to those in the row.
+    pub flags: u32,
     /// The file that rows without a path are about.
     pub path: String,
-    /// Process and thread of rows that do not name theirs.
-    pub pid: u32,
-    /// Device number (`st_dev`) given to all files.
-    pub dev: u64,
     /// Program name given to all sessions.
     pub program: String,
 }
 
 impl Default for CsvOptions {
     fn default() -> CsvOptions {
-        CsvOptions {
-            flags: OpenFlags::default(),
-            path: "file".to_owned(),
-            pid: 1,
-            dev: 0,
-            program: "csv".to_owned(),
-        }
+        CsvOptions { flags: 0, path: "file".to_owned(), program: "csv".to_owned() }
     }
 }
+
+/// Process and thread of rows that do not name theirs.
+const NAMELESS: u32 = 1;
+
+/// What is wrong where a quoted field has no end.
+const QUOTE: &str = "a quoted field that begins here does not end within 64 KiB; close or double the quote";
 
 /// The columns by name; a column's number is its place in this list.
 const COLUMNS: [&str; 9] = ["start_s", "op", "offset", "size", "duration_s", "pid", "tid", "path", "flags"];
@@ -65,7 +58,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn from_header(row: &Row<'_>) -> Result<Layout, (usize, Fault)> {
+    fn from_header(row: &Row<'_>) -> Result<Layout, (usize, String)> {
         let mut layout = Layout { fields: row.len(), ..Layout::default() };
         let mut unknown: Vec<String> = Vec::new();
         let mut first_unknown = 0;
@@ -73,7 +66,7 @@ impl Layout {
             let name = row.field(at).trim_ascii();
             match COLUMNS.iter().position(|column| column.as_bytes() == name) {
                 Some(column) if layout.place[column].is_some() => {
-                    return Err((at + 1, Fault::TwiceColumn(COLUMNS[column])));
+                    return Err((at + 1, format!("column {} is there twice; remove one", COLUMNS[column])));
                 }
                 Some(column) => layout.place[column] = Some(at),
                 None => {
@@ -83,11 +76,19 @@ impl Layout {
             }
         }
         if !unknown.is_empty() {
-            return Err((first_unknown, Fault::UnknownColumns(unknown.join(", "))));
+            let fault = format!(
+                "unknown columns {}; rename or remove them (optional columns: pid, tid, path, flags)",
+                unknown.join(", ")
+            );
+            return Err((first_unknown, fault));
         }
         for (column, name) in COLUMNS.iter().enumerate().take(REQUIRED) {
             if layout.place[column].is_none() {
-                return Err((0, Fault::MissingColumn(name)));
+                let fault = format!(
+                    "the header has no column {name}; it must name {} in any order",
+                    COLUMNS[..REQUIRED].join(",")
+                );
+                return Err((0, fault));
             }
         }
         Ok(layout)
@@ -176,8 +177,8 @@ impl CsvImporter {
         }
     }
 
-    fn error(&self, field: usize, fault: Fault) -> ImportError {
-        ImportError { line: self.row_began, field, fault }
+    fn error(&self, field: usize, fault: impl Into<String>) -> ImportError {
+        ImportError { line: self.row_began, field, fault: fault.into() }
     }
 
     /// Feeds the tokenizer; a row may need several lines when a quoted path holds a line break.
@@ -186,7 +187,7 @@ impl CsvImporter {
         while !input.is_empty() {
             if self.bytes_used == self.bytes.len() || self.ends_used == self.ends.len() {
                 if self.bytes_used >= LONGEST_ROW || self.ends_used >= LONGEST_ROW {
-                    return Err(self.error(0, Fault::Quote));
+                    return Err(self.error(0, QUOTE));
                 }
                 self.bytes.resize(self.bytes.len() * 2, 0);
                 self.ends.resize(self.ends.len() * 2, 0);
@@ -244,10 +245,14 @@ impl Importer for CsvImporter {
 
     fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
         if self.within_row() {
-            return Err(self.error(0, Fault::Quote));
+            return Err(self.error(0, QUOTE));
         }
         if self.layout.is_none() {
-            return Err(ImportError { line: self.lines, field: 0, fault: Fault::NoHeader });
+            let fault = format!(
+                "there is no header; the first line must name the columns {}",
+                COLUMNS[..REQUIRED].join(",")
+            );
+            return Err(ImportError { line: self.lines, field: 0, fault });
         }
         for (id, process) in (1..).zip(&self.state.processes) {
             out.push(Record::End(SessionEnd::new(id, Time(process.last_end), EndKind::Exit)));
@@ -263,7 +268,7 @@ impl Importer for CsvImporter {
 }
 
 /// A fault and the column it is in.
-type RowFault = (Option<usize>, Fault);
+type RowFault = (Option<usize>, String);
 
 impl State {
     fn row(
@@ -274,29 +279,43 @@ impl State {
         out: &mut Vec<Record>,
     ) -> Result<(), RowFault> {
         if row.len() != layout.fields {
-            return Err((None, Fault::FieldCount { found: row.len(), expected: layout.fields }));
+            let fault = format!(
+                "the row has {} fields where the header has {}; quote a field that holds a comma",
+                row.len(),
+                layout.fields
+            );
+            return Err((None, fault));
         }
         let text = |column: usize| layout.place[column].map_or(&[][..], |at| row.field(at).trim_ascii());
         let start = seconds(START, text(START))?;
         let duration = seconds(DURATION, text(DURATION))?;
-        let op = operation(text(OP)).ok_or_else(|| (Some(OP), Fault::Operation(shown(text(OP)))))?;
+        let op = operation(text(OP)).ok_or_else(|| {
+            let fault = format!(
+                "operation \"{}\" is not known; use open, write, pwrite, fwrite, fflush, fclose, lseek, fsync, \
+                 fdatasync, close, read, truncate or unlink",
+                shown(text(OP))
+            );
+            (Some(OP), fault)
+        })?;
         let offset = number(OFFSET, text(OFFSET), u64::MAX - 1)?;
         let most = if op.moves_bytes() { MOST_BYTES } else { i64::MAX };
         let size = number(SIZE, text(SIZE), most as u64)?;
-        let pid = number(PID, text(PID), u32::MAX.into())?.map_or(options.pid, |pid| pid as u32);
+        let pid = number(PID, text(PID), u32::MAX.into())?.map_or(NAMELESS, |pid| pid as u32);
         let tid = number(TID, text(TID), u32::MAX.into())?.map_or(pid, |tid| tid as u32);
-        let mut flags = options.flags.bits | flag::WRITABLE;
+        let mut flags = options.flags | flag::WRITABLE;
         if !text(FLAGS).is_empty() {
             let named = String::from_utf8_lossy(text(FLAGS));
-            flags |= named.parse::<OpenFlags>().map_err(|unknown| (Some(FLAGS), Fault::Flag(unknown)))?.bits;
+            flags |= open_flags(&named).map_err(|unknown| (Some(FLAGS), unknown))?;
         }
         if start.checked_add(duration).is_none() {
-            let found = shown(text(DURATION));
-            return Err((Some(DURATION), Fault::Late { column: COLUMNS[DURATION], found }));
+            return Err(wrong(DURATION, text(DURATION), LATE));
         }
 
         // All that can fail has been read, except for fields that only some operations need.
-        let missing = |column: usize| (Some(column), Fault::Empty { column: COLUMNS[column], op: op.name() });
+        let missing = |column: usize| {
+            let fault = format!("{} is empty, but a {} needs it; fill it in", COLUMNS[column], op.name());
+            (Some(column), fault)
+        };
         if op.moves_bytes() && size.is_none() {
             return Err(missing(SIZE));
         }
@@ -310,7 +329,7 @@ impl State {
         // A path keeps its spaces: only the other fields are trimmed.
         let path = layout.place[PATH].map(|at| row.field(at)).filter(|path| !path.is_empty());
         let path = path.unwrap_or(options.path.as_bytes());
-        let ino = self.file(options, path, op == Op::Open, out);
+        let ino = self.file(path, op == Op::Open, out);
         let process = &mut self.processes[process];
         let handle = self.handles.entry((pid, ino)).or_insert_with(|| {
             let fd = 3 + process.descriptors;
@@ -321,7 +340,7 @@ impl State {
         let mut event = Event::new(op);
         (event.start, event.duration) = (start, duration);
         (event.pid, event.tid) = (pid, tid);
-        (event.dev, event.ino, event.kind) = (options.dev, ino, FileKind::Regular);
+        (event.ino, event.kind) = (ino, FileKind::Regular);
         (event.fd, event.flags) = (handle.fd, flags & !flag::TRUNC);
         match op {
             Op::Write | Op::StreamWrite | Op::Read => {
@@ -378,7 +397,7 @@ impl State {
     }
 
     /// Number of the file, which is told of before its first call.
-    fn file(&mut self, options: &CsvOptions, path: &[u8], open: bool, out: &mut Vec<Record>) -> u64 {
+    fn file(&mut self, path: &[u8], open: bool, out: &mut Vec<Record>) -> u64 {
         if let Some(&ino) = self.files.get(path)
             && !(open && self.unlinked.remove(&ino))
         {
@@ -388,7 +407,6 @@ impl State {
         let ino = self.summary.files;
         self.files.insert(path.into(), ino);
         out.push(Record::File(FileFacts {
-            dev: options.dev,
             ino,
             size: Bytes::ZERO,
             block: 4096,
@@ -411,15 +429,11 @@ fn operation(name: &[u8]) -> Option<Op> {
 }
 
 fn seconds(column: usize, text: &[u8]) -> Result<u64, RowFault> {
-    nanoseconds(text).map_err(|fault| {
-        let (name, found) = (COLUMNS[column], shown(text));
-        let fault = match fault {
-            SecondsFault::Malformed => Fault::Seconds { column: name, found },
-            SecondsFault::Negative => Fault::Negative { column: name, found },
-            SecondsFault::Late => Fault::Late { column: name, found },
-        };
-        (Some(column), fault)
-    })
+    nanoseconds(text).map_err(|why| wrong(column, text, why))
+}
+
+fn wrong(column: usize, text: &[u8], why: &str) -> RowFault {
+    (Some(column), format!("{} is \"{}\", {why}", COLUMNS[column], shown(text)))
 }
 
 /// An empty field is None.
@@ -427,10 +441,10 @@ fn number(column: usize, text: &[u8], most: u64) -> Result<Option<u64>, RowFault
     if text.is_empty() {
         return Ok(None);
     }
-    match whole_number(text) {
-        Some(value) if value <= most => Ok(Some(value)),
-        _ => Err((Some(column), Fault::Number { column: COLUMNS[column], found: shown(text), most })),
-    }
+    let value = whole_number(text).filter(|value| *value <= most).ok_or_else(|| {
+        wrong(column, text, &format!("not a whole number from 0 to {most}; write it in digits without unit"))
+    })?;
+    Ok(Some(value))
 }
 
 #[cfg(test)]

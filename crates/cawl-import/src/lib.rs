@@ -12,14 +12,13 @@ mod strace;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use cawl_core::Record;
 use cawl_wire::flag;
 
 pub use csv::{CsvImporter, CsvOptions};
-pub use recorded::{RecordedError, Suite, recorded_run, run_args, with_tracepoints};
-pub use strace::{StraceImporter, StraceOptions};
+pub use recorded::{Suite, flags_of, recorded_run, run_args, with_tracepoints};
+pub use strace::StraceImporter;
 
 /// Turns lines of text into records, one line at a time.
 pub trait Importer {
@@ -39,121 +38,27 @@ pub struct ImportError {
     pub line: u64,
     /// Field within the line, from 1; 0 when the fault is the line's or the input's as a whole.
     pub field: usize,
-    /// What is wrong.
-    pub fault: Fault,
+    /// What is wrong, and the remedy.
+    pub fault: String,
 }
 
-/// What is wrong with an input. Every message names the remedy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// The input ends before a header.
-    #[error("there is no header; the first line must name the columns start_s,op,offset,size,duration_s")]
-    NoHeader,
-    /// A column that every csv needs is not in the header.
-    #[error("the header has no column {0}; it must name start_s,op,offset,size,duration_s in any order")]
-    MissingColumn(&'static str),
-    /// The header names columns that mean nothing here.
-    #[error("unknown columns {0}; rename or remove them (optional columns: pid, tid, path, flags)")]
-    UnknownColumns(String),
-    /// The header names a column twice.
-    #[error("column {0} is there twice; remove one")]
-    TwiceColumn(&'static str),
-    /// A row is not as long as the header.
-    #[error("the row has {found} fields where the header has {expected}; quote a field that holds a comma")]
-    FieldCount {
-        /// Fields in the row.
-        found: usize,
-        /// Fields in the header.
-        expected: usize,
-    },
-    /// The operation has no meaning.
-    #[error(
-        "operation \"{0}\" is not known; use open, write, pwrite, fwrite, fflush, fclose, lseek, fsync, \
-         fdatasync, close, read, truncate or unlink"
-    )]
-    Operation(String),
-    /// Not a whole number, or too large.
-    #[error("{column} is \"{found}\", not a whole number from 0 to {most}; write it in digits without unit")]
-    Number {
-        /// The column.
-        column: &'static str,
-        /// What stands there.
-        found: String,
-        /// Largest value that fits.
-        most: u64,
-    },
-    /// The operation cannot be imported without this field.
-    #[error("{column} is empty, but a {op} needs it; fill it in")]
-    Empty {
-        /// The column.
-        column: &'static str,
-        /// The operation.
-        op: &'static str,
-    },
-    /// Not a time.
-    #[error("{column} is \"{found}\", not a decimal number of seconds; write it as 12.000345678")]
-    Seconds {
-        /// The column.
-        column: &'static str,
-        /// What stands there.
-        found: String,
-    },
-    /// A time before zero.
-    #[error("{column} is \"{found}\", but times are not negative; add a constant to all starts")]
-    Negative {
-        /// The column.
-        column: &'static str,
-        /// What stands there.
-        found: String,
-    },
-    /// A time over the range of 584 years.
-    #[error("{column} is \"{found}\", over 584 years; subtract a constant from all starts")]
-    Late {
-        /// The column.
-        column: &'static str,
-        /// What stands there.
-        found: String,
-    },
-    /// An open flag that is not known.
-    #[error(transparent)]
-    Flag(UnknownFlag),
-    /// A quoted field has no end.
-    #[error("a quoted field that begins here does not end within 64 KiB; close or double the quote")]
-    Quote,
-    /// Nothing in the input looks like strace output.
-    #[error(
-        "none of {0} lines is a call with a time; record with strace -f -ttt -T -y -o FILE, and give that FILE"
-    )]
-    NotStrace(u64),
-}
-
-/// A name that is no open flag.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("flag \"{0}\" is not known; use O_SYNC, O_DSYNC, O_DIRECT, O_APPEND, O_TRUNC or an access mode")]
-pub struct UnknownFlag(pub String);
-
-/// Flags of an open-file description as a person writes them: `O_SYNC,O_DIRECT`; `|` and `+` separate
-/// as well as commas do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenFlags {
-    /// Bits of [`flag`].
-    pub bits: u32,
-}
-
-impl FromStr for OpenFlags {
-    type Err = UnknownFlag;
-
-    fn from_str(text: &str) -> Result<OpenFlags, UnknownFlag> {
-        let mut bits = 0;
-        for name in text.split(['|', ',', '+']).map(str::trim).filter(|name| !name.is_empty()) {
-            bits |= match name {
-                "O_CREAT" | "O_EXCL" | "O_CLOEXEC" | "O_LARGEFILE" | "O_NOATIME" | "O_NOCTTY"
-                | "O_NOFOLLOW" | "O_NONBLOCK" => 0,
-                _ => open_flag(name).ok_or_else(|| UnknownFlag(shown(name.as_bytes())))?,
-            };
-        }
-        Ok(OpenFlags { bits })
+/// Flags of an open-file description ([`flag`]) as a person writes them: `O_SYNC,O_DIRECT`; `|` and `+`
+/// separate as well as commas do.
+pub fn open_flags(text: &str) -> Result<u32, String> {
+    let mut bits = 0;
+    for name in text.split(['|', ',', '+']).map(str::trim).filter(|name| !name.is_empty()) {
+        bits |= match name {
+            "O_CREAT" | "O_EXCL" | "O_CLOEXEC" | "O_LARGEFILE" | "O_NOATIME" | "O_NOCTTY" | "O_NOFOLLOW"
+            | "O_NONBLOCK" => 0,
+            _ => open_flag(name).ok_or_else(|| {
+                let name = shown(name.as_bytes());
+                format!(
+                    "flag \"{name}\" is not known; use O_SYNC, O_DSYNC, O_DIRECT, O_APPEND, O_TRUNC or an access mode"
+                )
+            })?,
+        };
     }
+    Ok(bits)
 }
 
 /// What the names of open flags, with `|` between, mean for an event.
@@ -287,17 +192,14 @@ impl SkipCounts {
     }
 }
 
-/// What kept a text from being a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SecondsFault {
-    Malformed,
-    Negative,
-    Late,
-}
+/// What kept a text from being a time, and the remedy.
+const MALFORMED: &str = "not a decimal number of seconds; write it as 12.000345678";
+const NEGATIVE: &str = "but times are not negative; add a constant to all starts";
+const LATE: &str = "over 584 years; subtract a constant from all starts";
 
 /// Decimal seconds as nanoseconds, exact: the tenth decimal rounds, and no float comes between.
 /// Exponents (`1e-05`) are understood.
-fn nanoseconds(text: &[u8]) -> Result<u64, SecondsFault> {
+fn nanoseconds(text: &[u8]) -> Result<u64, &'static str> {
     let text = text.trim_ascii();
     let (negative, digits) = signed(text);
     let (mantissa, exponent) = match digits.iter().position(|b| matches!(b, b'e' | b'E')) {
@@ -308,7 +210,7 @@ fn nanoseconds(text: &[u8]) -> Result<u64, SecondsFault> {
     let whole = &mantissa[..point.unwrap_or(mantissa.len())];
     let fraction = point.map_or(&[][..], |at| &mantissa[at + 1..]);
     if whole.len() + fraction.len() == 0 || !whole.iter().chain(fraction).all(u8::is_ascii_digit) {
-        return Err(SecondsFault::Malformed);
+        return Err(MALFORMED);
     }
     // Decimal places of the mantissa that make whole nanoseconds; the next one rounds.
     let places = (whole.len() as i64 + 9).saturating_add(exponent);
@@ -321,20 +223,20 @@ fn nanoseconds(text: &[u8]) -> Result<u64, SecondsFault> {
             None if ns == 0 => break,
             None => 0,
         };
-        ns = ns.checked_mul(10).and_then(|ns| ns.checked_add(digit)).ok_or(SecondsFault::Late)?;
+        ns = ns.checked_mul(10).and_then(|ns| ns.checked_add(digit)).ok_or(LATE)?;
         places -= 1;
     }
     if places == 0 && digits.next().is_some_and(|&digit| digit >= b'5') {
-        ns = ns.checked_add(1).ok_or(SecondsFault::Late)?;
+        ns = ns.checked_add(1).ok_or(LATE)?;
     }
-    if negative && ns > 0 { Err(SecondsFault::Negative) } else { Ok(ns) }
+    if negative && ns > 0 { Err(NEGATIVE) } else { Ok(ns) }
 }
 
 /// A decimal exponent, with a sign or without; far out of range is kept at the edge of it.
-fn parse_exponent(text: &[u8]) -> Result<i64, SecondsFault> {
+fn parse_exponent(text: &[u8]) -> Result<i64, &'static str> {
     let (negative, digits) = signed(text);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(SecondsFault::Malformed);
+        return Err(MALFORMED);
     }
     let value =
         digits.iter().fold(0i64, |value, digit| (value * 10 + i64::from(digit - b'0')).min(1_000_000));
@@ -400,19 +302,19 @@ mod tests {
     #[test]
     fn what_is_not_a_time_is_refused() {
         for text in ["", ".", "x", "1.2.3", "1e", "1e+", "0x10", "nan", "inf", "1 2", "--1"] {
-            assert_eq!(nanoseconds(text.as_bytes()), Err(SecondsFault::Malformed), "{text}");
+            assert_eq!(nanoseconds(text.as_bytes()), Err(MALFORMED), "{text}");
         }
-        assert_eq!(nanoseconds(b"-0.000000001"), Err(SecondsFault::Negative));
-        assert_eq!(nanoseconds(b"18446744073.709551616"), Err(SecondsFault::Late));
-        assert_eq!(nanoseconds(b"18446744073.7095516159"), Err(SecondsFault::Late));
-        assert_eq!(nanoseconds(b"1e99"), Err(SecondsFault::Late));
+        assert_eq!(nanoseconds(b"-0.000000001"), Err(NEGATIVE));
+        assert_eq!(nanoseconds(b"18446744073.709551616"), Err(LATE));
+        assert_eq!(nanoseconds(b"18446744073.7095516159"), Err(LATE));
+        assert_eq!(nanoseconds(b"1e99"), Err(LATE));
     }
 
     #[test]
     fn flags_by_name() {
-        let flags: OpenFlags = "O_SYNC, O_DIRECT|O_APPEND+O_CREAT".parse().unwrap();
-        assert_eq!(flags.bits, flag::SYNC | flag::DIRECT | flag::APPEND);
-        assert_eq!("".parse(), Ok(OpenFlags::default()));
-        assert_eq!("O_SNYC".parse::<OpenFlags>(), Err(UnknownFlag("O_SNYC".into())));
+        let flags = open_flags("O_SYNC, O_DIRECT|O_APPEND+O_CREAT");
+        assert_eq!(flags, Ok(flag::SYNC | flag::DIRECT | flag::APPEND));
+        assert_eq!(open_flags(""), Ok(0));
+        assert!(open_flags("O_SNYC").unwrap_err().contains("\"O_SNYC\" is not known"));
     }
 }

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Context, anyhow, bail};
 use cawl_core::{Rate, Record, RecordedRun, RunArgs, Sample, Time};
 use cawl_wire::{Event, FileKind, Op, flag};
 use serde::Deserialize;
 
-use crate::{CsvImporter, CsvOptions, ImportError, Importer, OpenFlags};
+use crate::{CsvImporter, CsvOptions, Importer};
 
 /// Checks by which a run was throttled rather than touched by the throttling of others.
 const THROTTLED: u32 = 16;
@@ -25,41 +26,9 @@ pub struct Suite {
     pub runs: BTreeMap<String, RunArgs>,
 }
 
-/// Why a recording could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordedError {
-    /// The suite's description is not what it should be.
-    #[error("suite.json cannot be read: {0}")]
-    Suite(String),
-    /// An argument of a run makes no sense.
-    #[error("suite.json: run {run}: `{argument}` makes no sense")]
-    Argument {
-        /// The run.
-        run: String,
-        /// The argument.
-        argument: String,
-    },
-    /// The table of calls is malformed.
-    #[error("the calls of {run}: {error}")]
-    Calls {
-        /// The run.
-        run: String,
-        /// What is wrong.
-        error: ImportError,
-    },
-    /// The samples are malformed.
-    #[error("the samples of {run}, line {line}: seven numbers are needed")]
-    Samples {
-        /// The run.
-        run: String,
-        /// Line, from 1.
-        line: usize,
-    },
-}
-
 impl Suite {
     /// Reads `suite.json`.
-    pub fn parse(json: &str) -> Result<Suite, RecordedError> {
+    pub fn parse(json: &str) -> anyhow::Result<Suite> {
         #[derive(Deserialize)]
         struct File {
             #[serde(default)]
@@ -74,12 +43,12 @@ impl Suite {
         }
         // As text, not as a source: it would be told twice.
         let file: File =
-            serde_json::from_str(json).map_err(|error| RecordedError::Suite(error.to_string()))?;
+            serde_json::from_str(json).map_err(|error| anyhow!("suite.json cannot be read: {error}"))?;
         let seek = seek(&file.device);
         let mut runs = BTreeMap::new();
         for (name, scenario) in file.scenarios {
             let args = run_args(&scenario.args, &scenario.env)
-                .map_err(|argument| RecordedError::Argument { run: name.clone(), argument })?;
+                .map_err(|argument| anyhow!("suite.json: run {name}: `{argument}` makes no sense"))?;
             runs.insert(name, RunArgs { seek, ..args });
         }
         Ok(Suite { runs })
@@ -112,24 +81,21 @@ pub fn run_args(args: &str, env: &str) -> Result<RunArgs, String> {
     Ok(run)
 }
 
-impl From<&RunArgs> for OpenFlags {
-    /// Flags that a run's file was open with.
-    fn from(args: &RunArgs) -> OpenFlags {
-        let bits = [(args.direct, flag::DIRECT), (args.sync, flag::SYNC)];
-        OpenFlags { bits: bits.iter().filter(|(set, _)| *set).fold(0, |bits, (_, bit)| bits | bit) }
-    }
+/// Flags ([`flag`]) that a run's file was open with.
+pub fn flags_of(args: &RunArgs) -> u32 {
+    u32::from(args.direct) * flag::DIRECT | u32::from(args.sync) * flag::SYNC
 }
 
 /// Reads a run from the text of its calls and of its samples.
-pub fn recorded_run(name: &str, args: RunArgs, csv: &str, dirty: &str) -> Result<RecordedRun, RecordedError> {
-    let faulty = |error| RecordedError::Calls { run: name.to_owned(), error };
-    let options = CsvOptions { flags: (&args).into(), program: name.to_owned(), ..CsvOptions::default() };
+pub fn recorded_run(name: &str, args: RunArgs, csv: &str, dirty: &str) -> anyhow::Result<RecordedRun> {
+    let about = || format!("the calls of {name}");
+    let options = CsvOptions { flags: flags_of(&args), program: name.to_owned(), ..CsvOptions::default() };
     let mut importer = CsvImporter::new(options);
     let mut records = Vec::new();
     for line in csv.lines() {
-        importer.line(line.as_bytes(), &mut records).map_err(faulty)?;
+        importer.line(line.as_bytes(), &mut records).with_context(about)?;
     }
-    importer.finish(&mut records).map_err(faulty)?;
+    importer.finish(&mut records).with_context(about)?;
     let of_call = |record| if let Record::Event(event) = record { Some(event) } else { None };
     let mut events: Vec<Event> = records.into_iter().filter_map(of_call).collect();
     if args.rewrite
@@ -177,7 +143,7 @@ fn cached_before(first: &Event, bytes: u64) -> Event {
     read
 }
 
-fn samples(name: &str, text: &str) -> Result<Vec<Sample>, RecordedError> {
+fn samples(name: &str, text: &str) -> anyhow::Result<Vec<Sample>> {
     let mut samples = Vec::new();
     let lines = text.lines().count();
     for (number, line) in (1..).zip(text.lines()) {
@@ -198,7 +164,7 @@ fn samples(name: &str, text: &str) -> Result<Vec<Sample>, RecordedError> {
             }
             // The sampler may have been stopped in the middle of its last line.
             _ if number == lines => {}
-            _ => return Err(RecordedError::Samples { run: name.to_owned(), line: number }),
+            _ => bail!("the samples of {name}, line {number}: seven numbers are needed"),
         }
     }
     Ok(samples)

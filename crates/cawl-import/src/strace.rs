@@ -23,14 +23,7 @@ use self::calls::CallKind;
 use self::lex::{Content, Prefix};
 use self::queue::Queue;
 use self::tables::Tables;
-use super::{Fault, ImportError, ImportSummary, Importer, SkipCounts, SkipReason, bare};
-
-/// What strace output leaves open.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StraceOptions {
-    /// Import reads, and opens and closes of descriptors that cannot write.
-    pub reads: bool,
-}
+use super::{ImportError, ImportSummary, Importer, SkipCounts, SkipReason, bare};
 
 /// Process id of the program where strace does not tell it (without -f, or on a terminal until the program has
 /// children).
@@ -86,7 +79,6 @@ enum Closing {
 /// Reads the output of `strace -f -ttt -T -y`, to a file or to a terminal, of any version from 4.8 on.
 #[derive(Default)]
 pub struct StraceImporter {
-    options: StraceOptions,
     tables: Tables,
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
@@ -118,11 +110,6 @@ pub struct StraceImporter {
 }
 
 impl StraceImporter {
-    /// An importer at the start of its input.
-    pub fn new(options: StraceOptions) -> StraceImporter {
-        StraceImporter { options, ..StraceImporter::default() }
-    }
-
     fn skip(&mut self, reason: SkipReason) {
         self.skips.count(reason, self.lines);
     }
@@ -317,7 +304,7 @@ impl StraceImporter {
         };
         let (name, text) = (name.to_owned(), rest.to_owned());
         let pending = Pending { name, kind, text, start: self.now, line: self.lines, child: None, closing };
-        if pending.must_wait(&self.options) {
+        if pending.must_wait() {
             self.queue.began(self.now, tid);
         }
         self.pending.insert(tid, pending);
@@ -419,7 +406,7 @@ impl StraceImporter {
     fn superseded(&mut self, tid: u32, by: u32) {
         self.abandon(tid);
         if let Some(pending) = self.pending.remove(&by) {
-            if pending.must_wait(&self.options) {
+            if pending.must_wait() {
                 self.queue.began(pending.start, tid);
             }
             self.queue.over(pending.start, by);
@@ -439,7 +426,10 @@ impl Importer for StraceImporter {
 
     fn finish(&mut self, out: &mut Vec<Record>) -> Result<ImportSummary, ImportError> {
         if self.understood == 0 {
-            let fault = Fault::NotStrace(self.lines);
+            let fault = format!(
+                "none of {} lines is a call with a time; record with strace -f -ttt -T -y -o FILE, and give that FILE",
+                self.lines
+            );
             return Err(ImportError { line: self.lines, field: 0, fault });
         }
         for pending in self.pending.drain().map(|(_, pending)| pending) {

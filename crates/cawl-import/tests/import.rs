@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cawl_core::{EndKind, Outcome, Record, kernel_bytes};
-use cawl_import::{
-    CsvImporter, CsvOptions, ImportError, ImportSummary, Importer, StraceImporter, StraceOptions,
-};
+use cawl_import::{CsvImporter, CsvOptions, ImportError, ImportSummary, Importer, StraceImporter};
 use cawl_wire::{Event, FileKind, Op, flag};
 use proptest::prelude::*;
 
@@ -29,7 +27,7 @@ fn import(importer: &mut dyn Importer, text: &[u8]) -> Result<(Vec<Record>, Impo
 }
 
 fn strace(text: &[u8]) -> (Vec<Record>, ImportSummary) {
-    import(&mut StraceImporter::new(StraceOptions::default()), text).expect("strace output")
+    import(&mut StraceImporter::default(), text).expect("strace output")
 }
 
 fn stored(name: &str) -> (Vec<Record>, ImportSummary) {
@@ -238,7 +236,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(text in prop::collection::vec(any::<u8>(), 0..2000)) {
         let _ = import(&mut CsvImporter::new(CsvOptions::default()), &text);
-        let _ = import(&mut StraceImporter::new(StraceOptions { reads: true }), &text);
+        let _ = import(&mut StraceImporter::default(), &text);
     }
 
     #[test]
@@ -249,7 +247,7 @@ proptest! {
 
     #[test]
     fn strace_noise_never_panics(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..60)) {
-        let _ = import(&mut StraceImporter::new(StraceOptions::default()), pieces.concat().as_bytes());
+        let _ = import(&mut StraceImporter::default(), pieces.concat().as_bytes());
     }
 
     #[test]
@@ -395,7 +393,7 @@ fn speed() {
     println!("csv: {:.2} million rows/s", rows as f64 / began.elapsed().as_secs_f64() / 1e6);
 
     let began = std::time::Instant::now();
-    let mut importer = StraceImporter::new(StraceOptions::default());
+    let mut importer = StraceImporter::default();
     importer
         .line(b"7 1700000000.0 openat(AT_FDCWD</tmp>, \"a\", O_WRONLY|O_CREAT) = 3</tmp/a> <0.1>", &mut out)
         .unwrap();

@@ -9,9 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use cawl_core::{Bytes, Record};
 use cawl_host::trace::{TraceFile, WhenFull};
-use cawl_import::{
-    CsvImporter, CsvOptions, ImportSummary, Importer, SkipReason, StraceImporter, StraceOptions,
-};
+use cawl_import::{CsvImporter, CsvOptions, ImportSummary, Importer, SkipReason, StraceImporter};
 use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -32,11 +30,11 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     );
     let mut input = open(&args.input).with_context(about)?;
     let mut importer: Box<dyn Importer> = match args.from {
-        Format::Csv => Box::new(CsvImporter::new(CsvOptions {
-            flags: args.flags.unwrap_or_default(),
-            ..CsvOptions::default()
-        })),
-        Format::Strace => Box::new(StraceImporter::new(StraceOptions::default())),
+        Format::Csv => {
+            let flags = args.flags.unwrap_or_default();
+            Box::new(CsvImporter::new(CsvOptions { flags, ..CsvOptions::default() }))
+        }
+        Format::Strace => Box::<StraceImporter>::default(),
     };
     let mut trace = TraceFile::create(&args.output, WhenFull::Wait)
         .with_context(|| format!("cannot write the trace {}", args.output.display()))?;

@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use cawl_core::{Bytes, HostProfile, Record, RecordedRun, RunArgs, Sample, Time};
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_host::tracefs::Instance;
-use cawl_import::{CsvImporter, CsvOptions, Importer, recorded_run, run_args};
+use cawl_import::{CsvImporter, CsvOptions, Importer, flags_of, recorded_run, run_args};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -288,9 +288,7 @@ fn records(
     samples: &[Sample],
     texts: &Texts,
 ) -> anyhow::Result<Vec<Record>> {
-    let flags = args.into();
-    let options =
-        CsvOptions { flags, program: scenario.name.clone(), path: FILE.to_owned(), ..CsvOptions::default() };
+    let options = CsvOptions { flags: flags_of(args), program: scenario.name.clone(), path: FILE.to_owned() };
     let mut importer = CsvImporter::new(options);
     let mut calls = Vec::new();
     for line in texts.csv.lines() {

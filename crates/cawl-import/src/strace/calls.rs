@@ -9,14 +9,17 @@ use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::lex::{self, Call, Outcome};
 use super::tables::File;
-use super::{Closing, Pending, StraceImporter, StraceOptions, names};
+use super::{Closing, Pending, StraceImporter, names};
 use crate::SkipReason;
 
 /// What a call does, as far as this importer follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     Write(Op),
-    Read(Op),
+    /// Reads at the descriptor's position.
+    Read,
+    /// Reads without moving that.
+    ReadAt,
     Sync(Op),
     Copy(Op),
     Resize(Op),
@@ -53,8 +56,8 @@ impl CallKind {
             "pwrite64" | "pwrite" => Write(Op::Pwrite),
             "writev" => Write(Op::Writev),
             "pwritev" | "pwritev2" => Write(Op::Pwritev),
-            "read" | "readv" => Read(Op::Read),
-            "pread64" | "pread" | "preadv" | "preadv2" => Read(Op::Pread),
+            "read" | "readv" => Read,
+            "pread64" | "pread" | "preadv" | "preadv2" => ReadAt,
             "fsync" => Sync(Op::Fsync),
             "fdatasync" => Sync(Op::Fdatasync),
             "sync" => Sync(Op::Sync),
@@ -93,14 +96,14 @@ impl CallKind {
 
 impl Pending {
     /// True if later events have to wait until this call is over, because it will be an event itself.
-    pub fn must_wait(&self, options: &StraceOptions) -> bool {
+    pub fn must_wait(&self) -> bool {
         use CallKind::*;
         let has = |flag: &str| self.text.contains(flag);
         match self.kind {
-            Read(_) => options.reads,
-            Open => options.reads || self.name == "creat" || has("O_WRONLY") || has("O_RDWR"),
+            Open => self.name == "creat" || has("O_WRONLY") || has("O_RDWR"),
             Control => has("F_DUPFD"),
-            Stat | Directory | Pair(_) | Special(_) | Map | Ioctl | Unmodelled | Link | CloseRange => false,
+            Read | ReadAt | Stat | Directory | Pair(_) | Special(_) | Map | Ioctl | Unmodelled | Link
+            | CloseRange => false,
             _ => true,
         }
     }
@@ -152,7 +155,13 @@ impl StraceImporter {
             CallKind::Resize(op) => self.apply_resize(caller, name, op, call),
             CallKind::Close => self.apply_close(caller, call, closing),
             _ if matches!(call.result, Outcome::Failed(_)) => self.skip(SkipReason::Failed),
-            CallKind::Read(op) => self.apply_read(caller, name, op, call),
+            CallKind::Read => {
+                let target = self.target(caller, call.arg(0));
+                let Outcome::Value(length, _) = call.result else { return };
+                self.move_on(target, u64::try_from(length).unwrap_or(0));
+                self.skip(SkipReason::ReadOnly);
+            }
+            CallKind::ReadAt => self.skip(SkipReason::ReadOnly),
             CallKind::Unmodelled => self.skip(SkipReason::Unmodelled(name.to_owned())),
             CallKind::Open => self.apply_open(caller, name, call),
             CallKind::Dup => self.apply_dup(caller, call),
@@ -232,11 +241,6 @@ impl StraceImporter {
         self.queue.push(event.start, Record::Event(event));
     }
 
-    /// The same of an event that may not be wanted.
-    pub(super) fn emit_if(&mut self, wanted: bool, event: Event) {
-        if wanted { self.emit(event) } else { self.skip(SkipReason::ReadOnly) }
-    }
-
     /// Sets what the call returned; the value if it succeeded.
     pub(super) fn settle(event: &mut Event, result: Outcome<'_>) -> Option<u64> {
         match result {
@@ -252,16 +256,21 @@ impl StraceImporter {
         }
     }
 
-    /// Lets `length` bytes pass at the description's own position; where the first one went.
-    fn advance(&mut self, event: &mut Event, target: Target, length: u64, writes: bool) {
+    fn move_on(&mut self, target: Target, length: u64) {
+        if let Some(description) = target.description.and_then(|id| self.tables.descriptions.get_mut(&id)) {
+            description.position = description.position.saturating_add(length);
+        }
+    }
+
+    /// Lets `length` bytes be written at the description's own position; where the first one went.
+    fn advance(&mut self, event: &mut Event, target: Target, length: u64) {
         if event.kind != FileKind::Regular && event.kind != FileKind::Block {
             return;
         }
         let Some(id) = target.description else { return };
         let Some(description) = self.tables.descriptions.get(&id).copied() else { return };
         let file = self.tables.files.get(&description.file);
-        let appends = writes && event.has(flag::APPEND);
-        let (at, guessed) = match (appends, file) {
+        let (at, guessed) = match (event.has(flag::APPEND), file) {
             (true, Some(file)) => (file.size, !file.size_known),
             _ => (description.position, description.flags & flag::ESTIMATED != 0),
         };
@@ -271,9 +280,7 @@ impl StraceImporter {
         if let Some(description) = self.tables.descriptions.get_mut(&id) {
             description.position = end;
         }
-        if writes {
-            self.grow(event.ino, end);
-        }
+        self.grow(event.ino, end);
     }
 
     fn grow(&mut self, ino: u64, end: u64) {
@@ -316,23 +323,9 @@ impl StraceImporter {
                     self.grow(event.ino, event.offset.saturating_add(length));
                 }
             }
-            _ => self.advance(&mut event, target, length, true),
+            _ => self.advance(&mut event, target, length),
         }
         self.emit(event);
-    }
-
-    fn apply_read(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {
-        let target = self.target(caller, call.arg(0));
-        let mut event = self.event(op, caller, target);
-        let length = Self::settle(&mut event, call.result).unwrap_or(0);
-        if op == Op::Pread {
-            event.offset = unsigned(call.arg(3));
-        } else {
-            self.advance(&mut event, target, length, false);
-        }
-        event.requested =
-            if name.ends_with(['v', '2']) { vector_length(call.arg(1)) } else { unsigned(call.arg(2)) };
-        self.emit_if(self.options.reads, event);
     }
 
     fn apply_sync(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {
@@ -370,12 +363,10 @@ impl StraceImporter {
                     self.grow(event.ino, place.saturating_add(moved));
                 }
             }
-            None => self.advance(&mut event, target, moved, true),
+            None => self.advance(&mut event, target, moved),
         }
-        if pointed(call.arg(from_at)).is_none()
-            && let Some(description) = source.description.and_then(|id| self.tables.descriptions.get_mut(&id))
-        {
-            description.position = description.position.saturating_add(moved);
+        if pointed(call.arg(from_at)).is_none() {
+            self.move_on(source, moved);
         }
         self.emit(event);
     }

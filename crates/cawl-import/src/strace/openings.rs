@@ -1,7 +1,7 @@
 //! Calls that open, close, copy, name and look: what they do to tables, and the event some become.
 //!
 //! The law: **the tables follow every call, the trace only those that matter to writing.** A call on a
-//! descriptor that cannot write changes what is known and becomes no event, unless reads were asked for.
+//! descriptor that cannot write changes what is known and becomes no event.
 
 use cawl_core::EndKind;
 use cawl_core::host_text::unescape;
@@ -56,7 +56,7 @@ impl StraceImporter {
         }
         let description = self.tables.describe(ino, bits & !(flag::TRUNC | flag::TMPFILE));
         self.tables.install(caller.table, fd, description, has("O_CLOEXEC"));
-        if bits & (flag::WRITABLE | flag::TRUNC) == 0 && !self.options.reads {
+        if bits & (flag::WRITABLE | flag::TRUNC) == 0 {
             return self.skip(SkipReason::ReadOnly);
         }
         let mut event = self.event(Op::Open, caller, Target { fd, description: Some(description) });
@@ -84,7 +84,7 @@ impl StraceImporter {
     /// The event of a close, if it is wanted.
     fn closing(&mut self, caller: Caller, target: Target) -> Option<Event> {
         let flags = self.tables.descriptions.get(&target.description?)?.flags;
-        (self.options.reads || flags & flag::WRITABLE != 0).then(|| self.event(Op::Close, caller, target))
+        (flags & flag::WRITABLE != 0).then(|| self.event(Op::Close, caller, target))
     }
 
     pub(super) fn apply_close(&mut self, caller: Caller, call: &Call<'_>, closing: Closing) {
@@ -141,9 +141,7 @@ impl StraceImporter {
         if to != target.fd {
             self.tables.install(caller.table, to, id, close_on_exec);
         }
-        let writable =
-            self.tables.descriptions.get(&id).is_some_and(|found| found.flags & flag::WRITABLE != 0);
-        if !writable && !self.options.reads {
+        if self.tables.descriptions.get(&id).is_none_or(|found| found.flags & flag::WRITABLE == 0) {
             return self.skip(SkipReason::ReadOnly);
         }
         let mut event = self.event(Op::Dup, caller, target);
@@ -168,7 +166,7 @@ impl StraceImporter {
         if call.args.contains(&"SEEK_END") && call.arg(1) == "0" {
             self.resize(event.ino, position);
         }
-        self.emit_if(event.has(flag::WRITABLE) || self.options.reads, event);
+        if event.has(flag::WRITABLE) { self.emit(event) } else { self.skip(SkipReason::ReadOnly) }
     }
 
     pub(super) fn apply_name(&mut self, caller: Caller, name: &str, kind: CallKind, call: &Call<'_>) {
