@@ -1,5 +1,6 @@
 //! The command line.
 
+mod experiment;
 mod live;
 mod quantity;
 mod service;
@@ -7,12 +8,12 @@ mod service;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cawl_core::{Bytes, Mode};
+use cawl_core::Mode;
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
-use crate::experiment::Experiment;
+pub use experiment::{Calibration, Experiment, ExperimentArgs};
 pub use live::{
     DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TableArgs,
     TopArgs, WatchArgs,
@@ -203,66 +204,6 @@ pub struct CalibrateArgs {
     pub json: bool,
 }
 
-/// Repeat the paper's evaluation on this machine, or on an emulated disk
-///
-/// Records runs, replays them through the models, and writes figures, a page and the recordings into a new
-/// folder. Sizes follow the dirty limits in force. Writes only into a new folder in --path, which is removed
-/// at the end, and at most half of the free space. docs/EXPERIMENTS.md explains each figure.
-#[derive(clap::Args)]
-pub struct ExperimentArgs {
-    /// The experiments to repeat
-    #[arg(required = true, value_enum, value_name = "NAME")]
-    pub names: Vec<Experiment>,
-    /// A folder on the disk to use
-    #[arg(long, default_value = ".", value_name = "DIR")]
-    pub path: PathBuf,
-    /// Emulate a disk, which is calibrated first: ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms;
-    /// needs root and the program cawl-lab
-    #[arg(long, conflicts_with = "path")]
-    pub disk: Option<String>,
-    /// Factor for the bytes written: a number, or small (0.5), normal (1) or large (2)
-    #[arg(long, default_value = "normal", value_parser = scale)]
-    pub scale: f64,
-    /// Folder for the results, new or empty
-    #[arg(long, default_value = "cawl-experiment", value_name = "DIR")]
-    pub out: PathBuf,
-    /// Repetitions of each run; from 2 on the report has a noise floor
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
-    pub repeats: u16,
-    /// Profile for the models (TOML) (default: what `calibrate` found on this disk)
-    #[arg(long, value_name = "FILE")]
-    pub profile: Option<PathBuf>,
-    /// How thoroughly to calibrate an emulated disk
-    #[arg(long, value_enum, default_value = "quick", value_name = "EFFORT")]
-    pub calibration: Calibration,
-    /// Lower the kernel's dirty limits during the runs to 128 MiB and 256 MiB, as on an emulated disk; needs
-    /// root
-    #[arg(long)]
-    pub lower_limits: bool,
-    /// Lower them to these values, with K, M, G as 1024-fold units; needs root
-    #[arg(long, value_name = "BACKGROUND,HARD", value_parser = limits)]
-    pub limits: Option<(Bytes, Bytes)>,
-    /// With lowered limits: seconds of throttled writing, before each figure, in which the kernel's own limit
-    /// and estimate of the device may settle; 0: the runs begin on the machine as it is, which is quick and
-    /// less exact
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    pub settle: u16,
-    /// Machine-readable output
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// How thoroughly to calibrate.
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub enum Calibration {
-    /// At most half a minute
-    Quick,
-    /// At most two minutes
-    Normal,
-    /// Some minutes
-    Thorough,
-}
-
 /// Formats that can be imported.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Format {
@@ -377,29 +318,6 @@ impl ModelArgs {
     }
 }
 
-/// Background and hard limit, as in `128M,256M`.
-fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
-    let (background, hard) = text.split_once(',').ok_or("give two numbers of bytes, as in 128M,256M")?;
-    let (background, hard) = (size(background)?, size(hard)?);
-    if background == 0 || background >= hard {
-        return Err("the background limit must be more than zero and below the hard limit".to_owned());
-    }
-    Ok((Bytes(background), Bytes(hard)))
-}
-
-fn scale(text: &str) -> Result<f64, String> {
-    match text {
-        "small" => Ok(0.5),
-        "normal" => Ok(1.0),
-        "large" => Ok(2.0),
-        number => number
-            .parse()
-            .ok()
-            .filter(|scale| (0.1..=100.0).contains(scale))
-            .ok_or_else(|| "give small, normal, large, or a number from 0.1 to 100".to_owned()),
-    }
-}
-
 fn report_file(path: PathBuf) -> Result<PathBuf, String> {
     match path.extension().and_then(|ending| ending.to_str()) {
         Some("txt" | "json") => Ok(path),
@@ -415,14 +333,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn limits_and_scales() {
-        assert_eq!(limits("128M,256M"), Ok((Bytes::mib(128), Bytes::mib(256))));
-        assert!(limits("256M,128M").is_err() && limits("0,1M").is_err() && limits("1M").is_err());
-        assert_eq!((scale("small"), scale("0.25")), (Ok(0.5), Ok(0.25)));
-        assert!(scale("0").is_err() && scale("NaN").is_err() && scale("huge").is_err());
     }
 
     #[test]

@@ -11,7 +11,6 @@ mod device;
 mod durable;
 mod memory;
 mod others;
-pub mod progress;
 mod stream;
 mod text;
 mod writeback;
@@ -21,20 +20,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use cawl_core::{
-    Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate, Thoroughness, settled_base_rate,
+    Bytes, Estimate, HostProfile, Measured, Nanos, Origin, Rate, Thoroughness, Time, settled_base_rate,
 };
+use cawl_host::direct::AlignedBuffer;
 use cawl_host::free;
 use cawl_host::limits::LoweredLimits;
 use cawl_host::place::{Backing, Place};
 use serde::Serialize;
 
+use crate::interrupt::Interrupted;
+use crate::progress::Progress;
 use crate::scratch::{self, Scratch};
 use crate::slow_limit::{self, Budget};
 
-pub use bench::Interrupted;
-use bench::{Bench, OutOfTime, after, hard};
+use bench::{BRIEF_SOURCE, Bench, OutOfTime, SOURCE, after, hard};
 pub use check::{Compared, check};
-use progress::Progress;
 pub use text::{text, text_of_check};
 
 /// The effort of a calibration.
@@ -202,8 +202,21 @@ fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> 
     let available = scratch.require(LEAST)?;
     // At most half of the free space, so that other programs do not run out of it.
     let space = (available.0 / 2).min(options.effort.bytes.0);
-    let progress = Progress::new(options.effort.time);
-    let mut bench = Bench::new(place, scratch, progress, &options.effort, space, signal);
+    let brief = options.effort.thoroughness == Thoroughness::Brief;
+    let mut bench = Bench {
+        place,
+        scratch,
+        progress: Progress::new(options.effort.time),
+        notes: Vec::new(),
+        rounds: options.effort.rounds,
+        brief,
+        bytes_left: 0,
+        bytes_written: 0,
+        space,
+        data: AlignedBuffer::new(if brief { BRIEF_SOURCE } else { SOURCE }),
+        deadline: Time::default(),
+        signal,
+    };
     if put_back {
         bench.note("the dirty limits, which a killed run had left lowered, were put back");
     }
@@ -241,14 +254,9 @@ fn lowered(
 /// Waits until the kernel's smoothed limit has followed the lowered one; writes at most a quarter of the
 /// remaining bytes.
 fn follow(bench: &mut Bench, before: Bytes, time: Nanos) -> anyhow::Result<()> {
-    bench.progress.begin(slow_limit::WHAT);
     let budget = Budget { bytes: Bytes(bench.bytes_left / 4), time };
-    let page = cawl_host::uncalibrated_profile().kernel.page;
     let Bench { scratch, progress, signal, .. } = bench;
-    let followed = slow_limit::follow(scratch, before, page, budget, || {
-        progress.show();
-        Ok(Interrupted::by(signal)?)
-    })?;
+    let followed = slow_limit::follow(scratch, before, budget, progress, signal)?;
     bench.bytes_written += followed.written.0;
     if let Some(note) = followed.note {
         bench.note(&note);

@@ -27,6 +27,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use cawl_client::address;
 use cawl_core::HostProfile;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::args::DaemonArgs;
 
@@ -38,6 +40,12 @@ fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
             address::daemon_path().context("cannot tell where cawld listens; name its socket with --socket")
         }
     }
+}
+
+/// Reads an answer of the daemon, which JSON output keeps whole, with fields of later versions.
+fn parsed<T: DeserializeOwned>(answer: &Value) -> anyhow::Result<T> {
+    T::deserialize(answer)
+        .context("this version cannot read the answer; use a cawl-cli of the daemon's version")
 }
 
 /// Reads a profile given on the command line.

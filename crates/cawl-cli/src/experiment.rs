@@ -14,7 +14,6 @@ mod record;
 mod results;
 mod text;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -24,43 +23,18 @@ use cawl_host::limits::LoweredLimits;
 use cawl_host::place::{Backing, Place};
 use cawl_host::profiles;
 
-use crate::calibrate::progress::Progress;
-use crate::calibrate::{self, Effort, Interrupted};
+use crate::args::{Calibration, Experiment, ExperimentArgs};
+use crate::calibrate::{self, Effort};
+use crate::interrupt::Interrupted;
+use crate::progress::Progress;
 use crate::scratch::{self, Scratch};
 use crate::slow_limit::{self, Budget};
 use judge::{Errors, ModelErrors};
-pub use plan::Experiment;
 use plan::{Panel, Sizes};
 use record::{Recorder, SuiteFile};
 pub use results::Evaluation;
 use results::{OutFolder, Results};
 pub use text::text;
-
-/// The options of an evaluation.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The experiments.
-    pub experiments: Vec<Experiment>,
-    /// The folder to write in, unless the disk is emulated.
-    pub path: PathBuf,
-    /// An emulated disk.
-    pub disk: Option<String>,
-    /// Factor for the numbers of calls.
-    pub scale: f64,
-    /// The folder for results, new or empty.
-    pub out: PathBuf,
-    /// Repetitions of each run.
-    pub repeats: usize,
-    /// The profile, if not that of the place.
-    pub profile: Option<HostProfile>,
-    /// Effort of calibrating an emulated disk.
-    pub effort: Effort,
-    /// Dirty limits during the runs, background and hard.
-    pub limits: Option<(Bytes, Bytes)>,
-    /// Longest wait before each figure for the kernel's estimates to settle. Zero: runs begin on the machine
-    /// as it is, also as to its free memory.
-    pub settle: Nanos,
-}
 
 /// One run of a panel with its repetitions.
 #[derive(Debug)]
@@ -71,13 +45,16 @@ pub struct Repeated {
     pub runs: Vec<RecordedRun>,
 }
 
-/// Records and judges the experiments; `signal` holds the number of a signal that asks to stop, or zero.
-pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evaluation> {
+/// Records and judges the experiments. `profile`: that for the models, if one was named; `signal` holds the number of a signal that asks to stop, or zero.
+pub fn run(
+    options: &ExperimentArgs,
+    profile: Option<HostProfile>,
+    signal: &Arc<AtomicUsize>,
+) -> anyhow::Result<Evaluation> {
     let started = cawl_host::now();
     let out = OutFolder::create(&options.out)?;
     let disk = options.disk.as_deref().map(disk::bring_up).transpose()?;
     let path = disk.as_ref().map_or(&options.path, |disk| &disk.ready.mount);
-    let go_on = || Interrupted::by(&signal);
     let place = Place::of(path)?;
     if place.backing == Backing::Memory {
         bail!(
@@ -86,15 +63,18 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
         );
     }
     let before = cawl_host::uncalibrated_profile().kernel.limits.hard;
-    let lowered =
-        options.limits.map(|(background, hard)| LoweredLimits::lower(background, hard, || go_on().is_ok()));
-    let mut lowered = match lowered {
+    let lower = |(background, hard)| {
+        let lowered = LoweredLimits::lower(background, hard, || Interrupted::by(signal).is_ok());
         // A signal ends the wait for another process that has lowered the limits.
-        Some(result) => Some(result.or_else(|error| go_on().map_err(anyhow::Error::from).and(Err(error)))?),
-        None => None,
+        lowered.or_else(|error| Interrupted::by(signal).map_err(anyhow::Error::from).and(Err(error)))
     };
+    let mut lowered = options.lowered().map(lower).transpose()?;
     let mut notes = Vec::new();
-    let profile = profile(options, &place, before, &signal, &mut notes)?;
+    let mut profile = match profile {
+        Some(profile) => profile,
+        None => found_profile(options, &place, before, signal, &mut notes)?,
+    };
+    cawl_host::apply_settings(&mut profile);
     let figures = planned(options, &profile);
     let scratch = Scratch::create(&place.folder, scratch::EXPERIMENT)?;
     require_room(&scratch, &figures)?;
@@ -105,7 +85,7 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
         lowered.shorten_page_lists()?;
     }
     let mut results = Results::new(options, &place, profile, figures, notes, out, started)?;
-    let recorded = record_all(options, &scratch, before, &mut results, &go_on);
+    let recorded = record_all(options, &scratch, before, &mut results, signal);
     // Recorded runs are judged also after an error.
     let kept = results.write_all()?;
     match recorded {
@@ -120,18 +100,18 @@ pub fn run(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Evalua
 
 /// Records all runs with their repetitions, and draws each figure when it is complete.
 fn record_all(
-    options: &Options,
+    options: &ExperimentArgs,
     scratch: &Scratch,
     before: Bytes,
     results: &mut Results,
-    go_on: &dyn Fn() -> Result<(), Interrupted>,
+    signal: &AtomicUsize,
 ) -> anyhow::Result<()> {
     let profile = results.profile.clone();
     let recorder = Recorder {
         scratch,
         profile: &profile,
-        hold: options.limits.is_some() && options.settle > Nanos::ZERO,
-        go_on,
+        hold: options.lowered().is_some() && options.settle > Nanos::ZERO,
+        signal,
     };
     let mut progress = Progress::new(expected(&results.figures, &profile, options.repeats));
     for repeat in 1..=options.repeats {
@@ -139,19 +119,15 @@ fn record_all(
         let device = options.disk.clone().unwrap_or_else(|| profile.name.clone());
         let mut suite = SuiteFile::create(&folder, &device, &profile)?;
         for figure in 0..results.figures.len() {
-            let mut followed = options.limits.is_none();
+            let mut followed = options.lowered().is_none();
             for run in 0..results.figures[figure].1.len() {
-                go_on()?;
+                Interrupted::by(signal)?;
                 let panel = &results.figures[figure].1[run].panel;
                 let scenario = panel.scenario.clone();
                 // Earlier runs may have changed the kernel's estimate of the device.
                 if panel.dirty && !std::mem::replace(&mut followed, true) {
-                    progress.begin(slow_limit::WHAT);
                     let budget = Budget::of_time(options.settle);
-                    let outcome = slow_limit::follow(scratch, before, profile.kernel.page, budget, || {
-                        progress.show();
-                        Ok(go_on()?)
-                    })?;
+                    let outcome = slow_limit::follow(scratch, before, budget, &mut progress, signal)?;
                     results.note(outcome.note);
                     results.held_to(outcome.base_rate)?;
                 }
@@ -167,58 +143,51 @@ fn record_all(
 }
 
 /// The runs to record.
-fn planned(options: &Options, profile: &HostProfile) -> Vec<(Experiment, Vec<Repeated>)> {
+fn planned(options: &ExperimentArgs, profile: &HostProfile) -> Vec<(Experiment, Vec<Repeated>)> {
     let sizes = Sizes::new(profile, options.scale);
     let repeated = |panel: Panel| Repeated { panel, runs: Vec::new() };
     let runs = |experiment: Experiment| experiment.panels(&sizes).into_iter().map(repeated).collect();
-    let wanted = Experiment::resolve(&options.experiments).into_iter();
+    let wanted = Experiment::resolve(&options.names).into_iter();
     wanted.map(|experiment| (experiment, runs(experiment))).collect()
 }
 
-/// The profile for the models, with the kernel's present settings.
-fn profile(
-    options: &Options,
+/// The profile for the models, if none was named.
+fn found_profile(
+    options: &ExperimentArgs,
     place: &Place,
     before: Bytes,
     signal: &Arc<AtomicUsize>,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<HostProfile> {
-    let mut profile = if let Some(profile) = &options.profile {
-        profile.clone()
-    } else if options.disk.is_some() {
-        if options.limits.is_some() {
+    if options.disk.is_some() {
+        if options.lowered().is_some() {
             // So that calibration finds the base rate of the runs.
             let scratch = Scratch::create(&place.folder, scratch::EXPERIMENT)?;
             let budget = Budget::of_time(options.settle);
             let mut progress = Progress::new(budget.time);
-            progress.begin(slow_limit::WHAT);
-            let page = cawl_host::uncalibrated_profile().kernel.page;
-            let outcome = slow_limit::follow(&scratch, before, page, budget, || {
-                progress.show();
-                Ok(Interrupted::by(signal)?)
-            })?;
-            notes.extend(outcome.note);
+            notes.extend(slow_limit::follow(&scratch, before, budget, &mut progress, signal)?.note);
         }
         let path = place.folder.clone();
-        let calibration =
-            calibrate::Options { path, effort: options.effort, lower_limits: false, known: None };
+        let effort = match options.calibration {
+            Calibration::Quick => Effort::QUICK,
+            Calibration::Normal => Effort::NORMAL,
+            Calibration::Thorough => Effort::THOROUGH,
+        };
+        let calibration = calibrate::Options { path, effort, lower_limits: false, known: None };
         let found = calibrate::calibrate(&calibration, Arc::clone(signal))?;
         notes.extend(found.notes.iter().map(|note| format!("calibration: {note}")));
-        found.profile
-    } else {
-        let chosen = profiles::choose(&place.folder);
-        notes.extend(chosen.note);
-        if chosen.file.is_none() {
-            notes.push(format!(
-                "this machine was not calibrated: speeds, and so errors, are those of the defaults; run \
-                 `cawl-cli calibrate {}` first",
-                place.folder.display()
-            ));
-        }
-        chosen.profile
-    };
-    cawl_host::apply_settings(&mut profile);
-    Ok(profile)
+        return Ok(found.profile);
+    }
+    let chosen = profiles::choose(&place.folder);
+    notes.extend(chosen.note);
+    if chosen.file.is_none() {
+        notes.push(format!(
+            "this machine was not calibrated: speeds, and so errors, are those of the defaults; run \
+             `cawl-cli calibrate {}` first",
+            place.folder.display()
+        ));
+    }
+    Ok(chosen.profile)
 }
 
 /// Fails if a run needs more than half of the free space.

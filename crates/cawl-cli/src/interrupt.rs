@@ -5,14 +5,13 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::calibrate::Interrupted;
 use crate::{exit, render};
 
 /// A signal this soon after the program's end was meant for the program: a terminal sends it to both.
@@ -48,6 +47,21 @@ impl Stop {
     }
 }
 
+/// A signal asked to stop.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted; all settings are as before")]
+pub struct Interrupted(i32);
+
+impl Interrupted {
+    /// An error once `signal` holds the number of a signal.
+    pub fn by(signal: &AtomicUsize) -> Result<(), Interrupted> {
+        match signal.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            number => Err(Interrupted(number as i32)),
+        }
+    }
+}
+
 /// Runs `command` with a flag that holds the number of a signal that asked to stop, or zero.
 pub fn guard(command: impl FnOnce(Arc<AtomicUsize>) -> anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode> {
     let signal = Arc::new(AtomicUsize::new(0));
@@ -55,13 +69,12 @@ pub fn guard(command: impl FnOnce(Arc<AtomicUsize>) -> anyhow::Result<ExitCode>)
         signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
     }
     let result = command(signal);
-    let error = match result {
-        Err(error) if error.is::<Interrupted>() => error,
-        other => return other,
-    };
-    render::tell(format_args!("cawl-cli: {error:#}"));
-    if let Some(Interrupted(number)) = error.downcast_ref() {
+    if let Err(error) = &result
+        && let Some(Interrupted(number)) = error.downcast_ref()
+    {
+        render::tell(format_args!("cawl-cli: {error:#}"));
         drop(signal_hook::low_level::emulate_default_handler(*number));
+        return Ok(ExitCode::from(exit::FAILED));
     }
-    Ok(ExitCode::from(exit::FAILED))
+    result
 }

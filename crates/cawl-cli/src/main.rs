@@ -11,6 +11,7 @@ mod experiment;
 mod interrupt;
 mod meet;
 mod offline;
+mod progress;
 mod render;
 mod scratch;
 mod slow_limit;

@@ -42,7 +42,16 @@ pub fn data(text: &str) -> anyhow::Result<ExitCode> {
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Prints an answer to stdout as JSON; an answer of the daemon keeps fields of later versions.
+/// Prints an answer to stdout: as JSON, or as the text that `text` makes of it, for a terminal or not.
+pub fn answer(
+    as_json: bool,
+    answer: &impl Serialize,
+    text: impl FnOnce(bool) -> anyhow::Result<String>,
+) -> anyhow::Result<ExitCode> {
+    if as_json { json(answer) } else { print(&text(io::stdout().is_terminal())?) }
+}
+
+/// Prints an answer to stdout as JSON.
 pub fn json(answer: &impl Serialize) -> anyhow::Result<ExitCode> {
     data(&(serde_json::to_string_pretty(answer)? + "\n"))
 }

@@ -14,11 +14,14 @@
 
 use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicUsize;
 
 use anyhow::Context;
 use cawl_core::{Bytes, Nanos, Rate, Sample, Time};
 use cawl_host::tracefs::{self, Instance};
 
+use crate::interrupt::Interrupted;
+use crate::progress::Progress;
 use crate::scratch::Scratch;
 
 /// The kernel traces its smoothed limit when it computes the thresholds, as a read of /proc/vmstat makes it
@@ -45,7 +48,7 @@ const FILE: &str = "throttled-writing";
 const CHUNK: usize = 1 << 20;
 
 /// The progress line during this.
-pub const WHAT: &str = "throttled writing, until the kernel's own limit and bandwidth have followed";
+const WHAT: &str = "throttled writing, until the kernel's own limit and bandwidth have followed";
 
 /// Limits of this writing.
 #[derive(Clone, Copy, Debug)]
@@ -75,14 +78,16 @@ pub struct Outcome {
 }
 
 /// Writes until the kernel's smoothed limit has come down from `before` to the hard limit in force, and its
-/// estimates of the device are steady. `go_on` returns an error to stop.
+/// estimates of the device are steady. A signal stops it with an error.
 pub fn follow(
     scratch: &Scratch,
     before: Bytes,
-    page: Bytes,
     budget: Budget,
-    mut go_on: impl FnMut() -> anyhow::Result<()>,
+    progress: &mut Progress,
+    signal: &AtomicUsize,
 ) -> anyhow::Result<Outcome> {
+    progress.begin(WHAT);
+    let page = cawl_host::page();
     let mut outcome = Outcome { written: Bytes::ZERO, note: None, base_rate: None };
     let Some(mut last) = cawl_host::sample() else { return Ok(outcome) };
     let hard = Bytes(last.hard * page.0);
@@ -106,7 +111,8 @@ pub fn follow(
     let mut throttled = Nanos::ZERO;
     let started = last.time;
     let why = loop {
-        go_on()?;
+        progress.show();
+        Interrupted::by(signal)?;
         if outcome.written.0 + CHUNK as u64 > budget.bytes.0 {
             break "no more bytes may be written (--max-bytes)";
         }

@@ -83,7 +83,7 @@ pub fn run_args(args: &str, env: &str) -> Result<RunArgs, String> {
 
 /// Flags ([`flag`]) that a run's file was open with.
 pub fn flags_of(args: &RunArgs) -> u32 {
-    u32::from(args.direct) * flag::DIRECT | u32::from(args.sync) * flag::SYNC
+    (u32::from(args.direct) * flag::DIRECT) | (u32::from(args.sync) * flag::SYNC)
 }
 
 /// Reads a run from the text of its calls and of its samples.

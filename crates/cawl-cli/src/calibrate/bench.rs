@@ -3,42 +3,27 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use anyhow::Context;
-use cawl_core::{Bytes, Nanos, Sample, Thoroughness, Time};
+use cawl_core::{Bytes, Nanos, Sample, Time};
 use cawl_host::direct::AlignedBuffer;
 use cawl_host::place::Place;
 
-use super::Effort;
 use super::others::Stopwatch;
-use super::progress::Progress;
+use crate::interrupt::Interrupted;
+use crate::progress::Progress;
 use crate::scratch::Scratch;
 
 /// Largest single call.
 pub const LARGEST: usize = 4 << 20;
 
 /// Data to write: more than the caches of most processors hold.
-const SOURCE: usize = 64 << 20;
+pub const SOURCE: usize = 64 << 20;
 /// The same in a brief calibration: where a host must supply cold memory, more would take all of the time.
-const BRIEF_SOURCE: usize = 16 << 20;
+pub const BRIEF_SOURCE: usize = 16 << 20;
 /// Calls of this size and more take their data from memory, smaller ones from the processor's cache.
 pub const FROM_MEMORY: usize = 256 << 10;
-
-/// A signal asked to stop.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted; all settings are as before")]
-pub struct Interrupted(pub i32);
-
-impl Interrupted {
-    /// An error once `signal` holds the number of a signal.
-    pub fn by(signal: &AtomicUsize) -> Result<(), Interrupted> {
-        match signal.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            number => Err(Interrupted(number as i32)),
-        }
-    }
-}
 
 /// A brief measurement has used up its time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -74,32 +59,6 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A bench in `place`.
-    pub fn new(
-        place: Place,
-        scratch: Scratch,
-        progress: Progress,
-        effort: &Effort,
-        space: u64,
-        signal: Arc<AtomicUsize>,
-    ) -> Bench {
-        let brief = effort.thoroughness == Thoroughness::Brief;
-        Bench {
-            place,
-            scratch,
-            progress,
-            notes: Vec::new(),
-            rounds: effort.rounds,
-            brief,
-            bytes_left: 0,
-            bytes_written: 0,
-            space,
-            data: AlignedBuffer::new(if brief { BRIEF_SOURCE } else { SOURCE }),
-            deadline: Time::default(),
-            signal,
-        }
-    }
-
     /// An error once a signal has asked to stop, or the time of a brief measurement is over.
     pub fn go_on(&self) -> anyhow::Result<()> {
         Interrupted::by(&self.signal)?;

@@ -1,7 +1,6 @@
 //! `calibrate`: measures the constants of machine and device.
 
 use std::fs;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -64,11 +63,7 @@ fn measure(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<Exi
     write(&file, &calibration.profile.to_toml(), args.output.is_none())?;
     // Told before the table is printed, since printing may fail.
     render::tell(format_args!("profile written to {}", file.display()));
-    if args.json {
-        render::json(&calibration)
-    } else {
-        render::print(&calibrate::text(&calibration, std::io::stdout().is_terminal()))
-    }
+    render::answer(args.json, &calibration, |terminal| Ok(calibrate::text(&calibration, terminal)))
 }
 
 fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitCode> {
@@ -78,11 +73,9 @@ fn check(args: &CalibrateArgs, signal: Arc<AtomicUsize>) -> anyhow::Result<ExitC
         stored_profile(&file).context("there is nothing to check; calibrate without --check first")?;
     let compared = calibrate::check(&options, &profile, signal)?;
     let holds = compared.iter().all(|constant| constant.holds);
-    let printed = if args.json {
-        render::json(&serde_json::json!({ "holds": holds, "constants": compared }))?
-    } else {
-        render::print(&calibrate::text_of_check(&compared, std::io::stdout().is_terminal()))?
-    };
+    let answer = serde_json::json!({ "holds": holds, "constants": compared });
+    let printed =
+        render::answer(args.json, &answer, |terminal| Ok(calibrate::text_of_check(&compared, terminal)))?;
     if !holds {
         render::tell(format_args!("the profile {} no longer holds; calibrate again", file.display()));
         return Ok(ExitCode::from(exit::FAILED));

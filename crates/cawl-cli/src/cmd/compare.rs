@@ -19,12 +19,10 @@ pub fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     };
     let mode = if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop };
     let comparison = cawl_core::compare(&profile, &args.models, mode, &runs, &again)?;
-    if args.json {
-        render::json(&comparison)
-    } else {
+    render::answer(args.json, &comparison, |_| {
         let (mode, profile) = (mode.name(), render::shown(&profile.name));
-        render::print(&format!("{mode} with profile {profile}\n{}\n", table(&comparison)))
-    }
+        Ok(format!("{mode} with profile {profile}\n{}\n", table(&comparison)))
+    })
 }
 
 fn table(comparison: &Comparison) -> Table {

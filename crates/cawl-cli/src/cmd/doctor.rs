@@ -1,7 +1,6 @@
 //! `doctor`: says before a run what will be traced, what will not, and why.
 
 use std::fmt::Display;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -69,12 +68,8 @@ pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     }
     findings.traced =
         findings.obstacles.is_empty() && findings.machine.iter().all(|check| check.state != State::Bad);
-    if args.json {
-        render::json(&findings)?;
-    } else {
-        render::print(&text(&findings, std::io::stdout().is_terminal()))?;
-    }
-    Ok(if findings.traced { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })
+    let printed = render::answer(args.json, &findings, |terminal| Ok(text(&findings, terminal)))?;
+    Ok(if findings.traced { printed } else { ExitCode::from(exit::FAILED) })
 }
 
 fn text(findings: &Findings, terminal: bool) -> String {

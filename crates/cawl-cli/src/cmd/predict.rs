@@ -1,6 +1,5 @@
 //! `predict`: the cost of a write before it is made.
 
-use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,7 +12,7 @@ use cawl_host::profiles;
 use nix::sys::stat::{major, minor};
 use serde_json::Value;
 
-use super::{socket_of, stored_profile};
+use super::{parsed, socket_of, stored_profile};
 use crate::args::PredictArgs;
 use crate::offline::{self, Counted};
 use crate::render;
@@ -33,45 +32,39 @@ pub fn predict(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         device,
         view: View { model: args.model.clone(), mode: None },
     };
-    let terminal = std::io::stdout().is_terminal();
     if args.offline {
-        return without_daemon(args, &plan, terminal);
+        return without_daemon(args, &plan);
     }
-    match asked(args, &plan, terminal) {
+    match asked(args, &plan) {
         // A daemon that was named must answer; only the default one may be absent.
         Err(error) if args.daemon.socket.is_none() && query::is_absent(&error) => {
             render::tell(format_args!(
                 "cawl-cli: no daemon is running; predicted from the profile and the kernel's present counters"
             ));
-            without_daemon(args, &plan, terminal)
+            without_daemon(args, &plan)
         }
         answered => answered,
     }
 }
 
 /// The answer of a daemon.
-fn asked(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<ExitCode> {
+fn asked(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
     let socket = socket_of(&args.daemon)?;
-    let request = Request::Predict(plan.clone());
-    if args.json {
-        return render::json(&query::ask::<Value>(&socket, &request)?);
-    }
-    let answer = query::ask(&socket, &request)?;
-    let status: Status = query::ask(&socket, &Request::Status(View::default()))?;
-    render::print(&render::predict::text(plan, &answer, Some(status.hard_bytes), terminal))
+    let answer: Value = query::ask(&socket, &Request::Predict(plan.clone()))?;
+    render::answer(args.json, &answer, |terminal| {
+        let status: Status = query::ask(&socket, &Request::Status(View::default()))?;
+        Ok(render::predict::text(plan, &parsed(&answer)?, Some(status.hard_bytes), terminal))
+    })
 }
 
 /// The answer from the profile and the kernel's counters.
-fn without_daemon(args: &PredictArgs, plan: &Plan, terminal: bool) -> anyhow::Result<ExitCode> {
+fn without_daemon(args: &PredictArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
     let profile = offline_profile(args)?;
     // The dirty level of this machine does not belong to another machine's profile.
     let counted = if args.profile.is_some() { None } else { Counted::here() };
     let answer = offline::predict(plan, &profile, counted.as_ref())?;
-    if args.json {
-        return render::json(&answer);
-    }
     let hard = Some(profile.kernel.limits.hard.0);
-    render::print(&render::predict::text(plan, &answer, hard, terminal))
+    render::answer(args.json, &answer, |terminal| Ok(render::predict::text(plan, &answer, hard, terminal)))
 }
 
 /// The named profile, else that of the machine and the target folder. Its limitations are printed.

@@ -47,10 +47,8 @@ fn diff(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let rows: Vec<Difference> = changed(rows);
-    if args.json {
-        return render::json(&serde_json::json!({ "schema": 1, "constants": rows }));
-    }
-    render::print(&render::profile::text(&rows, names))
+    let answer = serde_json::json!({ "schema": 1, "constants": rows });
+    render::answer(args.json, &answer, |_| Ok(render::profile::text(&rows, names)))
 }
 
 /// True if no daemon was named and none listens at the default socket.

@@ -103,18 +103,17 @@ fn status(args: &ServiceStatusArgs) -> anyhow::Result<ExitCode> {
         services.push(Enabled { unit, library, library_is_there, socket });
     }
     services.sort_by(|a, b| a.unit.cmp(&b.unit));
-    if args.json {
-        return render::json(&serde_json::json!({ "schema": SCHEMA, "services": services }));
-    }
-    if services.is_empty() {
-        return render::print("no service is enabled\n");
-    }
     let line = |service: &Enabled| {
         let Enabled { unit, library, socket, .. } = service;
         let is_there = if service.library_is_there { "" } else { " (missing: enable the service again)" };
         format!("{unit}\n  tracer  {library}{is_there}\n  socket  {socket}\n")
     };
-    render::print(&services.iter().map(line).collect::<String>())
+    render::answer(args.json, &serde_json::json!({ "schema": SCHEMA, "services": services }), |_| {
+        Ok(match services.is_empty() {
+            true => "no service is enabled\n".to_owned(),
+            false => services.iter().map(line).collect(),
+        })
+    })
 }
 
 /// Where the unit's drop-in lies.

@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use cawl_client::protocol::{Listing, Request};
 use cawl_client::query;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::socket_of;
+use super::{parsed, socket_of};
 use crate::args::TableArgs;
 use crate::render;
 
@@ -30,13 +29,7 @@ fn show<T: DeserializeOwned>(
     text: fn(&T, Option<usize>) -> String,
 ) -> anyhow::Result<ExitCode> {
     let answer = whole(&socket_of(&args.daemon)?, args, request, field)?;
-    if args.json {
-        return render::json(&answer);
-    }
-    let answer = serde_json::from_value(answer);
-    let answer =
-        answer.context("this version cannot read the answer; use a cawl-cli of the daemon's version")?;
-    render::print(&text(&answer, render::width()))
+    render::answer(args.json, &answer, |_| Ok(text(&parsed(&answer)?, render::width())))
 }
 
 /// The first rows, up to the limit; the daemon answers one page at a time. A row that moves between two pages

@@ -7,7 +7,8 @@ use cawl_core::{
 };
 use serde::Serialize;
 
-use super::{Experiment, Repeated};
+use super::Repeated;
+use crate::args::Experiment;
 
 /// A judged figure.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::Context;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{Errors, Evaluation, Experiment, ModelErrors};
+use super::{Errors, Evaluation, ModelErrors};
+use crate::args::Experiment;
 use crate::render::percent;
 
 const STYLE: &str = "body{font-family:sans-serif;max-width:72em;margin:2em auto;padding:0 1em;line-height:1.4;color:#111}\

@@ -5,95 +5,57 @@
 //! of the device's time for a call: with the short one the dirty level rises, with the long one it does not.
 
 use cawl_core::{Bytes, HostProfile, Nanos};
-use serde::Serialize;
+use clap::ValueEnum;
 
 use super::record::Scenario;
+use crate::args::Experiment;
 
-/// One of the paper's figures, or the recordings that profiles are derived from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Experiment {
-    /// Synchronous and direct writes: one size, and a range of sizes
-    Fig4,
-    /// Synchronous writes through the page cache, also of sizes that do not fit its blocks
-    Fig5,
-    /// Sequential writes, without and with computation between them
-    Fig6,
-    /// A half or a quarter of each chunk rewritten, without and with computation
-    Fig7,
-    /// The C library's streams, with three delays
-    Fig8,
-    /// Small chunks through a stream's buffer
-    Fig9,
-    /// Runs for `fit` and `compare`, to derive and judge profiles; no figure
-    Suite,
-    /// All figures
-    All,
-}
+/// The name of an experiment, which is that of its figure, the figure's title, and the runs.
+type Facts = (&'static str, &'static str, fn(&Sizes) -> Vec<Panel>);
 
 impl Experiment {
-    /// The figures of `all`.
-    const FIGURES: [Experiment; 6] = [
-        Experiment::Fig4,
-        Experiment::Fig5,
-        Experiment::Fig6,
-        Experiment::Fig7,
-        Experiment::Fig8,
-        Experiment::Fig9,
-    ];
-
-    /// The named experiments in the paper's order, each once.
+    /// The named experiments in the paper's order, each once; `all` means the figures.
     pub fn resolve(asked: &[Experiment]) -> Vec<Experiment> {
         let all = asked.contains(&Experiment::All);
-        let mut wanted: Vec<Experiment> =
-            asked.iter().copied().filter(|one| *one != Experiment::All).collect();
-        wanted.extend(Experiment::FIGURES.into_iter().filter(|_| all));
-        wanted.sort();
-        wanted.dedup();
-        wanted
+        let is_wanted = |one: &Experiment| match one {
+            Experiment::All => false,
+            Experiment::Suite => asked.contains(one),
+            _ => all || asked.contains(one),
+        };
+        Experiment::value_variants().iter().copied().filter(is_wanted).collect()
+    }
+
+    const fn facts(self) -> Facts {
+        match self {
+            Experiment::Fig4 => ("fig4", "Synchronous direct writes (O_DIRECT, O_SYNC)", fig4),
+            Experiment::Fig5 => ("fig5", "Synchronous writes through the page cache (O_SYNC)", fig5),
+            Experiment::Fig6 => ("fig6", "Sequential writes, without and with computation", fig6),
+            Experiment::Fig7 => ("fig7", "Random writes: part of each chunk rewritten", fig7),
+            Experiment::Fig8 => ("fig8", "Writes through the C library's streams", fig8),
+            Experiment::Fig9 => ("fig9", "The stream's buffer: small chunks", fig9),
+            Experiment::Suite => ("suite", "Runs to derive and judge profiles with", suite),
+            Experiment::All => ("all", "All figures", |_| Vec::new()),
+        }
     }
 
     /// The name of the experiment and of its figure.
     pub const fn name(self) -> &'static str {
-        self.names().0
+        self.facts().0
     }
 
     /// The title of its figure.
     pub const fn title(self) -> &'static str {
-        self.names().1
-    }
-
-    const fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Experiment::Fig4 => ("fig4", "Synchronous direct writes (O_DIRECT, O_SYNC)"),
-            Experiment::Fig5 => ("fig5", "Synchronous writes through the page cache (O_SYNC)"),
-            Experiment::Fig6 => ("fig6", "Sequential writes, without and with computation"),
-            Experiment::Fig7 => ("fig7", "Random writes: part of each chunk rewritten"),
-            Experiment::Fig8 => ("fig8", "Writes through the C library's streams"),
-            Experiment::Fig9 => ("fig9", "The stream's buffer: small chunks"),
-            Experiment::Suite => ("suite", "Runs to derive and judge profiles with"),
-            Experiment::All => ("all", "All figures"),
-        }
+        self.facts().1
     }
 
     /// Its runs.
     pub fn panels(self, sizes: &Sizes) -> Vec<Panel> {
-        match self {
-            Experiment::Fig4 => fig4(sizes),
-            Experiment::Fig5 => fig5(sizes),
-            Experiment::Fig6 => fig6(sizes),
-            Experiment::Fig7 => fig7(sizes),
-            Experiment::Fig8 => fig8(sizes),
-            Experiment::Fig9 => fig9(sizes),
-            Experiment::Suite => suite(sizes),
-            Experiment::All => Vec::new(),
-        }
+        (self.facts().2)(sizes)
     }
 }
 
 /// The horizontal axis of a panel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Calls in their order.
     Call,
@@ -504,7 +466,7 @@ mod tests {
     #[test]
     fn all_means_the_figures_each_once() {
         let wanted = Experiment::resolve(&[Experiment::Fig9, Experiment::All, Experiment::Fig4]);
-        assert_eq!(wanted, Experiment::FIGURES);
+        assert_eq!(wanted, Experiment::value_variants()[..6]);
         assert_eq!(Experiment::resolve(&[Experiment::Suite]), [Experiment::Suite]);
     }
 }

@@ -198,8 +198,9 @@ mod tests {
     use cawl_core::{Bytes, CallState, DirtyLimits, HostProfile, MODELS, Nanos};
 
     use super::super::judge::{Call, Errors, JudgedRun, ModelErrors, Predicted, Series};
-    use super::super::plan::{Experiment, Sizes};
+    use super::super::plan::Sizes;
     use super::*;
+    use crate::args::Experiment;
 
     /// Forty calls, of which the second half are expensive.
     fn run(title: &str) -> JudgedRun {

@@ -9,6 +9,7 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -21,7 +22,7 @@ use flate2::write::GzEncoder;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Serialize;
 
-use crate::calibrate::Interrupted;
+use crate::interrupt::Interrupted;
 use crate::scratch::Scratch;
 
 /// The writing program, as built by build.rs.
@@ -67,8 +68,8 @@ pub struct Recorder<'a> {
     pub profile: &'a HostProfile,
     /// Whether to occupy free memory in small pieces during each run ([`Self::hold_pieces`]).
     pub hold: bool,
-    /// An error once a signal has asked to stop.
-    pub go_on: &'a dyn Fn() -> Result<(), Interrupted>,
+    /// Holds the number of a signal that asks to stop, or zero.
+    pub signal: &'a AtomicUsize,
 }
 
 impl Recorder<'_> {
@@ -107,7 +108,7 @@ impl Recorder<'_> {
     fn settle(&self, notes: &mut Vec<String>) -> anyhow::Result<()> {
         const LITTLE: Bytes = Bytes::mib(8);
         for _ in 0..5 {
-            (self.go_on)()?;
+            Interrupted::by(self.signal)?;
             self.scratch.sync()?;
             let dirty = cawl_host::sample()
                 .map_or(Bytes::ZERO, |sample| sample.dirty_bytes(self.profile.kernel.page));
@@ -134,7 +135,7 @@ impl Recorder<'_> {
         if out.read_exact(&mut said).is_err() {
             let status = holder.0.wait()?;
             // A signal from the terminal ends that program too.
-            (self.go_on)()?;
+            Interrupted::by(self.signal)?;
             check(&mut holder, status)?;
             bail!("the program that writes did not take memory");
         }
@@ -157,7 +158,7 @@ impl Recorder<'_> {
             if let Some(status) = child.0.try_wait()? {
                 break status;
             }
-            (self.go_on)()?;
+            Interrupted::by(self.signal)?;
             std::thread::sleep(PERIOD);
         };
         check(&mut child, status)?;

@@ -13,8 +13,8 @@ use cawl_host::place::Place;
 use serde::Serialize;
 
 use super::judge::{self, Errors, Judged, ModelErrors};
-use super::plan::Experiment;
-use super::{Options, Repeated, page, plot};
+use super::{Repeated, page, plot};
+use crate::args::{Experiment, ExperimentArgs};
 
 /// The results.
 #[derive(Debug, Serialize)]
@@ -66,7 +66,7 @@ pub struct Results {
 impl Results {
     /// Empty results of an experiment that began at `started`.
     pub fn new(
-        options: &Options,
+        options: &ExperimentArgs,
         place: &Place,
         profile: HostProfile,
         figures: Vec<(Experiment, Vec<Repeated>)>,

@@ -1,0 +1,142 @@
+//! The arguments of `experiment`.
+
+use std::path::PathBuf;
+
+use cawl_core::{Bytes, Nanos};
+use clap::builder::TypedValueParser;
+use clap::{Args, ValueEnum, value_parser};
+use serde::Serialize;
+
+use super::quantity::size;
+
+/// Repeat the paper's evaluation on this machine, or on an emulated disk
+///
+/// Records runs, replays them through the models, and writes figures, a page and the recordings into a new
+/// folder. Sizes follow the dirty limits in force. Writes only into a new folder in --path, which is removed
+/// at the end, and at most half of the free space. docs/EXPERIMENTS.md explains each figure.
+#[derive(Args)]
+pub struct ExperimentArgs {
+    /// The experiments to repeat
+    #[arg(required = true, value_enum, value_name = "NAME")]
+    pub names: Vec<Experiment>,
+    /// A folder on the disk to use
+    #[arg(long, default_value = ".", value_name = "DIR")]
+    pub path: PathBuf,
+    /// Emulate a disk, which is calibrated first: ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms;
+    /// needs root and the program cawl-lab
+    #[arg(long, conflicts_with = "path")]
+    pub disk: Option<String>,
+    /// Factor for the bytes written: a number, or small (0.5), normal (1) or large (2)
+    #[arg(long, default_value = "normal", value_parser = scale)]
+    pub scale: f64,
+    /// Folder for the results, new or empty
+    #[arg(long, default_value = "cawl-experiment", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Repetitions of each run; from 2 on the report has a noise floor
+    #[arg(long, default_value = "2", value_name = "N", value_parser = value_parser!(u16).range(1..=100).map(usize::from))]
+    pub repeats: usize,
+    /// Profile for the models (TOML) (default: what `calibrate` found on this disk)
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// How thoroughly to calibrate an emulated disk
+    #[arg(long, value_enum, default_value = "quick", value_name = "EFFORT")]
+    pub calibration: Calibration,
+    /// Lower the kernel's dirty limits during the runs to 128 MiB and 256 MiB, as on an emulated disk; needs
+    /// root
+    #[arg(long)]
+    pub lower_limits: bool,
+    /// Lower them to these values, with K, M, G as 1024-fold units; needs root
+    #[arg(long, value_name = "BACKGROUND,HARD", value_parser = limits)]
+    pub limits: Option<(Bytes, Bytes)>,
+    /// With lowered limits: seconds of throttled writing, before each figure, in which the kernel's own limit
+    /// and estimate of the device may settle; 0: the runs begin on the machine as it is, which is quick and
+    /// less exact
+    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = value_parser!(u16).map(seconds))]
+    pub settle: Nanos,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How thoroughly to calibrate.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Calibration {
+    /// At most half a minute
+    Quick,
+    /// At most two minutes
+    Normal,
+    /// Some minutes
+    Thorough,
+}
+
+/// Dirty limits for an emulated disk and for --lower-limits.
+const LOW: (Bytes, Bytes) = (Bytes::mib(128), Bytes::mib(256));
+
+impl ExperimentArgs {
+    /// Dirty limits during the runs, background and hard; None for those in force.
+    pub fn lowered(&self) -> Option<(Bytes, Bytes)> {
+        self.limits.or((self.lower_limits || self.disk.is_some()).then_some(LOW))
+    }
+}
+
+/// One of the paper's figures, or the recordings that profiles are derived from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Experiment {
+    /// Synchronous and direct writes: one size, and a range of sizes
+    Fig4,
+    /// Synchronous writes through the page cache, also of sizes that do not fit its blocks
+    Fig5,
+    /// Sequential writes, without and with computation between them
+    Fig6,
+    /// A half or a quarter of each chunk rewritten, without and with computation
+    Fig7,
+    /// The C library's streams, with three delays
+    Fig8,
+    /// Small chunks through a stream's buffer
+    Fig9,
+    /// Runs for `fit` and `compare`, to derive and judge profiles; no figure
+    Suite,
+    /// All figures
+    All,
+}
+
+/// Background and hard limit, as in `128M,256M`.
+fn limits(text: &str) -> Result<(Bytes, Bytes), String> {
+    let (background, hard) = text.split_once(',').ok_or("give two numbers of bytes, as in 128M,256M")?;
+    let (background, hard) = (size(background)?, size(hard)?);
+    if background == 0 || background >= hard {
+        return Err("the background limit must be more than zero and below the hard limit".to_owned());
+    }
+    Ok((Bytes(background), Bytes(hard)))
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    match text {
+        "small" => Ok(0.5),
+        "normal" => Ok(1.0),
+        "large" => Ok(2.0),
+        number => number
+            .parse()
+            .ok()
+            .filter(|scale| (0.1..=100.0).contains(scale))
+            .ok_or_else(|| "give small, normal, large, or a number from 0.1 to 100".to_owned()),
+    }
+}
+
+fn seconds(seconds: u16) -> Nanos {
+    Nanos::seconds(seconds.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_scales() {
+        assert_eq!(limits("128M,256M"), Ok((Bytes::mib(128), Bytes::mib(256))));
+        assert!(limits("256M,128M").is_err() && limits("0,1M").is_err() && limits("1M").is_err());
+        assert_eq!((scale("small"), scale("0.25")), (Ok(0.5), Ok(0.25)));
+        assert!(scale("0").is_err() && scale("NaN").is_err() && scale("huge").is_err());
+    }
+}
