@@ -20,13 +20,14 @@ pub mod top;
 pub mod watch;
 
 use std::fs::Permissions;
-use std::io::{ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cawl_client::address;
 use cawl_core::HostProfile;
+use flate2::read::MultiGzDecoder;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -58,6 +59,17 @@ fn stored_profile(path: &Path) -> anyhow::Result<HostProfile> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the profile {}", path.display()))?;
     HostProfile::from_toml(&text).with_context(|| format!("cannot use the profile {}", path.display()))
+}
+
+/// The content of a file, unpacked if it begins with gzip's magic number.
+fn unpacked(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
+    let mut file = BufReader::with_capacity(1 << 18, file);
+    let is_packed = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    Ok(if is_packed {
+        Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file)))
+    } else {
+        Box::new(file)
+    })
 }
 
 /// Written to a temporary file and renamed, so that no reader sees half a profile; an existing file is kept

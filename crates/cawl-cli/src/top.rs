@@ -14,6 +14,7 @@ mod view;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::Context;
@@ -65,7 +66,7 @@ pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
     let span = HistorySpan { last_s: Some(every * app::KEPT as f64), points: Some(app::KEPT) };
     // Without a history the graph begins empty.
     if let Ok(history) = query::ask::<History>(path, &Request::History(span)) {
-        app.remember(&history);
+        app.remember(history);
     }
 
     let (send, inputs) = channel();
@@ -79,7 +80,7 @@ pub fn run(path: &Path, every: f64, sort: Sort) -> anyhow::Result<ExitCode> {
             }
         }
     });
-    let feed = Feed::new(path, every, send.clone());
+    let feed = Arc::new(Feed::new(path, every, send.clone()));
     feed.subscribe(sort);
     let mut screen = Screen::open()?;
     std::thread::spawn(move || read_keys(&send));

@@ -1,14 +1,12 @@
 //! The stream: the cost of a call that stays in its buffer, measured by an embedded C program, since programs
 //! use the C library's streams.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsRawFd;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, bail};
 use cawl_core::{Estimate, Line};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use crate::start;
 
 /// The program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_STREAM"));
@@ -24,9 +22,8 @@ pub struct Stream {
 
 /// Runs the program and fits its figures.
 pub fn measure() -> anyhow::Result<Stream> {
-    let mut file = File::from(memfd_create(c"cawl-stream", MFdFlags::MFD_CLOEXEC)?);
-    file.write_all(PROGRAM)?;
-    let output = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    let (_program, mut command) = start::embedded(c"cawl-stream", PROGRAM)?;
+    let output = command
         .env_remove("LD_PRELOAD")
         .stdin(Stdio::null())
         .stderr(Stdio::null())

@@ -1,7 +1,7 @@
 //! `import`: makes a trace of calls recorded by another tool.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{BufRead, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,9 +10,9 @@ use anyhow::Context;
 use cawl_core::{Bytes, Record};
 use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_import::{CsvImporter, CsvOptions, ImportSummary, Importer, SkipReason, StraceImporter};
-use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::unpacked;
 use crate::args::{Format, ImportArgs};
 use crate::render;
 
@@ -81,7 +81,7 @@ fn copy(
     Ok(summary)
 }
 
-/// The input, unpacked if it begins like gzip. On a terminal, a line tells which part of it was read.
+/// The input, unpacked. On a terminal, a line tells which part of it was read.
 fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
     let file = File::open(path)?;
     let size = Some(file.metadata()?.len()).filter(|size| *size > 0);
@@ -89,13 +89,7 @@ fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
         if size.is_some() { ProgressDrawTarget::stderr_with_hz(1) } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(size, terminal);
     bar.set_style(ProgressStyle::with_template("importing {percent:>3} %").expect("a valid template"));
-    let mut file = BufReader::with_capacity(1 << 18, bar.wrap_read(file));
-    let gzipped = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-    Ok(if gzipped {
-        Box::new(BufReader::with_capacity(1 << 18, Box::new(MultiGzDecoder::new(file)) as Box<dyn Read>))
-    } else {
-        Box::new(file)
-    })
+    unpacked(bar.wrap_read(file))
 }
 
 /// A summary for people, on stderr.

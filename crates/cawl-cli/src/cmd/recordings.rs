@@ -2,13 +2,14 @@
 //! optionally NAME.trace.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use cawl_core::RecordedRun;
 use cawl_import::{Suite, recorded_run, with_tracepoints};
-use flate2::read::MultiGzDecoder;
+
+use super::unpacked;
 
 /// Reads the named runs of a folder (all if none are named) except those to leave out.
 pub fn read(dir: &Path, named: &[String], left_out: &[String]) -> anyhow::Result<Vec<RecordedRun>> {
@@ -44,7 +45,7 @@ pub fn traced(dir: &Path, runs: Vec<RecordedRun>) -> anyhow::Result<Vec<Recorded
     runs.into_iter().map(with_trace).collect()
 }
 
-/// The text of a file or of its gzipped form; unpacked if it begins with gzip's magic number.
+/// The text of a file or of its gzipped form, unpacked.
 fn text(path: &Path) -> anyhow::Result<String> {
     let mut gzipped = path.as_os_str().to_owned();
     gzipped.push(".gz");
@@ -59,16 +60,7 @@ fn text(path: &Path) -> anyhow::Result<String> {
             return Err(error).with_context(|| format!("cannot open {} or its gzipped form", path.display()));
         }
     };
-    let mut file = BufReader::new(file);
-    let packed = file.fill_buf().is_ok_and(|head| head.starts_with(&[0x1f, 0x8b]));
-    let mut text = String::new();
-    let read = if packed {
-        MultiGzDecoder::new(file).read_to_string(&mut text)
-    } else {
-        file.read_to_string(&mut text)
-    };
-    read.with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text)
+    unpacked(file).and_then(io::read_to_string).with_context(|| format!("cannot read {}", path.display()))
 }
 
 #[cfg(test)]

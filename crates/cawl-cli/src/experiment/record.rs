@@ -6,7 +6,6 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::AtomicUsize;
@@ -24,6 +23,7 @@ use serde::Serialize;
 
 use crate::interrupt::Interrupted;
 use crate::scratch::Scratch;
+use crate::start;
 
 /// The writing program, as built by build.rs.
 const PROGRAM: &[u8] = include_bytes!(env!("CAWL_WORKLOAD"));
@@ -227,9 +227,7 @@ const NOT_RUN: &str = "the program that writes cannot be run";
 
 /// The writing program, as long as the file is open, with an empty environment.
 fn program() -> anyhow::Result<(File, Command)> {
-    let mut program = File::from(memfd_create(c"cawl-workload", MFdFlags::MFD_CLOEXEC)?);
-    program.write_all(PROGRAM)?;
-    let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    let (program, mut command) = start::embedded(c"cawl-workload", PROGRAM)?;
     command.env_clear();
     Ok((program, command))
 }

@@ -46,118 +46,61 @@ pub fn changed(mut rows: Vec<Difference>) -> Vec<Difference> {
     rows
 }
 
-/// Every constant of both profiles, in the order of the file.
+/// Every constant of both profiles, in the order of the file; those that only the second has come last.
 pub fn differences(before: &HostProfile, after: &HostProfile) -> Vec<Difference> {
-    let (before, mut after) = (constants(before), constants(after));
-    let mut rows = Vec::new();
-    for Constant { name, unit, measured } in before {
-        let other = after.iter().position(|other| other.name == name).map(|at| after.remove(at).measured);
-        rows.push(Difference::new(name, unit, Some(measured), other));
+    let only_before = |row: Difference| Difference {
+        before: row.after,
+        after: None,
+        p10: None,
+        p90: None,
+        samples: 0,
+        ..row
+    };
+    let mut rows: Vec<Difference> = constants(before).into_iter().map(only_before).collect();
+    for row in constants(after) {
+        match rows.iter_mut().find(|known| known.name == row.name) {
+            Some(known) => *known = Difference { before: known.before, ..row },
+            None => rows.push(row),
+        }
     }
-    rows.extend(
-        after.into_iter().map(|added| Difference::new(added.name, added.unit, None, Some(added.measured))),
-    );
     rows
 }
 
-impl Difference {
-    fn new(
-        name: String,
-        unit: &str,
-        before: Option<Measured<f64>>,
-        after: Option<Measured<f64>>,
-    ) -> Difference {
-        Difference {
-            name,
-            unit: unit.to_owned(),
-            before: before.map(|before| before.value),
-            after: after.map(|after| after.value),
-            p10: after.and_then(|after| after.p10),
-            p90: after.and_then(|after| after.p90),
-            samples: after.map_or(0, |after| after.samples.into()),
-        }
-    }
-}
+/// The constants of each table of a profile with their units, in the order of the file.
+const MEMORY: &str = "stream B/s, fresh B/s, cold B/s, cold_share 1, cached B/s, hot B/s, flush_factor 1, \
+                      cached_flush_factor 1, folio B/s, hot_size B";
+const DEVICE: &str = "write B/s, read B/s, writeback B/s, latency ns, sync_call ns, fsync ns, flush ns, seek ns, \
+                      block B, queue B, base_rate B/s, commit ns, min_ratio 1, max_ratio 1, strict_limit 1";
+const CALLS: &str = "write ns, folio ns, inode ns, away ns, stream ns";
+const KERNEL: &str = "limits.background B, limits.hard B, expire ns, wakeup ns, page B, stream_buffer B, hz 1, \
+                      cpus 1, folio B, cgroup.background B, cgroup.hard B";
 
-/// A constant of a profile.
-struct Constant {
-    name: String,
-    unit: &'static str,
-    measured: Measured<f64>,
-}
-
-/// The constants with a common prefix, and their units.
-type Group = &'static [(&'static str, &'static str)];
-
-const MEMORY: Group = &[
-    ("stream", "B/s"),
-    ("fresh", "B/s"),
-    ("cold", "B/s"),
-    ("cold_share", "1"),
-    ("cached", "B/s"),
-    ("hot", "B/s"),
-    ("flush_factor", "1"),
-    ("cached_flush_factor", "1"),
-    ("folio", "B/s"),
-    ("hot_size", "B"),
-];
-const DEVICE: Group = &[
-    ("write", "B/s"),
-    ("read", "B/s"),
-    ("writeback", "B/s"),
-    ("latency", "ns"),
-    ("sync_call", "ns"),
-    ("fsync", "ns"),
-    ("flush", "ns"),
-    ("seek", "ns"),
-    ("block", "B"),
-    ("queue", "B"),
-    ("base_rate", "B/s"),
-    ("commit", "ns"),
-    ("min_ratio", "1"),
-    ("max_ratio", "1"),
-    ("strict_limit", "1"),
-];
-const CALLS: Group = &[("write", "ns"), ("folio", "ns"), ("inode", "ns"), ("away", "ns"), ("stream", "ns")];
-const KERNEL: Group = &[
-    ("limits.background", "B"),
-    ("limits.hard", "B"),
-    ("expire", "ns"),
-    ("wakeup", "ns"),
-    ("page", "B"),
-    ("stream_buffer", "B"),
-    ("hz", "1"),
-    ("cpus", "1"),
-    ("folio", "B"),
-    ("cgroup.background", "B"),
-    ("cgroup.hard", "B"),
-];
-
-fn constants(profile: &HostProfile) -> Vec<Constant> {
+/// The constants of a profile, as the second of two.
+fn constants(profile: &HostProfile) -> Vec<Difference> {
     let fields = json!(profile);
     let mut found = Vec::new();
-    let groups = [("memory", MEMORY), ("device", DEVICE), ("calls", CALLS), ("kernel", KERNEL)];
-    for (prefix, group) in groups {
-        found.extend(group_of(prefix, &fields[prefix], group));
+    for (table, names) in [("memory", MEMORY), ("device", DEVICE), ("calls", CALLS), ("kernel", KERNEL)] {
+        found.extend(constants_of(table, &fields[table], names));
     }
     for other in &profile.others {
         let (major, minor) = (nix::sys::stat::major(other.dev), nix::sys::stat::minor(other.dev));
-        found.extend(group_of(&format!("others.{major}:{minor}"), &json!(other.constants), DEVICE));
+        found.extend(constants_of(&format!("others.{major}:{minor}"), &json!(other.constants), DEVICE));
     }
     found
 }
 
-/// The constants of a group that these fields of a profile have.
-fn group_of(prefix: &str, fields: &Value, group: Group) -> impl Iterator<Item = Constant> {
-    group.iter().filter_map(move |(name, unit)| {
+/// The named constants that these fields of a profile have.
+fn constants_of(table: &str, fields: &Value, names: &str) -> impl Iterator<Item = Difference> {
+    names.split(", ").filter_map(|constant| constant.split_once(' ')).filter_map(move |(name, unit)| {
         let field =
             fields.pointer(&format!("/{}", name.replace('.', "/"))).filter(|field| !field.is_null())?;
-        let measured = match field {
+        let Measured { value, p10, p90, samples } = match field {
             Value::Object(_) => Measured::deserialize(field).ok()?,
             Value::Bool(flag) => Measured::assumed(f64::from(*flag)),
             plain => Measured::assumed(plain.as_f64()?),
         };
-        Some(Constant { name: format!("{prefix}.{name}"), unit, measured })
+        let (name, unit) = (format!("{table}.{name}"), unit.to_owned());
+        Some(Difference { name, unit, before: None, after: Some(value), p10, p90, samples: samples.into() })
     })
 }
 

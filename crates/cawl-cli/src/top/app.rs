@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use cawl_client::protocol::{Files, History, HistoryPoint, Processes, Push, Sort, Status};
-use cawl_core::Phase;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::render::rows::{Row, SORTS, compare};
@@ -11,17 +10,6 @@ use crate::render::watch::{Lost, time_of_day};
 
 /// Points kept: more than a terminal has columns.
 pub const KEPT: usize = 600;
-
-/// A point of the graph.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
-    /// Modelled dirty bytes.
-    pub modelled: u64,
-    /// Sampled dirty bytes.
-    pub sampled: Option<u64>,
-    /// The regime.
-    pub phase: Phase,
-}
 
 /// The daemon's data.
 #[derive(Clone, Default)]
@@ -33,7 +21,7 @@ pub struct Snapshot {
     /// Rows omitted by the daemon.
     pub omitted: [u64; 2],
     /// The graph's points, oldest first.
-    pub history: VecDeque<Point>,
+    pub history: VecDeque<HistoryPoint>,
     /// Seconds lost per second to throttling and to synchronous waiting.
     pub lost: Option<(f64, f64)>,
     /// Seconds per second of the kernel's pauses over the whole machine; None if unknown.
@@ -144,13 +132,8 @@ impl App {
     }
 
     /// Takes the daemon's history.
-    pub fn remember(&mut self, history: &History) {
-        let point = |point: &HistoryPoint| Point {
-            modelled: point.modelled_dirty_bytes,
-            sampled: point.sampled_dirty_bytes,
-            phase: point.state,
-        };
-        self.live.history = history.points.iter().map(point).collect();
+    pub fn remember(&mut self, history: History) {
+        self.live.history = history.points.into();
         self.forget();
     }
 
@@ -185,10 +168,11 @@ impl App {
         self.live.lost = totals.since(&self.totals);
         self.totals = totals;
         self.pauses(&status);
-        self.live.history.push_back(Point {
-            modelled: status.modelled_dirty_bytes,
-            sampled: status.sampled_dirty_bytes,
-            phase: status.state,
+        self.live.history.push_back(HistoryPoint {
+            modelled_dirty_bytes: status.modelled_dirty_bytes,
+            sampled_dirty_bytes: status.sampled_dirty_bytes,
+            state: status.state,
+            ..HistoryPoint::default()
         });
         self.live.status = status;
         self.forget();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cawl_client::protocol::{Push, Sort, Subscription, Topic};
@@ -21,7 +21,7 @@ pub struct Feed {
     path: PathBuf,
     every: f64,
     send: Sender<Input>,
-    current: Arc<Mutex<Current>>,
+    current: Mutex<Current>,
 }
 
 /// The current subscription; an earlier one ends when it sees the change.
@@ -34,72 +34,53 @@ struct Current {
 impl Feed {
     /// A feed from the daemon at `path` every `every` seconds.
     pub fn new(path: &Path, every: f64, send: Sender<Input>) -> Feed {
-        Feed { path: path.to_owned(), every, send, current: Arc::default() }
+        Feed { path: path.to_owned(), every, send, current: Mutex::default() }
     }
 
-    /// Subscribes, replacing an earlier subscription.
-    pub fn subscribe(&self, sort: Sort) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Subscribes in a thread of its own, replacing an earlier subscription.
+    pub fn subscribe(self: &Arc<Feed>, sort: Sort) {
+        let mut current = self.current();
         current.number += 1;
         if let Some(connection) = current.connection.take() {
             connection.hang_up();
         }
-        let subscription = Subscription {
-            topics: vec![Topic::Status, Topic::Processes, Topic::Files],
-            every_s: Some(self.every),
-            limit: Some(ROWS),
-            sort,
-        };
-        let follower = Follower {
-            path: self.path.clone(),
-            subscription,
-            number: current.number,
-            current: Arc::clone(&self.current),
-            send: self.send.clone(),
-        };
-        std::thread::spawn(move || follower.follow());
+        let (feed, number) = (Arc::clone(self), current.number);
+        std::thread::spawn(move || feed.follow(number, sort));
     }
-}
 
-/// One subscription, in a thread of its own.
-struct Follower {
-    path: PathBuf,
-    subscription: Subscription,
-    number: u64,
-    current: Arc<Mutex<Current>>,
-    send: Sender<Input>,
-}
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl Follower {
-    /// Sends pushes until another subscription replaces it or the app is gone.
-    fn follow(self) {
-        while let Some(why) = self.until_lost() {
+    /// Sends pushes until another subscription replaces this one or the app is gone.
+    fn follow(&self, number: u64, sort: Sort) {
+        while let Some(why) = self.until_lost(number, sort) {
             let told = self.send.send(Input::Lost(format!("{why:#}")));
             std::thread::sleep(RETRY);
-            if told.is_err() || !self.is_current() {
+            if told.is_err() || self.current().number != number {
                 return;
             }
         }
     }
 
     /// Sends pushes until the connection is lost; None if this subscription has ended.
-    fn until_lost(&self) -> Option<anyhow::Error> {
-        let pushes = match query::subscribe::<Push>(&self.path, self.subscription.clone()) {
-            Ok(pushes) => pushes,
+    fn until_lost(&self, number: u64, sort: Sort) -> Option<anyhow::Error> {
+        let topics = vec![Topic::Status, Topic::Processes, Topic::Files];
+        let subscription = Subscription { topics, every_s: Some(self.every), limit: Some(ROWS), sort };
+        let connected = query::subscribe::<Push>(&self.path, subscription)
+            .and_then(|pushes| Ok((pushes.hang_up()?, pushes)));
+        let (connection, pushes) = match connected {
+            Ok(connected) => connected,
             Err(why) => return Some(why),
         };
-        match pushes.hang_up() {
-            Ok(connection) => {
-                let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-                if current.number != self.number {
-                    return None;
-                }
-                current.connection = Some(connection);
-            }
-            Err(why) => return Some(why.into()),
+        let mut current = self.current();
+        if current.number != number {
+            return None;
         }
+        current.connection = Some(connection);
+        drop(current);
         for pushed in pushes {
-            if !self.is_current() {
+            if self.current().number != number {
                 return None;
             }
             match pushed {
@@ -108,9 +89,5 @@ impl Follower {
             }
         }
         None
-    }
-
-    fn is_current(&self) -> bool {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).number == self.number
     }
 }

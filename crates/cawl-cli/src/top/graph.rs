@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 
-use cawl_client::protocol::Status;
+use cawl_client::protocol::{HistoryPoint, Status};
 use cawl_core::Phase;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::widgets::Widget;
 
-use super::app::Point;
 use super::theme::Theme;
 use crate::render::compact;
 
@@ -25,7 +24,7 @@ struct Line {
 
 /// The graph to draw.
 pub struct Graph<'a> {
-    history: &'a VecDeque<Point>,
+    history: &'a VecDeque<HistoryPoint>,
     background: u64,
     freerun: u64,
     hard: u64,
@@ -35,7 +34,12 @@ pub struct Graph<'a> {
 
 impl Graph<'_> {
     /// The graph of a history with the present limits; zoomed, up to its highest level.
-    pub fn new<'a>(history: &'a VecDeque<Point>, status: &Status, zoom: bool, theme: Theme) -> Graph<'a> {
+    pub fn new<'a>(
+        history: &'a VecDeque<HistoryPoint>,
+        status: &Status,
+        zoom: bool,
+        theme: Theme,
+    ) -> Graph<'a> {
         let Status { background_bytes: background, freerun_bytes: freerun, hard_bytes: hard, .. } = *status;
         Graph { history, background, freerun, hard, zoom, theme }
     }
@@ -59,17 +63,17 @@ impl Graph<'_> {
 
     fn column(
         &self,
-        point: Option<&Point>,
+        point: Option<&HistoryPoint>,
         top: f64,
         rows: u16,
         lines: &[Line],
         draw: &mut dyn FnMut(u16, &str, Style),
     ) {
         let theme = self.theme;
-        let eighths =
-            point.map_or(0.0, |point| (point.modelled as f64 / top * f64::from(rows) * 8.0).round());
-        let sampled = point.and_then(|point| point.sampled).map(|level| row_of(level, top, rows));
-        let bar = theme.phase(point.map_or(Phase::Free, |point| point.phase));
+        let eighths = point
+            .map_or(0.0, |point| (point.modelled_dirty_bytes as f64 / top * f64::from(rows) * 8.0).round());
+        let sampled = point.and_then(|point| point.sampled_dirty_bytes).map(|level| row_of(level, top, rows));
+        let bar = theme.phase(point.map_or(Phase::Free, |point| point.state));
         // A sign inside a bar is drawn in inverse.
         let inside = match theme.colour {
             true => Style::new().fg(Color::Black).bg(bar.fg.unwrap_or(Color::Reset)),
@@ -106,8 +110,11 @@ impl Widget for Graph<'_> {
         }
         let columns = area.width - LABELS;
         let from = self.history.len().saturating_sub(usize::from(columns));
-        let visible: Vec<&Point> = self.history.iter().skip(from).collect();
-        let highest = visible.iter().map(|point| point.modelled.max(point.sampled.unwrap_or(0))).max();
+        let visible: Vec<&HistoryPoint> = self.history.iter().skip(from).collect();
+        let highest = visible
+            .iter()
+            .map(|point| point.modelled_dirty_bytes.max(point.sampled_dirty_bytes.unwrap_or(0)))
+            .max();
         // A little above the hard limit, so that passing it looks different from reaching it.
         let least = if self.zoom { 0 } else { self.hard };
         let top = (least.max(highest.unwrap_or(0)) as f64 * 1.05).max(1.0);

@@ -382,11 +382,11 @@ fn the_past_is_bounded_and_shown() {
         state: Phase::Flush,
         ..HistoryPoint::default()
     };
-    app.remember(&History { schema: 1, points: (0..2 * KEPT as u64).map(point).collect() });
+    app.remember(History { schema: 1, points: (0..2 * KEPT as u64).map(point).collect() });
     assert_eq!(app.shown().history.len(), KEPT);
     app.push(Push::Status(Box::new(status(14.0, Phase::Free, 3))));
     assert_eq!(app.shown().history.len(), KEPT);
-    assert_eq!(app.shown().history.back().map(|point| point.modelled), Some(3 << 20));
+    assert_eq!(app.shown().history.back().map(|point| point.modelled_dirty_bytes), Some(3 << 20));
     // Levels far above the limits stretch the graph.
     assert!(screen(&app, PLAIN, 80, 24).0[3].contains('#'));
 }
