@@ -70,12 +70,11 @@ impl Family {
                 Vec::new()
             });
             let found = self.running().into_iter().chain(of_daemon);
-            let mut left: BTreeMap<u32, String> =
-                found.map(|process| (process.pid, process.program)).collect();
+            let mut left: Left = found.map(|process| (process.pid, process)).collect();
             // A process that starts another and ends during the search hides both; a second search finds the
             // child.
             if left.is_empty() {
-                left.extend(self.running().into_iter().map(|process| (process.pid, process.program)));
+                left.extend(self.running().into_iter().map(|process| (process.pid, process)));
             }
             if left.is_empty() {
                 return Vec::new();
@@ -84,22 +83,21 @@ impl Family {
             while !left.is_empty() && searched.elapsed() < SEARCH_EVERY {
                 line.show(&left);
                 tokio::select! {
-                    () = stop.asked() => return left_of(left),
+                    () = stop.asked() => return left.into_values().collect(),
                     () = tokio::time::sleep(LOOK_EVERY) => {}
                 }
                 left.retain(|pid, _| cawl_host::is_running(*pid));
             }
             answer = tokio::select! {
                 answer = ask() => answer,
-                () = stop.asked() => return left_of(left),
+                () = stop.asked() => return left.into_values().collect(),
             };
         }
     }
 }
 
-fn left_of(left: BTreeMap<u32, String>) -> Vec<RunProcess> {
-    left.into_iter().map(|(pid, program)| RunProcess { pid, program }).collect()
-}
+/// The processes waited for, by pid.
+type Left = BTreeMap<u32, RunProcess>;
 
 /// The name of a process, without its arguments.
 fn name(pid: u32) -> String {
@@ -116,7 +114,7 @@ struct Line {
 }
 
 impl Line {
-    fn show(&mut self, left: &BTreeMap<u32, String>) {
+    fn show(&mut self, left: &Left) {
         let columns = match crossterm::terminal::size() {
             Ok((columns, _)) if io::stderr().is_terminal() => usize::from(columns),
             _ => return,
@@ -145,8 +143,8 @@ impl Drop for Line {
     }
 }
 
-fn text(left: &BTreeMap<u32, String>) -> String {
-    let named = left.iter().take(NAMED).map(|(pid, program)| {
+fn text(left: &Left) -> String {
+    let named = left.values().take(NAMED).map(|RunProcess { pid, program }| {
         let program = program.rsplit('/').next().unwrap_or_default();
         let stopped = if cawl_host::is_stopped(*pid) { ", stopped" } else { "" };
         format!("{} ({pid}{stopped})", shown(program))

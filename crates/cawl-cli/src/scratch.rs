@@ -78,12 +78,12 @@ impl Scratch {
 
     /// A new file, read and written through the page cache.
     pub fn file(&self, name: &str) -> anyhow::Result<File> {
-        self.open(name, 0)
+        self.open(name, OFlag::empty(), true)
     }
 
     /// A new file with O_DIRECT and further flags; None if the filesystem does not support them.
     pub fn direct_file(&self, name: &str, more: OFlag) -> anyhow::Result<Option<File>> {
-        match self.open(name, (OFlag::O_DIRECT | more).bits()) {
+        match self.open(name, OFlag::O_DIRECT | more, true) {
             Ok(file) => Ok(Some(file)),
             Err(error) => match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error)
             {
@@ -97,27 +97,17 @@ impl Scratch {
         }
     }
 
-    fn open(&self, name: &str, flags: i32) -> anyhow::Result<File> {
-        let path = self.folder.join(name);
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(flags)
-            .open(&path)
-            .with_context(|| format!("cannot make {}", path.display()))
-    }
-
     /// The same file, opened again with these flags.
     pub fn again(&self, name: &str, flags: OFlag) -> anyhow::Result<File> {
+        self.open(name, flags, false)
+    }
+
+    fn open(&self, name: &str, flags: OFlag, new: bool) -> anyhow::Result<File> {
         let path = self.folder.join(name);
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(flags.bits())
-            .open(&path)
-            .with_context(|| format!("cannot open {}", path.display()))
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(new).mode(0o600).custom_flags(flags.bits());
+        let about = || format!("cannot {} {}", if new { "make" } else { "open" }, path.display());
+        options.open(&path).with_context(about)
     }
 
     /// Has the dirty data and the journal of its filesystem written.

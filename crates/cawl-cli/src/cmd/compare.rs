@@ -31,20 +31,16 @@ fn table(comparison: &Comparison) -> Table {
     table.set_header(["run", "model", "observed s", "predicted s", "total", "windowed", "per call", "dirty"]);
     let percent =
         |error: Option<f64>| error.map_or("-".to_owned(), |error| format!("{:.1} %", error * 100.0));
+    let errors = |total, windowed, call, dirty| [total, windowed, call, dirty].map(percent);
     let mut last = "";
     for row in &comparison.rows {
         let scenario = if row.scenario == last { "" } else { &row.scenario };
         last = &row.scenario;
-        table.add_row([
-            render::shown(scenario).into_owned(),
-            row.model.clone(),
-            format!("{:.3}", row.observed_s),
-            format!("{:.3}", row.predicted_s),
-            percent(row.total_error),
-            percent(row.windowed_error),
-            percent(row.call_error.map(|error| error.mean)),
-            percent(row.dirty_error),
-        ]);
+        let [observed, predicted] = [row.observed_s, row.predicted_s].map(|sum| format!("{sum:.3}"));
+        let head = [render::shown(scenario).into_owned(), row.model.clone(), observed, predicted];
+        let call = row.call_error.map(|error| error.mean);
+        let errors = errors(row.total_error, row.windowed_error, call, row.dirty_error);
+        table.add_row(head.into_iter().chain(errors));
     }
     // In the order of the rows, as in reports.
     let mut models: Vec<&str> = Vec::new();
@@ -54,16 +50,9 @@ fn table(comparison: &Comparison) -> Table {
         }
     }
     for (model, median) in models.iter().filter_map(|model| Some((model, comparison.median.get(*model)?))) {
-        table.add_row([
-            "median".to_owned(),
-            (*model).to_owned(),
-            String::new(),
-            String::new(),
-            percent(median.total_error),
-            percent(median.windowed_error),
-            percent(median.call_error),
-            percent(median.dirty_error),
-        ]);
+        let head = ["median", model, "", ""].map(str::to_owned);
+        let errors = errors(median.total_error, median.windowed_error, median.call_error, median.dirty_error);
+        table.add_row(head.into_iter().chain(errors));
     }
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use cawl_client::protocol::{Request, RunEnd, RunProcess, RunSpec, RunStarted, Running};
 use cawl_client::{address, query};
 use cawl_core::{HostProfile, MODELS, Outcome, Report};
-use cawl_host::inspect;
+use cawl_host::inspect::{self, Verdict};
 use cawl_host::profiles::{Chosen, Keeper};
 use cawld::{Daemon, EngineOptions, socket};
 use nix::sys::signal::{self, Signal};
@@ -56,7 +56,9 @@ enum Ended {
 async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let library = tracer::install()?;
     let spec = spec(args)?;
-    let mut notes = notes(args);
+    let path = inspect::find(&args.command[0]);
+    let verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
+    let mut notes = notes(args, &verdict);
     let chosen = profile(args, &mut notes);
     let keeper = chosen.keeper.filter(|_| !args.no_save);
     let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile, keeper, &mut notes).await?;
@@ -69,7 +71,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     for kind in signals.into_iter().filter(|kind| !cawl_host::is_ignored(kind.as_raw_value())) {
         forwarded.push((kind, listen_for(kind)?));
     }
-    let pid = match start::start(&args.command, &variables(args, &library, &backend)) {
+    let pid = match start::start(&args.command, &variables(args, &library, &backend, &verdict)) {
         Ok(pid) => pid,
         Err(error) => {
             let program = Path::new(&args.command[0]);
@@ -278,15 +280,18 @@ fn listen(notes: &mut Vec<String>) -> anyhow::Result<(PathBuf, UnixListener)> {
 }
 
 /// The variables added to the program's environment.
-fn variables(args: &RunArgs, library: &Path, backend: &Backend) -> BTreeMap<&'static str, OsString> {
+fn variables(
+    args: &RunArgs,
+    library: &Path,
+    backend: &Backend,
+    verdict: &Verdict,
+) -> BTreeMap<&'static str, OsString> {
     let mut variables = BTreeMap::from([
         ("CAWL_SOCKET", backend.path.as_path().into()),
         ("CAWL_RUN", backend.run.to_string().into()),
     ]);
     // musl's linker ends a program whose preloaded library it cannot load; glibc's 32-bit one prints an
     // error.
-    let path = args.command.first().and_then(|name| inspect::find(name));
-    let verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
     if !verdict.must_not_preload {
         let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         let list = preload(library, &before, verdict.sanitizer.as_deref());
@@ -363,7 +368,7 @@ fn wait(pid: Pid) -> anyhow::Result<Outcome> {
 }
 
 /// Remarks for the report that only this process knows.
-fn notes(args: &RunArgs) -> Vec<String> {
+fn notes(args: &RunArgs, verdict: &Verdict) -> Vec<String> {
     let mut notes = Vec::new();
     if args.no_children {
         notes.push(
@@ -376,11 +381,8 @@ fn notes(args: &RunArgs) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if let Some(path) = args.command.first().and_then(|name| inspect::find(name)) {
-        let verdict = inspect::program(&path);
-        notes.extend(verdict.obstacles.into_iter().map(|why| format!("not traced: {why}")));
-        notes.extend(verdict.remarks);
-    }
+    notes.extend(verdict.obstacles.iter().map(|why| format!("not traced: {why}")));
+    notes.extend(verdict.remarks.iter().cloned());
     notes
 }
 

@@ -200,11 +200,15 @@ fn stepped(name: &str, flags: &'static str, from: u64, step: u64, count: u64) ->
     Run { name: name.to_owned(), chunk: from, step, total, flags, ..Run::default() }
 }
 
-/// Synchronous calls of 64 KiB.
-fn synchronous(sizes: &Sizes, name: &str, flags: &'static str) -> Run {
+/// This many synchronous calls of one size.
+fn synchronous(name: String, flags: &'static str, chunk: u64, calls: u64) -> Run {
+    Run { name, chunk, total: calls * chunk, flags, ..Run::default() }
+}
+
+/// Synchronous calls of 64 KiB that take about a second.
+fn synchronous_second(sizes: &Sizes, name: &str, flags: &'static str) -> Run {
     let (calls, chunk) = (128, 64 * KIB);
-    let total = sizes.count(calls * sizes.times(calls, chunk)) * chunk;
-    Run { name: name.into(), chunk, total, flags, ..Run::default() }
+    synchronous(name.to_owned(), flags, chunk, sizes.count(calls * sizes.times(calls, chunk)))
 }
 
 /// 64 synchronous calls of growing size, or a multiple of 64 in finer steps.
@@ -216,13 +220,13 @@ fn synchronous_range(sizes: &Sizes, name: &str, flags: &'static str, from: u64, 
 }
 
 fn fig4(sizes: &Sizes) -> Vec<Panel> {
-    let one = synchronous(sizes, "fig4-direct-64K", "ds");
+    let one = synchronous_second(sizes, "fig4-direct-64K", "ds");
     let range = synchronous_range(sizes, "fig4-direct-range", "ds", 64 * KIB, 64 * KIB);
     vec![one.series("(a) chunks of 64 KiB".into()), range.range("(b) a range of sizes".into())]
 }
 
 fn fig5(sizes: &Sizes) -> Vec<Panel> {
-    let one = synchronous(sizes, "fig5-sync-64K", "s");
+    let one = synchronous_second(sizes, "fig5-sync-64K", "s");
     let range = synchronous_range(sizes, "fig5-sync-range", "s", 64 * KIB, 64 * KIB);
     let odd = synchronous_range(sizes, "fig5-sync-odd", "s", 5000, 33_333);
     vec![
@@ -296,95 +300,69 @@ fn computing(think: Option<Nanos>) -> String {
 
 /// Runs to derive a profile from, and others to judge it by.
 fn suite(sizes: &Sizes) -> Vec<Panel> {
+    let synchronous = |kind: &str, flags, chunk, calls| {
+        synchronous(format!("{kind}-{}", short(chunk)), flags, chunk, sizes.count(calls))
+    };
+    let cached = |kind: &str, chunk| cached(kind, chunk, sizes.total(chunk));
+    // With these the dirty level rises.
+    let rising = |kind: &str, env| thinking(sizes, kind, sizes.chunk(32), SHORT, env);
+    let rnd = |name: &str, back, run| Run { name: name.to_owned(), back, ..run };
+    let (chunk, small) = (sizes.chunk(64), 64 * KIB);
     let runs = [
-        direct(sizes, 64 * KIB, 512),
-        Run { name: "direct-sync-range-1M".into(), ..direct(sizes, MIB, 128) },
-        Run { name: "direct-sync-range-4M".into(), ..direct(sizes, 4 * MIB, 64) },
-        sync(sizes, 4096, 512),
-        sync(sizes, 1000, 500),
-        sync(sizes, MIB, 128),
-        sync(sizes, 16 * MIB, 32),
-        cached(sizes, sizes.chunk(64)),
-        cached(sizes, sizes.chunk(16)),
-        Run { total: sizes.total(64 * KIB) / 2, ..cached(sizes, 64 * KIB) },
-        Run { total: sizes.total(4096) / 4, ..cached(sizes, 4096) },
-        thinking(sizes, "seq", SHORT, ""),
-        thinking(sizes, "seq", LONG, ""),
-        thinking(sizes, "seq", SHORT, "SPIN=1"),
-        Run { back: 0.5, ..renamed(cached(sizes, sizes.chunk(32)), "rnd-A-back50") },
-        Run { back: 0.5, ..renamed(thinking(sizes, "seq", SHORT, ""), "rnd-B-back50") },
-        Run { back: 0.25, ..renamed(cached(sizes, sizes.chunk(32)), "rnd-C-back25") },
-        Run { back: 0.25, ..renamed(thinking(sizes, "seq", SHORT, ""), "rnd-D-back25") },
-        burst(sizes),
-        Run { stream: true, ..renamed(cached(sizes, MIB), "lib-1M") },
-        Run { stream: true, total: sizes.count(65536) * 1000, ..renamed(cached(sizes, 1000), "lib-1000B") },
-        Run { stream: true, ..thinking(sizes, "lib", SHORT, "") },
-        Run {
-            fsync: true,
-            total: sizes.count(64) * 4 * MIB,
-            ..renamed(cached(sizes, 4 * MIB), "fsync-each-4M")
-        },
+        synchronous("direct-sync", "ds", small, 512),
+        synchronous("direct-sync-range", "ds", MIB, 128),
+        synchronous("direct-sync-range", "ds", 4 * MIB, 64),
+        synchronous("sync", "s", 4096, 512),
+        synchronous("sync", "s", 1000, 500),
+        synchronous("sync", "s", MIB, 128),
+        synchronous("sync", "s", 16 * MIB, 32),
+        cached("seq", chunk),
+        cached("seq", sizes.chunk(16)),
+        Run { total: sizes.total(small) / 2, ..cached("seq", small) },
+        Run { total: sizes.total(4096) / 4, ..cached("seq", 4096) },
+        rising("seq", ""),
+        thinking(sizes, "seq", sizes.chunk(32), LONG, ""),
+        rising("seq", "SPIN=1"),
+        rnd("rnd-A-back50", 0.5, cached("", sizes.chunk(32))),
+        rnd("rnd-B-back50", 0.5, rising("", "")),
+        rnd("rnd-C-back25", 0.25, cached("", sizes.chunk(32))),
+        rnd("rnd-D-back25", 0.25, rising("", "")),
+        thinking(sizes, "burst", sizes.chunk(8), LONG, ""),
+        Run { stream: true, ..cached("lib", MIB) },
+        Run { stream: true, total: sizes.count(65536) * 1000, ..cached("lib", 1000) },
+        Run { stream: true, ..rising("lib", "") },
+        Run { fsync: true, total: sizes.count(64) * 4 * MIB, ..cached("fsync-each", 4 * MIB) },
         Run {
             fsync: true,
             total: sizes.count(512) * MIB,
             env: "FSYNC_EVERY=16".into(),
-            ..renamed(cached(sizes, MIB), "fsync-every16-1M")
+            ..cached("fsync-every16", MIB)
         },
-        rewrite(sizes),
-        idle(sizes),
         Run {
-            random: true,
-            total: sizes.total(64 * KIB) / 2,
-            ..renamed(cached(sizes, 64 * KIB), "rnd-offset-64K")
+            total: sizes.total(chunk) / 2 / chunk * chunk,
+            env: "REWRITE=1".into(),
+            ..cached("rewrite", chunk)
         },
+        // Eight chunks are a quarter of the hard limit, mostly below the background limit.
+        Run {
+            total: 20 * sizes.chunk(32),
+            env: "IDLE_EVERY8=14".into(),
+            ..cached("idle-expire", sizes.chunk(32))
+        },
+        Run { random: true, total: sizes.total(small) / 2, ..cached("rnd-offset", small) },
     ];
     runs.iter().map(|run| run.series(run.name.clone())).collect()
 }
 
-fn direct(sizes: &Sizes, chunk: u64, calls: u64) -> Run {
-    let name = format!("direct-sync-{}", short(chunk));
-    Run { name, chunk, total: sizes.count(calls) * chunk, flags: "ds", ..Run::default() }
+fn cached(kind: &str, chunk: u64, total: u64) -> Run {
+    Run { name: format!("{kind}-{}", short(chunk)), chunk, total, ..Run::default() }
 }
 
-fn sync(sizes: &Sizes, chunk: u64, calls: u64) -> Run {
-    let name = format!("sync-{}", short(chunk));
-    Run { name, chunk, total: sizes.count(calls) * chunk, flags: "s", ..Run::default() }
-}
-
-fn cached(sizes: &Sizes, chunk: u64) -> Run {
-    Run { name: format!("seq-{}", short(chunk)), chunk, total: sizes.total(chunk), ..Run::default() }
-}
-
-fn thinking(sizes: &Sizes, kind: &str, part: f64, env: &str) -> Run {
-    let chunk = sizes.chunk(32);
+fn thinking(sizes: &Sizes, kind: &str, chunk: u64, part: f64, env: &str) -> Run {
     let think = sizes.think(chunk, part);
     let how = if env.is_empty() { "think" } else { "spin" };
     let name = format!("{kind}-{}-{how}{:.0}ms", short(chunk), think.as_seconds() * 1e3);
-    Run { name, think: Some(think), env: env.into(), ..cached(sizes, chunk) }
-}
-
-fn renamed(run: Run, name: &str) -> Run {
-    Run { name: name.to_owned(), ..run }
-}
-
-fn burst(sizes: &Sizes) -> Run {
-    let chunk = sizes.chunk(8);
-    let think = sizes.think(chunk, LONG);
-    let name = format!("burst-{}-think{:.0}ms", short(chunk), think.as_seconds() * 1e3);
-    Run { name, think: Some(think), ..cached(sizes, chunk) }
-}
-
-fn rewrite(sizes: &Sizes) -> Run {
-    let chunk = sizes.chunk(64);
-    let total = sizes.total(chunk) / 2 / chunk * chunk;
-    Run { name: format!("rewrite-{}", short(chunk)), total, env: "REWRITE=1".into(), ..cached(sizes, chunk) }
-}
-
-fn idle(sizes: &Sizes) -> Run {
-    let chunk = sizes.chunk(32);
-    let name = format!("idle-expire-{}", short(chunk));
-    // Eight chunks are a quarter of the hard limit, mostly below the background limit.
-    Run { name, total: 20 * chunk, env: "IDLE_EVERY8=14".into(), ..cached(sizes, chunk) }
+    Run { name, think: Some(think), env: env.into(), ..cached(kind, chunk, sizes.total(chunk)) }
 }
 
 /// A size in a name.

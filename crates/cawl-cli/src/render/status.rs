@@ -1,6 +1,6 @@
 //! The status as text of at most 80 columns.
 
-use cawl_client::protocol::{DeviceStatus, Forecast, ProcessStatus, Status};
+use cawl_client::protocol::{DeviceStatus, ProcessStatus, Status};
 use cawl_core::{Bytes, Nanos, Rate};
 
 use super::compact::{self, within};
@@ -26,14 +26,21 @@ pub fn text(status: &Status, terminal: bool) -> String {
         |bytes: u64| format!("{} {}, {} of hard", bar(status, bytes), Bytes(bytes), percent(of_hard(bytes)));
     line("modelled", &level(status.modelled_dirty_bytes));
     line("sampled", &status.sampled_dirty_bytes.map_or("unknown".to_owned(), level));
-    line("limits", &limits(status));
-    line("dirtying", &dirtying(status));
+    let [background, freerun, hard] =
+        [status.background_bytes, status.freerun_bytes, status.hard_bytes].map(Bytes);
+    line("limits", &format!("flush above {background}, throttle above {freerun}, hard {hard}"));
+    let (traced, others) = (rate(status.dirtying_rate), rate(status.untraced_rate));
+    line("dirtying", &format!("{traced} by traced programs, {others} by others"));
     line("writeback", &writeback(status));
     if let Some(rate) = status.throttled_rate {
         line("let through", &warn_if(&Rate::per_second(rate).to_string(), true, terminal));
     }
     if let Some(next) = &status.forecast {
-        line("forecast", &forecast(next));
+        let (flush, throttle) = (within(next.background_s), within(next.throttle_s));
+        line(
+            "forecast",
+            &format!("at {}: flush {flush}, throttle {throttle}", compact::rate_or_zero(next.rate)),
+        );
         let clean = next.clean_s.map_or("not within 1 h".to_owned(), |_| within(next.clean_s));
         line("clean", &format!("{clean} if writing stops"));
     }
@@ -106,19 +113,6 @@ fn bar(status: &Status, level: u64) -> String {
     format!("[{}]", (0..BAR).map(cell).collect::<String>())
 }
 
-fn limits(status: &Status) -> String {
-    format!(
-        "flush above {}, throttle above {}, hard {}",
-        Bytes(status.background_bytes),
-        Bytes(status.freerun_bytes),
-        Bytes(status.hard_bytes)
-    )
-}
-
-fn dirtying(status: &Status) -> String {
-    format!("{} by traced programs, {} by others", rate(status.dirtying_rate), rate(status.untraced_rate))
-}
-
 fn writeback(status: &Status) -> String {
     let modelled = status.writeback_rate.map_or("none".to_owned(), rate);
     match status.sampled_writeback_rate {
@@ -130,15 +124,6 @@ fn writeback(status: &Status) -> String {
 /// A rate; unlike [`Rate`], it can be zero.
 fn rate(rate: f64) -> String {
     if rate < 1.0 { "0 B/s".to_owned() } else { Rate::per_second(rate).to_string() }
-}
-
-fn forecast(forecast: &Forecast) -> String {
-    format!(
-        "at {}: flush {}, throttle {}",
-        compact::rate_or_zero(forecast.rate),
-        within(forecast.background_s),
-        within(forecast.throttle_s)
-    )
 }
 
 fn error(status: &Status) -> String {
@@ -202,7 +187,7 @@ fn devices(devices: &[DeviceStatus]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_client::protocol::{Cost, ErrorStatus, SamplerStatus};
+    use cawl_client::protocol::{Cost, ErrorStatus, Forecast, SamplerStatus};
     use cawl_core::Phase;
 
     /// A status with every field at its widest.

@@ -6,7 +6,7 @@ use cawl_client::protocol::{HistoryPoint, Status};
 use cawl_core::Phase;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Style};
 use ratatui::widgets::Widget;
 
 use super::theme::Theme;
@@ -77,7 +77,7 @@ impl Graph<'_> {
         // A sign inside a bar is drawn in inverse.
         let inside = match theme.colour {
             true => Style::new().fg(Color::Black).bg(bar.fg.unwrap_or(Color::Reset)),
-            false => Style::new().add_modifier(Modifier::REVERSED),
+            false => Style::new().reversed(),
         };
         for row in 0..rows {
             let filled = (eighths - f64::from(row) * 8.0).clamp(0.0, 8.0) as usize;

@@ -1,7 +1,7 @@
 //! The terminal's abilities.
 
 use cawl_core::Phase;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Style};
 
 /// Only the eight colours that every colour terminal has are used, and everything they say is also said in
 /// letters or signs.
@@ -47,7 +47,7 @@ impl Theme {
 
     /// The style of warnings.
     pub fn warning(self) -> Style {
-        self.fg(Color::Red).add_modifier(Modifier::BOLD)
+        self.fg(Color::Red).bold()
     }
 
     /// The style of labels.

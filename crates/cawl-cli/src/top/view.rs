@@ -3,7 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::Constraint::{Fill, Length, Min};
 use ratatui::layout::{Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Style, Stylize};
 use ratatui::symbols::border;
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
@@ -82,7 +82,6 @@ fn two_ends(frame: &mut Frame<'_>, area: Rect, (left, right): (Line<'_>, Line<'_
 fn title(app: &App, theme: Theme) -> (Line<'_>, Line<'_>) {
     let status = &app.shown().status;
     let node = if status.node.is_empty() { "cawld".to_owned() } else { short(&shown(&status.node), 20) };
-    let bold = Style::new().add_modifier(Modifier::BOLD);
     let about = format!(
         " by model {} ({}), profile {}, up {}",
         shown(&status.model),
@@ -90,19 +89,19 @@ fn title(app: &App, theme: Theme) -> (Line<'_>, Line<'_>) {
         short(&shown(&status.profile), 14),
         compact::seconds(status.uptime_s)
     );
-    let flag = |text: &'static str| Span::styled(text, theme.warning().add_modifier(Modifier::REVERSED));
+    let flag = |text: &'static str| Span::styled(text, theme.warning().reversed());
     let flag = match (&app.trouble, app.is_paused()) {
         (Some(_), _) => flag(" NO DAEMON "),
         (None, true) => flag(" PAUSED "),
         (None, false) => Span::raw(""),
     };
     let clock = Span::raw(format!(" {} UTC", time_of_day(status.time_s)));
-    (vec![Span::styled(node, bold), Span::raw(about)].into(), vec![flag, clock].into())
+    (vec![node.bold(), Span::raw(about)].into(), vec![flag, clock].into())
 }
 
 fn level(app: &App, theme: Theme, width: u16) -> (Line<'_>, Line<'_>) {
     let status = &app.shown().status;
-    let style = theme.phase(status.state).add_modifier(Modifier::BOLD | Modifier::REVERSED);
+    let style = theme.phase(status.state).bold().reversed();
     let state = Span::styled(format!(" {} ", phase(status.state).to_uppercase()), style);
     let dirty = |bytes: u64| if bytes == 0 { "0 B".to_owned() } else { compact::bytes(bytes) };
     let sampled = status.sampled_dirty_bytes.map_or("unknown".to_owned(), dirty);
@@ -173,13 +172,9 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
 
 fn two_columns(frame: &mut Frame<'_>, area: Rect, facts: Vec<[Fact; 2]>) {
     let halves: [Rect; 2] = Layout::horizontal([Fill(1), Fill(1)]).spacing(1).areas(area);
-    let theme_label = Style::new().add_modifier(Modifier::BOLD);
     for (y, pair) in (0..).zip(facts) {
         for ((label, text, style), half) in pair.into_iter().zip(halves) {
-            let line = Line::from(vec![
-                Span::styled(format!("{label:<10}"), theme_label),
-                Span::styled(text, style),
-            ]);
+            let line = Line::from(vec![format!("{label:<10}").bold(), Span::styled(text, style)]);
             frame.render_widget(line, Rect { y: half.y + y, height: 1, ..half });
         }
     }
@@ -189,11 +184,8 @@ fn tabs(app: &App, theme: Theme) -> Line<'_> {
     let shown = app.shown();
     let tab = |tab: Tab, name: &str| {
         let count = shown.tables[tab as usize].len() as u64 + shown.omitted[tab as usize];
-        let style = match app.tab == tab {
-            true => Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED),
-            false => Style::new(),
-        };
-        Span::styled(format!(" {name} {count} "), style)
+        let span = Span::raw(format!(" {name} {count} "));
+        if app.tab == tab { span.bold().reversed() } else { span }
     };
     let mut spans = vec![tab(Tab::Programs, "Programs"), Span::raw(" "), tab(Tab::Files, "Files")];
     spans.push(Span::raw(format!("  by {}", order(app.sort))));
@@ -258,14 +250,9 @@ impl Columns {
         };
         let mut spans = Vec::new();
         for (at, name) in COLUMNS.iter().enumerate().take(self.figures) {
-            let modifier = match is_sorted(name) {
-                true => Modifier::BOLD | Modifier::UNDERLINED,
-                false => Modifier::empty(),
-            };
-            let blanks = Self::width(at) - name.len();
-            spans.push(Span::raw(" ".repeat(blanks)));
-            spans.push(Span::styled(*name, theme.label().add_modifier(modifier)));
-            spans.push(Span::raw(" "));
+            let style = if is_sorted(name) { theme.label().bold().underlined() } else { theme.label() };
+            let blanks = " ".repeat(Self::width(at) - name.len());
+            spans.extend([Span::raw(blanks), Span::styled(*name, style), Span::raw(" ")]);
         }
         let (of, name) = match self.tab {
             Tab::Programs => ("PID", "PROGRAM"),
@@ -298,9 +285,9 @@ impl Columns {
 fn bottom(app: &App, theme: Theme) -> Line<'_> {
     if app.keys == Keys::Filter {
         return Line::from(vec![
-            Span::styled("filter: ", Style::new().add_modifier(Modifier::BOLD)),
+            "filter: ".bold(),
             Span::raw(app.filter.as_str()),
-            Span::styled(" ", Style::new().add_modifier(Modifier::REVERSED)),
+            " ".reversed(),
             Span::raw("  Enter keeps it, Esc clears it"),
         ]);
     }
@@ -319,10 +306,7 @@ fn bottom(app: &App, theme: Theme) -> Line<'_> {
         ("?", "help"),
         ("q", "quit"),
     ];
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    let spans =
-        keys.into_iter().flat_map(|(key, does)| [Span::styled(key, bold), Span::raw(format!(" {does}   "))]);
-    Line::from(spans.collect::<Vec<_>>())
+    Line::from_iter(keys.into_iter().flat_map(|(key, does)| [key.bold(), Span::raw(format!(" {does}   "))]))
 }
 
 const HELP: &str = "\
