@@ -15,7 +15,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 use serde::Serialize;
 
 use shown::{BOLD, PLAIN, YELLOW};
@@ -70,11 +70,15 @@ pub fn printed(result: io::Result<()>) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A plain table: these columns are aligned left, the others right.
-pub fn table(header: &[&str], left: impl IntoIterator<Item = usize>) -> Table {
+/// A plain table, without blanks at the ends of lines: these columns are aligned left, the others right.
+pub fn table<R: Into<Row>>(
+    header: &[&str],
+    left: impl IntoIterator<Item = usize>,
+    rows: impl IntoIterator<Item = R>,
+) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
+    table.set_header(header).add_rows(rows);
     for column in table.column_iter_mut() {
         column.set_padding((0, 2)).set_cell_alignment(CellAlignment::Right);
     }
@@ -83,12 +87,12 @@ pub fn table(header: &[&str], left: impl IntoIterator<Item = usize>) -> Table {
             column.set_cell_alignment(CellAlignment::Left);
         }
     }
-    table
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// A table as text, without the blanks at the ends of lines.
-pub fn lines(table: &Table) -> String {
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+/// A line of a text for people: its name, in bold, in a column of this width.
+pub fn named(name: &str, width: usize, text: &str, terminal: bool) -> String {
+    format!("{}{text}\n", bold(&format!("{name:<width$}"), terminal))
 }
 
 /// A fraction as a percentage.

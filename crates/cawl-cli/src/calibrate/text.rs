@@ -5,7 +5,7 @@ use std::iter;
 use cawl_core::{Measured, Nanos, Rate};
 
 use super::{Calibration, Compared};
-use crate::render::{bold, lines, shown, table, warn};
+use crate::render::{bold, shown, table, warn};
 
 /// The constants with their spread, and the remarks.
 pub fn text(calibration: &Calibration, terminal: bool) -> String {
@@ -32,7 +32,6 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         profile.kernel.hz,
         profile.kernel.cpus
     );
-    let mut constants = table(&["CONSTANT", "VALUE", "P10", "P90", "SAMPLES"], [0]);
     let (memory, device, calls) = (&profile.memory, &profile.device, &profile.calls);
     let rate = |measured: Measured<Rate>| cells(measured, |rate| rate.to_string());
     let time = |measured: Measured<Nanos>| cells(measured, |time| time.to_string());
@@ -64,10 +63,8 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("seek", Some(time(device.seek))),
         ("direct write, fixed part", calibration.extra.latency.map(time)),
     ];
-    for (name, cells) in rows {
-        constants.add_rows(cells.map(|cells| iter::once(name.to_owned()).chain(cells)));
-    }
-    out += &lines(&constants);
+    let rows = rows.into_iter().filter_map(|(name, cells)| Some(iter::once(name.to_owned()).chain(cells?)));
+    out += &table(&["CONSTANT", "VALUE", "P10", "P90", "SAMPLES"], [0], rows);
     for note in &calibration.notes {
         out += &format!("{} {note}\n", warn("note:", terminal));
     }
@@ -77,16 +74,15 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
 
 /// The constants of a profile beside the new measurements.
 pub fn text_of_check(compared: &[Compared], terminal: bool) -> String {
-    let mut constants = table(&["CONSTANT", "PROFILE", "NOW", ""], [0]);
-    for constant in compared {
+    let row = |constant: &Compared| {
         let show = |value: f64| match constant.is_rate {
             true => Rate::per_second(value).to_string(),
             false => Nanos::new(value).to_string(),
         };
         let verdict = if constant.holds { "holds".to_owned() } else { warn("changed", terminal) };
-        constants.add_row([constant.name.to_owned(), show(constant.profile), show(constant.now), verdict]);
-    }
-    lines(&constants)
+        [constant.name.to_owned(), show(constant.profile), show(constant.now), verdict]
+    };
+    table(&["CONSTANT", "PROFILE", "NOW", ""], [0], compared.iter().map(row))
 }
 
 fn cells<T>(measured: Measured<T>, show: impl Fn(T) -> String) -> [String; 4] {

@@ -3,7 +3,21 @@
 use cawl_core::Bytes;
 
 use super::{Errors, Evaluation, ModelErrors};
-use crate::render::{bold, lines, percent, shown, table, warn};
+use crate::render::{bold, percent, shown, table, warn};
+
+const COLUMNS: [&str; 11] = [
+    "RUN",
+    "CALLS",
+    "BYTES",
+    "OBSERVED",
+    "KERNEL",
+    "CAWL",
+    "NAIVE",
+    "FLOOR",
+    "KERNEL DIRTY",
+    "KERNEL GAIN",
+    "CAWL GAIN",
+];
 
 /// Errors of each model and run, with the noise floor and the improvement over naive.
 pub fn text(evaluation: &Evaluation, terminal: bool) -> String {
@@ -17,40 +31,22 @@ pub fn text(evaluation: &Evaluation, terminal: bool) -> String {
         "dirty limits {} / {}, each run {} times, open loop; errors of the total cost, improvement over naive in points\n\n",
         limits.background, limits.hard, evaluation.repeats
     );
-    let mut rows = table(
-        &[
-            "RUN",
-            "CALLS",
-            "BYTES",
-            "OBSERVED",
-            "KERNEL",
-            "CAWL",
-            "NAIVE",
-            "FLOOR",
-            "KERNEL DIRTY",
-            "KERNEL GAIN",
-            "CAWL GAIN",
-        ],
-        [0],
-    );
-    for run in evaluation.figures.iter().flat_map(|figure| &figure.runs) {
-        let head = [
-            run.name.clone(),
-            run.calls.to_string(),
-            run.bytes.to_string(),
-            format!("{:.3} s", run.observed_s),
-        ];
-        rows.add_row(head.into_iter().chain(cells(&run.models, run.floor)));
+    let runs = || evaluation.figures.iter().flat_map(|figure| &figure.runs);
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut add = |head: [String; 4], models, floor| rows.push([&head[..], &cells(models, floor)].concat());
+    for run in runs() {
+        let observed = format!("{:.3} s", run.observed_s);
+        let head = [run.name.clone(), run.calls.to_string(), run.bytes.to_string(), observed];
+        add(head, &run.models, run.floor);
     }
-    let written: u64 = evaluation.figures.iter().flat_map(|figure| &figure.runs).map(|run| run.bytes.0).sum();
     if !evaluation.median.is_empty() {
-        let head = ["median".to_owned(), String::new(), String::new(), String::new()];
-        rows.add_row(head.into_iter().chain(cells(&evaluation.median, evaluation.floor)));
+        add(["median", "", "", ""].map(str::to_owned), &evaluation.median, evaluation.floor);
     }
-    out += &lines(&rows);
+    out += &table(&COLUMNS, [0], rows);
     for note in &evaluation.notes {
         out += &format!("{} {note}\n", warn("note:", terminal));
     }
+    let written: u64 = runs().map(|run| run.bytes.0).sum();
     let written = Bytes(written.saturating_mul(evaluation.repeats as u64));
     out + &format!("\n{written} written in {:.0} s\n", evaluation.seconds)
 }

@@ -3,7 +3,7 @@
 use cawl_client::protocol::{Plan, Predicted};
 use cawl_core::{Bytes, Nanos, Rate};
 
-use super::{bold, shown};
+use super::{named, shown};
 
 /// The states in the order of their cost.
 const STATES: [&str; 4] = ["free", "flush", "throttle", "sync"];
@@ -11,11 +11,7 @@ const STATES: [&str; 4] = ["free", "flush", "throttle", "sync"];
 /// The whole answer. `hard`: the hard limit in bytes, if known.
 pub fn text(plan: &Plan, answer: &Predicted, hard: Option<u64>, terminal: bool) -> String {
     let mut out = String::new();
-    let mut line = |name: &str, text: &str| {
-        out.push_str(&bold(&format!("{name:<12}"), terminal));
-        out.push_str(text);
-        out.push('\n');
-    };
+    let mut line = |name: &str, text: &str| out += &named(name, 12, text, terminal);
     line("job", &job(plan, answer));
     let time = |seconds: f64| Nanos::seconds(seconds).to_string();
     let interval = match (answer.p10_s, answer.p90_s) {

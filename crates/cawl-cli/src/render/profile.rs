@@ -5,7 +5,7 @@ use cawl_core::{Bytes, HostProfile, Measured, Nanos, Rate};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{compact, lines, shown, table};
+use super::{compact, shown, table};
 
 /// A constant in two profiles. Rates in bytes per second, times in ns, sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -109,11 +109,10 @@ pub fn text(rows: &[Difference], names: [&str; 2]) -> String {
     if rows.is_empty() {
         return "no constant differs\n".to_owned();
     }
-    let mut drawn = table(&["CONSTANT", names[0], names[1], "CHANGE", "P10", "P90", "SAMPLES"], [0]);
-    for row in rows {
+    let cells = |row: &Difference| {
         let show = |value: Option<f64>| value.map_or("-".to_owned(), |value| with_unit(value, &row.unit));
         let change = row.before.zip(row.after).filter(|(before, _)| *before != 0.0);
-        drawn.add_row([
+        [
             shown(&row.name).into_owned(),
             show(row.before),
             show(row.after),
@@ -121,9 +120,10 @@ pub fn text(rows: &[Difference], names: [&str; 2]) -> String {
             show(row.p10),
             show(row.p90),
             if row.samples == 0 { "-".to_owned() } else { compact::count(row.samples) },
-        ]);
-    }
-    lines(&drawn)
+        ]
+    };
+    let header = ["CONSTANT", names[0], names[1], "CHANGE", "P10", "P90", "SAMPLES"];
+    table(&header, [0], rows.iter().map(cells))
 }
 
 fn signed(change: f64) -> String {

@@ -2,10 +2,10 @@
 
 use cawl_core::{
     AsCalibrated, Bytes, ColdReport, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Quantiles, Report,
-    SessionReport, Tally, Thoroughness, renamed_path,
+    SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
 };
 
-use super::{bold, lines, percent, short, shown, table, warn};
+use super::{bold, named, percent, short, shown, table, warn};
 
 /// Files and processes listed; the others are summed up.
 const LISTED: usize = 20;
@@ -62,9 +62,7 @@ fn basis(out: &mut String, report: &Report, terminal: bool) {
 }
 
 fn line(out: &mut String, name: &str, text: &str, terminal: bool) {
-    out.push_str(&bold(&format!("{name:<11}"), terminal));
-    out.push_str(text);
-    out.push('\n');
+    out.push_str(&named(name, 11, text, terminal));
 }
 
 fn counted(tally: &Tally) -> String {
@@ -111,12 +109,10 @@ fn coverage(report: &Report, terminal: bool) -> String {
 }
 
 fn processes(out: &mut String, report: &Report, terminal: bool) {
-    let mut table =
-        table(&["PID", "PROGRAM", "ENDED", "CALLS", "SEEN", "WROTE", "COVERAGE", "DROPS"], [1, 2]);
     // The sessions that wrote most come first; the others are counted.
     let mut sorted: Vec<&SessionReport> = report.sessions.iter().collect();
     sorted.sort_by_key(|session| std::cmp::Reverse((session.seen_bytes, session.calls)));
-    for session in sorted.iter().take(LISTED) {
+    let row = |session: &&SessionReport| {
         let ended = match session.ended {
             EndKind::Exit => "exit",
             EndKind::QuickExit => "_exit",
@@ -125,7 +121,7 @@ fn processes(out: &mut String, report: &Report, terminal: bool) {
             EndKind::Vanished => "killed",
             EndKind::Running => "running",
         };
-        table.add_row([
+        [
             session.pid.to_string(),
             short(&shown(&session.program), 32),
             ended.to_owned(),
@@ -134,10 +130,10 @@ fn processes(out: &mut String, report: &Report, terminal: bool) {
             session.wchar_bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string()),
             percent(session.coverage),
             session.dropped.to_string(),
-        ]);
-    }
-    out.push('\n');
-    out.push_str(&headed(&lines(&table), terminal));
+        ]
+    };
+    let header = ["PID", "PROGRAM", "ENDED", "CALLS", "SEEN", "WROTE", "COVERAGE", "DROPS"];
+    headed(out, &table(&header, [1, 2], sorted.iter().take(LISTED).map(row)), terminal);
     let listed = sorted.len().min(LISTED) as u64;
     let more = sorted.len() as u64 + report.sessions_omitted.images - listed;
     if more > 0 {
@@ -206,9 +202,8 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
         header.extend([model.as_str(), "ERROR"]);
     }
     header.push("STATES");
-    let mut table = table(&header, [0, header.len() - 1]);
     let rows = report.files.iter().flat_map(|file| file.ops.iter().map(move |op| (file, op)));
-    for (_, op) in rows.clone().take(LISTED) {
+    let cells = |(_, op): (_, &FileOp)| {
         let mut row = vec![
             format!("  {}", op.op),
             op.calls.to_string(),
@@ -221,14 +216,13 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
             row.push(predicted.map_or("-".to_owned(), |s| error(s, op.observed_s)));
         }
         row.push(states(op));
-        table.add_row(row);
-    }
-    out.push('\n');
+        row
+    };
+    let table = table(&header, [0, header.len() - 1], rows.clone().take(LISTED).map(cells));
     // The path stands on a line of its own, since it would make every line too wide.
     let mut last = None;
-    let table = headed(&lines(&table), terminal);
     let mut lines = table.lines();
-    out.extend(lines.next().into_iter().flat_map(|header| [header, "\n"]));
+    headed(out, lines.next().unwrap_or_default(), terminal);
     for (line, (file, _)) in lines.zip(rows.clone()) {
         let identity = (file.dev, file.ino, file.birth);
         if last.replace(identity) != Some(identity) {
@@ -278,22 +272,19 @@ fn states(op: &FileOp) -> String {
 /// Accuracy of each model over all calls, and percentiles of the cost of a call.
 fn totals(out: &mut String, report: &Report, terminal: bool) {
     let header = ["MODEL", "OBSERVED", "PREDICTED", "TOTAL", "WINDOWED", "PER CALL", "MEDIAN", "DIRTY"];
-    let mut errors = table(&header, [0]);
-    let mut costs = table(&["COST OF A CALL", "P50", "P90", "P99"], [0]);
+    let (mut errors, mut costs) = (Vec::new(), Vec::new());
     for (at, model) in report.models.iter().enumerate() {
-        errors.add_row(total(model));
+        errors.push(total(model).to_vec());
         if let Some(calibrated) = &model.calibrated {
-            errors.add_row(as_calibrated(calibrated));
+            errors.push(as_calibrated(calibrated).to_vec());
         }
         if at == 0 {
-            costs.add_row(quantiles("observed", model.summary.observed_quantiles));
+            costs.push(quantiles("observed", model.summary.observed_quantiles));
         }
-        costs.add_row(quantiles(&model.name, model.summary.predicted_quantiles));
+        costs.push(quantiles(&model.name, model.summary.predicted_quantiles));
     }
-    for table in [errors, costs] {
-        out.push('\n');
-        out.push_str(&headed(&lines(&table), terminal));
-    }
+    headed(out, &table(&header, [0], errors), terminal);
+    headed(out, &table(&["COST OF A CALL", "P50", "P90", "P99"], [0], costs), terminal);
 }
 
 fn quantiles(what: &str, quantiles: Option<Quantiles>) -> [String; 4] {
@@ -331,9 +322,8 @@ fn as_calibrated(model: &AsCalibrated) -> [String; 7] {
 fn worst(out: &mut String, report: &Report, terminal: bool) {
     let Some(model) = report.models.first().filter(|_| !report.worst.is_empty()) else { return };
     let header = ["AT", "PID", "OP", "OFFSET", "SIZE", "OBSERVED", "PREDICTED", "STATE", "FILE"];
-    let mut table = table(&header, [2, 7, 8]);
-    for call in &report.worst {
-        table.add_row([
+    let row = |call: &WorstCall| {
+        [
             format!("{:.6} s", call.at_s),
             call.pid.to_string(),
             call.op.clone(),
@@ -343,18 +333,16 @@ fn worst(out: &mut String, report: &Report, terminal: bool) {
             Nanos::seconds(call.predicted_s).to_string(),
             call.state.clone(),
             short(&shown(&renamed_path(&call.path, call.first_path.as_deref())), 40),
-        ]);
-    }
-    out.push_str(&format!("\nworst calls, by model {}\n", model.name));
-    out.push_str(&headed(&lines(&table), terminal));
+        ]
+    };
+    out.push_str(&format!("\nworst calls, by model {}", model.name));
+    headed(out, &table(&header, [2, 7, 8], report.worst.iter().map(row)), terminal);
 }
 
-/// A table with its first line in bold.
-fn headed(table: &str, terminal: bool) -> String {
-    match table.split_once('\n') {
-        Some((header, rest)) => format!("{}\n{rest}", bold(header, terminal)),
-        None => table.to_owned(),
-    }
+/// A table on new lines, its first one in bold.
+fn headed(out: &mut String, table: &str, terminal: bool) {
+    let (header, rest) = table.split_once('\n').unwrap_or((table, ""));
+    out.extend(["\n", &bold(header, terminal), "\n", rest]);
 }
 
 #[cfg(test)]

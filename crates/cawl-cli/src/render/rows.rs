@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use cawl_client::protocol::{Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 use cawl_core::renamed_path;
 
-use super::{compact, lines, short, shown, table};
+use super::{compact, short, shown, table};
 
 /// The sort keys with their names on the command line.
 pub const SORTS: [(Sort, &str); 7] = [
@@ -138,11 +138,8 @@ fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> S
     }
     let draw = |rows: &[Row]| {
         let header: Vec<&str> = COLUMNS.into_iter().chain(kind.columns).collect();
-        let mut drawn = table(&header, [header.len() - 1]);
-        for row in rows {
-            drawn.add_row(cells(row).into_iter().chain([row.of.clone(), row.name.clone()]));
-        }
-        lines(&drawn)
+        let cells = |row: &Row| cells(row).into_iter().chain([row.of.clone(), row.name.clone()]);
+        table(&header, [header.len() - 1], rows.iter().map(cells))
     };
     let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     let mut out = draw(rows);

@@ -6,7 +6,7 @@ use cawl_core::{Bytes, Nanos, Rate};
 use super::compact::{self, within};
 use super::rows::short_program;
 use super::watch::phase;
-use super::{bold, lines, percent, short, shown, table, warn_if};
+use super::{bold, named, percent, short, shown, table, warn_if};
 
 /// Columns of a bar between its brackets.
 const BAR: usize = 34;
@@ -14,11 +14,7 @@ const BAR: usize = 34;
 /// The whole answer.
 pub fn text(status: &Status, terminal: bool) -> String {
     let mut out = String::new();
-    let mut line = |name: &str, text: &str| {
-        out.push_str(&bold(&format!("{name:<12}"), terminal));
-        out.push_str(text);
-        out.push('\n');
-    };
+    let mut line = |name: &str, text: &str| out += &named(name, 12, text, terminal);
     line("state", &headline(status, terminal));
     line("profile", &profile(status, terminal));
     let of_hard = |bytes: u64| (status.hard_bytes > 0).then(|| bytes as f64 / status.hard_bytes as f64);
@@ -150,9 +146,8 @@ fn sampler(status: &Status) -> String {
 }
 
 fn processes(processes: &[ProcessStatus]) -> String {
-    let mut table = table(&["PID", "PROGRAM", "CALLS", "BYTES", "RATE", "THROTTLED", "SYNC"], [0, 1]);
-    for process in processes {
-        table.add_row([
+    let row = |process: &ProcessStatus| {
+        [
             process.pid.to_string(),
             short_program(&shown(&process.program), 22),
             compact::count(process.calls),
@@ -160,17 +155,16 @@ fn processes(processes: &[ProcessStatus]) -> String {
             compact::rate(process.cost.rate),
             compact::seconds(process.cost.throttled_s),
             compact::seconds(process.cost.sync_s),
-        ]);
-    }
-    lines(&table)
+        ]
+    };
+    let header = ["PID", "PROGRAM", "CALLS", "BYTES", "RATE", "THROTTLED", "SYNC"];
+    table(&header, [0, 1], processes.iter().map(row))
 }
 
 fn devices(devices: &[DeviceStatus]) -> String {
-    let mut table =
-        table(&["DEVICE", "NAME", "CALLS", "BYTES", "WRITES", "BUSY", "THROTTLED", "SYNC"], [0, 1]);
-    for device in devices {
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        table.add_row([
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let row = |device: &DeviceStatus| {
+        [
             device.device.clone(),
             short(&shown(&device.name), 11),
             compact::count(device.calls),
@@ -179,9 +173,10 @@ fn devices(devices: &[DeviceStatus]) -> String {
             or_dash(device.busy.map(compact::percent)),
             compact::seconds(device.cost.throttled_s),
             compact::seconds(device.cost.sync_s),
-        ]);
-    }
-    lines(&table)
+        ]
+    };
+    let header = ["DEVICE", "NAME", "CALLS", "BYTES", "WRITES", "BUSY", "THROTTLED", "SYNC"];
+    table(&header, [0, 1], devices.iter().map(row))
 }
 
 #[cfg(test)]
