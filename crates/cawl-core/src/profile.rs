@@ -6,6 +6,8 @@
 
 mod learned;
 
+use std::sync::LazyLock;
+
 use serde::{Deserialize, Serialize};
 
 use crate::limits::DirtyLimits;
@@ -355,65 +357,10 @@ impl HostProfile {
     /// page-cache figures are half of what was measured on a 6.18 kernel; the device is a SATA solid-state
     /// disk.
     pub fn uncalibrated() -> HostProfile {
-        HostProfile {
-            schema: PROFILE_SCHEMA,
-            name: "uncalibrated".to_owned(),
-            origin: Origin::Uncalibrated,
-            disturbed: None,
-            created: None,
-            measured: None,
-            contradicted: 0,
-            memory: MemoryConstants {
-                stream: Measured::assumed(Rate::mb_per_second(8_000.0)),
-                fresh: Measured::assumed(Rate::mb_per_second(2_000.0)),
-                cold: None,
-                cold_share: None,
-                folio: None,
-                hot: None,
-                cached: Measured::assumed(Rate::mb_per_second(3_500.0)),
-                flush_factor: Measured::assumed(0.8),
-                cached_flush_factor: None,
-                hot_size: defaults::hot_size(),
-            },
-            device: DeviceConstants {
-                write: Measured::assumed(Rate::mb_per_second(500.0)),
-                read: Measured::assumed(Rate::mb_per_second(500.0)),
-                writeback: Measured::assumed(Rate::mb_per_second(400.0)),
-                latency: None,
-                sync_call: Measured::assumed(Nanos::millis(0.1)),
-                fsync: Measured::assumed(Nanos::millis(1.0)),
-                flush: None,
-                idle: None,
-                seek: Measured::assumed(Nanos::ZERO),
-                block: Bytes(4096),
-                queue: defaults::queue(),
-                base_rate: None,
-                commit: defaults::commit(),
-                min_ratio: 0.0,
-                max_ratio: 1.0,
-                strict_limit: false,
-            },
-            calls: CallConstants {
-                write: Measured::assumed(Nanos::new(400.0)),
-                folio: None,
-                inode: None,
-                away: None,
-                stream: Measured::assumed(Nanos::new(25.0)),
-            },
-            kernel: KernelSettings {
-                limits: DirtyLimits { background: Bytes::mib(800), hard: Bytes::mib(1600) },
-                expire: Nanos::seconds(30.0),
-                wakeup: Nanos::seconds(5.0),
-                page: Bytes(4096),
-                stream_buffer: Bytes(4096),
-                hz: 250,
-                cpus: 1,
-                folio: defaults::folio(),
-                cgroup: None,
-            },
-            others: Vec::new(),
-            learned: None,
-        }
+        static ASSUMED: LazyLock<HostProfile> = LazyLock::new(|| {
+            HostProfile::from_toml(include_str!("profile/uncalibrated.toml")).expect("a sound profile")
+        });
+        ASSUMED.clone()
     }
 
     /// The constants of the device with this number.
