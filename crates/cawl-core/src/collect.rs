@@ -2,16 +2,16 @@
 
 mod sessions;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
 use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
+use crate::file_table::{FileRow, FileTable};
 use crate::mode::Mode;
 use crate::model::{CallState, Prediction};
-use crate::names::FileName;
 use crate::profile::HostProfile;
 use crate::record::{HostFacts, Outcome, Record};
 use crate::report::{
@@ -37,14 +37,7 @@ pub struct Collector {
     created: Option<u64>,
     models: Vec<ModelBooks>,
     sessions: Sessions,
-    files: Vec<FileBooks>,
-    by_identity: HashMap<FileId, usize>,
-    /// By device and the name that they were written to under.
-    by_name: HashMap<(u64, String), usize>,
-    /// Books that are not in use.
-    spare: Vec<usize>,
-    /// The latest look-up: programs tend to write to one file at a time.
-    last_file: Option<(FileId, usize)>,
+    files: FileTable<Vec<FileOpBooks>, FILES>,
     files_omitted: Tally,
     calls: u64,
     bytes: u64,
@@ -73,13 +66,8 @@ struct Sums {
     predicted_ns: f64,
 }
 
-struct FileBooks {
-    identity: FileId,
-    name: FileName,
-    /// Its last link went.
-    unlinked: bool,
-    ops: Vec<FileOpBooks>,
-}
+/// The books of a file, by operation.
+type FileBooks = FileRow<Vec<FileOpBooks>>;
 
 struct FileOpBooks {
     op: Op,
@@ -115,10 +103,10 @@ impl Collector {
             }
             Record::Session(session) => self.sessions.begin(session),
             // A process that renames a file need not write to it.
-            Record::File(file) if file.renamed && !self.by_identity.contains_key(&file.file()) => {}
+            Record::File(file) if file.renamed && self.files.get(file.file()).is_none() => {}
             Record::File(file) => {
-                if let Some(index) = self.file(file.file()) {
-                    self.files[index].name.told(file);
+                if let Some(index) = self.files.index(file.file()) {
+                    self.files.rows[index].name.told(file);
                 }
             }
             Record::End(end) => self.sessions.end(end),
@@ -155,11 +143,7 @@ impl Collector {
             }
             // What a stream held at exit has no observable cost, but its bytes are in the file.
             Class::Effect if bytes > 0 => self.file_call(event, bytes, &[]),
-            Class::Effect if event.takes_last_link() => {
-                if let Some(index) = self.by_identity.get(&event.file()) {
-                    self.files[*index].unlinked = true;
-                }
-            }
+            Class::Effect if event.takes_last_link() => self.files.unlink(event.file()),
             Class::Effect => {}
         }
     }
@@ -198,12 +182,13 @@ impl Collector {
 
     /// A call that wrote to a file, or that a model has an opinion on.
     fn file_call(&mut self, event: &Event, bytes: u64, predictions: &[Option<Prediction>]) {
-        let Some(index) = self.file(event.file()) else {
+        let Some(index) = self.files.index(event.file()) else {
             self.files_omitted.add(bytes);
             return;
         };
-        let index = if self.files[index].ops.is_empty() { self.succeed(index) } else { index };
-        let ops = &mut self.files[index].ops;
+        let is_first = self.files.rows[index].counts.is_empty();
+        let index = if is_first { self.files.succeed(index) } else { index };
+        let ops = &mut self.files.rows[index].counts;
         let at = match ops.iter().position(|books| books.op == event.op) {
             Some(at) => at,
             None => {
@@ -224,31 +209,6 @@ impl Collector {
         }
     }
 
-    /// The books that a file met with these goes on in: a file that was deleted and made anew under its name
-    /// is one to a reader of the report, however often that happens.
-    fn succeed(&mut self, index: usize) -> usize {
-        let FileBooks { identity, name, .. } = &self.files[index];
-        let identity = *identity;
-        if name.path().is_empty() {
-            return index;
-        }
-        let before = self.by_name.entry((identity.dev, name.path().to_owned())).or_insert(index);
-        let books = &self.files[*before];
-        if *before == index || !books.unlinked || books.name != *name {
-            *before = index;
-            return index;
-        }
-        let before = *before;
-        (self.files[before].identity, self.files[before].unlinked) = (identity, false);
-        self.by_identity.insert(identity, before);
-        self.last_file = None;
-        self.spare.push(index);
-        if self.by_identity.len() > 2 * FILES {
-            self.by_identity.retain(|identity, index| self.files[*index].identity == *identity);
-        }
-        before
-    }
-
     /// Keeps the calls that the first model was most wrong about.
     fn rank(&mut self, event: &Event, primary: &Prediction) {
         let wrong = (event.duration as f64 - primary.cost.get()).abs();
@@ -260,40 +220,9 @@ impl Collector {
         self.worst.truncate(WORST);
     }
 
-    /// Index of the books of a file; None when there are too many to tell apart.
-    fn file(&mut self, identity: FileId) -> Option<usize> {
-        if let Some((last, index)) = self.last_file
-            && last == identity
-        {
-            return Some(index);
-        }
-        let index = match self.by_identity.get(&identity) {
-            Some(index) => *index,
-            None => {
-                let books =
-                    FileBooks { identity, name: FileName::default(), unlinked: false, ops: Vec::new() };
-                let index = match self.spare.pop() {
-                    Some(index) => {
-                        self.files[index] = books;
-                        index
-                    }
-                    None if self.files.len() >= FILES => return None,
-                    None => {
-                        self.files.push(books);
-                        self.files.len() - 1
-                    }
-                };
-                self.by_identity.insert(identity, index);
-                index
-            }
-        };
-        self.last_file = Some((identity, index));
-        Some(index)
-    }
-
     /// Path of a file, or its identity if no record told the path; and its first path, if it was renamed.
     fn path(&self, file: FileId) -> (String, Option<String>) {
-        match self.by_identity.get(&file).map(|index| &self.files[*index].name) {
+        match self.files.get(file).map(|books| &books.name) {
             Some(name) if !name.path().is_empty() => {
                 (name.path().to_owned(), name.first_path().map(str::to_owned))
             }
@@ -312,7 +241,7 @@ impl Collector {
         calibrated: &[AccuracySummary],
     ) -> Report {
         let sessions = self.sessions.reports();
-        let mut all = self.sessions.folded();
+        let mut all = self.sessions.folded;
         sessions.iter().for_each(|session| all.add(session));
         // What the program and its children wrote in all tells of children that were not traced.
         let tree = self.outcome.and_then(|outcome| outcome.wchar);
@@ -323,10 +252,11 @@ impl Collector {
         }
         let models = self.models.iter().zip(accuracy).enumerate();
         let models = models.map(|(at, (books, summary))| books.report(*summary, calibrated.get(at)));
-        let mut files: Vec<&FileBooks> = self.files.iter().filter(|books| !books.ops.is_empty()).collect();
+        let files = self.files.rows.iter().filter(|books| !books.counts.is_empty());
+        let mut files: Vec<&FileBooks> = files.collect();
         files.sort_by_key(|books| {
             (
-                std::cmp::Reverse(books.ops.iter().map(|op| op.observed_ns).fold(0, u64::saturating_add)),
+                std::cmp::Reverse(books.counts.iter().map(|op| op.observed_ns).fold(0, u64::saturating_add)),
                 books.identity,
             )
         });
@@ -347,7 +277,7 @@ impl Collector {
             elsewhere: self.elsewhere,
             notes,
             cold: None,
-            sessions_omitted: self.sessions.folded(),
+            sessions_omitted: self.sessions.folded,
             sessions,
             models: models.collect(),
             files: files.into_iter().map(|books| self.file_report(books)).collect(),
@@ -359,7 +289,7 @@ impl Collector {
 
     fn file_report(&self, books: &FileBooks) -> FileReport {
         let names = || self.models.iter().map(|model| model.name.to_owned());
-        let ops = books.ops.iter().map(|op| FileOp {
+        let ops = books.counts.iter().map(|op| FileOp {
             op: op.op.name().to_owned(),
             calls: op.calls.calls,
             bytes: op.calls.bytes,

@@ -81,7 +81,7 @@ pub fn compare(
             comparison.rows.push(ComparedRun::new(&run.name, &model.name, &model.summary));
         }
         if let Some(other) = again.iter().find(|other| other.name == run.name) {
-            let floor = noise_floor(&costs(run), &costs(other)).summary;
+            let floor = noise_floor(&costs(run), &costs(other));
             comparison.rows.push(ComparedRun::new(&run.name, FLOOR, &floor));
         }
     }

@@ -57,6 +57,7 @@ mod call;
 mod collect;
 mod compare;
 mod descriptors;
+mod file_table;
 mod fit;
 mod forecast;
 pub mod host_text;
@@ -74,12 +75,13 @@ mod statistics;
 mod units;
 
 pub use accuracy::{
-    Accuracy, AccuracySummary, CallError, NoiseFloor, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
+    Accuracy, AccuracySummary, CallError, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
 };
 pub use analysis::{Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept};
 pub use births::{Births, Told};
 pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
+pub use file_table::{FileRow, FileTable};
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
 pub use learn::Constant;

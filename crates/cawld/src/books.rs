@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use cawl_client::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 use cawl_core::{
-    CallState, FileFacts, FileName, Nanos, Prediction, Session, Tally, Time, coalesced_bytes, host_text,
-    kernel_bytes,
+    CallState, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time, coalesced_bytes,
+    host_text, kernel_bytes,
 };
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, flag};
@@ -179,15 +179,15 @@ struct Process {
     account: Account,
 }
 
-struct File {
-    identity: FileId,
-    name: FileName,
-    /// Its last link was removed.
-    unlinked: bool,
+/// What is summed up of a file.
+#[derive(Default)]
+struct FileSums {
     /// The number of the latest call that concerned it.
     touched: u64,
     account: Account,
 }
+
+type File = FileRow<FileSums>;
 
 /// The sums.
 #[derive(Default)]
@@ -197,15 +197,11 @@ pub struct Books {
     processes: BTreeMap<u32, Process>,
     /// The latest session of each pid.
     by_pid: HashMap<u32, u32>,
-    files: Vec<File>,
-    by_identity: HashMap<FileId, usize>,
-    /// By device and name.
-    by_name: HashMap<(u64, String), usize>,
-    last_file: Option<(FileId, usize)>,
+    files: FileTable<FileSums, { 2 * FILES }>,
     /// The latest pid and its session, if it has one.
     last_process: Option<(u32, Option<u32>)>,
     /// Files that made room for others.
-    files_omitted: u64,
+    pub files_omitted: u64,
     devices: BTreeMap<u64, Account>,
     confirmed: Confirmed,
 }
@@ -253,12 +249,12 @@ impl Books {
     /// Which file an identity means.
     pub fn name(&mut self, file: &FileFacts) {
         // A rename does not imply a write.
-        if file.renamed && !self.by_identity.contains_key(&file.file()) {
+        if file.renamed && self.files.get(file.file()).is_none() {
             return;
         }
         let at = self.file(file.file());
-        let row = &mut self.files[at];
-        row.touched = self.total.calls;
+        let row = &mut self.files.rows[at];
+        row.counts.touched = self.total.calls;
         row.name.told(file);
     }
 
@@ -279,21 +275,19 @@ impl Books {
         if let Some(process) = session.and_then(|session| self.processes.get_mut(&session)) {
             process.account.add(event, bytes, prediction, belief);
         }
-        if event.takes_last_link()
-            && let Some(at) = self.by_identity.get(&event.file())
-        {
-            self.files[*at].unlinked = true;
+        if event.takes_last_link() {
+            self.files.unlink(event.file());
         }
         if event.kind != FileKind::Regular || (bytes == 0 && prediction.is_none()) {
             return;
         }
         let mut at = self.file(event.file());
-        if self.files[at].account.calls == 0 {
-            at = self.succeed(at);
+        if self.files.rows[at].counts.account.calls == 0 {
+            at = self.files.succeed(at);
         }
-        let row = &mut self.files[at];
-        row.touched = self.total.calls;
-        row.account.add(event, bytes, prediction, belief);
+        let sums = &mut self.files.rows[at].counts;
+        sums.touched = self.total.calls;
+        sums.account.add(event, bytes, prediction, belief);
         if let Some(device) = self.devices.get_mut(&event.dev) {
             device.add(event, bytes, prediction, belief);
         } else if self.devices.len() < DEVICES {
@@ -316,59 +310,23 @@ impl Books {
     }
 
     fn file(&mut self, identity: FileId) -> usize {
-        if let Some((last, at)) = self.last_file
-            && last == identity
-        {
-            return at;
-        }
-        let at = match self.by_identity.get(&identity) {
-            Some(at) => *at,
-            None => {
-                if self.files.len() >= 2 * FILES {
-                    self.make_room();
-                }
-                let touched = self.total.calls;
-                let (name, account) = (FileName::default(), Account::default());
-                self.files.push(File { identity, name, unlinked: false, touched, account });
-                self.by_identity.insert(identity, self.files.len() - 1);
-                self.files.len() - 1
+        loop {
+            match self.files.index(identity) {
+                Some(at) => return at,
+                None => self.make_room(),
             }
-        };
-        self.last_file = Some((identity, at));
-        at
-    }
-
-    /// The row of a file: one that was deleted and made anew under its name keeps its row.
-    fn succeed(&mut self, at: usize) -> usize {
-        let File { identity, name, .. } = &self.files[at];
-        let identity = *identity;
-        if name.path().is_empty() {
-            return at;
         }
-        let before = self.by_name.entry((identity.dev, name.path().to_owned())).or_insert(at);
-        let row = &self.files[*before];
-        if *before == at || !row.unlinked || row.name != *name {
-            *before = at;
-            return at;
-        }
-        let before = *before;
-        (self.files[before].identity, self.files[before].unlinked) = (identity, false);
-        self.by_identity.insert(identity, before);
-        self.last_file = None;
-        before
     }
 
     /// Keeps the files that cost most and those written to last.
     fn make_room(&mut self) {
-        self.files.sort_unstable_by_key(|file| std::cmp::Reverse(file.touched));
-        let costly = |file: &File| file.account.observed.get();
-        self.files[FILES / 2..].sort_unstable_by(|a, b| costly(b).total_cmp(&costly(a)));
-        self.files_omitted += self.files[FILES..].iter().filter(|file| file.account.calls > 0).count() as u64;
-        self.files.truncate(FILES);
-        self.by_identity = self.files.iter().enumerate().map(|(at, file)| (file.identity, at)).collect();
-        // A file made anew after this begins another row.
-        self.by_name.clear();
-        self.last_file = None;
+        let rows = &mut self.files.rows;
+        rows.sort_unstable_by_key(|file| std::cmp::Reverse(file.counts.touched));
+        let costly = |file: &File| file.counts.account.observed.get();
+        rows[FILES / 2..].sort_unstable_by(|a, b| costly(b).total_cmp(&costly(a)));
+        let left_out = rows.drain(FILES..).filter(|file| file.counts.account.calls > 0);
+        self.files_omitted += left_out.count() as u64;
+        self.files.reindex();
     }
 
     /// Processes in this order, the rows of `page`, and the number of rows after them.
@@ -384,26 +342,21 @@ impl Books {
         (rows.into_iter().map(status).collect(), more)
     }
 
-    /// Files that made room for others.
-    pub fn files_omitted(&self) -> u64 {
-        self.files_omitted
-    }
-
     /// Files in this order, the rows of `page`, and the number of rows after them.
     pub fn files(&self, sort: Sort, page: Range<usize>, now: Time) -> (Vec<FileStatus>, u64) {
-        let written = self.files.iter().filter(|file| file.account.calls > 0);
-        let (rows, more) = ranked(written, |file| file.account.key(sort, now), page);
+        let written = self.files.rows.iter().filter(|file| file.counts.account.calls > 0);
+        let (rows, more) = ranked(written, |file| file.counts.account.key(sort, now), page);
         let status = |file: &File| {
-            let FileId { dev, ino: inode, .. } = file.identity;
+            let (FileId { dev, ino: inode, .. }, account) = (file.identity, &file.counts.account);
             FileStatus {
                 path: file.name.path().to_owned(),
                 first_path: file.name.first_path().map(str::to_owned),
                 device: device(dev),
                 inode,
-                calls: file.account.calls,
-                bytes: file.account.bytes,
-                estimated_bytes: file.account.estimated,
-                cost: file.account.cost(now),
+                calls: account.calls,
+                bytes: account.bytes,
+                estimated_bytes: account.estimated,
+                cost: account.cost(now),
             }
         };
         (rows.into_iter().map(status).collect(), more)
@@ -556,12 +509,12 @@ mod tests {
         for ino in 1..files {
             books.call(&write(ino, 1, 1, 1), Some(&throttled()));
         }
-        assert!(books.files.len() <= 2 * FILES && books.by_identity.len() == books.files.len());
+        assert!(books.files.rows.len() <= 2 * FILES);
         let now = Time(SECOND);
         let (rows, more) = books.files(Sort::Observed, 0..3, now);
         assert_eq!(rows[0].inode, 0, "it cost most");
-        assert_eq!(more + books.files_omitted() + 3, files);
-        assert!(books.by_identity.contains_key(&FileId::new(5, files - 1)), "it was the last");
+        assert_eq!(more + books.files_omitted + 3, files);
+        assert!(books.files.get(FileId::new(5, files - 1)).is_some(), "it was the last");
         assert_eq!(books.total.calls, files);
     }
 }

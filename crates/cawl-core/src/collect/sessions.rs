@@ -18,7 +18,8 @@ pub(super) struct Sessions {
     list: Vec<SessionBooks>,
     /// How many of them have ended.
     ended: usize,
-    folded: SessionTotals,
+    /// The sums of the sessions that are not listed.
+    pub(super) folded: SessionTotals,
     /// Sessions of each pid, in order: exec begins a new one, and pids are used again.
     by_pid: HashMap<u32, Vec<usize>>,
     /// The latest look-up.
@@ -85,11 +86,6 @@ impl Sessions {
             books.seen = books.seen.saturating_add(wchar);
             books.threaded |= event.tid != event.pid;
         }
-    }
-
-    /// The sums of the sessions that are not listed.
-    pub(super) fn folded(&self) -> SessionTotals {
-        self.folded
     }
 
     /// How many sessions are listed.

@@ -108,7 +108,7 @@ fn a_pid_used_again_is_a_session_of_its_own_after_the_first_became_a_sum() {
         begin(&mut collector, id, 100 + id, 1, at);
         end(&mut collector, id, at + 2, EndKind::Exit, 0, 0);
     }
-    assert_eq!(collector.sessions.folded().images, SESSIONS as u64);
+    assert_eq!(collector.sessions.folded.images, SESSIONS as u64);
     begin(&mut collector, u32::MAX, 100, 1, 1_000_000_000);
     write(&mut collector, 100, 100, 1_000_000_001, 9);
     assert_eq!(figures(&collector).last(), Some(&(9, None)));

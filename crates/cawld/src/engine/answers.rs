@@ -158,7 +158,7 @@ impl Engine {
     pub(crate) fn files(&self, listing: Listing) -> Files {
         let files = |tables: &QueryTables| {
             let (files, more) = tables.books.files(listing.sort, page(listing), cawl_host::now());
-            Files { schema: PROTOCOL, omitted: more + tables.books.files_omitted(), more, files }
+            Files { schema: PROTOCOL, omitted: more + tables.books.files_omitted, more, files }
         };
         self.tables().map_or(Files { schema: PROTOCOL, ..Files::default() }, files)
     }

@@ -1,0 +1,114 @@
+//! A table of files, by identity and by name.
+//!
+//! The latest look-up is remembered, since programs tend to write to one file at a time. A file that was
+//! deleted and made anew under its name keeps its row.
+
+use std::collections::HashMap;
+
+use cawl_wire::FileId;
+
+use crate::names::FileName;
+
+/// A file.
+#[derive(Debug, Default)]
+pub struct FileRow<T> {
+    /// The identity that it had last.
+    pub identity: FileId,
+    /// Its name, as far as told.
+    pub name: FileName,
+    /// True if its last link was removed.
+    unlinked: bool,
+    /// What is counted of it.
+    pub counts: T,
+}
+
+/// The files, `MOST` at most.
+#[derive(Debug, Default)]
+pub struct FileTable<T, const MOST: usize> {
+    /// Their rows. Who reorders or removes some calls [`FileTable::reindex`].
+    pub rows: Vec<FileRow<T>>,
+    by_identity: HashMap<FileId, usize>,
+    /// By device and the name that they were written to under.
+    by_name: HashMap<(u64, String), usize>,
+    /// Rows that are not in use.
+    spare: Vec<usize>,
+    last: Option<(FileId, usize)>,
+}
+
+impl<T: Default, const MOST: usize> FileTable<T, MOST> {
+    /// Index of a file's row, a new one if it has none; None if there are too many.
+    #[inline]
+    pub fn index(&mut self, identity: FileId) -> Option<usize> {
+        match self.last {
+            Some((last, index)) if last == identity => Some(index),
+            _ => self.find(identity),
+        }
+    }
+
+    fn find(&mut self, identity: FileId) -> Option<usize> {
+        let index = match self.by_identity.get(&identity) {
+            Some(index) => *index,
+            None => {
+                let index = match self.spare.pop() {
+                    Some(index) => index,
+                    None if self.rows.len() >= MOST => return None,
+                    None => {
+                        self.rows.push(FileRow::default());
+                        self.rows.len() - 1
+                    }
+                };
+                self.rows[index].identity = identity;
+                self.by_identity.insert(identity, index);
+                index
+            }
+        };
+        self.last = Some((identity, index));
+        Some(index)
+    }
+
+    /// The row of a file, if it has one.
+    pub fn get(&self, identity: FileId) -> Option<&FileRow<T>> {
+        self.by_identity.get(&identity).map(|index| &self.rows[*index])
+    }
+
+    /// The last link of a file was removed.
+    pub fn unlink(&mut self, identity: FileId) {
+        if let Some(index) = self.by_identity.get(&identity) {
+            self.rows[*index].unlinked = true;
+        }
+    }
+
+    /// The row that a file written to for the first time goes on in: a file that was deleted and made anew
+    /// under its name is one to a reader, however often that happens.
+    pub fn succeed(&mut self, index: usize) -> usize {
+        let FileRow { identity, name, .. } = &self.rows[index];
+        let identity = *identity;
+        if name.path().is_empty() {
+            return index;
+        }
+        let before = self.by_name.entry((identity.dev, name.path().to_owned())).or_insert(index);
+        let row = &self.rows[*before];
+        if *before == index || !row.unlinked || row.name != *name {
+            *before = index;
+            return index;
+        }
+        let before = *before;
+        (self.rows[before].identity, self.rows[before].unlinked) = (identity, false);
+        self.rows[index] = FileRow::default();
+        self.spare.push(index);
+        self.by_identity.insert(identity, before);
+        self.last = None;
+        if self.by_identity.len() > 2 * MOST {
+            self.by_identity.retain(|identity, index| self.rows[*index].identity == *identity);
+        }
+        before
+    }
+
+    /// The rows were reordered, or some removed. A file made anew after this begins another row.
+    pub fn reindex(&mut self) {
+        self.by_identity = self.rows.iter().enumerate().map(|(at, row)| (row.identity, at)).collect();
+        self.by_name.clear();
+        self.spare.clear();
+        self.last = None;
+    }
+}
