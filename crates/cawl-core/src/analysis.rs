@@ -121,7 +121,7 @@ impl Analysis {
         let names = tracks.iter().map(Track::name).collect();
         let best = |name: &str| {
             let of = tracks.iter().chain(&besides).enumerate().filter(|(_, track)| track.name() == name);
-            of.min_by_key(|(_, track)| track.mode() != Mode::Assimilated).map(|(at, _)| at)
+            of.min_by_key(|(_, track)| track.mode != Mode::Assimilated).map(|(at, _)| at)
         };
         Ok(Analysis {
             mode: options.mode,
@@ -156,7 +156,7 @@ impl Analysis {
         self.findings.take(record, said);
         // What was predicted is judged; now it may be learned from.
         if self.learn && self.learns_from(record) {
-            let profile = self.learner.profile();
+            let profile = &self.learner.profile;
             for track in self.tracks.iter_mut().chain(&mut self.besides) {
                 track.recalibrate(profile, self.learner.supply());
             }
@@ -197,7 +197,7 @@ impl Analysis {
     /// The model and mode that [`Analysis::view`] speaks by.
     pub fn viewed(&self, model: Option<&str>, mode: Option<Mode>) -> Result<(&'static str, Mode), NotKept> {
         let track = self.track(model, mode)?;
-        Ok((track.name(), track.mode()))
+        Ok((track.name(), track.mode))
     }
 
     /// A copy of a model at `now`, to be looked ahead with elsewhere: [`forecast`](crate::forecast()) and
@@ -226,7 +226,7 @@ impl Analysis {
 
     /// The profile with what was learned, and each constant that is learned.
     pub fn learned(&self) -> (HostProfile, Vec<Constant>) {
-        (self.learner.profile().clone(), self.learner.constants())
+        (self.learner.profile.clone(), self.learner.constants())
     }
 
     /// From now on what is learned of the device with this number (`st_dev`) is gathered for
@@ -249,17 +249,14 @@ impl Analysis {
     fn track(&self, model: Option<&str>, mode: Option<Mode>) -> Result<&Track, NotKept> {
         let model = model.unwrap_or(self.tracks[0].name());
         let kept = || self.tracks.iter().chain(&self.besides);
-        let fits = |track: &&Track| track.name() == model && mode.is_none_or(|mode| track.mode() == mode);
-        let best = kept().filter(fits).min_by_key(|track| track.mode() != Mode::Assimilated);
+        let fits = |track: &&Track| track.name() == model && mode.is_none_or(|mode| track.mode == mode);
+        let best = kept().filter(fits).min_by_key(|track| track.mode != Mode::Assimilated);
         best.ok_or_else(|| NotKept {
             wanted: match mode {
                 Some(mode) => format!("model `{model}` in mode {}", mode.name()),
                 None => format!("model `{model}`"),
             },
-            kept: kept()
-                .map(|t| format!("{} ({})", t.name(), t.mode().name()))
-                .collect::<Vec<_>>()
-                .join(", "),
+            kept: kept().map(|t| format!("{} ({})", t.name(), t.mode.name())).collect::<Vec<_>>().join(", "),
         })
     }
 
@@ -279,7 +276,7 @@ impl Analysis {
             false => Vec::new(),
         };
         let mut report = self.findings.collector.report(self.mode, self.learn, &live, &calibrated);
-        report.tell_cold(self.learner.cold(), self.learner.profile().kernel.page);
+        report.tell_cold(&self.learner.cold, self.learner.profile.kernel.page);
         report
     }
 }

@@ -22,33 +22,17 @@ pub enum Class {
 pub fn classify(event: &Event) -> Class {
     use Op::*;
     match event.op {
-        Write | Pwrite | Writev | Pwritev | StreamWrite | StreamFlush | StreamClose | StreamSeek => {
-            match event.kind {
-                FileKind::Regular if event.op == StreamSeek && event.flushed() == Some(0) => Class::Effect,
-                FileKind::Regular if event.op == StreamSeek && event.flushed().is_none() => Class::Effect,
-                FileKind::Regular => Class::Cost,
-                _ => Class::Elsewhere,
-            }
-        }
-        CopyRange | Sendfile | Splice => match event.kind {
-            FileKind::Regular => Class::Cost,
-            _ => Class::Elsewhere,
-        },
-        MmapWrite => match event.kind {
-            FileKind::Regular => Class::Untimed,
-            _ => Class::Elsewhere,
-        },
-        AioWrite => match event.kind {
-            FileKind::Regular => Class::Unmodelled,
-            _ => Class::Elsewhere,
-        },
-        StreamExit => match event.kind {
-            FileKind::Regular => Class::Effect,
-            _ => Class::Elsewhere,
-        },
         Fsync | Fdatasync | Sync | Syncfs | SyncRange | Msync => Class::Cost,
         Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen | Read | Pread
         | StreamRead | Fork | Spawn | Exec => Class::Effect,
+        // All others write.
+        _ if event.kind != FileKind::Regular => Class::Elsewhere,
+        StreamSeek if event.flushed().unwrap_or(0) == 0 => Class::Effect,
+        Write | Pwrite | Writev | Pwritev | StreamWrite | StreamFlush | StreamClose | StreamSeek
+        | CopyRange | Sendfile | Splice => Class::Cost,
+        MmapWrite => Class::Untimed,
+        AioWrite => Class::Unmodelled,
+        StreamExit => Class::Effect,
     }
 }
 

@@ -34,7 +34,8 @@ pub struct Descriptors {
     inherited: Option<(u32, i32)>,
     /// What models are shown in the place of the latest record, if that is a call.
     held: Option<Event>,
-    gone: Vec<FileId>,
+    /// Files that are gone since the latest record.
+    pub gone: Vec<FileId>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,11 +60,6 @@ struct Held {
 }
 
 impl Descriptors {
-    /// Files that are gone since the latest record.
-    pub fn gone(&self) -> &[FileId] {
-        &self.gone
-    }
-
     /// Takes the next record.
     pub fn take(&mut self, record: &Record) {
         self.held = match record {
@@ -249,7 +245,7 @@ mod tests {
         /// True if the file is gone after it.
         fn does(&mut self, event: Event) -> bool {
             self.0.event(&event);
-            self.0.gone() == [FILE]
+            self.0.gone == [FILE]
         }
 
         fn dups(&mut self, pid: u32, fd: i32, to: i32, flags: u32) -> bool {
@@ -272,7 +268,7 @@ mod tests {
         fn ends(&mut self, id: u32, how: EndKind) -> bool {
             let (at, wchar) = (Time(0), Default::default());
             self.0.note(&Record::End(SessionEnd { id, at, how, wchar, pending: 0, dropped: 0, unseen: 0 }));
-            self.0.gone() == [FILE]
+            self.0.gone == [FILE]
         }
     }
 

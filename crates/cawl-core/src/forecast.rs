@@ -43,7 +43,7 @@ pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
     let mut scene = scene.begun().coarse();
     let clean = until_clean(scene.fork());
     let mut found = Forecast { rate, background: None, throttle: None, clean };
-    let begin = scene.now();
+    let begin = scene.now;
     if rate == Rate::MIN {
         // Without writers the level falls, and what it is below now it stays below.
         let state = scene.state();
@@ -54,7 +54,7 @@ pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
     let mut flushed = Bytes::ZERO;
     for _ in 0..STEPS {
         let state = scene.state();
-        let elapsed = scene.now().since(begin);
+        let elapsed = scene.now.since(begin);
         let (background, freerun) = (state.limits.background, state.limits.freerun());
         if state.dirty > background {
             found.background.get_or_insert(elapsed);
@@ -80,7 +80,7 @@ pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
     }
     // Writing faster than the device, but hardly: the rest of the way is straight.
     let state = scene.state();
-    let elapsed = scene.now().since(begin);
+    let elapsed = scene.now.since(begin);
     if let (Some(_), Some(device)) = (found.background, state.writeback)
         && rate > device
     {
@@ -92,9 +92,9 @@ pub fn forecast(scene: Scene, rate: Rate) -> Forecast {
 }
 
 fn until_clean(mut scene: Scene) -> Option<Nanos> {
-    let begin = scene.now();
+    let begin = scene.now;
     loop {
-        let elapsed = scene.now().since(begin);
+        let elapsed = scene.now.since(begin);
         if scene.state().dirty.is_zero() {
             return Some(elapsed);
         }

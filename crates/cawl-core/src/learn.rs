@@ -75,12 +75,14 @@ impl ColdMemory {
 #[derive(Clone, Debug)]
 pub struct Learner {
     configured: HostProfile,
-    profile: HostProfile,
+    /// The profile with what was learned.
+    pub profile: HostProfile,
     copying: Bank<6>,
     /// What the host takes for a byte of new pages, and whether it is needed now.
     host: Bank<1>,
     supply: Supply,
-    cold: ColdMemory,
+    /// What was observed of cold memory.
+    pub cold: ColdMemory,
     slowdown: Bank<1>,
     stream: Bank<2>,
     waiting: Bank<7>,
@@ -144,19 +146,9 @@ impl Learner {
         }
     }
 
-    /// The profile with what was learned.
-    pub fn profile(&self) -> &HostProfile {
-        &self.profile
-    }
-
     /// The memory of new pages comes cold now, or warm; None: no call tells.
     pub fn supply(&self) -> Option<bool> {
         self.supply.tells().then(|| self.supply.is_cold())
-    }
-
-    /// What was observed of cold memory.
-    pub fn cold(&self) -> &ColdMemory {
-        &self.cold
     }
 
     /// A call was predicted and took as long as the event says. True if constants changed.
@@ -235,8 +227,7 @@ impl Learner {
         let before = self.supply();
         // What was measured, or learned by runs before, is what is ordinary.
         let memory = &self.configured.memory;
-        let familiar =
-            memory.fresh.samples > 0 || memory.cold.is_some() || self.copying.samples() >= FAMILIAR;
+        let familiar = memory.fresh.samples > 0 || memory.cold.is_some() || self.copying.samples >= FAMILIAR;
         if fresh > 0.0 && familiar {
             self.supply.observe(fresh, rest, warm, cold);
         }

@@ -86,10 +86,6 @@ pub struct Line {
     pub intercept: f64,
     /// Growth per unit.
     pub slope: f64,
-    /// Standard error of the intercept; infinite with two points.
-    pub intercept_error: f64,
-    /// Standard error of the slope; infinite with two points.
-    pub slope_error: f64,
 }
 
 impl Line {
@@ -119,16 +115,7 @@ impl Line {
         } else if slope < 0.0 {
             (intercept, slope) = (mean_y, 0.0);
         }
-        let residual: f64 =
-            points.iter().map(|(x, y)| weight(*y) * (y - intercept - slope * x).powi(2)).sum();
-        let freedom = points.len() as f64 - 2.0;
-        let variance = if freedom > 0.0 { residual / freedom } else { f64::INFINITY };
-        Some(Line {
-            intercept,
-            slope,
-            intercept_error: (variance * (1.0 / total + mean_x * mean_x / spread)).sqrt(),
-            slope_error: (variance / spread).sqrt(),
-        })
+        Some(Line { intercept, slope })
     }
 }
 
@@ -227,9 +214,8 @@ mod tests {
         let points: Vec<(f64, f64)> =
             (0..10).flat_map(|_| sizes).map(|x| (x, (140.0 + x * 0.2) * (0.97 + 0.06 * noise()))).collect();
         let line = Line::through(&points).unwrap();
-        assert!((line.intercept - 140.0).abs() < 3.0 * line.intercept_error.max(2.0), "{line:?}");
-        assert!((line.slope - 0.2).abs() < 3.0 * line.slope_error, "{line:?}");
-        assert!(line.slope_error < 0.01 && line.intercept_error < 10.0);
+        assert!((line.intercept - 140.0).abs() < 6.0, "{line:?}");
+        assert!((line.slope - 0.2).abs() < 0.005, "{line:?}");
     }
 
     #[test]
@@ -238,7 +224,6 @@ mod tests {
         assert_eq!(Line::through(&[(1.0, 2.0), (1.0, 3.0)]), None);
         let exact = Line::through(&[(0.0, 2.0), (10.0, 4.0)]).unwrap();
         assert!((exact.intercept - 2.0).abs() < 1e-9 && (exact.slope - 0.2).abs() < 1e-9);
-        assert_eq!(exact.slope_error, f64::INFINITY);
         let convex = Line::through(&[(1.0, 0.5), (2.0, 4.0), (3.0, 9.0)]).unwrap();
         assert!(convex.intercept == 0.0 && convex.slope > 0.0);
         let falling = Line::through(&[(1.0, 9.0), (2.0, 4.0), (3.0, 1.0)]).unwrap();

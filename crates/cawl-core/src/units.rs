@@ -50,13 +50,6 @@ impl Bytes {
     }
 }
 
-impl Add for Bytes {
-    type Output = Bytes;
-    fn add(self, other: Bytes) -> Bytes {
-        Bytes(self.0.saturating_add(other.0))
-    }
-}
-
 impl AddAssign for Bytes {
     fn add_assign(&mut self, other: Bytes) {
         *self = *self + other;
@@ -66,13 +59,6 @@ impl AddAssign for Bytes {
 impl Sum for Bytes {
     fn sum<I: Iterator<Item = Bytes>>(iter: I) -> Bytes {
         iter.fold(Bytes::ZERO, Add::add)
-    }
-}
-
-impl Div<Rate> for Bytes {
-    type Output = Nanos;
-    fn div(self, rate: Rate) -> Nanos {
-        Nanos::new(self.as_f64() / rate.0 * 1e9)
     }
 }
 
@@ -153,30 +139,9 @@ impl<'de> Deserialize<'de> for Nanos {
     }
 }
 
-impl Add for Nanos {
-    type Output = Nanos;
-    fn add(self, other: Nanos) -> Nanos {
-        Nanos::new(self.0 + other.0)
-    }
-}
-
 impl AddAssign for Nanos {
     fn add_assign(&mut self, other: Nanos) {
         *self = *self + other;
-    }
-}
-
-impl Mul<f64> for Nanos {
-    type Output = Nanos;
-    fn mul(self, factor: f64) -> Nanos {
-        Nanos::new(self.0 * factor)
-    }
-}
-
-impl Div for Nanos {
-    type Output = f64;
-    fn div(self, other: Nanos) -> f64 {
-        self.0 / other.0
     }
 }
 
@@ -241,27 +206,6 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-impl Mul<f64> for Rate {
-    type Output = Rate;
-    fn mul(self, factor: f64) -> Rate {
-        Rate::per_second(self.0 * factor)
-    }
-}
-
-impl Mul<Nanos> for Rate {
-    type Output = Bytes;
-    fn mul(self, span: Nanos) -> Bytes {
-        Bytes::from_f64(self.0 * span.as_seconds())
-    }
-}
-
-impl Div for Rate {
-    type Output = f64;
-    fn div(self, other: Rate) -> f64 {
-        self.0 / other.0
-    }
-}
-
 impl fmt::Display for Rate {
     /// Decimal multiples, as disks are sold: `343 MB/s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -281,19 +225,33 @@ impl Time {
     }
 }
 
-impl Add<Nanos> for Time {
-    type Output = Time;
-    /// Rounded to the nearest nanosecond.
-    fn add(self, span: Nanos) -> Time {
-        Time(self.0.saturating_add(span.0.round() as u64))
-    }
+/// What an operator makes of two quantities.
+macro_rules! algebra {
+    ($($operator:ident $function:ident ($left:ident: $Left:ty, $right:ident: $Right:ty) -> $Result:ty
+        = $result:expr;)*) => {
+        $(impl $operator<$Right> for $Left {
+            type Output = $Result;
+
+            fn $function(self, other: $Right) -> $Result {
+                let ($left, $right) = (self, other);
+                $result
+            }
+        })*
+    };
 }
 
-impl Sub for Time {
-    type Output = Nanos;
-    fn sub(self, earlier: Time) -> Nanos {
-        self.since(earlier)
-    }
+algebra! {
+    Add add (a: Bytes, b: Bytes) -> Bytes = Bytes(a.0.saturating_add(b.0));
+    Div div (bytes: Bytes, rate: Rate) -> Nanos = Nanos::new(bytes.as_f64() / rate.0 * 1e9);
+    Add add (a: Nanos, b: Nanos) -> Nanos = Nanos::new(a.0 + b.0);
+    Mul mul (span: Nanos, factor: f64) -> Nanos = Nanos::new(span.0 * factor);
+    Div div (a: Nanos, b: Nanos) -> f64 = a.0 / b.0;
+    Mul mul (rate: Rate, factor: f64) -> Rate = Rate::per_second(rate.0 * factor);
+    Mul mul (rate: Rate, span: Nanos) -> Bytes = Bytes::from_f64(rate.0 * span.as_seconds());
+    Div div (a: Rate, b: Rate) -> f64 = a.0 / b.0;
+    // Rounded to the nearest nanosecond.
+    Add add (moment: Time, span: Nanos) -> Time = Time(moment.0.saturating_add(span.0.round() as u64));
+    Sub sub (moment: Time, earlier: Time) -> Nanos = moment.since(earlier);
 }
 
 /// A value in the largest of these units, each a thousand times the one before, that leaves it at one or more.

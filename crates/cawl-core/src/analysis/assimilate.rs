@@ -20,7 +20,8 @@ use crate::units::{Bytes, Nanos, Time};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Filter {
     at: Option<Time>,
-    offset: f64,
+    /// The offset as of the latest sample, in bytes.
+    pub(super) offset: f64,
     drift: f64,
 }
 
@@ -47,11 +48,6 @@ impl Filter {
         }
         self.at = Some(at);
         self.disturbance()
-    }
-
-    /// The offset as of the latest sample, in bytes.
-    pub(super) fn offset(&self) -> f64 {
-        self.offset
     }
 
     /// The offset to be expected at a moment, in bytes.

@@ -16,7 +16,7 @@ pub(super) struct Counted {
 }
 
 /// Reads samples, one after another.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Counters {
     page: Bytes,
     /// Pages written back as of the latest sample.

@@ -11,6 +11,7 @@ use crate::rolling_error::RollingError;
 use crate::units::{Bytes, Nanos, Time};
 
 /// Results of an analysis.
+#[derive(Default)]
 pub(super) struct Findings {
     pub(super) collector: Collector,
     pub(super) rolling: RollingError,
@@ -31,18 +32,8 @@ pub(super) struct Findings {
 
 impl Findings {
     pub(super) fn new(collector: Collector, page: Bytes, speaker: usize, reported: usize) -> Findings {
-        Findings {
-            collector,
-            rolling: RollingError::default(),
-            untraced: Untraced::default(),
-            page,
-            counters: Counters::new(page),
-            counted: None,
-            predictions: Vec::new(),
-            reported,
-            speaker,
-            device: 0,
-        }
+        let counters = Counters::new(page);
+        Findings { collector, page, counters, speaker, reported, ..Findings::default() }
     }
 
     /// Takes a record with what each track said of it.

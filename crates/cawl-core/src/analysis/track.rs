@@ -19,7 +19,7 @@ use crate::units::{Bytes, Nanos, Time};
 /// One model with its clock and its record of errors.
 pub(super) struct Track {
     model: Box<dyn CostModel>,
-    mode: Mode,
+    pub(super) mode: Mode,
     counters: Counters,
     accuracy: Accuracy,
     /// Where each thread stands; needed only in open loop, where every model has a time of its own.
@@ -103,10 +103,6 @@ impl Track {
         self.model.name()
     }
 
-    pub(super) fn mode(&self) -> Mode {
-        self.mode
-    }
-
     /// The model goes on with these constants, and with cold memory or warm, if that is known.
     pub(super) fn recalibrate(&mut self, profile: &HostProfile, cold: Option<bool>) {
         self.model.recalibrate(profile);
@@ -142,7 +138,7 @@ impl Track {
                     Class::Elsewhere => None,
                     class => self.call(descriptors.shown(event), class),
                 };
-                self.gone(descriptors.gone(), Time(event.end()));
+                self.gone(&descriptors.gone, Time(event.end()));
                 Said::Call(prediction)
             }
             Record::Sample(sample) => match self.counters.take(sample) {
@@ -157,7 +153,7 @@ impl Track {
                 Said::Nothing
             }
             Record::End(end) => {
-                self.gone(descriptors.gone(), end.at);
+                self.gone(&descriptors.gone, end.at);
                 Said::Nothing
             }
             _ => Said::Nothing,
@@ -215,7 +211,7 @@ impl Track {
             }
             _ => observed,
         };
-        self.settled = self.filter.as_ref().map_or(0.0, Filter::offset);
+        self.settled = self.filter.as_ref().map_or(0.0, |filter| filter.offset);
         let ends = Clock { observed: Time(event.end()), model: predicted.start + cost };
         self.last = Span {
             observed: (Time(event.start), ends.observed),

@@ -120,7 +120,7 @@ impl Rehearsal<'_> {
             let enough = job.bytes.0.div_ceil(FINE).min(share);
             chunk * (enough / chunk).max(1)
         };
-        let now = scene.now();
+        let now = scene.now;
         Rehearsal {
             job,
             piece,
@@ -175,13 +175,13 @@ impl Rehearsal<'_> {
         let remembered = Bytes(self.scene.state().limits.hard.0.saturating_mul(8)) / self.job.others;
         if self.job.after > remembered {
             self.scene.pass(self.job.after.saturating_sub(remembered));
-            self.next[1] = self.scene.now();
+            self.next[1] = self.scene.now;
         }
         while self.next[1] < begin && self.steps < STEPS {
             self.other_write();
         }
         self.steps = 0;
-        self.scene.pass(begin.since(self.scene.now()));
+        self.scene.pass(begin.since(self.scene.now));
     }
 
     /// Lets the others write what they write before the job's next call.

@@ -22,7 +22,7 @@ pub(super) enum Writer {
 /// A copy of a model at a moment of its own clock, to look ahead with.
 pub struct Scene {
     model: Box<dyn CostModel>,
-    now: Time,
+    pub(super) now: Time,
     device: u64,
     /// Where each writer's file ends.
     ends: [u64; 3],
@@ -70,10 +70,6 @@ impl Scene {
 
     pub(super) fn fork(&self) -> Scene {
         Scene { model: self.model.fork(), ..*self }
-    }
-
-    pub(super) fn now(&self) -> Time {
-        self.now
     }
 
     pub(super) fn state(&self) -> ModelState {

@@ -37,7 +37,8 @@ pub struct Bank<const N: usize> {
     errors: [f64; MEMBERS],
     block: f64,
     batch: Batch<N>,
-    samples: u64,
+    /// How many observations there were.
+    pub samples: u64,
     /// What it began with, and what was observed since that may be kept.
     begun: Recursive<N>,
     evidence: Evidence<N>,
@@ -61,8 +62,9 @@ impl<const N: usize> Default for Batch<N> {
 }
 
 impl<const N: usize> Bank<N> {
-    /// Constants known to be about `theta`, give or take `spread`.
-    pub fn new(theta: [f64; N], spread: [f64; N], bounds: [(f64, f64); N], memories: Memories) -> Bank<N> {
+    /// Constants of which about these values are known, give or take the spreads beside them.
+    pub fn new(known: [(f64, f64); N], bounds: [(f64, f64); N], memories: Memories) -> Bank<N> {
+        let (theta, spread) = (known.map(|known| known.0), known.map(|known| known.1));
         Bank {
             members: memories.members.map(|memory| Recursive::new(theta, spread, bounds, memory)),
             memories,
@@ -85,13 +87,13 @@ impl<const N: usize> Bank<N> {
 
     /// Observations that may be kept.
     pub fn kept(&self) -> u64 {
-        self.evidence.count()
+        self.evidence.count
     }
 
     /// What is known of each constant before any observation.
     pub fn known(&self, kept: [bool; N], measured: [bool; N]) -> [Known; N] {
         std::array::from_fn(|at| Known {
-            value: self.begun.theta()[at],
+            value: self.begun.theta[at],
             deviation: self.begun.deviation(at),
             kept: kept[at],
             measured: measured[at],
@@ -105,15 +107,15 @@ impl<const N: usize> Bank<N> {
 
     /// Begins anew with other constants, which rest on these observations.
     pub fn anew(&mut self, known: &[Known; N], samples: u64) {
-        let (values, spreads) = (known.map(|known| known.value), known.map(|known| known.deviation));
-        *self = Bank::new(values, spreads, *self.begun.bounds(), self.memories);
+        let known = known.map(|known| (known.value, known.deviation));
+        *self = Bank::new(known, self.begun.bounds, self.memories);
         self.members.iter_mut().for_each(Recursive::confine);
         self.samples = samples;
     }
 
     /// The constants in use.
     pub fn theta(&self) -> &[f64; N] {
-        self.members[self.used].theta()
+        &self.members[self.used].theta
     }
 
     /// What an observation should be by the constants in use.
@@ -124,11 +126,6 @@ impl<const N: usize> Bank<N> {
     /// Standard deviation of a constant in use.
     pub fn deviation(&self, at: usize) -> f64 {
         self.members[self.used].deviation(at)
-    }
-
-    /// How many observations there were.
-    pub fn samples(&self) -> u64 {
-        self.samples
     }
 
     /// `y` was observed where `h·θ` was to be expected; `weight` says how much it makes what is older fade.

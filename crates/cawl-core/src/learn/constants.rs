@@ -89,8 +89,7 @@ pub(super) fn copying(profile: &HostProfile, memories: Memories) -> Bank<6> {
     let inode = of_known(profile.calls.inode.as_ref(), FIRST);
     let away = of_known(profile.calls.away.as_ref(), FIRST);
     Bank::new(
-        [call.0, byte.0, page.0, folio.0, inode.0, away.0],
-        [call.1, byte.1, page.1, folio.1, inode.1, away.1],
+        [call, byte, page, folio, inode, away],
         [CALLS, BYTES, BYTES, BYTES, SURCHARGES, SURCHARGES],
         memories,
     )
@@ -103,17 +102,17 @@ pub(super) fn host(profile: &HostProfile, memories: Memories) -> Bank<1> {
         Some(cold) => (of_rate(cold).0 - fresh, of_rate(cold).1),
         None => (HOST_BYTE, ASSUMED * HOST_BYTE),
     };
-    Bank::new([value.max(HOST_BYTE / 4.0)], [spread], [(HOST_BYTE / 4.0, BYTES.1)], memories)
+    Bank::new([(value.max(HOST_BYTE / 4.0), spread)], [(HOST_BYTE / 4.0, BYTES.1)], memories)
 }
 
 pub(super) fn slowdown(profile: &HostProfile, memories: Memories) -> Bank<1> {
-    let (value, deviation) = spread(&profile.memory.flush_factor, |factor| 1.0 / factor, 0.0);
-    Bank::new([value], [deviation], [(1.0, 100.0)], memories)
+    let factor = spread(&profile.memory.flush_factor, |factor| 1.0 / factor, 0.0);
+    Bank::new([factor], [(1.0, 100.0)], memories)
 }
 
 pub(super) fn stream(profile: &HostProfile, memories: Memories) -> Bank<2> {
     let (call, byte) = (of_time(&profile.calls.stream), of_rate(&profile.memory.stream));
-    Bank::new([call.0, byte.0], [call.1, byte.1], [CALLS, BYTES], memories)
+    Bank::new([call, byte], [CALLS, BYTES], memories)
 }
 
 pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<7> {
@@ -125,17 +124,15 @@ pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<7> {
     let flush = of_known(device.flush.as_ref(), 0.0);
     let idle = of_known(device.idle.as_ref(), LATENCY);
     Bank::new(
-        [byte.0, sync.0, fsync.0, seek.0, latency.0, flush.0, idle.0],
-        [byte.1, sync.1, fsync.1, seek.1, latency.1, flush.1, idle.1],
+        [byte, sync, fsync, seek, latency, flush, idle],
         [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS, SURCHARGES],
         memories,
     )
 }
 
 pub(super) fn writeback(profile: &HostProfile, memories: Memories) -> Bank<1> {
-    let measured = &profile.device.writeback;
-    let (value, deviation) = spread(measured, Rate::get, 0.0);
-    Bank::new([value], [deviation], [(1.0 / BYTES.1, 1.0 / BYTES.0)], memories)
+    let rate = spread(&profile.device.writeback, Rate::get, 0.0);
+    Bank::new([rate], [(1.0 / BYTES.1, 1.0 / BYTES.0)], memories)
 }
 
 impl Learner {
@@ -143,7 +140,7 @@ impl Learner {
         let &[call, byte, page, folio, inode, away] = self.copying.theta();
         let &[slowdown] = self.slowdown.theta();
         let memory = &mut self.profile.memory;
-        let (calls, slowed) = (self.copying.samples(), self.slowdown.samples());
+        let (calls, slowed) = (self.copying.samples, self.slowdown.samples);
         let sums = self.copying.deviation(1).hypot(self.copying.deviation(2));
         let slow = (slowdown, self.slowdown.deviation(0));
         let own = &mut self.profile.calls;
@@ -156,10 +153,10 @@ impl Learner {
         let fresh = rate(&mut memory.fresh, byte + page, sums, calls);
         let &[host] = self.host.theta();
         let mut colds = false;
-        if self.host.samples() > 0 {
+        if self.host.samples > 0 {
             let cold = memory.cold.get_or_insert(memory.fresh);
             let spread = self.host.deviation(0);
-            colds = rate(cold, byte + page + host, spread, self.host.samples());
+            colds = rate(cold, byte + page + host, spread, self.host.samples);
         }
         let known = memory.folio.get_or_insert_with(|| Measured::assumed(Rate::per_second(1.0 / FOLIO)));
         let folios = rate(known, folio, self.copying.deviation(3), calls);
@@ -173,7 +170,7 @@ impl Learner {
 
     pub(super) fn adopt_stream(&mut self) -> bool {
         let &[call, byte] = self.stream.theta();
-        let samples = self.stream.samples();
+        let samples = self.stream.samples;
         time(&mut self.profile.calls.stream, call, self.stream.deviation(0), samples)
             | rate(&mut self.profile.memory.stream, byte, self.stream.deviation(1), samples)
     }
@@ -181,7 +178,7 @@ impl Learner {
     pub(super) fn adopt_waiting(&mut self) -> bool {
         let &[byte, sync, fsync, seek, latency, flush, idle] = self.waiting.theta();
         let (bank, device) = (&self.waiting, &mut self.profile.device);
-        let samples = bank.samples();
+        let samples = bank.samples;
         rate(&mut device.write, byte, bank.deviation(0), samples)
             | time(&mut device.sync_call, sync, bank.deviation(1), samples)
             | time(&mut device.fsync, fsync, bank.deviation(2), samples)
@@ -197,13 +194,13 @@ impl Learner {
         let known = &mut self.profile.device.writeback;
         let changed = is_noteworthy(known.value.get(), value);
         let learned = [value, value - off, value + off].map(Rate::per_second);
-        take_over(known, learned, self.writeback.samples(), changed)
+        take_over(known, learned, self.writeback.samples, changed)
     }
 
     /// The constants that are learned, as configured and as learned.
     pub fn constants(&self) -> Vec<Constant> {
-        let (copied, streamed) = (self.copying.samples(), self.stream.samples());
-        let (waited, written) = (self.waiting.samples(), self.writeback.samples());
+        let (copied, streamed) = (self.copying.samples, self.stream.samples);
+        let (waited, written) = (self.waiting.samples, self.writeback.samples);
         let all = [
             ("memory.fresh", "B/s", copied),
             ("memory.cached", "B/s", copied),
@@ -220,8 +217,8 @@ impl Learner {
             ("device.latency", "ns", waited),
             ("device.flush", "ns", waited),
             ("device.idle", "ns", waited),
-            ("memory.flush_factor", "1", self.slowdown.samples()),
-            ("memory.cold", "B/s", self.host.samples()),
+            ("memory.flush_factor", "1", self.slowdown.samples),
+            ("memory.cold", "B/s", self.host.samples),
             ("memory.folio", "B/s", copied),
         ];
         let (mut was, mut now) = (self.configured.clone(), self.profile.clone());

@@ -48,7 +48,8 @@ pub(super) struct Evidence<const N: usize> {
     squares: f64,
     /// Sum of weights.
     seen: f64,
-    count: u64,
+    /// Observations behind it, batches of them counting as one.
+    pub(super) count: u64,
 }
 
 /// What is known of a constant.
@@ -101,11 +102,6 @@ impl<const N: usize> Evidence<N> {
         self.squares += y * y / scale;
         self.seen += weight;
         self.count += 1;
-    }
-
-    /// Observations behind it, batches of them counting as one.
-    pub(super) fn count(&self) -> u64 {
-        self.count
     }
 
     /// What is known with this added; `block` is the weight from which on a run has seen what there was. None

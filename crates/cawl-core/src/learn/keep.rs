@@ -57,8 +57,8 @@ impl Merge<'_> {
             }
             now
         };
-        next.anew(&with(|known, _| known.value), run.samples());
-        alone.anew(&with(|known, alone| alone.unwrap_or(known.value)), run.samples());
+        next.anew(&with(|known, _| known.value), run.samples);
+        alone.anew(&with(|known, alone| alone.unwrap_or(known.value)), run.samples);
         for (name, said) in names.into_iter().zip(said) {
             self.said.extend(said.map(|_| name));
             self.sure.extend(said.and_then(|said| said.alone).map(|_| name));

@@ -10,14 +10,15 @@
 /// Constants `θ` with their covariance.
 #[derive(Clone, Copy, Debug)]
 pub struct Recursive<const N: usize> {
-    theta: [f64; N],
+    /// The constants.
+    pub theta: [f64; N],
     /// Over the variance of the noise, so that how fast constants follow depends on how much was observed and
     /// not on how noisy it looks. Before the first observation: not over anything.
     covariance: [[f64; N]; N],
     /// Variances beyond which forgetting does not go.
     widest: [f64; N],
     /// Bounds of each constant.
-    bounds: [(f64, f64); N],
+    pub bounds: [(f64, f64); N],
     /// Variance of the noise over `h·θ`.
     noise: f64,
     /// Time constant of forgetting, in the unit of the weights.
@@ -44,19 +45,9 @@ impl<const N: usize> Recursive<N> {
         Recursive { theta, covariance, widest, bounds, noise: 1.0, memory, updates: 0 }
     }
 
-    /// The constants.
-    pub fn theta(&self) -> &[f64; N] {
-        &self.theta
-    }
-
     /// Standard deviation of a constant.
     pub fn deviation(&self, at: usize) -> f64 {
         (self.covariance[at][at] * self.noise).max(0.0).sqrt()
-    }
-
-    /// The bounds of the constants.
-    pub fn bounds(&self) -> &[(f64, f64); N] {
-        &self.bounds
     }
 
     /// What an observation should be.

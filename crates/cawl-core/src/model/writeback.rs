@@ -29,7 +29,7 @@ use super::throttle::{Domain, Line};
 pub const INTERVAL: f64 = 0.2;
 
 /// The limits of a domain and its slowly falling hard limit, in pages.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Thresholds {
     /// Background threshold.
     pub background: f64,
@@ -52,7 +52,7 @@ impl Thresholds {
 }
 
 /// All devices, the files on them, and the clock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// The files.
     pub cache: Cache,
@@ -81,20 +81,7 @@ pub struct Machine {
 impl Machine {
     /// A machine with nothing dirty.
     pub fn new(global: Thresholds, group: Option<Thresholds>, wakeup: f64, expire: f64, hz: f64) -> Machine {
-        Machine {
-            cache: Cache::default(),
-            devices: Vec::new(),
-            global,
-            group,
-            now: 0.0,
-            wakeup,
-            expire,
-            hz,
-            commit: 0.0,
-            foreign: Foreign::default(),
-            completions: Completions::default(),
-            next: f64::INFINITY,
-        }
+        Machine { global, group, wakeup, expire, hz, next: f64::INFINITY, ..Machine::default() }
     }
 
     /// Lets time pass up to `to` (seconds); the past is left alone.
