@@ -38,16 +38,6 @@ pub struct Verdict {
     pub sanitizer: Option<String>,
 }
 
-impl Verdict {
-    fn obstacle(&mut self, why: String) {
-        self.obstacles.push(why);
-    }
-
-    fn remark(&mut self, what: String) {
-        self.remarks.push(what);
-    }
-}
-
 /// The file that a name means, as a shell looks for it.
 pub fn find(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
@@ -68,7 +58,7 @@ pub fn program(path: &Path) -> Verdict {
     let mut next = Some(path.to_owned());
     while let Some(path) = next.take() {
         if verdict.chain.len() == LONGEST_CHAIN {
-            verdict.obstacle("the scripts name each other as interpreters".to_owned());
+            verdict.obstacles.push("the scripts name each other as interpreters".to_owned());
             break;
         }
         verdict.chain.push(path.clone());
@@ -85,24 +75,26 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
         Err(error) => {
             // Only a binary can be run without being read.
             privileges(path, verdict);
-            verdict.remark(format!("{name} cannot be read ({error}), so nothing is known about it"));
+            verdict.remarks.push(format!("{name} cannot be read ({error}), so nothing is known about it"));
             return None;
         }
     };
     if !is_executable(path) {
-        verdict.obstacle(format!("{name} is not an executable file"));
+        verdict.obstacles.push(format!("{name} is not an executable file"));
         return None;
     }
     if bytes.starts_with(&ELFMAG) {
         privileges(path, verdict);
         match Elf::read(&bytes) {
             Some(elf) => elf.judge(path, verdict),
-            None => verdict.obstacle(format!("{name} is damaged: its ELF headers make no sense")),
+            None => verdict.obstacles.push(format!("{name} is damaged: its ELF headers make no sense")),
         }
         return None;
     }
     let Some(line) = bytes.strip_prefix(b"#!") else {
-        verdict.remark(format!("{name} is neither a binary nor begins with #!; shells run it themselves"));
+        verdict
+            .remarks
+            .push(format!("{name} is neither a binary nor begins with #!; shells run it themselves"));
         return Some("/bin/sh".into());
     };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
@@ -120,7 +112,9 @@ fn look(path: &Path, verdict: &mut Verdict) -> Option<PathBuf> {
     if interpreter.exists() {
         return Some(interpreter);
     }
-    verdict.obstacle(format!("{name} needs the interpreter {}, which is missing", interpreter.display()));
+    verdict
+        .obstacles
+        .push(format!("{name} needs the interpreter {}, which is missing", interpreter.display()));
     None
 }
 
@@ -144,19 +138,19 @@ fn privileges(path: &Path, verdict: &mut Verdict) {
     // The linker compares real ids with the effective ones that the program gets.
     let (uid, gid) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
     if meta.mode() & 0o4000 != 0 && meta.uid() != uid {
-        verdict.obstacle(format!(
+        verdict.obstacles.push(format!(
             "{name} is setuid to uid {}: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE); run cawl as that user",
             meta.uid()
         ));
     } else if meta.mode() & 0o2000 != 0 && meta.mode() & 0o010 != 0 && meta.gid() != gid {
-        verdict.obstacle(format!(
+        verdict.obstacles.push(format!(
             "{name} is setgid to gid {}: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE)",
             meta.gid()
         ));
     }
     let mut value = [0u8; 64];
     if uid != 0 && rustix::fs::getxattr(path, c"security.capability", &mut value).is_ok() {
-        verdict.obstacle(format!(
+        verdict.obstacles.push(format!(
             "{name} has file capabilities: the dynamic linker ignores LD_PRELOAD for it (AT_SECURE)"
         ));
     }
@@ -235,19 +229,19 @@ impl Elf {
     fn judge(&self, path: &Path, verdict: &mut Verdict) {
         let name = path.display();
         if let Some(foreign) = &self.foreign {
-            verdict.obstacle(format!("{name} is {foreign}: the tracer cannot be loaded into it"));
+            verdict.obstacles.push(format!("{name} is {foreign}: the tracer cannot be loaded into it"));
             verdict.must_not_preload = true;
             return;
         }
         if self.is_go {
             let linked = if self.interpreter.is_some() { "dynamically" } else { "statically" };
-            verdict.obstacle(format!(
+            verdict.obstacles.push(format!(
                 "{name} is a Go program ({linked} linked): its runtime makes system calls itself, past the C library"
             ));
             return;
         }
         let Some(interpreter) = &self.interpreter else {
-            verdict.obstacle(format!(
+            verdict.obstacles.push(format!(
                 "{name} is statically linked: no dynamic linker runs that could load the tracer"
             ));
             return;
@@ -259,12 +253,16 @@ impl Elf {
         }
         let linker = Path::new(interpreter).file_name().unwrap_or_default().to_string_lossy();
         if linker.starts_with("ld-musl") {
-            verdict.obstacle(format!("{name} uses musl ({interpreter}); the tracer is for glibc"));
+            verdict.obstacles.push(format!("{name} uses musl ({interpreter}); the tracer is for glibc"));
         } else if !is_glibc(interpreter) {
-            verdict.obstacle(format!("{name} uses the dynamic linker {interpreter}, which is not glibc's"));
+            verdict
+                .obstacles
+                .push(format!("{name} uses the dynamic linker {interpreter}, which is not glibc's"));
         }
         if !Path::new(interpreter).exists() {
-            verdict.obstacle(format!("{name} needs the dynamic linker {interpreter}, which is missing"));
+            verdict
+                .obstacles
+                .push(format!("{name} needs the dynamic linker {interpreter}, which is missing"));
         }
         let library = self.libraries.iter().any(|library| library.starts_with("liburing"))
             || self.imports.iter().any(|import| import.starts_with("io_uring_"));
@@ -272,11 +270,13 @@ impl Elf {
             || self.own_calls.contains("io_uring_enter");
         if library || by_itself {
             let way = if library { "liburing" } else { "by system calls" };
-            verdict.remark(format!("{name} can use io_uring ({way}): what it writes that way is not seen"));
+            verdict
+                .remarks
+                .push(format!("{name} can use io_uring ({way}): what it writes that way is not seen"));
         }
         if !self.own_calls.is_empty() {
             let calls = self.own_calls.iter().copied().collect::<Vec<_>>().join(", ");
-            verdict.remark(format!(
+            verdict.remarks.push(format!(
                 "{name} makes system calls itself, past the C library ({calls}): what it writes that way is not seen"
             ));
         }

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub struct Keeper {
     file: PathBuf,
     /// `st_dev` of files on it.
-    device: u64,
+    pub device: u64,
     /// Name of a profile with only learned constants.
     name: String,
 }
@@ -33,11 +33,6 @@ impl Keeper {
     pub(super) fn new(place: &Place, file: PathBuf) -> Option<Keeper> {
         let device = fs::metadata(&place.folder).ok()?.dev();
         Some(Keeper { file, device, name: format!("{} on {}", place.filesystem, place.device) })
-    }
-
-    /// The device (`st_dev`) whose calls count.
-    pub fn device(&self) -> u64 {
-        self.device
     }
 
     /// Merges learned constants into the file; true if there were any.

@@ -6,17 +6,29 @@ use serde::de::DeserializeOwned;
 
 const EVENT: u8 = 1;
 const SAMPLE: u8 = 2;
-const HOST: u8 = 16;
-const PROFILE: u8 = 17;
-const SESSION: u8 = 18;
-const FILE: u8 = 19;
-const END: u8 = 20;
-const OUTCOME: u8 = 21;
-const NOTE: u8 = 22;
-const LIVE: u8 = 23;
-const MEMORY: u8 = 24;
 /// Closes a complete trace; followed by the number of records as u64.
 const CLOSE: u8 = 255;
+
+/// The records that are JSON, by tag.
+macro_rules! described {
+    ($($tag:literal $kind:ident)*) => {
+        fn put_described(out: &mut Vec<u8>, record: &Record) {
+            match record {
+                $(Record::$kind(value) => put_json(out, $tag, value),)*
+                Record::Event(_) | Record::Sample(_) => {}
+            }
+        }
+
+        fn take_described(tag: u8, bytes: &mut &[u8]) -> Option<Record> {
+            match tag {
+                $($tag => Some(Record::$kind(json(bytes)?)),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+described! { 16 Host 17 Profile 18 Session 19 File 20 End 21 Outcome 22 Note 23 Live 24 Memory }
 
 /// What a block holds, entry by entry.
 pub(super) enum Entry {
@@ -39,15 +51,7 @@ pub(super) fn put(out: &mut Vec<u8>, record: &Record) {
                 out.extend_from_slice(&word.to_le_bytes());
             }
         }
-        Record::Host(host) => put_json(out, HOST, host),
-        Record::Profile(profile) => put_json(out, PROFILE, profile),
-        Record::Session(session) => put_json(out, SESSION, session),
-        Record::File(file) => put_json(out, FILE, file),
-        Record::End(end) => put_json(out, END, end),
-        Record::Outcome(outcome) => put_json(out, OUTCOME, outcome),
-        Record::Note(note) => put_json(out, NOTE, note),
-        Record::Live(options) => put_json(out, LIVE, options),
-        Record::Memory(memory) => put_json(out, MEMORY, memory),
+        described => put_described(out, described),
     }
 }
 
@@ -80,19 +84,10 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<Entry> {
             let time = Time(time);
             Record::Sample(Sample { time, dirty, writeback, background, hard, written, dirtied })
         }
-        HOST => Record::Host(json(bytes)?),
-        PROFILE => Record::Profile(json(bytes)?),
-        SESSION => Record::Session(json(bytes)?),
-        FILE => Record::File(json(bytes)?),
-        END => Record::End(json(bytes)?),
-        OUTCOME => Record::Outcome(json(bytes)?),
-        NOTE => Record::Note(json(bytes)?),
-        LIVE => Record::Live(json(bytes)?),
-        MEMORY => Record::Memory(json(bytes)?),
         CLOSE => {
             return Some(Entry::Close(u64::from_le_bytes(*chunk(bytes)?)));
         }
-        _ => return None,
+        described => take_described(described, bytes)?,
     };
     Some(Entry::Record(record))
 }
