@@ -79,11 +79,6 @@ impl Asker {
         }
     }
 
-    /// The node's name and labels.
-    pub fn node(&self) -> &Node {
-        &self.node
-    }
-
     /// What a look-up in the engine finds: one that needs no further work.
     pub(crate) async fn look<T: Send + 'static>(
         &self,

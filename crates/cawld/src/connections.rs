@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cawl_core::{Nanos, Time};
@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use crate::aside::Aside;
 use crate::engine::Traces;
 use crate::guests::{Allowed, Guests};
+use crate::lock;
 use crate::mappings::Levels;
 
 /// Programs count as writing this long after their latest batch.
@@ -36,6 +37,7 @@ const OTHER_DESCRIPTORS: u64 = 64;
 const DESCRIPTORS: u64 = 2;
 
 /// The open connections and their shared state.
+#[derive(Default)]
 pub struct Connections {
     /// Time of the latest batch, in ns of CLOCK_MONOTONIC.
     pub active: AtomicU64,
@@ -49,7 +51,8 @@ pub struct Connections {
     pub guests: Guests,
     /// Processes whose mappings could not be sampled.
     unmapped: AtomicU64,
-    next: AtomicU32,
+    /// The number of the latest connection.
+    latest: AtomicU32,
     open: Mutex<BTreeMap<u32, Connection>>,
     changed: Notify,
     /// Raised to make every session read its ring and socket.
@@ -62,6 +65,7 @@ pub struct Connections {
 }
 
 /// An open connection.
+#[derive(Default)]
 struct Connection {
     role: Role,
     /// The user, unless it is root or the daemon's own.
@@ -78,9 +82,10 @@ struct Connection {
 }
 
 /// The role of a connection.
-#[derive(Clone, Copy)]
-enum Role {
+#[derive(Clone, Copy, Default)]
+pub enum Role {
     /// It has sent nothing yet.
+    #[default]
     Unknown,
     /// It asks questions, and none is open.
     Client,
@@ -103,33 +108,19 @@ impl Connections {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
         let most = descriptors.saturating_sub(OTHER_DESCRIPTORS) / DESCRIPTORS;
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(4);
-        Connections {
-            most,
-            askers: ASKERS.min(most / 2),
-            active: AtomicU64::new(0),
-            traces,
-            mapped: Levels::default(),
-            aside: Aside::default(),
-            guests: Guests::new(allowed),
-            unmapped: AtomicU64::new(0),
-            next: AtomicU32::new(1),
-            open: Mutex::new(BTreeMap::new()),
-            changed: Notify::new(),
-            looks: watch::Sender::new(0),
-            draining: AtomicBool::new(false),
-            drain: Notify::new(),
-        }
+        let (askers, guests) = (ASKERS.min(most / 2), Guests::new(allowed));
+        Connections { most, askers, traces, guests, ..Connections::default() }
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<u32, Connection>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 
     /// Adds a connection of the daemon's own user or root, or of a guest; returns its number, and the
     /// notification to close. None if there is no room. Room is made by closing the connection idle for
     /// longest; a guest's connection is closed for any other, and only for a guest's if it is a guest's.
     pub fn connect(&self, guest: Option<u32>) -> Option<(u32, Arc<Notify>)> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = 1 + self.latest.fetch_add(1, Ordering::Relaxed);
         let close = Arc::new(Notify::new());
         let mut connections = self.open();
         let count = |of: &dyn Fn(&Connection) -> bool| {
@@ -159,18 +150,8 @@ impl Connections {
         if !has_room {
             return None;
         }
-        connections.insert(
-            id,
-            Connection {
-                role: Role::Unknown,
-                guest,
-                since: cawl_host::now(),
-                close: Arc::clone(&close),
-                looked: 0,
-                batches: 0,
-                wchar_read: Time(0),
-            },
-        );
+        let (since, own) = (cawl_host::now(), Arc::clone(&close));
+        connections.insert(id, Connection { guest, since, close: own, ..Connection::default() });
         Some((id, close))
     }
 
@@ -195,11 +176,6 @@ impl Connections {
         own < self.most / 2 && guests.len() < self.most / 4 * 3
     }
 
-    /// The connection is a tracer's.
-    pub fn is_tracer(&self, id: u32, pid: u32) {
-        self.settle_role(id, Role::Tracer(pid));
-    }
-
     /// The connection asks questions. False if there is no room: all others wait for an answer.
     pub fn may_ask(&self, id: u32) -> bool {
         let mut connections = self.open();
@@ -210,17 +186,8 @@ impl Connections {
             || close_oldest(&mut connections, |other, c| other != id && matches!(c.role, Role::Client))
     }
 
-    /// A connection that asks has no open question.
-    pub fn is_client(&self, id: u32) {
-        self.settle_role(id, Role::Client);
-    }
-
-    /// A connection waits for an answer.
-    pub fn is_asking(&self, id: u32) {
-        self.settle_role(id, Role::Asking);
-    }
-
-    fn settle_role(&self, id: u32, role: Role) {
+    /// What a connection is for, from now on.
+    pub fn settle_role(&self, id: u32, role: Role) {
         if let Some(connection) = self.open().get_mut(&id) {
             connection.role = role;
             connection.since = cawl_host::now();
@@ -356,9 +323,9 @@ mod tests {
     fn the_connection_silent_longest_makes_room() {
         let connections = Connections::new(Arc::default(), Allowed::default());
         let (asking, _) = connections.connect(None).unwrap();
-        connections.is_asking(asking);
+        connections.settle_role(asking, Role::Asking);
         let (tracer, _) = connections.connect(None).unwrap();
-        connections.is_tracer(tracer, 1);
+        connections.settle_role(tracer, Role::Tracer(1));
         let (oldest, closed) = connections.connect(None).unwrap();
         for _ in 0..3 * ASKERS {
             connections.connect(None).unwrap();
@@ -400,7 +367,7 @@ mod tests {
             let room = connections.has_room_for(uid);
             if room {
                 let (id, _) = connections.connect(Some(uid)).unwrap();
-                connections.is_tracer(id, 1);
+                connections.settle_role(id, Role::Tracer(1));
             }
             room
         };
@@ -417,26 +384,26 @@ mod tests {
             let (id, closed) = connections.connect(None).unwrap();
             let may = connections.may_ask(id);
             if may {
-                connections.is_client(id);
+                connections.settle_role(id, Role::Client);
             } else {
                 connections.disconnect(id);
             }
             (id, closed, may)
         };
         let asking: Vec<u32> = (0..ASKERS - 1).map(|_| ask().0).collect();
-        asking.iter().for_each(|id| connections.is_asking(*id));
+        asking.iter().for_each(|id| connections.settle_role(*id, Role::Asking));
         // There is room for one, for the latest.
         let (silent, closed, may) = ask();
         assert!(may);
         let (latest, _, may) = ask();
         assert!(may && !connections.open().contains_key(&silent));
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(closed.notified());
-        connections.is_asking(latest);
+        connections.settle_role(latest, Role::Asking);
         assert!(!ask().2);
         // Other connections are not affected.
         for pid in 0..20 {
             let (tracer, _) = connections.connect(None).expect("room for a tracer");
-            connections.is_tracer(tracer, pid);
+            connections.settle_role(tracer, Role::Tracer(pid));
         }
         assert_eq!(connections.open().len(), ASKERS + 20);
     }
@@ -446,7 +413,7 @@ mod tests {
         let connections = Arc::new(Connections::new(Arc::default(), Allowed::default()));
         // A process that has ended, with calls still to be read.
         let (id, _) = connections.connect(None).unwrap();
-        connections.is_tracer(id, u32::MAX);
+        connections.settle_role(id, Role::Tracer(u32::MAX));
         let began = tokio::time::Instant::now();
         let bringing = Arc::clone(&connections);
         tokio::spawn(async move {
@@ -466,7 +433,7 @@ mod tests {
     async fn the_end_of_the_last_connection_is_waited_for_no_longer() {
         let connections = Arc::new(Connections::new(Arc::default(), Allowed::default()));
         let (id, _) = connections.connect(None).unwrap();
-        connections.is_tracer(id, u32::MAX);
+        connections.settle_role(id, Role::Tracer(u32::MAX));
         let ending = Arc::clone(&connections);
         tokio::spawn(async move {
             tokio::time::sleep(SETTLE / 2).await;

@@ -145,7 +145,8 @@ pub struct Engine {
     /// The profile of the daemon's own lane.
     pub(crate) configured: HostProfile,
     lanes: BTreeMap<u64, Lane>,
-    traces: Arc<Traces>,
+    /// The lanes that keep a trace, now and later.
+    pub traces: Arc<Traces>,
     sessions: BTreeMap<u32, Open>,
     /// Lanes whose reports are being made.
     finishing: Vec<Finishing>,
@@ -158,7 +159,8 @@ pub struct Engine {
     pub(crate) observed: Observed,
     /// The machine's facts as last read, and the notification that they may have changed.
     facts: HostFacts,
-    stale: Arc<Notify>,
+    /// Notified when the machine's facts are to be read again, for [`Input::Host`].
+    pub stale: Arc<Notify>,
     /// Devices (`st_dev`) known from the facts.
     known_devices: BTreeSet<u64>,
     learn: bool,
@@ -226,16 +228,6 @@ impl Engine {
     fn remove(&mut self, run: u64) -> Option<Lane> {
         lock(&self.traces.0).remove(&run);
         self.lanes.remove(&run)
-    }
-
-    /// The lanes that keep a trace, now and later.
-    pub fn traces(&self) -> Arc<Traces> {
-        Arc::clone(&self.traces)
-    }
-
-    /// Notified when the machine's facts are to be read again, for [`Input::Host`].
-    pub fn stale(&self) -> Arc<Notify> {
-        Arc::clone(&self.stale)
     }
 
     /// Options of the daemon's own lane: all models in lockstep, and further modes.
@@ -381,8 +373,8 @@ impl Engine {
     }
 
     fn end(&mut self, session: u32, goodbye: Option<Goodbye>, wchar: Wchar, dropped: u64) {
-        let (id, at, how) = (session, cawl_host::now(), EndKind::Vanished);
-        let mut end = SessionEnd { id, at, how, wchar, pending: 0, dropped, unseen: 0 };
+        let vanished = SessionEnd::new(session, cawl_host::now(), EndKind::Vanished);
+        let mut end = SessionEnd { wchar, dropped, ..vanished };
         if let Some(goodbye) = goodbye {
             end.at = Time(goodbye.at);
             end.how = match goodbye.ended {

@@ -151,7 +151,8 @@ impl Guest {
 /// The path from a session to the engine.
 pub struct Line {
     engine: mpsc::Sender<Input>,
-    guest: Option<Arc<Guest>>,
+    /// The guest.
+    pub guest: Option<Arc<Guest>>,
     /// The latest file with a row.
     latest: Mutex<FileId>,
 }
@@ -160,11 +161,6 @@ impl Line {
     /// For a session of the daemon's own user or root, or of a guest.
     pub fn new(engine: mpsc::Sender<Input>, guest: Option<Arc<Guest>>) -> Line {
         Line { engine, guest, latest: Mutex::default() }
-    }
-
-    /// The guest.
-    pub fn guest(&self) -> Option<&Arc<Guest>> {
-        self.guest.as_ref()
     }
 
     /// Sends an input when the queue has room for it.

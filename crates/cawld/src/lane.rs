@@ -113,7 +113,7 @@ impl Lane {
     /// Keeps learned constants at the end.
     pub fn with_keeper(mut self, keeper: Option<Keeper>) -> Lane {
         if let Some(keeper) = &keeper {
-            self.analysis.keep(keeper.device());
+            self.analysis.keep(keeper.device);
         }
         self.keeper = keeper;
         self
@@ -189,7 +189,7 @@ impl Lane {
 
     /// How many calls are held.
     pub fn held(&self) -> usize {
-        self.merge.calls()
+        self.merge.calls
     }
 
     /// Holds calls of a process, in the order in which their threads made them, until their turn.
@@ -305,16 +305,9 @@ impl Lane {
         }
         let now = cawl_host::now();
         for (id, open) in std::mem::take(&mut self.open) {
-            let end = SessionEnd {
-                id,
-                at: now,
-                how: EndKind::Running,
-                wchar: cawl_host::wchar(open.pid),
-                pending: 0,
-                dropped: open.dropped,
-                unseen: 0,
-            };
-            self.analyse(Record::End(end));
+            let (wchar, dropped) = (cawl_host::wchar(open.pid), open.dropped);
+            let end = SessionEnd::new(id, now, EndKind::Running);
+            self.analyse(Record::End(SessionEnd { wchar, dropped, ..end }));
         }
         let silent = self.silent.notes();
         for note in notes.into_iter().chain(silent) {

@@ -29,7 +29,7 @@ pub struct Merge {
     /// The sources with records, by the time of their first one.
     turns: BTreeSet<(Time, Source)>,
     /// Calls that wait.
-    calls: usize,
+    pub calls: usize,
 }
 
 /// The records of one source.
@@ -108,11 +108,6 @@ impl Merge {
             begin = run.left.end;
             self.add(Source::Thread(session, part[0].tid), |queue| queue.calls.push_back(run));
         }
-    }
-
-    /// How many calls wait.
-    pub fn calls(&self) -> usize {
-        self.calls
     }
 
     /// Releases the records before `until` in order of time, at most `most`; true if that was all.

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::asker::{Asker, json};
-use crate::connections::Connections;
+use crate::connections::{Connections, Role};
 use crate::engine::{Input, begin_run};
 use crate::messages::Messages;
 use crate::socket::Peer;
@@ -50,13 +50,13 @@ impl Questions {
             return send(&mut writer, &(json(&Failure { error }) + "\n")).await;
         }
         loop {
-            self.connections.is_client(self.id);
+            self.connections.settle_role(self.id, Role::Client);
             let mut line = Vec::new();
             (&mut stream).take(QUESTION_MAX).read_until(b'\n', &mut line).await?;
             if line.is_empty() {
                 return Ok(());
             }
-            self.connections.is_asking(self.id);
+            self.connections.settle_role(self.id, Role::Asking);
             let is_whole = line.len() < QUESTION_MAX as usize || line.ends_with(b"\n");
             let answer = if is_whole {
                 match serde_json::from_slice(&line).context("not a request this daemon knows") {

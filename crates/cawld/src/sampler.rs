@@ -101,7 +101,8 @@ pub struct Sampler {
     pauses: Option<Pauses>,
     has_bdi: bool,
     page: Bytes,
-    interval: Duration,
+    /// The time until the next sample.
+    pub interval: Duration,
     last: Option<Sample>,
     before: Before,
     observed: Observed,
@@ -145,11 +146,6 @@ impl Sampler {
         ];
         sampler.observed.status.sources = names.chain(others).flatten().map(str::to_owned).collect();
         sampler
-    }
-
-    /// The time until the next sample.
-    pub fn interval(&self) -> Duration {
-        self.interval
     }
 
     /// True if something was mounted or unmounted since this was last asked.
@@ -298,10 +294,10 @@ mod tests {
         for _ in 0..100 {
             sampler.look(true);
             let cost = sampler.costs.back().expect("a cost").1;
-            assert!(sampler.interval().as_nanos() as f64 * 1.001 >= (cost * 100.0).get().min(1e9));
+            assert!(sampler.interval.as_nanos() as f64 * 1.001 >= (cost * 100.0).get().min(1e9));
             let told = sampler.observed.status.cpu_fraction;
             let spent: Nanos = sampler.costs.iter().map(|(_, cost)| *cost).sum();
-            assert!(told > 0.0 && told <= spent / Nanos::new(sampler.interval().as_nanos() as f64));
+            assert!(told > 0.0 && told <= spent / Nanos::new(sampler.interval.as_nanos() as f64));
         }
     }
 

@@ -67,8 +67,8 @@ impl Daemon {
         // A run's report does not have them.
         let pauses = options.host_models.is_some();
         let work = Engine::new(options)?;
-        let connections = Arc::new(Connections::new(work.traces(), allowed));
-        let stale = work.stale();
+        let connections = Arc::new(Connections::new(Arc::clone(&work.traces), allowed));
+        let stale = Arc::clone(&work.stale);
         let runtime = Handle::current();
         let thread = std::thread::Builder::new()
             .name("cawl-engine".to_owned())
@@ -233,13 +233,13 @@ async fn watch(
                 }
                 // Programs have begun to write: sample soon.
                 let soon = tokio::time::Instant::now() + Duration::from_millis(10);
-                if connections.is_active() && sampler.interval() > SEEN_SOON {
+                if connections.is_active() && sampler.interval > SEEN_SOON {
                     due = due.min(soon);
                 }
             }
             () = tokio::time::sleep_until(due) => {
                 let (sample, observed) = sampler.look(connections.is_active());
-                due = tokio::time::Instant::now() + sampler.interval();
+                due = tokio::time::Instant::now() + sampler.interval;
                 if observed.is_some() && sampler.mounts_changed() {
                     stale.notify_one();
                 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::asker::Asker;
 use crate::batch::{Batch, facts};
-use crate::connections::Connections;
+use crate::connections::{Connections, Role};
 use crate::engine::Input;
 use crate::guests::{Line, Numbers};
 use crate::mappings::Mappings;
@@ -135,7 +135,7 @@ async fn tracer(
         Some(guest)
     };
     let engine = Line::new(engine, guest);
-    if engine.guest().is_some() && !connections.has_room_for(peer.uid) {
+    if engine.guest.is_some() && !connections.has_room_for(peer.uid) {
         let note = format!(
             "programs of uid {} were not recorded: they had all the connections that one user may have; raise the \
              daemon's limit of open files",
@@ -162,12 +162,12 @@ async fn tracer(
         (true, Some(descriptor)) => Ring::new(descriptor, each).map(Some),
         (true, None) => Err(anyhow::anyhow!("no descriptor could be taken from it")),
     };
-    connections.is_tracer(id, pid);
+    connections.settle_role(id, Role::Tracer(pid));
     messages.stream.write_all(&Header { kind: Kind::Welcome, len: 0, dropped: 0 }.encode()).await.ok();
     let mut tracer = Tracer {
         connections,
         engine: &engine,
-        numbers: Numbers::new(hello.pid, pid, engine.guest().cloned()),
+        numbers: Numbers::new(hello.pid, pid, engine.guest.clone()),
         id,
         pid,
         run,

@@ -87,7 +87,7 @@ fn a_note_is_taken_once_by_each_lane() {
 #[test]
 fn the_machine_is_looked_at_once_for_all_and_only_changes_are_told() {
     let mut engine = engine();
-    let looks = engine.stale();
+    let looks = Arc::clone(&engine.stale);
     let wanted = || is_there(looks.notified());
     assert!(!wanted());
     let run = engine.begin_run(&RunSpec::default(), None, None).unwrap();

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use anyhow::{Context, ensure};
+use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 use nix::unistd::geteuid;
 use subtle::ConstantTimeEq;
@@ -33,22 +34,21 @@ pub struct Guard {
     pub(super) bound: SocketAddr,
 }
 
-/// Why a request is refused.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// No token, or a wrong one.
-    #[error("show the token: a header `Authorization: Bearer TOKEN`, or ?token=TOKEN")]
-    Token,
-    /// Another user of this machine.
-    #[error(
-        "this daemon answers its own user and root; start it with --http-token-file or --http-open to let others \
-         read"
-    )]
-    User,
-    /// A Host header that does not name this machine.
-    #[error("the Host header is not this machine's; use localhost, or --http-token-file")]
-    Host,
-}
+/// With which status a request is refused, and why.
+pub type Refusal = (StatusCode, &'static str);
+
+/// No token, or a wrong one.
+const NO_TOKEN: Refusal =
+    (StatusCode::UNAUTHORIZED, "show the token: a header `Authorization: Bearer TOKEN`, or ?token=TOKEN");
+/// Another user of this machine.
+const OTHER_USER: Refusal = (
+    StatusCode::FORBIDDEN,
+    "this daemon answers its own user and root; start it with --http-token-file or --http-open to let others \
+     read",
+);
+/// A Host header that does not name this machine.
+const OTHER_HOST: Refusal =
+    (StatusCode::FORBIDDEN, "the Host header is not this machine's; use localhost, or --http-token-file");
 
 impl Guard {
     /// A guard for a server at this address. An error names the remedy.
@@ -85,15 +85,15 @@ impl Guard {
             let shown = header.and_then(|value| value.strip_prefix("Bearer "));
             let pairs: Vec<(String, String)> = serde_urlencoded::from_str(query).unwrap_or_default();
             let asked = pairs.iter().find(|(key, _)| key == "token").map(|(_, value)| value.as_str());
-            return if shown.or(asked).is_some_and(is_right) { Ok(()) } else { Err(Refusal::Token) };
+            return if shown.or(asked).is_some_and(is_right) { Ok(()) } else { Err(NO_TOKEN) };
         }
         drop(token);
         let host = headers.get(HOST).and_then(|value| value.to_str().ok());
         if !host.is_some_and(|host| self.is_ours(host)) {
-            return Err(Refusal::Host);
+            return Err(OTHER_HOST);
         }
         let may = |uid: u32| uid == geteuid().as_raw() || uid == 0;
-        if self.open || peer::owner(peer, own).is_some_and(may) { Ok(()) } else { Err(Refusal::User) }
+        if self.open || peer::owner(peer, own).is_some_and(may) { Ok(()) } else { Err(OTHER_USER) }
     }
 
     /// True for a Host header that names this machine.
@@ -157,9 +157,9 @@ mod tests {
         assert_eq!(check(&[], "a=b&token=0123456789abcdef%2B%2F"), Ok(()));
         for wrong in ["Bearer 0123456789abcdef+", "Bearer ", "0123456789abcdef+/", "Basic 0123456789abcdef+/"]
         {
-            assert_eq!(check(&[(AUTHORIZATION, wrong)], ""), Err(Refusal::Token), "{wrong}");
+            assert_eq!(check(&[(AUTHORIZATION, wrong)], ""), Err(NO_TOKEN), "{wrong}");
         }
-        assert_eq!(check(&[(HOST, "localhost")], "token="), Err(Refusal::Token));
+        assert_eq!(check(&[(HOST, "localhost")], "token="), Err(NO_TOKEN));
         fs::write(file.path(), "another-token-of-16").unwrap();
         guard.reload().unwrap();
         assert_eq!(check(&[], "token=another-token-of-16"), Ok(()));
@@ -189,11 +189,11 @@ mod tests {
             assert_eq!(check(ours), Ok(()), "{ours}");
         }
         for theirs in ["evil.example", "127.0.0.1.evil.example:9420", "localhost.evil", "", "127.0.0.3"] {
-            assert_eq!(check(theirs), Err(Refusal::Host), "{theirs}");
+            assert_eq!(check(theirs), Err(OTHER_HOST), "{theirs}");
         }
-        assert_eq!(guard.check(&HeaderMap::new(), "", PEER.into(), bound), Err(Refusal::Host));
+        assert_eq!(guard.check(&HeaderMap::new(), "", PEER.into(), bound), Err(OTHER_HOST));
         let closed = Guard::new(bound, None, false).unwrap();
         let nobody = closed.check(&headers(&[(HOST, "localhost")]), "", PEER.into(), bound);
-        assert_eq!(nobody, Err(Refusal::User), "nobody is at the other end");
+        assert_eq!(nobody, Err(OTHER_USER), "nobody is at the other end");
     }
 }

@@ -1,6 +1,6 @@
 //! The user at the other end of a loopback connection, from /proc/net/tcp.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// The owner of the socket that is bound to `peer` and connected to `own`. None if there is no such socket on
 /// this machine, or no process holds it.
@@ -11,11 +11,12 @@ pub fn owner(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
 }
 
 fn owner_in(text: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
+    let (peer, own) = (shown(peer), shown(own));
     text.lines().skip(1).find_map(|line| {
         // sl local remote state queues timer retransmits uid timeout inode
         let mut words = line.split_ascii_whitespace();
         let (local, remote) = (words.nth(1)?, words.next()?);
-        if address(local)? != canonical(peer) || address(remote)? != canonical(own) {
+        if !peer.iter().any(|peer| peer == local) || !own.iter().any(|own| own == remote) {
             return None;
         }
         let uid = words.nth(4)?.parse().ok()?;
@@ -24,27 +25,17 @@ fn owner_in(text: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
     })
 }
 
-fn canonical(address: SocketAddr) -> (IpAddr, u16) {
-    (address.ip().to_canonical(), address.port())
-}
-
-/// `0100007F:1F90`: words of 32 bits as the processor keeps them, then the port.
-fn address(text: &str) -> Option<(IpAddr, u16)> {
-    let (ip, port) = text.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let word = |at: usize| u32::from_str_radix(ip.get(at * 8..at * 8 + 8)?, 16).ok().map(u32::to_ne_bytes);
-    let ip = match ip.len() {
-        8 => IpAddr::from(Ipv4Addr::from(word(0)?)),
-        32 => {
-            let mut octets = [0; 16];
-            for (at, piece) in octets.chunks_exact_mut(4).enumerate() {
-                piece.copy_from_slice(&word(at)?);
-            }
-            IpAddr::from(Ipv6Addr::from(octets)).to_canonical()
-        }
-        _ => return None,
+/// `0100007F:1F90`: words of 32 bits as the processor keeps them, then the port; an IPv4 address also as that
+/// of an IPv6 socket.
+fn shown(address: SocketAddr) -> Vec<String> {
+    let shown = |octets: &[u8]| {
+        let words = octets.as_chunks().0.iter().map(|word| format!("{:08X}", u32::from_ne_bytes(*word)));
+        words.chain([format!(":{:04X}", address.port())]).collect()
     };
-    Some((ip, port))
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => vec![shown(&ip.octets()), shown(&ip.to_ipv6_mapped().octets())],
+        IpAddr::V6(ip) => vec![shown(&ip.octets())],
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, mpsc};
 
-use super::guard::{Guard, Refusal};
+use super::guard::Guard;
 use crate::asker::{AskError, Asker, json};
 use crate::{metrics, subscribe, web};
 
@@ -56,16 +56,6 @@ impl From<AskError> for Fault {
             AskError::Ending | AskError::Busy => StatusCode::SERVICE_UNAVAILABLE,
         };
         Fault::new(status, error.to_string())
-    }
-}
-
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Fault {
-        let status = match refusal {
-            Refusal::Token => StatusCode::UNAUTHORIZED,
-            Refusal::User | Refusal::Host => StatusCode::FORBIDDEN,
-        };
-        Fault::new(status, refusal.to_string())
     }
 }
 
@@ -137,7 +127,8 @@ impl Caller {
         let (headers, query) = (headers.clone(), query.to_owned());
         // The check may read a long table of the kernel.
         let checked = tokio::task::spawn_blocking(move || guard.check(&headers, &query, peer, own)).await;
-        Ok(checked.map_err(|_| AskError::Ending)??)
+        let checked = checked.map_err(|_| AskError::Ending)?;
+        checked.map_err(|(status, error)| Fault::new(status, error))
     }
 
     async fn metrics(&self, headers: &HeaderMap) -> Result<Answer, Fault> {
