@@ -1,0 +1,66 @@
+//! `cawl-cli`: runs a program and reports per call what each write should cost, what it did cost, and why.
+#![deny(unsafe_code)]
+// These macros panic when the output is closed or full; render.rs has the alternative.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+mod args;
+mod calibrate;
+mod cmd;
+mod descendants;
+mod experiment;
+mod interrupt;
+mod meet;
+mod offline;
+mod progress;
+mod render;
+mod scratch;
+mod slow_limit;
+mod start;
+mod top;
+mod tracer;
+#[cfg(test)]
+#[path = "../tracer_build.rs"]
+mod tracer_build;
+
+use std::process::ExitCode;
+
+use args::{Args, Command};
+use clap::Parser;
+
+/// Runs the command line of this process and returns its exit code.
+pub fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Run(args) => cmd::run::run(&args),
+        Command::Replay(args) => cmd::replay::replay(&args),
+        Command::Import(args) => cmd::import::import(&args),
+        Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
+        Command::Experiment(args) => cmd::experiment::experiment(&args),
+        Command::Fit(args) => cmd::fit::fit(&args),
+        Command::Compare(args) => cmd::compare::compare(&args),
+        Command::Doctor(args) => cmd::doctor::doctor(&args),
+        Command::Status(args) => cmd::status::status(&args),
+        Command::Top(args) => cmd::top::top(&args),
+        Command::Watch(args) => cmd::watch::watch(&args),
+        Command::Files(args) => cmd::tables::files(&args),
+        Command::Processes(args) => cmd::tables::processes(&args),
+        Command::Predict(args) => cmd::predict::predict(&args),
+        Command::Profile(args) => cmd::profile::profile(&args),
+        Command::Service(args) => cmd::service::service(&args),
+        Command::Completions(args) => cmd::help::completions(&args),
+        Command::Man(args) => cmd::help::man(&args),
+    };
+    result.unwrap_or_else(|error| {
+        render::tell(format_args!("cawl-cli: {error:#}"));
+        ExitCode::from(exit::FAILED)
+    })
+}
+
+/// Exit codes of `cawl-cli` itself; `run` otherwise passes on that of the program. docs/CLI.md lists them.
+mod exit {
+    /// Something went wrong; the message says what to do.
+    pub const FAILED: u8 = 1;
+    /// The program exists but cannot be executed, as in a shell.
+    pub const CANNOT_EXECUTE: u8 = 126;
+    /// There is no such program, as in a shell.
+    pub const NOT_FOUND: u8 = 127;
+}
