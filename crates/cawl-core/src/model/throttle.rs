@@ -215,10 +215,9 @@ impl RateLimit {
 }
 
 #[cfg(test)]
-mod traced;
-
-#[cfg(test)]
 mod tests {
+    mod traced;
+
     use super::*;
 
     fn domain(dirty: f64) -> Domain {

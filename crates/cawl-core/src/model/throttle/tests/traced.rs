@@ -5,7 +5,7 @@
 
 use std::io::Read;
 
-use super::*;
+use super::super::*;
 
 /// Ticks in a second where the runs were recorded.
 const HZ: f64 = 250.0;
@@ -24,9 +24,9 @@ const RECORDINGS: [Recording; 2] = [
         background: 131_072.0,
         thresh: 262_144.0,
         runs: [
-            include_bytes!("../../../tests/data/traced/ssd-512-1024-seq-16M.trace.gz"),
-            include_bytes!("../../../tests/data/traced/ssd-512-1024-seq-32M-think50ms.trace.gz"),
-            include_bytes!("../../../tests/data/traced/ssd-512-1024-rnd-C-back25.trace.gz"),
+            include_bytes!("../../../../tests/data/traced/ssd-512-1024-seq-16M.trace.gz"),
+            include_bytes!("../../../../tests/data/traced/ssd-512-1024-seq-32M-think50ms.trace.gz"),
+            include_bytes!("../../../../tests/data/traced/ssd-512-1024-rnd-C-back25.trace.gz"),
         ],
     },
     Recording {
@@ -34,9 +34,9 @@ const RECORDINGS: [Recording; 2] = [
         background: 65_536.0,
         thresh: 131_072.0,
         runs: [
-            include_bytes!("../../../tests/data/traced/hdd-256-512-seq-16M.trace.gz"),
-            include_bytes!("../../../tests/data/traced/hdd-256-512-seq-32M-think50ms.trace.gz"),
-            include_bytes!("../../../tests/data/traced/hdd-256-512-rnd-C-back25.trace.gz"),
+            include_bytes!("../../../../tests/data/traced/hdd-256-512-seq-16M.trace.gz"),
+            include_bytes!("../../../../tests/data/traced/hdd-256-512-seq-32M-think50ms.trace.gz"),
+            include_bytes!("../../../../tests/data/traced/hdd-256-512-rnd-C-back25.trace.gz"),
         ],
     },
 ];
