@@ -22,7 +22,7 @@ use cawl_wire::{Event, Op};
 use self::calls::CallKind;
 use self::lex::{Content, Prefix};
 use self::queue::Queue;
-use self::tables::Tables;
+use self::tables::{Files, Table};
 use super::{ImportError, ImportSummary, Importer, SkipCounts, SkipReason, bare};
 
 /// Process id of the program where strace does not tell it (without -f, or on a terminal until the program has
@@ -41,7 +41,7 @@ struct Thread {
 #[derive(Clone, Debug, Default)]
 struct Process {
     ppid: u32,
-    table: u64,
+    table: Table,
     /// Working directory, empty while it is not known.
     cwd: String,
     program: String,
@@ -79,7 +79,7 @@ enum Closing {
 /// Reads the output of `strace -f -ttt -T -y`, to a file or to a terminal, of any version from 4.8 on.
 #[derive(Default)]
 pub struct StraceImporter {
-    tables: Tables,
+    files: Files,
     processes: HashMap<u32, Process>,
     threads: HashMap<u32, Thread>,
     pending: HashMap<u32, Pending>,
@@ -265,8 +265,7 @@ impl StraceImporter {
                 self.born(tid, parent, &flags, start);
             }
             None => {
-                let table = self.tables.create();
-                self.processes.insert(tid, Process { table, born: self.now, ..Process::default() });
+                self.processes.insert(tid, Process { born: self.now, ..Process::default() });
                 self.threads.insert(tid, Thread { pid: tid, seen: true });
                 self.first.get_or_insert(tid);
             }
@@ -285,11 +284,10 @@ impl StraceImporter {
             return;
         }
         let Some(process) = self.processes.get(&pid) else { return };
-        let table = match flags.contains("CLONE_FILES") {
-            true => self.tables.share(process.table),
-            false => self.tables.copy(process.table),
-        };
-        let process = Process { ppid: pid, table, born: at, session: 0, ..process.clone() };
+        let mut process = Process { ppid: pid, born: at, session: 0, ..process.clone() };
+        if !flags.contains("CLONE_FILES") {
+            process.table = tables::copy(&process.table, |_| true);
+        }
         self.processes.insert(child, process);
         self.threads.insert(child, Thread { pid: child, seen: false });
     }
@@ -393,9 +391,7 @@ impl StraceImporter {
             Some(_) => EndKind::Vanished,
         };
         self.close_session(tid, self.now, how);
-        if let Some(process) = self.processes.remove(&tid) {
-            self.tables.release(process.table);
-        }
+        self.processes.remove(&tid);
         if self.first == Some(tid) && self.outcome.is_none() {
             self.outcome =
                 Some(Outcome { pid: tid, code, signal: signal.and_then(names::signal), wchar: None });

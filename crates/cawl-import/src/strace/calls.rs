@@ -8,8 +8,8 @@ use cawl_core::{Bytes, FileFacts, Record};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::lex::{self, Call, Outcome};
-use super::tables::File;
-use super::{Closing, Pending, StraceImporter, names};
+use super::tables::{Description, File, Shared};
+use super::{Closing, Pending, StraceImporter, Table, names};
 use crate::SkipReason;
 
 /// What a call does, as far as this importer follows it.
@@ -110,27 +110,74 @@ impl Pending {
 }
 
 /// The thread that makes a call, and when.
-#[derive(Clone, Copy)]
 pub(super) struct Caller {
     pub pid: u32,
     pub tid: u32,
-    pub table: u64,
+    pub table: Table,
     pub start: u64,
     pub duration: u64,
     /// ESTIMATED if the duration is not known.
     pub flags: u32,
 }
 
-/// A descriptor argument.
-#[derive(Clone, Copy)]
+/// The file that a call is about, and the descriptor that leads to it.
 pub(super) struct Target {
     pub fd: i32,
-    pub description: Option<u64>,
+    pub description: Option<Shared<Description>>,
+    pub file: Option<Shared<File>>,
 }
 
 impl Target {
-    /// For calls that are about no descriptor.
-    pub const NONE: Target = Target { fd: -1, description: None };
+    /// For calls that are about no file.
+    pub const NONE: Target = Target { fd: -1, description: None, file: None };
+
+    pub fn of(fd: i32, description: Option<Shared<Description>>) -> Target {
+        let file = description.as_ref().map(|description| description.borrow().file.clone());
+        Target { fd, description, file }
+    }
+
+    /// The flags of its description, none if it has none.
+    pub fn flags(&self) -> u32 {
+        self.description.as_ref().map_or(0, |description| description.borrow().flags)
+    }
+
+    fn move_on(&self, length: u64) {
+        if let Some(description) = &self.description {
+            let position = &mut description.borrow_mut().position;
+            *position = position.saturating_add(length);
+        }
+    }
+
+    /// Lets `length` bytes be written at the description's own position; where the first one went.
+    fn advance(&self, event: &mut Event, length: u64) {
+        let (Some(description), Some(file)) = (&self.description, &self.file) else { return };
+        if event.kind != FileKind::Regular && event.kind != FileKind::Block {
+            return;
+        }
+        let (mut description, mut file) = (description.borrow_mut(), file.borrow_mut());
+        let (at, guessed) = match event.has(flag::APPEND) {
+            true => (file.size, !file.size_known),
+            false => (description.position, description.flags & flag::ESTIMATED != 0),
+        };
+        event.offset = at;
+        event.flags |= if guessed { flag::ESTIMATED } else { 0 };
+        description.position = at.saturating_add(length);
+        file.size = file.size.max(description.position);
+    }
+
+    fn grow(&self, end: u64) {
+        if let Some(file) = &self.file {
+            let size = &mut file.borrow_mut().size;
+            *size = end.max(*size);
+        }
+    }
+
+    pub fn resize(&self, length: u64) {
+        if let Some(file) = &self.file {
+            let mut file = file.borrow_mut();
+            (file.size, file.size_known) = (length, true);
+        }
+    }
 }
 
 impl StraceImporter {
@@ -144,7 +191,7 @@ impl StraceImporter {
         call: &Call<'_>,
         closing: Closing,
     ) {
-        let Some(caller) = self.caller(tid, start, call.duration) else { return };
+        let Some(caller) = &self.caller(tid, start, call.duration) else { return };
         self.learn_directory(caller.pid, call);
         match kind {
             CallKind::Child => self.apply_child(caller, name, call),
@@ -158,7 +205,7 @@ impl StraceImporter {
             CallKind::Read => {
                 let target = self.target(caller, call.arg(0));
                 let Outcome::Value(length, _) = call.result else { return };
-                self.move_on(target, u64::try_from(length).unwrap_or(0));
+                target.move_on(u64::try_from(length).unwrap_or(0));
                 self.skip(SkipReason::ReadOnly);
             }
             CallKind::ReadAt => self.skip(SkipReason::ReadOnly),
@@ -172,9 +219,15 @@ impl StraceImporter {
             CallKind::Exec => self.apply_exec(caller, name, call),
             CallKind::CloseRange => {
                 let last = names::integer(call.arg(1)).filter(|last| *last >= 0).unwrap_or(i64::MAX);
-                let mark_only = call.arg(2).contains("CLOSE_RANGE_CLOEXEC");
                 let first = names::integer(call.arg(0)).unwrap_or(i64::MAX);
-                self.tables.close_range(caller.table, first, last, mark_only);
+                let within = |fd: &i32| (first..=last).contains(&i64::from(*fd));
+                let mut table = caller.table.borrow_mut();
+                if call.arg(2).contains("CLOSE_RANGE_CLOEXEC") {
+                    let slots = table.iter_mut().filter(|(fd, _)| within(fd));
+                    slots.for_each(|(_, slot)| slot.close_on_exec = true);
+                } else {
+                    table.retain(|fd, _| !within(fd));
+                }
                 self.skip(SkipReason::ReadOnly);
             }
             _ => self.apply_other(caller, name, kind, call),
@@ -183,7 +236,7 @@ impl StraceImporter {
 
     pub(super) fn caller(&self, tid: u32, start: u64, duration: Option<u64>) -> Option<Caller> {
         let pid = self.threads.get(&tid)?.pid;
-        let table = self.processes.get(&pid)?.table;
+        let table = self.processes.get(&pid)?.table.clone();
         let flags = if duration.is_none() { flag::ESTIMATED } else { 0 };
         Some(Caller { pid, tid, table, start, duration: duration.unwrap_or(0), flags })
     }
@@ -198,41 +251,34 @@ impl StraceImporter {
         }
     }
 
-    pub(super) fn target(&mut self, caller: Caller, argument: &str) -> Target {
+    pub(super) fn target(&mut self, caller: &Caller, argument: &str) -> Target {
         let fd = lex::descriptor(argument).map_or(-1, |(fd, _)| fd);
-        let description = if fd < 0 { None } else { self.tables.resolve(caller.table, fd, argument) };
-        Target { fd, description }
+        let description = if fd < 0 { None } else { self.files.resolve(&caller.table, fd, argument) };
+        Target::of(fd, description)
     }
 
-    /// An event about a descriptor, with all that is known before the call's own figures.
-    pub(super) fn event(&mut self, op: Op, caller: Caller, target: Target) -> Event {
+    /// An event about a file, which is told of before it, with all that is known before the call's own figures.
+    pub(super) fn event(&mut self, op: Op, caller: &Caller, target: &Target) -> Event {
         let mut event = Event::new(op);
         (event.start, event.duration) = (caller.start, caller.duration);
         (event.pid, event.tid, event.fd) = (caller.pid, caller.tid, target.fd);
-        event.flags = caller.flags;
-        if let Some(description) = target.description.and_then(|id| self.tables.descriptions.get(&id)) {
-            // The guess is about the position, which only some calls use.
-            event.flags |= description.flags & !flag::ESTIMATED;
-            let file = description.file;
-            self.identify(&mut event, file);
+        // The guess is about the position, which only some calls use.
+        event.flags = caller.flags | target.flags() & !flag::ESTIMATED;
+        if let Some(file) = &target.file {
+            let is_new = self.files.meet(file);
+            let file = file.borrow();
+            (event.ino, event.kind) = (file.ino, file.kind);
+            if is_new {
+                self.queue.know(facts(&file, false));
+            }
         }
         event
     }
 
-    /// Gives the event a file, which is told of before the event.
-    pub(super) fn identify(&mut self, event: &mut Event, ino: u64) {
-        let Some(file) = self.tables.files.get_mut(&ino) else { return };
-        (event.ino, event.kind) = (ino, file.kind);
-        if !std::mem::replace(&mut file.met, true) {
-            self.queue.know(facts(ino, file, false));
-        }
-    }
-
     /// The file at this path has come there; if it has been met, it gets its new name.
     pub(super) fn came(&mut self, path: &str, at: u64) {
-        let Some(ino) = self.tables.find(path) else { return };
-        if let Some(file) = self.tables.files.get(&ino).filter(|file| file.met) {
-            self.queue.push(at, Record::File(facts(ino, file, true)));
+        if let Some(file) = self.files.find(path).filter(|file| file.borrow().met) {
+            self.queue.push(at, Record::File(facts(&file.borrow(), true)));
         }
     }
 
@@ -256,50 +302,11 @@ impl StraceImporter {
         }
     }
 
-    fn move_on(&mut self, target: Target, length: u64) {
-        if let Some(description) = target.description.and_then(|id| self.tables.descriptions.get_mut(&id)) {
-            description.position = description.position.saturating_add(length);
-        }
-    }
-
-    /// Lets `length` bytes be written at the description's own position; where the first one went.
-    fn advance(&mut self, event: &mut Event, target: Target, length: u64) {
-        if event.kind != FileKind::Regular && event.kind != FileKind::Block {
-            return;
-        }
-        let Some(id) = target.description else { return };
-        let Some(description) = self.tables.descriptions.get(&id).copied() else { return };
-        let file = self.tables.files.get(&description.file);
-        let (at, guessed) = match (event.has(flag::APPEND), file) {
-            (true, Some(file)) => (file.size, !file.size_known),
-            _ => (description.position, description.flags & flag::ESTIMATED != 0),
-        };
-        event.offset = at;
-        event.flags |= if guessed { flag::ESTIMATED } else { 0 };
-        let end = at.saturating_add(length);
-        if let Some(description) = self.tables.descriptions.get_mut(&id) {
-            description.position = end;
-        }
-        self.grow(event.ino, end);
-    }
-
-    fn grow(&mut self, ino: u64, end: u64) {
-        if let Some(file) = self.tables.files.get_mut(&ino) {
-            file.size = file.size.max(end);
-        }
-    }
-
-    pub(super) fn resize(&mut self, ino: u64, length: u64) {
-        if let Some(file) = self.tables.files.get_mut(&ino) {
-            (file.size, file.size_known) = (length, true);
-        }
-    }
-
-    fn apply_write(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {
+    fn apply_write(&mut self, caller: &Caller, name: &str, op: Op, call: &Call<'_>) {
         let vector = matches!(op, Op::Writev | Op::Pwritev);
         let placed = matches!(op, Op::Pwrite | Op::Pwritev);
         let target = self.target(caller, call.arg(0));
-        let mut event = self.event(op, caller, target);
+        let mut event = self.event(op, caller, &target);
         let returned = Self::settle(&mut event, call.result);
         let length = returned.unwrap_or(0);
         event.requested = if vector { vector_length(call.arg(1)) } else { unsigned(call.arg(2)) }.max(length);
@@ -315,25 +322,25 @@ impl StraceImporter {
                 event.offset = place;
                 if event.has(flag::APPEND) {
                     // Linux appends whatever the place, and does not move the position.
-                    let file = self.tables.files.get(&event.ino);
-                    event.offset = file.map_or(place, |file| file.size);
+                    let file = target.file.as_ref().map(|file| file.borrow());
+                    event.offset = file.as_ref().map_or(place, |file| file.size);
                     event.flags |= if file.is_some_and(|file| file.size_known) { 0 } else { flag::ESTIMATED };
                 }
                 if length > 0 {
-                    self.grow(event.ino, event.offset.saturating_add(length));
+                    target.grow(event.offset.saturating_add(length));
                 }
             }
-            _ => self.advance(&mut event, target, length),
+            _ => target.advance(&mut event, length),
         }
         self.emit(event);
     }
 
-    fn apply_sync(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {
+    fn apply_sync(&mut self, caller: &Caller, name: &str, op: Op, call: &Call<'_>) {
         let target = match op {
             Op::Sync | Op::Msync => Target::NONE,
             _ => self.target(caller, call.arg(0)),
         };
-        let mut event = self.event(op, caller, target);
+        let mut event = self.event(op, caller, &target);
         Self::settle(&mut event, call.result);
         if op == Op::SyncRange {
             let [offset, length, flags] = if name.ends_with('2') { [2, 3, 1] } else { [1, 2, 3] };
@@ -345,7 +352,7 @@ impl StraceImporter {
         self.emit(event);
     }
 
-    fn apply_copy(&mut self, caller: Caller, op: Op, call: &Call<'_>) {
+    fn apply_copy(&mut self, caller: &Caller, op: Op, call: &Call<'_>) {
         // Places of: source, its offset, destination, its offset, length.
         let [from, from_at, to, to_at, length] = match op {
             Op::Sendfile => [1, 2, 0, usize::MAX, 3],
@@ -353,49 +360,46 @@ impl StraceImporter {
         };
         let source = self.target(caller, call.arg(from));
         let target = self.target(caller, call.arg(to));
-        let mut event = self.event(op, caller, target);
+        let mut event = self.event(op, caller, &target);
         let moved = Self::settle(&mut event, call.result).unwrap_or(0);
         event.requested = unsigned(call.arg(length));
         match pointed(call.arg(to_at)) {
             Some(place) => {
                 event.offset = place;
                 if moved > 0 {
-                    self.grow(event.ino, place.saturating_add(moved));
+                    target.grow(place.saturating_add(moved));
                 }
             }
-            None => self.advance(&mut event, target, moved),
+            None => target.advance(&mut event, moved),
         }
         if pointed(call.arg(from_at)).is_none() {
-            self.move_on(source, moved);
+            source.move_on(moved);
         }
         self.emit(event);
     }
 
-    fn apply_resize(&mut self, caller: Caller, name: &str, op: Op, call: &Call<'_>) {
-        let mut event = if name.starts_with("trunc") {
+    fn apply_resize(&mut self, caller: &Caller, name: &str, op: Op, call: &Call<'_>) {
+        let target = if name.starts_with("trunc") {
             let Some(path) = self.path(caller, None, call.arg(0)) else {
                 return self.skip(SkipReason::Unreadable);
             };
-            let ino = self.tables.named(&path, FileKind::Regular);
-            let mut event = self.event(op, caller, Target::NONE);
-            self.identify(&mut event, ino);
-            event
+            Target { file: Some(self.files.named(&path, FileKind::Regular)), ..Target::NONE }
         } else {
-            let target = self.target(caller, call.arg(0));
-            self.event(op, caller, target)
+            self.target(caller, call.arg(0))
         };
+        let mut event = self.event(op, caller, &target);
         let ok = Self::settle(&mut event, call.result).is_some();
         if op == Op::Truncate {
             event.offset = unsigned(call.arg(1));
             if ok {
-                self.resize(event.ino, event.offset);
+                target.resize(event.offset);
             }
         } else {
             event.aux = names::bits(call.arg(1), names::FALLOCATE);
             (event.offset, event.requested) = (unsigned(call.arg(2)), unsigned(call.arg(3)));
             // Without KEEP_SIZE, and without COLLAPSE or INSERT, which shift what follows.
             if ok && event.aux & (0x01 | 0x08 | 0x20) == 0 {
-                self.grow(event.ino, event.offset.saturating_add(event.requested));
+                target.grow(event.offset.saturating_add(event.requested));
             }
         }
         self.emit(event);
@@ -422,9 +426,9 @@ fn vector_length(text: &str) -> u64 {
 }
 
 /// What is known of a file. Its number is the importer's own, and given once.
-fn facts(ino: u64, file: &File, renamed: bool) -> FileFacts {
+fn facts(file: &File, renamed: bool) -> FileFacts {
     FileFacts {
-        ino,
+        ino: file.ino,
         renamed,
         size: Bytes(if file.size_known { file.size } else { 0 }),
         block: 4096,

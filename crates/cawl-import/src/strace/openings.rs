@@ -9,14 +9,15 @@ use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::calls::{CallKind, Caller, Target, pointed};
 use super::lex::{self, Call, Outcome};
-use super::{Closing, Pending, StraceImporter, birth, tables};
+use super::tables::{self, Description};
+use super::{Closing, Pending, StraceImporter, birth};
 use crate::{SkipReason, open_bits};
 
 /// Sizes of files known from stat alone, at most.
 const MOST_STATS: usize = 64;
 
 impl StraceImporter {
-    pub(super) fn apply_open(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
+    pub(super) fn apply_open(&mut self, caller: &Caller, name: &str, call: &Call<'_>) {
         let (directory, path, flags) = match name {
             "creat" => (None, call.arg(0), "O_WRONLY|O_CREAT|O_TRUNC"),
             "open" => (None, call.arg(0), call.arg(1)),
@@ -39,30 +40,31 @@ impl StraceImporter {
         };
         let nameless = has("O_TMPFILE") || lex::is_deleted(shown);
         let created = has("O_CREAT") && has("O_EXCL");
-        let ino = match () {
-            () if nameless => self.tables.nameless(&path, kind),
-            () if created => self.tables.fresh(&path, kind),
-            () => self.tables.named(&path, kind),
+        let file = match () {
+            () if nameless => self.files.nameless(&path, kind),
+            () if created => self.files.fresh(&path, kind),
+            () => self.files.named(&path, kind),
         };
         let bits = if has("O_PATH") { 0 } else { open_bits(flags) };
         let recent = self.stats.iter().rfind(|(known, _)| *known == path).map(|(_, size)| *size);
-        if let Some(file) = self.tables.files.get_mut(&ino) {
-            let empty = nameless || created || (bits & flag::TRUNC != 0 && bits & flag::WRITABLE != 0);
-            if empty {
-                (file.size, file.size_known) = (0, true);
-            } else if let (false, Some(size)) = (file.size_known || file.met, recent) {
-                (file.size, file.size_known) = (size, true);
-            }
+        let description = Description::new(file, bits & !(flag::TRUNC | flag::TMPFILE));
+        tables::install(&caller.table, fd, &description, has("O_CLOEXEC"));
+        let target = Target::of(fd, Some(description));
+        let is_settled =
+            target.file.as_ref().is_some_and(|file| file.borrow().size_known || file.borrow().met);
+        if nameless || created || (bits & flag::TRUNC != 0 && bits & flag::WRITABLE != 0) {
+            target.resize(0);
+        } else if let (false, Some(size)) = (is_settled, recent) {
+            target.resize(size);
         }
-        let description = self.tables.describe(ino, bits & !(flag::TRUNC | flag::TMPFILE));
-        self.tables.install(caller.table, fd, description, has("O_CLOEXEC"));
         if bits & (flag::WRITABLE | flag::TRUNC) == 0 {
             return self.skip(SkipReason::ReadOnly);
         }
-        let mut event = self.event(Op::Open, caller, Target { fd, description: Some(description) });
+        let mut event = self.event(Op::Open, caller, &target);
         event.flags |= bits;
         event.returned = i64::from(fd);
-        if let Some(file) = self.tables.files.get(&ino) {
+        if let Some(file) = &target.file {
+            let file = file.borrow();
             event.requested = file.size;
             event.flags |= if file.size_known { 0 } else { flag::ESTIMATED };
         }
@@ -71,30 +73,29 @@ impl StraceImporter {
 
     /// Takes a descriptor out of the table while its close is under way.
     pub(super) fn take_closing(&mut self, tid: u32, text: &str) -> Option<Event> {
-        let caller = self.caller(tid, self.now, Some(0))?;
+        let caller = &self.caller(tid, self.now, Some(0))?;
         let target = self.target(caller, text.split([',', ')']).next()?.trim());
-        let event = self.closing(caller, target);
+        let event = self.closing(caller, &target);
         if event.is_some() {
             self.announce(caller.pid);
         }
-        self.tables.close(caller.table, target.fd);
+        caller.table.borrow_mut().remove(&target.fd);
         event
     }
 
     /// The event of a close, if it is wanted.
-    fn closing(&mut self, caller: Caller, target: Target) -> Option<Event> {
-        let flags = self.tables.descriptions.get(&target.description?)?.flags;
-        (flags & flag::WRITABLE != 0).then(|| self.event(Op::Close, caller, target))
+    fn closing(&mut self, caller: &Caller, target: &Target) -> Option<Event> {
+        (target.flags() & flag::WRITABLE != 0).then(|| self.event(Op::Close, caller, target))
     }
 
-    pub(super) fn apply_close(&mut self, caller: Caller, call: &Call<'_>, closing: Closing) {
+    pub(super) fn apply_close(&mut self, caller: &Caller, call: &Call<'_>, closing: Closing) {
         let event = match closing {
             Closing::Begun(event) => event,
             Closing::AtOnce => {
                 let target = self.target(caller, call.arg(0));
-                let event = self.closing(caller, target);
+                let event = self.closing(caller, &target);
                 if !matches!(call.result, Outcome::Failed(9)) {
-                    self.tables.close(caller.table, target.fd);
+                    caller.table.borrow_mut().remove(&target.fd);
                 }
                 event
             }
@@ -106,50 +107,51 @@ impl StraceImporter {
     }
 
     /// fcntl, unless it makes a descriptor.
-    pub(super) fn apply_control(&mut self, caller: Caller, call: &Call<'_>) {
+    pub(super) fn apply_control(&mut self, caller: &Caller, call: &Call<'_>) {
         let command = call.arg(1);
         let Outcome::Value(_, shown) = call.result else { return };
         let target = self.target(caller, call.arg(0));
         let flags = match command {
             "F_SETFD" => {
-                self.tables.mark(caller.table, target.fd, call.arg(2).contains("FD_CLOEXEC"));
+                if let Some(slot) = caller.table.borrow_mut().get_mut(&target.fd) {
+                    slot.close_on_exec = call.arg(2).contains("FD_CLOEXEC");
+                }
                 None
             }
             "F_SETFL" => Some(call.arg(2)),
             "F_GETFL" => shown.strip_prefix("(flags ").and_then(|text| text.strip_suffix(')')),
             _ => None,
         };
-        if let (Some(flags), Some(id)) = (flags, target.description)
-            && let Some(description) = self.tables.descriptions.get_mut(&id)
-        {
+        if let (Some(flags), Some(description)) = (flags, &target.description) {
             let told = if command == "F_GETFL" { flag::SYNC | flag::DSYNC | flag::WRITABLE } else { 0 };
             let mask = flag::APPEND | flag::DIRECT | told;
-            description.flags = description.flags & !mask | open_bits(flags) & mask;
+            let known = &mut description.borrow_mut().flags;
+            *known = *known & !mask | open_bits(flags) & mask;
         }
         self.skip(SkipReason::ReadOnly);
     }
 
-    pub(super) fn apply_dup(&mut self, caller: Caller, call: &Call<'_>) {
+    pub(super) fn apply_dup(&mut self, caller: &Caller, call: &Call<'_>) {
         let Outcome::Value(value, _) = call.result else { return };
         let target = self.target(caller, call.arg(0));
         let Ok(to) = i32::try_from(value) else { return };
         let close_on_exec = call.arg(1) == "F_DUPFD_CLOEXEC" || call.arg(2).contains("O_CLOEXEC");
-        let Some(id) = target.description else {
-            self.tables.close(caller.table, to);
-            return self.skip(SkipReason::ReadOnly);
-        };
-        if to != target.fd {
-            self.tables.install(caller.table, to, id, close_on_exec);
+        match &target.description {
+            Some(description) if to != target.fd => {
+                tables::install(&caller.table, to, description, close_on_exec);
+            }
+            Some(_) => {}
+            None => drop(caller.table.borrow_mut().remove(&to)),
         }
-        if self.tables.descriptions.get(&id).is_none_or(|found| found.flags & flag::WRITABLE == 0) {
+        if target.flags() & flag::WRITABLE == 0 {
             return self.skip(SkipReason::ReadOnly);
         }
-        let mut event = self.event(Op::Dup, caller, target);
+        let mut event = self.event(Op::Dup, caller, &target);
         event.returned = value;
         self.emit(event);
     }
 
-    pub(super) fn apply_seek(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
+    pub(super) fn apply_seek(&mut self, caller: &Caller, name: &str, call: &Call<'_>) {
         let Outcome::Value(value, _) = call.result else { return };
         let position = match name {
             "_llseek" => call.args.iter().find_map(|arg| pointed(arg)),
@@ -157,19 +159,20 @@ impl StraceImporter {
         };
         let Some(position) = position else { return self.skip(SkipReason::Unreadable) };
         let target = self.target(caller, call.arg(0));
-        let mut event = self.event(Op::Seek, caller, target);
+        let mut event = self.event(Op::Seek, caller, &target);
         (event.offset, event.returned) = (position, value);
-        if let Some(description) = target.description.and_then(|id| self.tables.descriptions.get_mut(&id)) {
+        if let Some(description) = &target.description {
+            let mut description = description.borrow_mut();
             description.position = position;
             description.flags &= !flag::ESTIMATED;
         }
         if call.args.contains(&"SEEK_END") && call.arg(1) == "0" {
-            self.resize(event.ino, position);
+            target.resize(position);
         }
         if event.has(flag::WRITABLE) { self.emit(event) } else { self.skip(SkipReason::ReadOnly) }
     }
 
-    pub(super) fn apply_name(&mut self, caller: Caller, name: &str, kind: CallKind, call: &Call<'_>) {
+    pub(super) fn apply_name(&mut self, caller: &Caller, name: &str, kind: CallKind, call: &Call<'_>) {
         let at = name.contains("at");
         let directory = |place: usize| if at { Some(call.arg(place)) } else { None };
         let first = self.path(caller, directory(0), call.arg(usize::from(at)));
@@ -178,11 +181,9 @@ impl StraceImporter {
             if call.arg(2).contains("AT_REMOVEDIR") {
                 return self.skip(SkipReason::ReadOnly);
             }
-            let ino = self.tables.named(&first, tables::kind_of_path(&first));
-            let mut event = self.event(Op::Unlink, caller, Target::NONE);
-            self.identify(&mut event, ino);
-            event.aux = self.tables.unlink(&first).map_or(0, |(_, links)| links);
-            self.tables.forget(ino);
+            let file = self.files.named(&first, tables::kind_of_path(&first));
+            let mut event = self.event(Op::Unlink, caller, &Target { file: Some(file), ..Target::NONE });
+            event.aux = self.files.unlink(&first);
             return self.emit(event);
         }
         let place = if at { 3 } else { 1 };
@@ -190,44 +191,42 @@ impl StraceImporter {
             return self.skip(SkipReason::Unreadable);
         };
         if kind == CallKind::Link {
-            self.tables.link(&first, &second);
+            self.files.link(&first, &second);
             return self.skip(SkipReason::ReadOnly);
         }
-        let mut event = self.event(Op::Rename, caller, Target::NONE);
         if call.arg(4).contains("RENAME_EXCHANGE") {
             let aside = format!("{second}\u{0}exchange");
-            self.tables.rename(&second, &aside);
-            self.tables.rename(&first, &second);
-            self.tables.rename(&aside, &first);
+            self.files.rename(&second, &aside);
+            self.files.rename(&first, &second);
+            self.files.rename(&aside, &first);
+            let event = self.event(Op::Rename, caller, &Target::NONE);
             self.emit(event);
             self.came(&first, caller.start);
             return self.came(&second, caller.start);
         }
+        let replaced = self.files.find(&second).filter(|_| first != second);
+        let mut event = self.event(Op::Rename, caller, &Target { file: replaced, ..Target::NONE });
         if first != second {
-            if let Some(replaced) = self.tables.find(&second) {
-                self.identify(&mut event, replaced);
-                event.aux = self.tables.unlink(&second).map_or(0, |(_, links)| links);
-                self.tables.forget(replaced);
-            }
-            self.tables.rename(&first, &second);
+            event.aux = self.files.unlink(&second);
+            self.files.rename(&first, &second);
         }
         self.emit(event);
         self.came(&second, caller.start);
     }
 
-    pub(super) fn apply_exec(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
+    pub(super) fn apply_exec(&mut self, caller: &Caller, name: &str, call: &Call<'_>) {
         let list = call.args.iter().position(|arg| arg.starts_with('['));
         let mut arguments = list.map(|at| lex::strings(call.args[at])).unwrap_or_default();
         let path = lex::string(call.arg(usize::from(name == "execveat"))).unwrap_or_default();
         let program = if arguments.is_empty() { path } else { arguments.remove(0) };
         let ended = caller.start.saturating_add(caller.duration);
         if self.processes.get(&caller.pid).is_some_and(|process| process.session != 0) {
-            let event = self.event(Op::Exec, caller, Target::NONE);
+            let event = self.event(Op::Exec, caller, &Target::NONE);
             self.emit(event);
             self.close_session(caller.pid, ended, EndKind::Exec);
         }
         let Some(process) = self.processes.get_mut(&caller.pid) else { return };
-        process.table = self.tables.exec(process.table);
+        process.table = tables::copy(&process.table, |slot| !slot.close_on_exec);
         (process.program, process.arguments) = (program, arguments);
         (process.born, process.session) = (ended, 0);
         // Whatever other threads there were are gone.
@@ -235,7 +234,7 @@ impl StraceImporter {
             .retain(|tid, thread| thread.pid != caller.pid || *tid == caller.tid || *tid == caller.pid);
     }
 
-    pub(super) fn apply_child(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
+    pub(super) fn apply_child(&mut self, caller: &Caller, name: &str, call: &Call<'_>) {
         let Outcome::Value(child, _) = call.result else { return self.skip(SkipReason::Failed) };
         let Ok(child) = u32::try_from(child) else { return self.skip(SkipReason::Unreadable) };
         let flags = format!("{name} {}", call.args.join(","));
@@ -245,7 +244,7 @@ impl StraceImporter {
         if flags.contains("CLONE_THREAD") {
             return self.skips.count_other(name, self.lines);
         }
-        let mut event = self.event(birth(&flags), caller, Target::NONE);
+        let mut event = self.event(birth(&flags), caller, &Target::NONE);
         event.returned = i64::from(child);
         self.emit(event);
     }
@@ -260,7 +259,7 @@ impl StraceImporter {
     }
 
     /// Calls that only tell or make something that is no file.
-    pub(super) fn apply_other(&mut self, caller: Caller, name: &str, kind: CallKind, call: &Call<'_>) {
+    pub(super) fn apply_other(&mut self, caller: &Caller, name: &str, kind: CallKind, call: &Call<'_>) {
         let Outcome::Value(value, shown) = call.result else { return };
         let close_on_exec = call.args.iter().any(|arg| arg.contains("_CLOEXEC"));
         match kind {
@@ -269,8 +268,7 @@ impl StraceImporter {
                 let path = if name == "chdir" {
                     self.path(caller, None, call.arg(0))
                 } else {
-                    let target = self.target(caller, call.arg(0));
-                    self.tables.behind(target.description).map(|file| file.path.clone())
+                    self.target(caller, call.arg(0)).file.map(|file| file.borrow().path.clone())
                 };
                 if let (Some(path), Some(process)) = (path, self.processes.get_mut(&caller.pid)) {
                     process.cwd = path;
@@ -291,9 +289,8 @@ impl StraceImporter {
             }
             CallKind::Map => {
                 let shared = call.arg(3).contains("MAP_SHARED") && call.arg(2).contains("PROT_WRITE");
-                let target = self.target(caller, call.arg(4));
-                let file = self.tables.behind(target.description);
-                if shared && file.is_some_and(|file| file.kind == FileKind::Regular) {
+                let file = self.target(caller, call.arg(4)).file;
+                if shared && file.is_some_and(|file| file.borrow().kind == FileKind::Regular) {
                     let what = "mmap of a file, shared and writable".to_owned();
                     return self.skip(SkipReason::Unmodelled(what));
                 }
@@ -308,7 +305,7 @@ impl StraceImporter {
 
     fn install_special(
         &mut self,
-        caller: Caller,
+        caller: &Caller,
         fd: i32,
         path: Option<&str>,
         kind: FileKind,
@@ -316,17 +313,15 @@ impl StraceImporter {
     ) {
         let path =
             path.map_or_else(|| format!("{kind:?}").to_lowercase(), |path| unescape(path).into_owned());
-        let ino = if path.contains('[') {
-            self.tables.named(&path, kind)
-        } else {
-            self.tables.nameless(&path, kind)
+        let file = match path.contains('[') {
+            true => self.files.named(&path, kind),
+            false => self.files.nameless(&path, kind),
         };
-        let id = self.tables.describe(ino, flag::WRITABLE);
-        self.tables.install(caller.table, fd, id, on_exec);
+        tables::install(&caller.table, fd, &Description::new(file, flag::WRITABLE), on_exec);
     }
 
     /// What stat says of a file's size and kind, if nothing better is known.
-    fn learn_stat(&mut self, caller: Caller, name: &str, call: &Call<'_>) {
+    fn learn_stat(&mut self, caller: &Caller, name: &str, call: &Call<'_>) {
         let Some(facts) = call.args.iter().find(|arg| arg.starts_with('{')) else { return };
         let (mode, size) = match name {
             "statx" => ("stx_mode=S_IF", "stx_size"),
@@ -335,24 +330,24 @@ impl StraceImporter {
         let Some((_, mode)) = facts.split_once(mode) else { return };
         let size = lex::member(facts, size).filter(|_| mode.starts_with("REG"));
         let empty = call.arg(1) == "\"\"";
-        let ino = if name.starts_with("fstat") && !name.contains("at6") || empty {
-            let target = self.target(caller, call.arg(0));
-            target.description.and_then(|id| self.tables.file_of(id))
+        let file = if name.starts_with("fstat") && !name.contains("at6") || empty {
+            self.target(caller, call.arg(0)).file
         } else {
             let by_path = name.starts_with("stat") && name != "statx";
             let (directory, path) = if by_path { (None, 0) } else { (Some(call.arg(0)), 1) };
             let Some(path) = self.path(caller, directory, call.arg(path)) else { return };
-            let ino = self.tables.find(&path);
-            if let (None, Some(size)) = (ino, size) {
+            let file = self.files.find(&path);
+            if let (None, Some(size)) = (&file, size) {
                 self.stats.retain(|(known, _)| *known != path);
                 self.stats.push_back((path, size));
                 if self.stats.len() > MOST_STATS {
                     self.stats.pop_front();
                 }
             }
-            ino
+            file
         };
-        let Some(file) = ino.and_then(|ino| self.tables.files.get_mut(&ino)) else { return };
+        let Some(file) = file else { return };
+        let mut file = file.borrow_mut();
         match size {
             Some(size) => (file.size, file.size_known) = (size, true),
             None if mode.starts_with("DIR") => file.kind = FileKind::Directory,
@@ -364,7 +359,7 @@ impl StraceImporter {
     }
 
     /// The path an argument names, below the directory descriptor or the working directory.
-    pub(super) fn path(&self, caller: Caller, directory: Option<&str>, argument: &str) -> Option<String> {
+    pub(super) fn path(&self, caller: &Caller, directory: Option<&str>, argument: &str) -> Option<String> {
         let path = lex::string(argument)?;
         if path.starts_with('/') {
             return Some(tables::join("", &path));
@@ -372,9 +367,10 @@ impl StraceImporter {
         if let Some(shown) = directory.and_then(lex::annotation) {
             return Some(tables::join(&unescape(shown), &path));
         }
-        let opened = directory.and_then(lex::descriptor).map(|(fd, _)| self.tables.look(caller.table, fd));
-        let cwd = || self.processes.get(&caller.pid).map_or("", |process| process.cwd.as_str());
-        let folder = opened.and_then(|id| self.tables.behind(id)).map_or_else(cwd, |file| &file.path);
-        Some(tables::join(folder, &path))
+        let opened = directory.and_then(lex::descriptor).and_then(|(fd, _)| tables::look(&caller.table, fd));
+        Some(match opened {
+            Some(opened) => tables::join(&opened.borrow().file.borrow().path, &path),
+            None => tables::join(self.processes.get(&caller.pid).map_or("", |process| &process.cwd), &path),
+        })
     }
 }
