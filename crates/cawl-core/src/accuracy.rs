@@ -66,7 +66,6 @@ pub struct AccuracySummary {
     /// Mean of the same over [`WINDOWS`] windows of equal observed time; None if no time was observed.
     pub windowed_error: Option<f64>,
     /// |predicted − observed| / observed of single calls; None if no time was observed.
-    #[serde(default)]
     pub call_error: Option<CallError>,
     /// Root mean square of (modelled − sampled) dirty bytes over the hard limit; None without samples.
     pub dirty_error: Option<f64>,

@@ -154,7 +154,7 @@ pub struct MemoryConstants {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_flush_factor: Option<Measured<f64>>,
     /// Largest write whose data still comes from the processor's cache, in bytes: copying it costs less.
-    #[serde(default = "defaults::hot_size")]
+    #[serde(default = "mib::<1>")]
     pub hot_size: Bytes,
 }
 
@@ -190,20 +190,20 @@ pub struct DeviceConstants {
     /// Logical block size (`bs`), in bytes.
     pub block: Bytes,
     /// Most data under writeback at a time, in bytes: what the request queue holds of the longest requests.
-    #[serde(default = "defaults::queue")]
+    #[serde(default = "mib::<64>")]
     pub queue: Bytes,
     /// Rate to which the kernel holds writers when throttling begins (`dirty_ratelimit`), in bytes per
     /// second: it is kept from earlier throttling and walks slowly. None: the writeback rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_rate: Option<Measured<Rate>>,
     /// Interval at which the filesystem's journal is committed, in ns; 0 for none.
-    #[serde(default = "defaults::commit")]
+    #[serde(default = "commit")]
     pub commit: Nanos,
     /// Part of the dirty threshold that is always its own (`bdi/min_ratio`), between 0 and 1.
     #[serde(default)]
     pub min_ratio: f64,
     /// Most of the dirty threshold it may take (`bdi/max_ratio`), between 0 and 1.
-    #[serde(default = "defaults::max_ratio")]
+    #[serde(default = "whole")]
     pub max_ratio: f64,
     /// Its writers are held to its own share whatever the others do (`bdi/strict_limit`).
     #[serde(default)]
@@ -220,29 +220,19 @@ pub struct OtherDevice {
     pub constants: DeviceConstants,
 }
 
-/// Values of constants that older profiles do not have.
-mod defaults {
-    use crate::units::{Bytes, Nanos};
+/// What older profiles do not have: so many MiB.
+const fn mib<const N: u64>() -> Bytes {
+    Bytes::mib(N)
+}
 
-    pub(super) fn commit() -> Nanos {
-        Nanos::seconds(5.0)
-    }
+/// The same: the interval of ext4's commits.
+const fn commit() -> Nanos {
+    Nanos::seconds(5.0)
+}
 
-    pub(super) fn hot_size() -> Bytes {
-        Bytes::mib(1)
-    }
-
-    pub(super) fn queue() -> Bytes {
-        Bytes::mib(64)
-    }
-
-    pub(super) fn max_ratio() -> f64 {
-        1.0
-    }
-
-    pub(super) fn folio() -> Bytes {
-        Bytes::mib(2)
-    }
+/// The same: no bound.
+const fn whole() -> f64 {
+    1.0
 }
 
 /// Fixed costs of calls, in nanoseconds.
@@ -288,7 +278,7 @@ pub struct KernelSettings {
     /// Number of processors online.
     pub cpus: u32,
     /// Largest piece of the page cache the filesystem handles at once (large folios), in bytes.
-    #[serde(default = "defaults::folio")]
+    #[serde(default = "mib::<2>")]
     pub folio: Bytes,
     /// Dirty limits of the memory cgroup (v2, with the io controller) that the traced programs run in.
     /// Both these and the machine's apply, the tighter of the two counts.

@@ -139,7 +139,6 @@ pub struct Outcome {
     /// Signal number, if a signal killed it.
     pub signal: Option<i32>,
     /// Bytes that it and all children it waited for wrote, traced or not, as the kernel counts them.
-    #[serde(default)]
     pub wchar: Option<u64>,
 }
 

@@ -77,7 +77,6 @@ pub struct ProfileUsed {
     /// Age in seconds when the trace was taken, if known.
     pub age_s: Option<u64>,
     /// How thoroughly they were measured, if they were and it is known.
-    #[serde(default)]
     pub measured: Option<Thoroughness>,
     /// Runs that added to it what they learned.
     #[serde(default)]
@@ -211,12 +210,10 @@ pub struct ModelReport {
     /// Mean of the same over 16 windows of equal observed time.
     pub windowed_error: Option<f64>,
     /// |predicted - observed| / observed of single calls: mean and median.
-    #[serde(default)]
     pub call_error: Option<CallError>,
     /// Root mean square error of the dirty level, over the hard limit.
     pub dirty_error: Option<f64>,
     /// How the model does as calibrated; None where it was not asked for.
-    #[serde(default)]
     pub calibrated: Option<AsCalibrated>,
     /// The whole summary, with quantiles.
     pub summary: AccuracySummary,

@@ -24,6 +24,7 @@ use crate::batch::Batch;
 use crate::lane::Lane;
 use crate::lock;
 use crate::merge::Source;
+use crate::query_tables::QueryTables;
 use crate::sampler::Observed;
 use answers::States;
 pub use runs::begin_run;
@@ -169,6 +170,8 @@ pub struct Engine {
     modes: Vec<(String, Mode)>,
     pub(crate) started: Time,
     pub(crate) states: States,
+    /// In the place of those of a run's lane, which has none.
+    no_tables: QueryTables,
     /// Events lost by ended sessions.
     drops: u64,
 }
@@ -206,6 +209,7 @@ impl Engine {
             modes: options.modes,
             started: cawl_host::now(),
             states: States::default(),
+            no_tables: QueryTables::default(),
             drops: 0,
         };
         if let Some(models) = options.host_models {

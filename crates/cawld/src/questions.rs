@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use cawl_client::protocol::{Failure, Push, Request, RunStarted, Subscription};
+use cawl_client::protocol::{Failure, Request, RunStarted, Subscription};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -111,7 +111,8 @@ impl Questions {
         mut writer: impl AsyncWrite + Unpin,
     ) -> anyhow::Result<()> {
         let (lines, mut waiting) = mpsc::channel::<String>(BEHIND);
-        let encode = |push: &Push| json(push) + "\n";
+        // As the client's `Push`.
+        let encode = |topic: &str, data: &str| format!("{{\"topic\":{topic},\"data\":{data}}}\n");
         let write = async {
             while let Some(line) = waiting.recv().await {
                 writer.write_all(line.as_bytes()).await?;

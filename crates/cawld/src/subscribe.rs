@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use cawl_client::protocol::{Listing, Push, Subscription, Topic, View};
+use cawl_client::protocol::{Listing, Request, Subscription, Topic, View};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::MissedTickBehavior;
 
-use crate::asker::{AskError, Asker};
+use crate::asker::{AskError, Asker, json};
 
 /// Shortest, longest and usual interval between pushes, in seconds.
 const SHORTEST: f64 = 0.05;
@@ -30,12 +30,12 @@ impl Asker {
     }
 }
 
-/// Puts pushes into the subscriber's queue until it disconnects. An error if it does not keep up, or if the
-/// daemon ends.
+/// Puts pushes into the subscriber's queue until it disconnects: `encode` makes them of the topic's name and of
+/// its data, both as JSON. An error if it does not keep up, or if the daemon ends.
 pub async fn feed<T>(
     asker: &Asker,
     subscription: &Subscription,
-    encode: impl Fn(&Push) -> T,
+    encode: impl Fn(&str, &str) -> T,
     queue: mpsc::Sender<T>,
 ) -> anyhow::Result<()> {
     let every = subscription.every_s.unwrap_or(USUAL);
@@ -55,20 +55,18 @@ pub async fn feed<T>(
             () = queue.closed() => return Ok(()),
         }
         for topic in &topics {
-            let push = match topic {
-                Topic::Status => Push::Status(Box::new(asker.status(View::default()).await?)),
-                Topic::Processes => {
-                    Push::Processes(asker.look(move |engine| engine.processes(listing)).await?)
-                }
-                Topic::Files => Push::Files(asker.look(move |engine| engine.files(listing)).await?),
-                Topic::Devices => Push::Devices(asker.look(|engine| engine.devices()).await?),
+            let data = match topic {
+                Topic::Status => asker.answer(Request::Status(View::default())).await?,
+                Topic::Processes => asker.answer(Request::Processes(listing)).await?,
+                Topic::Files => asker.answer(Request::Files(listing)).await?,
+                Topic::Devices => asker.answer(Request::Devices).await?,
                 Topic::Calls => {
                     let (calls, number) = asker.look(move |engine| engine.calls(seen)).await?;
                     seen = Some(number);
-                    Push::Calls(calls)
+                    json(&calls)
                 }
             };
-            match queue.try_send(encode(&push)) {
+            match queue.try_send(encode(&json(topic), &data)) {
                 Ok(()) => {}
                 Err(mpsc::error::TrySendError::Closed(_)) => return Ok(()),
                 Err(mpsc::error::TrySendError::Full(_)) => {

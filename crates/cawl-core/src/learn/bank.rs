@@ -45,6 +45,14 @@ pub struct Bank<const N: usize> {
     counts: bool,
 }
 
+/// A constant as it is known, the standard deviation of that, and the observations behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub value: f64,
+    pub deviation: f64,
+    pub samples: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Batch<const N: usize> {
     h: [f64; N],
@@ -123,9 +131,10 @@ impl<const N: usize> Bank<N> {
         self.members[self.used].expect(h)
     }
 
-    /// Standard deviation of a constant in use.
-    pub fn deviation(&self, at: usize) -> f64 {
-        self.members[self.used].deviation(at)
+    /// A constant in use.
+    pub fn found(&self, at: usize) -> Found {
+        let member = &self.members[self.used];
+        Found { value: member.theta[at], deviation: member.deviation(at), samples: self.samples }
     }
 
     /// `y` was observed where `h·θ` was to be expected; `weight` says how much it makes what is older fade.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bank::{Bank, Memories};
+use super::bank::{Bank, Found, Memories};
 use super::{Learner, NOTEWORTHY};
 use crate::profile::{HOST_BYTE, HostProfile, Measured};
 use crate::units::{Nanos, Rate};
@@ -137,30 +137,25 @@ pub(super) fn writeback(profile: &HostProfile, memories: Memories) -> Bank<1> {
 
 impl Learner {
     pub(super) fn adopt_copying(&mut self) -> bool {
-        let &[call, byte, page, folio, inode, away] = self.copying.theta();
-        let &[slowdown] = self.slowdown.theta();
-        let memory = &mut self.profile.memory;
-        let (calls, slowed) = (self.copying.samples, self.slowdown.samples);
-        let sums = self.copying.deviation(1).hypot(self.copying.deviation(2));
-        let slow = (slowdown, self.slowdown.deviation(0));
-        let own = &mut self.profile.calls;
-        let times = time(&mut own.write, call, self.copying.deviation(0), calls)
-            | known(&mut own.inode, inode, self.copying.deviation(4), calls)
-            | known(&mut own.away, away, self.copying.deviation(5), calls);
+        let (bank, memory, calls) = (&self.copying, &mut self.profile.memory, &mut self.profile.calls);
+        let (byte, page, host) = (bank.found(1), bank.found(2), self.host.found(0));
+        let times = time(&mut calls.write, bank.found(0))
+            | known(&mut calls.inode, bank.found(4))
+            | known(&mut calls.away, bank.found(5));
         let before = memory.cached.value;
-        let cached = rate(&mut memory.cached, byte, self.copying.deviation(1), calls);
+        let cached = rate(&mut memory.cached, byte);
         memory.heat(before);
-        let fresh = rate(&mut memory.fresh, byte + page, sums, calls);
-        let &[host] = self.host.theta();
+        let (value, deviation) = (byte.value + page.value, byte.deviation.hypot(page.deviation));
+        let fresh = rate(&mut memory.fresh, Found { value, deviation, ..page });
         let mut colds = false;
-        if self.host.samples > 0 {
+        if host.samples > 0 {
             let cold = memory.cold.get_or_insert(memory.fresh);
-            let spread = self.host.deviation(0);
-            colds = rate(cold, byte + page + host, spread, self.host.samples);
+            colds = rate(cold, Found { value: value + host.value, ..host });
         }
         let known = memory.folio.get_or_insert_with(|| Measured::assumed(Rate::per_second(1.0 / FOLIO)));
-        let folios = rate(known, folio, self.copying.deviation(3), calls);
-        let factor = inverse(&mut memory.flush_factor, slow, slowed, |factor| factor.clamp(0.01, 1.0), |f| f);
+        let folios = rate(known, bank.found(3));
+        let slowdown = self.slowdown.found(0);
+        let factor = inverse(&mut memory.flush_factor, slowdown, |factor| factor.clamp(0.01, 1.0), |f| f);
         if factor {
             // What was learned is of both.
             memory.cached_flush_factor = None;
@@ -169,32 +164,25 @@ impl Learner {
     }
 
     pub(super) fn adopt_stream(&mut self) -> bool {
-        let &[call, byte] = self.stream.theta();
-        let samples = self.stream.samples;
-        time(&mut self.profile.calls.stream, call, self.stream.deviation(0), samples)
-            | rate(&mut self.profile.memory.stream, byte, self.stream.deviation(1), samples)
+        let HostProfile { calls, memory, .. } = &mut self.profile;
+        time(&mut calls.stream, self.stream.found(0)) | rate(&mut memory.stream, self.stream.found(1))
     }
 
     pub(super) fn adopt_waiting(&mut self) -> bool {
-        let &[byte, sync, fsync, seek, latency, flush, idle] = self.waiting.theta();
         let (bank, device) = (&self.waiting, &mut self.profile.device);
-        let samples = bank.samples;
-        rate(&mut device.write, byte, bank.deviation(0), samples)
-            | time(&mut device.sync_call, sync, bank.deviation(1), samples)
-            | time(&mut device.fsync, fsync, bank.deviation(2), samples)
-            | time(&mut device.seek, seek, bank.deviation(3), samples)
-            | known(&mut device.latency, latency, bank.deviation(4), samples)
-            | known(&mut device.flush, flush, bank.deviation(5), samples)
-            | known(&mut device.idle, idle, bank.deviation(6), samples)
+        rate(&mut device.write, bank.found(0))
+            | time(&mut device.sync_call, bank.found(1))
+            | time(&mut device.fsync, bank.found(2))
+            | time(&mut device.seek, bank.found(3))
+            | known(&mut device.latency, bank.found(4))
+            | known(&mut device.flush, bank.found(5))
+            | known(&mut device.idle, bank.found(6))
     }
 
     pub(super) fn adopt_writeback(&mut self) -> bool {
-        let &[value] = self.writeback.theta();
-        let off = P90 * self.writeback.deviation(0);
-        let known = &mut self.profile.device.writeback;
-        let changed = is_noteworthy(known.value.get(), value);
-        let learned = [value, value - off, value + off].map(Rate::per_second);
-        take_over(known, learned, self.writeback.samples, changed)
+        let (found, known) = (self.writeback.found(0), &mut self.profile.device.writeback);
+        let changed = is_noteworthy(known.value.get(), found.value);
+        take_over(known, found.ends().map(Rate::per_second), found.samples, changed)
     }
 
     /// The constants that are learned, as configured and as learned.
@@ -239,37 +227,44 @@ fn is_noteworthy(known: f64, learned: f64) -> bool {
     (learned - known).abs() > NOTEWORTHY * known.abs().max(1e-12)
 }
 
+impl Found {
+    /// The value, and its percentiles.
+    fn ends(self) -> [f64; 3] {
+        let off = P90 * self.deviation;
+        [self.value, self.value - off, self.value + off]
+    }
+}
+
 /// Takes a time over, in seconds; true if the models must be told.
-fn time(known: &mut Measured<Nanos>, seconds: f64, deviation: f64, samples: u64) -> bool {
-    let changed = is_noteworthy(known.value.as_seconds(), seconds);
-    let learned = [seconds, seconds - P90 * deviation, seconds + P90 * deviation].map(Nanos::seconds);
-    take_over(known, learned, samples, changed)
+fn time(known: &mut Measured<Nanos>, found: Found) -> bool {
+    let changed = is_noteworthy(known.value.as_seconds(), found.value);
+    take_over(known, found.ends().map(Nanos::seconds), found.samples, changed)
 }
 
 /// The same of a time that a profile may not have: nothing stays unknown.
-fn known(known: &mut Option<Measured<Nanos>>, seconds: f64, deviation: f64, samples: u64) -> bool {
-    if known.is_none() && seconds <= 0.0 {
+fn known(known: &mut Option<Measured<Nanos>>, found: Found) -> bool {
+    if known.is_none() && found.value <= 0.0 {
         return false;
     }
-    time(known.get_or_insert_with(|| Measured::assumed(Nanos::ZERO)), seconds, deviation, samples)
+    time(known.get_or_insert_with(|| Measured::assumed(Nanos::ZERO)), found)
 }
 
 /// Takes a rate over from seconds per byte; true if the models must be told.
-fn rate(known: &mut Measured<Rate>, seconds: f64, deviation: f64, samples: u64) -> bool {
-    inverse(known, (seconds, deviation), samples, Rate::per_second, Rate::get)
+fn rate(known: &mut Measured<Rate>, found: Found) -> bool {
+    inverse(known, found, Rate::per_second, Rate::get)
 }
 
 fn inverse<T: Copy>(
     known: &mut Measured<T>,
-    (value, deviation): (f64, f64),
-    samples: u64,
+    found: Found,
     make: impl Fn(f64) -> T,
     get: impl Fn(T) -> f64,
 ) -> bool {
+    let [value, low, most] = found.ends();
     // Most of an inverse's distribution lies where the deviation is small against the value.
-    let (most, least) = (value + P90 * deviation, (value - P90 * deviation).max(value * 0.1));
+    let least = low.max(value * 0.1);
     let changed = is_noteworthy(1.0 / get(known.value), value);
-    take_over(known, [value, most, least].map(|value| make(1.0 / value)), samples, changed)
+    take_over(known, [value, most, least].map(|value| make(1.0 / value)), found.samples, changed)
 }
 
 /// Takes over percentiles and, if it has changed, the value.

@@ -402,7 +402,7 @@ proptest! {
             }
             for (at, real) in truth.iter().enumerate() {
                 let off = (bank.theta()[at] - real).abs();
-                covered += u32::from(off <= 1.2816 * bank.deviation(at));
+                covered += u32::from(off <= 1.2816 * bank.found(at).deviation);
             }
         }
         prop_assert!((400..=550).contains(&covered), "{covered} of 600, not about 480");

@@ -50,8 +50,9 @@ pub struct Known {
 }
 
 impl Engine {
-    fn tables(&self) -> Option<&QueryTables> {
-        self.lane().and_then(|lane| lane.tables())
+    /// The tables of the lane that answers, else empty ones.
+    fn tables(&self) -> &QueryTables {
+        self.lane().and_then(Lane::tables).unwrap_or(&self.no_tables)
     }
 
     /// The state of a model. An error names the models kept.
@@ -84,7 +85,7 @@ impl Engine {
         let analysis = self.lane().map(Lane::analysis);
         let speaks = |analysis: &Analysis| analysis.viewed(view.model.as_deref(), view.mode);
         let (model, mode) = analysis.map_or(Ok(("", Mode::default())), speaks)?;
-        let total = self.tables().map(|tables| tables.books.total).unwrap_or_default();
+        let total = self.tables().books.total;
         Ok(Status {
             schema: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -117,7 +118,7 @@ impl Engine {
     }
 
     fn dirtying_rate(&self, now: Time) -> f64 {
-        self.tables().map_or(0.0, |tables| tables.books.total.rate(now))
+        self.tables().books.total.rate(now)
     }
 
     fn untraced_rate(&self) -> f64 {
@@ -148,36 +149,32 @@ impl Engine {
 
     /// The programs.
     pub(crate) fn processes(&self, listing: Listing) -> Processes {
-        let processes =
-            |tables: &QueryTables| tables.books.processes(listing.sort, page(listing), cawl_host::now());
-        let (processes, more) = self.tables().map(processes).unwrap_or_default();
+        let books = &self.tables().books;
+        let (processes, more) = books.processes(listing.sort, page(listing), cawl_host::now());
         Processes { schema: PROTOCOL, omitted: more, more, processes }
     }
 
     /// The files.
     pub(crate) fn files(&self, listing: Listing) -> Files {
-        let files = |tables: &QueryTables| {
-            let (files, more) = tables.books.files(listing.sort, page(listing), cawl_host::now());
-            Files { schema: PROTOCOL, omitted: more + tables.books.files_omitted, more, files }
-        };
-        self.tables().map_or(Files { schema: PROTOCOL, ..Files::default() }, files)
+        let books = &self.tables().books;
+        let (files, more) = books.files(listing.sort, page(listing), cawl_host::now());
+        Files { schema: PROTOCOL, omitted: more + books.files_omitted, more, files }
     }
 
     /// The devices.
     pub(crate) fn devices(&self) -> Devices {
-        let devices = |tables: &QueryTables| tables.books.devices(&self.observed.devices, cawl_host::now());
-        Devices { schema: PROTOCOL, devices: self.tables().map(devices).unwrap_or_default() }
+        let devices = self.tables().books.devices(&self.observed.devices, cawl_host::now());
+        Devices { schema: PROTOCOL, devices }
     }
 
     /// The past.
     pub(crate) fn history(&self, span: &HistorySpan) -> History {
-        let history = |tables: &QueryTables| tables.timeline.answer(span, &Clocks::now());
-        self.tables().map(history).unwrap_or(History { schema: PROTOCOL, points: Vec::new() })
+        self.tables().timeline.answer(span, &Clocks::now())
     }
 
     /// Some of the latest calls after number `seen` (None: none yet), and the number to ask with next time.
     pub(crate) fn calls(&self, seen: Option<u64>) -> (Calls, u64) {
-        self.tables().map(|tables| tables.call_sample.answer(seen, &Clocks::now())).unwrap_or_default()
+        self.tables().call_sample.answer(seen, &Clocks::now())
     }
 }
 

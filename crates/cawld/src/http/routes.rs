@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use cawl_client::protocol::{Failure, Plan, Push, Request as Question, Sort, Subscription, Topic, View};
+use cawl_client::protocol::{Failure, Plan, Request as Question, Sort, Subscription, Topic, View};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
@@ -156,16 +156,9 @@ impl Caller {
     }
 }
 
-/// A push as a server-sent event: its topic, and the JSON of its data.
-fn event(push: &Push) -> Bytes {
-    let (topic, data) = match push {
-        Push::Status(data) => ("status", json(data)),
-        Push::Processes(data) => ("processes", json(data)),
-        Push::Files(data) => ("files", json(data)),
-        Push::Devices(data) => ("devices", json(data)),
-        Push::Calls(data) => ("calls", json(data)),
-    };
-    Bytes::from(format!("event: {topic}\ndata: {data}\n\n"))
+/// A push as a server-sent event, whose name is not quoted.
+fn event(topic: &str, data: &str) -> Bytes {
+    Bytes::from(format!("event: {}\ndata: {data}\n\n", topic.trim_matches('"')))
 }
 
 /// The body of a subscription.
