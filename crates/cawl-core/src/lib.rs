@@ -61,6 +61,7 @@ mod file_table;
 mod fit;
 mod forecast;
 pub mod host_text;
+mod leader;
 mod learn;
 mod limits;
 mod mode;

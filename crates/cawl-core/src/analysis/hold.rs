@@ -8,32 +8,27 @@
 //!
 //! So while the flusher is at work, pauses are predicted in several ways side by side: by the model, and by
 //! the seconds a dirty byte has cost of late, with memories of different length. The way whose errors, summed
-//! over blocks of observed time, are least is the one that speaks (as in [`learn`](crate::learn)); the model,
+//! over blocks of observed time, are least [leads](crate::leader); the model,
 //! unless another is clearly better.
 
+use crate::leader::{Leader, WAYS};
 use crate::model::{CallState, Disturbance, LONGEST_PAUSE, Prediction};
 use crate::units::{Bytes, Nanos, Time};
 
 /// Seconds of calls that a way of predicting remembers.
-const MEMORIES: [f64; 3] = [0.3, 3.0, 30.0];
-/// The model, then each memory.
-const WAYS: usize = MEMORIES.len() + 1;
+const MEMORIES: [f64; WAYS - 1] = [0.3, 3.0, 30.0];
 /// Seconds of calls over which errors are summed.
 const BLOCK: f64 = 0.3;
 /// Part of the model's score that another way must stay below to be preferred.
 const BETTER: f64 = 0.8;
-/// What is left of a score after a block.
-const FADING: f64 = 0.9;
 
 /// Held back or not, and for how long.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hold {
     /// Seconds slept and bytes made dirty, by memory.
     sums: [(f64, f64); MEMORIES.len()],
-    errors: [f64; WAYS],
-    scores: [f64; WAYS],
-    block: f64,
-    used: usize,
+    /// Of the model, then of each memory.
+    leader: Leader,
     /// The latest look at the kernel's level, and bytes made dirty since.
     level: Bytes,
     since: f64,
@@ -86,11 +81,11 @@ impl Hold {
         let law = prediction.parts.throttle.as_seconds();
         let told = self.ways(law, dirtied);
         let rest = prediction.cost.as_seconds() - law;
-        if self.used > 0 {
-            prediction.parts.throttle = Nanos::seconds(told[self.used]);
+        if self.leader.leads > 0 {
+            prediction.parts.throttle = Nanos::seconds(told[self.leader.leads]);
             prediction.cost = prediction.parts.total();
             prediction.state = match prediction.state {
-                _ if told[self.used] > rest => CallState::Throttle,
+                _ if told[self.leader.leads] > rest => CallState::Throttle,
                 // It is the flusher's work that makes pauses likely.
                 CallState::Throttle => CallState::Flush,
                 state => state,
@@ -114,26 +109,15 @@ impl Hold {
     pub(super) fn learn(&mut self, pause: &Pause, observed: Nanos) {
         let Pause { told, rest, dirtied } = pause;
         // A stall has other reasons.
-        let most = LONGEST_PAUSE.as_seconds().max(4.0 * told[self.used]);
+        let most = LONGEST_PAUSE.as_seconds().max(4.0 * told[self.leader.leads]);
         let slept = (observed.as_seconds() - rest).min(most);
         let weight = (rest + slept).max(0.0);
         for ((sum, bytes), memory) in self.sums.iter_mut().zip(MEMORIES) {
             let kept = (-weight / memory).exp();
             (*sum, *bytes) = (*sum * kept + slept, *bytes * kept + dirtied);
         }
-        for (error, told) in self.errors.iter_mut().zip(told) {
-            *error += slept - told;
-        }
-        self.block += weight;
-        if self.block >= BLOCK {
-            for (score, error) in self.scores.iter_mut().zip(&mut self.errors) {
-                *score = FADING * *score + std::mem::take(error).abs();
-            }
-            self.block = 0.0;
-            let score = |way: usize| if way == 0 { BETTER * self.scores[0] } else { self.scores[way] };
-            let best = (0..WAYS).min_by(|a, b| score(*a).total_cmp(&score(*b)));
-            self.used = best.unwrap_or(0);
-        }
+        let factors = std::array::from_fn(|way| if way == 0 { BETTER } else { 1.0 });
+        self.leader.judge(told.map(|told| slept - told), weight, BLOCK, factors);
     }
 }
 
@@ -202,7 +186,7 @@ mod tests {
                 let took = Nanos::millis(if n % every == 7 { 10.2 } else { 0.2 });
                 take(&mut hold, Time(n * 1_000_000), &mut last, took, BACKGROUND);
             }
-            assert_eq!((last.state, hold.used > 0), (state, true), "one in {every}, {law:?}");
+            assert_eq!((last.state, hold.leader.leads > 0), (state, true), "one in {every}, {law:?}");
         }
     }
 

@@ -2,17 +2,12 @@
 //!
 //! The law: how fast a machine changes is not known beforehand, so it is no setting. A long memory is right
 //! on a quiet machine, a short one where memory turns cold or another guest takes the disk. Each member
-//! predicts every observation before it is told of it; errors are summed over blocks of observed time, in
-//! which noise cancels out, and the member with the least sum of their absolute values is used (the "follow
-//! the leader" rule of prediction with expert advice: Cesa-Bianchi and Lugosi, 2006, with fading scores).
+//! predicts every observation before it is told of it, and the one that [leads](crate::leader) is used.
 
 use super::evidence::{Evidence, Known, Said};
 use super::recursive::Recursive;
+use crate::leader::{Leader, WAYS};
 
-/// Memories in use.
-const MEMBERS: usize = 4;
-/// What is left of a score after a block.
-const FADING: f64 = 0.9;
 /// Calls taken together before the members are told.
 const BATCH: u32 = 64;
 
@@ -20,7 +15,7 @@ const BATCH: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct Memories {
     /// Time constants, from short to long, in the unit of the weights.
-    pub members: [f64; MEMBERS],
+    pub members: [f64; WAYS],
     /// Length of a block, in the unit of the weights.
     pub block: f64,
     /// Weight of observations taken together before the members are told.
@@ -30,12 +25,9 @@ pub struct Memories {
 /// Constants learned with several memories.
 #[derive(Clone, Debug)]
 pub struct Bank<const N: usize> {
-    members: [Recursive<N>; MEMBERS],
+    members: [Recursive<N>; WAYS],
     memories: Memories,
-    used: usize,
-    scores: [f64; MEMBERS],
-    errors: [f64; MEMBERS],
-    block: f64,
+    leader: Leader,
     batch: Batch<N>,
     /// How many observations there were.
     pub samples: u64,
@@ -76,10 +68,7 @@ impl<const N: usize> Bank<N> {
         Bank {
             members: memories.members.map(|memory| Recursive::new(theta, spread, bounds, memory)),
             memories,
-            used: MEMBERS / 2,
-            scores: [0.0; MEMBERS],
-            errors: [0.0; MEMBERS],
-            block: 0.0,
+            leader: Leader::new(WAYS / 2),
             batch: Batch::default(),
             samples: 0,
             begun: Recursive::new(theta, spread, bounds, f64::INFINITY),
@@ -123,17 +112,17 @@ impl<const N: usize> Bank<N> {
 
     /// The constants in use.
     pub fn theta(&self) -> &[f64; N] {
-        &self.members[self.used].theta
+        &self.members[self.leader.leads].theta
     }
 
     /// What an observation should be by the constants in use.
     pub fn expect(&self, h: &[f64; N]) -> f64 {
-        self.members[self.used].expect(h)
+        self.members[self.leader.leads].expect(h)
     }
 
     /// A constant in use.
     pub fn found(&self, at: usize) -> Found {
-        let member = &self.members[self.used];
+        let member = &self.members[self.leader.leads];
         Found { value: member.theta[at], deviation: member.deviation(at), samples: self.samples }
     }
 
@@ -161,19 +150,8 @@ impl<const N: usize> Bank<N> {
     }
 
     fn tell(&mut self, h: &[f64; N], y: f64, weight: f64) {
-        for (member, error) in self.members.iter_mut().zip(&mut self.errors) {
-            *error += y - member.expect(h);
-            member.update(h, y, weight);
-        }
-        self.block += weight;
-        if self.block >= self.memories.block {
-            for (score, error) in self.scores.iter_mut().zip(&mut self.errors) {
-                *score = FADING * *score + error.abs();
-                *error = 0.0;
-            }
-            self.block = 0.0;
-            let best = (0..MEMBERS).min_by(|a, b| self.scores[*a].total_cmp(&self.scores[*b]));
-            self.used = best.unwrap_or(self.used);
-        }
+        let off = self.members.each_ref().map(|member| y - member.expect(h));
+        self.members.iter_mut().for_each(|member| member.update(h, y, weight));
+        self.leader.judge(off, weight, self.memories.block, [1.0; WAYS]);
     }
 }

@@ -67,14 +67,6 @@ pub struct Kernel {
     /// Pages after which a task is checked, whatever its quota.
     check_interval: u64,
     origin: Option<u64>,
-    /// Until when synchronous transfers occupy each device, in seconds.
-    occupied: Vec<f64>,
-    /// Until when a call last waited for each device, in seconds.
-    idle_since: Vec<f64>,
-    /// How much less writers to each device slept than was predicted, in seconds.
-    unslept: Vec<f64>,
-    /// Device positions after the last synchronous access: file and byte.
-    heads: Vec<(u32, u64)>,
     copies: Copies,
     intervals: Spreads,
     /// Whether new pages come cold; None: the model decides by its own pool.
@@ -129,10 +121,6 @@ impl Kernel {
             history: LevelHistory::default(),
             limits: kernel.limits,
             origin: None,
-            occupied: Vec::new(),
-            idle_since: Vec::new(),
-            unslept: Vec::new(),
-            heads: Vec::new(),
             copies: Copies::default(),
             intervals: Spreads::of(profile),
             supply: None,
@@ -193,10 +181,6 @@ impl Kernel {
         let mut device = Device::new(dev, rate, base, queue, bounds, now);
         device.seek = of.seek.value.as_seconds();
         self.machine.devices.push(device);
-        self.occupied.push(0.0);
-        self.idle_since.push(f64::NEG_INFINITY);
-        self.unslept.push(0.0);
-        self.heads.push((u32::MAX, 0));
         self.machine.devices.len() - 1
     }
 
@@ -223,8 +207,8 @@ impl Kernel {
         }
         let device = self.device(event.dev);
         let file = self.machine.cache.open(event.file(), device);
-        let at_work = self.machine.devices[device].is_at_work();
-        let idle_since = self.idle_since[device].max(self.occupied[device]);
+        let of = &self.machine.devices[device];
+        let (at_work, idle_since) = (of.is_at_work(), of.idle_since.max(of.occupied));
         Call {
             at,
             until: f64::INFINITY,
@@ -302,7 +286,7 @@ impl Kernel {
         // While it waited, the processor did something else.
         let waited = call.spent.device + call.spent.throttle;
         if call.spent.device > 0.0 {
-            self.idle_since[call.device] = call.at;
+            self.machine.devices[call.device].idle_since = call.at;
         }
         self.tasks.current.left = (call.at - waited).max(started);
     }

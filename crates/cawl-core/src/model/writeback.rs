@@ -111,6 +111,12 @@ impl Machine {
         self.next = self.devices.iter().map(|d| d.next).fold(f64::INFINITY, f64::min);
     }
 
+    /// What happens next to a device has changed.
+    fn plan_again(&mut self, at: usize) {
+        self.devices[at].plan();
+        self.plan();
+    }
+
     /// Completes what the device has written by now.
     pub fn drain(&mut self, at: usize) {
         let device = &mut self.devices[at];
@@ -148,8 +154,7 @@ impl Machine {
         let device = &mut self.devices[at];
         if device.in_flight > 0 {
             device.carry -= seconds * device.speed();
-            device.plan();
-            self.plan();
+            self.plan_again(at);
         }
     }
 
@@ -168,8 +173,7 @@ impl Machine {
         let written = device.level().saturating_sub(most).min(device.in_flight);
         self.complete_pages(at, written);
         self.devices[at].carry -= self.devices[at].carry.min(written as f64).max(0.0);
-        self.devices[at].plan();
-        self.plan();
+        self.plan_again(at);
     }
 
     /// A device completes `rate` pages a second from now on, and holds `queue` pages in flight.
@@ -181,8 +185,7 @@ impl Machine {
         self.drain(at);
         let device = &mut self.devices[at];
         (device.rate, device.queue) = (rate, queue);
-        device.plan();
-        self.plan();
+        self.plan_again(at);
     }
 
     fn complete_pages(&mut self, at: usize, pages: u64) {
@@ -203,8 +206,7 @@ impl Machine {
         device.carry = (device.carry - pages as f64).max(0.0);
         self.complete_pages(at, pages);
         self.devices[at].held_until = None;
-        self.devices[at].plan();
-        self.plan();
+        self.plan_again(at);
     }
 
     /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or
@@ -232,8 +234,7 @@ impl Machine {
         device.transaction += 1;
         device.commit_at = None;
         device.held_until = None;
-        device.plan();
-        self.plan();
+        self.plan_again(at);
     }
 
     /// The device that has most to do, or had, if none has.
@@ -322,9 +323,8 @@ impl Machine {
         self.drain(at);
         self.begin_estimate(at);
         let pages = self.hand_over(at, file, most, u64::MAX);
-        self.devices[at].plan();
+        self.plan_again(at);
         self.cache.leave_lists(file);
-        self.plan();
         pages
     }
 

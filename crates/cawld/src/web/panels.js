@@ -178,7 +178,8 @@ class PlanForm {
     const range = predicted.p10_s == null || predicted.p90_s == null ? "" : `, between ${duration(predicted.p10_s)} and ${duration(predicted.p90_s)} four times of five`;
     const parts = Object.entries(predicted.states_s).filter(([, seconds]) => seconds > 0);
     const bars = parts.map(([state, seconds]) => {
-      const bar = element("span", { className: `fill-${CALL_STATES.includes(state) ? state : "buffered"}` });
+      const bar = element("span");
+      bar.dataset.state = CALL_STATES.includes(state) ? state : "buffered";
       bar.style.flexGrow = String(seconds);
       return bar;
     });

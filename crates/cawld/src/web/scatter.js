@@ -1,34 +1,24 @@
 // Predicted against observed cost: a mark for each of the latest calls, on logarithmic axes.
 
-/** Marks differ by shape as well as by colour. */
+/** Marks differ by shape as well as by colour: lines through these corners, closed if there are more than two; a disk without. */
 const SHAPES = {
-  free(path, x, y, r) {
-    path.moveTo(x + r, y);
-    path.arc(x, y, r, 0, 7);
-  },
-  flush(path, x, y, r) {
-    path.moveTo(x, y - r * 1.2);
-    path.lineTo(x + r * 1.1, y + r * 0.8);
-    path.lineTo(x - r * 1.1, y + r * 0.8);
-    path.closePath();
-  },
-  throttle(path, x, y, r) {
-    path.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
-  },
-  sync(path, x, y, r) {
-    path.moveTo(x, y - r * 1.3);
-    path.lineTo(x + r * 1.3, y);
-    path.lineTo(x, y + r * 1.3);
-    path.lineTo(x - r * 1.3, y);
-    path.closePath();
-  },
-  buffered(path, x, y, r) {
-    path.moveTo(x - r, y);
-    path.lineTo(x + r, y);
-    path.moveTo(x, y - r);
-    path.lineTo(x, y + r);
-  },
+  free: [],
+  flush: [[[0, -1.2], [1.1, 0.8], [-1.1, 0.8]]],
+  throttle: [[[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]]],
+  sync: [[[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]],
+  buffered: [[[-1, 0], [1, 0]], [[0, -1], [0, 1]]],
 };
+
+/** Adds the mark of a state to a path: about a place, in a size. */
+function mark(path, state, x, y, r) {
+  for (const corners of SHAPES[state]) {
+    corners.forEach(([right, down], at) => path[at ? "lineTo" : "moveTo"](x + r * right, y + r * down));
+    if (corners.length > 2) path.closePath();
+  }
+  if (SHAPES[state].length) return;
+  path.moveTo(x + r, y);
+  path.arc(x, y, r, 0, 7);
+}
 
 class ScatterChart extends Chart {
   constructor(plot, ring) {
@@ -51,7 +41,7 @@ class ScatterChart extends Chart {
       const [observed, predicted] = uplot.data[at];
       observed.forEach((cost, call) => {
         const [x, y] = [uplot.valToPos(cost, "x", true), uplot.valToPos(predicted[call], "y", true)];
-        SHAPES[state](path, x, y, 3.2 * uPlot.pxRatio);
+        mark(path, state, x, y, 3.2 * uPlot.pxRatio);
       });
       return { stroke: path, fill: path };
     };

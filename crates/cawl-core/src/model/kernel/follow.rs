@@ -78,7 +78,7 @@ impl Kernel {
 
     /// Writers to the call's device went on `early` seconds before they should have.
     fn judge_pauses(&mut self, call: &Call, early: f64) {
-        let unslept = &mut self.unslept[call.device];
+        let unslept = &mut self.machine.devices[call.device].unslept;
         *unslept = (*unslept + early).max(0.0);
         if *unslept > LONGEST_PAUSE.as_seconds() || call.unlikely {
             *unslept = 0.0;

@@ -93,7 +93,7 @@ impl Kernel {
 
     /// What getting from the latest synchronous write to this one takes, in seconds.
     fn write_seek(&mut self, call: &mut Call, offset: u64, last: u64) -> f64 {
-        let head = std::mem::replace(&mut self.heads[call.device], (call.file, last));
+        let head = std::mem::replace(&mut self.machine.devices[call.device].head, (call.file, last));
         if head == (call.file, offset) || head.0 == u32::MAX {
             return 0.0;
         }
@@ -243,7 +243,8 @@ impl Kernel {
     /// When the device begins with what a call has just submitted, in seconds. The machine may be ahead of
     /// the call: of one that takes long is told only when it is over, and time goes on until then.
     fn transfer_begins(&self, call: &Call, device: usize, behind_others: bool) -> f64 {
-        if behind_others { self.machine.now.max(call.at) } else { self.occupied[device].max(call.at) }
+        let free = if behind_others { self.machine.now } else { self.machine.devices[device].occupied };
+        free.max(call.at)
     }
 
     /// Latency of a wait for data that were submitted just before, without the transfer, in seconds.
@@ -274,7 +275,8 @@ impl Kernel {
             let transfer = alone / write + (bytes - alone) / queued;
             call.work.transferred += if queued > write { alone } else { bytes };
             let done = self.transfer_begins(call, call.device, pages > submitted) + transfer;
-            self.occupied[call.device] = self.occupied[call.device].max(done.min(call.until));
+            let device = &mut self.machine.devices[call.device];
+            device.occupied = device.occupied.max(done.min(call.until));
             // What was submitted before is on its way: its latency is over by now.
             let until = done + if submitted > 0 { self.latency(call) } else { 0.0 };
             self.wait_until(call, until);
@@ -284,8 +286,9 @@ impl Kernel {
 
     /// Has the device to itself for `transfer` seconds, after the transfers before it; then `fixed` more.
     fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
-        let free = self.occupied[call.device].max(call.at);
-        self.occupied[call.device] = (free + transfer).min(call.until.max(free));
+        let device = &mut self.machine.devices[call.device];
+        let free = device.occupied.max(call.at);
+        device.occupied = (free + transfer).min(call.until.max(free));
         self.wait_until(call, free + transfer + fixed);
     }
 }

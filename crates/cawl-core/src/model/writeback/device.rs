@@ -102,6 +102,14 @@ pub struct Device {
     pub(super) held_until: Option<f64>,
     /// When something happens next if no call comes.
     pub(super) next: f64,
+    /// Until when synchronous transfers occupy it.
+    pub occupied: f64,
+    /// Until when a call last waited for it.
+    pub idle_since: f64,
+    /// How much less its writers slept than was predicted.
+    pub unslept: f64,
+    /// Where the last synchronous access to it ended: file and byte.
+    pub head: (u32, u64),
 }
 
 impl Device {
@@ -122,6 +130,8 @@ impl Device {
             last_periodic: now,
             transaction: 1,
             next: f64::INFINITY,
+            idle_since: f64::NEG_INFINITY,
+            head: (u32::MAX, 0),
             ..Device::default()
         }
     }
