@@ -1,19 +1,18 @@
 //! The kernel model against recorded runs and the kernel's own tracepoints: against those in
 //! tests/data/recorded, and against a larger collection in the folder named by CAWL_GOLDEN, or beside the
 //! workspace.
-#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "a test reads recordings")]
+#![expect(clippy::disallowed_methods, reason = "a test reads recordings")]
 #![allow(clippy::disallowed_macros, reason = "a test says why it skips")]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 
-use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, compare, median};
 use cawl_import::{Suite, recorded_run};
-use support::{
+
+use crate::support::{
     CALIBRATION, base_rate, correlation, lately_lowered, modelled, predictions, profile, runs, traced,
     unpacked,
 };
+use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, compare, median};
 
 fn golden() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");

@@ -1,7 +1,7 @@
 //! Named scenarios and what the kernel model makes of them, as text one can read, with the dirty level drawn
 //! beside it.
 //!
-//! `CAWL_BLESS=1 cargo test -p cawl-core --test trajectories` writes the files anew.
+//! `CAWL_BLESS=1 cargo test -p cawl-core --test tests trajectories` writes the files anew.
 #![expect(clippy::disallowed_methods, reason = "a test reads and writes its own files")]
 
 use std::fmt::Write as _;

@@ -1,7 +1,10 @@
 //! What tests on recorded runs share: reading a folder of recordings, and the kernel's tracepoints in it.
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests read recordings")]
 
+use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use cawl_core::{Bytes, CostModel, HostProfile, Kernel, Prediction, RecordedRun, Time, fit, median};
 use cawl_import::{Suite, recorded_run, with_tracepoints};
@@ -32,21 +35,47 @@ pub fn unpacked(path: &Path) -> String {
 pub fn runs(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<RecordedRun> {
     let suite = Suite::parse(&std::fs::read_to_string(dir.join("suite.json")).expect("suite.json"));
     let of = |name: &str, ending: &str| unpacked(&dir.join(format!("{name}.{ending}.gz")));
+    // Read once for all tests: that takes longer than a replay.
+    static READ: Memo<RecordedRun> = Memo::new();
     let runs = suite.expect("a suite").runs.into_iter().filter(|(name, _)| wanted(name));
     runs.map(|(name, args)| {
-        recorded_run(&name, args, &of(&name, "csv"), &of(&name, "dirty")).expect("a recording")
+        READ.of(dir.join(&name), || {
+            recorded_run(&name, args, &of(&name, "csv"), &of(&name, "dirty")).expect("a recording")
+        })
     })
     .collect()
 }
 
 /// The profile of a folder, as `cawl-cli fit` makes it: with what the tracepoints tell of the base rate.
 pub fn profile(dir: &Path) -> HostProfile {
-    let shown = runs(dir, |name| CALIBRATION.contains(&name)).into_iter();
-    let told = |run: RecordedRun| {
-        let trace = unpacked(&dir.join(format!("{}.trace.gz", run.name)));
-        with_tracepoints(run, &trace)
-    };
-    fit(&shown.map(told).collect::<Vec<_>>()).expect("a profile")
+    static FITTED: Memo<HostProfile> = Memo::new();
+    FITTED.of(dir.to_owned(), || {
+        let shown = runs(dir, |name| CALIBRATION.contains(&name)).into_iter();
+        let told = |run: RecordedRun| {
+            let trace = unpacked(&dir.join(format!("{}.trace.gz", run.name)));
+            with_tracepoints(run, &trace)
+        };
+        fit(&shown.map(told).collect::<Vec<_>>()).expect("a profile")
+    })
+}
+
+/// What was made of a path, for all tests of this process.
+struct Memo<T>(Mutex<BTreeMap<PathBuf, T>>);
+
+impl<T: Clone> Memo<T> {
+    const fn new() -> Memo<T> {
+        Memo(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Made without the lock, so that tests make things side by side.
+    fn of(&self, path: PathBuf, make: impl FnOnce() -> T) -> T {
+        let known = self.0.lock().expect("no test panics here").get(&path).cloned();
+        known.unwrap_or_else(|| {
+            let made = make();
+            self.0.lock().expect("no test panics here").insert(path, made.clone());
+            made
+        })
+    }
 }
 
 /// Seconds slept in pauses and the median base rate (bytes per second) that the kernel traced.
