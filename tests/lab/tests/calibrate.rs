@@ -199,7 +199,7 @@ fn nothing_is_left_when_it_is_interrupted() {
         assert_eq!(content(disk.mount_point()), Vec::<String>::new());
     }
     // While the limits are lowered.
-    let arguments = ["--quick", "--max-seconds=6", "--max-bytes=512M", "--lower-limits"];
+    let arguments = ["--quick", "--max-seconds=3", "--max-bytes=256M", "--lower-limits"];
     let mut child = Started::by(&mut calibrate(disk.mount_point(), home.path(), &arguments));
     eventually("the limits are lowered", || limits() != before);
     stop(&mut child, Signal::SIGINT);

@@ -53,7 +53,7 @@ fn one_command_calibrates_records_judges_and_draws() {
     let out = home.path().join("results");
     let before = limits();
     let small =
-        ["fig6", "--disk", "ssd", "--scale", "small", "--limits", "48M,96M", "--settle", "0", "--json"];
+        ["fig6", "--disk", "ssd", "--scale", "small", "--limits", "24M,48M", "--settle", "0", "--json"];
     let found = json(&experiment(home.path(), &out, &small).output().unwrap());
     assert_eq!(limits(), before);
 
@@ -65,8 +65,8 @@ fn one_command_calibrates_records_judges_and_draws() {
         assert_eq!(run["models"].as_array().unwrap().len(), 3);
     }
     // The limits were those that were asked for, and the first run went beyond them.
-    assert_eq!(found["limits"]["hard"], 96 << 20);
-    assert!(runs[0]["bytes"].as_u64().unwrap() > 96 << 20);
+    assert_eq!(found["limits"]["hard"], 48 << 20);
+    assert!(runs[0]["bytes"].as_u64().unwrap() > 48 << 20);
 
     let text = |name: &str| fs::read_to_string(out.join(name)).unwrap();
     assert!(fs::read(out.join("fig6.png")).unwrap().starts_with(b"\x89PNG"));
@@ -107,7 +107,7 @@ fn every_experiment_can_be_recorded() {
         "0.1",
     ];
     let mut command = experiment(home.path(), &out, &arguments);
-    let output = command.args(["--limits", "16M,32M", "--settle", "0", "--repeats", "1"]).output().unwrap();
+    let output = command.args(["--limits", "8M,16M", "--settle", "0", "--repeats", "1"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for figure in ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9"] {
@@ -163,7 +163,7 @@ fn nothing_but_results_is_left_when_it_is_interrupted() {
     // While a run is being made.
     let disk = disk("ssd,size=4");
     let at = disk.mount_point();
-    let common = ["fig6", "--limits", "64M,128M", "--profile", &profile];
+    let common = ["fig6", "--limits", "32M,64M", "--profile", &profile];
     let arguments = [&common[..], &["--settle", "0", "--path", at.to_str().unwrap()]].concat();
     let mut child = Started::by(&mut experiment(home.path(), &out, &arguments));
     eventually("a run is made", || written(at).is_some());
@@ -173,7 +173,7 @@ fn nothing_but_results_is_left_when_it_is_interrupted() {
     assert_eq!(content(at), Vec::<String>::new());
 
     // With a disk of its own.
-    let arguments = [&common[..], &["--settle", "1", "--disk", "hdd"]].concat();
+    let arguments = [&common[..], &["--settle", "1", "--disk", "ssd"]].concat();
     let mut child = Started::by(&mut experiment(home.path(), &out, &arguments));
     eventually("the first run is saved", || out.join("run1/suite.json").exists());
     let served = children(child.id());

@@ -98,7 +98,7 @@ fn a_filesystem_in_user_space_is_measured_as_far_as_it_goes() {
         return;
     }
     let _others = beside_others();
-    for writeback in [false, true] {
+    let measured = |writeback: bool| {
         let folder = tempfile::tempdir().unwrap();
         let session = Far::mount(folder.path(), writeback).unwrap();
         let found = calibrated(folder.path());
@@ -109,5 +109,9 @@ fn a_filesystem_in_user_space_is_measured_as_far_as_it_goes() {
         // Without a cache that keeps what is written, each call goes to the other side, and nobody flushes.
         assert_eq!(samples(&found, "device.writeback") >= 1, writeback, "{found:#}");
         session.umount_and_join().unwrap();
-    }
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| measured(false));
+        measured(true);
+    });
 }
