@@ -362,7 +362,8 @@ mod tests {
 
     #[test]
     fn one_user_s_programs_take_half_of_the_connections() {
-        let connections = Connections::new(Arc::default(), Allowed::default());
+        let mut connections = Connections::new(Arc::default(), Allowed::default());
+        connections.most = 400;
         let begin = |uid: u32| {
             let room = connections.has_room_for(uid);
             if room {

@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn pictures_are_whole_and_contain_their_series() {
-        for experiment in Experiment::resolve(&[Experiment::All]) {
+        let whole = |experiment: Experiment| {
             let panels = experiment.panels(&Sizes::new(&HostProfile::uncalibrated(), 1.0)).len();
             let (svg, pixels, (width, height)) = drawn(experiment, run);
             let document = roxmltree::Document::parse(&svg).unwrap();
@@ -276,7 +276,12 @@ mod tests {
             for colour in MODEL.iter().chain(&[OBSERVED, AGAIN]) {
                 assert!(colours.contains(colour), "{}: no {colour:?}", experiment.name());
             }
-        }
+        };
+        std::thread::scope(|threads| {
+            for experiment in Experiment::resolve(&[Experiment::All]) {
+                threads.spawn(move || whole(experiment));
+            }
+        });
     }
 
     #[test]
