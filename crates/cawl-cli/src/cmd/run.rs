@@ -290,6 +290,11 @@ fn variables(
         ("CAWL_SOCKET", backend.path.as_path().into()),
         ("CAWL_RUN", backend.run.to_string().into()),
     ]);
+    // Each process would ask the kernel.
+    let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    if std::env::var_os("CAWL_CLOCK").is_none() && std::fs::read(source).is_ok_and(|name| name == b"tsc\n") {
+        variables.insert("CAWL_CLOCK", "tsc".into());
+    }
     // musl's linker ends a program whose preloaded library it cannot load; glibc's 32-bit one prints an
     // error.
     if !verdict.must_not_preload {

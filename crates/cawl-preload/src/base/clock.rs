@@ -75,10 +75,11 @@ pub fn span(nanos: u64) -> u64 {
     }
 }
 
-/// Chooses the clock. Constructor only. `wanted`: false where the user asked for ns.
-pub fn choose(wanted: bool) {
+/// Chooses the clock. Constructor only. `wanted`: false where the user asked for ns; `known`: the kernel was found to
+/// keep time by the counter when the run began.
+pub fn choose(wanted: bool, known: bool) {
     #[cfg(target_arch = "x86_64")]
-    if wanted && kernel_keeps_time_by_it() && allowed() {
+    if wanted && (known || kernel_keeps_time_by_it()) && allowed() {
         HOT.ticking.store(true, Relaxed);
         if let Some(first) = anchor() {
             FIRST[0].store(first.ticks, Relaxed);
@@ -86,7 +87,7 @@ pub fn choose(wanted: bool) {
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = wanted;
+    let _ = (wanted, known);
 }
 
 /// The processor is not asked whether the counter runs evenly: in a virtual machine that is an exit to the host, and the
@@ -118,7 +119,7 @@ mod tests {
     /// The counters of all processors are one: a thread that moves between them sees time go forward.
     #[test]
     fn time_goes_forward_on_every_processor() {
-        choose(true);
+        choose(true, false);
         let mut last = now();
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         for round in 0..200 {

@@ -12,5 +12,6 @@ pub mod real;
 #[cfg_attr(test, allow(dead_code))]
 pub mod room;
 pub mod settings;
+pub mod symbols;
 pub mod sys;
 pub mod thread;

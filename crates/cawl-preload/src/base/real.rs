@@ -1,13 +1,15 @@
 //! The functions that the hooks stand in front of.
 //!
-//! The constructor looks all of them up, once. A hook that runs earlier (another library's constructor,
-//! an allocator that initialises itself) looks up the one it needs; a function that this C library does
-//! not have fails with ENOSYS, and nobody can have been linked against it.
+//! Each is looked up when it is first needed, by [`symbols`], which only reads memory. Where that does not understand
+//! a library, the constructor looks all of them up by dlsym, and a hook that runs earlier (another library's
+//! constructor, an allocator that initialises itself) the one it needs. A function that this C library does not have
+//! fails with ENOSYS, and nobody can have been linked against it.
 
 #![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
 
 use crate::base::guard::set_errno;
 use crate::base::hot::HOT;
+use crate::base::symbols;
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};
@@ -29,6 +31,16 @@ macro_rules! reals {
                 Err(_) => c"",
             }
         ),*];
+
+        static HASHES: [u32; NAMES.len()] = {
+            let mut hashes = [0; NAMES.len()];
+            let mut at = 0;
+            while at < hashes.len() {
+                hashes[at] = symbols::hash(NAMES[at]);
+                at += 1;
+            }
+            hashes
+        };
 
         static TABLE: [AtomicPtr<c_void>; NAMES.len()] =
             [const { AtomicPtr::new(core::ptr::null_mut()) }; NAMES.len()];
@@ -61,9 +73,13 @@ macro_rules! reals {
 }
 
 #[cold]
+#[inline(never)]
 fn look_up(index: usize) -> *mut c_void {
-    // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[index].as_ptr()) };
+    let mut found = symbols::find(NAMES[index], HASHES[index]);
+    if found.is_null() {
+        // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[index].as_ptr()) };
+    }
     TABLE[index].store(found, Relaxed);
     found
 }
@@ -89,7 +105,7 @@ pub fn address_of_error_at_line() -> *mut c_void {
     address(Index::error_at_line)
 }
 
-/// True once the constructor has looked up every function.
+/// True once the constructor has seen to it that no hook asks dlsym.
 #[inline(always)]
 pub fn ready() -> bool {
     !TABLE[Index::mmap as usize].load(Relaxed).is_null()
@@ -103,17 +119,17 @@ pub fn threads() -> bool {
     place.is_null() || unsafe { place.read_volatile() } == 0
 }
 
-/// Finds every function of the C library. Only the constructor calls this: a missing one makes dlsym allocate.
-pub fn look_up_all() {
+/// Sees to it that every function is found. Only the constructor calls this: a missing one makes dlsym allocate.
+pub fn prepare() {
+    let lazy = symbols::prepare();
     for index in 0..NAMES.len() {
-        // libaio's, which few programs have; to find nothing costs as much as to find all the others.
-        if index != Index::io_submit as usize {
+        // Not libaio's, which few programs have: to find nothing costs as much as to find all the others.
+        if index != Index::io_submit as usize && (!lazy || index == Index::mmap as usize) {
             look_up(index);
         }
     }
-    // SAFETY: as in `look_up`.
-    let single = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__libc_single_threaded".as_ptr()) };
-    HOT.single_threaded.store(single.cast(), Relaxed);
+    const SINGLE: &CStr = c"__libc_single_threaded";
+    HOT.single_threaded.store(symbols::find(SINGLE, symbols::hash(SINGLE)).cast(), Relaxed);
 }
 
 reals! {
@@ -343,11 +359,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_known_to_the_c_library() {
-        for (index, name) in NAMES.iter().enumerate() {
-            // libaio's, where it is linked.
-            let elsewhere = *name == c"io_submit";
-            assert!(elsewhere || !look_up(index).is_null(), "{name:?}");
+    fn functions_are_found_as_dlsym_finds_them() {
+        assert!(symbols::prepare());
+        let find = |name| symbols::find(name, symbols::hash(name));
+        for name in NAMES.iter().filter(|name| **name != c"io_submit") {
+            // SAFETY: as in `look_up`.
+            let wanted = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+            assert!(find(name) == wanted && !wanted.is_null(), "{name:?}");
         }
+        assert!(find(c"no such function").is_null() && find(c"memcpy").is_null(), "not a plain one");
     }
 }

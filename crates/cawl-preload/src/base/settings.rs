@@ -3,7 +3,7 @@
 //! The law of this module: everything is copied once, by the constructor, into memory of the tracer's
 //! own, because a program may later change or overwrite its environment.
 
-use crate::base::{hot, sys};
+use crate::base::{hot, symbols, sys};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::AtomicBool;
@@ -25,6 +25,8 @@ pub struct Settings {
     pub lossless: bool,
     /// CAWL_CLOCK is not "ns": the processor's counter may be used.
     pub ticks: bool,
+    /// CAWL_CLOCK is "tsc": the kernel keeps time by it.
+    pub tsc: bool,
     /// CAWL_READS
     reads: bool,
     program: [u8; 256],
@@ -134,6 +136,7 @@ impl Settings {
             share: false,
             lossless: false,
             ticks: false,
+            tsc: false,
             reads: false,
             program: [0; 256],
             program_length: 0,
@@ -173,7 +176,7 @@ impl Settings {
         } else if let Some(lossless) = bytes.strip_prefix(b"CAWL_LOSSLESS=") {
             self.lossless = lossless == b"1";
         } else if let Some(clock) = bytes.strip_prefix(b"CAWL_CLOCK=") {
-            self.ticks = clock != b"ns";
+            (self.ticks, self.tsc) = (clock != b"ns", clock == b"tsc");
         }
         if bytes.starts_with(b"CAWL_") {
             self.carry(variable.to_bytes_with_nul());
@@ -206,21 +209,10 @@ impl Settings {
     }
 
     fn find_library(&mut self) {
-        let mut info = libc::Dl_info {
-            dli_fname: core::ptr::null(),
-            dli_fbase: core::ptr::null_mut(),
-            dli_sname: core::ptr::null(),
-            dli_saddr: core::ptr::null_mut(),
-        };
-        // SAFETY: the address of a static of this library, and a valid place for the answer, which
-        // names the library by a string that lives as long as the library.
-        unsafe {
-            if libc::dladdr((&raw const SETTINGS).cast(), &mut info) != 0 && !info.dli_fname.is_null() {
-                let name = CStr::from_ptr(info.dli_fname).to_bytes();
-                if name.len() <= self.library.len() {
-                    self.library_length = copy(name, &mut self.library);
-                }
-            }
+        if let Some(name) = symbols::own_path().map(CStr::to_bytes)
+            && name.len() <= self.library.len()
+        {
+            self.library_length = copy(name, &mut self.library);
         }
     }
 

@@ -48,7 +48,7 @@ pub fn begin() {
     if settings.only_child_of != 0 && sys::getppid() != settings.only_child_of {
         return;
     }
-    clock::choose(settings.ticks);
+    clock::choose(settings.ticks, settings.tsc);
     STARTED.store(sys::nanoseconds(), Relaxed);
     let wchar = sys::wchar();
     STARTED_WCHAR[0].store(wchar.process.unwrap_or(UNKNOWN), Relaxed);
