@@ -56,7 +56,7 @@ pub struct Connections {
     open: Mutex<BTreeMap<u32, Connection>>,
     changed: Notify,
     /// Raised to make every session read its ring and socket.
-    looks: watch::Sender<u64>,
+    pub looks: watch::Sender<u64>,
     draining: AtomicBool,
     drain: Notify,
     /// Most connections by the limit on descriptors, and most of them that may ask.
@@ -200,11 +200,6 @@ impl Connections {
         let count = self.unmapped.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::debug!(count, "the mappings of a process cannot be looked at");
         count == 1
-    }
-
-    /// Changes when every session must read its ring and socket.
-    pub fn looks(&self) -> watch::Receiver<u64> {
-        self.looks.subscribe()
     }
 
     /// A session has read everything as of this value of `looks`.

@@ -225,7 +225,7 @@ impl Engine {
     }
 
     fn insert(&mut self, run: u64, lane: Lane) {
-        lock(&self.traces.0).insert(run, lane.has_trace());
+        lock(&self.traces.0).insert(run, lane.trace.is_some());
         self.lanes.insert(run, lane);
     }
 
@@ -263,7 +263,7 @@ impl Engine {
                 Input::Events { session, batch, dropped } => {
                     self.events(session, batch, dropped);
                     self.release(&mut questions, |lane| {
-                        lane.held() <= MOST_HELD || lane.release(Time(u64::MAX), PIECE)
+                        lane.merge.calls <= MOST_HELD || lane.release(Time(u64::MAX), PIECE)
                     });
                 }
                 Input::File { session, file } => self.file(session, &file),

@@ -25,14 +25,18 @@ use crate::silent_processes::SilentProcesses;
 
 /// Analysis, trace and tables of one stream of records.
 pub struct Lane {
-    analysis: Analysis,
-    trace: Option<TraceFile>,
-    merge: Merge,
+    /// The models.
+    pub analysis: Analysis,
+    /// The trace, if one is kept.
+    pub trace: Option<TraceFile>,
+    /// What is held.
+    pub merge: Merge,
     births: Births,
-    open: BTreeMap<u32, Open>,
+    /// The processes that report to it.
+    pub open: BTreeMap<u32, Open>,
     silent: SilentProcesses,
     /// For questions; only the daemon's own lane has them.
-    tables: Option<Box<QueryTables>>,
+    pub tables: Option<Box<QueryTables>>,
     /// The latest state looked ahead to.
     ahead: Option<ModelState>,
     keeper: Option<Keeper>,
@@ -42,7 +46,7 @@ pub struct Lane {
 const STALE: Nanos = Nanos::millis(1000.0);
 
 /// An open session.
-struct Open {
+pub struct Open {
     pid: u32,
     program: String,
     dropped: u64,
@@ -187,11 +191,6 @@ impl Lane {
         }
     }
 
-    /// How many calls are held.
-    pub fn held(&self) -> usize {
-        self.merge.calls
-    }
-
     /// Holds calls of a process, in the order in which their threads made them, until their turn.
     pub fn hold_calls(&mut self, session: u32, calls: &Arc<Vec<Event>>) {
         calls.iter().for_each(|call| self.silent.event(call));
@@ -201,11 +200,6 @@ impl Lane {
             tables.books.arrived(session, tally);
         }
         self.merge.push_calls(session, calls);
-    }
-
-    /// True if it keeps a trace.
-    pub fn has_trace(&self) -> bool {
-        self.trace.is_some()
     }
 
     /// Coalesced calls of a process, which a lane with a trace does not get. They change no model, so they
@@ -222,11 +216,6 @@ impl Lane {
         if let Some(open) = self.open.get_mut(&session) {
             open.dropped = dropped;
         }
-    }
-
-    /// True while a process reports to this lane.
-    pub fn is_in_use(&self) -> bool {
-        !self.open.is_empty()
     }
 
     /// Writes the trace's buffered records to disk.
@@ -249,16 +238,6 @@ impl Lane {
             state = self.ahead.unwrap_or(state);
         }
         tables.pass(clocks, &state, drops);
-    }
-
-    /// The tables for questions; None in a run's lane.
-    pub fn tables(&self) -> Option<&QueryTables> {
-        self.tables.as_deref()
-    }
-
-    /// The models, for questions.
-    pub fn analysis(&self) -> &Analysis {
-        &self.analysis
     }
 
     /// Processes that may still be running: those with a session, and those started that have not connected.

@@ -165,7 +165,7 @@ mod tests {
                 (event.requested, event.returned, event.duration) = (1 << 20, 1 << 20, 40_000_000);
                 lane.analyse(Record::Event(event));
             }
-            lane.tables().unwrap().books.total.cost(Time(1020 * SECOND)).throttled_s
+            lane.tables.as_deref().unwrap().books.total.cost(Time(1020 * SECOND)).throttled_s
         };
         let (alone, told) =
             (throttled(Vec::new()), throttled(vec![("kernel".to_owned(), Mode::Assimilated)]));
@@ -246,7 +246,7 @@ mod tests {
         assert!(grown < 32 << 20, "{grown} B more in the evening than at noon");
         let end = clocks(86_400 - 3600, slept);
         lane.pass(&end, 83);
-        let tables = lane.tables().unwrap();
+        let tables = lane.tables.as_deref().unwrap();
         assert_eq!((tables.books.total.calls, tables.books.total.bytes), (calls, bytes));
         assert!(tables.books.processes(Sort::Lost, 0..10, end.monotonic).0.is_empty());
         let (files, more) = tables.books.files(Sort::Lost, 0..usize::MAX, end.monotonic);

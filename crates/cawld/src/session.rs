@@ -50,7 +50,7 @@ pub async fn serve(
     id: u32,
 ) -> anyhow::Result<()> {
     let mut messages = Messages::new(stream);
-    let mut looks = connections.looks();
+    let mut looks = connections.looks.subscribe();
     looks.mark_changed();
     loop {
         tokio::select! {
@@ -216,7 +216,7 @@ impl Tracer<'_> {
     /// Reads messages and the ring until the tracer disconnects; false if the daemon ends before.
     async fn follow(&mut self, messages: &mut Messages, payload: &mut Vec<u8>) -> anyhow::Result<bool> {
         let mut pause = 1;
-        let mut looks = self.connections.looks();
+        let mut looks = self.connections.looks.subscribe();
         looks.mark_changed();
         let mut looked = 0;
         loop {

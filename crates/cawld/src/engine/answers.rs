@@ -14,7 +14,6 @@ use cawl_core::{
 use cawl_host::clock::Clocks;
 
 use super::Engine;
-use crate::lane::Lane;
 use crate::query_tables::QueryTables;
 
 /// Default and largest number of rows: as many as are answered in a few milliseconds while calls arrive.
@@ -52,7 +51,7 @@ pub struct Known {
 impl Engine {
     /// The tables of the lane that answers, else empty ones.
     fn tables(&self) -> &QueryTables {
-        self.lane().and_then(Lane::tables).unwrap_or(&self.no_tables)
+        self.lane().and_then(|lane| lane.tables.as_deref()).unwrap_or(&self.no_tables)
     }
 
     /// The state of a model. An error names the models kept.
@@ -65,12 +64,12 @@ impl Engine {
             return Ok(Some(known.state));
         }
         // The last published state needs no snapshot, which would delay calls.
-        let state = lane.analysis().state();
+        let state = lane.analysis.state();
         if *view == View::default() && now.since(state.time) < BEHIND {
             return Ok(Some(state));
         }
         let at = Instant::now();
-        let state = lane.analysis().view(view.model.as_deref(), view.mode, now)?;
+        let state = lane.analysis.view(view.model.as_deref(), view.mode, now)?;
         self.states.insert(key, Known { at, took: at.elapsed(), state });
         Ok(Some(state))
     }
@@ -82,7 +81,7 @@ impl Engine {
         self.last_sample = sample.or(self.last_sample);
         let page = self.profile.kernel.page;
         let limits = self.last_sample.map_or(self.profile.kernel.limits, |sample| sample.limits(page));
-        let analysis = self.lane().map(Lane::analysis);
+        let analysis = self.lane().map(|lane| &lane.analysis);
         let speaks = |analysis: &Analysis| analysis.viewed(view.model.as_deref(), view.mode);
         let (model, mode) = analysis.map_or(Ok(("", Mode::default())), speaks)?;
         let total = self.tables().books.total;
@@ -122,7 +121,7 @@ impl Engine {
     }
 
     fn untraced_rate(&self) -> f64 {
-        let rate = self.lane().map_or(Rate::MIN, |lane| lane.analysis().untraced_rate());
+        let rate = self.lane().map_or(Rate::MIN, |lane| lane.analysis.untraced_rate());
         if rate == Rate::MIN { 0.0 } else { rate.get() }
     }
 
@@ -131,8 +130,8 @@ impl Engine {
         let Some(lane) = self.lane() else { return Ok(None) };
         let now = cawl_host::now();
         let (model, mode) = (view.model.as_deref(), view.mode);
-        let scene = lane.analysis().scene(model, mode, now)?;
-        let model = lane.analysis().viewed(model, mode)?.0;
+        let scene = lane.analysis.scene(model, mode, now)?;
+        let model = lane.analysis.viewed(model, mode)?.0;
         // Less than a page per second is the rest of a fading average.
         let rate = self.dirtying_rate(now) + self.untraced_rate();
         let rate = if rate < self.profile.kernel.page.as_f64() { 0.0 } else { rate };
@@ -142,7 +141,7 @@ impl Engine {
     /// The configured and the learned profile, and each constant.
     pub(crate) fn profiles(&self) -> (HostProfile, HostProfile, Vec<Constant>) {
         let configured = self.configured.clone();
-        let learned = self.lane().map(|lane| lane.analysis().learned());
+        let learned = self.lane().map(|lane| lane.analysis.learned());
         let (learned, constants) = learned.unwrap_or_else(|| (configured.clone(), Vec::new()));
         (configured, learned, constants)
     }

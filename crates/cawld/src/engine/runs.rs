@@ -126,7 +126,9 @@ impl Engine {
     /// Ends runs whose `cawl-cli` was killed, once their programs have ended too.
     pub(super) fn end_orphans(&mut self) {
         let gone = self.owners.iter().filter(|(_, pid)| !cawl_host::is_running(**pid)).map(|(run, _)| *run);
-        let idle = gone.filter(|run| !self.lanes.get(run).is_some_and(Lane::is_in_use)).collect::<Vec<_>>();
+        let idle = gone
+            .filter(|run| self.lanes.get(run).is_none_or(|lane| lane.open.is_empty()))
+            .collect::<Vec<_>>();
         // Twice in a row, because a program's first message may not be read yet.
         let before = std::mem::replace(&mut self.orphans, idle.clone());
         for run in idle.into_iter().filter(|run| before.contains(run)) {

@@ -109,7 +109,7 @@ fn the_machine_is_looked_at_once_for_all_and_only_changes_are_told() {
     let mut facts = engine.facts.clone();
     facts.available = Bytes(1);
     engine.look_at_host(facts.clone());
-    let told = |engine: &Engine, run: u64| engine.lanes[&run].analysis().report().host.unwrap();
+    let told = |engine: &Engine, run: u64| engine.lanes[&run].analysis.report().host.unwrap();
     assert_ne!(told(&engine, run).available, Bytes(1), "memory is always another");
     let new = cawl_core::Filesystem { dev: 5, mount: "/new".into(), ..Default::default() };
     facts.filesystems.push(new);
@@ -173,7 +173,7 @@ async fn more_calls_than_may_be_held_are_released_before_their_time() {
         }
         let look = move |engine: &mut Engine| {
             let lane = engine.lane().unwrap();
-            let _ = reply.send((lane.held(), lane.analysis().report().calls as usize));
+            let _ = reply.send((lane.merge.calls, lane.analysis.report().calls as usize));
         };
         drop(asker.send(Box::new(look)).await);
         let answer = answer.await.unwrap();

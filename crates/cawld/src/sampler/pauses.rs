@@ -33,35 +33,23 @@ impl Pauses {
         let Some(end) = self.text.iter().rposition(|byte| *byte == b'\n') else { return };
         let lines: Vec<u8> = self.text.drain(..=end).collect();
         for line in String::from_utf8_lossy(&lines).lines() {
-            match said(line) {
-                Said::Pause(pause) => self.total += pause,
-                Said::Lost(events) => self.lost += events,
-                Said::Nothing => {}
-            }
+            let (pause, lost) = said(line);
+            self.total += pause;
+            self.lost += lost;
         }
     }
 }
 
-/// A parsed line of the trace.
-#[derive(Debug, PartialEq)]
-enum Said {
-    Pause(Nanos),
-    Lost(u64),
-    Nothing,
-}
-
-fn said(line: &str) -> Said {
+/// What a line of the trace tells: a pause, and the number of events lost.
+fn said(line: &str) -> (Nanos, u64) {
     if let Some(lost) = line.split_once("[LOST ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()) {
-        return Said::Lost(lost);
+        return (Nanos::ZERO, lost);
     }
-    // In ms, as the tracepoint converts it.
     let pause = line.split_once(" balance_dirty_pages: ").and_then(|(_, fields)| {
         fields.split(' ').find_map(|field| field.strip_prefix("pause=")?.parse::<i64>().ok())
     });
-    match pause {
-        Some(ms @ 1..) => Said::Pause(Nanos::millis(ms as f64)),
-        _ => Said::Nothing,
-    }
+    // In ms, as the tracepoint converts it; not negative.
+    (Nanos::millis(pause.unwrap_or(0) as f64), 0)
 }
 
 #[cfg(test)]
@@ -73,11 +61,11 @@ mod tests {
         let line = "              dd-812     [001] .....  4242.123456: balance_dirty_pages: bdi 254:0: limit=32768 \
                     setpoint=28000 dirty=29000 wb_setpoint=28000 wb_dirty=29000 dirty_ratelimit=1024 \
                     task_ratelimit=980 dirtied=32 dirtied_pause=32 paused=0 pause=36 period=36 think=0 cgroup_ino=1";
-        assert_eq!(said(line), Said::Pause(Nanos::millis(36.0)));
-        assert_eq!(said(&line.replace("pause=36", "pause=-4")), Said::Nothing);
-        assert_eq!(said("CPU:1 [LOST 1234 EVENTS]"), Said::Lost(1234));
+        assert_eq!(said(line), (Nanos::millis(36.0), 0));
+        assert_eq!(said(&line.replace("pause=36", "pause=-4")), (Nanos::ZERO, 0));
+        assert_eq!(said("CPU:1 [LOST 1234 EVENTS]"), (Nanos::ZERO, 1234));
         for other in ["", "# tracer: nop", "x: bdi_dirty_ratelimit: pause=7"] {
-            assert_eq!(said(other), Said::Nothing, "{other}");
+            assert_eq!(said(other), (Nanos::ZERO, 0), "{other}");
         }
     }
 }
