@@ -220,19 +220,16 @@ fn set_up(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<Bench> 
     if put_back {
         bench.note("the dirty limits, which a killed run had left lowered, were put back");
     }
-    match bench.place.backing {
-        Backing::Disk | Backing::Memory => {}
-        Backing::Pool => bench.note(
+    let note = match bench.place.backing {
+        Backing::Disk | Backing::Memory => return Ok(bench),
+        Backing::Pool => {
             "this filesystem spreads data over its own devices and may compress them: the device constants are \
-             those of the whole, for data that compress well",
-        ),
-        Backing::Network => {
-            bench.note("the data go over a network: the device constants include the round trip");
+             those of the whole, for data that compress well"
         }
-        Backing::Stacked => {
-            bench.note("this filesystem lies on another one: the device constants include both");
-        }
-    }
+        Backing::Network => "the data go over a network: the device constants include the round trip",
+        Backing::Stacked => "this filesystem lies on another one: the device constants include both",
+    };
+    bench.note(note);
     Ok(bench)
 }
 

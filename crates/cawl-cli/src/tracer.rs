@@ -1,9 +1,9 @@
 //! The tracer is embedded in this binary and written to disk when first needed.
 
-use std::fs::{self, DirBuilder, DirEntry, File, FileTimes, OpenOptions};
+use std::fs::{self, DirBuilder, DirEntry, File, FileTimes};
 use std::hash::Hasher;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -112,17 +112,10 @@ fn install_in(directory: &Path, name: &str, for_all: bool) -> anyhow::Result<Pat
 
 /// Written to a temporary file and renamed, so that no program loads half a library.
 fn write(directory: &Path, name: &str, mode: u32) -> anyhow::Result<()> {
-    let aside = directory.join(format!("{name}.{}", std::process::id()));
-    let mode = fs::Permissions::from_mode(mode);
-    let written = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o500)
-        .open(&aside)
-        .and_then(|mut file| file.write_all(LIBRARY).and_then(|()| file.set_permissions(mode)))
-        .and_then(|()| fs::rename(&aside, directory.join(name)));
-    written.inspect_err(|_| drop(fs::remove_file(&aside)))?;
+    let mut aside = tempfile::Builder::new().prefix(name).tempfile_in(directory)?;
+    aside.write_all(LIBRARY)?;
+    aside.as_file().set_permissions(fs::Permissions::from_mode(mode))?;
+    aside.persist(directory.join(name)).map_err(|error| error.error)?;
     Ok(())
 }
 

@@ -11,7 +11,6 @@ mod recorded;
 mod strace;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use cawl_core::Record;
 use cawl_wire::flag;
@@ -114,27 +113,37 @@ pub struct Skipped {
 }
 
 /// Why a line did not become a call.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum SkipReason {
     /// The line could not be read: it was cut off, or the program's own output got in between.
+    #[error("not readable as strace output")]
     Unreadable,
     /// The line has no time in front; strace was run without -ttt.
+    #[error("without time (record with -ttt)")]
     Timeless,
     /// The line does not say which of several processes it is about; strace was run with neither -f nor -o.
+    #[error("without process id while several run (record with -f -o)")]
     Anonymous,
     /// The rest of a call whose beginning is not there.
+    #[error("resumed calls without beginning")]
     Headless,
     /// A call without result: the process was killed in it, or it is begun anew after a signal.
+    #[error("calls without result")]
     Endless,
     /// A call without duration, taken as 0; strace was run without -T. It was imported all the same.
+    #[error("calls without duration, taken as 0 (record with -T)")]
     Durationless,
     /// A call that can write, which no importer knows: what it wrote is missing from the trace.
+    #[error("{0}: can write, but is not imported")]
     Unmodelled(String),
     /// A call that failed before it had any effect on a file.
+    #[error("failed calls without effect")]
     Failed,
     /// A call that only looks, on a descriptor that is only for reading.
+    #[error("calls that only read")]
     ReadOnly,
     /// A call that has nothing to do with files.
+    #[error("{0}: not about files")]
     Other(String),
 }
 
@@ -142,23 +151,6 @@ impl SkipReason {
     /// True when the trace lacks something because of it.
     pub const fn is_loss(&self) -> bool {
         !matches!(self, SkipReason::Failed | SkipReason::ReadOnly | SkipReason::Other(_))
-    }
-}
-
-impl fmt::Display for SkipReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SkipReason::Unreadable => f.write_str("not readable as strace output"),
-            SkipReason::Timeless => f.write_str("without time (record with -ttt)"),
-            SkipReason::Anonymous => f.write_str("without process id while several run (record with -f -o)"),
-            SkipReason::Headless => f.write_str("resumed calls without beginning"),
-            SkipReason::Endless => f.write_str("calls without result"),
-            SkipReason::Durationless => f.write_str("calls without duration, taken as 0 (record with -T)"),
-            SkipReason::Unmodelled(name) => write!(f, "{name}: can write, but is not imported"),
-            SkipReason::Failed => f.write_str("failed calls without effect"),
-            SkipReason::ReadOnly => f.write_str("calls that only read"),
-            SkipReason::Other(name) => write!(f, "{name}: not about files"),
-        }
     }
 }
 

@@ -321,26 +321,13 @@ fn preload(library: &Path, before: &OsStr, sanitizer: Option<&str>) -> OsString 
     let first = before.as_bytes().split(|byte| matches!(byte, b':' | b' ')).next().unwrap_or_default();
     let own = std::str::from_utf8(first).ok().filter(|first| inspect::is_sanitizer(first));
     let rest = OsStr::from_bytes(&before.as_bytes()[own.map_or(0, str::len)..]);
-    let mut list = OsString::new();
-    match (own, sanitizer) {
-        (Some(own), _) => {
-            list.push(own);
-            list.push(":");
-        }
-        (None, Some(sanitizer)) => {
-            list.push(sanitizer);
-            list.push("  ");
-        }
-        (None, None) => {}
-    }
-    list.push(library);
-    if !rest.is_empty() {
-        if own.is_none() {
-            list.push(":");
-        }
-        list.push(rest);
-    }
-    list
+    let head = match (own, sanitizer) {
+        (Some(own), _) => format!("{own}:"),
+        (None, Some(sanitizer)) => format!("{sanitizer}  "),
+        (None, None) => String::new(),
+    };
+    let colon = if own.is_none() && !rest.is_empty() { ":" } else { "" };
+    [head.as_ref(), library.as_os_str(), colon.as_ref(), rest].join(OsStr::new(""))
 }
 
 fn not_started(path: &Path, error: &std::io::Error) -> u8 {
