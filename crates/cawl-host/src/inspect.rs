@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use object::elf::{DT_NEEDED, ELFMAG, FileHeader32, FileHeader64};
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
+use rustix::fs::{Dir, readlinkat};
 
 use crate::machine;
 
@@ -357,14 +359,26 @@ fn is_glibc(interpreter: &str) -> bool {
     Path::new(interpreter).file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
 }
 
-/// Where a running process uses io_uring: descriptors that lead to one.
-pub fn uses_io_uring(pid: u32) -> bool {
-    const MOST: usize = 1024;
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    entries
-        .flatten()
-        .take(MOST)
-        .any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path.as_os_str() == IO_URING))
+/// True if one of the first `most` descriptors of a running process leads to an io_uring; None if none of them does,
+/// and there are more. Asks no filesystem but /proc.
+pub fn uses_io_uring(pid: u32, most: usize) -> Option<bool> {
+    let Ok(folder) = fs::File::open(format!("/proc/{pid}/fd")) else { return Some(false) };
+    let Ok(entries) = folder.try_clone().map(OwnedFd::from) else { return None };
+    let Ok(entries) = Dir::new(entries) else { return Some(false) };
+    let mut count = 0;
+    for entry in entries.flatten() {
+        if readlinkat(&folder, entry.file_name(), Vec::new())
+            .is_ok_and(|path| path.as_bytes() == IO_URING.as_bytes())
+        {
+            return Some(true);
+        }
+        // These two are the folder and the one above it.
+        count += usize::from(!entry.file_name().to_bytes().starts_with(b"."));
+        if count > most {
+            return None;
+        }
+    }
+    Some(false)
 }
 
 /// What /proc calls such a descriptor.
@@ -373,6 +387,14 @@ pub const IO_URING: &str = "anon_inode:[io_uring]";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptors_are_looked_at_up_to_a_number() {
+        let here = std::process::id();
+        assert_eq!(uses_io_uring(here, 1 << 20), Some(false));
+        assert_eq!(uses_io_uring(here, 0), None);
+        assert_eq!(uses_io_uring(1 << 30, 0), Some(false), "there is no such process");
+    }
 
     #[test]
     fn this_test_would_be_traced() {

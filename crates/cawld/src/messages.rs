@@ -12,8 +12,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, re
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::UnixStream;
 
-/// Free buffer for reading.
+/// Free buffer for reading, and for the first bytes: a hello is shorter.
 const ROOM: usize = 64 << 10;
+const FIRST: usize = 4 << 10;
 
 /// One connection's messages.
 pub struct Messages {
@@ -46,7 +47,7 @@ impl Messages {
 
     /// Receives the first bytes and the descriptor; no bytes if the other side disconnected.
     pub async fn receive_first(&mut self) -> io::Result<()> {
-        let mut bytes = vec![0; ROOM];
+        let mut bytes = vec![0; FIRST];
         let (length, descriptor) =
             self.stream.async_io(Interest::READABLE, || receive(&self.stream, &mut bytes)).await?;
         bytes.truncate(length);

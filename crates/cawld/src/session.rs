@@ -392,9 +392,10 @@ impl Tracer<'_> {
         // Other threads may send more; only after an exec it means that the process continues.
         let last = goodbye.filter(|goodbye| goodbye.ended != Ended::Exec);
         self.goodbye = self.goodbye.or(last);
-        // A killed process sent no counters, but the kernel has them until it is reaped.
-        let wchar = later(cawl_host::wchar(self.pid), self.wchar);
         let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
+        // A killed process sent no counters, but the kernel has them until it is reaped.
+        let wchar =
+            if goodbye.is_some() { self.wchar } else { later(cawl_host::wchar(self.pid), self.wchar) };
         self.engine.send(Input::End { session, goodbye, wchar, dropped }).await?;
         if let Err(error) = &ended {
             self.note(format!("the session of process {} broke off: {error}", self.pid)).await?;

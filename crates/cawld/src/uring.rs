@@ -11,6 +11,10 @@ use crate::guests::Line;
 /// Time limit of a check. The end of a process waits for one, and that of a run at most `SETTLE`.
 const LIMIT: Duration = Duration::from_secs(3);
 
+/// Most descriptors that are checked, and those that are checked at once: a thread costs more.
+const MOST: usize = 1024;
+const FEW: usize = 64;
+
 /// Checks at times whether a process uses io_uring, and notes it once.
 pub struct Uring<'a> {
     run: u64,
@@ -37,16 +41,13 @@ impl<'a> Uring<'a> {
             self.answer(found.ok(), engine).await?;
         }
         self.looks += 1;
-        if self.looks % 16 == 1 {
-            self.begin();
-        }
-        Ok(())
+        if self.looks % 16 == 1 { self.begin(engine).await } else { Ok(()) }
     }
 
     /// A last check at the end of the process.
     pub async fn look_once_more(&mut self, engine: &Line) -> anyhow::Result<()> {
         self.finish(engine).await?;
-        self.begin();
+        self.begin(engine).await?;
         self.finish(engine).await
     }
 
@@ -57,11 +58,16 @@ impl<'a> Uring<'a> {
         self.answer(found.ok(), engine).await
     }
 
-    fn begin(&mut self) {
-        if !self.told && self.pending.is_none() {
-            let pid = self.pid;
-            self.pending = self.aside.begin(LIMIT, move || inspect::uses_io_uring(pid));
+    async fn begin(&mut self, engine: &Line) -> anyhow::Result<()> {
+        let pid = self.pid;
+        if self.told || self.pending.is_some() {
+            return Ok(());
         }
+        if let Some(found) = inspect::uses_io_uring(pid, FEW) {
+            return self.answer(Some(found), engine).await;
+        }
+        self.pending = self.aside.begin(LIMIT, move || inspect::uses_io_uring(pid, MOST) == Some(true));
+        Ok(())
     }
 
     async fn answer(&mut self, found: Option<bool>, engine: &Line) -> anyhow::Result<()> {
