@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use cawl_core::{Bytes, Nanos};
+use cawl_core::Bytes;
 use cawl_host::emulated::Lab;
 use clap::ValueEnum;
 
@@ -23,59 +23,24 @@ pub fn missing() -> Option<&'static str> {
     }
 }
 
-/// A running disk; dropping it unmounts it and waits for that.
-#[derive(Debug)]
-pub struct EmulatedDisk(Lab);
-
-impl EmulatedDisk {
-    /// Starts a disk. `program` is the built `cawl-lab`; `limits`, background and hard, are lowered as long
-    /// as the disk runs.
-    pub fn bring_up(
-        program: &Path,
-        spec: DiskSpec,
-        filesystem: Filesystem,
-        limits: Option<(Bytes, Bytes)>,
-    ) -> anyhow::Result<EmulatedDisk> {
-        let filesystem = filesystem.to_possible_value().context("all filesystems have a name")?;
-        let (spec, limits) = (spec.to_string(), limits.map(limits_argument));
-        let mut arguments = vec!["--disk", &spec, "--filesystem", filesystem.get_name()];
-        arguments.extend(limits.as_deref());
-        Ok(EmulatedDisk(Lab::start(program, &arguments)?))
-    }
-
-    /// The mount point of its filesystem.
-    pub fn mount_point(&self) -> &Path {
-        &self.0.ready.mount
-    }
-
-    /// Its block device.
-    pub fn device(&self) -> &Path {
-        &self.0.ready.device
-    }
-
-    /// Time of a small write without pacing, the least latency of this disk.
-    pub fn floor(&self) -> Nanos {
-        self.0.ready.floor
-    }
-
-    /// The process that serves it.
-    pub fn pid(&self) -> u32 {
-        self.0.pid()
-    }
+/// Starts a disk, which is unmounted when the guard is dropped. `program` is the built `cawl-lab`; `limits`,
+/// background and hard, are lowered as long as the disk runs.
+pub fn emulated_disk(
+    program: &Path,
+    spec: DiskSpec,
+    filesystem: Filesystem,
+    limits: Option<(Bytes, Bytes)>,
+) -> anyhow::Result<Lab> {
+    let filesystem = filesystem.to_possible_value().context("all filesystems have a name")?;
+    let (spec, limits) = (spec.to_string(), limits.map(limits_argument));
+    let mut arguments = vec!["--disk", &spec, "--filesystem", filesystem.get_name()];
+    arguments.extend(limits.as_deref());
+    Lab::start(program, &arguments)
 }
 
-/// Lowered dirty limits; dropping it restores the old ones and waits for that.
-#[derive(Debug)]
-pub struct LimitsGuard {
-    _served: Lab,
-}
-
-impl LimitsGuard {
-    /// Lowers the limits; waits while another process has them lowered.
-    pub fn lower(program: &Path, background: Bytes, hard: Bytes) -> anyhow::Result<LimitsGuard> {
-        let limits = limits_argument((background, hard));
-        Ok(LimitsGuard { _served: Lab::start(program, &["--disk", "none", &limits])? })
-    }
+/// Lowers the dirty limits until the guard is dropped; waits while another process has them lowered.
+pub fn lowered_limits(program: &Path, background: Bytes, hard: Bytes) -> anyhow::Result<Lab> {
+    Lab::start(program, &["--disk", "none", &limits_argument((background, hard))])
 }
 
 fn limits_argument((background, hard): (Bytes, Bytes)) -> String {

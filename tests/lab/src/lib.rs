@@ -9,9 +9,9 @@
 //!   └ files ─▶ ext4 or xfs ─▶ /dev/loopN, direct I/O ─┘
 //! ```
 //!
-//! [`EmulatedDisk`] is the guard for tests: it starts `cawl-lab` and holds a pipe to it. When the pipe ends,
-//! by drop, panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed `cawl-lab`
-//! leaves is removed by the next one.
+//! [`emulated_disk`] starts `cawl-lab` and returns a guard with a pipe to it. When the pipe ends, by drop,
+//! panic or death of the test, `cawl-lab` unmounts everything and ends. What a killed `cawl-lab` leaves is
+//! removed by the next one.
 //!
 //! What only a machine with time to spare can show is not tested but measured: [`verify`].
 #![forbid(unsafe_code)]
@@ -26,7 +26,7 @@ mod stand;
 mod store;
 pub mod verify;
 
-pub use guard::{EmulatedDisk, LimitsGuard, missing};
+pub use guard::{emulated_disk, lowered_limits, missing};
 pub use law::Overhead;
 pub use spec::DiskSpec;
 pub use stand::{Filesystem, Stand};

@@ -5,10 +5,9 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use cawl_core::{Bytes, Nanos, Rate};
-use serde::{Deserialize, Serialize};
 
 /// The constants of an emulated disk, as a program meets them that uses the block device with O_DIRECT.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiskSpec {
     /// Transfer rate of writes, in bytes per second.
     pub write: Rate,

@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cawl_core::quantile;
+use cawl_host::emulated::Lab;
 use serde::Serialize;
 
-use crate::{DiskSpec, EmulatedDisk, Filesystem};
+use crate::{DiskSpec, Filesystem, emulated_disk};
 
 /// One measurement of one figure.
 #[derive(Clone, Debug, Serialize)]
@@ -54,8 +55,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    fn disk(&self, spec: DiskSpec, filesystem: Filesystem) -> anyhow::Result<EmulatedDisk> {
-        EmulatedDisk::bring_up(&self.lab, spec, filesystem, None)
+    fn disk(&self, spec: DiskSpec, filesystem: Filesystem) -> anyhow::Result<Lab> {
+        emulated_disk(&self.lab, spec, filesystem, None)
     }
 }
 

@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 
 use crate::util::{LAB, Started, alone, beside_others, cli, content, json, limits, possible, refused, stop};
 use cawl_core::{HostProfile, Origin};
+use cawl_host::emulated::Lab;
 use cawl_kit::{eventually, find, skipped};
-use cawl_lab::{EmulatedDisk, Filesystem};
+use cawl_lab::{Filesystem, emulated_disk};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -31,8 +32,8 @@ fn profiles(home: &Path) -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|end| end == "toml")).collect()
 }
 
-fn disk(spec: &str, filesystem: Filesystem) -> EmulatedDisk {
-    EmulatedDisk::bring_up(Path::new(LAB), spec.parse().unwrap(), filesystem, None).unwrap()
+fn disk(spec: &str, filesystem: Filesystem) -> Lab {
+    emulated_disk(Path::new(LAB), spec.parse().unwrap(), filesystem, None).unwrap()
 }
 
 #[test]
@@ -53,7 +54,7 @@ fn filesystems_get_what_they_allow() {
         }
         let disk = disk("ssd,size=2", filesystem);
         let home = tempfile::tempdir().unwrap();
-        let found = json(&calibrate(disk.mount_point(), home.path(), &BRIEF).output().unwrap());
+        let found = json(&calibrate(&disk.ready.mount, home.path(), &BRIEF).output().unwrap());
         assert_eq!(found["place"]["filesystem"], name);
         for constant in ["write", "read", "writeback", "sync_call", "fsync", "seek"] {
             let samples = found["profile"]["device"][constant]["samples"].as_u64();
@@ -63,7 +64,7 @@ fn filesystems_get_what_they_allow() {
             let samples = found["profile"]["memory"][constant]["samples"].as_u64();
             assert!(samples >= Some(1), "{name}: {constant} was not measured");
         }
-        assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+        assert_eq!(content(&disk.ready.mount), Vec::<String>::new());
         let [file] = &profiles(home.path())[..] else { panic!("not one profile") };
         let profile = HostProfile::from_toml(&fs::read_to_string(file).unwrap()).unwrap();
         assert_eq!(profile.origin, Origin::Calibrated);
@@ -87,14 +88,14 @@ fn what_it_found_is_used_and_can_be_checked() {
     let _others = beside_others();
     let disk = disk("ssd,size=2", Filesystem::Ext4);
     let home = tempfile::tempdir().unwrap();
-    json(&calibrate(disk.mount_point(), home.path(), &BRIEF).output().unwrap());
+    json(&calibrate(&disk.ready.mount, home.path(), &BRIEF).output().unwrap());
     let report = home.path().join("report.json");
     let run = Command::new(cli())
         .arg("run")
         .arg("--report")
         .arg(&report)
         .args(["--no-calibrate", "--", "true"])
-        .current_dir(disk.mount_point())
+        .current_dir(&disk.ready.mount)
         .env("XDG_DATA_HOME", home.path())
         .output()
         .unwrap();
@@ -109,11 +110,11 @@ fn what_it_found_is_used_and_can_be_checked() {
     other.device.read.value = other.device.read.value * 1000.0;
     (other.device.read.p10, other.device.read.p90) = (None, None);
     fs::write(file, other.to_toml()).unwrap();
-    let output = calibrate(disk.mount_point(), home.path(), &check).output().unwrap();
+    let output = calibrate(&disk.ready.mount, home.path(), &check).output().unwrap();
     refused(&output, "calibrate again");
     assert!(String::from_utf8_lossy(&output.stdout).contains("changed"));
     fs::write(file, "schema = 1").unwrap();
-    refused(&calibrate(disk.mount_point(), home.path(), &check).output().unwrap(), "cannot use the profile");
+    refused(&calibrate(&disk.ready.mount, home.path(), &check).output().unwrap(), "cannot use the profile");
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn folders_that_cannot_be_used_are_refused_with_a_remedy() {
     let _others = beside_others();
     let home = tempfile::tempdir().unwrap();
     let disk = disk("ssd,size=0.5", Filesystem::Ext4);
-    let at = disk.mount_point();
+    let at = &disk.ready.mount;
     refused(&calibrate(&at.join("missing"), home.path(), &BRIEF).output().unwrap(), "existing folder");
 
     // Nearly full: refused, or done within what is free.
@@ -156,7 +157,7 @@ fn ordinary_users_are_served_too() {
     }
     let _others = beside_others();
     let disk = disk("ssd,size=2", Filesystem::Ext4);
-    let own = disk.mount_point().join("own");
+    let own = disk.ready.mount.join("own");
     fs::create_dir(&own).unwrap();
     std::os::unix::fs::chown(&own, Some(65534), Some(65534)).unwrap();
     let as_nobody = |folder: &Path, arguments: &[&str]| {
@@ -171,7 +172,7 @@ fn ordinary_users_are_served_too() {
             .unwrap()
     };
     // Not allowed to write there.
-    refused(&as_nobody(disk.mount_point(), &BRIEF), "a folder of yours");
+    refused(&as_nobody(&disk.ready.mount, &BRIEF), "a folder of yours");
     let found = json(&as_nobody(&own, &BRIEF));
     for constant in ["write", "writeback", "fsync"] {
         assert!(found["profile"]["device"][constant]["samples"].as_u64() >= Some(1), "{constant}");
@@ -193,32 +194,32 @@ fn nothing_is_left_when_it_is_interrupted() {
     let before = limits();
     // As soon as it has begun.
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let mut child = Started::by(&mut calibrate(disk.mount_point(), home.path(), &["--thorough"]));
-        eventually("the folder is made", || !content(disk.mount_point()).is_empty());
+        let mut child = Started::by(&mut calibrate(&disk.ready.mount, home.path(), &["--thorough"]));
+        eventually("the folder is made", || !content(&disk.ready.mount).is_empty());
         stop(&mut child, signal);
-        assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+        assert_eq!(content(&disk.ready.mount), Vec::<String>::new());
     }
     // While the limits are lowered.
     let arguments = ["--quick", "--max-seconds=3", "--max-bytes=256M", "--lower-limits"];
-    let mut child = Started::by(&mut calibrate(disk.mount_point(), home.path(), &arguments));
+    let mut child = Started::by(&mut calibrate(&disk.ready.mount, home.path(), &arguments));
     eventually("the limits are lowered", || limits() != before);
     stop(&mut child, Signal::SIGINT);
     assert_eq!(limits(), before);
-    assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+    assert_eq!(content(&disk.ready.mount), Vec::<String>::new());
     // Killed: the next one puts everything right, whether it lowers them or not.
-    let mut child = Started::by(&mut calibrate(disk.mount_point(), home.path(), &arguments));
+    let mut child = Started::by(&mut calibrate(&disk.ready.mount, home.path(), &arguments));
     eventually("the limits are lowered", || limits() != before);
     stop(&mut child, Signal::SIGKILL);
-    assert!(!content(disk.mount_point()).is_empty());
-    let mut next = Started::by(&mut calibrate(disk.mount_point(), home.path(), &arguments));
+    assert!(!content(&disk.ready.mount).is_empty());
+    let mut next = Started::by(&mut calibrate(&disk.ready.mount, home.path(), &arguments));
     assert!(next.wait().unwrap().success());
     assert_eq!(limits(), before);
-    assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+    assert_eq!(content(&disk.ready.mount), Vec::<String>::new());
     assert_eq!(profiles(home.path()).len(), 1);
-    let mut child = Started::by(&mut calibrate(disk.mount_point(), home.path(), &arguments));
+    let mut child = Started::by(&mut calibrate(&disk.ready.mount, home.path(), &arguments));
     eventually("the limits are lowered", || limits() != before);
     stop(&mut child, Signal::SIGKILL);
-    let next = calibrate(disk.mount_point(), home.path(), &BRIEF).output().unwrap();
+    let next = calibrate(&disk.ready.mount, home.path(), &BRIEF).output().unwrap();
     assert!(json(&next)["notes"].to_string().contains("were put back"));
     assert_eq!(limits(), before);
 }

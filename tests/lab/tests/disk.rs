@@ -12,7 +12,7 @@ use crate::util::{LAB, alone, beside_others, direct, mounted, possible, sysctl};
 use cawl_core::Bytes;
 use cawl_host::direct::AlignedBuffer;
 use cawl_kit::{eventually, find};
-use cawl_lab::{DiskSpec, EmulatedDisk, Filesystem, LimitsGuard};
+use cawl_lab::{DiskSpec, Filesystem, emulated_disk, lowered_limits};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -29,8 +29,8 @@ fn what_is_written_is_read_back() {
             continue;
         }
         let spec = "2000,10,0,0.1,size=2".parse().unwrap();
-        let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, filesystem, None).unwrap();
-        let path = disk.mount_point().join("file");
+        let disk = emulated_disk(Path::new(LAB), spec, filesystem, None).unwrap();
+        let path = disk.ready.mount.join("file");
         let content: Vec<u8> =
             (0..20_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         fs::write(&path, &content).unwrap();
@@ -54,7 +54,7 @@ fn dirty_limits_are_lowered_and_put_back() {
     let _alone = alone();
     let before = {
         // Nobody else has them lowered while this is held.
-        let guard = LimitsGuard::lower(Path::new(LAB), Bytes::mib(500), Bytes::mib(600)).unwrap();
+        let guard = lowered_limits(Path::new(LAB), Bytes::mib(500), Bytes::mib(600)).unwrap();
         assert_eq!(sysctl("dirty_background_bytes"), Bytes::mib(500).0);
         assert_eq!(sysctl("dirty_bytes"), Bytes::mib(600).0);
         drop(guard);
@@ -87,10 +87,10 @@ fn the_user_of_a_disk() {
     let Ok(ending) = std::env::var("CAWL_LAB_ENDING") else { return };
     let spec = "100,10,0,0.1,size=1".parse().unwrap();
     let limits = Some((Bytes::mib(400), Bytes::mib(700)));
-    let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::Ext4, limits).unwrap();
+    let disk = emulated_disk(Path::new(LAB), spec, Filesystem::Ext4, limits).unwrap();
     // Dirty pages that are still to be written when the end comes.
-    fs::write(disk.mount_point().join("file"), vec![1; 30 << 20]).unwrap();
-    println!("DISK {} {}", disk.mount_point().display(), disk.device().display());
+    fs::write(disk.ready.mount.join("file"), vec![1; 30 << 20]).unwrap();
+    println!("DISK {} {}", disk.ready.mount.display(), disk.ready.device.display());
     std::io::stdout().flush().unwrap();
     if ending == "panic" {
         panic!("as a test does");
@@ -138,11 +138,11 @@ fn a_killed_disk_is_cleaned_up_by_the_next() {
     }
     let _others = beside_others();
     let spec: DiskSpec = "1000,10,0,0.1,size=1".parse().unwrap();
-    let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::Ext4, None).unwrap();
-    let mount = disk.mount_point().to_owned();
+    let disk = emulated_disk(Path::new(LAB), spec, Filesystem::Ext4, None).unwrap();
+    let mount = disk.ready.mount.clone();
     kill(Pid::from_raw(disk.pid() as i32), Signal::SIGKILL).unwrap();
     drop(disk);
     assert!(mounted(&mount));
-    drop(EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::None, None).unwrap());
+    drop(emulated_disk(Path::new(LAB), spec, Filesystem::None, None).unwrap());
     nothing_is_left(&mount);
 }

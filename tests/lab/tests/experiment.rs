@@ -10,8 +10,9 @@ use std::process::{Command, Output, Stdio};
 
 use crate::util::{LAB, Started, alone, cli, content, json, limits, possible, refused, stop};
 use cawl_core::HostProfile;
+use cawl_host::emulated::Lab;
 use cawl_kit::eventually;
-use cawl_lab::{EmulatedDisk, Filesystem};
+use cawl_lab::{Filesystem, emulated_disk};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -39,8 +40,8 @@ fn profile(home: &TempDir) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-fn disk(spec: &str) -> EmulatedDisk {
-    EmulatedDisk::bring_up(Path::new(LAB), spec.parse().unwrap(), Filesystem::Ext4, None).unwrap()
+fn disk(spec: &str) -> Lab {
+    emulated_disk(Path::new(LAB), spec.parse().unwrap(), Filesystem::Ext4, None).unwrap()
 }
 
 #[test]
@@ -97,15 +98,8 @@ fn every_experiment_can_be_recorded() {
     let home = tempfile::tempdir().unwrap();
     let disk = disk("nvme,size=4");
     let out = home.path().join("results");
-    let arguments = [
-        "all",
-        "--path",
-        disk.mount_point().to_str().unwrap(),
-        "--profile",
-        &profile(&home),
-        "--scale",
-        "0.1",
-    ];
+    let arguments =
+        ["all", "--path", disk.ready.mount.to_str().unwrap(), "--profile", &profile(&home), "--scale", "0.1"];
     let mut command = experiment(home.path(), &out, &arguments);
     let output = command.args(["--limits", "8M,16M", "--settle", "0", "--repeats", "1"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -114,7 +108,7 @@ fn every_experiment_can_be_recorded() {
         assert!(said.contains(&format!("{figure}-")), "no {figure} in {said}");
         assert!(out.join(format!("{figure}.svg")).is_file() && out.join(format!("{figure}.png")).is_file());
     }
-    assert_eq!(content(disk.mount_point()), Vec::<String>::new());
+    assert_eq!(content(&disk.ready.mount), Vec::<String>::new());
 }
 
 #[test]
@@ -126,7 +120,7 @@ fn places_that_cannot_be_used_are_refused_with_a_remedy() {
     let home = tempfile::tempdir().unwrap();
     let profile = profile(&home);
     let disk = disk("ssd,size=0.5");
-    let at = disk.mount_point().to_str().unwrap();
+    let at = disk.ready.mount.to_str().unwrap();
     let out = home.path().join("results");
     let run = |path: &str| {
         let arguments = ["fig6", "--path", path, "--limits", "64M,128M", "--profile", &profile];
@@ -162,7 +156,7 @@ fn nothing_but_results_is_left_when_it_is_interrupted() {
 
     // While a run is being made.
     let disk = disk("ssd,size=4");
-    let at = disk.mount_point();
+    let at = &disk.ready.mount;
     let common = ["fig6", "--limits", "32M,64M", "--profile", &profile];
     let arguments = [&common[..], &["--settle", "0", "--path", at.to_str().unwrap()]].concat();
     let mut child = Started::by(&mut experiment(home.path(), &out, &arguments));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::util::{LAB, beside_others, cli, content, json, possible};
 use cawl_kit::Far;
-use cawl_lab::{EmulatedDisk, Filesystem};
+use cawl_lab::{Filesystem, emulated_disk};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -64,8 +64,8 @@ fn an_overlay_on_a_disk_has_the_constants_of_both() {
     }
     let _others = beside_others();
     let spec = "ssd,size=2".parse().unwrap();
-    let disk = EmulatedDisk::bring_up(Path::new(LAB), spec, Filesystem::Ext4, None).unwrap();
-    let overlay = Overlay::mount(disk.mount_point());
+    let disk = emulated_disk(Path::new(LAB), spec, Filesystem::Ext4, None).unwrap();
+    let overlay = Overlay::mount(&disk.ready.mount);
     let found = calibrated(&overlay.folder());
     assert_eq!(
         (&found["place"]["filesystem"], &found["place"]["backing"]),

@@ -23,9 +23,9 @@ fn calibrate(bench: &Bench, folder: &Path, home: &Path, options: &[&str]) -> any
 pub(super) fn constants(bench: &Bench, spec: DiskSpec) -> anyhow::Result<Vec<Figure>> {
     let home = tempfile::tempdir()?;
     let disk = bench.disk(spec, Filesystem::Ext4)?;
-    let slack = 2.0 * disk.floor().get() / 1e3;
+    let slack = 2.0 * disk.ready.floor.get() / 1e3;
     let options = ["--quick", "--max-seconds=14", "--max-bytes=1G", "--lower-limits", "--json"];
-    let found = calibrate(bench, disk.mount_point(), home.path(), &options)?;
+    let found = calibrate(bench, &disk.ready.mount, home.path(), &options)?;
     let found: Value = serde_json::from_slice(&found.stdout)?;
     let (device, extra) = (&found["profile"]["device"], &found["extra"]);
     let rate = |what: &str, figure: &Value, target: f64, part: f64| {
@@ -62,8 +62,8 @@ pub(super) fn profile_holds(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let home = tempfile::tempdir()?;
     let disk = bench.disk("ssd,size=2".parse()?, Filesystem::Ext4)?;
     let limits = ["--max-bytes=256M", "--max-seconds=6"];
-    calibrate(bench, disk.mount_point(), home.path(), &[&limits[..], &["--quick"]].concat())?;
-    let check = calibrate(bench, disk.mount_point(), home.path(), &[&limits[..], &["--check"]].concat())?;
+    calibrate(bench, &disk.ready.mount, home.path(), &[&limits[..], &["--quick"]].concat())?;
+    let check = calibrate(bench, &disk.ready.mount, home.path(), &[&limits[..], &["--check"]].concat())?;
     let has_changed = String::from_utf8_lossy(&check.stdout).contains("changed");
     ensure!(check.status.success() || has_changed, "{}", String::from_utf8_lossy(&check.stderr).trim());
     let found = if check.status.success() { 1.0 } else { 2.0 };

@@ -64,8 +64,8 @@ pub(super) fn constants(bench: &Bench, spec: DiskSpec) -> anyhow::Result<Vec<Fig
     let disk = bench.disk(spec, Filesystem::None)?;
     // Three processes are woken on the way. On virtual processors that can take as long again as it does at
     // best, or twice.
-    let slack = 2.0 * disk.floor().get() / 1e3;
-    let mut requests = Requests::to(disk.device())?;
+    let slack = 2.0 * disk.ready.floor.get() / 1e3;
+    let mut requests = Requests::to(&disk.ready.device)?;
     let write = EXTRA / requests.extra_time(true)? * 1e3;
     let read = EXTRA / requests.extra_time(false)? * 1e3;
     let transfer = SMALL as f64 / write * 1e3;
@@ -94,7 +94,7 @@ pub(super) fn queue(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
         let start = cawl_host::now();
         std::thread::scope(|scope| -> anyhow::Result<()> {
             let write = |thread: u64| {
-                let mut requests = Requests::to(disk.device())?;
+                let mut requests = Requests::to(&disk.ready.device)?;
                 requests.at = thread << 30;
                 (0..16).try_for_each(|_| requests.transfer(true, SMALL, false))
             };

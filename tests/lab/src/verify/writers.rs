@@ -14,12 +14,13 @@ use anyhow::{Context, anyhow};
 use cawl_core::{
     Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Nanos, OtherDevice, Rate, Time,
 };
+use cawl_host::emulated::Lab;
 use cawl_host::tracefs::Instance;
 use cawl_wire::{Event, FileKind, Op};
 use serde::{Deserialize, Serialize};
 
 use super::{Bench, Figure, Lacking};
-use crate::{DiskSpec, EmulatedDisk, Filesystem, LimitsGuard};
+use crate::{DiskSpec, Filesystem, lowered_limits};
 
 const CHUNK: usize = 1 << 20;
 const LIMITS: DirtyLimits = DirtyLimits { background: Bytes::mib(48), hard: Bytes::mib(96) };
@@ -263,8 +264,8 @@ fn judged(bench: &Bench, name: &str, recording: &Recording) -> anyhow::Result<Re
     Ok(replayed)
 }
 
-fn lowered(bench: &Bench) -> anyhow::Result<LimitsGuard> {
-    LimitsGuard::lower(&bench.lab, LIMITS.background, LIMITS.hard)
+fn lowered(bench: &Bench) -> anyhow::Result<Lab> {
+    lowered_limits(&bench.lab, LIMITS.background, LIMITS.hard)
 }
 
 fn farthest(what: &str, replayed: &Replayed, part: f64) -> Figure {
@@ -279,7 +280,7 @@ pub(super) fn share_a_disk(bench: &Bench, count: u64, one_file: bool) -> anyhow:
     let _limits = lowered(bench)?;
     let chunks = 768 / count;
     let writer = |index: u64| Writer {
-        file: disk.mount_point().join(if one_file { "all".to_owned() } else { index.to_string() }),
+        file: disk.ready.mount.join(if one_file { "all".to_owned() } else { index.to_string() }),
         from: if one_file { index * chunks * CHUNK as u64 } else { 0 },
         chunks,
     };
@@ -299,14 +300,11 @@ pub(super) fn share_a_disk(bench: &Bench, count: u64, one_file: bool) -> anyhow:
 pub(super) fn two_disks(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let trace = listen()?;
     let specs: [DiskSpec; 2] = ["240,50,0,1,size=2".parse()?, "60,50,0,1,size=2".parse()?];
-    let disks: Vec<EmulatedDisk> =
+    let disks: Vec<Lab> =
         specs.iter().map(|spec| bench.disk(*spec, Filesystem::Ext4)).collect::<Result<_, _>>()?;
     let _limits = lowered(bench)?;
-    let writer = |(disk, chunks): (&EmulatedDisk, u64)| Writer {
-        file: disk.mount_point().join("data"),
-        from: 0,
-        chunks,
-    };
+    let writer =
+        |(disk, chunks): (&Lab, u64)| Writer { file: disk.ready.mount.join("data"), from: 0, chunks };
     let writers: Vec<Writer> = disks.iter().zip([512, 128]).map(writer).collect();
     let replayed = judged(bench, "two-disks", &observe(&trace, &writers)?)?;
     // Of a new disk, the model counts completions from nothing, and holds the slow one back too little.
@@ -343,12 +341,12 @@ pub(super) fn strict_disk(bench: &Bench) -> anyhow::Result<Vec<Figure>> {
     let spec: DiskSpec = "150,50,0,1,size=2".parse()?;
     let disk = bench.disk(spec, Filesystem::Ext4)?;
     let _limits = lowered(bench)?;
-    let writers = [Writer { file: disk.mount_point().join("data"), from: 0, chunks: 256 }];
+    let writers = [Writer { file: disk.ready.mount.join("data"), from: 0, chunks: 256 }];
     let free = judged(bench, "one-disk-free", &observe(&trace, &writers)?)?;
     let shares = [("max_ratio", "25"), ("strict_limit", "1")];
     let shares: Vec<Share> = shares
         .into_iter()
-        .map(|(name, value)| Share::set(disk.device(), name, value))
+        .map(|(name, value)| Share::set(&disk.ready.device, name, value))
         .collect::<Result<_, _>>()?;
     let mut held = observe(&trace, &writers)?;
     drop(shares);
