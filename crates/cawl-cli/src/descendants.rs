@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::RunProcess;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::interrupt::Stop;
 use crate::render::{self, shown};
@@ -61,12 +61,21 @@ impl Family {
     where
         F: Future<Output = anyhow::Result<Vec<RunProcess>>>,
     {
-        let mut line = Line::default();
+        let style = ProgressStyle::with_template("{wide_msg}").expect("a valid template");
+        let line = ProgressBar::new_spinner().with_style(style);
+        let mut told = false;
         let mut answer = known;
         loop {
             let of_daemon = answer.unwrap_or_else(|error| {
                 // The daemon may be of a version without this question, or gone.
-                line.tell_once(&error);
+                if !std::mem::replace(&mut told, true) {
+                    line.suspend(|| {
+                        render::tell(format_args!(
+                            "cawl-cli: waiting only for processes with this run's variables in their environment: \
+                             {error:#}"
+                        ));
+                    });
+                }
                 Vec::new()
             });
             let found = self.running().into_iter().chain(of_daemon);
@@ -81,7 +90,7 @@ impl Family {
             }
             let searched = Instant::now();
             while !left.is_empty() && searched.elapsed() < SEARCH_EVERY {
-                line.show(&left);
+                line.set_message(text(&left));
                 tokio::select! {
                     () = stop.asked() => return left.into_values().collect(),
                     () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -106,43 +115,7 @@ fn name(pid: u32) -> String {
         .unwrap_or_default()
 }
 
-/// The line that says what is waited for; on a terminal only.
-#[derive(Default)]
-struct Line {
-    shown: String,
-    told: bool,
-}
-
-impl Line {
-    fn show(&mut self, left: &Left) {
-        let columns = match crossterm::terminal::size() {
-            Ok((columns, _)) if io::stderr().is_terminal() => usize::from(columns),
-            _ => return,
-        };
-        let text: String = text(left).chars().take(columns.saturating_sub(1)).collect();
-        if text != self.shown {
-            render::draw(&format!("\r\x1b[K{text}"));
-            self.shown = text;
-        }
-    }
-
-    fn tell_once(&mut self, error: &anyhow::Error) {
-        if !std::mem::replace(&mut self.told, true) {
-            render::tell(format_args!(
-                "cawl-cli: waiting only for processes with this run's variables in their environment: {error:#}"
-            ));
-        }
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        if !self.shown.is_empty() {
-            render::draw("\r\x1b[K");
-        }
-    }
-}
-
+/// The line on a terminal that says what is waited for.
 fn text(left: &Left) -> String {
     let named = left.values().take(NAMED).map(|RunProcess { pid, program }| {
         let program = program.rsplit('/').next().unwrap_or_default();
