@@ -75,7 +75,7 @@ mod life {
 
     /// The dynamic linker gives constructors the program's arguments and environment.
     unsafe extern "C" fn begin(_argc: c_int, argv: *const *const c_char, envp: *const *const c_char) {
-        real::prepare();
+        real::look_up_all();
         // SAFETY: `argv` and `envp` are those of the process; the functions registered have the
         // signatures asked for and live as long as the process.
         unsafe {

@@ -1,15 +1,14 @@
 //! The functions that the hooks stand in front of.
 //!
-//! Each is looked up when it is first needed, by [`symbols`], which only reads memory. Where that does not understand
-//! a library, the constructor looks all of them up by dlsym, and a hook that runs earlier (another library's
-//! constructor, an allocator that initialises itself) the one it needs. A function that this C library does not have
-//! fails with ENOSYS, and nobody can have been linked against it.
+//! The constructor looks all of them up, once, by [`symbols`], and by dlsym what that does not find. A hook that runs
+//! earlier (another library's constructor, an allocator that initialises itself) looks up the one it needs; a function
+//! that this C library does not have fails with ENOSYS, and nobody can have been linked against it.
 
 #![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
 
 use crate::base::guard::set_errno;
 use crate::base::hot::HOT;
-use crate::base::symbols;
+use crate::base::symbols::{self, Behind};
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use libc::{FILE, iovec, mode_t, off_t, size_t, ssize_t, wchar_t};
@@ -73,13 +72,9 @@ macro_rules! reals {
 }
 
 #[cold]
-#[inline(never)]
 fn look_up(index: usize) -> *mut c_void {
-    let mut found = symbols::find(NAMES[index], HASHES[index]);
-    if found.is_null() {
-        // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
-        found = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[index].as_ptr()) };
-    }
+    // SAFETY: the names are constants that end with NUL; RTLD_NEXT needs no handle.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, NAMES[index].as_ptr()) };
     TABLE[index].store(found, Relaxed);
     found
 }
@@ -105,7 +100,7 @@ pub fn address_of_error_at_line() -> *mut c_void {
     address(Index::error_at_line)
 }
 
-/// True once the constructor has seen to it that no hook asks dlsym.
+/// True once the constructor has looked up every function.
 #[inline(always)]
 pub fn ready() -> bool {
     !TABLE[Index::mmap as usize].load(Relaxed).is_null()
@@ -119,17 +114,19 @@ pub fn threads() -> bool {
     place.is_null() || unsafe { place.read_volatile() } == 0
 }
 
-/// Sees to it that every function is found. Only the constructor calls this: a missing one makes dlsym allocate.
-pub fn prepare() {
-    let lazy = symbols::prepare();
-    for index in 0..NAMES.len() {
-        // Not libaio's, which few programs have: to find nothing costs as much as to find all the others.
-        if index != Index::io_submit as usize && (!lazy || index == Index::mmap as usize) {
+/// Finds every function of the C library. Only the constructor calls this: a missing one makes dlsym allocate.
+pub fn look_up_all() {
+    let behind = Behind::look();
+    let find = |name, hash| behind.as_ref().map_or(core::ptr::null_mut(), |behind| behind.find(name, hash));
+    for (index, name) in NAMES.iter().enumerate() {
+        TABLE[index].store(find(name, HASHES[index]), Relaxed);
+        // libaio's, which few programs have; to find nothing costs dlsym as much as to find all the others.
+        if TABLE[index].load(Relaxed).is_null() && index != Index::io_submit as usize {
             look_up(index);
         }
     }
     const SINGLE: &CStr = c"__libc_single_threaded";
-    HOT.single_threaded.store(symbols::find(SINGLE, symbols::hash(SINGLE)).cast(), Relaxed);
+    HOT.single_threaded.store(find(SINGLE, symbols::hash(SINGLE)).cast(), Relaxed);
 }
 
 reals! {
@@ -360,8 +357,8 @@ mod tests {
 
     #[test]
     fn functions_are_found_as_dlsym_finds_them() {
-        assert!(symbols::prepare());
-        let find = |name| symbols::find(name, symbols::hash(name));
+        let behind = Behind::look().expect("libraries of today");
+        let find = |name| behind.find(name, symbols::hash(name));
         for name in NAMES.iter().filter(|name| **name != c"io_submit") {
             // SAFETY: as in `look_up`.
             let wanted = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };

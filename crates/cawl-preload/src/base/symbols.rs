@@ -4,10 +4,7 @@
 //! libraries (`link_map` of <link.h>), which is in the order in which that searches, and their hash tables
 //! (DT_GNU_HASH). Of a name's versions the default one counts, which is not hidden.
 
-use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::AtomicBool;
-use core::sync::atomic::Ordering::{Acquire, Release};
 
 /// `struct link_map`, as far as it is public.
 #[repr(C)]
@@ -63,7 +60,7 @@ struct Tables {
 
 /// The library's own entry in the list.
 fn own() -> Option<&'static Library> {
-    // SAFETY: the list of libraries, which the constructor looks at; those that a program starts with stay for good.
+    // SAFETY: the list of libraries, which nobody changes while the constructor runs.
     unsafe {
         let mut library = _r_debug.libraries.as_ref();
         while let Some(one) = library
@@ -94,48 +91,31 @@ pub const fn hash(name: &CStr) -> u32 {
 /// Most libraries that are looked into.
 const MOST: usize = 32;
 
-struct Behind(UnsafeCell<[Option<Tables>; MOST]>);
-// SAFETY: written by the constructor only, before KNOWN is set; read only after. What a program starts with stays
-// loaded, and nothing of what is read there changes.
-unsafe impl Sync for Behind {}
+/// The libraries behind this one, as long as none of them is closed: in the constructor.
+pub struct Behind([Option<Tables>; MOST]);
 
-/// The libraries behind this one.
-static BEHIND: Behind = Behind(UnsafeCell::new([const { None }; MOST]));
-static KNOWN: AtomicBool = AtomicBool::new(false);
-
-/// Finds the libraries behind this one. Constructor only. False if not all of them are understood.
-pub fn prepare() -> bool {
-    if KNOWN.load(Acquire) {
-        return true;
-    }
-    // SAFETY: see `Behind`.
-    let places = unsafe { &mut *BEHIND.0.get() };
-    let mut library = own().map_or(core::ptr::null(), |own| own.next);
-    // SAFETY: as in `own`.
-    while let Some(one) = unsafe { library.as_ref() } {
-        let Some(place) = places.iter_mut().find(|place| place.is_none()) else { return false };
+impl Behind {
+    /// None if not all of them are understood.
+    pub fn look() -> Option<Behind> {
+        let mut places = [const { None }; MOST];
+        let mut library = own()?.next;
+        let mut free = places.iter_mut();
         // SAFETY: as in `own`.
-        *place = unsafe { tables(one) };
-        if place.is_none() {
-            return false;
+        while let Some(one) = unsafe { library.as_ref() } {
+            // SAFETY: as in `own`.
+            *free.next()? = Some(unsafe { tables(one) }?);
+            library = one.next;
         }
-        library = one.next;
+        Some(Behind(places))
     }
-    KNOWN.store(true, Release);
-    true
-}
 
-/// The address of a name with its [`hash`]; null if dlsym is to be asked. Only reads, so that any hook may call it.
-pub fn find(name: &CStr, hash: u32) -> *mut c_void {
-    if !KNOWN.load(Acquire) {
-        return core::ptr::null_mut();
+    /// The address of a name with its [`hash`]; null if dlsym is to be asked.
+    pub fn find(&self, name: &CStr, hash: u32) -> *mut c_void {
+        // SAFETY: the tables are those of loaded libraries.
+        let found =
+            unsafe { self.0.iter().map_while(Option::as_ref).find_map(|tables| tables.find(name, hash)) };
+        found.unwrap_or(core::ptr::null_mut())
     }
-    // SAFETY: see `Behind`; the tables are those of loaded libraries.
-    let found = unsafe {
-        let places = &*BEHIND.0.get();
-        places.iter().map_while(Option::as_ref).find_map(|tables| tables.find(name, hash))
-    };
-    found.unwrap_or(core::ptr::null_mut())
 }
 
 /// # Safety
