@@ -1,6 +1,6 @@
 //! The compatibility matrix: programs as people use them, a row for each. A row is run alone and under
-//! `cawl-cli run`: output, exit status and every file are the same, and every byte that the kernel counted was
-//! seen, unless the row says `Part` and why.
+//! `cawl-cli run`: output, exit status and every file are the same, and every byte that the kernel counted
+//! was seen, unless the row says `Part` and why.
 //!
 //! | rows | programs |
 //! |---|---|
@@ -9,9 +9,9 @@
 //! | `servers` | PostgreSQL, Redis, with their descriptors and environment |
 //! | `rough` | programs that treat descriptors, limits, processes, signals and memory roughly |
 //!
-//! Elsewhere: sanitizers in `sanitizers`; musl, Go, static and setuid programs, which are named as untraced, in
-//! `doctor`; what a program finds at its start in `inherited`; ends with pending output, exec with an empty
-//! environment and every hook once in crates/cawl-preload/tests.
+//! Elsewhere: sanitizers in `sanitizers`; musl, Go, static and setuid programs, which are named as untraced,
+//! in `doctor`; what a program finds at its start in `inherited`; ends with pending output, exec with an
+//! empty environment and every hook once in crates/cawl-preload/tests.
 
 use std::fs;
 use std::path::Path;

@@ -159,7 +159,8 @@ fn storms_of_processes_with_sanitizers() {
             let (finished, report) = unchanged(&dir, |_| {}, &["--model", "naive"], command, &[]);
             assert_eq!(finished.success().stderr, "", "{flags} {command:?}");
             assert_eq!((&report["drops"], &report["unseen"]), (&0.into(), &0.into()), "{flags} {command:?}");
-            // Eight of `threads` write 11 bytes 2000 times in each of three rounds, over those of the one before.
+            // Eight of `threads` write 11 bytes 2000 times in each of three rounds, over those of the one
+            // before.
             let files: usize = cawl_kit::tree(&dir.work()).values().map(|(_, text)| text.len()).sum();
             let written = if command == [threads] { 3 * 8 * 2000 * 11 } else { files };
             assert_eq!(report.bytes(), written as u64, "{flags} {command:?}");

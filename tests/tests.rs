@@ -1,6 +1,7 @@
 //! End-to-end tests: `cawl-cli` and `cawld` as installed, with real programs.
 //!
-//! - `programs`: the compatibility matrix: under `cawl-cli run` programs do as without it, and every byte is seen
+//! - `programs`: the compatibility matrix: under `cawl-cli run` programs do as without it, and every byte is
+//!   seen
 //! - `ending`: exit status, death by signal, Ctrl-C, stdin, programs that cannot be started
 //! - `waiting`: processes that outlive the program; Ctrl-C while a report is made
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input

@@ -45,8 +45,8 @@ fn pids(running: &mut Running) -> (Pid, Left) {
     (next(), Left(next()))
 }
 
-/// Interrupts `cawl-cli`, and again each time it has not ended by then: one that comes within 200 ms of the end of
-/// the program is for the program. The second one that counts ends the wait for the report.
+/// Interrupts `cawl-cli`, and again each time it has not ended by then: one that comes within 200 ms of the
+/// end of the program is for the program. The second one that counts ends the wait for the report.
 fn interrupt_until_it_ends(running: Running, every: Duration) -> Finished {
     let pid = running.pid();
     let (send, ended) = std::sync::mpsc::channel();

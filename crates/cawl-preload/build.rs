@@ -1,5 +1,5 @@
-//! Compiles the C half: the thread's own record, the variadic functions and memcpy with its like, none of which stable
-//! Rust can define.
+//! Compiles the C half: the thread's own record, the variadic functions and memcpy with its like, none of
+//! which stable Rust can define.
 
 fn main() {
     println!("cargo::rerun-if-changed=src/variadic.c");

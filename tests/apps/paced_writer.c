@@ -1,4 +1,5 @@
-// paced_writer FILE COUNT SIZE: appends COUNT blocks, says "half PID", and after a line of input as many again.
+// paced_writer FILE COUNT SIZE: appends COUNT blocks, says "half PID", and after a line of input as many
+// again.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

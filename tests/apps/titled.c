@@ -1,4 +1,5 @@
-// Writes its own title over its environment, as many daemons do, then waits for a line and writes it to a file.
+// Writes its own title over its environment, as many daemons do, then waits for a line and writes it to a
+// file.
 #include <stdio.h>
 #include <string.h>
 

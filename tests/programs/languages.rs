@@ -1,5 +1,5 @@
-//! Language runtimes and compiled programs: each has a way of its own to write, and none may notice the tracer or
-//! escape it.
+//! Language runtimes and compiled programs: each has a way of its own to write, and none may notice the
+//! tracer or escape it.
 
 use std::fs;
 use std::path::Path;

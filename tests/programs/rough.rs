@@ -1,6 +1,6 @@
 //! Small programs that treat descriptors, limits, processes, signals and memory in ways that break tracers
-//! (apps/rough.c, apps/fds.c). At their ends the processes of rough.c write down their descriptors and environment,
-//! into a file that is compared as any other.
+//! (apps/rough.c, apps/fds.c). At their ends the processes of rough.c write down their descriptors and
+//! environment, into a file that is compared as any other.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -86,15 +86,16 @@ fn many_files_opened_and_closed() {
     let [calls, drops, unseen] =
         ["calls", "drops", "unseen"].map(|name| report[name].as_u64().expect("a count"));
     println!("{calls} calls, {drops} dropped, {unseen} unseen");
-    // Each is opened, written to, closed and removed; besides, the program writes down what it finds at its end.
+    // Each is opened, written to, closed and removed; besides, the program writes down what it finds at its
+    // end.
     let more = (calls + drops + unseen).checked_sub(4 * FILES);
     assert!(more.is_some_and(|more| more < 1000), "{calls} calls, {drops} dropped, {unseen} unseen");
     let text = std::fs::read_to_string(dir.work().join("memory")).expect("it was written");
     let figures: Vec<i64> = text.split_whitespace().map(|word| word.parse().expect("KiB")).collect();
     let [own, own_later, ring, ring_later] = figures[..] else { panic!("{text}") };
     assert!(own > 0 && ring > 0, "the tracer's memory was not found: {text}");
-    // Forty bytes for each file would be 703. What waits for the daemon has 64 places of 8 KiB, used as it falls
-    // behind.
+    // Forty bytes for each file would be 703. What waits for the daemon has 64 places of 8 KiB, used as it
+    // falls behind.
     assert!(own_later - own <= 640, "KiB of the tracer after a tenth of the files, then after all: {text}");
     // A ring ends at 128 chunks of 256 KiB, and how many of them are in use is the daemon's speed.
     assert!(ring_later <= (32 << 10) + 512, "KiB of the ring: {text}");

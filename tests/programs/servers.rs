@@ -12,8 +12,9 @@ pub fn postgres() -> Option<PathBuf> {
     versions.flatten().map(|entry| entry.path().join("bin")).find(|bin| bin.join("initdb").exists())
 }
 
-/// What is the same in any two databases of the same history: names of files, rows, the server's descriptors and
-/// environment. Names that tell the time, and numbers of sockets and places of shared memory, are left out.
+/// What is the same in any two databases of the same history: names of files, rows, the server's descriptors
+/// and environment. Names that tell the time, and numbers of sockets and places of shared memory, are left
+/// out.
 const POSTGRES: &str = r#"
     PATH=BIN:$PATH; D=$PWD/db
     initdb -D $D --no-locale -E UTF8 -A trust > init.log 2>&1; echo initdb $?

@@ -165,11 +165,11 @@ fn descriptors_and_environment_of_an_untraced_child() {
     unchanged(&dir, lines, &["--no-children"], &["sh", "-c", script], &[]).0.success();
 }
 
-/// Notes down the descriptors of the process that started it, but the tracer's, which is a socket far above, and its own
-/// environment, which it has from there. Many learn from a pipe that a program was started; they are looked at when they
-/// have closed it: as they wait for the child, which a kernel without /proc/PID/wchan does not tell (then it is believed
-/// after a while), or say so. Threads of Java's own open and close files meanwhile, so which
-/// number its end of a pipe gets is a matter of chance there.
+/// Notes down the descriptors of the process that started it, but the tracer's, which is a socket far above,
+/// and its own environment, which it has from there. Many learn from a pipe that a program was started; they
+/// are looked at when they have closed it: as they wait for the child, which a kernel without /proc/PID/wchan
+/// does not tell (then it is believed after a while), or say so. Threads of Java's own open and close files
+/// meanwhile, so which number its end of a pipe gets is a matter of chance there.
 const LOOK: &str = r#"
     case $2 in
         told) read -r go ;;
@@ -183,7 +183,8 @@ const LOOK: &str = r#"
       env | grep -v '^LD_PRELOAD=\|^CAWL_\|^_=' | sort; } >> seen
 "#;
 
-/// Programs that can be told to start another one: they show it the same descriptors and environment, traced or not.
+/// Programs that can be told to start another one: they show it the same descriptors and environment, traced
+/// or not.
 #[test]
 fn what_programs_hand_on() {
     let java = "public class L { public static void main(String[] a) throws Exception {

@@ -45,7 +45,8 @@ pub struct Repeated {
     pub runs: Vec<RecordedRun>,
 }
 
-/// Records and judges the experiments. `profile`: that for the models, if one was named; `signal` holds the number of a signal that asks to stop, or zero.
+/// Records and judges the experiments. `profile`: that for the models, if one was named; `signal` holds the
+/// number of a signal that asks to stop, or zero.
 pub fn run(
     options: &ExperimentArgs,
     profile: Option<HostProfile>,

@@ -1,8 +1,8 @@
 //! Which of several ways of predicting is to be believed.
 //!
-//! The law: the one that has been right of late. Errors are summed over blocks of observed time, in which noise
-//! cancels out, and the way with the least sum of their absolute values leads (the "follow the leader" rule of
-//! prediction with expert advice: Cesa-Bianchi and Lugosi, 2006, with fading scores).
+//! The law: the one that has been right of late. Errors are summed over blocks of observed time, in which
+//! noise cancels out, and the way with the least sum of their absolute values leads (the "follow the leader"
+//! rule of prediction with expert advice: Cesa-Bianchi and Lugosi, 2006, with fading scores).
 
 /// How many ways there are.
 pub const WAYS: usize = 4;
@@ -25,8 +25,8 @@ impl Leader {
         Leader { leads, ..Leader::default() }
     }
 
-    /// Each way was off by so much, in an observation of this weight. `length`: that of a block in the unit of
-    /// the weights; `factors`: by which scores are multiplied before they are compared.
+    /// Each way was off by so much, in an observation of this weight. `length`: that of a block in the unit
+    /// of the weights; `factors`: by which scores are multiplied before they are compared.
     pub fn judge(&mut self, off: [f64; WAYS], weight: f64, length: f64, factors: [f64; WAYS]) {
         self.errors.iter_mut().zip(off).for_each(|(error, off)| *error += off);
         self.block += weight;

@@ -254,7 +254,8 @@ algebra! {
     Sub sub (moment: Time, earlier: Time) -> Nanos = moment.since(earlier);
 }
 
-/// A value in the largest of these units, each a thousand times the one before, that leaves it at one or more.
+/// A value in the largest of these units, each a thousand times the one before, that leaves it at one or
+/// more.
 fn thousands(value: f64, [first, second, third, last]: [&str; 4]) -> String {
     let (value, unit) = match value {
         _ if value < 1e3 => (value, first),

@@ -1,5 +1,5 @@
-//! The models in front of recorded runs, of scenarios made for one law each, and of what is not sound. Each module says
-//! what it is about.
+//! The models in front of recorded runs, of scenarios made for one law each, and of what is not sound. Each
+//! module says what it is about.
 
 mod golden;
 mod hostile;

@@ -1,5 +1,5 @@
-//! The program `cawl-lab`, which serves an emulated disk and lowers dirty limits. It is a separate program, so
-//! that no other one links FUSE.
+//! The program `cawl-lab`, which serves an emulated disk and lowers dirty limits. It is a separate program,
+//! so that no other one links FUSE.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;

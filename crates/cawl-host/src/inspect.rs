@@ -359,8 +359,8 @@ fn is_glibc(interpreter: &str) -> bool {
     Path::new(interpreter).file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
 }
 
-/// True if one of the first `most` descriptors of a running process leads to an io_uring; None if none of them does,
-/// and there are more. Asks no filesystem but /proc.
+/// True if one of the first `most` descriptors of a running process leads to an io_uring; None if none of
+/// them does, and there are more. Asks no filesystem but /proc.
 pub fn uses_io_uring(pid: u32, most: usize) -> Option<bool> {
     let Ok(folder) = fs::File::open(format!("/proc/{pid}/fd")) else { return Some(false) };
     let Ok(entries) = folder.try_clone().map(OwnedFd::from) else { return None };

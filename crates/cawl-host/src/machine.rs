@@ -81,8 +81,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     open(Path::new(&path), OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
 }
 
-/// Locks a file until it is closed; false if another process holds it for longer than `patient` says. It polls, so
-/// that a signal can end the wait.
+/// Locks a file until it is closed; false if another process holds it for longer than `patient` says. It
+/// polls, so that a signal can end the wait.
 pub(crate) fn lock(file: &File, mut patient: impl FnMut() -> bool) -> io::Result<bool> {
     loop {
         match file.try_lock() {

@@ -25,8 +25,8 @@ use self::queue::Queue;
 use self::tables::{Files, Table};
 use super::{ImportError, ImportSummary, Importer, SkipCounts, SkipReason, bare};
 
-/// Process id of the program where strace does not tell it (without -f, or on a terminal until the program has
-/// children).
+/// Process id of the program where strace does not tell it (without -f, or on a terminal until the program
+/// has children).
 const UNTOLD: u32 = 1;
 
 /// A thread that strace follows.

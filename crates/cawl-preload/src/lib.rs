@@ -9,8 +9,8 @@
 //!    at before the call (what a name leads to, what a stream holds) is only looked at.
 //! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe. (It
 //!    waits for room, a bounded time, if the user said that no event may be lost.)
-//!    Exclusion is tried and given up at once; then the call passes unrecorded. Who is jumped or killed out of a hook
-//!    leaves nothing that others wait for.
+//!    Exclusion is tried and given up at once; then the call passes unrecorded. Who is jumped or killed out
+//!    of a hook leaves nothing that others wait for.
 //! 3. **Nothing is lost silently.** An event without room is counted as dropped, a call that cannot be
 //!    recorded as unseen, and both are told.
 //! 4. The program's own calls go to the C library's symbol, because that may be a cancellation point.
@@ -21,25 +21,26 @@
 //!    stranger changes nothing. On any failure of its own the tracer switches itself off.
 //! 7. Each unsafe block states in a SAFETY comment why it is right.
 //! 8. `unwrap`, `expect`, formatting and everything else that could panic or allocate are not used.
-//! 9. All hooks together take at most 1 KiB of the caller's stack, on every path: it may be that of a signal handler.
-//!    Whoever finds something out is not on the stack any more when it is told; buffers are short and in functions of
-//!    their own (`inline(never)`), or lie in `base::room` and in static memory. No hook changes the stack: a signal that comes
-//!    meanwhile would begin at the top of the handlers' stack again. tests/stack.rs measures and adds up.
+//! 9. All hooks together take at most 1 KiB of the caller's stack, on every path: it may be that of a signal
+//!    handler. Whoever finds something out is not on the stack any more when it is told; buffers are short
+//!    and in functions of their own (`inline(never)`), or lie in `base::room` and in static memory. No hook
+//!    changes the stack: a signal that comes meanwhile would begin at the top of the handlers' stack again.
+//!    tests/stack.rs measures and adds up.
 //!
 //! # Layers
 //!
 //! Each layer uses those above it in this list, never one below.
 //!
-//! - `base`: the kernel (`sys`), the clock, the thread's own record and its guard, the settings, the C library's real
-//!   functions.
-//! - `transport`: events and messages to the daemon, by shared memory (`slot`, `ring`) and by a socket (`link`,
-//!   `socket`). It knows no file.
+//! - `base`: the kernel (`sys`), the clock, the thread's own record and its guard, the settings, the C
+//!   library's real functions.
+//! - `transport`: events and messages to the daemon, by shared memory (`slot`, `ring`) and by a socket
+//!   (`link`, `socket`). It knows no file.
 //! - `state`: what is known of descriptors, streams and mappings, and which files the daemon was told of.
 //! - `session`: open, fork and goodbye; programs that are started.
 //! - `hooks`: what is replaced, and what each call means; `hooks::emit` makes events.
 //!
-//! `variadic.c` has the functions that stable Rust cannot define, `thread.c` the thread's record, `freestanding.c` what
-//! the compiler calls to copy and compare, `unwind.c` what it calls to unwind.
+//! `variadic.c` has the functions that stable Rust cannot define, `thread.c` the thread's record,
+//! `freestanding.c` what the compiler calls to copy and compare, `unwind.c` what it calls to unwind.
 #![warn(missing_docs)]
 
 mod base;

@@ -8,8 +8,8 @@ use cawl_wire::{Event, Op};
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
-/// What a call must leave among its events, and how often, the program's own preparations included. None where
-/// there is nothing to record, because nothing of a file changes, or because the process ends.
+/// What a call must leave among its events, and how often, the program's own preparations included. None
+/// where there is nothing to record, because nothing of a file changes, or because the process ends.
 fn recorded(group: &str, name: &str) -> Option<(Op, usize)> {
     let op = match (group, name) {
         ("open", "__open_2" | "__open64_2" | "__openat_2" | "__openat64_2") => return Some((Op::Open, 2)),

@@ -1,6 +1,6 @@
-//! Every hook with a pointer argument is given what is no pointer: null, 8, memory that is not there or ends too
-//! early, and counts that no memory can have. What becomes of each call is what becomes of it without the tracer:
-//! the same result and errno, or the same end.
+//! Every hook with a pointer argument is given what is no pointer: null, 8, memory that is not there or ends
+//! too early, and counts that no memory can have. What becomes of each call is what becomes of it without the
+//! tracer: the same result and errno, or the same end.
 
 use crate::hooks::{HOOKS, UNCALLED};
 use cawl_kit::app_with;
@@ -71,8 +71,8 @@ fn with_pointers() -> BTreeSet<String> {
     found
 }
 
-/// The program knows a hostile call of each hook, or says that there is no pointer to it; it is believed only where
-/// the declaration says so, too.
+/// The program knows a hostile call of each hook, or says that there is no pointer to it; it is believed only
+/// where the declaration says so, too.
 #[test]
 fn what_has_no_hostile_call_has_no_pointers() {
     let out = Command::new(hostile()).arg("--plain").output().expect("run");

@@ -83,8 +83,8 @@ fn rough_treatment_of_descriptors_is_survived() {
 #[test]
 fn the_tracers_descriptor_is_not_found() {
     let app = app("fds");
-    // An ordinary user may raise no more than the soft limit; where that is above 1024, or as high as the hard one,
-    // the tracer's number is one that the program could have.
+    // An ordinary user may raise no more than the soft limit; where that is above 1024, or as high as the
+    // hard one, the tracer's number is one that the program could have.
     for (soft, hard, way) in
         [(16, 100, "all"), (1024, 1100, "all"), (100, 200, "look"), (200, 200, "look"), (1500, 1600, "look")]
     {
@@ -141,8 +141,8 @@ fn signals_cancellation_and_jumps_do_no_harm() {
     assert!(seen <= size && size <= seen + 5 * unseen, "{seen} of {size}, {unseen} calls unseen");
 }
 
-/// Some of the jumps leave the tracer in the middle of its own work; what is written then, and the last words, come
-/// nevertheless.
+/// Some of the jumps leave the tracer in the middle of its own work; what is written then, and the last
+/// words, come nevertheless.
 #[test]
 fn who_jumps_out_of_the_tracer_goes_on_and_says_goodbye() {
     let sessions = compare(&app("jump"), &[], |_| {});
@@ -161,7 +161,8 @@ fn who_jumps_out_of_the_tracer_goes_on_and_says_goodbye() {
     }
 }
 
-/// Some of the jumps leave the tracer while it tells a file's name; those of other files are told nevertheless.
+/// Some of the jumps leave the tracer while it tells a file's name; those of other files are told
+/// nevertheless.
 #[test]
 fn who_jumps_out_of_the_telling_of_names_keeps_nobody_from_telling_others() {
     let place = dir();

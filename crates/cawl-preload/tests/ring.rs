@@ -60,7 +60,8 @@ fn what_does_not_fit_is_counted() {
         let (out, sessions) = run(way, count, Answer::Welcome, false);
         assert!(out.status.success());
         let session = &sessions[0];
-        // Opens and moments of time are in the ring too, whole, and some cells at the end of each chunk are not used.
+        // Opens and moments of time are in the ring too, whole, and some cells at the end of each chunk are
+        // not used.
         let least = room - room / 100;
         assert!(writes(session) <= room && writes(session) > least, "{way}: {}", writes(session));
         // The close at the end, if there is one, does not fit either.

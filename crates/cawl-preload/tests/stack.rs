@@ -1,5 +1,6 @@
-//! How much of the program's stack the hooks take: at most 1 KiB more than the C library's own function takes, on
-//! every path. A program may have little of it: signal handlers and threads run on stacks of a few KiB.
+//! How much of the program's stack the hooks take: at most 1 KiB more than the C library's own function
+//! takes, on every path. A program may have little of it: signal handlers and threads run on stacks of a few
+//! KiB.
 
 use crate::frames::Library;
 use crate::hooks::{HOOKS, UNCALLED};
@@ -79,7 +80,8 @@ fn every_hook_is_content_with_one_kibibyte_more() {
         for (name, size) in traced {
             let more = size.saturating_sub(native[&name]);
             most = most.max((more, format!("{name}, {way}, by {transport}")));
-            // A call that takes little by itself is content with a stack of 4 KiB, which is what it was given.
+            // A call that takes little by itself is content with a stack of 4 KiB, which is what it was
+            // given.
             if more > MOST {
                 wrong.push(format!("{name}, {way}, by {transport}: {} and {more} bytes", native[&name]));
             }
@@ -89,8 +91,9 @@ fn every_hook_is_content_with_one_kibibyte_more() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The deepest way through the library from each function that others call: not what was met in a run, but every path
-/// that there is. What the C library's functions take is not among it; the other test measures that.
+/// The deepest way through the library from each function that others call: not what was met in a run, but
+/// every path that there is. What the C library's functions take is not among it; the other test measures
+/// that.
 #[test]
 #[cfg_attr(not(target_arch = "x86_64"), ignore = "reads x86-64 code")]
 fn no_path_through_the_library_is_deeper_than_one_kibibyte() {

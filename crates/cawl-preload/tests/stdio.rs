@@ -70,8 +70,8 @@ fn streams_that_other_threads_close_are_left_alone() {
     assert_eq!(sessions.iter().filter(|session| ended(session) == Some(Ended::Exit)).count(), 21);
 }
 
-/// A stream for which there is no room is recorded as any other. Only a look at all streams cannot find it, and says
-/// so.
+/// A stream for which there is no room is recorded as any other. Only a look at all streams cannot find it,
+/// and says so.
 #[test]
 fn streams_beyond_those_remembered_are_recorded() {
     let program = app("many_streams");

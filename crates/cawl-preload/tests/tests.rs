@@ -1,5 +1,5 @@
-//! The tracer in front of real programs, with a daemon that only remembers (`cawl_kit::witness`), and rules that hold
-//! for its source and its machine code. Each module says what it is about.
+//! The tracer in front of real programs, with a daemon that only remembers (`cawl_kit::witness`), and rules
+//! that hold for its source and its machine code. Each module says what it is about.
 #![forbid(unsafe_code)]
 
 #[path = "../src/hooks/table.rs"]

@@ -3,8 +3,8 @@
 /// Length of an encoded [`Event`], in bytes.
 pub const EVENT_LEN: usize = 96;
 
-/// More bytes than any call moves: 1 TiB. Plain calls move 2 GiB at most (`MAX_RW_COUNT`), stream calls and copies
-/// within a file system more. A record that tells of more is damaged.
+/// More bytes than any call moves: 1 TiB. Plain calls move 2 GiB at most (`MAX_RW_COUNT`), stream calls and
+/// copies within a file system more. A record that tells of more is damaged.
 pub const MOST_BYTES: i64 = 1 << 40;
 
 /// [`Event::offset`] when the place in the file is not known, as on a pipe.
@@ -51,11 +51,11 @@ ops! {
     /// open, openat, creat and the functions that make a temporary file. `requested`: the file's size
     /// in bytes after the call.
     Open = 1, "open";
-    /// close of a descriptor, or its number given to another. `aux`: of a file that had no name when it was opened,
-    /// the number of links it has now.
+    /// close of a descriptor, or its number given to another. `aux`: of a file that had no name when it was
+    /// opened, the number of links it has now.
     Close = 2, "close";
-    /// dup, dup2, dup3, fcntl(F_DUPFD). `returned`: the new descriptor; the same one, if fcntl(F_SETFD) only set or took
-    /// away [`flag::CLOEXEC`].
+    /// dup, dup2, dup3, fcntl(F_DUPFD). `returned`: the new descriptor; the same one, if fcntl(F_SETFD) only
+    /// set or took away [`flag::CLOEXEC`].
     Dup = 3, "dup";
     /// lseek. `offset`: where the descriptor stands afterwards, in bytes.
     Seek = 4, "lseek";
@@ -84,8 +84,8 @@ ops! {
     Allocate = 21, "fallocate";
     /// unlink and remove. `aux`: the number of links left.
     Unlink = 22, "unlink";
-    /// rename. `aux`: links left to the file that was replaced; identity: that of the replaced file, none if there was
-    /// none.
+    /// rename. `aux`: links left to the file that was replaced; identity: that of the replaced file, none if
+    /// there was none.
     Rename = 23, "rename";
     /// fsync.
     Fsync = 30, "fsync";
@@ -220,15 +220,16 @@ pub mod flag {
     pub const HELD: u32 = 1 << 14;
 }
 
-/// Which file it is. Filesystems give the numbers of deleted files out again, so a number alone does not tell.
+/// Which file it is. Filesystems give the numbers of deleted files out again, so a number alone does not
+/// tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId {
     /// Device (`st_dev`).
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// What tells files apart that had this number one after another: made from the inode's generation, or from the
-    /// time of its birth. 0: not known.
+    /// What tells files apart that had this number one after another: made from the inode's generation, or
+    /// from the time of its birth. 0: not known.
     pub birth: u32,
 }
 

@@ -216,8 +216,8 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// Which file an identity means: sent once per file and process, before the first event about it, and again when the
-/// process has renamed the file.
+/// Which file an identity means: sent once per file and process, before the first event about it, and again
+/// when the process has renamed the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRecord<'a> {
     /// The file.

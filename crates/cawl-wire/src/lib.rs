@@ -6,9 +6,9 @@
 //!
 //! A session is one process image talking to one daemon over one Unix stream socket. The tracer sends
 //! [`Hello`], then any mix of [`FileRecord`]s and batches of [`Event`]s, then (when the process has the
-//! time) [`Goodbye`]. Where descriptors can be passed, the hello brings shared memory, and files and events go
-//! there instead ([`ring`]). The daemon answers the hello with [`Kind::Welcome`] or [`Kind::Refused`] and sends
-//! nothing else. Each message starts with a [`Header`] of [`HEADER_LEN`] bytes.
+//! time) [`Goodbye`]. Where descriptors can be passed, the hello brings shared memory, and files and events
+//! go there instead ([`ring`]). The daemon answers the hello with [`Kind::Welcome`] or [`Kind::Refused`] and
+//! sends nothing else. Each message starts with a [`Header`] of [`HEADER_LEN`] bytes.
 //!
 //! # Compatibility
 //!

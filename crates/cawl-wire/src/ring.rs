@@ -16,10 +16,10 @@
 //! A position is a chunk's sequence number (upper half, from 1) and a cell in it (lower half). The thread
 //! fills a chunk record by record and stores the position behind the last complete one as its tail (release).
 //! A record begins only where a whole one would fit. Behind that, or behind an *end* record, the chunk is at
-//! its end: the thread takes any chunk whose sequence number is below the daemon's head, notes its index in the
-//! order at the place of the new sequence number, and goes on there. So as few chunks are used as the daemon
-//! lags behind. Each record carries its chunk's sequence number in its first four bytes, by which the daemon
-//! recognizes one that is not what the tail promised.
+//! its end: the thread takes any chunk whose sequence number is below the daemon's head, notes its index in
+//! the order at the place of the new sequence number, and goes on there. So as few chunks are used as the
+//! daemon lags behind. Each record carries its chunk's sequence number in its first four bytes, by which the
+//! daemon recognizes one that is not what the tail promised.
 
 mod layout;
 mod reader;

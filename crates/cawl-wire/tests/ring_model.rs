@@ -1,7 +1,8 @@
 //! The ring's protocol under every order in which two processors may see each other's stores.
 //!
-//! The ring here has two chunks of three cells, and records of one cell and of two, some of which, like names, go on in
-//! another chunk although this one has room; what decides (`unread`, `Chunks`) is the code in use.
+//! The ring here has two chunks of three cells, and records of one cell and of two, some of which, like
+//! names, go on in another chunk although this one has room; what decides (`unread`, `Chunks`) is the code in
+//! use.
 
 use cawl_wire::ring::{Chunks, Position, Shape, unread};
 use loom::cell::UnsafeCell;

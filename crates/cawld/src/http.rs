@@ -43,8 +43,8 @@ pub struct Http {
 }
 
 impl Http {
-    /// Listens. `token_file` has the token that every client must send; without one, `open` is to answer every
-    /// user of this machine. An error names the remedy.
+    /// Listens. `token_file` has the token that every client must send; without one, `open` is to answer
+    /// every user of this machine. An error names the remedy.
     pub async fn listen(wanted: SocketAddr, token_file: Option<PathBuf>, open: bool) -> anyhow::Result<Http> {
         // Before a client can connect.
         let mut guard = Guard::new(wanted, token_file, open)?;

@@ -309,8 +309,8 @@ impl Tracer<'_> {
     }
 
     async fn events(&mut self, mut batch: Batch) -> anyhow::Result<()> {
-        // A file is named before it is written to. The name from another thread may come with the next read of the
-        // rings; calls are held for longer than that.
+        // A file is named before it is written to. The name from another thread may come with the next read
+        // of the rings; calls are held for longer than that.
         for file in std::mem::take(&mut batch.files) {
             self.file(file).await?;
         }

@@ -30,8 +30,8 @@ impl Asker {
     }
 }
 
-/// Puts pushes into the subscriber's queue until it disconnects: `encode` makes them of the topic's name and of
-/// its data, both as JSON. An error if it does not keep up, or if the daemon ends.
+/// Puts pushes into the subscriber's queue until it disconnects: `encode` makes them of the topic's name and
+/// of its data, both as JSON. An error if it does not keep up, or if the daemon ends.
 pub async fn feed<T>(
     asker: &Asker,
     subscription: &Subscription,

@@ -19,7 +19,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A program is gone and its calls go on coming, so the end of its run is waited for; until somebody has enough.
+/// A program is gone and its calls go on coming, so the end of its run is waited for; until somebody has
+/// enough.
 #[test]
 fn a_report_that_is_wanted_now_waits_for_nothing() {
     let served = Served::start();
@@ -97,9 +98,9 @@ fn programs_that_are_killed_lose_only_what_they_had_not_sent() {
     assert_eq!((total.drops, total.bytes), (32, report.bytes));
 }
 
-/// 64 programs offer 100 000 calls a second each, far more than is taken. What finds no room is dropped by its
-/// program and counted: each call is either taken or counted. The daemon answers all the while and keeps no more
-/// than its queues hold.
+/// 64 programs offer 100 000 calls a second each, far more than is taken. What finds no room is dropped by
+/// its program and counted: each call is either taken or counted. The daemon answers all the while and keeps
+/// no more than its queues hold.
 #[test]
 fn more_than_can_be_taken_is_dropped_and_every_call_is_counted() {
     const PROGRAMS: u32 = 64;
@@ -438,8 +439,8 @@ fn http_request() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Sends a request and reads what comes until the daemon hangs up; hangs up its own end, where the request may have
-/// none.
+/// Sends a request and reads what comes until the daemon hangs up; hangs up its own end, where the request
+/// may have none.
 fn ask_http(address: SocketAddr, request: &[u8], is_whole: bool) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();

@@ -92,7 +92,8 @@ pub fn library() -> PathBuf {
         .clone()
 }
 
-/// The folder of the profile this test was built with: TARGET/PROFILE, where the test is TARGET/PROFILE/deps/NAME.
+/// The folder of the profile this test was built with: TARGET/PROFILE, where the test is
+/// TARGET/PROFILE/deps/NAME.
 fn profile_folder() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own path");
     test.ancestors().nth(2).expect("a test lies in deps/").to_owned()
@@ -108,8 +109,8 @@ pub fn app_with(name: &str, flags: &[&str]) -> PathBuf {
     compiled(name, flags).unwrap_or_else(|why| panic!("{name} does not compile with {flags:?}: {why}"))
 }
 
-/// The same where the compiler may not take the flags: then what it says. What was compiled is kept in the target
-/// directory, by source and flags.
+/// The same where the compiler may not take the flags: then what it says. What was compiled is kept in the
+/// target directory, by source and flags.
 pub fn compiled(name: &str, flags: &[&str]) -> Result<PathBuf, String> {
     let apps = Path::new(env!("CARGO_MANIFEST_DIR")).join("../apps");
     let (compiler, source) = match apps.join(format!("{name}.c")) {

@@ -158,8 +158,8 @@ impl Dir {
         self.copy(&app(name))
     }
 
-    /// A copy of a program in this folder. Another process writes it: a descriptor of ours that a thread's child
-    /// has for a moment would keep it from being started.
+    /// A copy of a program in this folder. Another process writes it: a descriptor of ours that a thread's
+    /// child has for a moment would keep it from being started.
     pub fn copy(&self, program: &Path) -> PathBuf {
         let here = self.path().join(program.file_name().expect("a program has a name"));
         let status = Command::new("cp").arg(program).arg(&here).status().expect("cp can be run");

@@ -1,5 +1,5 @@
-//! A filesystem in user space that keeps names and lengths and forgets the data, as a server far away would keep
-//! them for us.
+//! A filesystem in user space that keeps names and lengths and forgets the data, as a server far away would
+//! keep them for us.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

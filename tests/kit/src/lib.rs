@@ -2,8 +2,8 @@
 //!
 //! - [`Dir`]: a folder of the test's own, and commands that see nothing but it
 //! - [`Running`], [`Finished`]: processes with a time limit, and how they ended
-//! - [`Daemon`], [`Served`], [`FakeDaemon`], [`witness`]: `cawld` as a process, within the test, one that says
-//!   what a test wants, and one that only remembers what a tracer said
+//! - [`Daemon`], [`Served`], [`FakeDaemon`], [`witness`]: `cawld` as a process, within the test, one that
+//!   says what a test wants, and one that only remembers what a tracer said
 //! - [`Report`], [`calls`]: what `cawl-cli` tells of a run
 //! - [`same`] and its variants: a program does under the tracer what it does without
 //! - [`built`], [`library`], [`app`]: the programs of this workspace, and those of tests/apps, compiled once

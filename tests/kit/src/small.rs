@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::{Dir, Running, skipped};
 
-/// A tmpfs of 64 KiB in a test's folder. Only programs started through it see it, each its own: it is mounted in a
-/// namespace that goes away with the program.
+/// A tmpfs of 64 KiB in a test's folder. Only programs started through it see it, each its own: it is mounted
+/// in a namespace that goes away with the program.
 pub struct SmallDisk<'a> {
     dir: &'a Dir,
     path: PathBuf,

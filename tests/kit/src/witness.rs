@@ -1,4 +1,5 @@
-//! A daemon that only remembers what tracers said, and programs run under the tracer alone, without `cawl-cli`.
+//! A daemon that only remembers what tracers said, and programs run under the tracer alone, without
+//! `cawl-cli`.
 
 use crate::library;
 use cawl_wire::ring::{self, CoalescedCalls, Follower, Memory, Position, RingHeader, Taker};

@@ -1,5 +1,5 @@
-//! `cawl-cli calibrate` where there is no disk of its own under a folder: on an overlay, and on a filesystem in
-//! user space, which is like one over a network. Each gets what it allows, and a word about the rest.
+//! `cawl-cli calibrate` where there is no disk of its own under a folder: on an overlay, and on a filesystem
+//! in user space, which is like one over a network. Each gets what it allows, and a word about the rest.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Recordings of `cawl-lab verify --record`: what a real kernel did with many writers and several devices, and
-//! what the model makes of the same calls.
+//! Recordings of `cawl-lab verify --record`: what a real kernel did with many writers and several devices,
+//! and what the model makes of the same calls.
 
 use std::path::Path;
 

@@ -26,8 +26,8 @@ pub fn possible() -> bool {
 
 static LIMITS: RwLock<()> = RwLock::new(());
 
-/// Held by a test that lowers the kernel's limits while it runs: no other test does, and none is under them. Limits that
-/// a run of the tests that was killed has left lowered are put back.
+/// Held by a test that lowers the kernel's limits while it runs: no other test does, and none is under them.
+/// Limits that a run of the tests that was killed has left lowered are put back.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
     let alone = LIMITS.write().unwrap_or_else(PoisonError::into_inner);
     LoweredLimits::put_back_left().unwrap();
@@ -94,8 +94,8 @@ pub fn limits() -> [u64; 4] {
     ["dirty_background_bytes", "dirty_background_ratio", "dirty_bytes", "dirty_ratio"].map(sysctl)
 }
 
-/// A process that ends with its test: one that outlived a test that failed would leave what it has changed, and its
-/// load, to the next.
+/// A process that ends with its test: one that outlived a test that failed would leave what it has changed,
+/// and its load, to the next.
 pub struct Started(Child);
 
 impl Started {

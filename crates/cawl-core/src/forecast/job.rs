@@ -169,7 +169,8 @@ impl Rehearsal<'_> {
         self.cost
     }
 
-    /// Lets the others write until the job begins; where that is longer than the model remembers, the last part.
+    /// Lets the others write until the job begins; where that is longer than the model remembers, the last
+    /// part.
     fn wait(&mut self) {
         let begin = self.next[0];
         let remembered = Bytes(self.scene.state().limits.hard.0.saturating_mul(8)) / self.job.others;

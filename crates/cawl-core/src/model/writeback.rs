@@ -328,8 +328,8 @@ impl Machine {
         pages
     }
 
-    /// Hands a device up to `most` dirty pages of a file, in requests that fill `room` pages of its queue; returns
-    /// their number.
+    /// Hands a device up to `most` dirty pages of a file, in requests that fill `room` pages of its queue;
+    /// returns their number.
     fn hand_over(&mut self, at: usize, file: u32, most: u64, room: u64) -> u64 {
         let cleaned = self.cache.clean(file, most, room);
         let pages = cleaned.pages;

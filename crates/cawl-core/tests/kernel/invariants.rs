@@ -1,4 +1,5 @@
-//! What holds whatever a program does: the clock, the account of bytes, finite predictions, copies of a model.
+//! What holds whatever a program does: the clock, the account of bytes, finite predictions, copies of a
+//! model.
 
 use cawl_core::{
     Analysis, AnalysisOptions, Bytes, CostModel, HostProfile, Kernel, Mode, Nanos, Prediction, Rate, Record,

@@ -257,7 +257,8 @@ impl StraceImporter {
         Target::of(fd, description)
     }
 
-    /// An event about a file, which is told of before it, with all that is known before the call's own figures.
+    /// An event about a file, which is told of before it, with all that is known before the call's own
+    /// figures.
     pub(super) fn event(&mut self, op: Op, caller: &Caller, target: &Target) -> Event {
         let mut event = Event::new(op);
         (event.start, event.duration) = (caller.start, caller.duration);

@@ -1,7 +1,7 @@
 //! Names that strace prints, as numbers.
 //!
-//! The law: **the numbers are those of Linux's generic ABI** (x86, arm, riscv), on which cawl runs; strace prints
-//! names where architectures differ, which is why names and not numbers are read.
+//! The law: **the numbers are those of Linux's generic ABI** (x86, arm, riscv), on which cawl runs; strace
+//! prints names where architectures differ, which is why names and not numbers are read.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

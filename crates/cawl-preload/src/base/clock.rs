@@ -1,8 +1,8 @@
 //! The clock that events carry: the processor's counter where it is as good as CLOCK_MONOTONIC, else that.
 //!
-//! The law of this module: the counter is used only if the kernel itself keeps time by it, for then the kernel has found
-//! that it runs evenly and alike on every processor. The daemon turns ticks into ns by pairs of both ([`Anchor`]), so
-//! nothing is computed here.
+//! The law of this module: the counter is used only if the kernel itself keeps time by it, for then the
+//! kernel has found that it runs evenly and alike on every processor. The daemon turns ticks into ns by pairs
+//! of both ([`Anchor`]), so nothing is computed here.
 
 use crate::base::hot::HOT;
 use crate::base::sys;
@@ -75,8 +75,8 @@ pub fn span(nanos: u64) -> u64 {
     }
 }
 
-/// Chooses the clock. Constructor only. `wanted`: false where the user asked for ns; `known`: the kernel was found to
-/// keep time by the counter when the run began.
+/// Chooses the clock. Constructor only. `wanted`: false where the user asked for ns; `known`: the kernel was
+/// found to keep time by the counter when the run began.
 pub fn choose(wanted: bool, known: bool) {
     #[cfg(target_arch = "x86_64")]
     if wanted && (known || kernel_keeps_time_by_it()) && allowed() {
@@ -90,8 +90,8 @@ pub fn choose(wanted: bool, known: bool) {
     let _ = (wanted, known);
 }
 
-/// The processor is not asked whether the counter runs evenly: in a virtual machine that is an exit to the host, and the
-/// kernel has asked.
+/// The processor is not asked whether the counter runs evenly: in a virtual machine that is an exit to the
+/// host, and the kernel has asked.
 #[cfg(target_arch = "x86_64")]
 fn kernel_keeps_time_by_it() -> bool {
     let mut text = [0u8; 16];

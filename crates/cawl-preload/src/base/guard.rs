@@ -62,9 +62,9 @@ pub fn enter_or_count() -> Option<Inside> {
     inside
 }
 
-/// Enters the tracer at the end of the process, even if this thread is in it already: the end comes from a signal
-/// handler, or a handler jumped out of the tracer, and whoever holds the guard will not go on. What it left
-/// half done lies in the thread's slot, so the thread gets another.
+/// Enters the tracer at the end of the process, even if this thread is in it already: the end comes from a
+/// signal handler, or a handler jumped out of the tracer, and whoever holds the guard will not go on. What it
+/// left half done lies in the thread's slot, so the thread gets another.
 pub fn enter_at_end() -> Inside {
     enter().unwrap_or_else(|| {
         count_unseen();

@@ -1,10 +1,10 @@
 //! The program's memory, read without trust in the address.
 //!
-//! The law of this module: an address that the program gave is followed only by the kernel, which answers EFAULT
-//! where a look of our own would kill the program. Another thread may unmap the memory at any moment, and still
-//! nothing happens. Where the kernel does not do this (a filter, an old one), nothing is known. Each copy costs
-//! one or two microseconds, so this is for what must be seen *before* a call; after one that succeeded, what the
-//! kernel must have read can be read.
+//! The law of this module: an address that the program gave is followed only by the kernel, which answers
+//! EFAULT where a look of our own would kill the program. Another thread may unmap the memory at any moment,
+//! and still nothing happens. Where the kernel does not do this (a filter, an old one), nothing is known.
+//! Each copy costs one or two microseconds, so this is for what must be seen *before* a call; after one that
+//! succeeded, what the kernel must have read can be read.
 
 use crate::base::sys;
 use core::ffi::c_char;
@@ -59,15 +59,16 @@ pub unsafe fn value<T>(at: *const T) -> Option<T> {
     }
 }
 
-/// The pages of two places that were found readable last: of a list and of its strings, which lie close together.
+/// The pages of two places that were found readable last: of a list and of its strings, which lie close
+/// together.
 struct Pages {
     known: [usize; 2],
 }
 
 impl Pages {
     /// True if the page of an address can be read: the kernel looks there before it finds that there is no
-    /// such way to change the signal mask. No filter forbids that, and no thread that behaves takes away what it
-    /// has just given to exec.
+    /// such way to change the signal mask. No filter forbids that, and no thread that behaves takes away what
+    /// it has just given to exec.
     fn readable(&mut self, which: usize, at: usize) -> bool {
         let (page, mask) = (at & !(PAGE - 1), at & !(MASK - 1));
         if self.known[which] == page {

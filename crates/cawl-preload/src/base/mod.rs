@@ -1,5 +1,5 @@
-//! What needs nothing of the tracer: the kernel, the clock, the thread's own record and its guard, the settings, the
-//! program's memory and the functions that the hooks stand in front of.
+//! What needs nothing of the tracer: the kernel, the clock, the thread's own record and its guard, the
+//! settings, the program's memory and the functions that the hooks stand in front of.
 
 pub mod clock;
 pub mod guard;

@@ -1,5 +1,5 @@
-//! What a thread notes of a call that moves a position and of the calls that a signal's handler makes meanwhile; see
-//! `interrupted`.
+//! What a thread notes of a call that moves a position and of the calls that a signal's handler makes
+//! meanwhile; see `interrupted`.
 
 use crate::base::{hot, sys};
 use core::ffi::c_int;
@@ -38,7 +38,8 @@ pub fn add(place: &AtomicU64, bytes: u64) -> u64 {
 pub struct Notes {
     /// When the outermost call that moves a position began; zero if none is under way.
     began: AtomicU64,
-    /// The stack's height then (upper 48 bits), and its descriptor; written before `began`, and of no meaning without.
+    /// The stack's height then (upper 48 bits), and its descriptor; written before `began`, and of no meaning
+    /// without.
     place: AtomicUsize,
     /// Bytes that handlers wrote to the same descriptor meanwhile.
     total: AtomicU64,
@@ -103,8 +104,8 @@ impl Notes {
         !matches!(self.began.load(Relaxed), 0) && !self.is_outermost(start)
     }
 
-    /// True if the call that is said to be under way was jumped out of: who is not below it, did not interrupt it.
-    /// Where that one wrote, nobody knows.
+    /// True if the call that is said to be under way was jumped out of: who is not below it, did not
+    /// interrupt it. Where that one wrote, nobody knows.
     #[cold]
     #[inline(never)]
     fn was_left(&self, here: usize) -> bool {
@@ -157,7 +158,8 @@ impl Notes {
         let all_before = end.wrapping_sub(bytes).wrapping_sub(total);
         let behind = match first {
             BETWEEN => self.later.load(Relaxed),
-            // The first one found the file as the call did: it came, and with it all, before the call's bytes.
+            // The first one found the file as the call did: it came, and with it all, before the call's
+            // bytes.
             _ if first == all_before => 0,
             _ => total,
         };

@@ -1,8 +1,9 @@
 //! The functions that the hooks stand in front of.
 //!
-//! The constructor looks all of them up, once, by [`symbols`], and by dlsym what that does not find. A hook that runs
-//! earlier (another library's constructor, an allocator that initialises itself) looks up the one it needs; a function
-//! that this C library does not have fails with ENOSYS, and nobody can have been linked against it.
+//! The constructor looks all of them up, once, by [`symbols`], and by dlsym what that does not find. A hook
+//! that runs earlier (another library's constructor, an allocator that initialises itself) looks up the one
+//! it needs; a function that this C library does not have fails with ENOSYS, and nobody can have been linked
+//! against it.
 
 #![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
 
@@ -114,7 +115,8 @@ pub fn threads() -> bool {
     place.is_null() || unsafe { place.read_volatile() } == 0
 }
 
-/// Finds every function of the C library. Only the constructor calls this: a missing one makes dlsym allocate.
+/// Finds every function of the C library. Only the constructor calls this: a missing one makes dlsym
+/// allocate.
 pub fn look_up_all() {
     let behind = Behind::look();
     let find = |name, hash| behind.as_ref().map_or(core::ptr::null_mut(), |behind| behind.find(name, hash));

@@ -1,18 +1,19 @@
-//! Memory for what is put together to start a program, above all its environment: the stack of the caller may be that
-//! of a signal handler, of a few KiB.
+//! Memory for what is put together to start a program, above all its environment: the stack of the caller may
+//! be that of a signal handler, of a few KiB.
 //!
-//! The law of this module: what was taken stays as it is until it is given back. Nobody can count on that: a vfork child
-//! whose exec succeeds never gives back what it took in its parent's memory, a handler that interrupts a start may
-//! start a program itself, and may jump out of it. So each thread keeps one room, and takes it again if it is certain
-//! that nobody needs it; in every other case there is a new one for this one use. They are few, or there is none.
+//! The law of this module: what was taken stays as it is until it is given back. Nobody can count on that: a
+//! vfork child whose exec succeeds never gives back what it took in its parent's memory, a handler that
+//! interrupts a start may start a program itself, and may jump out of it. So each thread keeps one room, and
+//! takes it again if it is certain that nobody needs it; in every other case there is a new one for this one
+//! use. They are few, or there is none.
 
 use crate::base::thread::{self, Thread};
 use crate::base::{guard, sys};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
-/// Rooms that there may be at a time. Few are, and few are left for good: only where a vfork child started its program
-/// in the midst of another start, or a thread was killed there.
+/// Rooms that there may be at a time. Few are, and few are left for good: only where a vfork child started
+/// its program in the midst of another start, or a thread was killed there.
 const MOST: u32 = 1024;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -63,9 +64,9 @@ fn take_kept(thread: &Thread, length: usize) -> Option<*mut Room> {
 }
 
 impl Room {
-    /// True if whoever took it does not need it any more. What is a thread's own is taken only by that thread and its
-    /// vfork children, and while one of these has not yet let go of the memory, the thread stands still: so do its own
-    /// parts, and who was there before a brother was made has gone.
+    /// True if whoever took it does not need it any more. What is a thread's own is taken only by that thread
+    /// and its vfork children, and while one of these has not yet let go of the memory, the thread stands
+    /// still: so do its own parts, and who was there before a brother was made has gone.
     fn is_free(&self) -> bool {
         let (user, parent) = (self.user.load(Relaxed), self.parent.load(Relaxed));
         if user == 0 {

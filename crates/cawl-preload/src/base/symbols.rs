@@ -1,8 +1,8 @@
 //! Functions of the libraries behind this one, by name. dlsym takes ten times as long.
 //!
-//! The law of this module: it finds what `dlsym(RTLD_NEXT, …)` finds, or nothing. It reads the dynamic linker's list of
-//! libraries (`link_map` of <link.h>), which is in the order in which that searches, and their hash tables
-//! (DT_GNU_HASH). Of a name's versions the default one counts, which is not hidden.
+//! The law of this module: it finds what `dlsym(RTLD_NEXT, …)` finds, or nothing. It reads the dynamic
+//! linker's list of libraries (`link_map` of <link.h>), which is in the order in which that searches, and
+//! their hash tables (DT_GNU_HASH). Of a name's versions the default one counts, which is not hidden.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
@@ -44,7 +44,8 @@ const DT_STRTAB: usize = 5;
 const DT_SYMTAB: usize = 6;
 const DT_GNU_HASH: usize = 0x6fff_fef5;
 const DT_VERSYM: usize = 0x6fff_fff0;
-/// Types of a symbol that are an address: none, variable, function. Not one that is to be asked for the address.
+/// Types of a symbol that are an address: none, variable, function. Not one that is to be asked for the
+/// address.
 const PLAIN: u8 = 2;
 /// In a symbol's version: not the default one.
 const HIDDEN: u16 = 0x8000;
@@ -154,8 +155,8 @@ impl Tables {
     /// # Safety
     /// The tables must be those of a loaded library.
     unsafe fn find(&self, name: &CStr, hash: u32) -> Option<*mut c_void> {
-        // SAFETY: the layout of DT_GNU_HASH: four words, a filter, the first symbol of each bucket, and the hashes of
-        // the symbols, of which the last of a bucket is odd.
+        // SAFETY: the layout of DT_GNU_HASH: four words, a filter, the first symbol of each bucket, and the
+        // hashes of the symbols, of which the last of a bucket is odd.
         unsafe {
             let [buckets, first, words, shift] = *self.hash.cast::<[u32; 4]>();
             let filter = self.hash.add(4).cast::<usize>();

@@ -125,8 +125,8 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
     unsafe { call(libc::SYS_fcntl, [fd as usize, command as usize, argument, 0, 0, 0]) }
 }
 
-/// What the kernel tells of a file, as far as it is used: `libc::statx` is large, and none of it stays on the stack of a
-/// caller.
+/// What the kernel tells of a file, as far as it is used: `libc::statx` is large, and none of it stays on the
+/// stack of a caller.
 #[derive(Clone, Copy, Default)]
 pub struct Stat {
     /// Device.
@@ -353,8 +353,8 @@ pub fn wchar() -> Wchar {
     Wchar { process, thread }
 }
 
-/// True if the kernel's figures of the process are those of the calling thread: the process has had no other, and has
-/// waited for no child. Asked because a file of /proc costs ten times as much.
+/// True if the kernel's figures of the process are those of the calling thread: the process has had no other,
+/// and has waited for no child. Asked because a file of /proc costs ten times as much.
 #[inline(never)]
 fn was_ever_alone() -> bool {
     let counted = |whose: c_int| {

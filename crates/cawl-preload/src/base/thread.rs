@@ -121,7 +121,8 @@ pub fn on_end(ends: unsafe extern "C" fn(*mut c_void)) {
 /// Asks for that at the end of the calling thread; false if there can be no such thing.
 pub fn tell_end() -> bool {
     let key = KEY.load(Relaxed);
-    // The C library keeps the values of its first 32 keys inside the thread's record; beyond that it would allocate.
+    // The C library keeps the values of its first 32 keys inside the thread's record; beyond that it would
+    // allocate.
     // SAFETY: the key was created by `on_end`; its value is not null and otherwise unused.
     key < 32 && unsafe { libc::pthread_setspecific(key, core::ptr::from_ref(thread()).cast()) } == 0
 }

@@ -1,7 +1,7 @@
 //! Asynchronous writes: POSIX aio and libaio. Bytes are counted when they are handed over, because their
 //! completion belongs to nobody's call; so each event is an estimate. The control blocks are read before
-//! the call: once handed over, another thread may have had the answer and freed them. Nobody has vouched for them
-//! then, so they are copied by way of `memory`.
+//! the call: once handed over, another thread may have had the answer and freed them. Nobody has vouched for
+//! them then, so they are copied by way of `memory`.
 
 use crate::base::thread::thread;
 use crate::base::{clock, guard, memory, real, sys};
@@ -139,8 +139,8 @@ fn sum(parts: *const iovec, count: u64) -> Option<u64> {
     Some(total)
 }
 
-/// The writes of a call under way. Not on the stack, of which a hook may take little, but in one of a few places
-/// that a thread keeps for the length of a call.
+/// The writes of a call under way. Not on the stack, of which a hook may take little, but in one of a few
+/// places that a thread keeps for the length of a call.
 struct Place {
     /// The thread (upper half) and the number of its call; 0 if the place is free.
     owner: AtomicU64,
@@ -154,9 +154,9 @@ static PLACES: [Place; CALLS] = [const {
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 impl Place {
-    /// A place for this thread. One that it has already is that of a call which this one interrupted, or which
-    /// was jumped out of: it is taken over, and the interrupted call will find so. One whose thread has ended
-    /// (by cancellation) is free.
+    /// A place for this thread. One that it has already is that of a call which this one interrupted, or
+    /// which was jumped out of: it is taken over, and the interrupted call will find so. One whose thread has
+    /// ended (by cancellation) is free.
     fn claim() -> Option<(&'static Place, u64)> {
         let ids = thread().ids();
         let (tid, pid) = (ids >> 32, ids as u32);

@@ -1,5 +1,5 @@
-//! Copies inside the kernel, reflinks, and changes of a file's length and space. The event of a copy is about its
-//! destination.
+//! Copies inside the kernel, reflinks, and changes of a file's length and space. The event of a copy is about
+//! its destination.
 
 use crate::base::{clock, real, sys};
 use crate::hooks::emit::{Place, around, around_moving, did, happened, wrote};

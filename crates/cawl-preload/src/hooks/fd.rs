@@ -59,8 +59,8 @@ fn not_open() -> c_int {
     -1
 }
 
-/// Descriptors that are about to be closed all at once: what the daemon knows of is told beforehand, for afterwards
-/// there is nothing to look at.
+/// Descriptors that are about to be closed all at once: what the daemon knows of is told beforehand, for
+/// afterwards there is nothing to look at.
 #[cold]
 fn closing_range(first: c_uint, last: c_uint) {
     if let Some(inside) = guard::enter() {
@@ -115,7 +115,8 @@ fn duplicated(start: u64, from: c_int, to: c_int, until_exec: bool) {
     }
 }
 
-/// Something is about to be put at this number, closing what is there: the event to send afterwards, if it matters.
+/// Something is about to be put at this number, closing what is there: the event to send afterwards, if it
+/// matters.
 fn replacing(from: c_int, to: c_int) -> Option<Event> {
     if from == to || to < 0 {
         return None;

@@ -1,5 +1,5 @@
-//! Names that go away, or come to another file. What was behind them is looked up before the call, because afterwards it
-//! is gone.
+//! Names that go away, or come to another file. What was behind them is looked up before the call, because
+//! afterwards it is gone.
 
 use crate::base::sys::Stat;
 use crate::base::{clock, guard, real, sys};

@@ -9,7 +9,8 @@ use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_uint};
 use libc::mode_t;
 
-/// A descriptor came back from a call with these flags and this name: note it, and record it if it matters for writes.
+/// A descriptor came back from a call with these flags and this name: note it, and record it if it matters
+/// for writes.
 pub fn opened(start: u64, fd: c_int, flags: c_int, directory: c_int, name: *const c_char) {
     note(start, fd, flags, &Opening { flags: Some(flags), directory, name });
 }

@@ -42,8 +42,8 @@ struct Start {
     room: *mut Room,
 }
 
-/// Does all that comes before a start. `replaces`: the program takes this process's place. Not part of the hooks, whose
-/// frames stay while the real function works.
+/// Does all that comes before a start. `replaces`: the program takes this process's place. Not part of the
+/// hooks, whose frames stay while the real function works.
 ///
 /// # Safety
 /// `name` and `envp` must be as the function was given them.

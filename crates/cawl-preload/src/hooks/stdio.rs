@@ -8,8 +8,8 @@ use cawl_wire::{Op, flag};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, size_t};
 
-/// What a call that takes a string accepts, `extra` bytes added to it. To be asked before the call: until then the
-/// string is there, and the C library's own first look is at its length, too.
+/// What a call that takes a string accepts, `extra` bytes added to it. To be asked before the call: until
+/// then the string is there, and the C library's own first look is at its length, too.
 ///
 /// # Safety
 /// `text` must be a string.
@@ -35,7 +35,8 @@ unsafe fn put(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int {
     unsafe { giving(stream, || 1, 0, call, |returned, _| if returned == libc::EOF { -1 } else { 1 }) }
 }
 
-/// Gives a stream elements, of which it says how many it took. Fewer than asked: an error, but what was accepted counts.
+/// Gives a stream elements, of which it says how many it took. Fewer than asked: an error, but what was
+/// accepted counts.
 ///
 /// # Safety
 /// `stream` must be open.

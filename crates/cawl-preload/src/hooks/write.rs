@@ -17,8 +17,8 @@ pub unsafe fn asked(parts: *const iovec, count: c_int, returned: ssize_t) -> u64
         return 0;
     }
     let count = usize::try_from(count).unwrap_or(0).min(VECTORS);
-    // SAFETY: the kernel has just read the same elements without complaint, and asks for no alignment. They are
-    // the call's until it returns to the program.
+    // SAFETY: the kernel has just read the same elements without complaint, and asks for no alignment. They
+    // are the call's until it returns to the program.
     let length = |at| unsafe { parts.add(at).read_unaligned() }.iov_len as u64;
     (0..count).fold(0u64, |sum, at| sum.saturating_add(length(at)))
 }

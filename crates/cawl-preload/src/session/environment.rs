@@ -12,8 +12,8 @@ const LONGEST: usize = 1 << 20;
 /// Longest LD_PRELOAD that is put together anew.
 const MAX_PRELOAD: usize = 4096;
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// Between a sanitizer's runtime that was put there for the tracer's sake and what follows: nobody else writes
-/// two spaces, and the dynamic linker does not mind.
+/// Between a sanitizer's runtime that was put there for the tracer's sake and what follows: nobody else
+/// writes two spaces, and the dynamic linker does not mind.
 const OURS_FOLLOWS: &[u8] = b"  ";
 
 /// What a room for an environment begins with; the list of its strings follows.
@@ -41,8 +41,8 @@ pub fn take_room(strings: usize) -> Option<*mut Room> {
 /// # Safety
 /// The room must have been taken by the caller, who has no other reference to its parts.
 pub unsafe fn parts<'a>(room: *mut Room) -> (&'a mut Parts, &'a mut [*const c_char]) {
-    // SAFETY: the caller's promise. `take_room` asked for at least the parts, of which any bytes are valid ones, and the
-    // rest is the list; a room is aligned to eight bytes.
+    // SAFETY: the caller's promise. `take_room` asked for at least the parts, of which any bytes are valid
+    // ones, and the rest is the list; a room is aligned to eight bytes.
     unsafe {
         let (place, length) = room::bytes(room);
         let strings = length.saturating_sub(size_of::<Parts>()) / size_of::<*const c_char>();
@@ -66,8 +66,8 @@ pub unsafe fn hide_sanitizers(envp: *const *const c_char) {
     }
 }
 
-/// Takes the runtime of a sanitizer that [`Settings::complete`] put before the tracer out of LD_PRELOAD again:
-/// it is loaded by now, and neither the program nor what it starts should know.
+/// Takes the runtime of a sanitizer that [`Settings::complete`] put before the tracer out of LD_PRELOAD
+/// again: it is loaded by now, and neither the program nor what it starts should know.
 ///
 /// # Safety
 /// `variable` must be a string in memory that may be changed.

@@ -1,7 +1,7 @@
 //! Opening the session: at the program's start, and in a fork child before it says anything.
 //!
-//! The law of this module: one thread opens it, and no other waits for that one. If anything is not as expected, the
-//! session is over; the program never learns of it.
+//! The law of this module: one thread opens it, and no other waits for that one. If anything is not as
+//! expected, the session is over; the program never learns of it.
 
 use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, pid};
 use crate::base::settings::settings;
@@ -24,8 +24,8 @@ static STARTED: AtomicU64 = AtomicU64::new(0);
 static STARTED_WCHAR: [AtomicU64; 2] = [const { AtomicU64::new(UNKNOWN) }; 2];
 const UNKNOWN: u64 = u64::MAX;
 
-/// Opens the session if it is not, before anything is told. Nothing else does, because it takes much of the stack.
-/// The caller holds the guard.
+/// Opens the session if it is not, before anything is told. Nothing else does, because it takes much of the
+/// stack. The caller holds the guard.
 #[inline]
 pub fn prepare() {
     if matches!(HOT.state.load(Acquire), WANTED | OPENING) && open() == Sent::Whole {

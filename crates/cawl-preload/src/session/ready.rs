@@ -13,9 +13,9 @@ use core::sync::atomic::Ordering::Relaxed;
 /// How often, in ns, a moment on both clocks goes among the events.
 const MARK_EVERY: u64 = 10_000_000;
 
-/// The calling thread's slot, with room for an event; None if there is none, which has been counted. Opens the session
-/// if it is not. To be called before anything about the event is looked up: in a copied process this is the moment in
-/// which the parent's knowledge is forgotten.
+/// The calling thread's slot, with room for an event; None if there is none, which has been counted. Opens
+/// the session if it is not. To be called before anything about the event is looked up: in a copied process
+/// this is the moment in which the parent's knowledge is forgotten.
 #[inline(always)]
 pub fn open_slot(inside: &Inside) -> Option<&'static Slot> {
     match slot::of(inside.thread()) {
@@ -53,8 +53,8 @@ pub fn finish(slot: &Slot, now: u64) {
     }
 }
 
-/// Puts an event into a slot that [`open_slot`] gave; others of its key and buffering may go on from it. To be followed
-/// by [`finish`], when the event, which is large, is off the stack.
+/// Puts an event into a slot that [`open_slot`] gave; others of its key and buffering may go on from it. To
+/// be followed by [`finish`], when the event, which is large, is off the stack.
 pub fn put(slot: &Slot, event: &Event, key: u64, buffering: u64) {
     if !slot::put_whole(slot, event, key, buffering) {
         link::count_dropped(1);
@@ -93,8 +93,8 @@ fn keep_time(slot: &Slot, now: u64) {
     }
 }
 
-/// What is known about a descriptor, found out and told to the daemon if need be. None if it is not open, if it is our
-/// own, or in a vfork child.
+/// What is known about a descriptor, found out and told to the daemon if need be. None if it is not open, if
+/// it is our own, or in a vfork child.
 #[inline(always)]
 pub fn learn(fd: c_int) -> Option<&'static Descriptor> {
     match descriptors::known(fd) {
@@ -127,14 +127,15 @@ fn look_at(fd: c_int, opening: Option<&Opening>) -> Option<(&'static Descriptor,
     descriptors::look_at(fd, opening)
 }
 
-/// A descriptor was just opened by this process, which is not a vfork child. Looked at now if the opening is told, else
-/// when first used; the file's size in bytes, if it was looked at.
+/// A descriptor was just opened by this process, which is not a vfork child. Looked at now if the opening is
+/// told, else when first used; the file's size in bytes, if it was looked at.
 pub fn opened(fd: c_int, opening: Option<&Opening>) -> Option<u64> {
     descriptors::opened(fd)?;
     look_at(fd, Some(opening?)).map(|(_, size)| size)
 }
 
-/// Prepares for telling a name; false in a vfork child. That may use its parent's ring, where nothing is to be prepared.
+/// Prepares for telling a name; false in a vfork child. That may use its parent's ring, where nothing is to
+/// be prepared.
 pub fn may_tell_name(inside: &Inside) -> bool {
     let is_prepared = |slot: &Slot| slot.is_ringed() && slot.has_room_for_name();
     if slot::of(inside.thread()).is_some_and(is_prepared) {

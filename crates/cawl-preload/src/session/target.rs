@@ -1,8 +1,8 @@
 //! What a program that is about to be started is: whether its dynamic linker may be told of the tracer, and
 //! what must come before it.
 //!
-//! The law of this module: it only looks, at the program and at the interpreters of scripts, with a handful of
-//! short reads, and whatever it does not understand is a program as usual.
+//! The law of this module: it only looks, at the program and at the interpreters of scripts, with a handful
+//! of short reads, and whatever it does not understand is a program as usual.
 //! **A program that this process has open is not opened**: closing that would release the process's record
 //! locks on it.
 
@@ -105,8 +105,8 @@ pub struct Look {
 /// Room for the path of a program that was searched for.
 pub type Found = [u8; PATH];
 
-/// The path of the program that execvp would start: `file` itself if it has a slash, else what is found in the
-/// folders of PATH, put into `found`. Null if there is nothing.
+/// The path of the program that execvp would start: `file` itself if it has a slash, else what is found in
+/// the folders of PATH, put into `found`. Null if there is nothing.
 ///
 /// # Safety
 /// `file` must be null or what execvp was given, and `variables` an environment.

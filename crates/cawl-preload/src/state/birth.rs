@@ -1,12 +1,13 @@
 //! What tells apart the files that had an inode number one after another.
 //!
-//! The law of this module: **one rule, whether a file is looked at by descriptor or by name, in every process.** A
-//! filesystem gives the number of a deleted file out again, with another generation. The generation is in the file's
-//! handle (`name_to_handle_at`), which is made without opening the file: closing a descriptor of our own would
-//! release the program's record locks. Where there are no handles the time of birth has to do.
+//! The law of this module: **one rule, whether a file is looked at by descriptor or by name, in every
+//! process.** A filesystem gives the number of a deleted file out again, with another generation. The
+//! generation is in the file's handle (`name_to_handle_at`), which is made without opening the file: closing
+//! a descriptor of our own would release the program's record locks. Where there are no handles the time of
+//! birth has to do.
 //!
-//! What a descriptor told is kept by device, inode number and time of birth, so that a file is not asked again when its
-//! name goes.
+//! What a descriptor told is kept by device, inode number and time of birth, so that a file is not asked
+//! again when its name goes.
 
 use crate::base::sys::{self, Stat};
 use cawl_wire::{FileId, FileKind};
@@ -38,8 +39,8 @@ pub fn of(fd: c_int, stat: &Stat) -> FileId {
     file
 }
 
-/// Which file a descriptor leads to that was opened by this name, if the name leads there without a symbolic link at its
-/// end.
+/// Which file a descriptor leads to that was opened by this name, if the name leads there without a symbolic
+/// link at its end.
 ///
 /// # Safety
 /// `path` must be what the program passed to a function that takes a path.
@@ -113,8 +114,8 @@ fn remembered(stat: &Stat) -> Option<u32> {
     (word >> 32 == key >> 32 && word as u32 != 0).then_some(word as u32)
 }
 
-/// By the handle; and the number of the mount. One that has not the inode's number in it is not made from the inode, and may change while the file
-/// lives (FUSE).
+/// By the handle; and the number of the mount. One that has not the inode's number in it is not made from the
+/// inode, and may change while the file lives (FUSE).
 ///
 /// # Safety
 /// As [`find`].

@@ -361,7 +361,8 @@ impl Descriptor {
         }
     }
 
-    /// Notes what there is to know of a descriptor. Not part of `learn`, which telling it leaves little of the stack.
+    /// Notes what there is to know of a descriptor. Not part of `learn`, which telling it leaves little of
+    /// the stack.
     #[inline(never)]
     fn describe(
         &self,

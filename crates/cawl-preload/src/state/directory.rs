@@ -1,8 +1,8 @@
 //! The path of the working directory, which goes before each relative name.
 //!
-//! The law of this module: **it is asked of the kernel again in every thread** (threads may have directories of their
-//! own), after every call of the program that may have changed it, and after 10 ms, since other processes rename
-//! directories, too.
+//! The law of this module: **it is asked of the kernel again in every thread** (threads may have directories
+//! of their own), after every call of the program that may have changed it, and after 10 ms, since other
+//! processes rename directories, too.
 
 use crate::base::thread::thread;
 use crate::base::{clock, sys};

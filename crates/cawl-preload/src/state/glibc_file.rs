@@ -73,8 +73,8 @@ pub unsafe fn look(stream: *mut FILE) -> Look {
     unsafe { Look { fd: descriptor(stream), pending: Some(pending(stream)), buffering: buffering(stream) } }
 }
 
-/// Looks at what another thread may be closing, or what may be no stream at all: None if it cannot be read. What
-/// was found is a stream's only if that was open afterwards, too.
+/// Looks at what another thread may be closing, or what may be no stream at all: None if it cannot be read.
+/// What was found is a stream's only if that was open afterwards, too.
 #[inline(never)]
 pub fn look_from_afar(stream: *mut FILE) -> Option<Look> {
     // SAFETY: numbers, and pointers that are not followed, may be any bytes.

@@ -1,5 +1,5 @@
-//! What the tracer knows of the program's files: descriptors and positions, streams, mappings, and which names the daemon
-//! was told. It tells names, and makes no events.
+//! What the tracer knows of the program's files: descriptors and positions, streams, mappings, and which
+//! names the daemon was told. It tells names, and makes no events.
 
 pub mod birth;
 pub mod descriptors;

@@ -33,8 +33,8 @@ fn place(file: FileId) -> &'static AtomicU64 {
 pub enum Source {
     /// By the descriptor that leads to it.
     Descriptor(c_int),
-    /// By the name that the program used, by which the kernel has found it, and the directory in which that begins if
-    /// it is relative.
+    /// By the name that the program used, by which the kernel has found it, and the directory in which that
+    /// begins if it is relative.
     Named(c_int, *const c_char),
 }
 
@@ -61,7 +61,8 @@ pub fn tell_renamed(file: FileId, stat: &Stat, source: Source) {
     tell_anew(file, true, stat, source);
 }
 
-/// Puts a name into the thread's ring, or among what is sent before the next events. False if there is no room.
+/// Puts a name into the thread's ring, or among what is sent before the next events. False if there is no
+/// room.
 #[inline(never)]
 fn tell_anew(file: FileId, renamed: bool, stat: &Stat, source: Source) -> bool {
     let slot = slot::of(thread()).filter(|slot| slot.is_ringed());

@@ -1,9 +1,9 @@
 //! The streams that may hold bytes back, and what a call to one did to them.
 //!
 //! The law of this module: what reached the kernel is pending before + accepted − pending after, by the
-//! C library's own figures; its buffering is never imitated. A stream is forgotten before it is freed. Another
-//! thread may do both while somebody looks at it, so what the table holds is looked at from afar, and what was
-//! found counts only if the stream was still there afterwards.
+//! C library's own figures; its buffering is never imitated. A stream is forgotten before it is freed.
+//! Another thread may do both while somebody looks at it, so what the table holds is looked at from afar, and
+//! what was found counts only if the stream was still there afterwards.
 
 use crate::base::{clock, guard, interrupted, real};
 use crate::state::glibc_file::{Look, has_room, look, look_from_afar, number, pending};
@@ -275,8 +275,8 @@ pub unsafe fn displace(stream: *mut FILE) {
     }
 }
 
-/// The streams that held something before a call that flushes all: what each held, and how it stands now if it is
-/// still open. To be asked once.
+/// The streams that held something before a call that flushes all: what each held, and how it stands now if
+/// it is still open. To be asked once.
 pub fn held() -> impl Iterator<Item = (u32, Option<Look>)> {
     taken()
         .map(|index| (HELD[index].swap(0, Relaxed), index))

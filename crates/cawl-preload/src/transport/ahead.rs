@@ -1,11 +1,12 @@
-//! Messages that must reach the daemon before the events that are recorded after them, where both go over the socket.
+//! Messages that must reach the daemon before the events that are recorded after them, where both go over the
+//! socket.
 //!
-//! The law of this module: a message is sent at once. If the socket is full it waits at one of a few desks, which every
-//! sender empties before it sends events. **No thread waits for another**: to write a message down it takes a desk that
-//! is free, and what lies on a desk may be sent by several at the same time, because telling twice is harmless. A desk
-//! is free again when it has been told and the last who reads there has left. So a thread may be jumped or killed out
-//! of here at any moment: the desk where it was stays as it is, told by others, until the thread comes here again or
-//! ends.
+//! The law of this module: a message is sent at once. If the socket is full it waits at one of a few desks,
+//! which every sender empties before it sends events. **No thread waits for another**: to write a message
+//! down it takes a desk that is free, and what lies on a desk may be sent by several at the same time,
+//! because telling twice is harmless. A desk is free again when it has been told and the last who reads there
+//! has left. So a thread may be jumped or killed out of here at any moment: the desk where it was stays as it
+//! is, told by others, until the thread comes here again or ends.
 
 use crate::base::hot::is_open;
 use crate::base::settings::lossless;
@@ -40,8 +41,8 @@ struct Desk {
     record: UnsafeCell<[u8; RECORD]>,
 }
 
-// SAFETY: the cells are written only by the thread that moved the state to FILLING, and read only by those who are
-// counted as readers, without whom the state becomes FREE.
+// SAFETY: the cells are written only by the thread that moved the state to FILLING, and read only by those
+// who are counted as readers, without whom the state becomes FREE.
 unsafe impl Sync for Desk {}
 
 /// Static, because a hook may be running on the small stack of a signal handler.
@@ -72,8 +73,8 @@ impl Desk {
     }
 }
 
-/// The calling thread is at no desk: if it still counts as being at one, it was jumped out of there (or it was a vfork
-/// child with this thread's record, which was killed).
+/// The calling thread is at no desk: if it still counts as being at one, it was jumped out of there (or it
+/// was a vfork child with this thread's record, which was killed).
 pub fn stand_up(thread: &Thread) {
     let number = (thread.desk.swap(0, Relaxed) as usize).wrapping_sub(1);
     let Some(desk) = DESKS.get(number) else { return };
@@ -91,8 +92,8 @@ pub fn begin() -> Option<(usize, &'static mut [u8])> {
     let free = |desk: &Desk| desk.state.compare_exchange(FREE, FILLING, Acquire, Relaxed).is_ok();
     let (number, desk) = DESKS.iter().enumerate().find(|(_, desk)| free(desk))?;
     REACHED.fetch_max(number + 1, Relaxed);
-    // Said after the desk was taken, and taken back before it is given away: a thread that is jumped out of here in
-    // between leaves a desk that is never used again, and not one that two use.
+    // Said after the desk was taken, and taken back before it is given away: a thread that is jumped out of
+    // here in between leaves a desk that is never used again, and not one that two use.
     thread.desk.store(number as u32 + 1, Relaxed);
     // SAFETY: the state is FILLING, by this thread.
     Some((number, unsafe { &mut *desk.record.get() }))

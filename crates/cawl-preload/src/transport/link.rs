@@ -1,7 +1,8 @@
 //! The connection with the daemon: a Unix stream socket, at a number that the program does not use.
 //!
-//! The law of this module: nothing waits for the daemon unless the caller says so, and a message is sent whole by one
-//! call or not at all. If anything is not as expected, the connection is over and the library inert.
+//! The law of this module: nothing waits for the daemon unless the caller says so, and a message is sent
+//! whole by one call or not at all. If anything is not as expected, the connection is over and the library
+//! inert.
 
 use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, is_open};
 use crate::base::settings::{self, Text};
@@ -197,9 +198,9 @@ fn peer_is_trusted(fd: c_int) -> bool {
     done == 0 && (peer.uid == 0 || peer.uid == sys::getuid() || is_nameless(peer.uid))
 }
 
-/// True if this number stands for users that have none in the program's user namespace. There the kernel tells of no
-/// daemon from outside whose it is. Its socket is where the environment says because whoever made the namespace put
-/// it there, who could as well have preloaded another library.
+/// True if this number stands for users that have none in the program's user namespace. There the kernel
+/// tells of no daemon from outside whose it is. Its socket is where the environment says because whoever made
+/// the namespace put it there, who could as well have preloaded another library.
 fn is_nameless(uid: u32) -> bool {
     const OVERFLOW: u32 = 65_534;
     let mut map = [0u8; 64];

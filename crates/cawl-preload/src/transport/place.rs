@@ -5,12 +5,14 @@
 use crate::base::sys;
 use core::ffi::c_int;
 
-/// Highest number wanted for the socket: for higher ones the kernel keeps a larger table, which each fork copies.
+/// Highest number wanted for the socket: for higher ones the kernel keeps a larger table, which each fork
+/// copies.
 const HIGHEST: u64 = 1024;
 
 /// A duplicate at the first number that the program itself cannot have; an error if there is none.
 ///
-/// The kernel compares a number with the soft limit only when it is given out, so the limit is raised for that moment.
+/// The kernel compares a number with the soft limit only when it is given out, so the limit is raised for
+/// that moment.
 pub fn duplicate_above_the_limit(fd: c_int) -> isize {
     const REFUSED: isize = -(libc::EPERM as isize);
     let Some(limits) = sys::limits(libc::RLIMIT_NOFILE, None) else { return REFUSED };

@@ -1,8 +1,9 @@
-//! Each thread's place for events: a slot, which leads into shared memory (`ring`) or, where there is none, into memory
-//! of the process's own that is sent in batches (`socket`).
+//! Each thread's place for events: a slot, which leads into shared memory (`ring`) or, where there is none,
+//! into memory of the process's own that is sent in batches (`socket`).
 //!
-//! The law of this module: a slot has one writer, its thread, who needs no lock and no atomic read-modify-write. An
-//! event is written where it will be read, and counts from the moment the tail is stored.
+//! The law of this module: a slot has one writer, its thread, who needs no lock and no atomic
+//! read-modify-write. An event is written where it will be read, and counts from the moment the tail is
+//! stored.
 
 use crate::base::thread::Thread;
 use cawl_wire::ring::{
@@ -23,7 +24,8 @@ pub struct Slot {
     pub next: AtomicPtr<u8>,
     /// An event begins below this place, so that a whole one fits.
     pub limit: AtomicPtr<u8>,
-    /// Where the next event goes as a position of the ring; in batches, the number of events in the lower half.
+    /// Where the next event goes as a position of the ring; in batches, the number of events in the lower
+    /// half.
     pub position: AtomicU64,
     /// Where the position is made known.
     pub tail: AtomicPtr<AtomicU64>,
@@ -155,8 +157,8 @@ pub fn key(file: u64, op: Op) -> u64 {
     file << 8 | op as u64
 }
 
-/// Puts an event into a slot; others of its [`key`] (0: none) and, of a stream, its buffering may go on from it. False
-/// if there is no room: a name that came before has taken it.
+/// Puts an event into a slot; others of its [`key`] (0: none) and, of a stream, its buffering may go on from
+/// it. False if there is no room: a name that came before has taken it.
 pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) -> bool {
     if !slot.has_room() {
         return false;
@@ -164,8 +166,8 @@ pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) -> bool {
     let cell = slot.next.load(Relaxed);
     let position = slot.position.load(Relaxed);
     let ringed = slot.ringed.load(Relaxed);
-    // SAFETY: `next` is below `limit`, so there is room for a whole event, aligned to eight bytes, which only this
-    // thread writes and nobody reads before it is published.
+    // SAFETY: `next` is below `limit`, so there is room for a whole event, aligned to eight bytes, which only
+    // this thread writes and nobody reads before it is published.
     unsafe { write_whole(cell, ringed, position, &event.encode()) };
     slot.key.store(if ringed { key } else { 0 }, Relaxed);
     if key != 0 {
@@ -184,8 +186,8 @@ pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) -> bool {
 /// Where a name's file record is to be written, in a slot that has room for it.
 pub fn name_place(slot: &Slot) -> &'static mut [u8] {
     const MOST: usize = NAME_CELLS as usize * CELL_LEN - NAME_HEAD;
-    // SAFETY: the slot has room for the longest name, which only this thread writes and nobody reads before it is
-    // published; the memory stays mapped as long as this process uses it.
+    // SAFETY: the slot has room for the longest name, which only this thread writes and nobody reads before
+    // it is published; the memory stays mapped as long as this process uses it.
     unsafe { core::slice::from_raw_parts_mut(slot.next.load(Relaxed).wrapping_add(NAME_HEAD), MOST) }
 }
 
@@ -225,8 +227,8 @@ unsafe fn write_whole(cell: *mut u8, ringed: bool, position: u64, event: &[u8; E
     }
 }
 
-/// Puts a call into a slot that has room, after one of which [`Slot::goes_on`] is true. False if it has to be told
-/// whole.
+/// Puts a call into a slot that has room, after one of which [`Slot::goes_on`] is true. False if it has to be
+/// told whole.
 #[inline(always)]
 pub fn put_short(slot: &Slot, call: &Call) -> bool {
     let expected = Expected {

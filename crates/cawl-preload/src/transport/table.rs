@@ -1,7 +1,7 @@
 //! The slots of all threads: which thread has which, and room in them.
 //!
-//! The slots lie in memory that the kernel wipes in a copied process: there, the first event finds no room, and the cold
-//! path finds out why.
+//! The slots lie in memory that the kernel wipes in a copied process: there, the first event finds no room,
+//! and the cold path finds out why.
 
 use crate::base::settings::lossless;
 use crate::base::sys;
@@ -29,7 +29,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 static WIPED: AtomicBool = AtomicBool::new(false);
 
 fn table() -> Option<&'static Table> {
-    // SAFETY: null, or the mapping made by `prepare`, which stays for good, and of which zero bytes are valid.
+    // SAFETY: null, or the mapping made by `prepare`, which stays for good, and of which zero bytes are
+    // valid.
     unsafe { TABLE.load(Acquire).as_ref() }
 }
 
@@ -63,8 +64,8 @@ pub fn prepare() -> bool {
     true
 }
 
-/// The thread's slot with room for an event, and one taken for it if it has none. None if there is no room, where the
-/// user would rather wait after a wait.
+/// The thread's slot with room for an event, and one taken for it if it has none. None if there is no room,
+/// where the user would rather wait after a wait.
 pub fn find_room(thread: &Thread) -> Option<&'static Slot> {
     let slot = match slot::of(thread) {
         Some(slot) => slot,

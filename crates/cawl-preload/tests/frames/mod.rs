@@ -1,7 +1,8 @@
 //! How deep the functions of a built library stand on the stack, by their machine code.
 //!
-//! From a function's first instruction on, every path is followed with the height of the stack. What is called by a
-//! pointer, or lies in another library, ends a path; so does a panic, of which the library has none that can happen.
+//! From a function's first instruction on, every path is followed with the height of the stack. What is
+//! called by a pointer, or lies in another library, ends a path; so does a panic, of which the library has
+//! none that can happen.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -9,8 +10,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
-/// Of the names of functions that do not return, and are there because the compiler cannot know that they are not
-/// called.
+/// Of the names of functions that do not return, and are there because the compiler cannot know that they are
+/// not called.
 const PANICS: &[&str] = &["panicking", "_fail", "panic_", "rust_begin_unwind", "_Unwind"];
 
 /// A library's functions.
@@ -72,7 +73,8 @@ impl Library {
         name.rfind("17h").map_or(name, |hash| &name[..hash])
     }
 
-    /// How deep a function and what it calls stand at most, in bytes, and the way there: each function with its share.
+    /// How deep a function and what it calls stand at most, in bytes, and the way there: each function with
+    /// its share.
     pub fn deepest(&self, function: u64) -> (u64, String) {
         if let Some(known) = self.known.borrow().get(&function) {
             return known.clone();

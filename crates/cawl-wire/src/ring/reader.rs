@@ -76,9 +76,9 @@ impl Follower {
         self.head == tail || matches!(unread(self.head, tail, SHAPE), Ok(unread) if unread.from == unread.to)
     }
 
-    /// Reads unread records, as many as there are or as fit into `cells`, which must have room for the longest
-    /// one, and gives them to `taker`; returns how many cells that were. `tail` must have been read before.
-    /// Nothing that was given counts after an error.
+    /// Reads unread records, as many as there are or as fit into `cells`, which must have room for the
+    /// longest one, and gives them to `taker`; returns how many cells that were. `tail` must have been read
+    /// before. Nothing that was given counts after an error.
     pub fn read(
         &mut self,
         memory: &impl Memory,

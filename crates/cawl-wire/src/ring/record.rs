@@ -10,13 +10,13 @@
 //!
 //! - *whole*, [`WHOLE_CELLS`] cells: the word; then bytes 88 to 92 of the event as [`Event::encode`] has it;
 //!   then its bytes 0 to 88. An [`Anchor`](crate::Anchor) stands there in the same way.
-//! - *name*, as many cells as it needs, [`NAME_CELLS`] at most: the word; [`NAME`], a zero byte and the length
-//!   of what follows, two bytes; a [`FileRecord`] as in a message. It stands before the first call on the file
-//!   by the thread that opened it, or after a rename.
+//! - *name*, as many cells as it needs, [`NAME_CELLS`] at most: the word; [`NAME`], a zero byte and the
+//!   length of what follows, two bytes; a [`FileRecord`] as in a message. It stands before the first call on
+//!   the file by the thread that opened it, or after a rename.
 //! - *end*, one cell: the word; [`END`] and zeros. No record follows in this chunk: a name did not fit.
-//! - *short* (a delta record), one cell: the word; ticks (or ns) from the start of the call before to the start
-//!   of this one; the duration in the same unit; bytes requested. Four bytes each. Returned was what was
-//!   requested; all else is as in the record before, with the place where that one ended.
+//! - *short* (a delta record), one cell: the word; ticks (or ns) from the start of the call before to the
+//!   start of this one; the duration in the same unit; bytes requested. Four bytes each. Returned was what
+//!   was requested; all else is as in the record before, with the place where that one ended.
 
 use crate::event::OP_AT;
 use crate::{EVENT_LEN, Event, FileRecord, UNKNOWN_OFFSET};

@@ -42,7 +42,8 @@ pub struct Recording {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct RecordedDisk {
     dev: u64,
-    /// Bytes per second that it took from the first call to the last: what it was told, or what the machine left.
+    /// Bytes per second that it took from the first call to the last: what it was told, or what the machine
+    /// left.
     write: f64,
     /// `dirty_ratelimit` when the kernel first throttled a writer, in bytes per second.
     base_rate: Option<f64>,

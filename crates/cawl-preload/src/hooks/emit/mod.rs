@@ -24,8 +24,8 @@ pub enum Place {
     Nowhere,
 }
 
-/// Makes a call of the program. If there is a session, notes when it began, and tells of it. Nothing here is dropped
-/// when a thread is cancelled or jumps in the call.
+/// Makes a call of the program. If there is a session, notes when it began, and tells of it. Nothing here is
+/// dropped when a thread is cancelled or jumps in the call.
 #[inline(always)]
 pub fn around<T: Copy>(call: impl FnOnce() -> T, tell: impl FnOnce(u64, T)) -> T {
     if !session::active() {

@@ -14,7 +14,8 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::{c_char, c_int};
 use libc::FILE;
 
-/// After a call that flushed all streams. A stream that was closed meanwhile may have been flushed by this call or by that.
+/// After a call that flushed all streams. A stream that was closed meanwhile may have been flushed by this
+/// call or by that.
 #[cold]
 pub fn after_all(start: u64, returned: i64) {
     let end = clock::now();
@@ -40,8 +41,8 @@ pub fn after_all(start: u64, returned: i64) {
     }
 }
 
-/// Makes a call that gives so many bytes to a stream (estimated if `flags` say so), of which it accepts what `accepted`
-/// makes of its result, and records it.
+/// Makes a call that gives so many bytes to a stream (estimated if `flags` say so), of which it accepts what
+/// `accepted` makes of its result, and records it.
 ///
 /// # Safety
 /// `stream` must be open.
@@ -201,8 +202,8 @@ fn settle_failed(event: &mut Event, fd: c_int, file: &Descriptor) {
     }
 }
 
-/// A stream was opened on a descriptor. `own`: by the same call, so that the descriptor is new, and by this name if it
-/// is not null.
+/// A stream was opened on a descriptor. `own`: by the same call, so that the descriptor is new, and by this
+/// name if it is not null.
 ///
 /// # Safety
 /// `stream` must be open.

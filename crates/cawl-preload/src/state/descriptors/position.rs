@@ -76,8 +76,8 @@ impl Descriptor {
         at
     }
 
-    /// The same for a handler's call. Where another has not been counted yet, whose bytes are in the file, its
-    /// own are left to that one.
+    /// The same for a handler's call. Where another has not been counted yet, whose bytes are in the file,
+    /// its own are left to that one.
     fn advance_inside(&self, thread: &Thread, fd: c_int, bytes: u64) -> u64 {
         let Some(end) = sys::position(fd) else { return UNKNOWN_OFFSET };
         let at = end.saturating_sub(bytes);
@@ -140,8 +140,8 @@ impl Descriptor {
         sys::position(fd).unwrap_or(UNKNOWN_OFFSET)
     }
 
-    /// The descriptor was moved to this place, by a call that began then. If a handler has written meanwhile, it is
-    /// the kernel that knows; and if a handler moved it, nothing is counted along any more.
+    /// The descriptor was moved to this place, by a call that began then. If a handler has written meanwhile,
+    /// it is the kernel that knows; and if a handler moved it, nothing is counted along any more.
     #[inline(always)]
     pub fn moved_to(&self, thread: &Thread, fd: c_int, at: u64, start: u64) {
         if !self.has_positions() {
