@@ -14,6 +14,7 @@ mod track;
 use cawl_wire::ring::CoalescedCalls;
 
 use crate::call::{Class, classify};
+use crate::cause::CauseTimes;
 use crate::collect::Collector;
 use crate::descriptors::Descriptors;
 use crate::forecast::Scene;
@@ -26,6 +27,7 @@ use crate::report::Report;
 use crate::rolling_error::RecentError;
 use crate::units::{Bytes, Rate, Time};
 use findings::Findings;
+pub use findings::Shown;
 pub use parallel::{Answers, FindingsPart, ModelPart};
 use track::Track;
 
@@ -129,7 +131,7 @@ impl Analysis {
             descriptors: Descriptors::default(),
             findings: Findings::new(
                 Collector::new(profile, names),
-                profile.kernel.page,
+                profile,
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
                 tracks.len(),
             ),
@@ -147,9 +149,8 @@ impl Analysis {
         self.tracks.iter().map(Track::name).collect()
     }
 
-    /// Takes the next record. For a call, the predictions made for it are returned: one for each model, none
-    /// where a model has no opinion.
-    pub fn take(&mut self, record: &Record) -> &[Option<Prediction>] {
+    /// Takes the next record. For a call, the predictions made for it are returned, and its causes.
+    pub fn take(&mut self, record: &Record) -> Shown<'_> {
         self.descriptors.take(record);
         let tracks = self.tracks.iter_mut().chain(&mut self.besides).chain(&mut self.calibrated);
         let said = tracks.map(|track| track.take(record, &self.descriptors));
@@ -160,6 +161,7 @@ impl Analysis {
             for track in self.tracks.iter_mut().chain(&mut self.besides) {
                 track.recalibrate(profile, self.learner.supply());
             }
+            self.findings.divider.recalibrate(profile);
         }
         self.findings.shown(record)
     }
@@ -183,9 +185,14 @@ impl Analysis {
         self.findings.prediction(self.findings.speaker)
     }
 
+    /// The latest call's observed time by cause, if it has a cost.
+    pub fn causes(&self) -> Option<&CauseTimes> {
+        self.findings.causes.as_ref()
+    }
+
     /// Takes coalesced calls. When they are taken does not matter.
     pub fn coalesced(&mut self, calls: &CoalescedCalls) {
-        self.findings.collector.coalesced(calls);
+        self.findings.coalesced(calls);
     }
 
     /// Where a model says the machine stands at `now`: the first one that fits what is asked for, those that

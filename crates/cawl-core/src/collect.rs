@@ -9,6 +9,8 @@ use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
 use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
+use crate::cause::{Cause, CauseTimes, CostParts};
+use crate::explain::{CauseSums, Ideal, seconds_by_cause};
 use crate::file_table::{FileRow, FileTable};
 use crate::mode::Mode;
 use crate::model::{CallState, Prediction};
@@ -18,7 +20,7 @@ use crate::report::{
     AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, Tally,
     WorstCall,
 };
-use crate::units::Time;
+use crate::units::{Bytes, Nanos, Time};
 use sessions::{Sessions, ratio};
 
 /// How many of the worst calls a report lists.
@@ -43,13 +45,23 @@ pub struct Collector {
     bytes: u64,
     elsewhere: Tally,
     unmodelled: BTreeMap<String, Tally>,
-    worst: Vec<(f64, Event, Prediction)>,
+    causes: CauseSums,
+    ideal: Ideal,
+    worst: Vec<Wrong>,
     first: Option<Time>,
     last: Time,
     host: Option<HostFacts>,
     outcome: Option<Outcome>,
     notes: Vec<String>,
     notes_omitted: u64,
+}
+
+/// A call that the first model was wrong about.
+struct Wrong {
+    by: f64,
+    event: Event,
+    prediction: Prediction,
+    causes: CauseTimes,
 }
 
 struct ModelBooks {
@@ -74,6 +86,9 @@ struct FileOpBooks {
     calls: Tally,
     observed_ns: u64,
     predicted_ns: Vec<f64>,
+    causes: CauseTimes,
+    /// Undisturbed.
+    own_ns: f64,
     states: [u64; CallState::ALL.len()],
 }
 
@@ -89,6 +104,7 @@ impl Collector {
                 learned_runs: profile.learned_runs(),
             },
             created: profile.created,
+            ideal: Ideal::new(profile),
             models: models.into_iter().map(ModelBooks::new).collect(),
             ..Collector::default()
         }
@@ -121,8 +137,14 @@ impl Collector {
         }
     }
 
-    /// Takes a call with each model's prediction.
-    pub fn event(&mut self, event: &Event, class: Class, predictions: &[Option<Prediction>]) {
+    /// Takes a call with each model's prediction, and its time by cause if it has a cost.
+    pub fn event(
+        &mut self,
+        event: &Event,
+        class: Class,
+        predictions: &[Option<Prediction>],
+        causes: Option<&CauseTimes>,
+    ) {
         self.calls += 1;
         self.span(event.start, event.end());
         let bytes = kernel_bytes(event);
@@ -132,29 +154,36 @@ impl Collector {
         self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event));
         match class {
             Class::Cost => {
-                self.cost(event, bytes, predictions);
-                self.file_call(event, bytes, predictions);
+                self.cost(event, bytes, predictions, causes);
+                self.file_call(event, bytes, predictions, causes);
             }
-            Class::Untimed => self.file_call(event, bytes, predictions),
+            Class::Untimed => self.file_call(event, bytes, predictions, None),
+            Class::Elsewhere if causes.is_some() => {
+                self.causes.add_calls(Cause::Discard, 1, bytes, event.duration);
+            }
             Class::Elsewhere => self.elsewhere.add(bytes),
             Class::Unmodelled => {
                 self.unmodelled.entry(event.op.name().to_owned()).or_default().add(bytes);
-                self.file_call(event, bytes, &[]);
+                self.file_call(event, bytes, &[], None);
             }
             // What a stream held at exit has no observable cost, but its bytes are in the file.
-            Class::Effect if bytes > 0 => self.file_call(event, bytes, &[]),
+            Class::Effect if bytes > 0 => self.file_call(event, bytes, &[], None),
             Class::Effect if event.takes_last_link() => self.files.unlink(event.file()),
             Class::Effect => {}
         }
     }
 
-    /// Takes coalesced calls: what [`Collector::event`] would make of each of them.
-    pub fn coalesced(&mut self, calls: &CoalescedCalls) {
+    /// Takes coalesced calls: what [`Collector::event`] would make of each of them; `discarded` if they wrote to
+    /// /dev/null.
+    pub fn coalesced(&mut self, calls: &CoalescedCalls, discarded: bool) {
         self.calls += calls.calls;
         self.span(calls.first, calls.end);
         let bytes = coalesced_bytes(calls);
         // They are of one session.
         self.sessions.calls(&calls.like, Time(calls.first), calls.calls, bytes);
+        if discarded {
+            return self.causes.add_calls(Cause::Discard, calls.calls, bytes, calls.duration);
+        }
         self.elsewhere.calls += calls.calls;
         self.elsewhere.bytes = self.elsewhere.bytes.saturating_add(bytes);
     }
@@ -167,7 +196,13 @@ impl Collector {
     }
 
     /// A call whose cost is compared.
-    fn cost(&mut self, event: &Event, bytes: u64, predictions: &[Option<Prediction>]) {
+    fn cost(
+        &mut self,
+        event: &Event,
+        bytes: u64,
+        predictions: &[Option<Prediction>],
+        causes: Option<&CauseTimes>,
+    ) {
         for (books, prediction) in self.models.iter_mut().zip(predictions) {
             let Some(prediction) = prediction else { continue };
             let cost = prediction.cost.get();
@@ -175,13 +210,22 @@ impl Collector {
             books.states[prediction.state as usize] += 1;
             books.fingerprint = (books.fingerprint ^ cost.to_bits()).wrapping_mul(FNV_PRIME);
         }
-        if let Some(Some(primary)) = predictions.first() {
-            self.rank(event, primary);
+        let Some(causes) = causes else { return };
+        let first = predictions.first().and_then(Option::as_ref);
+        self.causes.add(causes, first.map_or(&CostParts::default(), |first| &first.parts), bytes);
+        if let Some(first) = first {
+            self.rank(event, first, causes);
         }
     }
 
     /// A call that wrote to a file, or that a model has an opinion on.
-    fn file_call(&mut self, event: &Event, bytes: u64, predictions: &[Option<Prediction>]) {
+    fn file_call(
+        &mut self,
+        event: &Event,
+        bytes: u64,
+        predictions: &[Option<Prediction>],
+        causes: Option<&CauseTimes>,
+    ) {
         let Some(index) = self.files.index(event.file()) else {
             self.files_omitted.add(bytes);
             return;
@@ -192,9 +236,7 @@ impl Collector {
         let at = match ops.iter().position(|books| books.op == event.op) {
             Some(at) => at,
             None => {
-                let (op, predicted_ns) = (event.op, vec![0.0; predictions.len()]);
-                let (calls, states) = (Tally::default(), Default::default());
-                ops.push(FileOpBooks { op, calls, observed_ns: 0, predicted_ns, states });
+                ops.push(FileOpBooks::new(event.op, predictions.len()));
                 ops.len() - 1
             }
         };
@@ -206,17 +248,21 @@ impl Collector {
         }
         if let Some(Some(primary)) = predictions.first() {
             books.states[primary.state as usize] += 1;
+            if let Some(causes) = causes {
+                books.causes.add(causes);
+                books.own_ns += primary.parts.own().get();
+            }
         }
     }
 
     /// Keeps the calls that the first model was most wrong about.
-    fn rank(&mut self, event: &Event, primary: &Prediction) {
-        let wrong = (event.duration as f64 - primary.cost.get()).abs();
-        if self.worst.len() == WORST && self.worst.last().is_some_and(|(least, ..)| wrong <= *least) {
+    fn rank(&mut self, event: &Event, primary: &Prediction, causes: &CauseTimes) {
+        let by = (event.duration as f64 - primary.cost.get()).abs();
+        if self.worst.len() == WORST && self.worst.last().is_some_and(|least| by <= least.by) {
             return;
         }
-        let at = self.worst.partition_point(|(other, ..)| *other >= wrong);
-        self.worst.insert(at, (wrong, *event, *primary));
+        let at = self.worst.partition_point(|other| other.by >= by);
+        self.worst.insert(at, Wrong { by, event: *event, prediction: *primary, causes: *causes });
         self.worst.truncate(WORST);
     }
 
@@ -282,9 +328,20 @@ impl Collector {
             models: models.collect(),
             files: files.into_iter().map(|books| self.file_report(books)).collect(),
             files_omitted: self.files_omitted,
-            worst: self.worst.iter().map(|(_, event, primary)| self.worst_call(event, primary)).collect(),
+            worst: self.worst.iter().map(|wrong| self.worst_call(wrong)).collect(),
+            explain: Some(self.causes.explain(self.best())),
             host: self.host.clone(),
         }
+    }
+
+    /// What the files' bytes could cost.
+    fn best(&self) -> Nanos {
+        let of_file = |books: &FileBooks| {
+            let bytes = books.counts.iter().map(|op| op.calls.bytes).fold(0, u64::saturating_add);
+            let waited = |op: &FileOpBooks| op.causes.iter().any(|(cause, ns)| cause.is_device() && ns > 0);
+            self.ideal.cost(Bytes(bytes), books.counts.iter().any(waited))
+        };
+        self.files.rows.iter().map(of_file).sum()
     }
 
     fn file_report(&self, books: &FileBooks) -> FileReport {
@@ -296,13 +353,16 @@ impl Collector {
             observed_s: op.observed_ns as f64 / 1e9,
             predicted_s: names().zip(op.predicted_ns.iter().map(|ns| ns / 1e9)).collect(),
             states: states(&op.states),
+            causes: seconds_by_cause(&op.causes),
+            undisturbed_s: op.own_ns.min(op.observed_ns as f64) / 1e9,
         });
         let FileId { dev, ino, birth } = books.identity;
         let (path, first_path) = self.path(books.identity);
         FileReport { path, first_path, dev, ino, birth, ops: ops.collect() }
     }
 
-    fn worst_call(&self, event: &Event, primary: &Prediction) -> WorstCall {
+    fn worst_call(&self, wrong: &Wrong) -> WorstCall {
+        let Wrong { event, prediction: primary, causes, .. } = wrong;
         let (path, first_path) = self.path(event.file());
         WorstCall {
             at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
@@ -315,6 +375,8 @@ impl Collector {
             state: primary.state.name().to_owned(),
             observed_s: event.duration as f64 / 1e9,
             predicted_s: primary.cost.as_seconds(),
+            cause: causes.main().name().to_owned(),
+            causes: seconds_by_cause(causes),
         }
     }
 }
@@ -345,6 +407,20 @@ impl ModelBooks {
             by_op: by_op.collect(),
             states: states(&self.states),
             fingerprint: format!("{:016x}", self.fingerprint),
+        }
+    }
+}
+
+impl FileOpBooks {
+    fn new(op: Op, models: usize) -> FileOpBooks {
+        FileOpBooks {
+            op,
+            calls: Tally::default(),
+            observed_ns: 0,
+            predicted_ns: vec![0.0; models],
+            causes: CauseTimes::default(),
+            own_ns: 0.0,
+            states: Default::default(),
         }
     }
 }

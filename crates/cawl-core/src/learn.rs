@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use cawl_wire::{Event, Op};
 
 use crate::call::kernel_bytes;
+use crate::cause::Cause;
 use crate::model::{CallState, Prediction, Work};
 use crate::profile::{HostProfile, OtherDevice};
 use crate::record::Sample;
@@ -154,7 +155,7 @@ impl Learner {
     /// A call was predicted and took as long as the event says. True if constants changed.
     pub fn call(&mut self, event: &Event, prediction: &Prediction) -> bool {
         let Prediction { parts, work, .. } = prediction;
-        if work.dirtied > 0.0 || parts.device > Nanos::ZERO {
+        if work.dirtied > 0.0 || parts.device() > Nanos::ZERO {
             self.latest = event.dev;
         }
         self.since += Bytes(kernel_bytes(event)).max(Bytes::from_f64(work.dirtied));
@@ -169,9 +170,9 @@ impl Learner {
         self.dirtied.on_others += if has_its_own { work.dirtied } else { 0.0 };
         self.dirtied.elsewhere += if counts { 0.0 } else { work.dirtied };
         self.count(counts);
-        if parts.device > Nanos::ZERO {
-            let settled =
-                parts.throttle == Nanos::ZERO && (work.fsyncs + work.flushes > 0.0 || !self.pressed());
+        if parts.device() > Nanos::ZERO {
+            let settled = parts[Cause::Throttle] == Nanos::ZERO
+                && (work.fsyncs + work.flushes > 0.0 || !self.pressed());
             settled && self.about(event.dev, |learner| learner.waited(observed, prediction))
         } else if copies {
             self.copied(observed, prediction, event.op)
@@ -214,7 +215,7 @@ impl Learner {
         let first = work.inodes * inode + work.away * away;
         let plain = work.calls * call + first + copying(0) + work.folios[0] * new_folio;
         let while_flushing = copying(1) + work.folios[1] * new_folio;
-        let rest = observed - parts.stream.as_seconds();
+        let rest = observed - parts[Cause::Stream].as_seconds();
         let warm = plain + while_flushing * slowdown;
         let cold = warm + fresh * host;
         // No pause is shorter than a tick: a faster call was not held back. What should have been faster,
@@ -236,8 +237,8 @@ impl Learner {
             self.cold.met(op, Bytes::from_f64(fresh), Nanos::seconds(rest - warm));
         }
         let expected = if self.supply.is_cold() { cold } else { warm };
-        let observed = cut(observed, expected + parts.stream.as_seconds(), &COPYING);
-        let rest = observed - parts.stream.as_seconds();
+        let observed = cut(observed, expected + parts[Cause::Stream].as_seconds(), &COPYING);
+        let rest = observed - parts[Cause::Stream].as_seconds();
         let told = if self.supply.is_cold() && fresh > 0.0 {
             self.host.observe(&[fresh], rest - warm, observed)
         } else {
@@ -333,7 +334,7 @@ impl Learner {
 /// A copy was neither read from the device nor made by sharing blocks.
 fn is_plain_copy(observed: f64, prediction: &Prediction) -> bool {
     let cost = prediction.cost.as_seconds();
-    prediction.parts.device == Nanos::ZERO
+    prediction.parts.device() == Nanos::ZERO
         && observed < cost + prediction.work.source / 2.0
         && observed * TOO_FAST > cost
 }

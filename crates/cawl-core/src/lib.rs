@@ -10,7 +10,7 @@
 //! a file, 4 MiB at a time. How much is dirty then, and what would another call cost?
 //!
 //! ```
-//! use cawl_core::{Bytes, CallState, DirtyLimits, HostProfile, Nanos, Rate, build};
+//! use cawl_core::{Bytes, CallState, Cause, DirtyLimits, HostProfile, Nanos, Rate, build};
 //! use cawl_wire::{Event, FileKind, Op};
 //!
 //! let mut profile = HostProfile::uncalibrated();
@@ -42,7 +42,7 @@
 //! }
 //! let last = last.expect("calls were made");
 //! assert_eq!(last.state, CallState::Throttle);
-//! assert!(last.parts.throttle > Nanos::millis(10.0));
+//! assert!(last.parts[Cause::Throttle] > Nanos::millis(10.0));
 //! assert_eq!(model.state().dirty, Bytes::mib(40));
 //! ```
 //!
@@ -54,9 +54,12 @@ mod accuracy;
 mod analysis;
 mod births;
 mod call;
+mod cause;
 mod collect;
 mod compare;
 mod descriptors;
+mod divide;
+mod explain;
 mod file_table;
 mod fit;
 mod forecast;
@@ -78,10 +81,14 @@ mod units;
 pub use accuracy::{
     Accuracy, AccuracySummary, CallError, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
 };
-pub use analysis::{Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept};
+pub use analysis::{
+    Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept, Shown,
+};
 pub use births::{Births, Told};
 pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
+pub use cause::{ByCause, Cause, CauseTimes, CostParts, UnknownCause};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
+pub use explain::{BestTimes, CauseReport, CauseSums, EXPLAIN_SCHEMA, Explain, seconds_by_cause};
 pub use file_table::{FileRow, FileTable};
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
@@ -89,7 +96,7 @@ pub use learn::Constant;
 pub use limits::DirtyLimits;
 pub use mode::{Mode, UnknownMode};
 pub use model::{
-    CallState, CostModel, CostParts, Disturbance, MODELS, ModelState, Phase, Prediction, build,
+    CallState, CostModel, Disturbance, MODELS, ModelState, Phase, Prediction, build,
     cawl::Cawl,
     kernel::{Conservation, Kernel},
     naive::Naive,

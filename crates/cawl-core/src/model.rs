@@ -24,6 +24,7 @@ use cawl_wire::{Event, FileId};
 pub(crate) use lru::LruMap;
 use serde::{Deserialize, Serialize};
 
+use crate::cause::CostParts;
 use crate::limits::DirtyLimits;
 use crate::profile::HostProfile;
 use crate::record::MemoryFacts;
@@ -148,6 +149,10 @@ pub struct Prediction {
     pub dirty: Bytes,
     /// 10th and 90th percentile of the cost, where the profile's uncertainties allow to tell.
     pub interval: Option<(Nanos, Nanos)>,
+    /// The dirty level is one at which the kernel may make the call pause.
+    pub may_pause: bool,
+    /// The flusher works on the call's device.
+    pub flushing: bool,
     /// What the call had to do, for learning constants from it; nothing where a model does not say.
     #[serde(skip)]
     pub work: Work,
@@ -228,30 +233,6 @@ impl CallState {
             CallState::Sync => "sync",
             CallState::Buffered => "buffered",
         }
-    }
-}
-
-/// The parts of a call's cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct CostParts {
-    /// Fixed cost of entering the kernel (or the C library).
-    pub call: Nanos,
-    /// Copying into the stream's buffer in user space.
-    pub stream: Nanos,
-    /// Copying into the page cache, page allocation included.
-    pub copy: Nanos,
-    /// What new pages cost beyond that where the host has to supply their memory.
-    pub cold: Nanos,
-    /// Pauses imposed by the kernel's throttling.
-    pub throttle: Nanos,
-    /// Waiting for the device: transfer, seek, flush, journal.
-    pub device: Nanos,
-}
-
-impl CostParts {
-    /// Sum of the parts.
-    pub fn total(&self) -> Nanos {
-        self.call + self.stream + self.copy + self.cold + self.throttle + self.device
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{AccuracySummary, CallError};
+use crate::explain::Explain;
 use crate::learn::ColdMemory;
 use crate::profile::{Origin, Thoroughness};
 use crate::record::{EndKind, HostFacts, Outcome};
@@ -63,6 +64,9 @@ pub struct Report {
     pub files_omitted: Tally,
     /// The calls that the first model was most wrong about, in time.
     pub worst: Vec<WorstCall>,
+    /// Where the time went; None in a report of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explain: Option<Explain>,
     /// The machine that was traced.
     pub host: Option<HostFacts>,
 }
@@ -289,6 +293,12 @@ pub struct FileOp {
     pub predicted_s: BTreeMap<String, f64>,
     /// Number of calls in each state, by the first model.
     pub states: BTreeMap<String, u64>,
+    /// Observed seconds by cause.
+    #[serde(default)]
+    pub causes: BTreeMap<String, f64>,
+    /// Seconds that the calls would take undisturbed ([`BestTimes::undisturbed_s`](crate::BestTimes)).
+    #[serde(default)]
+    pub undisturbed_s: f64,
 }
 
 /// A call that the first model was wrong about.
@@ -315,4 +325,10 @@ pub struct WorstCall {
     pub observed_s: f64,
     /// Time predicted by the first model, in seconds.
     pub predicted_s: f64,
+    /// The cause with the largest part of the observed time.
+    #[serde(default)]
+    pub cause: String,
+    /// Observed seconds by cause.
+    #[serde(default)]
+    pub causes: BTreeMap<String, f64>,
 }

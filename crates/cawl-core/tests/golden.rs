@@ -60,7 +60,7 @@ fn every_recorded_run_replays() {
             let mut analysis = Analysis::new(&profile, &[], mode).expect("known models");
             let mut calls = 0;
             for record in &records {
-                for prediction in analysis.take(record).iter().flatten() {
+                for prediction in analysis.take(record).predictions.iter().flatten() {
                     let (cost, parts) = (prediction.cost.get(), prediction.parts.total().get());
                     assert!(cost.is_finite() && cost >= 0.0, "{}: {cost} ns", path.display());
                     assert!(

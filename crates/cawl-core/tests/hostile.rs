@@ -103,7 +103,7 @@ proptest! {
             let options = AnalysisOptions { mode, learn, ..AnalysisOptions::default() };
             let mut analysis = Analysis::with(&profile, &options).expect("these models");
             for record in &records {
-                for prediction in analysis.take(record).iter().flatten() {
+                for prediction in analysis.take(record).predictions.iter().flatten() {
                     prop_assert!(prediction.cost.get().is_finite());
                 }
             }

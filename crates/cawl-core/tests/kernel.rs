@@ -114,7 +114,7 @@ impl Program {
 
     /// Waiting for the device, in ms.
     fn waits(&mut self, event: Event) -> f64 {
-        self.call(event).expect("a cost").parts.device.as_seconds() * 1e3
+        self.call(event).expect("a cost").parts.device().as_seconds() * 1e3
     }
 
     fn waits_at(&mut self, op: Op) -> f64 {

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use cawl_core::{Bytes, CostModel, HostProfile, Kernel, Prediction, RecordedRun, Time, fit, median};
+use cawl_core::{Bytes, Cause, CostModel, HostProfile, Kernel, Prediction, RecordedRun, Time, fit, median};
 use cawl_import::{Suite, recorded_run, with_tracepoints};
 use cawl_wire::Event;
 
@@ -120,7 +120,7 @@ pub fn predictions(model: &mut Kernel, run: &RecordedRun) -> Vec<(Event, Predict
 /// The same: for each call its cost and its pauses, in seconds.
 pub fn modelled(model: &mut Kernel, run: &RecordedRun) -> Vec<(f64, f64)> {
     let told = predictions(model, run).into_iter();
-    told.map(|(_, p)| (p.cost.as_seconds(), p.parts.throttle.as_seconds())).collect()
+    told.map(|(_, p)| (p.cost.as_seconds(), p.parts[Cause::Throttle].as_seconds())).collect()
 }
 
 /// A model's base rate for a run's device, in bytes per second.

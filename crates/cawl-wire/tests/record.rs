@@ -323,6 +323,7 @@ proptest! {
             prop_assert!(!stream || added.iter().all(|call| call.flushed() == Some(0)));
             prop_assert_eq!((added[0].start, added[added.len() - 1].start), (sum.first, sum.last));
             prop_assert_eq!(added.iter().map(Event::end).max(), Some(sum.end));
+            prop_assert_eq!(added.iter().map(|call| call.duration).sum::<u64>(), sum.duration);
             at += added.len();
         }
         prop_assert!(next.is_none() && coalesced.next().is_none());

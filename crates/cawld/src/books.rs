@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use cawl_client::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 use cawl_core::{
-    CallState, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time, coalesced_bytes,
-    host_text, kernel_bytes,
+    CallState, Cause, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time,
+    coalesced_bytes, host_text, kernel_bytes,
 };
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, flag};
@@ -102,7 +102,7 @@ impl Account {
 
 /// The part of a call's time that the model attributes to throttling; a throttled call also copies.
 fn held_back(observed: Nanos, prediction: &Prediction) -> Nanos {
-    let throttle = prediction.parts.throttle;
+    let throttle = prediction.parts[Cause::Throttle];
     if prediction.state == CallState::Sync || throttle <= Nanos::ZERO {
         return Nanos::ZERO;
     }
@@ -418,7 +418,7 @@ mod tests {
 
     fn throttled() -> Prediction {
         let parts =
-            CostParts { copy: Nanos::millis(0.25), throttle: Nanos::millis(0.75), ..CostParts::default() };
+            CostParts::from([(Cause::Copy, Nanos::millis(0.25)), (Cause::Throttle, Nanos::millis(0.75))]);
         Prediction { state: CallState::Throttle, cost: parts.total(), parts, ..Prediction::default() }
     }
 

@@ -106,6 +106,8 @@ impl Ticks {
             (event.start, event.duration) = (began, ended.saturating_sub(began));
         }
         for calls in &mut batch.coalesced {
+            let took = self.nanos(calls.first.saturating_add(calls.duration));
+            calls.duration = took.saturating_sub(self.nanos(calls.first));
             for moment in [&mut calls.first, &mut calls.last, &mut calls.end] {
                 *moment = self.nanos(*moment);
             }

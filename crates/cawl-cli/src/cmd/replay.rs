@@ -53,13 +53,13 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 
     let mut result = Ok(());
     let all = head.into_iter().map(Ok).chain(&mut reader);
-    let taken = take_all(&mut analysis, all, |record, predictions| {
+    let taken = take_all(&mut analysis, all, |record, shown| {
         let Some(printer) = &mut printer else { return true };
         match record {
             Record::File(file) => drop(paths.insert(file.file(), file.path.clone())),
             Record::Event(event) => {
                 let path = paths.get(&event.file()).map_or("-", String::as_str);
-                result = printer.print(&mut out, event, path, predictions);
+                result = printer.print(&mut out, event, path, shown.predictions);
             }
             _ => {}
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use cawl_core::{Analysis, Answers, Prediction, Record};
+use cawl_core::{Analysis, Answers, Record, Shown};
 
 /// Records of a batch: enough to pay for the hand-over, few enough for the processor's cache.
 const BATCH: usize = 2048;
@@ -12,12 +12,12 @@ const BATCH: usize = 2048;
 const WAITING: usize = 2;
 
 /// Takes records until there are no more or `each` returns false; the models may be ahead by then. `each`
-/// gets every record with its predictions, as [`Analysis::take`] returns them. An error ends it after the
+/// gets every record with what [`Analysis::take`] says of it. An error ends it after the
 /// records before it were taken.
 pub fn take_all<E: Send>(
     analysis: &mut Analysis,
     mut records: impl Iterator<Item = Result<Record, E>> + Send,
-    mut each: impl FnMut(&Record, &[Option<Prediction>]) -> bool,
+    mut each: impl FnMut(&Record, Shown<'_>) -> bool,
 ) -> Result<(), E> {
     let Some((parts, mut findings)) = analysis.split() else {
         for record in records {
@@ -96,19 +96,17 @@ mod tests {
         for (learn, count) in [(false, 0), (false, 3 * BATCH), (false, 3 * BATCH + 5), (true, BATCH + 5)] {
             let mut plain = analysis(learn);
             let records: Vec<Record> = (0..count as u64).map(call).collect();
-            let expected: Vec<_> = records.iter().map(|record| plain.take(record).to_vec()).collect();
+            let expected: Vec<_> =
+                records.iter().map(|record| plain.take(record).predictions.to_vec()).collect();
             for fails in [false, true] {
                 let (mut beside, mut said) = (analysis(learn), Vec::new());
                 let error = fails.then_some(Err("the disk is gone"));
-                let result = take_all(
-                    &mut beside,
-                    records.iter().cloned().map(Ok).chain(error),
-                    |record, predictions| {
+                let result =
+                    take_all(&mut beside, records.iter().cloned().map(Ok).chain(error), |record, shown| {
                         assert_eq!(record, &records[said.len()]);
-                        said.push(predictions.to_vec());
+                        said.push(shown.predictions.to_vec());
                         true
-                    },
-                );
+                    });
                 assert_eq!((result.is_err(), said == expected), (fails, true), "{count} records");
                 let report = |analysis: &Analysis| serde_json::to_string(&analysis.report()).unwrap();
                 assert_eq!(report(&beside), report(&plain));
@@ -116,7 +114,7 @@ mod tests {
             // After `each` returned false it gets no more records.
             let mut shown = 0;
             let endless = (0..).map(|at| Ok::<_, ()>(call(at)));
-            let enough = |_: &Record, _: &[Option<Prediction>]| {
+            let enough = |_: &Record, _: Shown<'_>| {
                 shown += 1;
                 shown < count
             };

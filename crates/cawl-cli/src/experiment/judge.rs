@@ -185,7 +185,7 @@ fn series(profile: &HostProfile, runs: &[RecordedRun]) -> anyhow::Result<Series>
     let mut samples = first.samples.iter().peekable();
     let mut peak = Bytes::ZERO;
     for record in first.records() {
-        let predicted = analysis.take(&record);
+        let predicted = analysis.take(&record).predictions;
         let Record::Event(event) = record else { continue };
         if classify(&event) != Class::Cost {
             continue;

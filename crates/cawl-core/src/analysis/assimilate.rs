@@ -87,7 +87,8 @@ impl Pace {
         limits: Option<DirtyLimits>,
     ) -> Option<f64> {
         let throttled = limits.is_some_and(|limits| prediction.dirty > limits.freerun());
-        if !throttled || prediction.parts.device > Nanos::ZERO || prediction.parts.copy == Nanos::ZERO {
+        if !throttled || prediction.parts.device() > Nanos::ZERO || prediction.parts.copying() == Nanos::ZERO
+        {
             return None;
         }
         self.observed += observed;

@@ -1,14 +1,30 @@
-//! Results of an analysis outside the models: the report, the rolling error, the rate of untraced writers.
+//! Results of an analysis outside the models: the report, the time of calls by cause, the rolling error, the
+//! rate of untraced writers.
+
+use cawl_wire::ring::CoalescedCalls;
 
 use super::assimilate::Untraced;
 use super::counters::{Counted, Counters};
 use super::track::Said;
 use crate::call::{Class, classify};
+use crate::cause::CauseTimes;
 use crate::collect::Collector;
+use crate::divide::Divider;
 use crate::model::Prediction;
+use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::rolling_error::RollingError;
 use crate::units::{Bytes, Nanos, Time};
+
+/// What an analysis says of a record; nothing, if it is not a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shown<'a> {
+    /// The prediction of each model, in the order of [`Analysis::models`](super::Analysis::models); none where
+    /// a model has no opinion.
+    pub predictions: &'a [Option<Prediction>],
+    /// The call's observed time by cause, if it has a cost.
+    pub causes: Option<&'a CauseTimes>,
+}
 
 /// Results of an analysis.
 #[derive(Default)]
@@ -22,6 +38,10 @@ pub(super) struct Findings {
     pub(super) counted: Option<Counted>,
     /// What each track said of the latest call.
     predictions: Vec<Option<Prediction>>,
+    /// Divides the observed time of calls.
+    pub(super) divider: Divider,
+    /// The latest call's time by cause.
+    pub(super) causes: Option<CauseTimes>,
     /// How many tracks, the first ones, reports speak of.
     reported: usize,
     /// The track whose errors are told, counted over all.
@@ -31,9 +51,15 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    pub(super) fn new(collector: Collector, page: Bytes, speaker: usize, reported: usize) -> Findings {
-        let counters = Counters::new(page);
-        Findings { collector, page, counters, speaker, reported, ..Findings::default() }
+    pub(super) fn new(
+        collector: Collector,
+        profile: &HostProfile,
+        speaker: usize,
+        reported: usize,
+    ) -> Findings {
+        let page = profile.kernel.page;
+        let (counters, divider) = (Counters::new(page), Divider::new(profile));
+        Findings { collector, page, counters, divider, speaker, reported, ..Findings::default() }
     }
 
     /// Takes a record with what each track said of it.
@@ -66,12 +92,20 @@ impl Findings {
                     self.device = event.dev;
                     self.rolling.call(Time(event.end()), Nanos::new(event.duration as f64), cost);
                 }
-                self.collector.event(event, class, &self.predictions[..self.reported]);
+                // Reports speak of the first track.
+                let first = self.predictions.first().and_then(Option::as_ref);
+                self.causes = self.divider.divide(event, class, first, |_| 0.0);
+                let predictions = &self.predictions[..self.reported];
+                self.collector.event(event, class, predictions, self.causes.as_ref());
             }
             Record::Sample(sample) => {
                 if let Some(dirtied) = dirtied {
                     self.untraced.sample(sample.time, sample.dirtied, self.page, dirtied);
                 }
+            }
+            Record::File(file) => {
+                self.divider.file(file);
+                self.collector.note(record);
             }
             other => self.collector.note(other),
         }
@@ -82,9 +116,18 @@ impl Findings {
         self.predictions.get(track)?.as_ref()
     }
 
-    /// What is shown of the latest record, which is this one: the predictions of the tracks that reports
-    /// speak of.
-    pub(super) fn shown(&self, record: &Record) -> &[Option<Prediction>] {
-        if matches!(record, Record::Event(_)) { &self.predictions[..self.reported] } else { &[] }
+    /// Takes coalesced calls.
+    pub(super) fn coalesced(&mut self, calls: &CoalescedCalls) {
+        self.collector.coalesced(calls, self.divider.is_discard(&calls.like));
+    }
+
+    /// What is shown of the latest record, which is this one.
+    pub(super) fn shown(&self, record: &Record) -> Shown<'_> {
+        match record {
+            Record::Event(_) => {
+                Shown { predictions: &self.predictions[..self.reported], causes: self.causes.as_ref() }
+            }
+            _ => Shown::default(),
+        }
     }
 }

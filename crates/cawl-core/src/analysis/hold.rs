@@ -11,6 +11,7 @@
 //! over blocks of observed time, are least [leads](crate::leader); the model,
 //! unless another is clearly better.
 
+use crate::cause::Cause;
 use crate::leader::{Leader, WAYS};
 use crate::model::{CallState, Disturbance, LONGEST_PAUSE, Prediction};
 use crate::units::{Bytes, Nanos, Time};
@@ -70,19 +71,20 @@ impl Hold {
         background: Bytes,
     ) -> Option<Pause> {
         let dirtied = prediction.work.dirtied;
-        if dirtied <= 0.0 || prediction.parts.device > Nanos::ZERO {
+        if dirtied <= 0.0 || prediction.parts.device() > Nanos::ZERO {
             return None;
         }
         let likely = self.is_likely(at, background);
         self.since += dirtied;
+        prediction.may_pause |= likely;
         if !likely {
             return None;
         }
-        let law = prediction.parts.throttle.as_seconds();
+        let law = prediction.parts[Cause::Throttle].as_seconds();
         let told = self.ways(law, dirtied);
         let rest = prediction.cost.as_seconds() - law;
         if self.leader.leads > 0 {
-            prediction.parts.throttle = Nanos::seconds(told[self.leader.leads]);
+            prediction.parts[Cause::Throttle] = Nanos::seconds(told[self.leader.leads]);
             prediction.cost = prediction.parts.total();
             prediction.state = match prediction.state {
                 _ if told[self.leader.leads] > rest => CallState::Throttle,
@@ -124,14 +126,15 @@ impl Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{CostParts, Work};
+    use crate::cause::CostParts;
+    use crate::model::Work;
 
     const BACKGROUND: Bytes = Bytes::mib(64);
 
     /// A call of a mebibyte that takes 0.2 ms to copy; the model says that it sleeps `law` seconds.
     fn call(law: f64) -> Prediction {
         let parts =
-            CostParts { copy: Nanos::millis(0.2), throttle: Nanos::seconds(law), ..CostParts::default() };
+            CostParts::from([(Cause::Copy, Nanos::millis(0.2)), (Cause::Throttle, Nanos::seconds(law))]);
         let work = Work { dirtied: 1048576.0, ..Work::default() };
         Prediction { cost: parts.total(), parts, work, ..Prediction::default() }
     }

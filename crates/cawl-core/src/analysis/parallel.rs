@@ -5,10 +5,9 @@
 //! the same functions.
 
 use super::Analysis;
-use super::findings::Findings;
+use super::findings::{Findings, Shown};
 use super::track::{Said, Track};
 use crate::descriptors::Descriptors;
-use crate::model::Prediction;
 use crate::record::Record;
 
 /// One model of an analysis.
@@ -39,13 +38,13 @@ pub struct FindingsPart<'a> {
 
 impl FindingsPart<'_> {
     /// Takes the next records with the answers of each model, in the order of the models. `each` is shown
-    /// every record with the predictions made for it, as [`Analysis::take`] returns them, until it returns
+    /// every record with what is said of it, as [`Analysis::take`] returns them, until it returns
     /// false; then so does this.
     pub fn take(
         &mut self,
         records: &[Record],
         said: Vec<Answers>,
-        mut each: impl FnMut(&Record, &[Option<Prediction>]) -> bool,
+        mut each: impl FnMut(&Record, Shown<'_>) -> bool,
     ) -> bool {
         let mut said: Vec<_> = said.into_iter().map(|Answers(said)| said.into_iter()).collect();
         records.iter().all(|record| {

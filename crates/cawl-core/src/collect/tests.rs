@@ -20,7 +20,7 @@ fn end(collector: &mut Collector, id: u32, at: u64, how: EndKind, thread: u64, p
 
 fn write(collector: &mut Collector, pid: u32, tid: u32, at: u64, bytes: i64) {
     let event = Event { pid, tid, start: at, returned: bytes, ..Event::new(Op::Write) };
-    collector.event(&event, Class::Elsewhere, &[]);
+    collector.event(&event, Class::Elsewhere, &[], None);
 }
 
 /// Bytes seen and bytes counted, for each session in order of arrival.
@@ -130,7 +130,7 @@ fn calls_on_files_too_many_to_tell_apart_are_counted() {
     for ino in 0..FILES as u64 + 2 {
         let event = Event { ino, returned: 5, kind: FileKind::Regular, ..Event::new(Op::Write) };
         for _ in 0..3 {
-            collector.event(&event, Class::Cost, &[]);
+            collector.event(&event, Class::Cost, &[], None);
         }
     }
     let report = collector.report(Mode::Lockstep, false, &[], &[]);

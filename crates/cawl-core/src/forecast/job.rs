@@ -3,6 +3,7 @@
 use cawl_wire::flag;
 
 use super::scene::{Scene, Writer};
+use crate::cause::Cause;
 use crate::model::{CallState, LONGEST_PAUSE, Prediction};
 use crate::units::{Bytes, Nanos, Rate, Time};
 
@@ -214,9 +215,9 @@ impl Rehearsal<'_> {
         cost(&mut aside, chunk.min(self.piece));
         let real = cost(&mut aside, chunk.min(self.piece));
         let piece = cost(&mut aside, self.piece);
-        let per_byte = real.copy.get() / chunk.min(self.piece) as f64;
-        let of_piece = piece.copy.get() / self.piece as f64;
-        Typical { call: real.call, copy: if of_piece > 0.0 { per_byte / of_piece } else { 1.0 } }
+        let per_byte = real.copying().get() / chunk.min(self.piece) as f64;
+        let of_piece = piece.copying().get() / self.piece as f64;
+        Typical { call: real[Cause::Call], copy: if of_piece > 0.0 { per_byte / of_piece } else { 1.0 } }
     }
 
     /// Writes a piece.
@@ -227,8 +228,9 @@ impl Rehearsal<'_> {
         let Some(prediction) = self.scene.write(Writer::Job, Bytes(bytes), start, flags) else { return };
         let parts = &prediction.parts;
         let calls = self.calls * bytes as f64 / self.piece as f64;
-        let plain = typical.call * calls + parts.copy * typical.copy;
-        let cost = plain + parts.cold + parts.stream + parts.throttle + parts.device;
+        let plain = typical.call * calls + parts.copying() * typical.copy;
+        let cost =
+            plain + parts[Cause::ColdMemory] + parts[Cause::Stream] + parts[Cause::Throttle] + parts.device();
         let scale = if prediction.cost > Nanos::ZERO { cost / prediction.cost } else { 1.0 };
         let interval = prediction.interval.map(|(low, high)| (low * scale, high * scale));
         self.cost.add(&prediction, cost, interval);
@@ -264,7 +266,7 @@ impl JobCost {
     fn add(&mut self, prediction: &Prediction, cost: Nanos, interval: Option<(Nanos, Nanos)>) {
         let before = self.interval.or((self.cost == Nanos::ZERO).then_some((Nanos::ZERO, Nanos::ZERO)));
         let Prediction { parts, .. } = prediction;
-        let waits = parts.throttle + parts.device;
+        let waits = parts[Cause::Throttle] + parts.device();
         let own = cost.saturating_sub(waits);
         let drift = |of: fn(f64) -> f64| waits * of(DRIFT[1]) + own * of(DRIFT[0]);
         let (less, more) = (drift(|by| 1.0 - 1.0 / by), drift(|by| by - 1.0));
@@ -272,7 +274,7 @@ impl JobCost {
             (sum.0 + low.min(cost).saturating_sub(less), sum.1 + high.max(cost) + more)
         });
         self.cost += cost;
-        self.cold += prediction.parts.cold;
+        self.cold += prediction.parts[Cause::ColdMemory];
         self.states[prediction.state as usize] += cost;
         self.peak = self.peak.max(prediction.dirty);
     }

@@ -60,8 +60,9 @@ use self::stream::{Buffer, Run};
 use self::sync::{cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::lru::LruMap;
-use super::{CallState, CostModel, CostParts, DirtyLimits, LONGEST_PAUSE, ModelState, Phase, Prediction};
+use super::{CallState, CostModel, DirtyLimits, LONGEST_PAUSE, ModelState, Phase, Prediction};
 use crate::call::{Class, classify, is_clone, is_synchronous, kernel_bytes};
+use crate::cause::{Cause, CostParts};
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Nanos, Rate, Time};
 
@@ -114,12 +115,7 @@ impl Bill {
         if self.state.is_none_or(|(dearest, _)| cost > dearest) {
             self.state = Some((cost, state));
         }
-        let sum = &mut self.parts;
-        sum.call += parts.call;
-        sum.stream += parts.stream;
-        sum.copy += parts.copy;
-        sum.throttle += parts.throttle;
-        sum.device += parts.device;
+        self.parts.add(&parts);
     }
 }
 
@@ -166,7 +162,8 @@ impl Cawl {
             (size / ram, size / ram, CallState::Free)
         };
         let throttle = span.saturating_sub(copy);
-        let parts = CostParts { call: self.profile.calls.write.value, copy, throttle, ..Default::default() };
+        let mut parts = self.entering();
+        (parts[Cause::Copy], parts[Cause::Throttle]) = (copy, throttle);
         let cost = parts.total();
 
         let finish = self.now.max(at + cost);
@@ -203,8 +200,8 @@ impl Cawl {
     /// fsync and relatives (ours): `dirty` bytes, out of the cache already, at the device's rate.
     fn wait_for(&mut self, at: Nanos, dirty: Bytes, fixed: Nanos) -> Bill {
         let mut bill = Bill::default();
-        let device = dirty / self.profile.device.write.value + fixed;
-        let parts = CostParts { call: self.profile.calls.write.value, device, ..CostParts::default() };
+        let mut parts = self.entering();
+        parts[Cause::Transfer] = dirty / self.profile.device.write.value + fixed;
         self.occupy_device(at, parts, dirty);
         bill.add(parts, CallState::Sync);
         bill
@@ -220,11 +217,14 @@ impl Cawl {
         self.pass_busy(transfer, self.now.max(at + parts.total()));
     }
 
+    /// What entering the kernel costs.
+    fn entering(&self) -> CostParts {
+        CostParts::from([(Cause::Call, self.profile.calls.write.value)])
+    }
+
     /// The bill of a call that enters the kernel and finds nothing to do.
     fn bare_call(&self) -> Bill {
-        let mut bill = Bill::default();
-        bill.parts.call = self.profile.calls.write.value;
-        bill
+        Bill { parts: self.entering(), state: None }
     }
 
     fn write(&mut self, at: Nanos, event: &Event) -> Bill {
@@ -396,7 +396,7 @@ impl CostModel for Cawl {
             self.pass_busy(taken, self.now.max(begun + prediction.cost.min(observed)));
         }
         self.correct_average(observed);
-        if let Some(prediction) = prediction.filter(|told| told.parts.throttle > Nanos::ZERO) {
+        if let Some(prediction) = prediction.filter(|told| told.parts[Cause::Throttle] > Nanos::ZERO) {
             self.judge_throttling(prediction.cost, observed);
         }
         prediction

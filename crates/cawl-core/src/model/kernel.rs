@@ -30,8 +30,9 @@ use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
-use super::{CallState, CostModel, CostParts, Disturbance, ModelState, Phase, Prediction};
+use super::{CallState, CostModel, Disturbance, ModelState, Phase, Prediction};
 use crate::call::{Class, classify, is_synchronous};
+use crate::cause::Cause;
 use crate::limits::DirtyLimits;
 use crate::profile::HostProfile;
 use crate::record::MemoryFacts;
@@ -215,6 +216,7 @@ impl Kernel {
             file,
             device,
             folio: self.constants.folio,
+            met_flusher: at_work,
             away: growth(at - self.tasks.current.left),
             idle: if at_work { 0.0 } else { growth(at - idle_since) },
             ..Call::default()
@@ -254,7 +256,7 @@ impl Kernel {
         let plan = self.streams.plan(event, end);
         let buffered = plan.buffered as f64 * self.constants.stream_byte;
         call.pass(self.constants.stream_call + buffered);
-        call.spent.stream += self.constants.stream_call + buffered;
+        call.spent[Cause::Stream] += self.constants.stream_call + buffered;
         call.work.stream_calls += 1.0;
         call.work.stream_bytes += plan.buffered as f64;
         let second = (plan.offset.saturating_add(plan.first), plan.second);
@@ -284,8 +286,9 @@ impl Kernel {
             _ => {}
         }
         // While it waited, the processor did something else.
-        let waited = call.spent.device + call.spent.throttle;
-        if call.spent.device > 0.0 {
+        let device = call.spent.waits();
+        let waited = device + call.spent[Cause::Throttle];
+        if device > 0.0 {
             self.machine.devices[call.device].idle_since = call.at;
         }
         self.tasks.current.left = (call.at - waited).max(started);
@@ -336,15 +339,7 @@ impl Kernel {
     }
 
     fn predict(&mut self, call: &Call, state: CallState) -> Prediction {
-        let spent = &call.spent;
-        let parts = CostParts {
-            call: Nanos::seconds(spent.call),
-            stream: Nanos::seconds(spent.stream),
-            copy: Nanos::seconds(spent.copy),
-            cold: Nanos::seconds(spent.cold),
-            throttle: Nanos::seconds(spent.throttle),
-            device: Nanos::seconds(spent.device),
-        };
+        let parts = call.spent.map(Nanos::seconds);
         self.machine.advance(call.at);
         let dirty = self.dirty_level();
         let (cost, task) = (parts.total(), &self.tasks.current);
@@ -356,6 +351,8 @@ impl Kernel {
             parts,
             dirty,
             interval: self.intervals.around(cost, call, pause),
+            may_pause: dirty.as_f64() > self.freerun() * self.constants.page as f64,
+            flushing: call.flushing || call.met_flusher,
             work: call.work,
         }
     }

@@ -4,8 +4,9 @@
 
 use cawl_wire::Event;
 
-use super::{CallState, CostModel, CostParts, ModelState, Phase, Prediction};
+use super::{CallState, CostModel, ModelState, Phase, Prediction};
 use crate::call::{Class, classify, is_clone, kernel_bytes};
+use crate::cause::{Cause, CostParts};
 use crate::limits::DirtyLimits;
 use crate::profile::HostProfile;
 use crate::units::{Bytes, Rate, Time};
@@ -47,7 +48,7 @@ impl CostModel for Naive {
         Some(Prediction {
             cost,
             state: CallState::Sync,
-            parts: CostParts { device: cost, ..CostParts::default() },
+            parts: CostParts::from([(Cause::Transfer, cost)]),
             ..Prediction::default()
         })
     }

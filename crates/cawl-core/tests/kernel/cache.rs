@@ -1,6 +1,6 @@
 //! Pages and folios of files: dirty, clean, dropped.
 
-use cawl_core::{Bytes, CostModel, Kernel, Measured, Nanos, Time};
+use cawl_core::{Bytes, Cause, CostModel, Kernel, Measured, Nanos, Time};
 use cawl_wire::{Event, Op, flag};
 
 use super::{Program, profile, range, roomy, stream, with, write};
@@ -71,7 +71,7 @@ fn a_large_file_is_not_in_the_processors_cache() {
     let rewritten = |mib: u64| {
         let mut model = Kernel::new(&profile());
         let mut cost =
-            |start, offset, bytes| model.step(&write(start, offset, bytes)).expect("a cost").parts.copy;
+            |start, offset, bytes| model.step(&write(start, offset, bytes)).expect("a cost").parts.copying();
         let (_, new) = (cost(0, 0, (mib << 20) - 65536), cost(1_000_000_000, (mib << 20) - 65536, 65536));
         (new, cost(2_000_000_000, 0, 65536))
     };
@@ -82,7 +82,7 @@ fn a_large_file_is_not_in_the_processors_cache() {
     profile.memory.hot_size = Bytes::kib(64);
     let mut model = Kernel::new(&profile);
     let _ = model.step(&write(0, 0, 8 << 20));
-    let large = model.step(&write(1_000_000_000, 0, 65536)).expect("a cost").parts.copy;
+    let large = model.step(&write(1_000_000_000, 0, 65536)).expect("a cost").parts.copying();
     assert!((large / small - 4.0).abs() < 0.01, "{large} {small}");
 }
 
@@ -152,7 +152,10 @@ fn stores_dirty_pages_at_their_faults() {
     let event = Event { op: Op::MmapWrite, ..write(1, 0, 8 << 20) };
     let stores = model.step(&event).expect("a cost");
     let faults = profile.calls.write.value.as_seconds() * 2048.0;
-    assert!(stores.cost.as_seconds() >= faults && stores.parts.call.as_seconds() == faults, "{stores:?}");
+    assert!(
+        stores.cost.as_seconds() >= faults && stores.parts[Cause::Call].as_seconds() == faults,
+        "{stores:?}"
+    );
     assert_eq!((model.conservation().dirtied, stores.work.copied), (Bytes::mib(8), [0.0; 2]));
     // No time passes for what was done before.
     assert_eq!(model.state().time, Time(1));
@@ -160,6 +163,6 @@ fn stores_dirty_pages_at_their_faults() {
     assert_eq!(model.step(&Event { start: 2, ..event }).expect("a cost").cost, Nanos::ZERO);
     // And is written by msync.
     let msync = Event { op: Op::Msync, aux: 4, ..write(3, 0, 0) };
-    let waited = model.step(&msync).expect("a cost").parts.device.as_seconds();
+    let waited = model.step(&msync).expect("a cost").parts.device().as_seconds();
     assert!(waited > (8 << 20) as f64 / profile.device.write.value.get());
 }

@@ -1,6 +1,6 @@
 //! Copies inside the kernel: copy_file_range, sendfile, splice.
 
-use cawl_core::{Bytes, CostModel, Kernel, Rate, Time};
+use cawl_core::{Bytes, Cause, CostModel, Kernel, Rate, Time};
 use cawl_wire::{Event, Op, flag};
 
 use super::{profile, roomy, write};
@@ -47,7 +47,8 @@ fn a_copy_is_held_back_as_a_write_is() {
     let (mut copies, mut writes) = (Kernel::new(&profile()), Kernel::new(&profile()));
     let copied = copies.step(&copy(Op::CopyRange, 1, 1, 1 << 30)).expect("a cost");
     let written = writes.step(&write(1, 0, 1 << 30)).expect("a cost");
-    let apart = copied.parts.throttle.as_seconds() / written.parts.throttle.as_seconds() - 1.0;
+    let apart =
+        copied.parts[Cause::Throttle].as_seconds() / written.parts[Cause::Throttle].as_seconds() - 1.0;
     assert!(apart.abs() < 0.05, "{copied:?} {written:?}");
 }
 
@@ -71,7 +72,7 @@ fn a_source_that_had_to_be_read_is_read_the_next_time() {
         let (low, high) = prediction.interval.expect("an interval");
         // Whichever is expected, the other is possible.
         assert!(high.as_seconds() >= 0.99 * reading && low.as_seconds() < 0.6 * reading, "{prediction:?}");
-        seen.push(prediction.parts.device.as_seconds() > 0.0);
+        seen.push(prediction.parts.device().as_seconds() > 0.0);
         start = end + 1;
     }
     assert_eq!(seen, [false, false, true, true, false, false]);

@@ -1,8 +1,8 @@
 //! What copying costs: cold memory, new folios, inodes, time away, the processor's cache.
 
 use cawl_core::{
-    Bytes, CostModel, DirtyLimits, HostProfile, Job, Kernel, Measured, MemoryFacts, Nanos, Prediction, Rate,
-    Scene, Time, ZoneFacts, predict,
+    Bytes, Cause, CostModel, DirtyLimits, HostProfile, Job, Kernel, Measured, MemoryFacts, Nanos, Prediction,
+    Rate, Scene, Time, ZoneFacts, predict,
 };
 use cawl_wire::{Event, Op};
 
@@ -82,7 +82,7 @@ fn memory_that_may_be_cold_widens_the_interval_of_fresh_pages() {
     let mut model = Kernel::new(&profile);
     let fresh = model.step(&write(0, 0, 2 << 20)).expect("a write has a cost");
     let again = model.step(&write(1_000_000_000, 0, 2 << 20)).expect("a write has a cost");
-    let above = |p: &Prediction| p.interval.expect("an interval").1 / p.parts.copy;
+    let above = |p: &Prediction| p.interval.expect("an interval").1 / p.parts.copying();
     assert!(above(&fresh) > 9.9, "{fresh:?}");
     assert!(above(&again) < 2.0, "{again:?}");
 }
@@ -96,10 +96,10 @@ fn cold_memory_is_a_part_of_its_own() {
     model.supply(Some(true));
     let cold = model.step(&write(1_000_000_000, 2 << 20, 2 << 20)).expect("a cost");
     let again = model.step(&write(2_000_000_000, 2 << 20, 2 << 20)).expect("a cost");
-    assert_eq!((warm.parts.cold, again.parts.cold), (Nanos::ZERO, Nanos::ZERO));
-    assert!((cold.parts.copy / warm.parts.copy - 1.0).abs() < 1e-6, "{cold:?} {warm:?}");
+    assert_eq!((warm.parts[Cause::ColdMemory], again.parts[Cause::ColdMemory]), (Nanos::ZERO, Nanos::ZERO));
+    assert!((cold.parts.copying() / warm.parts.copying() - 1.0).abs() < 1e-6, "{cold:?} {warm:?}");
     let expected = (2 << 20) as f64 * profile.memory.cold_byte();
-    assert!((cold.parts.cold.as_seconds() / expected - 1.0).abs() < 1e-6, "{cold:?}");
+    assert!((cold.parts[Cause::ColdMemory].as_seconds() / expected - 1.0).abs() < 1e-6, "{cold:?}");
     assert!((cold.cost / cold.parts.total() - 1.0).abs() < 1e-9);
 }
 
@@ -124,7 +124,7 @@ fn cold_memory_begins_where_the_warm_is_used_up() {
                 assert!(low <= prediction.cost && prediction.cost <= high, "{prediction:?}");
             }
             at = (Time(at) + prediction.cost).0;
-            found.push(prediction.parts.cold > Nanos::ZERO);
+            found.push(prediction.parts[Cause::ColdMemory] > Nanos::ZERO);
         }
         (at, found)
     };
@@ -147,7 +147,9 @@ fn cold_memory_begins_where_the_warm_is_used_up() {
         facts
     };
     (1..=2).for_each(|seconds| looked.free_memory(&emptied(seconds)));
-    let long = |model: &mut Kernel| model.step(&write(500_000_000, 0, 300 << 20)).expect("a cost").parts.cold;
+    let long = |model: &mut Kernel| {
+        model.step(&write(500_000_000, 0, 300 << 20)).expect("a cost").parts[Cause::ColdMemory]
+    };
     assert_eq!(long(&mut looked), long(&mut other));
     // A copy that looks ahead in larger pieces sees the same.
     let mut ahead = Kernel::new(&profile);
@@ -181,8 +183,9 @@ fn what_the_processors_cache_saves_is_uncertain() {
         let _ = model.step(&write(0, 0, bytes));
         let told = model.step(&write(1_000_000_000, 0, bytes)).expect("a write has a cost");
         let (low, high) = told.interval.expect("an interval");
-        let part =
-            |time: Nanos| (time.as_seconds() - told.parts.call.as_seconds()) / bytes as f64 * cached.get();
+        let part = |time: Nanos| {
+            (time.as_seconds() - told.parts[Cause::Call].as_seconds()) / bytes as f64 * cached.get()
+        };
         [low, high, told.cost].map(part)
     };
     let near = |found: [f64; 3], expected: [f64; 3]| {
@@ -243,7 +246,7 @@ fn while_flushing(cached: Option<f64>) -> [f64; 2] {
         event.offset = offset << 20;
         let prediction = model.step(&event).unwrap();
         start = (Time(start) + prediction.cost).0;
-        prediction.parts.copy.get()
+        prediction.parts.copying().get()
     };
     // Over the background limit of 16 MiB.
     write(0, 20);

@@ -313,7 +313,7 @@ proptest! {
 
         let mut plain = Analysis::with(&profile, &options).expect("known models");
         let expected: Vec<Vec<Option<Prediction>>> =
-            records.iter().map(|record| plain.take(record).to_vec()).collect();
+            records.iter().map(|record| plain.take(record).predictions.to_vec()).collect();
 
         let mut whole = Analysis::with(&profile, &options).expect("known models");
         let mut said = Vec::new();
@@ -322,9 +322,9 @@ proptest! {
         let mut answers: Vec<_> =
             records.chunks(batch).map(|batch| models.iter_mut().map(|m| m.answer(batch)).collect()).collect();
         for (batch, answers) in records.chunks(batch).zip(answers.drain(..)) {
-            let all = findings.take(batch, answers, |record, predictions| {
+            let all = findings.take(batch, answers, |record, shown| {
                 assert_eq!(record, &records[said.len()]);
-                said.push(predictions.to_vec());
+                said.push(shown.predictions.to_vec());
                 true
             });
             prop_assert!(all);

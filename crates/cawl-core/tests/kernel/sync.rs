@@ -1,6 +1,6 @@
 //! Calls that wait for the device: journal, flush, latency, direct writes.
 
-use cawl_core::{Bytes, CostModel, DirtyLimits, Kernel, Measured, Nanos, Rate, Time};
+use cawl_core::{Bytes, Cause, CostModel, DirtyLimits, Kernel, Measured, Nanos, Rate, Time};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::{Program, profile, range, small_writes, stream, with, write};
@@ -78,7 +78,7 @@ fn what_is_to_commit_decides_what_a_sync_costs() {
 fn a_wait_for_what_was_submitted_has_its_latency_once() {
     let mut program = small_writes();
     let page = program.model.clone().step(&with(flag::DIRECT, 0, 4096)).expect("a cost");
-    let transfer = page.parts.device.get() / 1e3 - 90.0;
+    let transfer = page.parts.device().get() / 1e3 - 90.0;
     assert!(transfer > 0.0 && transfer < 20.0 && page.work.latencies == 1.0, "{transfer} µs");
     let mut waits = |event: Event, micros: f64| {
         let found = program.waits(event) * 1e3;
@@ -184,10 +184,10 @@ fn pauses_while_a_commit_withholds_completions_are_waiting_for_the_device() {
     let (mut at, mut offset, mut waits, mut pauses) = (0, 0, Vec::new(), 0);
     while at < 1_900_000_000 {
         let parts = model.step(&write(at, offset, 1 << 20)).expect("a write has a cost").parts;
-        if parts.device > Nanos::ZERO {
+        if parts.device() > Nanos::ZERO {
             waits.push(at as f64 * 1e-9);
         }
-        pauses += u32::from(parts.throttle > Nanos::ZERO);
+        pauses += u32::from(parts[Cause::Throttle] > Nanos::ZERO);
         at = (Time(at) + parts.total()).0;
         offset += 1 << 20;
     }

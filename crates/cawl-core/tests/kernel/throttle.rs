@@ -1,8 +1,8 @@
 //! Pauses: who is held back, when a task is checked, and what lockstep makes of pauses that do not come.
 
 use cawl_core::{
-    Analysis, Bytes, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Mode, Nanos, OtherDevice, Rate,
-    Record, Time,
+    Analysis, Bytes, Cause, CostModel, DirtyLimits, HostProfile, Kernel, Measured, Mode, Nanos, OtherDevice,
+    Rate, Record, Time,
 };
 use cawl_wire::{Event, Op};
 
@@ -31,7 +31,7 @@ fn a_call_is_checked_before_it_copies() {
         let mut now = 0;
         let mut call = |mib: u64, size: u64, at: u64| {
             let told = model.step(&write(at, mib << 20, size << 20)).unwrap();
-            (told.parts.throttle.get(), (Time(at) + told.cost).0)
+            (told.parts[Cause::Throttle].get(), (Time(at) + told.cost).0)
         };
         for mib in 0..95 {
             (_, now) = call(mib, 1, now);
@@ -179,13 +179,13 @@ fn an_interval_has_room_for_a_pause_more_or_less() {
         while offset < 8 << 30 {
             let told = model.step(&write(at, offset, chunk)).expect("a write has a cost");
             let (low, high) = told.interval.expect("an interval");
-            let (cost, slept) = (told.cost.as_seconds(), told.parts.throttle.as_seconds());
+            let (cost, slept) = (told.cost.as_seconds(), told.parts[Cause::Throttle].as_seconds());
             let (down, up) = (cost - low.as_seconds(), high.as_seconds() - cost);
-            if slept > 0.0 && told.parts.device == Nanos::ZERO {
+            if slept > 0.0 && told.parts.device() == Nanos::ZERO {
                 paused += 1;
                 assert!(up > 0.003 && (down - slept.min(up)).abs() < 2e-3, "{told:?}");
                 assert!(down < 0.9 * slept || !several, "{told:?}");
-            } else if paused > 0 && model.in_flight() > Bytes::ZERO && told.parts.device == Nanos::ZERO {
+            } else if paused > 0 && model.in_flight() > Bytes::ZERO && told.parts.device() == Nanos::ZERO {
                 ran += u32::from(up > 0.003);
             }
             (at, offset) = (at + told.cost.get().ceil() as u64, offset + chunk);

@@ -47,6 +47,8 @@ pub struct CoalescedCalls {
     pub calls: u64,
     /// Bytes that they were asked to write, and wrote, in all.
     pub bytes: u64,
+    /// How long they took, in all.
+    pub duration: u64,
     /// When the first of them began.
     pub first: u64,
     /// When the last of them began.
@@ -225,7 +227,8 @@ impl Decoder {
     fn coalesced(&mut self, cells: &[[u8; CELL_LEN]], chunk: u32) -> Option<CoalescedCalls> {
         let like = self.before.filter(|_| self.coalesces)?;
         let begins = stamp(chunk) | SHORT;
-        let (mut start, mut end, mut bytes, mut calls) = (self.expected.start, 0u64, 0u64, 0u64);
+        let (mut start, mut end, mut duration) = (self.expected.start, 0u64, 0u64);
+        let (mut bytes, mut calls) = (0u64, 0u64);
         // A stream's buffer has no room for more bytes than a word can count; records that claim more are
         // taken call by call.
         let most = if self.stream { u64::from(u32::MAX - self.expected.pending) } else { u64::MAX };
@@ -236,7 +239,9 @@ impl Decoder {
                 break;
             }
             start = start.wrapping_add(u64::from(word(cell, 4)));
-            end = end.max(start.saturating_add(u64::from(word(cell, 8))));
+            let took = u64::from(word(cell, 8));
+            end = end.max(start.saturating_add(took));
+            duration += took;
             first.get_or_insert(start);
             (bytes, calls) = (more, calls + 1);
         }
@@ -246,7 +251,7 @@ impl Decoder {
         } else {
             Expected { start, offset: moved(offset, bytes), pending }
         };
-        Some(CoalescedCalls { like, calls, bytes, first: first?, last: start, end })
+        Some(CoalescedCalls { like, calls, bytes, duration, first: first?, last: start, end })
     }
 }
 

@@ -5,6 +5,7 @@ use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
 use super::stream::{Known, StreamOutput};
 use super::{Bill, Cawl};
 use crate::call::kernel_bytes;
+use crate::cause::Cause;
 use crate::units::{Bytes, Nanos};
 
 impl Cawl {
@@ -12,8 +13,8 @@ impl Cawl {
     /// every system call.
     pub(super) fn stdio_cost(&mut self, at: Nanos, event: &Event, output: StreamOutput) -> Bill {
         let mut bill = Bill::default();
-        bill.parts.call = self.profile.calls.stream.value;
-        bill.parts.stream = Bytes(output.copied) / self.profile.memory.stream.value;
+        bill.parts[Cause::Call] = self.profile.calls.stream.value;
+        bill.parts[Cause::Stream] = Bytes(output.copied) / self.profile.memory.stream.value;
         for run in output.writes.into_iter().flatten() {
             let (parts, state) = self.kernel_write(at + bill.parts.total(), event, run);
             bill.add(parts, state);

@@ -1,15 +1,14 @@
 //! Eq. 2 to 4: a call that must not return before its bytes are on the device pays for every one of them.
 //! The sums of Eq. 2 and 4 are over calls, so here stands the cost of one.
 
-use crate::model::CostParts;
+use crate::cause::{Cause, CostParts};
 use crate::profile::DeviceConstants;
 use crate::units::{Bytes, Nanos, Rate};
 
 /// Eq. 2: a synchronous and direct write of `size` bytes, `sc_sw + rnd·sk + s / bw_dev`. `random` (`rnd`): it
 /// does not begin where the previous one on the device ended.
 pub(super) fn direct_cost(device: &DeviceConstants, size: Bytes, random: bool) -> CostParts {
-    let device = access(device, random) + size / device.write.value;
-    CostParts { device, ..CostParts::default() }
+    CostParts::from([(Cause::Transfer, access(device, random) + size / device.write.value)])
 }
 
 /// Eq. 3: a synchronous write through the page cache. Whole blocks go to the device as they are; what remains
@@ -22,7 +21,7 @@ pub(super) fn cached_sync_cost(device: &DeviceConstants, ram: Rate, size: Bytes,
     if !rem.is_zero() {
         wait += device.block / device.read.value + device.block / device.write.value;
     }
-    CostParts { copy: size / ram, device: wait, ..CostParts::default() }
+    CostParts::from([(Cause::Copy, size / ram), (Cause::Transfer, wait)])
 }
 
 /// `sc_sw + rnd·sk`. The intercept `sc_sw` is mostly the latency of the device, so it counts as its part.
@@ -55,8 +54,8 @@ mod tests {
     #[test]
     fn eq_3_whole_blocks_by_hand() {
         let cost = cached_sync_cost(&device(), Rate::per_second(200.0), Bytes(100), true);
-        assert_eq!(cost.copy.as_seconds(), 0.5);
-        assert_eq!(cost.device.as_seconds(), 1.0 + 3.0 + 1.0);
+        assert_eq!(cost[Cause::Copy].as_seconds(), 0.5);
+        assert_eq!(cost.device().as_seconds(), 1.0 + 3.0 + 1.0);
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn alg_1_free_then_flush_then_throttle() {
     let throttle = model.step(&write(9.34, 3320, 50)).unwrap();
     assert_eq!(throttle.state, CallState::Throttle);
     assert!((throttle.cost.as_seconds() - (1.0 + 50.0 / rate)).abs() < 1e-6);
-    assert!((throttle.parts.copy.as_seconds() - 0.1).abs() < 1e-9);
+    assert!((throttle.parts.copying().as_seconds() - 0.1).abs() < 1e-9);
 }
 
 #[test]
@@ -356,7 +356,7 @@ proptest! {
         // less.
         let cost = |event: &Event| {
             let told = model.fork().step(event).unwrap();
-            if op == Op::Write { told.cost } else { told.cost.saturating_sub(told.parts.throttle) }
+            if op == Op::Write { told.cost } else { told.cost.saturating_sub(told.parts[Cause::Throttle]) }
         };
         let (least, most) = (cost(&small), cost(&large));
         prop_assert!(most >= least * (1.0 - 1e-12), "{least:?} for fewer bytes, {most:?} for more");

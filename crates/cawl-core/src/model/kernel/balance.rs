@@ -8,6 +8,7 @@
 use super::super::throttle::{Domain, Line, max_pause, min_pause, poll_interval, position_ratio};
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
+use crate::cause::Cause;
 
 /// Part of the way from the setpoint to the limit up to which untraced pages are believed to fill it.
 const BELIEVED: f64 = 0.9;
@@ -157,10 +158,10 @@ impl Kernel {
         // (`i_data_sem`), which the conversion of written extents holds. The model lets the control do the
         // waiting, which takes as long, and books it where it belongs.
         if self.machine.devices[call.device].held(call.at) {
-            call.spent.device += slept;
+            call.spent[Cause::Journal] += slept;
             call.held += slept;
         } else {
-            call.spent.throttle += slept;
+            call.spent[Cause::Throttle] += slept;
         }
         call.pause = call.pause.max(slept);
         task.slept = slept;

@@ -1,21 +1,11 @@
 //! A call under way: where its time goes, and what determines its cost.
 
+use crate::cause::{ByCause, Cause};
 use crate::model::{CallState, Work};
 
 /// Time after which caches have forgotten a thread and a device is as idle as it gets, in seconds: on 6.18
 /// with 32 MiB of last-level cache no call took longer after 100 ms than after 10.
 const FORGOTTEN: f64 = 0.01;
-
-/// Where the time of a call goes, in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spent {
-    pub(super) call: f64,
-    pub(super) stream: f64,
-    pub(super) copy: f64,
-    pub(super) cold: f64,
-    pub(super) throttle: f64,
-    pub(super) device: f64,
-}
 
 /// A call under way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +20,8 @@ pub(super) struct Call {
     pub(super) device: usize,
     /// The largest folio that it allocates, in pages.
     pub(super) folio: u64,
-    pub(super) spent: Spent,
+    /// Where the time goes, in seconds.
+    pub(super) spent: ByCause<f64>,
     /// What it writes into new pages comes from the processor's cache; what it writes over cached ones does,
     /// and so do they.
     pub(super) hot: (bool, bool),
@@ -48,8 +39,10 @@ pub(super) struct Call {
     /// What of its waiting for the device were pauses, in seconds.
     pub(super) held: f64,
     pub(super) work: Work,
-    /// The flusher was at work.
+    /// The flusher was at work when it copied.
     pub(super) flushing: bool,
+    /// The flusher was at work when it began.
+    pub(super) met_flusher: bool,
 }
 
 impl Call {
@@ -60,19 +53,19 @@ impl Call {
 
     pub(super) fn spend_call(&mut self, seconds: f64) {
         self.pass(seconds);
-        self.spent.call += seconds;
+        self.spent[Cause::Call] += seconds;
         self.work.calls += 1.0;
     }
 
     pub(super) fn state(&self) -> CallState {
-        let spent = &self.spent;
-        if spent.device > 0.0 && spent.device >= spent.throttle {
+        let (spent, device) = (&self.spent, self.spent.waits());
+        if device > 0.0 && device >= spent[Cause::Throttle] {
             CallState::Sync
-        } else if spent.throttle > 0.0 {
+        } else if spent[Cause::Throttle] > 0.0 {
             CallState::Throttle
         } else if self.flushing {
             CallState::Flush
-        } else if spent.stream > 0.0 && spent.call <= 0.0 {
+        } else if spent[Cause::Stream] > 0.0 && spent[Cause::Call] <= 0.0 {
             CallState::Buffered
         } else {
             CallState::Free

@@ -21,6 +21,7 @@ use cawl_wire::{Event, Op, flag};
 use super::super::{CallState, LruMap, Prediction};
 use super::{Call, Kernel};
 use crate::call::{is_clone, is_synchronous, kernel_bytes};
+use crate::cause::Cause;
 
 /// Pages that a copy moves at a time (`PIPE_DEF_BUFFERS`).
 const PIECE: u64 = 16;
@@ -62,7 +63,7 @@ impl Kernel {
         call.folio = call.folio.min(piece.div_ceil(self.constants.page));
         let pieces = bytes.div_ceil(piece) as f64;
         call.pass(pieces * calls * self.constants.call);
-        call.spent.call += pieces * calls * self.constants.call;
+        call.spent[Cause::Call] += pieces * calls * self.constants.call;
         call.work.calls += pieces * calls;
         if event.has(flag::DIRECT) {
             self.direct_write(call, event, offset, bytes);
@@ -86,11 +87,13 @@ impl Kernel {
     /// The source may not be cached. It is read ahead while what has come is copied.
     fn read_source(&mut self, call: &mut Call, event: &Event, bytes: u64) {
         let reading = bytes as f64 / self.profile.device_of(event.dev).read.value.get();
-        let reading = (reading - call.spent.copy).max(0.0);
+        let spent = &call.spent;
+        let copied = spent[Cause::Copy] + spent[Cause::NewPages] + spent[Cause::FlusherBeside];
+        let reading = (reading - copied).max(0.0);
         call.work.source = reading;
         if self.copies.read.peek(&event.pid).is_some() {
             call.pass(reading);
-            call.spent.device += reading;
+            call.spent[Cause::PartialPage] += reading;
             call.uncopied.0 -= reading;
             self.machine.advance(call.at);
         } else {
@@ -139,8 +142,9 @@ impl Kernel {
         if bytes > 0 {
             let offset = self.offset(event, call.file);
             let found = self.dirty_quietly(call.file, offset, bytes);
-            call.spent.call = found.dirtied.saturating_sub(found.padding) as f64 * self.constants.call;
-            call.spent.copy = found.fresh as f64 * self.constants.fresh_page;
+            call.spent[Cause::Call] =
+                found.dirtied.saturating_sub(found.padding) as f64 * self.constants.call;
+            call.spent[Cause::NewPages] = found.fresh as f64 * self.constants.fresh_page;
         }
         Some(self.predict(&call, CallState::Free))
     }

@@ -24,6 +24,7 @@ use super::sync::waits;
 use super::write::EXCEEDED_CHECK;
 use super::{Call, CostModel, Kernel};
 use crate::call::{Class, classify, kernel_bytes};
+use crate::cause::Cause;
 use crate::units::Time;
 
 impl Kernel {
@@ -57,7 +58,7 @@ impl Kernel {
             if !waits(event) && !self.machine.foreign.told {
                 self.machine.stand_still(call.device, until - start - cost);
             }
-            if prediction.parts.throttle.get() > 0.0 {
+            if prediction.parts[Cause::Throttle].get() > 0.0 {
                 self.judge_pauses(&call, cost - (until - start));
             }
         }
@@ -90,7 +91,7 @@ impl Kernel {
     }
 
     /// The least freerun of all domains, in pages.
-    fn freerun(&self) -> f64 {
+    pub(super) fn freerun(&self) -> f64 {
         let of = |thresholds: &Thresholds| (thresholds.background + thresholds.hard) / 2.0;
         self.machine.group.as_ref().map_or(f64::INFINITY, of).min(of(&self.machine.global))
     }

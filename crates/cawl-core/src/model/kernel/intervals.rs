@@ -8,6 +8,7 @@
 //! nothing; where it was not measured, it may be all.
 
 use super::Call;
+use crate::cause::Cause;
 use crate::profile::{HostProfile, Measured};
 use crate::units::{Nanos, Rate};
 
@@ -133,15 +134,17 @@ impl Spreads {
             return None;
         }
         let (spent, work) = (&call.spent, &call.work);
-        let slept = spent.throttle + call.held;
+        let slept = spent[Cause::Throttle] + call.held;
         let counts = [work.syncs, work.fsyncs, work.flushes, work.latencies];
         let waits = || self.fixed.iter().zip(counts);
         let fixed: f64 = waits().map(|(fixed, count)| fixed.0 * count).sum();
-        let transfer = (spent.device - call.held - fixed).max(0.0);
+        let transfer = (spent.waits() - call.held - fixed).max(0.0);
         let off = |pick: fn(Factors) -> f64, pause: f64, doubt: f64| {
             let of = |part: f64, factors: Factors| part * (pick(factors) - 1.0);
             [
-                of(spent.call, self.call) + of(spent.stream, self.stream) + pick(call.uncopied),
+                of(spent[Cause::Call], self.call)
+                    + of(spent[Cause::Stream], self.stream)
+                    + pick(call.uncopied),
                 doubt,
                 of(slept, self.throttle),
                 pause,

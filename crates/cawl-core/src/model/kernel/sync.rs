@@ -7,9 +7,12 @@
 //! transaction has a change of the file's inode, or of its size or blocks where only these count (fdatasync,
 //! O_DSYNC); else a flush of the device's cache alone, even if nothing was written. Transfers of several
 //! tasks follow each other.
+//!
+//! A function here that returns seconds has booked them under their causes.
 
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
+use crate::cause::Cause;
 use cawl_wire::{Event, FileKind, Op, flag};
 
 /// sync_file_range: wait before writing, write, wait after.
@@ -98,7 +101,9 @@ impl Kernel {
             return 0.0;
         }
         call.work.seeks += 1.0;
-        self.profile.device_of(self.machine.devices[call.device].id).seek.value.as_seconds()
+        let seek = self.profile.device_of(self.machine.devices[call.device].id).seek.value.as_seconds();
+        call.spent[Cause::Seek] += seek;
+        seek
     }
 
     /// The running transaction has a change of the call's file; of its size or blocks, if not `all` counts.
@@ -115,7 +120,8 @@ impl Kernel {
         if last != Last::Flush {
             self.machine.commit(call.device);
         }
-        match (last, flush) {
+        let flushing = flush.map_or(FLUSH * fsync.as_seconds(), |flush| flush.value.as_seconds());
+        let fixed = match (last, flush) {
             (Last::Commit, _) => {
                 call.work.fsyncs += 1.0;
                 fsync.as_seconds()
@@ -124,15 +130,19 @@ impl Kernel {
                 call.work.syncs += 1.0;
                 write.as_seconds()
             }
-            (Last::Flush, Some(flush)) => {
+            (Last::Flush, Some(_)) => {
                 call.work.flushes += 1.0;
-                flush.value.as_seconds()
+                flushing
             }
             (Last::Flush, None) => {
                 call.work.fsyncs += FLUSH;
-                FLUSH * fsync.as_seconds()
+                flushing
             }
-        }
+        };
+        // A commit has the flush in it.
+        call.spent[Cause::DeviceFlush] += flushing.min(fixed);
+        call.spent[Cause::Journal] += (fixed - flushing).max(0.0);
+        fixed
     }
 
     /// fsync, fdatasync, msync: the file's dirty pages, then the fixed cost.
@@ -173,7 +183,9 @@ impl Kernel {
             let device = &self.machine.devices[call.device];
             let full = submitted > 0 && device.queued_pages() > device.queue;
             if full {
-                self.wait_until(call, device.taken_at());
+                let until = device.taken_at();
+                call.spent[Cause::Queue] += (until - call.at).max(0.0);
+                self.wait_until(call, until);
             }
         }
         if event.aux & WAIT_AFTER != 0 {
@@ -183,7 +195,6 @@ impl Kernel {
 
     /// The call waits for the device until then, in seconds.
     fn wait_until(&mut self, call: &mut Call, until: f64) {
-        call.spent.device += (until - call.at).max(0.0);
         call.at = until.max(call.at).min(call.until);
         self.machine.advance(call.at);
     }
@@ -202,6 +213,7 @@ impl Kernel {
     pub(super) fn sync_all(&mut self, call: &mut Call, only: Option<usize>) {
         call.spend_call(self.constants.call);
         let mut until = call.at;
+        let before = call.spent[Cause::Transfer];
         let mut last = Vec::new();
         let all = 0..self.machine.devices.len();
         let wanted = |machine: &Machine, at: usize| match only {
@@ -225,6 +237,7 @@ impl Kernel {
             }
         }
         let early = until > call.until;
+        call.spent[Cause::Transfer] = before + (until - call.at);
         self.wait_until(call, until);
         let own = call.device;
         for device in all.filter(|at| wanted(&self.machine, *at)).collect::<Vec<_>>() {
@@ -251,7 +264,9 @@ impl Kernel {
     fn latency(&self, call: &mut Call) -> f64 {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
         call.work.latencies += 1.0;
-        of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds()) + self.wake(call)
+        let latency = of.latency.as_ref().map_or(0.0, |latency| latency.value.as_seconds());
+        call.spent[Cause::Transfer] += latency;
+        latency + self.wake(call)
     }
 
     /// What the call's first wait takes longer since the device was idle before, in seconds.
@@ -259,7 +274,9 @@ impl Kernel {
         let of = self.profile.device_of(self.machine.devices[call.device].id);
         let idle = std::mem::take(&mut call.idle);
         call.work.idle += idle;
-        idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds())
+        let wake = idle * of.idle.as_ref().map_or(0.0, |constant| constant.value.as_seconds());
+        call.spent[Cause::Transfer] += wake;
+        wake
     }
 
     /// Waits until what the call's file has in flight is written, at the rate of synchronous transfers;
@@ -274,7 +291,10 @@ impl Kernel {
             let (write, queued) = (of.write.value.get(), of.write.value.max(of.writeback.value).get());
             let transfer = alone / write + (bytes - alone) / queued;
             call.work.transferred += if queued > write { alone } else { bytes };
-            let done = self.transfer_begins(call, call.device, pages > submitted) + transfer;
+            let begins = self.transfer_begins(call, call.device, pages > submitted);
+            call.spent[Cause::Queue] += begins - call.at;
+            call.spent[Cause::Transfer] += transfer;
+            let done = begins + transfer;
             let device = &mut self.machine.devices[call.device];
             device.occupied = device.occupied.max(done.min(call.until));
             // What was submitted before is on its way: its latency is over by now.
@@ -284,11 +304,14 @@ impl Kernel {
         }
     }
 
-    /// Has the device to itself for `transfer` seconds, after the transfers before it; then `fixed` more.
+    /// Has the device to itself for `transfer` seconds, after the transfers before it; then `fixed` more, which
+    /// are booked.
     fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
         let device = &mut self.machine.devices[call.device];
         let free = device.occupied.max(call.at);
         device.occupied = (free + transfer).min(call.until.max(free));
+        call.spent[Cause::Queue] += free - call.at;
+        call.spent[Cause::Transfer] += transfer;
         self.wait_until(call, free + transfer + fixed);
     }
 }

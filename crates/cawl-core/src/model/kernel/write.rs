@@ -11,6 +11,7 @@ use super::super::folios::Folios;
 use super::intervals::Cold;
 use super::tasks::Task;
 use super::{Call, Kernel, Op};
+use crate::cause::Cause;
 use cawl_wire::Event;
 
 /// Cached pages of files up to this many times the largest hot write are in the processor's cache, too: on
@@ -105,7 +106,7 @@ impl Kernel {
         cost += away * self.constants.away;
         if cost > 0.0 {
             call.pass(cost);
-            call.spent.copy += cost;
+            call.spent[Cause::Call] += cost;
             self.machine.advance(call.at);
         }
     }
@@ -128,9 +129,10 @@ impl Kernel {
         let folio = found.fresh.checked_div(folios).unwrap_or(1).max(1);
         let folios = folios as f64;
         let (fresh, over) = (found.fresh as f64, pages.saturating_sub(found.fresh) as f64);
-        let mut allocated =
-            fresh * (copying.fresh + self.constants.fresh_page) + folios * self.constants.fresh_folio;
-        let mut cached = over * copying.cached + found.padding as f64 * self.constants.padding_page;
+        let copied = fresh * copying.fresh;
+        let new_pages = fresh * self.constants.fresh_page + folios * self.constants.fresh_folio;
+        let over_cached = over * copying.cached + found.padding as f64 * self.constants.padding_page;
+        let (mut allocated, mut cached) = (copied + new_pages, over_cached);
         let writes_back = device.writes_back(call.at);
         let flushing = usize::from(writes_back);
         call.work.copied[flushing] +=
@@ -149,8 +151,11 @@ impl Kernel {
         let from = call.at;
         let anew = away * self.constants.away;
         call.pass(anew + allocated + cached + cold.likely);
-        call.spent.copy += anew + allocated + cached;
-        call.spent.cold += cold.likely;
+        call.spent[Cause::Call] += anew;
+        call.spent[Cause::Copy] += copied + over_cached;
+        call.spent[Cause::NewPages] += new_pages;
+        call.spent[Cause::FlusherBeside] += (allocated - copied - new_pages) + (cached - over_cached);
+        call.spent[Cause::ColdMemory] += cold.likely;
         let (down, up) = self.intervals.copying(allocated, cached, cold, writes_back);
         call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
         let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };
@@ -214,7 +219,7 @@ impl Kernel {
                 let of = self.profile.device_of(self.machine.devices[call.device].id);
                 let cost = of.seek.value.as_seconds() + page as f64 / of.read.value.get();
                 call.pass(cost);
-                call.spent.device += cost;
+                call.spent[Cause::PartialPage] += cost;
                 call.work.seeks += 1.0;
                 self.machine.advance(call.at);
             }

@@ -1,0 +1,278 @@
+//! What the time of a call is divided among.
+//!
+//! The causes are those of Kunkel ("Analyzing and Assessing I/O Performance", K5, K17 and K20: t = m + p + n +
+//! c + d, and a class of calls that no law explains), told apart as far as the kernel's code does.
+
+use std::ops::{Index, IndexMut};
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+use crate::units::Nanos;
+
+/// Why a call took time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Entering the kernel, and what it does once for each call.
+    Call,
+    /// The C library's stream: the call, and copying into its buffer.
+    Stream,
+    /// Copying into the page cache, from the processor's cache or from memory.
+    Copy,
+    /// Allocating pages and entering them into the page cache.
+    NewPages,
+    /// Memory that the host of a virtual machine has to supply first.
+    ColdMemory,
+    /// Reading a page that is written in part, or the source of a copy.
+    PartialPage,
+    /// What copying takes longer while the flusher works.
+    FlusherBeside,
+    /// Pauses in `balance_dirty_pages`.
+    Throttle,
+    /// A commit of the filesystem's journal, or waiting for one.
+    Journal,
+    /// Waiting for requests that the device had before.
+    Queue,
+    /// The device writes the data, the latency of the request included.
+    Transfer,
+    /// The device moves to another place.
+    Seek,
+    /// The device's write cache is flushed.
+    DeviceFlush,
+    /// Another thread writes to the same file.
+    Lock,
+    /// Ready to run, but another thread has the processor (run delay).
+    Preempted,
+    /// Writing to /dev/null.
+    Discard,
+    /// What no law explains.
+    Unexpected,
+}
+
+impl Cause {
+    /// Number of causes.
+    pub const COUNT: usize = 17;
+
+    /// All causes, in the order of reports.
+    pub const ALL: [Cause; Cause::COUNT] = [
+        Cause::Call,
+        Cause::Stream,
+        Cause::Copy,
+        Cause::NewPages,
+        Cause::ColdMemory,
+        Cause::PartialPage,
+        Cause::FlusherBeside,
+        Cause::Throttle,
+        Cause::Journal,
+        Cause::Queue,
+        Cause::Transfer,
+        Cause::Seek,
+        Cause::DeviceFlush,
+        Cause::Lock,
+        Cause::Preempted,
+        Cause::Discard,
+        Cause::Unexpected,
+    ];
+
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Call => "call",
+            Cause::Stream => "stream",
+            Cause::Copy => "copy",
+            Cause::NewPages => "new pages",
+            Cause::ColdMemory => "cold memory",
+            Cause::PartialPage => "partial page read",
+            Cause::FlusherBeside => "flusher beside",
+            Cause::Throttle => "throttle",
+            Cause::Journal => "journal",
+            Cause::Queue => "queue",
+            Cause::Transfer => "transfer",
+            Cause::Seek => "seek",
+            Cause::DeviceFlush => "device flush",
+            Cause::Lock => "lock",
+            Cause::Preempted => "preempted",
+            Cause::Discard => "discard",
+            Cause::Unexpected => "unexpected",
+        }
+    }
+
+    /// True for waits for the device.
+    pub const fn is_device(self) -> bool {
+        use Cause::*;
+        matches!(self, PartialPage | Journal | Queue | Transfer | Seek | DeviceFlush)
+    }
+
+    /// True for what a call takes by itself: with warm memory, nothing dirty, and the device idle.
+    pub const fn is_own(self) -> bool {
+        use Cause::*;
+        matches!(
+            self,
+            Call | Stream | Copy | NewPages | PartialPage | Journal | Transfer | Seek | DeviceFlush | Discard
+        )
+    }
+}
+
+/// A name that is no cause's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no cause `{0}`; the causes are {list}", list = Cause::ALL.map(Cause::name).join(", "))]
+pub struct UnknownCause(String);
+
+impl FromStr for Cause {
+    type Err = UnknownCause;
+
+    /// A name of reports; `-` stands for a space, too.
+    fn from_str(name: &str) -> Result<Cause, UnknownCause> {
+        let wanted = name.replace('-', " ");
+        let found = Cause::ALL.into_iter().find(|cause| cause.name() == wanted);
+        found.ok_or_else(|| UnknownCause(name.to_owned()))
+    }
+}
+
+impl Serialize for Cause {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// A value for each cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByCause<T>([T; Cause::COUNT]);
+
+/// What a call should cost, by cause.
+pub type CostParts = ByCause<Nanos>;
+
+/// The observed time of calls by cause, in ns.
+pub type CauseTimes = ByCause<u64>;
+
+impl<T> Index<Cause> for ByCause<T> {
+    type Output = T;
+
+    fn index(&self, cause: Cause) -> &T {
+        &self.0[cause as usize]
+    }
+}
+
+impl<T> IndexMut<Cause> for ByCause<T> {
+    fn index_mut(&mut self, cause: Cause) -> &mut T {
+        &mut self.0[cause as usize]
+    }
+}
+
+impl<T: Copy> ByCause<T> {
+    /// Each cause with its value, in the order of reports.
+    pub fn iter(&self) -> impl Iterator<Item = (Cause, T)> + '_ {
+        Cause::ALL.into_iter().zip(self.0)
+    }
+
+    /// What becomes of each value.
+    pub fn map<U>(&self, each: impl FnMut(T) -> U) -> ByCause<U> {
+        ByCause(self.0.map(each))
+    }
+}
+
+impl<T: Default, const N: usize> From<[(Cause, T); N]> for ByCause<T> {
+    /// These values; the other causes have nothing.
+    fn from(values: [(Cause, T); N]) -> ByCause<T> {
+        let mut all = ByCause(Default::default());
+        values.into_iter().for_each(|(cause, value)| all[cause] = value);
+        all
+    }
+}
+
+impl ByCause<f64> {
+    /// Sum over all causes.
+    pub(crate) fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+
+    /// Sum of what a call waits for the device.
+    pub(crate) fn waits(&self) -> f64 {
+        self.iter().filter(|(cause, _)| cause.is_device()).map(|(_, part)| part).sum()
+    }
+}
+
+impl CostParts {
+    /// Sum of the parts.
+    pub fn total(&self) -> Nanos {
+        self.0.iter().copied().sum()
+    }
+
+    /// Getting bytes into the page cache, page allocation included, memory being warm.
+    pub fn copying(&self) -> Nanos {
+        self[Cause::Copy] + self[Cause::NewPages] + self[Cause::FlusherBeside]
+    }
+
+    /// Waiting for the device: transfer, seek, flush, journal.
+    pub fn device(&self) -> Nanos {
+        self.iter().filter(|(cause, _)| cause.is_device()).map(|(_, part)| part).sum()
+    }
+
+    /// What the call takes by itself ([`Cause::is_own`]).
+    pub fn own(&self) -> Nanos {
+        self.iter().filter(|(cause, _)| cause.is_own()).map(|(_, part)| part).sum()
+    }
+
+    /// Adds another call's parts.
+    pub(crate) fn add(&mut self, other: &CostParts) {
+        for (sum, part) in self.0.iter_mut().zip(other.0) {
+            *sum += part;
+        }
+    }
+}
+
+impl Serialize for CostParts {
+    /// The parts that are not zero, in ns, by name.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().filter(|(_, part)| *part > Nanos::ZERO))
+    }
+}
+
+impl CauseTimes {
+    /// Sum over all causes, in ns.
+    pub fn total(&self) -> u64 {
+        self.0.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
+    }
+
+    /// The cause with the largest part; of equal ones the first.
+    pub fn main(&self) -> Cause {
+        let mut main = Cause::Call;
+        for (cause, ns) in self.iter() {
+            if ns > self[main] {
+                main = cause;
+            }
+        }
+        main
+    }
+
+    /// Adds another call's times.
+    pub fn add(&mut self, other: &CauseTimes) {
+        for (sum, ns) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_found_by_its_name() {
+        for (at, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, at);
+            assert_eq!(cause.name().parse(), Ok(cause));
+            assert_eq!(cause.name().replace(' ', "-").parse(), Ok(cause));
+        }
+        let refused = "cold".parse::<Cause>().expect_err("no cause").to_string();
+        assert!(refused.contains("`cold`") && refused.contains("cold memory"), "{refused}");
+    }
+
+    #[test]
+    fn the_main_cause_has_the_largest_part() {
+        let mut times = CauseTimes::default();
+        assert_eq!((times.main(), times.total()), (Cause::Call, 0));
+        (times[Cause::Copy], times[Cause::Lock], times[Cause::Throttle]) = (5, 7, 7);
+        assert_eq!((times.main(), times.total()), (Cause::Throttle, 19));
+    }
+}

@@ -1,0 +1,280 @@
+//! Divides the observed time of a call among its causes.
+//!
+//! The law: a prediction has a part for each cause, and each part a width: how far its constant spreads. What
+//! was observed is the most likely sum of the parts (normal about the prediction with these widths, so that
+//! what is over or missing goes to each in proportion to the square of its width; Kunkel, "Analyzing and
+//! Assessing I/O Performance", takes the cause whose time is nearest, which is the same with one part). A part
+//! reaches [`REACH`] widths. What was measured apart from the model comes before that: run delay, and calls of
+//! other threads that held the same file. Then come causes that were possible but not predicted. What is
+//! left no law explains.
+
+use cawl_wire::{Event, FileId, FileKind};
+
+use crate::call::{Class, kernel_bytes};
+use crate::cause::{ByCause, Cause, CauseTimes};
+use crate::model::{LONGEST_PAUSE, Prediction};
+use crate::profile::{HostProfile, Measured};
+use crate::record::FileFacts;
+use crate::units::{Nanos, Rate};
+
+/// Widths up to which a part may be off: beyond three standard deviations one call in a thousand lies.
+const REACH: f64 = 3.0;
+/// The least width, as a part of the prediction.
+const LEAST: f64 = 0.25;
+/// Width of what was not measured, as a part of the prediction.
+const UNMEASURED: f64 = 1.0;
+/// What interrupts take from any call, in ns: a tick with its softirqs and those of a device.
+const INTERRUPTS: f64 = 50_000.0;
+/// Dirtied bytes between checks for a pause, at least: 32 KiB (`EXCEEDED_CHECK` of the model).
+const CHECKED: f64 = 32_768.0;
+/// Latest writes that are remembered to find calls that overlap.
+const LATEST: usize = 16;
+
+/// The path that discards what is written to it.
+const NULL: &str = "/dev/null";
+
+/// Divides calls.
+#[derive(Debug, Default)]
+pub struct Divider {
+    /// Down and up, as parts of the prediction.
+    widths: [ByCause<f64>; 2],
+    /// What a byte of new pages costs more where the host has to supply it, at most, in ns.
+    cold: f64,
+    /// The longest that the device takes for what its queue holds, in ns.
+    queue: f64,
+    /// Identities of /dev/null, in the namespaces where it was opened.
+    nulls: Vec<FileId>,
+    latest: [Write; LATEST],
+    next: usize,
+}
+
+/// A write to a file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Write {
+    file: FileId,
+    tid: u32,
+    end: u64,
+}
+
+impl Divider {
+    /// For predictions by this profile.
+    pub fn new(profile: &HostProfile) -> Divider {
+        let mut divider = Divider::default();
+        divider.recalibrate(profile);
+        divider
+    }
+
+    /// The constants are now these.
+    pub fn recalibrate(&mut self, profile: &HostProfile) {
+        let (calls, memory, device) = (&profile.calls, &profile.memory, &profile.device);
+        let times = |m: &Measured<Nanos>| ratios(m.value.get(), m.p10.map(Nanos::get), m.p90.map(Nanos::get));
+        // A rate that is higher takes less time.
+        let rates = |m: &Measured<Rate>| inverse(m.value.get(), m.p10.map(Rate::get), m.p90.map(Rate::get));
+        let factor = |m: &Measured<f64>| inverse(m.value, m.p10, m.p90);
+        let unmeasured = (UNMEASURED, UNMEASURED);
+        for cause in Cause::ALL {
+            let (down, up) = match cause {
+                Cause::Call => times(&calls.write),
+                Cause::Stream => rates(&memory.stream),
+                Cause::Copy => rates(&memory.cached),
+                Cause::NewPages => rates(&memory.fresh),
+                Cause::ColdMemory => memory.cold.as_ref().map_or(unmeasured, rates),
+                Cause::PartialPage => rates(&device.read),
+                Cause::FlusherBeside => factor(&memory.flush_factor),
+                Cause::Journal => times(&device.fsync),
+                Cause::Queue | Cause::Transfer => rates(&device.write),
+                Cause::Seek => times(&device.seek),
+                Cause::DeviceFlush => device.flush.as_ref().map_or(unmeasured, times),
+                // A pause more or less.
+                Cause::Throttle => unmeasured,
+                Cause::Lock | Cause::Preempted | Cause::Discard | Cause::Unexpected => (0.0, 0.0),
+            };
+            (self.widths[0][cause], self.widths[1][cause]) = (down, up);
+        }
+        self.cold = memory
+            .cold
+            .as_ref()
+            .map_or(0.0, |cold| 1e9 / cold.p10.unwrap_or(cold.value).get() - 1e9 / memory.fresh.value.get());
+        self.queue = (device.queue / device.write.value).get();
+    }
+
+    /// An identity has this path.
+    pub fn file(&mut self, facts: &FileFacts) {
+        if facts.path == NULL && !self.nulls.contains(&facts.file()) && self.nulls.len() < LATEST {
+            self.nulls.push(facts.file());
+        }
+    }
+
+    /// Writes to this file go nowhere.
+    pub fn is_discard(&self, event: &Event) -> bool {
+        event.kind != FileKind::Regular && self.nulls.contains(&event.file())
+    }
+
+    /// The time of a call by cause; None if it has no cost. `run_delay`: how much of this span its thread waited
+    /// for a processor, as far as the call needs that.
+    pub fn divide(
+        &mut self,
+        event: &Event,
+        class: Class,
+        prediction: Option<&Prediction>,
+        run_delay: impl FnOnce(f64) -> f64,
+    ) -> Option<CauseTimes> {
+        match (class, prediction) {
+            (Class::Cost, Some(prediction)) => Some(self.cost(event, prediction, run_delay)),
+            (Class::Cost, None) => Some(CauseTimes::from([(Cause::Unexpected, event.duration)])),
+            (Class::Elsewhere, _) if self.is_discard(event) => {
+                Some(CauseTimes::from([(Cause::Discard, event.duration)]))
+            }
+            _ => None,
+        }
+    }
+
+    fn cost(
+        &mut self,
+        event: &Event,
+        prediction: &Prediction,
+        run_delay: impl FnOnce(f64) -> f64,
+    ) -> CauseTimes {
+        let mut parts = prediction.parts.map(Nanos::get);
+        let over = event.duration as f64 - prediction.cost.get();
+        if over < 0.0 {
+            self.shrink(&mut parts, -over);
+        } else {
+            self.grow(&mut parts, event, prediction, over, run_delay);
+        }
+        if kernel_bytes(event) > 0 {
+            self.latest[self.next] = Write { file: event.file(), tid: event.tid, end: event.end() };
+            self.next = (self.next + 1) % LATEST;
+        }
+        whole(&parts, event.duration)
+    }
+
+    /// The call took `less` than predicted.
+    fn shrink(&self, parts: &mut ByCause<f64>, less: f64) {
+        let squares = self.squares(parts, 0);
+        let sum = squares.sum();
+        let mut missing = less;
+        if sum > 0.0 {
+            for cause in Cause::ALL {
+                let part = (less * squares[cause] / sum).min(parts[cause]);
+                parts[cause] -= part;
+                missing -= part;
+            }
+        }
+        // What a part could not give, all do.
+        let left = parts.sum();
+        if missing > 0.0 && left > 0.0 {
+            let factor = (1.0 - missing / left).max(0.0);
+            Cause::ALL.iter().for_each(|cause| parts[*cause] *= factor);
+        }
+    }
+
+    /// The call took `over` longer than predicted.
+    fn grow(
+        &self,
+        parts: &mut ByCause<f64>,
+        event: &Event,
+        prediction: &Prediction,
+        over: f64,
+        run_delay: impl FnOnce(f64) -> f64,
+    ) {
+        let squares = self.squares(parts, 1);
+        let sum = squares.sum();
+        let mut rest = over;
+        if over > sum.sqrt() + INTERRUPTS {
+            let delay = run_delay(rest);
+            parts[Cause::Preempted] = delay;
+            rest -= delay;
+            let held = self.held(event).min(rest);
+            parts[Cause::Lock] = held;
+            rest -= held;
+        }
+        let mut left = rest;
+        if sum > 0.0 {
+            for cause in Cause::ALL {
+                let most = REACH * squares[cause].sqrt();
+                let part = (rest * squares[cause] / sum).min(most);
+                parts[cause] += part;
+                left -= part;
+            }
+        }
+        for (cause, most) in self.possible(prediction) {
+            let part = left.min(most).max(0.0);
+            parts[cause] += part;
+            left -= part;
+        }
+        if left > 0.0 {
+            // An interrupt belongs to nobody; it falls on what the call does most.
+            let interrupts = if left <= INTERRUPTS { left } else { 0.0 };
+            let main = Cause::ALL.into_iter().max_by(|a, b| parts[*a].total_cmp(&parts[*b]));
+            parts[main.unwrap_or(Cause::Call)] += interrupts;
+            parts[Cause::Unexpected] += left - interrupts;
+        }
+    }
+
+    /// Causes that may have come in addition, with the most that each explains, in ns.
+    fn possible(&self, prediction: &Prediction) -> [(Cause, f64); 3] {
+        let work = &prediction.work;
+        let waits = prediction.parts.device() > Nanos::ZERO;
+        let checks = (work.dirtied / CHECKED).ceil();
+        let pauses = if prediction.may_pause && !waits { checks * LONGEST_PAUSE.get() } else { 0.0 };
+        let fresh = work.fresh[0] + work.fresh[1];
+        let cold = (fresh * self.cold - prediction.parts[Cause::ColdMemory].get()).max(0.0);
+        let queue = if waits && prediction.flushing { self.queue } else { 0.0 };
+        [(Cause::ColdMemory, cold), (Cause::Throttle, pauses), (Cause::Queue, queue)]
+    }
+
+    /// Squares of the parts' widths, in ns².
+    fn squares(&self, parts: &ByCause<f64>, side: usize) -> ByCause<f64> {
+        let mut squares = ByCause::default();
+        for cause in Cause::ALL {
+            let width = parts[cause] * self.widths[side][cause];
+            squares[cause] = width * width;
+        }
+        squares
+    }
+
+    /// How long another thread's write to the same file went on after this one began, in ns.
+    fn held(&self, event: &Event) -> f64 {
+        if kernel_bytes(event) == 0 {
+            return 0.0;
+        }
+        let file = event.file();
+        let other = |write: &&Write| write.tid != event.tid && write.file == file;
+        let end = self.latest.iter().filter(other).map(|write| write.end).max().unwrap_or(0);
+        end.min(event.end()).saturating_sub(event.start) as f64
+    }
+}
+
+/// In whole ns that add up to `total`.
+fn whole(parts: &ByCause<f64>, total: u64) -> CauseTimes {
+    let mut times = parts.map(|part| part as u64);
+    let (sum, main) = (times.total(), times.main());
+    // Rounding, which is a few ns; the largest part can bear it.
+    times[main] = times[main].saturating_add(total.saturating_sub(sum));
+    let mut over = sum.saturating_sub(total);
+    while over > 0 {
+        let main = times.main();
+        let part = over.min(times[main]);
+        times[main] -= part;
+        over -= part;
+    }
+    times
+}
+
+/// Widths down and up of a time.
+fn ratios(value: f64, low: Option<f64>, high: Option<f64>) -> (f64, f64) {
+    let measured = low.zip(high).filter(|_| value > 0.0);
+    measured.map_or((UNMEASURED, UNMEASURED), |(low, high)| {
+        ((1.0 - low / value).max(LEAST), (high / value - 1.0).max(LEAST))
+    })
+}
+
+/// Widths down and up of the time that a rate or a factor means.
+fn inverse(value: f64, low: Option<f64>, high: Option<f64>) -> (f64, f64) {
+    let inverted = |of: Option<f64>| of.filter(|of| *of > 0.0).map(|of| 1.0 / of);
+    ratios(1.0 / value, inverted(high), inverted(low))
+}
+
+#[cfg(test)]
+mod tests;

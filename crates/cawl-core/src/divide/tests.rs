@@ -1,0 +1,114 @@
+//! The division of calls, by hand and for any call.
+
+use cawl_wire::Op;
+use proptest::prelude::*;
+
+use super::*;
+use crate::cause::CostParts;
+use crate::model::Work;
+
+fn call(duration: u64) -> Event {
+    let mut event = Event::new(Op::Write);
+    (event.kind, event.ino, event.tid) = (FileKind::Regular, 7, 1);
+    (event.start, event.duration, event.returned) = (1_000_000, duration, 4096);
+    event
+}
+
+fn prediction<const N: usize>(parts: [(Cause, f64); N]) -> Prediction {
+    let parts = CostParts::from(parts.map(|(cause, ns)| (cause, Nanos::new(ns))));
+    Prediction { cost: parts.total(), parts, ..Prediction::default() }
+}
+
+fn divide(event: &Event, prediction: &Prediction) -> CauseTimes {
+    let mut divider = Divider::new(&HostProfile::uncalibrated());
+    divider.divide(event, Class::Cost, Some(prediction), |_| 0.0).expect("a cost")
+}
+
+#[test]
+fn what_is_over_goes_by_the_squares_of_the_widths() {
+    // Not calibrated: each width is the part itself. 1000 ns over: 100 : 900, by 1 : 9.
+    let times = divide(&call(5000), &prediction([(Cause::Copy, 1000.0), (Cause::Journal, 3000.0)]));
+    assert_eq!((times[Cause::Copy], times[Cause::Journal]), (1100, 3900));
+    // The same, missing.
+    let times = divide(&call(3000), &prediction([(Cause::Copy, 1000.0), (Cause::Journal, 3000.0)]));
+    assert_eq!((times[Cause::Copy], times[Cause::Journal]), (900, 2100));
+}
+
+#[test]
+fn a_stall_is_unexpected() {
+    let times = divide(&call(500_000_000), &prediction([(Cause::Transfer, 1_000_000.0)]));
+    assert_eq!(times[Cause::Transfer], 4_000_000);
+    assert_eq!(times[Cause::Unexpected], 496_000_000);
+    assert_eq!(times.main(), Cause::Unexpected);
+    // An interrupt is not.
+    let times = divide(&call(41_000), &prediction([(Cause::Copy, 1000.0)]));
+    assert_eq!((times[Cause::Copy], times[Cause::Unexpected]), (41_000, 0));
+}
+
+#[test]
+fn a_pause_that_was_possible_is_throttling() {
+    let mut told = prediction([(Cause::Copy, 1000.0)]);
+    told.work = Work { dirtied: 4096.0, fresh: [4096.0, 0.0], ..Work::default() };
+    let times = divide(&call(100_000_000), &told);
+    assert_eq!(times.main(), Cause::Unexpected);
+    told.may_pause = true;
+    let times = divide(&call(100_000_000), &told);
+    assert_eq!((times.main(), times[Cause::Unexpected]), (Cause::Throttle, 0));
+    // One check, one pause of 200 ms.
+    let times = divide(&call(900_000_000), &told);
+    assert_eq!((times[Cause::Throttle], times.main()), (200_000_000, Cause::Unexpected));
+}
+
+#[test]
+fn run_delay_and_other_writers_come_before_what_may_be() {
+    let told = prediction([(Cause::Copy, 1000.0)]);
+    let mut divider = Divider::new(&HostProfile::uncalibrated());
+    let mut cost = |event: &Event, delay: f64| {
+        divider.divide(event, Class::Cost, Some(&told), |most| delay.min(most)).expect("a cost")
+    };
+    let times = cost(&call(10_000_000), 6_000_000.0);
+    assert_eq!(times[Cause::Preempted], 6_000_000);
+    // Another thread had the file until 2 ms after this call's start: 1 ms + 10 ms, 1 ms later.
+    let other = Event { tid: 2, start: 9_000_000, ..call(12_000_000) };
+    let times = cost(&other, 0.0);
+    assert_eq!(times[Cause::Lock], 2_000_000);
+    // The same thread cannot hold back itself, nor does another file.
+    let apart = Event { tid: 3, ino: 8, start: 9_000_000, ..call(12_000_000) };
+    assert_eq!(cost(&apart, 0.0)[Cause::Lock], 0);
+}
+
+#[test]
+fn writes_to_dev_null_are_discards() {
+    let mut divider = Divider::new(&HostProfile::uncalibrated());
+    let mut event = call(300);
+    event.kind = FileKind::Char;
+    assert!(divider.divide(&event, Class::Elsewhere, None, |_| 0.0).is_none());
+    divider.file(&FileFacts { ino: 7, path: NULL.to_owned(), ..FileFacts::default() });
+    let times = divider.divide(&event, Class::Elsewhere, None, |_| 0.0).expect("a discard");
+    assert_eq!((times.main(), times.total()), (Cause::Discard, 300));
+}
+
+proptest! {
+    #[test]
+    fn parts_add_up_exactly(
+        duration in prop_oneof![0u64..10_000, 0..u64::from(u32::MAX), 0..=u64::MAX / 2],
+        parts in prop::collection::vec(prop_oneof![Just(0.0), 0.0..1e4f64, 0.0..1e12f64], Cause::COUNT),
+        dirtied in 0.0..1e9f64,
+        delay in 0.0..1e10f64,
+        flags in 0u8..4,
+    ) {
+        let mut told = Prediction::default();
+        for (cause, part) in Cause::ALL.into_iter().zip(parts).take(Cause::Lock as usize) {
+            told.parts[cause] = Nanos::new(part);
+        }
+        told.cost = told.parts.total();
+        told.work = Work { dirtied, fresh: [dirtied, 0.0], ..Work::default() };
+        (told.may_pause, told.flushing) = (flags & 1 != 0, flags & 2 != 0);
+        let mut divider = Divider::new(&HostProfile::uncalibrated());
+        let event = call(duration);
+        let times = divider.divide(&event, Class::Cost, Some(&told), |most| delay.min(most));
+        let times = times.expect("a cost");
+        prop_assert_eq!(times.total(), duration);
+        prop_assert_eq!(times.iter().map(|(_, ns)| u128::from(ns)).sum::<u128>(), u128::from(duration));
+    }
+}

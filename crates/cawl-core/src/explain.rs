@@ -1,0 +1,167 @@
+//! Where the time went: sums by cause over all calls, and the times that would do.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
+use crate::profile::HostProfile;
+use crate::units::{Bytes, Nanos};
+
+/// Version of [`Explain`].
+pub const EXPLAIN_SCHEMA: u32 = 1;
+
+/// Where the time of a run's calls went. Times in seconds, sizes in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explain {
+    /// [`EXPLAIN_SCHEMA`].
+    pub schema: u32,
+    /// Calls that are explained: those to files that have a cost, and those to /dev/null.
+    pub calls: u64,
+    /// Bytes that they handed to the kernel.
+    pub bytes: u64,
+    /// What they took.
+    pub observed_s: f64,
+    /// What they could have taken.
+    pub best: BestTimes,
+    /// Observed less undisturbed.
+    pub lost_s: f64,
+    /// Each cause that took time or that a call is counted under, most time first.
+    pub causes: Vec<CauseReport>,
+}
+
+/// What the calls could have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BestTimes {
+    /// The same calls with warm memory, nothing dirty before, the device idle and nobody beside, in seconds.
+    pub undisturbed_s: f64,
+    /// The same bytes as well as this machine can, in seconds: in large calls, with one fsync for each file that
+    /// was synchronized.
+    pub best_s: f64,
+}
+
+/// One cause.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CauseReport {
+    /// Its name.
+    pub name: String,
+    /// Calls of whose time this is the largest part.
+    pub calls: u64,
+    /// Bytes of these calls.
+    pub bytes: u64,
+    /// Its part of the time of all calls, in seconds.
+    pub observed_s: f64,
+    /// The same, undisturbed.
+    pub undisturbed_s: f64,
+}
+
+/// Sums by cause.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CauseSums {
+    calls: ByCause<u64>,
+    bytes: ByCause<u64>,
+    observed: CauseTimes,
+    undisturbed: ByCause<f64>,
+}
+
+impl CauseSums {
+    /// Adds a call of these times that should have had these parts.
+    pub fn add(&mut self, times: &CauseTimes, parts: &CostParts, bytes: u64) {
+        let main = times.main();
+        self.calls[main] += 1;
+        self.bytes[main] = self.bytes[main].saturating_add(bytes);
+        self.observed.add(times);
+        for cause in Cause::ALL {
+            self.undisturbed[cause] += parts[cause].get();
+        }
+    }
+
+    /// Adds calls that took `ns` for one cause, which nothing disturbs.
+    pub fn add_calls(&mut self, cause: Cause, calls: u64, bytes: u64, ns: u64) {
+        self.calls[cause] += calls;
+        self.bytes[cause] = self.bytes[cause].saturating_add(bytes);
+        self.observed[cause] = self.observed[cause].saturating_add(ns);
+        self.undisturbed[cause] += ns as f64;
+    }
+
+    /// The observed time by cause.
+    pub fn observed(&self) -> &CauseTimes {
+        &self.observed
+    }
+
+    /// What would be lost of `observed` ns of calls that should take these undisturbed.
+    fn report(&self) -> Vec<CauseReport> {
+        let row = |cause: Cause| {
+            let observed = self.observed[cause];
+            CauseReport {
+                name: cause.name().to_owned(),
+                calls: self.calls[cause],
+                bytes: self.bytes[cause],
+                observed_s: observed as f64 / 1e9,
+                undisturbed_s: self.undisturbed_of(cause) / 1e9,
+            }
+        };
+        let mut rows: Vec<CauseReport> = Cause::ALL.into_iter().map(row).collect();
+        rows.retain(|row| row.observed_s > 0.0 || row.calls > 0);
+        rows.sort_by(|a, b| b.observed_s.total_cmp(&a.observed_s));
+        rows
+    }
+
+    /// In ns; not more than was observed.
+    fn undisturbed_of(&self, cause: Cause) -> f64 {
+        if cause.is_own() { self.undisturbed[cause].min(self.observed[cause] as f64) } else { 0.0 }
+    }
+
+    /// The whole, where the same bytes could take `best`.
+    pub fn explain(&self, best: Nanos) -> Explain {
+        let undisturbed = Cause::ALL.iter().map(|cause| self.undisturbed_of(*cause)).sum::<f64>();
+        let observed = self.observed.total() as f64;
+        let sum = |of: &ByCause<u64>| of.total();
+        Explain {
+            schema: EXPLAIN_SCHEMA,
+            calls: sum(&self.calls),
+            bytes: sum(&self.bytes),
+            observed_s: observed / 1e9,
+            best: BestTimes {
+                undisturbed_s: undisturbed / 1e9,
+                best_s: best.as_seconds().min(undisturbed / 1e9),
+            },
+            lost_s: (observed - undisturbed) / 1e9,
+            causes: self.report(),
+        }
+    }
+}
+
+/// What writing as well as the machine can costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ideal {
+    /// Of a byte in large calls, into the page cache and from there to the device, in ns.
+    cached: f64,
+    device: f64,
+    /// Of a sync.
+    sync: Nanos,
+}
+
+impl Ideal {
+    pub(crate) fn new(profile: &HostProfile) -> Ideal {
+        let (memory, device) = (&profile.memory, &profile.device);
+        let latency = device.latency.as_ref().map_or(Nanos::ZERO, |latency| latency.value);
+        Ideal {
+            cached: 1e9 / memory.fresh.value.max(memory.cached.value).get(),
+            device: 1e9 / device.write.value.max(device.writeback.value).get(),
+            sync: device.fsync.value + latency,
+        }
+    }
+
+    /// Of a file's bytes, which are on the device at the end if `synced`.
+    pub(crate) fn cost(&self, bytes: Bytes, synced: bool) -> Nanos {
+        let device = if synced { Nanos::new(bytes.as_f64() * self.device) + self.sync } else { Nanos::ZERO };
+        Nanos::new(bytes.as_f64() * self.cached) + device
+    }
+}
+
+/// Seconds by cause, as reports have them: those that are not zero, by name.
+pub fn seconds_by_cause(times: &CauseTimes) -> BTreeMap<String, f64> {
+    let named = times.iter().filter(|(_, ns)| *ns > 0);
+    named.map(|(cause, ns)| (cause.name().to_owned(), ns as f64 / 1e9)).collect()
+}
