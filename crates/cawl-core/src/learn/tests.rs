@@ -103,7 +103,8 @@ impl World {
         let cost = self.real.step(&event).expect("a cost").cost.get();
         let observed = disturbed(&mut self.noise, cost);
         event.duration = observed as u64;
-        let predicted = self.analysis.take(&Record::Event(event)).predictions[0].expect("a prediction").cost.get();
+        let predicted =
+            self.analysis.take(&Record::Event(event)).predictions[0].expect("a prediction").cost.get();
         // The next call waits for the real machine's clock, where the noise has put it behind.
         self.now += event.duration.max(cost as u64) + 1000;
         self.sample();
