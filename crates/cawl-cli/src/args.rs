@@ -76,6 +76,9 @@ pub struct RunArgs {
     /// Write the report to a file instead of stderr; .json or .txt
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(report_file))]
     pub report: Option<PathBuf>,
+    /// The report with all processes, files, quantiles and errors
+    #[arg(long)]
+    pub long: bool,
     #[command(flatten)]
     pub model: ModelArgs,
     /// Whether the models learn constants from observed calls: on or off
@@ -135,6 +138,9 @@ pub struct ReplayArgs {
     /// Print every call
     #[arg(long)]
     pub calls: bool,
+    /// The report with all processes, files, quantiles and errors
+    #[arg(long)]
+    pub long: bool,
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 
 pub mod calls;
 pub mod compact;
+pub mod explain;
 pub mod predict;
 pub mod profile;
 pub mod report;
@@ -88,6 +89,12 @@ pub fn table<R: Into<Row>>(
         }
     }
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Adds a table after an empty line, its first line in bold.
+pub fn headed(out: &mut String, table: &str, terminal: bool) {
+    let (header, rest) = table.split_once('\n').unwrap_or((table, ""));
+    out.extend(["\n", &bold(header, terminal), "\n", rest]);
 }
 
 /// A line of a text for people: its name, in bold, in a column of this width.

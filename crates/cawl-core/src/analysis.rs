@@ -133,6 +133,7 @@ impl Analysis {
                 Collector::new(profile, names),
                 profile,
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
+                (!calibrated.is_empty()).then_some(tracks.len() + besides.len()),
                 tracks.len(),
             ),
             tracks,

@@ -208,9 +208,14 @@ impl CostParts {
         self.iter().filter(|(cause, _)| cause.is_device()).map(|(_, part)| part).sum()
     }
 
-    /// What the call takes by itself ([`Cause::is_own`]).
-    pub fn own(&self) -> Nanos {
-        self.iter().filter(|(cause, _)| cause.is_own()).map(|(_, part)| part).sum()
+    /// What the call takes by itself ([`Cause::is_own`]); by the lower of two predictions, if there is another, as
+    /// constants that are learned beside other work have that in them.
+    pub(crate) fn undisturbed(&self, other: Option<&CostParts>) -> CostParts {
+        let mut own = CostParts::default();
+        for cause in Cause::ALL.into_iter().filter(|cause| cause.is_own()) {
+            own[cause] = other.map_or(self[cause], |other| self[cause].min(other[cause]));
+        }
+        own
     }
 
     /// Adds another call's parts.

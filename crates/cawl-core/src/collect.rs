@@ -10,7 +10,7 @@ use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 use crate::accuracy::AccuracySummary;
 use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, CostParts};
-use crate::explain::{CauseSums, Ideal, seconds_by_cause};
+use crate::explain::{CauseSums, Explain, Ideal, seconds_by_cause};
 use crate::file_table::{FileRow, FileTable};
 use crate::mode::Mode;
 use crate::model::{CallState, Prediction};
@@ -32,6 +32,9 @@ const FILES: usize = 100_000;
 /// How many notes are kept; further ones are counted.
 const NOTES: usize = 100;
 
+/// Time of a call by cause, and what it would take undisturbed.
+type Causes<'a> = (&'a CauseTimes, &'a CostParts);
+
 /// The books of one analysis.
 #[derive(Default)]
 pub struct Collector {
@@ -47,7 +50,9 @@ pub struct Collector {
     unmodelled: BTreeMap<String, Tally>,
     causes: CauseSums,
     ideal: Ideal,
-    worst: Vec<Wrong>,
+    /// The calls that the first model was most wrong about, and those that lost most time.
+    worst: Vec<Ranked>,
+    lost: Vec<Ranked>,
     first: Option<Time>,
     last: Time,
     host: Option<HostFacts>,
@@ -56,8 +61,9 @@ pub struct Collector {
     notes_omitted: u64,
 }
 
-/// A call that the first model was wrong about.
-struct Wrong {
+/// One of the calls with the largest figures of a kind.
+struct Ranked {
+    /// The figure, in ns.
     by: f64,
     event: Event,
     prediction: Prediction,
@@ -137,13 +143,13 @@ impl Collector {
         }
     }
 
-    /// Takes a call with each model's prediction, and its time by cause if it has a cost.
+    /// Takes a call with each model's prediction and, if it has a cost, its time by cause.
     pub fn event(
         &mut self,
         event: &Event,
         class: Class,
         predictions: &[Option<Prediction>],
-        causes: Option<&CauseTimes>,
+        causes: Option<Causes>,
     ) {
         self.calls += 1;
         self.span(event.start, event.end());
@@ -201,7 +207,7 @@ impl Collector {
         event: &Event,
         bytes: u64,
         predictions: &[Option<Prediction>],
-        causes: Option<&CauseTimes>,
+        causes: Option<Causes>,
     ) {
         for (books, prediction) in self.models.iter_mut().zip(predictions) {
             let Some(prediction) = prediction else { continue };
@@ -210,11 +216,13 @@ impl Collector {
             books.states[prediction.state as usize] += 1;
             books.fingerprint = (books.fingerprint ^ cost.to_bits()).wrapping_mul(FNV_PRIME);
         }
-        let Some(causes) = causes else { return };
+        let Some((causes, own)) = causes else { return };
         let first = predictions.first().and_then(Option::as_ref);
-        self.causes.add(causes, first.map_or(&CostParts::default(), |first| &first.parts), bytes);
+        self.causes.add(causes, own, bytes);
         if let Some(first) = first {
-            self.rank(event, first, causes);
+            let (observed, call) = (event.duration as f64, (event, first, causes));
+            rank(&mut self.worst, (observed - first.cost.get()).abs(), call);
+            rank(&mut self.lost, observed - own.total().get(), call);
         }
     }
 
@@ -224,7 +232,7 @@ impl Collector {
         event: &Event,
         bytes: u64,
         predictions: &[Option<Prediction>],
-        causes: Option<&CauseTimes>,
+        causes: Option<Causes>,
     ) {
         let Some(index) = self.files.index(event.file()) else {
             self.files_omitted.add(bytes);
@@ -248,22 +256,11 @@ impl Collector {
         }
         if let Some(Some(primary)) = predictions.first() {
             books.states[primary.state as usize] += 1;
-            if let Some(causes) = causes {
+            if let Some((causes, own)) = causes {
                 books.causes.add(causes);
-                books.own_ns += primary.parts.own().get();
+                books.own_ns += own.total().get();
             }
         }
-    }
-
-    /// Keeps the calls that the first model was most wrong about.
-    fn rank(&mut self, event: &Event, primary: &Prediction, causes: &CauseTimes) {
-        let by = (event.duration as f64 - primary.cost.get()).abs();
-        if self.worst.len() == WORST && self.worst.last().is_some_and(|least| by <= least.by) {
-            return;
-        }
-        let at = self.worst.partition_point(|other| other.by >= by);
-        self.worst.insert(at, Wrong { by, event: *event, prediction: *primary, causes: *causes });
-        self.worst.truncate(WORST);
     }
 
     /// Path of a file, or its identity if no record told the path; and its first path, if it was renamed.
@@ -328,8 +325,11 @@ impl Collector {
             models: models.collect(),
             files: files.into_iter().map(|books| self.file_report(books)).collect(),
             files_omitted: self.files_omitted,
-            worst: self.worst.iter().map(|wrong| self.worst_call(wrong)).collect(),
-            explain: Some(self.causes.explain(self.best())),
+            worst: self.worst.iter().map(|call| self.worst_call(call)).collect(),
+            explain: Some(Explain {
+                worst: self.lost.iter().map(|call| self.worst_call(call)).collect(),
+                ..self.causes.explain(self.best())
+            }),
             host: self.host.clone(),
         }
     }
@@ -361,8 +361,8 @@ impl Collector {
         FileReport { path, first_path, dev, ino, birth, ops: ops.collect() }
     }
 
-    fn worst_call(&self, wrong: &Wrong) -> WorstCall {
-        let Wrong { event, prediction: primary, causes, .. } = wrong;
+    fn worst_call(&self, call: &Ranked) -> WorstCall {
+        let Ranked { event, prediction: primary, causes, .. } = call;
         let (path, first_path) = self.path(event.file());
         WorstCall {
             at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
@@ -409,6 +409,17 @@ impl ModelBooks {
             fingerprint: format!("{:016x}", self.fingerprint),
         }
     }
+}
+
+/// Keeps a call, if its figure is among the largest.
+#[inline]
+fn rank(list: &mut Vec<Ranked>, by: f64, (event, prediction, causes): (&Event, &Prediction, &CauseTimes)) {
+    if list.len() == WORST && list.last().is_some_and(|least| by <= least.by) {
+        return;
+    }
+    let at = list.partition_point(|other| other.by >= by);
+    list.insert(at, Ranked { by, event: *event, prediction: *prediction, causes: *causes });
+    list.truncate(WORST);
 }
 
 impl FileOpBooks {

@@ -11,7 +11,7 @@
 use cawl_wire::{Event, FileId, FileKind};
 
 use crate::call::{Class, kernel_bytes};
-use crate::cause::{ByCause, Cause, CauseTimes};
+use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
 use crate::model::{LONGEST_PAUSE, Prediction};
 use crate::profile::{HostProfile, Measured};
 use crate::record::FileFacts;
@@ -29,6 +29,9 @@ const INTERRUPTS: f64 = 50_000.0;
 const CHECKED: f64 = 32_768.0;
 /// Latest writes that are remembered to find calls that overlap.
 const LATEST: usize = 16;
+
+/// What the processor does.
+const CPU: [Cause; 4] = [Cause::Call, Cause::Stream, Cause::Copy, Cause::NewPages];
 
 /// The path that discards what is written to it.
 const NULL: &str = "/dev/null";
@@ -110,17 +113,18 @@ impl Divider {
         event.kind != FileKind::Regular && self.nulls.contains(&event.file())
     }
 
-    /// The time of a call by cause; None if it has no cost. `run_delay`: how much of this span its thread waited
-    /// for a processor, as far as the call needs that.
+    /// The time of a call by cause, which would take `own` undisturbed; None if it has no cost. `run_delay`: for
+    /// how long its thread waited for a processor meanwhile, as far as this many ns need an explanation.
     pub fn divide(
         &mut self,
         event: &Event,
         class: Class,
         prediction: Option<&Prediction>,
+        own: &CostParts,
         run_delay: impl FnOnce(f64) -> f64,
     ) -> Option<CauseTimes> {
         match (class, prediction) {
-            (Class::Cost, Some(prediction)) => Some(self.cost(event, prediction, run_delay)),
+            (Class::Cost, Some(prediction)) => Some(self.cost(event, prediction, own, run_delay)),
             (Class::Cost, None) => Some(CauseTimes::from([(Cause::Unexpected, event.duration)])),
             (Class::Elsewhere, _) if self.is_discard(event) => {
                 Some(CauseTimes::from([(Cause::Discard, event.duration)]))
@@ -133,14 +137,22 @@ impl Divider {
         &mut self,
         event: &Event,
         prediction: &Prediction,
+        own: &CostParts,
         run_delay: impl FnOnce(f64) -> f64,
     ) -> CauseTimes {
         let mut parts = prediction.parts.map(Nanos::get);
-        let over = event.duration as f64 - prediction.cost.get();
+        let mut over = event.duration as f64 - prediction.cost.get();
+        // Constants that were learned beside other work have some of the run delay in them.
+        let learned: f64 = CPU.iter().map(|cause| parts[*cause] - own[*cause].get()).sum();
+        if over + learned > INTERRUPTS {
+            let delay = run_delay(over + learned);
+            parts[Cause::Preempted] = delay;
+            over -= delay;
+        }
         if over < 0.0 {
             self.shrink(&mut parts, -over);
         } else {
-            self.grow(&mut parts, event, prediction, over, run_delay);
+            self.grow(&mut parts, event, prediction, over);
         }
         if kernel_bytes(event) > 0 {
             self.latest[self.next] = Write { file: event.file(), tid: event.tid, end: event.end() };
@@ -170,21 +182,11 @@ impl Divider {
     }
 
     /// The call took `over` longer than predicted.
-    fn grow(
-        &self,
-        parts: &mut ByCause<f64>,
-        event: &Event,
-        prediction: &Prediction,
-        over: f64,
-        run_delay: impl FnOnce(f64) -> f64,
-    ) {
+    fn grow(&self, parts: &mut ByCause<f64>, event: &Event, prediction: &Prediction, over: f64) {
         let squares = self.squares(parts, 1);
         let sum = squares.sum();
         let mut rest = over;
         if over > sum.sqrt() + INTERRUPTS {
-            let delay = run_delay(rest);
-            parts[Cause::Preempted] = delay;
-            rest -= delay;
             let held = self.held(event).min(rest);
             parts[Cause::Lock] = held;
             rest -= held;

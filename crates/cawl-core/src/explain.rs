@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
 use crate::profile::HostProfile;
+use crate::report::WorstCall;
 use crate::units::{Bytes, Nanos};
 
 /// Version of [`Explain`].
 pub const EXPLAIN_SCHEMA: u32 = 1;
 
 /// Where the time of a run's calls went. Times in seconds, sizes in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Explain {
     /// [`EXPLAIN_SCHEMA`].
     pub schema: u32,
@@ -28,6 +29,9 @@ pub struct Explain {
     pub lost_s: f64,
     /// Each cause that took time or that a call is counted under, most time first.
     pub causes: Vec<CauseReport>,
+    /// The calls that lost most time: what they took less what they would take undisturbed.
+    #[serde(default)]
+    pub worst: Vec<WorstCall>,
 }
 
 /// What the calls could have taken.
@@ -65,14 +69,14 @@ pub struct CauseSums {
 }
 
 impl CauseSums {
-    /// Adds a call of these times that should have had these parts.
-    pub fn add(&mut self, times: &CauseTimes, parts: &CostParts, bytes: u64) {
+    /// Adds a call of these times that would have taken `own` undisturbed.
+    pub fn add(&mut self, times: &CauseTimes, own: &CostParts, bytes: u64) {
         let main = times.main();
         self.calls[main] += 1;
         self.bytes[main] = self.bytes[main].saturating_add(bytes);
         self.observed.add(times);
         for cause in Cause::ALL {
-            self.undisturbed[cause] += parts[cause].get();
+            self.undisturbed[cause] += own[cause].get();
         }
     }
 
@@ -109,7 +113,7 @@ impl CauseSums {
 
     /// In ns; not more than was observed.
     fn undisturbed_of(&self, cause: Cause) -> f64 {
-        if cause.is_own() { self.undisturbed[cause].min(self.observed[cause] as f64) } else { 0.0 }
+        self.undisturbed[cause].min(self.observed[cause] as f64)
     }
 
     /// The whole, where the same bytes could take `best`.
@@ -128,6 +132,7 @@ impl CauseSums {
             },
             lost_s: (observed - undisturbed) / 1e9,
             causes: self.report(),
+            worst: Vec::new(),
         }
     }
 }

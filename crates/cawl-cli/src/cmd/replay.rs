@@ -78,7 +78,9 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         }
         (false, _) => {
             let terminal = std::io::stdout().is_terminal();
-            out.write_all(render::page(&render::report::text(&report, terminal), terminal).as_bytes())
+            out.write_all(
+                render::page(&render::explain::report(&report, args.long, terminal), terminal).as_bytes(),
+            )
         }
     });
     render::printed(result.and_then(|()| out.flush()))

@@ -126,7 +126,8 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     // The program has run, so its exit code is returned even when the report fails.
     let delivered = report.and_then(|report| {
         // A report that cannot be written to its file goes to stderr.
-        deliver(&report, args.report.as_deref()).inspect_err(|_| drop(deliver(&report, None)))
+        deliver(&report, args.report.as_deref(), args.long)
+            .inspect_err(|_| drop(deliver(&report, None, args.long)))
     });
     if let Err(error) = delivered {
         render::tell(format_args!("cawl-cli: {error:#}"));
@@ -378,15 +379,15 @@ fn notes(args: &RunArgs, verdict: &Verdict) -> Vec<String> {
     notes
 }
 
-fn deliver(report: &Report, file: Option<&Path>) -> anyhow::Result<()> {
+fn deliver(report: &Report, file: Option<&Path>, long: bool) -> anyhow::Result<()> {
     let Some(path) = file else {
         let terminal = std::io::stderr().is_terminal();
-        render::draw(&render::page(&render::report::text(report, terminal), terminal));
+        render::draw(&render::page(&render::explain::report(report, long, terminal), terminal));
         return Ok(());
     };
     let text = match path.extension().and_then(OsStr::to_str) {
         Some("json") => serde_json::to_string_pretty(report)? + "\n",
-        _ => render::page(&render::report::text(report, false), false).into_owned(),
+        _ => render::page(&render::explain::report(report, long, false), false).into_owned(),
     };
     std::fs::write(path, text).with_context(|| format!("cannot write the report {}", path.display()))
 }

@@ -1,11 +1,11 @@
-//! The report as text: first its basis, then files, totals and the worst calls.
+//! The report as text, in its long form: first its basis, then files, totals and the worst calls.
 
 use cawl_core::{
     AsCalibrated, Bytes, ColdReport, EndKind, FileOp, ModelReport, Nanos, Origin, Outcome, Quantiles, Report,
     SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
 };
 
-use super::{bold, named, percent, short, shown, table, warn};
+use super::{headed, named, percent, short, shown, table, warn};
 
 /// Files and processes listed; the others are summed up.
 const LISTED: usize = 20;
@@ -24,11 +24,11 @@ pub fn text(report: &Report, terminal: bool) -> String {
 }
 
 /// The basis of the figures.
-fn basis(out: &mut String, report: &Report, terminal: bool) {
+pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     let calls = format!("{} calls, {} to files", report.calls, Bytes(report.bytes));
     let span = Nanos::seconds(report.span_s);
     let mode = if report.learn { format!("{}, learning", report.mode) } else { report.mode.clone() };
-    line(out, "cawl", &format!("{calls} in {span}; {mode}"), terminal);
+    line(out, "calls", &format!("{calls} in {span}; {mode}"), terminal);
     if let Some(outcome) = &report.outcome {
         line(out, "program", &ended(outcome), terminal);
     }
@@ -69,7 +69,7 @@ fn counted(tally: &Tally) -> String {
     format!("{} calls, {}", tally.calls, Bytes(tally.bytes))
 }
 
-fn ended(outcome: &Outcome) -> String {
+pub(super) fn ended(outcome: &Outcome) -> String {
     match (outcome.code, outcome.signal) {
         (_, Some(number)) => match nix::sys::signal::Signal::try_from(number) {
             Ok(signal) => format!("pid {} was killed by {signal}", outcome.pid),
@@ -141,7 +141,7 @@ fn processes(out: &mut String, report: &Report, terminal: bool) {
     }
 }
 
-fn profile(report: &Report, terminal: bool) -> String {
+pub(super) fn profile(report: &Report, terminal: bool) -> String {
     let used = &report.profile;
     let age = match used.age_s {
         Some(age) => format!(", {} old", days(age)),
@@ -174,7 +174,7 @@ fn profile(report: &Report, terminal: bool) -> String {
 }
 
 /// The cost of cold memory.
-fn cold_memory(cold: &ColdReport) -> String {
+pub(super) fn cold_memory(cold: &ColdReport) -> String {
     let time = |seconds: f64| Nanos::seconds(seconds).to_string();
     let (all, each) = (time(cold.seconds), time(cold.per_page_s));
     let of = time(cold.op_observed_s);
@@ -337,12 +337,6 @@ fn worst(out: &mut String, report: &Report, terminal: bool) {
     };
     out.push_str(&format!("\nworst calls, by model {}", model.name));
     headed(out, &table(&header, [2, 7, 8], report.worst.iter().map(row)), terminal);
-}
-
-/// A table on new lines, its first one in bold.
-fn headed(out: &mut String, table: &str, terminal: bool) {
-    let (header, rest) = table.split_once('\n').unwrap_or((table, ""));
-    out.extend(["\n", &bold(header, terminal), "\n", rest]);
 }
 
 #[cfg(test)]

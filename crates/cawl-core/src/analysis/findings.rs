@@ -42,6 +42,8 @@ pub(super) struct Findings {
     pub(super) divider: Divider,
     /// The latest call's time by cause.
     pub(super) causes: Option<CauseTimes>,
+    /// The first track as calibrated, counted over all, if that is another one.
+    calibrated: Option<usize>,
     /// How many tracks, the first ones, reports speak of.
     reported: usize,
     /// The track whose errors are told, counted over all.
@@ -55,11 +57,12 @@ impl Findings {
         collector: Collector,
         profile: &HostProfile,
         speaker: usize,
+        calibrated: Option<usize>,
         reported: usize,
     ) -> Findings {
         let page = profile.kernel.page;
         let (counters, divider) = (Counters::new(page), Divider::new(profile));
-        Findings { collector, page, counters, divider, speaker, reported, ..Findings::default() }
+        Findings { collector, page, counters, divider, speaker, calibrated, reported, ..Findings::default() }
     }
 
     /// Takes a record with what each track said of it.
@@ -94,9 +97,13 @@ impl Findings {
                 }
                 // Reports speak of the first track.
                 let first = self.predictions.first().and_then(Option::as_ref);
-                self.causes = self.divider.divide(event, class, first, |_| 0.0);
+                let calibrated = self.calibrated.and_then(|track| self.prediction(track));
+                let own = first.map(|first| first.parts.undisturbed(calibrated.map(|other| &other.parts)));
+                let own = own.unwrap_or_default();
+                self.causes = self.divider.divide(event, class, first, &own, |_| 0.0);
                 let predictions = &self.predictions[..self.reported];
-                self.collector.event(event, class, predictions, self.causes.as_ref());
+                let causes = self.causes.as_ref().map(|times| (times, &own));
+                self.collector.event(event, class, predictions, causes);
             }
             Record::Sample(sample) => {
                 if let Some(dirtied) = dirtied {

@@ -4,7 +4,6 @@ use cawl_wire::Op;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cause::CostParts;
 use crate::model::Work;
 
 fn call(duration: u64) -> Event {
@@ -21,7 +20,7 @@ fn prediction<const N: usize>(parts: [(Cause, f64); N]) -> Prediction {
 
 fn divide(event: &Event, prediction: &Prediction) -> CauseTimes {
     let mut divider = Divider::new(&HostProfile::uncalibrated());
-    divider.divide(event, Class::Cost, Some(prediction), |_| 0.0).expect("a cost")
+    divider.divide(event, Class::Cost, Some(prediction), &prediction.parts, |_| 0.0).expect("a cost")
 }
 
 #[test]
@@ -64,7 +63,7 @@ fn run_delay_and_other_writers_come_before_what_may_be() {
     let told = prediction([(Cause::Copy, 1000.0)]);
     let mut divider = Divider::new(&HostProfile::uncalibrated());
     let mut cost = |event: &Event, delay: f64| {
-        divider.divide(event, Class::Cost, Some(&told), |most| delay.min(most)).expect("a cost")
+        divider.divide(event, Class::Cost, Some(&told), &told.parts, |most| delay.min(most)).expect("a cost")
     };
     let times = cost(&call(10_000_000), 6_000_000.0);
     assert_eq!(times[Cause::Preempted], 6_000_000);
@@ -82,9 +81,10 @@ fn writes_to_dev_null_are_discards() {
     let mut divider = Divider::new(&HostProfile::uncalibrated());
     let mut event = call(300);
     event.kind = FileKind::Char;
-    assert!(divider.divide(&event, Class::Elsewhere, None, |_| 0.0).is_none());
+    assert!(divider.divide(&event, Class::Elsewhere, None, &CostParts::default(), |_| 0.0).is_none());
     divider.file(&FileFacts { ino: 7, path: NULL.to_owned(), ..FileFacts::default() });
-    let times = divider.divide(&event, Class::Elsewhere, None, |_| 0.0).expect("a discard");
+    let times =
+        divider.divide(&event, Class::Elsewhere, None, &CostParts::default(), |_| 0.0).expect("a discard");
     assert_eq!((times.main(), times.total()), (Cause::Discard, 300));
 }
 
@@ -106,7 +106,7 @@ proptest! {
         (told.may_pause, told.flushing) = (flags & 1 != 0, flags & 2 != 0);
         let mut divider = Divider::new(&HostProfile::uncalibrated());
         let event = call(duration);
-        let times = divider.divide(&event, Class::Cost, Some(&told), |most| delay.min(most));
+        let times = divider.divide(&event, Class::Cost, Some(&told), &told.parts, |most| delay.min(most));
         let times = times.expect("a cost");
         prop_assert_eq!(times.total(), duration);
         prop_assert_eq!(times.iter().map(|(_, ns)| u128::from(ns)).sum::<u128>(), u128::from(duration));

@@ -1,0 +1,239 @@
+//! The report as text, in its short form: what happened, the causes, the files, the models, the worst calls, and
+//! what all of it rests on.
+
+use std::collections::BTreeMap;
+
+use cawl_core::{
+    Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Nanos, Origin, Report, WorstCall, renamed_path,
+};
+
+use super::report::{basis, cold_memory, ended, profile};
+use super::{bold, headed, named, percent, short, shown, table};
+
+/// Files listed; the others are summed up.
+const FILES: usize = 8;
+/// Calls listed.
+const CALLS: usize = 5;
+/// Part of the time below which a cause is not named beside others.
+const NAMED: f64 = 0.05;
+/// Part of the time below which causes and files are summed up.
+const LISTED: f64 = 0.001;
+/// Part of the time that is worth saving.
+const WORTH: f64 = 0.1;
+
+/// The report in its long or short form.
+pub fn report(report: &Report, long: bool, terminal: bool) -> String {
+    if long { super::report::text(report, terminal) } else { text(report, terminal) }
+}
+
+/// The short form.
+fn text(report: &Report, terminal: bool) -> String {
+    let mut out = String::new();
+    let explained = report.explain.as_ref().filter(|explain| explain.calls > 0);
+    if let Some(explain) = explained {
+        happened(&mut out, report, explain, terminal);
+        causes(&mut out, explain, terminal);
+        files(&mut out, report, explain, terminal);
+        worst(&mut out, report, explain, terminal);
+        out.push('\n');
+        report.models.iter().for_each(|model| accuracy(&mut out, model, terminal));
+    }
+    if explained.is_some() && is_well(report) {
+        let text = format!("{} of the bytes seen; {}", percent(report.coverage), profile(report, terminal));
+        line(&mut out, "rests on", &text, terminal);
+    } else {
+        basis(&mut out, report, terminal);
+    }
+    out
+}
+
+/// Nothing is missing that a reader must know of.
+fn is_well(report: &Report) -> bool {
+    report.coverage.is_some_and(|coverage| (0.99..=1.01).contains(&coverage))
+        && report.drops.max(report.unseen) == 0
+        && report.unmodelled.is_empty()
+        && report.notes.is_empty()
+        && report.profile.origin != Origin::Uncalibrated
+        && report.outcome.is_none_or(|outcome| outcome.signal.is_none())
+}
+
+fn line(out: &mut String, name: &str, text: &str, terminal: bool) {
+    out.push_str(&named(name, 11, text, terminal));
+}
+
+fn time(seconds: f64) -> String {
+    Nanos::seconds(seconds).to_string()
+}
+
+fn share(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Three lines.
+fn happened(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
+    let (observed, own) = (explain.observed_s, explain.best.undisturbed_s);
+    let first = explain.causes.first();
+    let most = first.map_or(String::new(), |cause| {
+        format!(": {:.0} % is {}", share(cause.observed_s, observed) * 100.0, cause.name)
+    });
+    let saved = match share(explain.lost_s, observed) {
+        lost if lost >= WORTH => format!("{} would do", time(own)),
+        _ => "hardly any of it lost".to_owned(),
+    };
+    let calls = format!("{} in {}, {saved}{most}", time(observed), operations(report, explain));
+    line(out, "cawl", &bold(&calls, terminal), terminal);
+    let best = explain.best.best_s;
+    let discards = explain.causes.iter().find(|cause| cause.name == Cause::Discard.name());
+    if share(own - best - discards.map_or(0.0, |cause| cause.observed_s), observed) >= WORTH {
+        let bytes = Bytes(explain.bytes);
+        let better =
+            format!("{bytes} in large calls, with one fsync a file at most, would take {}", time(best));
+        line(out, "best", &better, terminal);
+    }
+    let span = format!(
+        "{} of the {} from first to last call",
+        percent(Some(share(observed, report.span_s))),
+        time(report.span_s)
+    );
+    let program = report.outcome.as_ref().map_or(String::new(), |outcome| format!("; {}", ended(outcome)));
+    line(out, "time", &format!("{span}{program}"), terminal);
+    if let Some(cold) = &report.cold {
+        line(out, "cold", &cold_memory(cold), terminal);
+    }
+}
+
+/// The operations that took most of the time: `write and fsync`.
+fn operations(report: &Report, explain: &Explain) -> String {
+    if explain.causes.first().is_some_and(|cause| cause.name == Cause::Discard.name()) {
+        return "writes to /dev/null".to_owned();
+    }
+    let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+    for op in report.files.iter().flat_map(|file| &file.ops) {
+        *sums.entry(&op.op).or_default() += op.observed_s;
+    }
+    let all = sums.values().sum::<f64>();
+    let mut sums: Vec<(&str, f64)> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    match &sums[..] {
+        [] => "no calls".to_owned(),
+        [(op, _)] => (*op).to_owned(),
+        [(op, most), ..] if *most > (1.0 - WORTH) * all => (*op).to_owned(),
+        [(op, _), (other, _), rest @ ..] => {
+            let others = if rest.is_empty() { "" } else { ", …" };
+            format!("{op} and {other}{others}")
+        }
+    }
+}
+
+fn causes(out: &mut String, explain: &Explain, terminal: bool) {
+    let row = |cause: &cawl_core::CauseReport| {
+        [
+            cause.name.clone(),
+            time(cause.observed_s),
+            percent(Some(share(cause.observed_s, explain.observed_s))),
+            if cause.undisturbed_s > 0.0 { time(cause.undisturbed_s) } else { "-".to_owned() },
+            cause.calls.to_string(),
+            Bytes(cause.bytes).to_string(),
+        ]
+    };
+    let header = ["CAUSE", "TIME", "SHARE", "UNDISTURBED", "CALLS", "BYTES"];
+    let (listed, rest): (Vec<_>, Vec<_>) =
+        explain.causes.iter().partition(|cause| cause.observed_s >= LISTED * explain.observed_s);
+    headed(out, &table(&header, [0], listed.into_iter().map(row)), terminal);
+    if !rest.is_empty() {
+        let seconds = rest.iter().map(|cause| cause.observed_s).sum::<f64>();
+        out.push_str(&format!("and {} more causes: {}\n", rest.len(), time(seconds)));
+    }
+}
+
+/// Files by time lost.
+fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
+    let lost = |file: &FileReport| file.ops.iter().map(|op| op.observed_s - op.undisturbed_s).sum::<f64>();
+    let mut files: Vec<&FileReport> = report.files.iter().collect();
+    files.sort_by(|a, b| lost(b).total_cmp(&lost(a)));
+    let all = files.iter().flat_map(|file| file.ops.iter().map(move |op| (*file, op)));
+    let count = all.clone().count();
+    let rows = all.filter(|(_, op)| op.observed_s >= LISTED * explain.observed_s).take(FILES);
+    let cells = |(_, op): (&FileReport, &FileOp)| {
+        [
+            format!("  {}", op.op),
+            op.calls.to_string(),
+            Bytes(op.bytes).to_string(),
+            if op.observed_s > 0.0 { time(op.observed_s) } else { "-".to_owned() },
+            time(op.observed_s - op.undisturbed_s),
+            main_causes(&op.causes),
+        ]
+    };
+    let listed = rows.clone().count();
+    if listed == 0 {
+        return;
+    }
+    let text =
+        table(&["FILE, OP", "CALLS", "BYTES", "TIME", "LOST", "CAUSES"], [0, 5], rows.clone().map(cells));
+    let mut lines = text.lines();
+    let mut body = String::new();
+    let mut last = None;
+    let header = lines.next().unwrap_or_default();
+    for (line, (file, _)) in lines.zip(rows) {
+        let identity = (file.dev, file.ino, file.birth);
+        if last.replace(identity) != Some(identity) {
+            body.extend([&*shown(&renamed_path(&file.path, file.first_path.as_deref())), "\n"]);
+        }
+        body.extend([line, "\n"]);
+    }
+    headed(out, &format!("{header}\n{body}"), terminal);
+    if count > listed {
+        out.push_str(&format!("and {} more lines; all of them with --long\n", count - listed));
+    }
+}
+
+/// The causes with most time: `throttle 80 %, copy 15 %`.
+fn main_causes(causes: &BTreeMap<String, f64>) -> String {
+    let all = causes.values().sum::<f64>();
+    let mut causes: Vec<(&String, &f64)> = causes.iter().filter(|(_, time)| **time >= NAMED * all).collect();
+    causes.sort_by(|a, b| b.1.total_cmp(a.1));
+    if let [(name, _)] = causes[..] {
+        return name.clone();
+    }
+    let named =
+        causes.iter().take(2).map(|(name, time)| format!("{name} {:.0} %", share(**time, all) * 100.0));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// The calls that lost most time.
+fn worst(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
+    let row = |call: &WorstCall| {
+        [
+            format!("{:.3} s", call.at_s),
+            call.op.clone(),
+            Bytes(call.bytes).to_string(),
+            time(call.observed_s),
+            time(call.predicted_s),
+            call.cause.clone(),
+            short(&shown(&renamed_path(&call.path, call.first_path.as_deref())), 24),
+        ]
+    };
+    if explain.worst.is_empty() || report.files.is_empty() {
+        return;
+    }
+    let header = ["WORST AT", "OP", "SIZE", "TOOK", "PREDICTED", "CAUSE", "FILE"];
+    headed(out, &table(&header, [1, 5, 6], explain.worst.iter().take(CALLS).map(row)), terminal);
+}
+
+/// One line for a model.
+fn accuracy(out: &mut String, model: &ModelReport, terminal: bool) {
+    if model.calls == 0 {
+        return;
+    }
+    let calibrated = model
+        .calibrated
+        .as_ref()
+        .map_or(String::new(), |calibrated| format!("; {} as calibrated", percent(calibrated.total_error)));
+    let text = format!(
+        "predicted {}: {} off, {} in windows{calibrated}",
+        time(model.predicted_s),
+        percent(model.total_error),
+        percent(model.windowed_error)
+    );
+    line(out, &model.name, &text, terminal);
+}
