@@ -291,8 +291,12 @@ impl Analysis {
 
 #[cfg(test)]
 mod tests {
+    use cawl_wire::{Event, FileKind, Op};
+
     use super::*;
-    use crate::record::Sample;
+    use crate::cause::Cause;
+    use crate::record::{RunDelay, Sample};
+    use crate::units::Nanos;
 
     #[test]
     fn limits_that_change_are_those_of_every_model() {
@@ -314,6 +318,27 @@ mod tests {
                 assert_eq!(state.limits, sample.limits(profile.kernel.page), "{model}");
             }
         }
+    }
+
+    #[test]
+    fn a_call_that_waited_for_a_processor_was_preempted() {
+        let mut analysis = Analysis::new(&HostProfile::uncalibrated(), &[], Mode::Lockstep).expect("models");
+        let (from, to, delayed) = (Time(0), Time(20_000_000), Nanos::millis(6.0));
+        let delay = RunDelay { pid: 7, tid: 8, from, to, delayed, ..RunDelay::default() };
+        analysis.take(&Record::RunDelay(delay));
+        let mut call = Event { pid: 7, tid: 8, kind: FileKind::Regular, ..Event::new(Op::Write) };
+        (call.dev, call.ino, call.requested, call.returned) = (1, 2, 4096, 4096);
+        let mut preempted = |tid, start, duration| {
+            let call = Event { tid, start, duration, ..call };
+            analysis.take(&Record::Event(call)).causes.expect("a cost")[Cause::Preempted]
+        };
+        // A call as long as predicted was not, another thread's was not, and no delay is taken twice.
+        assert_eq!(preempted(8, 1_000_000, 1000), 0);
+        assert_eq!(preempted(9, 2_000_000, 5_000_000), 0);
+        let first = preempted(8, 3_000_000, 4_500_000);
+        assert!(first > 4_000_000 && first < 4_500_000, "{first}");
+        // The rest, but for rounding.
+        assert!(preempted(8, 9_000_000, 9_000_000).abs_diff(6_000_000 - first) <= 2);
     }
 
     #[test]

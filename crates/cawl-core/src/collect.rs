@@ -137,6 +137,7 @@ impl Collector {
             Record::Note(note) => self.notes.push(note.clone()),
             Record::Event(_)
             | Record::Sample(_)
+            | Record::RunDelay(_)
             | Record::Memory(_)
             | Record::Profile(_)
             | Record::Live(_) => {}

@@ -131,9 +131,12 @@ pub fn user_time(text: &str) -> Option<Nanos> {
     Some(Nanos::millis((next()? + next()?) * TICK))
 }
 
-/// Time that a thread could have run and had no processor: /proc/PID/task/TID/schedstat.
-pub fn run_delay(text: &str) -> Option<Nanos> {
-    Some(Nanos::new(text.split_whitespace().nth(1)?.parse::<u64>().ok()? as f64))
+/// Time that a thread ran, and time that it could have run and had no processor, in ns:
+/// /proc/PID/task/TID/schedstat.
+pub fn schedstat(text: &str) -> Option<(Nanos, Nanos)> {
+    let mut figures = text.split_ascii_whitespace();
+    let mut next = || Some(Nanos::new(figures.next()?.parse::<u64>().ok()? as f64));
+    Some((next()?, next()?))
 }
 
 /// A figure of /proc/meminfo, such as `MemTotal`.
@@ -313,8 +316,8 @@ mod tests {
         let stat = "cpu  1519069 146143 468793 629422 65815 0 6135 10158 0 0\ncpu0 752341 72574 0 0\n";
         assert_eq!(user_time(stat), Some(Nanos::millis(16_652_120.0)));
         assert_eq!(user_time("cpu0 752341 72574\n"), None);
-        assert_eq!(run_delay("151633 2940332 2\n"), Some(Nanos::new(2_940_332.0)));
-        assert_eq!(run_delay("151633\n"), None);
+        assert_eq!(schedstat("151633 2940332 2\n"), Some((Nanos::new(151_633.0), Nanos::new(2_940_332.0))));
+        assert_eq!(schedstat("151633\n"), None);
         assert_eq!(wchar("rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
         assert_eq!(ignored_signals("SigBlk:\t0\nSigIgn:\t0000000000000003\n"), Some(3));
         assert_eq!(ignored_signals("SigIgn:\tmany\n"), None);

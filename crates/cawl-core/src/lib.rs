@@ -75,6 +75,7 @@ mod record;
 mod recorded;
 mod report;
 mod rolling_error;
+mod run_delay;
 mod statistics;
 mod units;
 
@@ -107,8 +108,8 @@ pub use profile::{
     Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,
 };
 pub use record::{
-    EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record, Sample, Session,
-    SessionEnd, Wchar, ZoneFacts,
+    EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record, RunDelay, Sample,
+    Session, SessionEnd, Wchar, ZoneFacts,
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{
@@ -116,5 +117,6 @@ pub use report::{
     SessionReport, SessionTotals, Tally, WorstCall,
 };
 pub use rolling_error::RecentError;
+pub use run_delay::RunDelays;
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use units::{Bytes, Nanos, Rate, Time};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::profile::HostProfile;
-use crate::units::{Bytes, Time};
+use crate::units::{Bytes, Nanos, Time};
 
 /// One entry of a trace, in the order in which the analysis takes them.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub enum Record {
     Event(Event),
     /// The kernel's own counters.
     Sample(Sample),
+    /// How long a thread waited for a processor.
+    RunDelay(RunDelay),
     /// Free memory, where the host takes it back.
     Memory(Box<MemoryFacts>),
     /// A session ended.
@@ -204,6 +206,23 @@ impl Sample {
             hard: Bytes(self.hard.saturating_mul(page.0)),
         }
     }
+}
+
+/// What the kernel's scheduler counted for a thread in an interval, from /proc/PID/task/TID/schedstat.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RunDelay {
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// The interval begins: both counts are of what came since.
+    pub from: Time,
+    /// It ends.
+    pub to: Time,
+    /// How long the thread ran on a processor.
+    pub ran: Nanos,
+    /// How long it could have run and waited for a processor.
+    pub delayed: Nanos,
 }
 
 /// Free memory by size of block, as the page allocator keeps it, on a machine whose host takes it back.

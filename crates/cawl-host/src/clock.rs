@@ -14,6 +14,11 @@ pub(crate) fn read(clock: ClockId) -> Time {
     time.unwrap_or_default()
 }
 
+/// Processor time of this thread.
+pub fn thread_time() -> Time {
+    read(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// One time on three clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {

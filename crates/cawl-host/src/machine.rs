@@ -41,6 +41,14 @@ pub fn wchar(pid: u32) -> Wchar {
     Wchar { process: figure(format!("/proc/{pid}/io")), thread: figure(format!("/proc/{pid}/task/{pid}/io")) }
 }
 
+/// How long a thread of a process ran, and waited for a processor, as the kernel counts it; until it is
+/// reaped.
+pub fn schedstat(pid: u32, tid: u32) -> Option<(Nanos, Nanos)> {
+    let mut text = [0; 128];
+    let length = File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?.read(&mut text).ok()?;
+    host_text::schedstat(std::str::from_utf8(&text[..length]).ok()?)
+}
+
 /// True while the process runs; a zombie does not, a stopped one does.
 pub fn is_running(pid: u32) -> bool {
     state(pid).is_some_and(|state| !matches!(state, b'Z' | b'X'))

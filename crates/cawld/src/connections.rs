@@ -14,6 +14,7 @@ use crate::engine::Traces;
 use crate::guests::{Allowed, Guests};
 use crate::lock;
 use crate::mappings::Levels;
+use crate::run_delays::Budget;
 
 /// Programs count as writing this long after their latest batch.
 const ACTIVE_FOR: Nanos = Nanos::millis(250.0);
@@ -47,6 +48,8 @@ pub struct Connections {
     pub mapped: Levels,
     /// Runs work on other processes' files.
     pub aside: Aside,
+    /// What looks at run delays may cost.
+    pub run_delays: Budget,
     /// Other users.
     pub guests: Guests,
     /// Processes whose mappings could not be sampled.

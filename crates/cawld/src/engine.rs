@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use cawl_client::protocol::{RunEnd, RunSpec};
 use cawl_core::{
     AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos, Record,
-    Report, Sample, Session, SessionEnd, Time, Wchar,
+    Report, RunDelay, Sample, Session, SessionEnd, Time, Wchar,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
@@ -57,6 +57,8 @@ pub enum Input {
     Begin { session: Session, run: u64 },
     /// Calls of a process. `dropped`: events lost so far.
     Events { session: u32, batch: Batch, dropped: u64 },
+    /// What the scheduler counted for threads of a process, up to now.
+    RunDelays { session: u32, delays: Vec<RunDelay> },
     /// The file of an identity.
     File { session: u32, file: FileFacts },
     /// A session ended. `goodbye` is missing if the process was killed; `wchar` is then the latest reading.
@@ -266,6 +268,7 @@ impl Engine {
                         lane.merge.calls <= MOST_HELD || lane.release(Time(u64::MAX), PIECE)
                     });
                 }
+                Input::RunDelays { session, delays } => self.run_delays(session, &delays),
                 Input::File { session, file } => self.file(session, &file),
                 Input::End { session, goodbye, wchar, dropped } => self.end(session, goodbye, wchar, dropped),
                 Input::Note { run, note } => self.note(run, &note),
@@ -373,6 +376,13 @@ impl Engine {
             lane.dropped(session, dropped);
             lane.hold_calls(session, &calls);
             batch.coalesced.iter().for_each(|calls| lane.coalesced(session, calls));
+        });
+    }
+
+    /// Calls of that time are held, or come later, so the delays wait for no turn.
+    fn run_delays(&mut self, session: u32, delays: &[RunDelay]) {
+        self.each_lane(session, |lane| {
+            delays.iter().for_each(|delay| lane.analyse(Record::RunDelay(*delay)));
         });
     }
 

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use cawl_client::protocol::{DeviceStatus, SamplerStatus};
 use cawl_core::{Bytes, Nanos, Sample, Time, host_text};
-use nix::time::{ClockId, clock_gettime};
 
+use cawl_host::clock::thread_time;
 use cawl_host::tracefs::TraceFsError;
 use mounts::Mounts;
 use pauses::Pauses;
@@ -163,7 +163,7 @@ impl Sampler {
         if due {
             self.details(now, sample.as_ref());
         }
-        let cost = thread_time().saturating_sub(began);
+        let cost = thread_time().since(began);
         self.adapt(active, sample.as_ref(), cost);
         self.account(now, cost);
         self.last = sample.or(self.last);
@@ -255,12 +255,6 @@ fn loads(
         Some((disk.dev, load))
     };
     now.iter().filter_map(load).collect()
-}
-
-/// Processor time of this thread.
-fn thread_time() -> Nanos {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .map_or(Nanos::ZERO, |time| Nanos::new(time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::mappings::Mappings;
 use crate::messages::{Broken, Messages};
 use crate::questions::Questions;
 use crate::ring::Ring;
+use crate::run_delays::RunDelays;
 use crate::socket::Peer;
 use crate::ticks::Ticks;
 use crate::uring::Uring;
@@ -173,6 +174,7 @@ async fn tracer(
         run,
         ring: None,
         uring,
+        run_delays: RunDelays::new(pid, session.started, &connections.run_delays),
         mappings: Mappings::new(pid, &connections.mapped, &connections.aside),
         ticks: hello.ticks.map(Ticks::new),
         wchar: started,
@@ -204,6 +206,7 @@ struct Tracer<'a> {
     ring: Option<Ring>,
     uring: Uring<'a>,
     mappings: Mappings<'a>,
+    run_delays: RunDelays<'a>,
     ticks: Option<Ticks>,
     wchar: Wchar,
     goodbye: Option<Goodbye>,
@@ -252,11 +255,14 @@ impl Tracer<'_> {
                 None => {}
             }
             let taken = self.take_from_ring(ROUND).await?;
-            if taken == 0
-                && pause == IDLE
-                && let Some(ring) = &mut self.ring
-            {
-                ring.rest();
+            if taken == 0 {
+                // It may be in a long call.
+                self.look_at_run_delays(&Batch::default(), false).await?;
+                if pause == IDLE
+                    && let Some(ring) = &mut self.ring
+                {
+                    ring.rest();
+                }
             }
             pause = match taken {
                 0 => (pause * 2).min(IDLE),
@@ -288,6 +294,7 @@ impl Tracer<'_> {
                     goodbye.wchar = cawl_wire::Wchar { process, thread };
                 }
                 // Calls recorded before the goodbye come before it.
+                self.look_at_run_delays(&Batch::default(), true).await?;
                 self.take_from_ring(usize::MAX).await?;
                 self.uring.look_once_more(self.engine).await?;
                 self.goodbye = Some(goodbye);
@@ -322,6 +329,7 @@ impl Tracer<'_> {
             ticks.convert(&mut batch);
         }
         self.mappings.pass(&mut batch.events);
+        self.look_at_run_delays(&batch, false).await?;
         self.damaged += batch.damaged;
         self.engine.send(Input::Events { session: self.id, batch, dropped: self.lost() }).await?;
         if self.connections.took_batch(self.id) {
@@ -355,6 +363,15 @@ impl Tracer<'_> {
             taken += 1;
         }
         Ok(taken)
+    }
+
+    /// Tells how long threads waited for a processor, those that made these calls above all.
+    async fn look_at_run_delays(&mut self, batch: &Batch, last: bool) -> anyhow::Result<()> {
+        let delays = self.run_delays.look(batch, last);
+        if !delays.is_empty() {
+            self.engine.send(Input::RunDelays { session: self.id, delays }).await?;
+        }
+        Ok(())
     }
 
     /// Samples stores through mappings.

@@ -21,7 +21,7 @@ fn waited() -> Nanos {
     let mut text = [0; 128];
     let read = |file: &File| {
         let length = file.read_at(&mut text, 0).ok()?;
-        host_text::run_delay(std::str::from_utf8(&text[..length]).ok()?)
+        host_text::schedstat(std::str::from_utf8(&text[..length]).ok()?).map(|(_, delayed)| delayed)
     };
     SCHEDULED.with(|file| file.as_ref().and_then(read)).unwrap_or_default()
 }

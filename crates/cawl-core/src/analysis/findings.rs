@@ -14,6 +14,7 @@ use crate::model::Prediction;
 use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::rolling_error::RollingError;
+use crate::run_delay::RunDelays;
 use crate::units::{Bytes, Nanos, Time};
 
 /// What an analysis says of a record; nothing, if it is not a call.
@@ -32,6 +33,8 @@ pub(super) struct Findings {
     pub(super) collector: Collector,
     pub(super) rolling: RollingError,
     pub(super) untraced: Untraced,
+    /// The run delay that no call has taken yet.
+    run_delays: RunDelays,
     page: Bytes,
     counters: Counters,
     /// What the latest record says, if it is a sample that makes sense.
@@ -100,7 +103,11 @@ impl Findings {
                 let calibrated = self.calibrated.and_then(|track| self.prediction(track));
                 let own = first.map(|first| first.parts.undisturbed(calibrated.map(|other| &other.parts)));
                 let own = own.unwrap_or_default();
-                self.causes = self.divider.divide(event, class, first, &own, |_| 0.0);
+                let delays = &mut self.run_delays;
+                self.causes = self.divider.divide(event, class, first, &own, |most| {
+                    let (start, end) = (Time(event.start), Time(event.end()));
+                    delays.take(event.pid, event.tid, start, end, Nanos::new(most)).get()
+                });
                 let predictions = &self.predictions[..self.reported];
                 let causes = self.causes.as_ref().map(|times| (times, &own));
                 self.collector.event(event, class, predictions, causes);
@@ -114,6 +121,7 @@ impl Findings {
                 self.divider.file(file);
                 self.collector.note(record);
             }
+            Record::RunDelay(delay) => self.run_delays.add(delay),
             other => self.collector.note(other),
         }
     }

@@ -1,11 +1,12 @@
-//! One record as bytes: a tag, then a fixed layout for calls and samples, or a length and JSON.
+//! One record as bytes: a tag, then a fixed layout for what there is much of, or a length and JSON.
 
-use cawl_core::{Record, Sample, Time};
+use cawl_core::{Nanos, Record, RunDelay, Sample, Time};
 use cawl_wire::{EVENT_LEN, Event};
 use serde::de::DeserializeOwned;
 
 const EVENT: u8 = 1;
 const SAMPLE: u8 = 2;
+const RUN_DELAY: u8 = 3;
 /// Closes a complete trace; followed by the number of records as u64.
 const CLOSE: u8 = 255;
 
@@ -15,7 +16,7 @@ macro_rules! described {
         fn put_described(out: &mut Vec<u8>, record: &Record) {
             match record {
                 $(Record::$kind(value) => put_json(out, $tag, value),)*
-                Record::Event(_) | Record::Sample(_) => {}
+                Record::Event(_) | Record::Sample(_) | Record::RunDelay(_) => {}
             }
         }
 
@@ -51,6 +52,14 @@ pub(super) fn put(out: &mut Vec<u8>, record: &Record) {
                 out.extend_from_slice(&word.to_le_bytes());
             }
         }
+        Record::RunDelay(delay) => {
+            out.push(RUN_DELAY);
+            let RunDelay { pid, tid, from, to, ran, delayed } = *delay;
+            let thread = u64::from(pid) | u64::from(tid) << 32;
+            for word in [thread, from.0, to.0, ran.get() as u64, delayed.get() as u64] {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+        }
         described => put_described(out, described),
     }
 }
@@ -76,16 +85,19 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<Entry> {
     let record = match *tag {
         EVENT => Record::Event(Event::decode(chunk::<EVENT_LEN>(bytes)?)?),
         SAMPLE => {
-            let mut words = [0; 7];
-            for word in &mut words {
-                *word = u64::from_le_bytes(*chunk(bytes)?);
-            }
-            let [time, dirty, writeback, background, hard, written, dirtied] = words;
+            let [time, dirty, writeback, background, hard, written, dirtied] = words(bytes)?;
             let time = Time(time);
             Record::Sample(Sample { time, dirty, writeback, background, hard, written, dirtied })
         }
+        RUN_DELAY => {
+            let [thread, from, to, ran, delayed] = words(bytes)?;
+            let [ran, delayed] = [ran, delayed].map(|ns| Nanos::new(ns as f64));
+            let (pid, tid) = (thread as u32, (thread >> 32) as u32);
+            Record::RunDelay(RunDelay { pid, tid, from: Time(from), to: Time(to), ran, delayed })
+        }
         CLOSE => {
-            return Some(Entry::Close(u64::from_le_bytes(*chunk(bytes)?)));
+            let [records] = words(bytes)?;
+            return Some(Entry::Close(records));
         }
         described => take_described(described, bytes)?,
     };
@@ -97,6 +109,15 @@ fn chunk<'a, const N: usize>(bytes: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (first, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(first)
+}
+
+/// Removes this many numbers from the front of a block.
+fn words<const N: usize>(bytes: &mut &[u8]) -> Option<[u64; N]> {
+    let mut words = [0; N];
+    for word in &mut words {
+        *word = u64::from_le_bytes(*chunk(bytes)?);
+    }
+    Some(words)
 }
 
 fn json<T: DeserializeOwned>(bytes: &mut &[u8]) -> Option<T> {

@@ -1,6 +1,8 @@
 use std::io::{self, Cursor, Write};
 
-use cawl_core::{FileFacts, HostProfile, MemoryFacts, Record, Sample, Session, Time, ZoneFacts};
+use cawl_core::{
+    FileFacts, HostProfile, MemoryFacts, Nanos, Record, RunDelay, Sample, Session, Time, ZoneFacts,
+};
 use cawl_wire::{Event, FileKind, Op};
 use proptest::prelude::*;
 
@@ -64,6 +66,9 @@ fn records(count: u64) -> Vec<Record> {
     }
     let zone = ZoneFacts { free: vec![5; 11], cold: Some(vec![1; 11]), low: 7 };
     records.push(Record::Memory(Box::new(MemoryFacts { time: Time(count), order: 9, zones: vec![zone] })));
+    let (ran, delayed) = (Nanos::new(3.0), Nanos::new(4e9));
+    let delay = RunDelay { pid: 7, tid: u32::MAX, from: Time(1), to: Time(count), ran, delayed };
+    records.push(Record::RunDelay(delay));
     records.push(Record::Note("the end".into()));
     records
 }
@@ -269,7 +274,7 @@ fn an_old_trace_tells_files_of_one_number_apart() {
         Record::Event(call(Op::Open)),
         Record::Event(call(Op::Write)),
     ];
-    for (version, births) in [(1, [0, 0, 0, 1, 1]), (2, [0; 5]), (3, [0; 5])] {
+    for (version, births) in [(1, [0, 0, 0, 1, 1]), (2, [0; 5]), (3, [0; 5]), (4, [0; 5])] {
         let mut bytes = trace(&records, 100);
         bytes[8] = version;
         let (read, damage) = read(&bytes);

@@ -125,8 +125,8 @@ impl TraceFile {
 
     /// Adds a record.
     pub fn push(&mut self, record: &Record) {
-        let is_call = matches!(record, Record::Event(_) | Record::Sample(_));
-        if self.full && (is_call || self.raw.len() >= KEPT) {
+        let is_measured = matches!(record, Record::Event(_) | Record::Sample(_) | Record::RunDelay(_));
+        if self.full && (is_measured || self.raw.len() >= KEPT) {
             self.missing += 1;
             self.gap += 1;
             return;

@@ -184,3 +184,26 @@ async fn more_calls_than_may_be_held_are_released_before_their_time() {
     assert!(held <= MOST_HELD && held > MOST_HELD - PIECE, "{held}");
     assert_eq!(held + taken, MOST_HELD + 1000);
 }
+
+#[test]
+fn run_delays_come_before_the_calls_of_their_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t");
+    let mut engine = engine();
+    let run = engine.begin_run(&RunSpec::default(), Some(create_trace(&path).unwrap()), None).unwrap();
+    engine.begin(Session { id: 2, pid: 7, ..Session::default() }, run);
+    let call = |start| Event { start, pid: 7, tid: 7, ..Event::new(Op::Write) };
+    engine.events(2, Batch { events: vec![call(10), call(30)], ..Batch::default() }, 0);
+    let delay = |from, to| RunDelay { pid: 7, tid: 7, from: Time(from), to: Time(to), ..RunDelay::default() };
+    engine.run_delays(2, &[delay(0, 20), delay(20, 40)]);
+    finished(&mut engine, run);
+    let order: Vec<_> = cawl_host::trace::TraceReader::open(&path)
+        .unwrap()
+        .filter_map(|record| match record.unwrap() {
+            Record::Event(event) => Some(event.start),
+            Record::RunDelay(delay) => Some(delay.to.0),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order, [20, 40, 10, 30]);
+}

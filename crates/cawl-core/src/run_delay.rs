@@ -1,0 +1,132 @@
+//! Run delay: how long threads waited for a processor while they could run, as the kernel counts it
+//! (`sched_info.run_delay`, /proc/PID/task/TID/schedstat), kept until the calls of that time come.
+//!
+//! The law of this module: **a delay is taken once.** The kernel tells how long a thread was delayed in an
+//! interval, not when; what one call took of it is not there for another.
+
+use std::collections::VecDeque;
+
+use crate::model::LruMap;
+use crate::record::RunDelay;
+use crate::units::{Nanos, Time};
+
+/// Intervals kept of each thread. When there are more, the first two become one, so that a call of any length
+/// finds all the delay of its time.
+const INTERVALS: usize = 32;
+
+/// The run delay of threads that no call has taken yet.
+#[derive(Default)]
+pub struct RunDelays {
+    threads: LruMap<(u32, u32), VecDeque<Interval>>,
+    /// True once anything was added: most machines are idle enough.
+    any: bool,
+}
+
+/// Run delay of one thread, in its order.
+struct Interval {
+    from: Time,
+    to: Time,
+    left: Nanos,
+}
+
+impl RunDelays {
+    /// Adds the delay of an interval. Those of one thread come in order.
+    pub fn add(&mut self, delay: &RunDelay) {
+        let RunDelay { pid, tid, from, to, delayed, .. } = *delay;
+        self.any = true;
+        let intervals = self.threads.of((pid, tid));
+        if intervals.len() >= INTERVALS
+            && let (Some(first), Some(second)) = (intervals.pop_front(), intervals.front_mut())
+        {
+            second.from = first.from.min(second.from);
+            second.left += first.left;
+        }
+        intervals.push_back(Interval { from, to, left: delayed });
+    }
+
+    /// Takes what is left of the run delay of a thread between these moments, at most so much. The moments of
+    /// one thread's calls must be in order: what lies before `from` is forgotten.
+    pub fn take(&mut self, pid: u32, tid: u32, from: Time, to: Time, most: Nanos) -> Nanos {
+        let mut taken = Nanos::ZERO;
+        if !self.any || self.threads.peek(&(pid, tid)).is_none() {
+            return taken;
+        }
+        let intervals = self.threads.of((pid, tid));
+        while intervals.front().is_some_and(|interval| interval.to <= from) {
+            intervals.pop_front();
+        }
+        for interval in intervals.iter_mut().take_while(|interval| interval.from < to) {
+            let overlap = interval.to.min(to).since(interval.from.max(from));
+            let part = interval.left.min(overlap).min(most.saturating_sub(taken));
+            interval.left = interval.left.saturating_sub(part);
+            taken += part;
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delays(of: &[(u64, u64, f64)]) -> RunDelays {
+        let mut delays = RunDelays::default();
+        for &(from, to, delayed) in of {
+            delays.add(&delay(7, from, to, delayed));
+        }
+        delays
+    }
+
+    fn delay(tid: u32, from: u64, to: u64, delayed: f64) -> RunDelay {
+        let (from, to, delayed) = (Time(from), Time(to), Nanos::new(delayed));
+        RunDelay { pid: 7, tid, from, to, ran: Nanos::ZERO, delayed }
+    }
+
+    const ALL: Nanos = Nanos::new(1e18);
+
+    fn take(delays: &mut RunDelays, from: u64, to: u64, most: f64) -> f64 {
+        delays.take(7, 7, Time(from), Time(to), Nanos::new(most)).get()
+    }
+
+    #[test]
+    fn a_delay_is_taken_once() {
+        let mut delays = delays(&[(0, 100, 60.0)]);
+        // At most what is asked for, at most the part of the interval, at most what is left.
+        assert_eq!(take(&mut delays, 0, 10, 5.0), 5.0);
+        assert_eq!(take(&mut delays, 10, 30, 1e9), 20.0);
+        assert_eq!(take(&mut delays, 30, 90, 1e9), 35.0);
+        assert_eq!(take(&mut delays, 90, 100, 1e9), 0.0);
+    }
+
+    #[test]
+    fn a_long_call_takes_of_all_its_intervals() {
+        let mut delays = delays(&[(0, 10, 4.0), (10, 20, 0.5), (30, 40, 7.0)]);
+        assert_eq!(take(&mut delays, 5, 35, 1e9), 4.0 + 0.5 + 5.0);
+        assert_eq!(take(&mut delays, 35, 50, 1e9), 2.0);
+    }
+
+    #[test]
+    fn what_lies_before_a_call_is_of_no_call() {
+        let mut delays = delays(&[(0, 10, 4.0), (10, 20, 4.0)]);
+        assert_eq!(take(&mut delays, 10, 12, 1e9), 2.0);
+        assert_eq!(take(&mut delays, 0, 10, 1e9), 0.0);
+    }
+
+    #[test]
+    fn threads_have_their_own() {
+        let mut delays = delays(&[(0, 10, 4.0)]);
+        delays.add(&delay(8, 0, 10, 3.0));
+        assert_eq!(delays.take(7, 9, Time(0), Time(10), ALL), Nanos::ZERO);
+        assert_eq!(delays.take(8, 8, Time(0), Time(10), ALL), Nanos::ZERO);
+        assert_eq!(delays.take(7, 8, Time(0), Time(10), ALL), Nanos::new(3.0));
+        assert_eq!(delays.take(7, 7, Time(0), Time(10), ALL), Nanos::new(4.0));
+    }
+
+    #[test]
+    fn however_many_there_are_none_is_lost_of_a_long_call() {
+        let intervals: Vec<_> = (0..10 * INTERVALS as u64).map(|n| (10 * n, 10 * n + 10, 3.0)).collect();
+        let mut delays = delays(&intervals);
+        assert_eq!(delays.threads.peek(&(7, 7)).map(VecDeque::len), Some(INTERVALS));
+        assert_eq!(take(&mut delays, 0, 100 * INTERVALS as u64, 1e18), 30.0 * INTERVALS as f64);
+    }
+}
