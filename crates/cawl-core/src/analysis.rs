@@ -25,6 +25,7 @@ use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::report::Report;
 use crate::rolling_error::RecentError;
+use crate::selection::{Selection, Selector};
 use crate::units::{Bytes, Rate, Time};
 use findings::Findings;
 pub use findings::Shown;
@@ -51,7 +52,7 @@ pub struct NotKept {
 }
 
 /// What an [`Analysis`] is to keep.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct AnalysisOptions {
     /// Models to report on; all, if empty.
     pub models: Vec<String>,
@@ -65,6 +66,8 @@ pub struct AnalysisOptions {
     /// Report also how each model does as calibrated: in lockstep, by the profile as it was at the start.
     /// Costs as much as the models do, where these learn or are assimilated.
     pub as_calibrated: bool,
+    /// Calls that the report is about; all, if None.
+    pub selection: Option<Selection>,
 }
 
 /// The model that constants are learned by.
@@ -125,6 +128,7 @@ impl Analysis {
             let of = tracks.iter().chain(&besides).enumerate().filter(|(_, track)| track.name() == name);
             of.min_by_key(|(_, track)| track.mode != Mode::Assimilated).map(|(at, _)| at)
         };
+        let selector = options.selection.clone().map(Selector::new);
         Ok(Analysis {
             mode: options.mode,
             teacher: best(TEACHER),
@@ -135,7 +139,8 @@ impl Analysis {
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
                 (!calibrated.is_empty()).then_some(tracks.len() + besides.len()),
                 tracks.len(),
-            ),
+            )
+            .with_selector(selector),
             tracks,
             besides,
             calibrated,

@@ -63,6 +63,7 @@ mod explain;
 mod file_table;
 mod fit;
 mod forecast;
+mod glob;
 pub mod host_text;
 mod leader;
 mod learn;
@@ -76,6 +77,7 @@ mod recorded;
 mod report;
 mod rolling_error;
 mod run_delay;
+mod selection;
 mod statistics;
 mod units;
 
@@ -93,6 +95,7 @@ pub use explain::{BestTimes, CauseReport, CauseSums, EXPLAIN_SCHEMA, Explain, se
 pub use file_table::{FileRow, FileTable};
 pub use fit::{FitError, fit, settled_base_rate};
 pub use forecast::{Forecast, Job, JobCost, JobError, Scene, forecast, predict};
+pub use glob::Glob;
 pub use learn::Constant;
 pub use limits::DirtyLimits;
 pub use mode::{Mode, UnknownMode};
@@ -118,5 +121,6 @@ pub use report::{
 };
 pub use rolling_error::RecentError;
 pub use run_delay::RunDelays;
+pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use units::{Bytes, Nanos, Rate, Time};

@@ -15,6 +15,7 @@ use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::rolling_error::RollingError;
 use crate::run_delay::RunDelays;
+use crate::selection::Selector;
 use crate::units::{Bytes, Nanos, Time};
 
 /// What an analysis says of a record; nothing, if it is not a call.
@@ -33,6 +34,8 @@ pub(super) struct Findings {
     pub(super) collector: Collector,
     pub(super) rolling: RollingError,
     pub(super) untraced: Untraced,
+    /// Chooses the calls that the report is about.
+    selector: Option<Selector>,
     /// The run delay that no call has taken yet.
     run_delays: RunDelays,
     page: Bytes,
@@ -68,9 +71,15 @@ impl Findings {
         Findings { collector, page, counters, divider, speaker, calibrated, reported, ..Findings::default() }
     }
 
+    /// The report is about selected calls.
+    pub(super) fn with_selector(self, selector: Option<Selector>) -> Findings {
+        Findings { selector, ..self }
+    }
+
     /// Takes a record with what each track said of it.
     pub(super) fn take(&mut self, record: &Record, said: impl Iterator<Item = Said>) {
         self.predictions.clear();
+        let selected = self.selector.as_mut().is_none_or(|selector| selector.take(record));
         self.counted = match record {
             Record::Sample(sample) => self.counters.take(sample),
             _ => None,
@@ -110,7 +119,9 @@ impl Findings {
                 });
                 let predictions = &self.predictions[..self.reported];
                 let causes = self.causes.as_ref().map(|times| (times, &own));
-                self.collector.event(event, class, predictions, causes);
+                if selected {
+                    self.collector.event(event, class, predictions, causes);
+                }
             }
             Record::Sample(sample) => {
                 if let Some(dirtied) = dirtied {
