@@ -6,6 +6,7 @@
 //! - `waiting`: processes that outlive the program; Ctrl-C while a report is made
 //! - `crash`: kill -9 of the program or the daemon, sockets without a daemon, a full disk, bad input
 //! - `daemon`: `cawld` as a server: many programs, status, end by SIGTERM, who may connect
+//! - `anomalies`: traces of the calls around anomalies only (`cawld --trace-on`)
 //! - `live`: the documented questions, sums against the bytes written, the service manager, changed limits
 //! - `http`: the same over HTTP: access, metrics, alert rules, dashboard
 //! - `clients`: the commands that ask a daemon, with a fake one; `top`: the live screen, in tmux
@@ -34,6 +35,7 @@
 //! process has a time limit, after which it is killed and the test fails.
 #![forbid(unsafe_code)]
 
+mod anomalies;
 mod clients;
 mod copies;
 mod cpython;

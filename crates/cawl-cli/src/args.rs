@@ -2,13 +2,12 @@
 
 mod experiment;
 mod live;
-mod quantity;
 mod service;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cawl_core::Mode;
+use cawl_core::{Mode, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};

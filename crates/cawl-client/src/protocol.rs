@@ -259,6 +259,9 @@ pub struct Status {
     /// Sampling and its cost.
     #[serde(default)]
     pub sampler: SamplerStatus,
+    /// Excerpts around anomalies; None if none are kept (`cawld --trace-on`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excerpts: Option<ExcerptsStatus>,
     /// Programs connected.
     pub clients: u64,
     /// Calls recorded since the daemon started.
@@ -278,6 +281,34 @@ pub struct Status {
     pub processes: Vec<ProcessStatus>,
     /// The devices written to.
     pub devices: Vec<DeviceStatus>,
+}
+
+/// Excerpts: traces of the calls around anomalies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExcerptsStatus {
+    /// The condition that makes a call an anomaly.
+    pub condition: String,
+    /// The folder.
+    pub folder: String,
+    /// Time kept before and after an anomaly.
+    pub keep_s: f64,
+    /// Bytes that the excerpts take at most.
+    pub room_bytes: u64,
+    /// Anomalies since the daemon started.
+    pub anomalies: u64,
+    /// Excerpts in the folder.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Calls and samples that belong into an excerpt and are in none.
+    pub missing: u64,
+    /// The excerpt written last.
+    pub latest: Option<String>,
+    /// The latest anomaly.
+    pub anomaly: Option<String>,
+    /// Why an excerpt cannot be written at present.
+    pub failure: Option<String>,
 }
 
 /// Sampling.

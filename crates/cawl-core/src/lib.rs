@@ -57,6 +57,7 @@ mod call;
 mod cause;
 mod collect;
 mod compare;
+mod condition;
 mod descriptors;
 mod divide;
 mod explain;
@@ -72,6 +73,7 @@ mod mode;
 mod model;
 mod names;
 mod profile;
+pub mod quantity;
 mod record;
 mod recorded;
 mod report;
@@ -91,6 +93,7 @@ pub use births::{Births, Told};
 pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
 pub use cause::{ByCause, Cause, CauseTimes, CostParts, UnknownCause};
 pub use compare::{ComparedRun, Comparison, Medians, compare};
+pub use condition::{Condition, ConditionError};
 pub use explain::{BestTimes, CauseReport, CauseSums, EXPLAIN_SCHEMA, Explain, seconds_by_cause};
 pub use file_table::{FileRow, FileTable};
 pub use fit::{FitError, fit, settled_base_rate};
@@ -100,7 +103,7 @@ pub use learn::Constant;
 pub use limits::DirtyLimits;
 pub use mode::{Mode, UnknownMode};
 pub use model::{
-    CallState, CostModel, Disturbance, MODELS, ModelState, Phase, Prediction, build,
+    CallState, CostModel, Disturbance, LruMap, MODELS, ModelState, Phase, Prediction, build,
     cawl::Cawl,
     kernel::{Conservation, Kernel},
     naive::Naive,

@@ -21,7 +21,7 @@ mod writeback;
 
 pub(crate) use cache::Map;
 use cawl_wire::{Event, FileId};
-pub(crate) use lru::LruMap;
+pub use lru::LruMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cause::CostParts;

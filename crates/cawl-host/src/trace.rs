@@ -5,9 +5,11 @@
 //! readable; if the file is damaged, a reader delivers every whole block, skips the damage and reports it.
 
 mod codec;
+mod excerpts;
 mod reader;
 mod writer;
 
+pub use excerpts::{ExcerptOptions, ExcerptStatus, Excerpts, LEAST_ROOM};
 pub use reader::{Damage, TraceReader};
 pub use writer::{TraceFile, WhenFull};
 

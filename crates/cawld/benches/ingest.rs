@@ -73,6 +73,7 @@ async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64
         profile: cawl_host::uncalibrated_profile(),
         host_models: Some(models.iter().map(|name| (*name).to_owned()).collect()),
         host_trace: None,
+        watch: None,
         modes: if assimilated { vec![(first, Mode::Assimilated)] } else { Vec::new() },
         learn,
         keeper: None,

@@ -90,6 +90,7 @@ fn main() {
         profile: cawl_host::uncalibrated_profile(),
         host_models: models,
         host_trace: None,
+        watch: None,
         modes: vec![("kernel".to_owned(), Mode::Assimilated)],
         learn: true,
         keeper: None,

@@ -258,6 +258,11 @@ impl Books {
         row.name.told(file);
     }
 
+    /// A file's path, if it has a row and was named.
+    pub fn path(&self, file: FileId) -> Option<&str> {
+        self.files.get(file).map(|row| row.name.path()).filter(|path| !path.is_empty())
+    }
+
     /// Takes a call, in order of time, with the answering model's prediction.
     pub fn call(&mut self, event: &Event, prediction: Option<&Prediction>) {
         let bytes = kernel_bytes(event);

@@ -26,6 +26,7 @@ use crate::lock;
 use crate::merge::Source;
 use crate::query_tables::QueryTables;
 use crate::sampler::Observed;
+use crate::watch::{Watch, WatchOptions};
 use answers::States;
 pub use runs::begin_run;
 use runs::{Finishing, create_trace};
@@ -99,6 +100,8 @@ pub struct EngineOptions {
     pub host_models: Option<Vec<String>>,
     /// Trace of the daemon's own lane.
     pub host_trace: Option<PathBuf>,
+    /// Anomalies of which excerpts of the daemon's own lane are kept.
+    pub watch: Option<WatchOptions>,
     /// Modes of models that the daemon's own lane keeps for questions, in addition to all models in lockstep.
     pub modes: Vec<(String, Mode)>,
     /// True if the daemon's own lane learns constants.
@@ -114,6 +117,7 @@ impl EngineOptions {
             profile,
             host_models: None,
             host_trace: None,
+            watch: None,
             modes: Vec::new(),
             learn: false,
             keeper: None,
@@ -124,7 +128,7 @@ impl EngineOptions {
 /// Key of the daemon's own lane; the numbers of runs are random.
 const HOST_LANE: u64 = 0;
 
-/// The lanes, and whether each keeps a trace: a trace has each call, so none of its calls are coalesced.
+/// The lanes, and whether each keeps a trace or excerpts: a trace has each call, so none of its calls are coalesced.
 #[derive(Debug, Default)]
 pub struct Traces(Mutex<BTreeMap<u64, bool>>);
 
@@ -218,7 +222,10 @@ impl Engine {
             let trace =
                 options.host_trace.as_deref().map(create_trace).transpose().map_err(anyhow::Error::msg)?;
             let analysis = engine.analysis_options(models);
-            let lane = Lane::new(&engine.profile, &analysis, trace, engine.facts_now())?;
+            let watch = options.watch.map(Watch::start).transpose()?;
+            let facts = engine.facts_now();
+            let lane = Lane::new(&engine.profile, &analysis, trace, facts.clone())?;
+            let lane = lane.with_watch(watch, &engine.profile, facts);
             let keeper = engine.keeper.take().filter(|_| engine.learn);
             let lane = lane.with_tables(&engine.profile).with_keeper(keeper);
             engine.insert(HOST_LANE, lane);
@@ -227,7 +234,8 @@ impl Engine {
     }
 
     fn insert(&mut self, run: u64, lane: Lane) {
-        lock(&self.traces.0).insert(run, lane.trace.is_some());
+        let keeps_each = lane.trace.is_some() || lane.watch.is_some();
+        lock(&self.traces.0).insert(run, keeps_each);
         self.lanes.insert(run, lane);
     }
 

@@ -22,6 +22,7 @@ use cawl_wire::ring::CoalescedCalls;
 use crate::merge::{Merge, Source};
 use crate::query_tables::QueryTables;
 use crate::silent_processes::SilentProcesses;
+use crate::watch::Watch;
 
 /// Analysis, trace and tables of one stream of records.
 pub struct Lane {
@@ -29,6 +30,8 @@ pub struct Lane {
     pub analysis: Analysis,
     /// The trace, if one is kept.
     pub trace: Option<TraceFile>,
+    /// Keeps excerpts, if they are wanted; only of the daemon's own lane.
+    pub watch: Option<Box<Watch>>,
     /// What is held.
     pub merge: Merge,
     births: Births,
@@ -90,6 +93,7 @@ impl Lane {
         let mut lane = Lane {
             analysis,
             trace,
+            watch: None,
             merge: Merge::default(),
             births: Births::default(),
             open: BTreeMap::new(),
@@ -111,6 +115,16 @@ impl Lane {
     /// Adds tables for questions.
     pub fn with_tables(mut self, profile: &HostProfile) -> Lane {
         self.tables = Some(Box::new(QueryTables::new(profile.kernel.page.0)));
+        self
+    }
+
+    /// Keeps excerpts, which begin with the machine.
+    pub fn with_watch(mut self, watch: Option<Watch>, profile: &HostProfile, facts: HostFacts) -> Lane {
+        self.watch = watch.map(Box::new);
+        if let Some(watch) = &mut self.watch {
+            watch.push(&Record::Host(Box::new(facts)));
+            watch.push(&Record::Profile(Box::new(profile.clone())));
+        }
         self
     }
 
@@ -182,6 +196,9 @@ impl Lane {
                 tables.apart(self.analysis.latest_apart());
             }
         }
+        if let Some(watch) = &mut self.watch {
+            watch.take(record, &self.analysis, self.tables.as_deref().map(|tables| &tables.books));
+        }
     }
 
     /// Takes the kernel's pauses since sampling began, and the number of pauses lost.
@@ -222,6 +239,9 @@ impl Lane {
     pub fn flush(&mut self) {
         if let Some(trace) = &mut self.trace {
             trace.flush();
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.flush();
         }
     }
 

@@ -37,6 +37,7 @@ mod subscribe;
 mod ticks;
 pub mod timeline;
 mod uring;
+mod watch;
 pub mod web;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,3 +51,4 @@ pub use asker::{AskError, Asker, Node};
 pub use engine::EngineOptions;
 pub use guests::Allowed;
 pub use server::Daemon;
+pub use watch::WatchOptions;

@@ -76,6 +76,12 @@ pub const FAMILIES: &[Family] = {
         Counter "cawl_call_seconds" "seconds" "Time in calls: observed, predicted, and of the observed what is throttling and what is waiting for the device"
             |s| by("time", times(&s.cost));
         Counter "cawl_dropped_events" "" "Events lost on the way" |s| one(s.drops as f64);
+        Counter "cawl_anomalies" "" "Calls that fulfilled the condition of --trace-on"
+            |s| maybe(s.excerpts.as_ref().map(|e| e.anomalies as f64));
+        Gauge "cawl_excerpts_bytes" "bytes" "Size of the traces around them"
+            |s| maybe(s.excerpts.as_ref().map(|e| e.bytes as f64));
+        Counter "cawl_excerpts_missing_calls" "" "Calls and samples missing in these traces"
+            |s| maybe(s.excerpts.as_ref().map(|e| e.missing as f64));
         Gauge "cawl_sampler_interval_seconds" "seconds" "Between two looks at the kernel's counters"
             |s| one(s.sampler.interval_s);
         Gauge "cawl_sampler_cpu_ratio" "ratio" "Part of one processor that sampling takes" |s| one(s.sampler.cpu_fraction);
@@ -275,6 +281,7 @@ mod tests {
                 paused_s: Some(1.5),
                 ..Default::default()
             },
+            excerpts: Some(cawl_client::protocol::ExcerptsStatus::default()),
             devices: (0..100)
                 .map(|n| DeviceStatus {
                     device: format!("8:{n}"),

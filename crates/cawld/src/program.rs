@@ -11,8 +11,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use cawl_client::address;
-use cawl_core::{HostProfile, MODELS, Mode};
+use cawl_core::{Bytes, Condition, HostProfile, MODELS, Mode, Nanos, quantity};
 use cawl_host::profiles::{self, Keeper};
+use cawl_host::trace::{ExcerptOptions, LEAST_ROOM};
 use clap::{CommandFactory, Parser, ValueEnum};
 use nix::unistd::geteuid;
 use tokio::net::UnixListener;
@@ -20,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::http::{Guard, Http};
-use crate::{Allowed, Asker, Daemon, EngineOptions, Node, metrics, socket};
+use crate::{Allowed, Asker, Daemon, EngineOptions, Node, WatchOptions, metrics, socket};
 
 /// Most labels of a node.
 const LABELS: usize = 16;
@@ -47,6 +48,19 @@ struct Args {
     /// Keep a trace of all calls
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Keep traces of the calls around anomalies only: calls that fulfil CONDITION, for example 'unexpected >
+    /// 50ms or throttle > 200ms' (docs/ANOMALIES.md)
+    #[arg(long, value_name = "CONDITION")]
+    trace_on: Option<Condition>,
+    /// Time kept before and after an anomaly
+    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = keep, requires = "trace_on")]
+    keep: Nanos,
+    /// Folder of these traces [default: excerpts, in the service's or the user's state folder]
+    #[arg(long, value_name = "DIR", requires = "trace_on")]
+    trace_dir: Option<PathBuf>,
+    /// Bytes that they take at most; the oldest are removed
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = room, requires = "trace_on")]
+    trace_room: u64,
     /// Profile of this machine (TOML) [default: that of `cawl-cli calibrate`, else default speeds]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
@@ -155,8 +169,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         None => None,
     };
     let (listener, path) = listen(args.socket, !allowed.is_empty())?;
-    let options =
-        EngineOptions { profile, host_models: Some(models), host_trace: args.trace, modes, learn, keeper };
+    let watch = args.trace_on.map(|condition| {
+        let folder = args.trace_dir.map_or_else(excerpts_folder, Ok)?;
+        let (keep, room) = (args.keep, args.trace_room);
+        let excerpts = ExcerptOptions { folder, keep, room, condition: condition.text().to_owned() };
+        anyhow::Ok(WatchOptions { condition, excerpts })
+    });
+    let (host_models, host_trace, watch) = (Some(models), args.trace, watch.transpose()?);
+    let options = EngineOptions { profile, host_models, host_trace, watch, modes, learn, keeper };
     let daemon = Daemon::start_as(listener, options, node, allowed)?;
     let asker = daemon.asker();
     let token = http.as_ref().filter(|_| has_token).map(Http::guard);
@@ -266,6 +286,29 @@ fn label(text: &str) -> Result<(String, String), String> {
         ));
     }
     Ok((key.to_owned(), value.to_owned()))
+}
+
+fn keep(text: &str) -> Result<Nanos, String> {
+    match quantity::span(text)? {
+        seconds if (0.1..=3600.0).contains(&seconds) => Ok(Nanos::seconds(seconds)),
+        _ => Err("give a time between 100ms and 1h".to_owned()),
+    }
+}
+
+fn room(text: &str) -> Result<u64, String> {
+    match quantity::size(text)? {
+        bytes if bytes >= LEAST_ROOM => Ok(bytes),
+        _ => Err(format!("give at least {}", Bytes(LEAST_ROOM))),
+    }
+}
+
+/// The folder of excerpts: that of the service (StateDirectory=), else the user's.
+fn excerpts_folder() -> anyhow::Result<PathBuf> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let of_user = || folder("HOME").map(|home| home.join(".local/state"));
+    let of_user = || folder("XDG_STATE_HOME").or_else(of_user).map(|state| state.join("cawl"));
+    let state = folder("STATE_DIRECTORY").or_else(of_user);
+    Ok(state.context("there is no folder for traces: name one with --trace-dir")?.join("excerpts"))
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

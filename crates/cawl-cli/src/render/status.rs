@@ -64,6 +64,20 @@ pub fn text(status: &Status, terminal: bool) -> String {
         "clients",
         &format!("{programs}; {} calls, {written} in {}", status.calls, compact::seconds(status.uptime_s)),
     );
+    if let Some(excerpts) = &status.excerpts {
+        let of = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
+        let anomalies = of(excerpts.anomalies, "call");
+        line("anomalies", &format!("{anomalies}: {}", shown(&excerpts.condition)));
+        let (files, bytes) = (of(excerpts.files, "trace"), Bytes(excerpts.bytes));
+        line("", &format!("{files}, {bytes} in {}", shown(&excerpts.folder)));
+        if excerpts.missing > 0 {
+            let missing = format!("{} calls and samples are missing in them", excerpts.missing);
+            line("", &warn_if(&missing, true, terminal));
+        }
+        if let Some(failure) = &excerpts.failure {
+            line("", &warn_if(&shown(failure), true, terminal));
+        }
+    }
     line("drops", &warn_if(&status.drops.to_string(), status.drops > 0, terminal));
     if !status.processes.is_empty() {
         out += &format!("\n{}", processes(&status.processes));

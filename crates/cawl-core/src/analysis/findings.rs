@@ -107,8 +107,8 @@ impl Findings {
                     self.device = event.dev;
                     self.rolling.call(Time(event.end()), Nanos::new(event.duration as f64), cost);
                 }
-                // Reports speak of the first track.
-                let first = self.predictions.first().and_then(Option::as_ref);
+                // Reports speak of the first track; where another one answers, that follows the counters.
+                let first = self.predictions.get(self.speaker).and_then(Option::as_ref);
                 let calibrated = self.calibrated.and_then(|track| self.prediction(track));
                 let own = first.map(|first| first.parts.undisturbed(calibrated.map(|other| &other.parts)));
                 let own = own.unwrap_or_default();

@@ -61,7 +61,7 @@ impl<K: Hash + Eq, V> LruMap<K, V> {
 
     /// How many keys are remembered.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
 }

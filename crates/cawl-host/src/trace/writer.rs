@@ -207,7 +207,7 @@ impl TraceFile {
 }
 
 /// Appends a block whole, or cuts the file back to where it was.
-fn append(file: &mut File, block: &[u8]) -> io::Result<()> {
+pub(super) fn append(file: &mut File, block: &[u8]) -> io::Result<()> {
     let before = file.stream_position()?;
     file.write_all(block).inspect_err(|_| {
         // A reader would skip a torn block anyway.

@@ -110,6 +110,7 @@ impl Engine {
             uptime_s: now.since(self.started).as_seconds(),
             processes: self.processes(Listing { limit: Some(STATUS_ROWS), ..Listing::default() }).processes,
             devices: self.devices().devices,
+            excerpts: self.lane().and_then(|lane| lane.watch.as_ref()).map(|watch| watch.status()),
             sampled_writeback_rate: self.observed.writeback,
             sampler: self.observed.status.clone(),
             ..Status::default()

@@ -1,4 +1,5 @@
-//! Parsers of sizes and times on the command line.
+//! Sizes and times as people write them, on command lines and in conditions. An error is a sentence for the
+//! person who wrote one.
 
 /// A number of bytes: `512`, `4K`, `1.5G`, `64MiB` are 1024-fold, `100kB`, `2GB` 1000-fold.
 pub fn size(text: &str) -> Result<u64, String> {
@@ -36,11 +37,13 @@ pub fn size_above_zero(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A span of time in seconds: `10`, `10s`, `+10s`, `250ms`, `1.5m`, `2h`.
+/// A span of time in seconds: `10`, `10s`, `+10s`, `250ms`, `50us`, `1.5m`, `2h`.
 pub fn span(text: &str) -> Result<f64, String> {
     let wrong = || format!("`{text}` is no span of time; write it as 10s, 250ms, 5m or 1h");
     let (number, unit) = split(text.strip_prefix('+').unwrap_or(text));
     let factor = match unit {
+        "ns" => 1e-9,
+        "us" | "µs" | "μs" => 1e-6,
         "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
@@ -131,8 +134,17 @@ mod tests {
 
     #[test]
     fn spans() {
-        let good =
-            [("10", 10.0), ("+10s", 10.0), ("250ms", 0.25), ("1.5m", 90.0), ("2h", 7200.0), ("0", 0.0)];
+        let good = [
+            ("10", 10.0),
+            ("+10s", 10.0),
+            ("250ms", 0.25),
+            ("5us", 5.0 * 1e-6),
+            ("5µs", 5.0 * 1e-6),
+            ("7 ns", 7.0 * 1e-9),
+            ("1.5m", 90.0),
+            ("2h", 7200.0),
+            ("0", 0.0),
+        ];
         for (text, seconds) in good {
             assert_eq!(span(text), Ok(seconds), "{text}");
         }
