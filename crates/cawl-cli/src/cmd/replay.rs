@@ -96,7 +96,13 @@ fn options(args: &ReplayArgs, live: Option<LiveOptions>) -> anyhow::Result<Analy
             );
         };
         let models = args.model.models(models);
-        return Ok(AnalysisOptions { models, mode, learn, besides: Vec::new(), as_calibrated: true });
+        return Ok(AnalysisOptions {
+            models,
+            mode,
+            learn,
+            as_calibrated: true,
+            ..AnalysisOptions::default()
+        });
     }
     let mode = args.mode.unwrap_or(if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop });
     if args.learn && mode == Mode::OpenLoop {

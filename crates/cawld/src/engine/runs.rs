@@ -63,7 +63,7 @@ impl Engine {
             mode: Mode::Assimilated,
             learn: spec.learn,
             as_calibrated: true,
-            besides: Vec::new(),
+            ..AnalysisOptions::default()
         };
         let lane =
             Lane::new(&profile, &options, trace, self.facts_now()).map_err(|error| error.to_string())?;
