@@ -53,6 +53,32 @@ fn programs(dir: &Dir) -> [Vec<String>; 3] {
 }
 
 #[test]
+fn a_report_in_a_file_has_the_run_over_time() {
+    let dir = Dir::new();
+    let trace = dir.trace();
+    let dd = "dd if=/dev/zero of=out bs=64K count=300 conv=fsync status=none";
+    let program: Vec<&str> = dd.split(' ').collect();
+    let (finished, live) = dir.run(&[], &program);
+    finished.success();
+    let file = dir.work().join("again.json");
+    let told = replay(&dir, &["--live", "--report", file.to_str().expect("a readable path")], &trace);
+    let again = Report::read(&file, &told.success().says(""));
+    assert_eq!(live["timeline"], again["timeline"], "live and replayed");
+    let timeline = &again["timeline"];
+    let sum = |column: &serde_json::Value| {
+        column.as_array().expect("a column").iter().filter_map(serde_json::Value::as_u64).sum::<u64>()
+    };
+    let model = &again["models"][0];
+    assert_eq!(Some(sum(&timeline["calls"])), model["calls"].as_u64());
+    let causes = timeline["causes"].as_array().expect("causes");
+    let observed = causes.iter().map(|cause| sum(&cause["ns"])).sum::<u64>() as f64 / 1e9;
+    assert!((observed - model["observed_s"].as_f64().expect("seconds")).abs() < 1e-9);
+    assert_eq!(timeline["single"]["of"], model["calls"]);
+    let plain = Report::parse(&replay(&dir, &["--json"], &trace).success().stdout);
+    assert_eq!(plain["timeline"], serde_json::Value::Null, "it was not asked for");
+}
+
+#[test]
 fn replay_repeats_the_live_predictions() {
     let dir = Dir::new();
     for program in programs(&dir) {

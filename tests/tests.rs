@@ -15,6 +15,7 @@
 //! - `sanitizers`: programs with a sanitizer's runtime, which insists on being first
 //! - `storms`: hundreds of short processes, started and killed by several threads
 //! - `replay`: a trace gives the live predictions again; the output of `replay`; damaged traces
+//! - `report_page`: the report as a page, in headless Chromium
 //! - `identity`: the file of a call: reused inode numbers, renames, the last close
 //! - `copies`: copies inside the kernel and stores through mappings have a law and a cost
 //! - `cpython`: CPython's own regression tests come out the same (long: with `--ignored` only)
@@ -55,6 +56,7 @@ mod package;
 mod people;
 mod programs;
 mod replay;
+mod report_page;
 mod sanitizers;
 mod services;
 mod storms;

@@ -72,7 +72,7 @@ pub struct RunArgs {
     /// Keep every call in a trace for `replay`
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Write the report to a file instead of stderr; .json or .txt
+    /// Write the report to a file instead of stderr; .html, .json or .txt
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(report_file))]
     pub report: Option<PathBuf>,
     /// The report with all processes, files, quantiles and errors
@@ -140,6 +140,9 @@ pub struct ReplayArgs {
     /// The report with all processes, files, quantiles and errors
     #[arg(long)]
     pub long: bool,
+    /// Write the report to a file instead of stdout; .html, .json or .txt
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(report_file))]
+    pub report: Option<PathBuf>,
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
@@ -325,8 +328,8 @@ impl ModelArgs {
 
 fn report_file(path: PathBuf) -> Result<PathBuf, String> {
     match path.extension().and_then(|ending| ending.to_str()) {
-        Some("txt" | "json") => Ok(path),
-        _ => Err("the report's file name must end in .txt or .json".to_owned()),
+        Some("txt" | "json" | "html") => Ok(path),
+        _ => Err("the report's file name must end in .html, .json or .txt".to_owned()),
     }
 }
 

@@ -3,6 +3,8 @@
 pub mod calls;
 pub mod compact;
 pub mod explain;
+pub mod file;
+mod html;
 pub mod predict;
 pub mod profile;
 pub mod report;

@@ -68,6 +68,8 @@ pub struct AnalysisOptions {
     pub as_calibrated: bool,
     /// Calls that the report is about; all, if None.
     pub selection: Option<Selection>,
+    /// Report the run over time.
+    pub timeline: bool,
 }
 
 /// The model that constants are learned by.
@@ -134,7 +136,7 @@ impl Analysis {
             teacher: best(TEACHER),
             descriptors: Descriptors::default(),
             findings: Findings::new(
-                Collector::new(profile, names),
+                Collector::new(profile, names, options.timeline),
                 profile,
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
                 (!calibrated.is_empty()).then_some(tracks.len() + besides.len()),

@@ -1,6 +1,7 @@
 //! Counts, while records go by, everything a report tells: bounded work and memory per call.
 
 mod sessions;
+mod worst;
 
 use std::collections::BTreeMap;
 
@@ -12,19 +13,20 @@ use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, CostParts};
 use crate::explain::{CauseSums, Explain, Ideal, seconds_by_cause};
 use crate::file_table::{FileRow, FileTable};
+use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::{CallState, Prediction};
+use crate::neighbours::{Near, Neighbours};
 use crate::profile::HostProfile;
 use crate::record::{HostFacts, Outcome, Record};
 use crate::report::{
-    AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, Tally,
-    WorstCall,
+    AsCalibrated, FileOp, FileReport, ModelReport, NearCall, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
+    Tally, WorstCall,
 };
+use crate::timeline::Timeline;
 use crate::units::{Bytes, Nanos, Time};
 use sessions::{Sessions, ratio};
-
-/// How many of the worst calls a report lists.
-const WORST: usize = 10;
+use worst::{Ranked, Worst};
 
 /// How many files are told apart; calls on further ones are still counted in every total.
 const FILES: usize = 100_000;
@@ -51,23 +53,16 @@ pub struct Collector {
     causes: CauseSums,
     ideal: Ideal,
     /// The calls that the first model was most wrong about, and those that lost most time.
-    worst: Vec<Ranked>,
-    lost: Vec<Ranked>,
+    worst: Worst,
+    lost: Worst,
     first: Option<Time>,
     last: Time,
     host: Option<HostFacts>,
     outcome: Option<Outcome>,
     notes: Vec<String>,
     notes_omitted: u64,
-}
-
-/// One of the calls with the largest figures of a kind.
-struct Ranked {
-    /// The figure, in ns.
-    by: f64,
-    event: Event,
-    prediction: Prediction,
-    causes: CauseTimes,
+    timeline: Option<Timeline>,
+    neighbours: Option<Neighbours>,
 }
 
 struct ModelBooks {
@@ -99,8 +94,8 @@ struct FileOpBooks {
 }
 
 impl Collector {
-    /// Empty books for models of these names.
-    pub fn new(profile: &HostProfile, models: Vec<&'static str>) -> Collector {
+    /// Empty books for models of these names, with the run over time if that is wanted.
+    pub fn new(profile: &HostProfile, models: Vec<&'static str>, timeline: bool) -> Collector {
         Collector {
             profile: ProfileUsed {
                 name: profile.name.clone(),
@@ -112,6 +107,8 @@ impl Collector {
             created: profile.created,
             ideal: Ideal::new(profile),
             models: models.into_iter().map(ModelBooks::new).collect(),
+            timeline: timeline.then(Timeline::default),
+            neighbours: timeline.then(Neighbours::default),
             ..Collector::default()
         }
     }
@@ -159,6 +156,12 @@ impl Collector {
             self.bytes = self.bytes.saturating_add(bytes);
         }
         self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event));
+        let predicted = predictions.first().and_then(Option::as_ref).map(|first| first.cost);
+        if self.neighbours.as_mut().is_some_and(|neighbours| neighbours.take(event, predicted)) {
+            let near = Near { event: *event, predicted };
+            self.worst.is_after(&near);
+            self.lost.is_after(&near);
+        }
         match class {
             Class::Cost => {
                 self.cost(event, bytes, predictions, causes);
@@ -166,7 +169,7 @@ impl Collector {
             }
             Class::Untimed => self.file_call(event, bytes, predictions, None),
             Class::Elsewhere if causes.is_some() => {
-                self.causes.add_calls(Cause::Discard, 1, bytes, event.duration);
+                self.discarded(event.start, event.end(), 1, bytes, event.duration);
             }
             Class::Elsewhere => self.elsewhere.add(bytes),
             Class::Unmodelled => {
@@ -189,10 +192,18 @@ impl Collector {
         // They are of one session.
         self.sessions.calls(&calls.like, Time(calls.first), calls.calls, bytes);
         if discarded {
-            return self.causes.add_calls(Cause::Discard, calls.calls, bytes, calls.duration);
+            return self.discarded(calls.first, calls.end, calls.calls, bytes, calls.duration);
         }
         self.elsewhere.calls += calls.calls;
         self.elsewhere.bytes = self.elsewhere.bytes.saturating_add(bytes);
+    }
+
+    /// Calls to /dev/null from `start` to `end` took `ns`.
+    fn discarded(&mut self, start: u64, end: u64, calls: u64, bytes: u64, ns: u64) {
+        self.causes.add_calls(Cause::Discard, calls, bytes, ns);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.add((start, end), calls, bytes, &CauseTimes::from([(Cause::Discard, ns)]));
+        }
     }
 
     /// Something went on from `start` to `end`.
@@ -222,8 +233,18 @@ impl Collector {
         self.causes.add(causes, own, bytes);
         if let Some(first) = first {
             let (observed, call) = (event.duration as f64, (event, first, causes));
-            rank(&mut self.worst, (observed - first.cost.get()).abs(), call);
-            rank(&mut self.lost, observed - own.total().get(), call);
+            self.worst.rank((observed - first.cost.get()).abs(), call, self.neighbours.as_mut());
+            self.lost.rank(observed - own.total().get(), call, self.neighbours.as_mut());
+            if let Some(timeline) = &mut self.timeline {
+                timeline.call(event, bytes, first, causes);
+            }
+        }
+    }
+
+    /// Takes a sample of the dirty level, with what the first model said of that moment.
+    pub fn level(&mut self, at: Time, sampled: Bytes, limits: DirtyLimits, modelled: Option<Bytes>) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.sample(at, sampled, limits, modelled);
         }
     }
 
@@ -326,12 +347,16 @@ impl Collector {
             models: models.collect(),
             files: files.into_iter().map(|books| self.file_report(books)).collect(),
             files_omitted: self.files_omitted,
-            worst: self.worst.iter().map(|call| self.worst_call(call)).collect(),
+            worst: self.worst.0.iter().map(|call| self.worst_call(call)).collect(),
             explain: Some(Explain {
-                worst: self.lost.iter().map(|call| self.worst_call(call)).collect(),
+                worst: self.lost.0.iter().map(|call| self.worst_call(call)).collect(),
                 ..self.causes.explain(self.best())
             }),
             host: self.host.clone(),
+            timeline: self.timeline.as_ref().and_then(|timeline| {
+                let path = |file| self.path(file).0;
+                timeline.report(self.first.unwrap_or_default(), path)
+            }),
         }
     }
 
@@ -363,7 +388,7 @@ impl Collector {
     }
 
     fn worst_call(&self, call: &Ranked) -> WorstCall {
-        let Ranked { event, prediction: primary, causes, .. } = call;
+        let Ranked { event, prediction: primary, causes, before, after, .. } = call;
         let (path, first_path) = self.path(event.file());
         WorstCall {
             at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
@@ -378,6 +403,21 @@ impl Collector {
             predicted_s: primary.cost.as_seconds(),
             cause: causes.main().name().to_owned(),
             causes: seconds_by_cause(causes),
+            tid: event.tid,
+            before: before.iter().map(|near| self.near_call(near)).collect(),
+            after: after.iter().map(|near| self.near_call(near)).collect(),
+        }
+    }
+
+    fn near_call(&self, Near { event, predicted }: &Near) -> NearCall {
+        NearCall {
+            at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
+            op: event.op.name().to_owned(),
+            path: self.path(event.file()).0,
+            offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),
+            bytes: kernel_bytes(event),
+            observed_s: event.duration as f64 / 1e9,
+            predicted_s: predicted.map(Nanos::as_seconds),
         }
     }
 }
@@ -410,17 +450,6 @@ impl ModelBooks {
             fingerprint: format!("{:016x}", self.fingerprint),
         }
     }
-}
-
-/// Keeps a call, if its figure is among the largest.
-#[inline]
-fn rank(list: &mut Vec<Ranked>, by: f64, (event, prediction, causes): (&Event, &Prediction, &CauseTimes)) {
-    if list.len() == WORST && list.last().is_some_and(|least| by <= least.by) {
-        return;
-    }
-    let at = list.partition_point(|other| other.by >= by);
-    list.insert(at, Ranked { by, event: *event, prediction: *prediction, causes: *causes });
-    list.truncate(WORST);
 }
 
 impl FileOpBooks {

@@ -72,6 +72,7 @@ mod limits;
 mod mode;
 mod model;
 mod names;
+mod neighbours;
 mod profile;
 pub mod quantity;
 mod record;
@@ -81,6 +82,7 @@ mod rolling_error;
 mod run_delay;
 mod selection;
 mod statistics;
+mod timeline;
 mod units;
 
 pub use accuracy::{
@@ -119,11 +121,12 @@ pub use record::{
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{
-    AsCalibrated, ColdReport, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
-    SessionReport, SessionTotals, Tally, WorstCall,
+    AsCalibrated, ColdReport, FileOp, FileReport, ModelReport, NearCall, OpReport, ProfileUsed,
+    REPORT_SCHEMA, Report, SessionReport, SessionTotals, Tally, WorstCall,
 };
 pub use rolling_error::RecentError;
 pub use run_delay::RunDelays;
 pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
+pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
 pub use units::{Bytes, Nanos, Rate, Time};

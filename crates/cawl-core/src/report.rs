@@ -9,6 +9,7 @@ use crate::explain::Explain;
 use crate::learn::ColdMemory;
 use crate::profile::{Origin, Thoroughness};
 use crate::record::{EndKind, HostFacts, Outcome};
+use crate::timeline::TimelineReport;
 use crate::units::Bytes;
 
 /// Version of the JSON report.
@@ -69,6 +70,9 @@ pub struct Report {
     pub explain: Option<Explain>,
     /// The machine that was traced.
     pub host: Option<HostFacts>,
+    /// The run over time, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<TimelineReport>,
 }
 
 /// Which profile the models used.
@@ -331,4 +335,32 @@ pub struct WorstCall {
     /// Observed seconds by cause.
     #[serde(default)]
     pub causes: BTreeMap<String, f64>,
+    /// Thread.
+    #[serde(default)]
+    pub tid: u32,
+    /// The calls just before it in its thread, earliest first; with the run over time only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<NearCall>,
+    /// The calls just after it in its thread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<NearCall>,
+}
+
+/// A call beside one of the worst.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NearCall {
+    /// When it began, in seconds since the first call.
+    pub at_s: f64,
+    /// Name of the operation.
+    pub op: String,
+    /// Path of the file.
+    pub path: String,
+    /// Offset in bytes, if known.
+    pub offset: Option<u64>,
+    /// Bytes.
+    pub bytes: u64,
+    /// Observed time, in seconds.
+    pub observed_s: f64,
+    /// Time predicted by the first model, in seconds, if it has an opinion.
+    pub predicted_s: Option<f64>,
 }

@@ -6,22 +6,46 @@
 /// `/`, as text/html.
 pub const PAGE: &str = include_str!("web/index.html");
 
+/// The style of every page with charts.
+macro_rules! style {
+    () => {
+        concat!(
+            include_str!("web/vendor/uPlot.min.css"),
+            include_str!("web/app.css"),
+            include_str!("web/causes.css")
+        )
+    };
+}
+
+/// The script of every page with charts: parts that only use those before them.
+macro_rules! charts {
+    () => {
+        concat!(
+            "/*\n",
+            include_str!("web/vendor/uPlot.LICENSE"),
+            "*/\n",
+            include_str!("web/vendor/uPlot.iife.min.js"),
+            include_str!("web/format.js"),
+            include_str!("web/dom.js"),
+            include_str!("web/series.js"),
+            include_str!("web/chart.js"),
+            include_str!("web/timecharts.js"),
+            include_str!("web/causes.js"),
+            include_str!("web/scatter.js"),
+        )
+    };
+}
+
 /// `/app.css`, as text/css.
-pub const STYLE: &str = concat!(include_str!("web/vendor/uPlot.min.css"), include_str!("web/app.css"));
+pub const STYLE: &str = style!();
+
+/// Charts for another page: a module's script that draws nothing by itself. [`STYLE`] is its style.
+pub const CHARTS: &str = charts!();
 
 /// `/app.js`, as text/javascript: one module, of parts that only use those before them.
 pub const SCRIPT: &str = concat!(
-    "/*\n",
-    include_str!("web/vendor/uPlot.LICENSE"),
-    "*/\n",
-    include_str!("web/vendor/uPlot.iife.min.js"),
-    include_str!("web/format.js"),
-    include_str!("web/dom.js"),
-    include_str!("web/series.js"),
+    charts!(),
     include_str!("web/link.js"),
-    include_str!("web/chart.js"),
-    include_str!("web/timecharts.js"),
-    include_str!("web/scatter.js"),
     include_str!("web/tables.js"),
     include_str!("web/panels.js"),
     include_str!("web/app.js"),

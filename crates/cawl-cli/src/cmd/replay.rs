@@ -70,6 +70,10 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         analysis.take(&Record::Note(damage));
     }
     let report = analysis.report();
+    if let Some(path) = &args.report {
+        render::file::write(&report, args.long, path)?;
+        return render::printed(result.and_then(|()| out.flush()));
+    }
     result = result.and_then(|()| match (args.json, args.calls) {
         (true, true) => Ok(()),
         (true, false) => {
@@ -88,6 +92,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 
 /// The options of the analysis: those of the live run (`--live`), or those of the arguments.
 fn options(args: &ReplayArgs, live: Option<LiveOptions>) -> anyhow::Result<AnalysisOptions> {
+    let timeline = args.report.is_some();
     if args.live {
         let Some(LiveOptions { models, mode, learn }) = live else {
             bail!(
@@ -96,18 +101,13 @@ fn options(args: &ReplayArgs, live: Option<LiveOptions>) -> anyhow::Result<Analy
             );
         };
         let models = args.model.models(models);
-        return Ok(AnalysisOptions {
-            models,
-            mode,
-            learn,
-            as_calibrated: true,
-            ..AnalysisOptions::default()
-        });
+        let as_calibrated = true;
+        return Ok(AnalysisOptions { models, mode, learn, as_calibrated, timeline, ..Default::default() });
     }
     let mode = args.mode.unwrap_or(if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop });
     if args.learn && mode == Mode::OpenLoop {
         bail!("open loop ignores observed costs, so it cannot learn; add --mode lockstep");
     }
     let models = args.model.models(Vec::new());
-    Ok(AnalysisOptions { models, mode, learn: args.learn, ..AnalysisOptions::default() })
+    Ok(AnalysisOptions { models, mode, learn: args.learn, timeline, ..Default::default() })
 }

@@ -385,11 +385,7 @@ fn deliver(report: &Report, file: Option<&Path>, long: bool) -> anyhow::Result<(
         render::draw(&render::page(&render::explain::report(report, long, terminal), terminal));
         return Ok(());
     };
-    let text = match path.extension().and_then(OsStr::to_str) {
-        Some("json") => serde_json::to_string_pretty(report)? + "\n",
-        _ => render::page(&render::explain::report(report, long, false), false).into_owned(),
-    };
-    std::fs::write(path, text).with_context(|| format!("cannot write the report {}", path.display()))
+    render::file::write(report, long, path)
 }
 
 /// Ends this process by the signal that ended the program, so that the parent sees the same status.

@@ -31,7 +31,10 @@ fn text(report: &Report, terminal: bool) -> String {
     let mut out = String::new();
     let explained = report.explain.as_ref().filter(|explain| explain.calls > 0);
     if let Some(explain) = explained {
-        happened(&mut out, report, explain, terminal);
+        for (at, (name, text)) in happened(report, explain).into_iter().enumerate() {
+            let text = if at == 0 { bold(&text, terminal) } else { text };
+            line(&mut out, name, &text, terminal);
+        }
         causes(&mut out, explain, terminal);
         files(&mut out, report, explain, terminal);
         worst(&mut out, report, explain, terminal);
@@ -69,8 +72,8 @@ fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// Three lines.
-fn happened(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
+/// What happened, in three named lines, or four.
+pub(super) fn happened(report: &Report, explain: &Explain) -> Vec<(&'static str, String)> {
     let (observed, own) = (explain.observed_s, explain.best.undisturbed_s);
     let first = explain.causes.first();
     let most = first.map_or(String::new(), |cause| {
@@ -81,14 +84,14 @@ fn happened(out: &mut String, report: &Report, explain: &Explain, terminal: bool
         _ => "hardly any of it lost".to_owned(),
     };
     let calls = format!("{} in {}, {saved}{most}", time(observed), operations(report, explain));
-    line(out, "cawl", &bold(&calls, terminal), terminal);
+    let mut lines = vec![("cawl", calls)];
     let best = explain.best.best_s;
     let discards = explain.causes.iter().find(|cause| cause.name == Cause::Discard.name());
     if share(own - best - discards.map_or(0.0, |cause| cause.observed_s), observed) >= WORTH {
         let bytes = Bytes(explain.bytes);
         let better =
             format!("{bytes} in large calls, with one fsync a file at most, would take {}", time(best));
-        line(out, "best", &better, terminal);
+        lines.push(("best", better));
     }
     let span = format!(
         "{} of the {} from first to last call",
@@ -96,10 +99,9 @@ fn happened(out: &mut String, report: &Report, explain: &Explain, terminal: bool
         time(report.span_s)
     );
     let program = report.outcome.as_ref().map_or(String::new(), |outcome| format!("; {}", ended(outcome)));
-    line(out, "time", &format!("{span}{program}"), terminal);
-    if let Some(cold) = &report.cold {
-        line(out, "cold", &cold_memory(cold), terminal);
-    }
+    lines.push(("time", format!("{span}{program}")));
+    lines.extend(report.cold.as_ref().map(|cold| ("cold", cold_memory(cold))));
+    lines
 }
 
 /// The operations that took most of the time: `write and fsync`.

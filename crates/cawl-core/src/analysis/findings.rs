@@ -84,12 +84,14 @@ impl Findings {
             Record::Sample(sample) => self.counters.take(sample),
             _ => None,
         };
-        let mut dirtied = None;
+        let (mut dirtied, mut level) = (None, None);
         for (track, said) in said.enumerate() {
             match said {
                 Said::Call(prediction) => self.predictions.push(prediction),
                 Said::Level(modelled, so_far) => {
-                    dirtied.get_or_insert(so_far);
+                    if dirtied.is_none() {
+                        (dirtied, level) = (Some(so_far), modelled);
+                    }
                     if let (true, Some(modelled), Some(counted)) =
                         (track == self.speaker, modelled, &self.counted)
                     {
@@ -124,6 +126,9 @@ impl Findings {
                 }
             }
             Record::Sample(sample) => {
+                if let Some(counted) = &self.counted {
+                    self.collector.level(counted.at, counted.dirty, counted.limits, level);
+                }
                 if let Some(dirtied) = dirtied {
                     self.untraced.sample(sample.time, sample.dirtied, self.page, dirtied);
                 }

@@ -3,7 +3,7 @@ use super::*;
 use crate::record::{EndKind, Session, SessionEnd, Wchar};
 
 fn collector() -> Collector {
-    Collector::new(&HostProfile::uncalibrated(), Vec::new())
+    Collector::new(&HostProfile::uncalibrated(), Vec::new(), false)
 }
 
 fn begin(collector: &mut Collector, id: u32, pid: u32, ppid: u32, at: u64) {

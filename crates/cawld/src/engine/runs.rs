@@ -63,6 +63,7 @@ impl Engine {
             mode: Mode::Assimilated,
             learn: spec.learn,
             as_calibrated: true,
+            timeline: true,
             ..AnalysisOptions::default()
         };
         let lane =

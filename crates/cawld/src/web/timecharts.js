@@ -1,6 +1,6 @@
 // The charts over time: dirty level with state bands, time lost, cost per call.
 
-const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+const TIME_STEPS = [...Array.from({ length: 27 }, (_, at) => [1, 2, 5][at % 3] * 10 ** (Math.floor(at / 3) - 9)), 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 const BYTE_STEPS = Array.from({ length: 53 }, (_, power) => 2 ** power);
 const RATE_STEPS = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** (power - 6))).flat();
 
@@ -30,10 +30,10 @@ class TimeChart extends Chart {
     const times = (uplot, times, at, space, step) => {
       const width = uplot.bbox.width / uPlot.pxRatio;
       const fits = (x) => x > 12 && x < width - 12;
-      return times.map((time) => (fits(uplot.valToPos(time, "x")) ? clock(time, step < 60) : ""));
+      return times.map((time) => (fits(uplot.valToPos(time, "x")) ? view.tell(time, step < 60) : ""));
     };
     return {
-      scales: { x: { time: true, range: () => [this.begin, this.end] }, y },
+      scales: { x: { time: view.dated, range: () => [this.begin, this.end] }, y },
       series: [{}, ...lines.map((line) => ({ points: { show: false }, ...line }))],
       axes: [
         this.axis({ incrs: TIME_STEPS, space: 74 * this.zoom, gap: 7 + foot, size: 24 * this.zoom + foot, values: times }),
@@ -81,7 +81,7 @@ class TimeChart extends Chart {
     const series = this.series();
     const point = series.points[series.find(view.cursor)];
     if (inside && point && view.cursor <= view.now && this.plot.matches(":hover, :focus")) {
-      const when = clock(point.time_s) + (point.span_s > 1.5 ? ` + ${duration(point.span_s)}` : "");
+      const when = view.tell(point.time_s) + (point.span_s > 1.5 ? ` + ${duration(point.span_s)}` : "");
       this.showTip(x, when, this.rows(point));
     } else this.hideTip();
   }
@@ -108,7 +108,7 @@ class TimeChart extends Chart {
     const at = Math.min(last, Math.max(0, here + by));
     const point = series.points[at];
     const told = this.rows(point).map(([, name, value]) => `${name} ${value}`);
-    this.say(at, last, `${clock(point.time_s)}: ${told.join(", ")}`);
+    this.say(at, last, `${view.tell(point.time_s)}: ${told.join(", ")}`);
     this.pointAt(Math.min(view.now, point.time_s + point.span_s / 2));
   }
 }
@@ -127,6 +127,11 @@ class DirtyChart extends TimeChart {
 
   get ahead() {
     return view.ahead;
+  }
+
+  /** Room for the states below. */
+  get foot() {
+    return 50;
   }
 
   options() {
@@ -152,7 +157,7 @@ class DirtyChart extends TimeChart {
       { series: [1, 2], fill: ink("zone-throttle") },
       { series: [2, 3], fill: ink("zone-flush") },
     ];
-    return this.chart({ range: () => [0, this.most] }, axis, lines, 50, { bands });
+    return this.chart({ range: () => [0, this.most] }, axis, lines, this.foot, { bands });
   }
 
   data() {

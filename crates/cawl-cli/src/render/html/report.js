@@ -1,0 +1,340 @@
+// The report's charts: the run over time, and densities of costs.
+
+const told = JSON.parse(byId("data").textContent);
+
+/** The buckets of the run as points of a series. */
+function pointsOf(timeline) {
+  const seconds = (ns) => ns / 1e9;
+  let limits = timeline.limits[0] ?? { background: 0, hard: 0 };
+  let next = 0;
+  return timeline.calls.map((calls, at) => {
+    while (timeline.limits[next] && timeline.limits[next].bucket <= at) limits = timeline.limits[next++];
+    const causes = timeline.causes.filter(({ ns }) => ns[at] > 0).map(({ name, ns }) => [name, seconds(ns[at])]);
+    return {
+      time_s: seconds(timeline.from_ns + at * timeline.width_ns),
+      span_s: seconds(timeline.width_ns),
+      modelled_dirty_bytes: timeline.modelled.last[at],
+      modelled_dirty_max_bytes: timeline.modelled.max[at],
+      sampled_dirty_bytes: timeline.sampled.last[at],
+      sampled_dirty_max_bytes: timeline.sampled.max[at],
+      background_bytes: limits.background,
+      hard_bytes: limits.hard,
+      calls,
+      bytes: timeline.bytes[at],
+      causes_s: Object.fromEntries(causes),
+    };
+  });
+}
+
+/** Single calls, of columns. */
+function callsOf(single) {
+  return single.at_ns.map((at, row) => ({
+    at_s: at / 1e9,
+    observed_s: single.observed_ns[row] / 1e9,
+    predicted_s: single.predicted_ns[row] / 1e9,
+    cause: single.causes[single.cause[row]],
+    op: single.ops[single.op[row]],
+    path: single.files[single.file[row]],
+    bytes: single.bytes[row],
+  }));
+}
+
+/** The dirty level with calls over it, at the height of their duration on an axis of their own. */
+class CallsChart extends DirtyChart {
+  constructor(plot, series, calls) {
+    super(plot, series);
+    this.calls = calls.filter((call) => call.observed_s > 0);
+    this.hidden = new Set();
+    const costs = this.calls.map((call) => call.observed_s);
+    this.costs = costs.length ? decades(Math.min(...costs), Math.max(...costs)) : [1e-6, 1e-3];
+    const last = series().points.at(-1);
+    if (last?.hard_bytes) this.status = last;
+    const highest = Math.max(0, ...series().points.map((point) => Math.max(point.modelled_dirty_max_bytes, point.sampled_dirty_max_bytes)));
+    // Where the limits are far above, the level would be a line at the bottom.
+    this.fitData = highest < 0.2 * (last?.background_bytes ?? 0);
+  }
+
+  get ahead() {
+    return 0;
+  }
+
+  get foot() {
+    return 0;
+  }
+
+  forecast() {
+    return [];
+  }
+
+  lanes() {}
+
+  options() {
+    const options = super.options();
+    options.series.forEach((line, at) => (line.spanGaps = at !== 5));
+    options.scales.cost = { distr: 3, range: () => this.costs };
+    options.series.push({ scale: "cost", points: { show: false } });
+    this.lines += 1;
+    const costs = decadeAxis(26, { scale: "cost", side: 1, gap: 6, size: 58 * this.zoom, grid: { show: false } });
+    options.axes.push(this.axis(costs));
+    options.padding = [10, 0, 0, 0];
+    return options;
+  }
+
+  get shown() {
+    return this.calls.filter((call) => !this.hidden.has(call.cause));
+  }
+
+  place(call) {
+    return [this.uplot.valToPos(call.at_s, "x"), this.uplot.valToPos(call.observed_s, "cost")];
+  }
+
+  finish() {
+    this.pen((context) => {
+      const paths = new Map();
+      for (const call of this.shown) {
+        if (!paths.has(call.cause)) paths.set(call.cause, new Path2D());
+        mark(paths.get(call.cause), causeShape(call.cause), ...this.place(call), 2.4);
+      }
+      context.lineWidth = 1;
+      context.strokeStyle = `${palette.text}80`;
+      for (const [cause, path] of paths) {
+        // A plus has no area.
+        context.fillStyle = causeColour(cause);
+        if (causeShape(cause) === "buffered") {
+          context.save();
+          context.lineWidth = 1.75;
+          context.strokeStyle = causeColour(cause);
+          context.stroke(path);
+          context.restore();
+          continue;
+        }
+        // The outline lies below, so that marks that cover each other keep their colour.
+        context.stroke(path);
+        context.fill(path);
+      }
+    });
+    super.finish();
+    const call = this.chosen;
+    if (!call || !this.plot.matches(":hover")) return;
+    const [x, y] = this.place(call);
+    this.pen((context) => {
+      context.strokeStyle = palette.text;
+      context.lineWidth = 2;
+      context.beginPath();
+      context.arc(x, y, 6, 0, 7);
+      context.stroke();
+    });
+    this.showTip(x, `${call.op}, ${bytes(call.bytes)}`, [
+      [null, "at", duration(call.at_s)],
+      [null, "observed", duration(call.observed_s)],
+      [null, "predicted", duration(call.predicted_s)],
+      [`cause-${causeName(call.cause)}`, "cause", call.cause],
+      [null, "file", printable(call.path).slice(-48)],
+    ]);
+  }
+
+  rows(point) {
+    return [
+      ["modelled", "modelled", bytes(point.modelled_dirty_bytes)],
+      ["sampled", "sampled", bytes(point.sampled_dirty_bytes)],
+      ["hard", "hard limit", bytes(point.hard_bytes)],
+      ["background", "background", bytes(point.background_bytes)],
+      [null, "written", rate(point.bytes / point.span_s)],
+      [null, "calls", count(point.calls)],
+    ];
+  }
+
+  point(x, y) {
+    let nearest = null;
+    let best = 100;
+    for (const call of this.shown) {
+      const [left, top] = this.place(call);
+      const distance = (left - x) ** 2 + (top - y) ** 2;
+      if (distance < best) [nearest, best] = [call, distance];
+    }
+    const changed = nearest !== this.chosen;
+    this.chosen = nearest;
+    super.point(x);
+    if (changed) this.invalidate(true);
+  }
+
+  leave() {
+    this.chosen = null;
+    super.leave();
+    this.invalidate(true);
+  }
+}
+
+/** Time per cause, in parts that are wide enough to be seen. */
+class RunCauseChart extends CauseChart {
+  get points() {
+    const all = this.series().points;
+    const each = Math.max(1, Math.ceil((all.length * 2.5) / Math.max(100, this.plot.clientWidth)));
+    const groups = [];
+    for (let at = 0; at < all.length; at += each) {
+      const group = all.slice(at, at + each);
+      const causes_s = {};
+      for (const point of group) {
+        for (const [cause, part] of Object.entries(point.causes_s)) causes_s[cause] = (causes_s[cause] ?? 0) + part;
+      }
+      groups.push({ time_s: group[0].time_s, span_s: group.length * group[0].span_s, causes_s });
+    }
+    return groups;
+  }
+}
+
+/** How often calls cost how much, on a logarithmic axis; modes in the colours of their causes. */
+class DensityChart extends Chart {
+  constructor(plot, density, text) {
+    super(plot);
+    this.density = density;
+    this.text = text;
+    this.costs = density.density.map((_, at) => density.from * density.ratio ** at);
+  }
+
+  options() {
+    const range = [this.costs[0], this.costs.at(-1) > this.costs[0] ? this.costs.at(-1) : this.costs[0] * 2];
+    const splits = (uplot, axis, low, high) => {
+      const ticks = [];
+      const factors = Math.log10(high / low) > 2.5 ? [1] : [1, 2, 5];
+      for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+        ticks.push(...factors.map((factor) => factor * 10 ** power).filter((tick) => tick >= low && tick <= high));
+      }
+      return ticks;
+    };
+    const x = { side: 2, splits, filter: (uplot, ticks) => ticks, values: (uplot, ticks) => ticks.map(this.text), gap: 6, size: 24 * this.zoom };
+    return {
+      scales: { x: { time: false, distr: 3, range: () => range }, y: { range: (uplot, low, high) => [0, (high || 1) * 1.08] } },
+      series: [{}, { stroke: ink("text"), width: 1.25, points: { show: false } }],
+      axes: [this.axis(x), this.axis({ show: false })],
+      padding: [8, 20, 0, 14],
+      hooks: { drawClear: [() => this.ground()], draw: [() => this.finish()] },
+    };
+  }
+
+  data() {
+    return [this.costs, this.density.density];
+  }
+
+  /** Each mode from its begin to its end, filled up to the density. */
+  ground() {
+    this.pen((context, width, height) => {
+      for (const mode of this.density.modes) {
+        const inside = this.costs.map((cost, at) => [cost, this.density.density[at]]).filter(([cost]) => cost >= mode.from && cost <= mode.to);
+        if (!inside.length) continue;
+        context.beginPath();
+        const place = ([cost, y]) => [this.uplot.valToPos(cost, "x"), this.uplot.valToPos(y, "y")];
+        context.moveTo(place(inside[0])[0], height);
+        for (const point of inside) context.lineTo(...place(point));
+        context.lineTo(place(inside.at(-1))[0], height);
+        context.closePath();
+        context.globalAlpha = 0.85;
+        context.fillStyle = causeFill(context, mode.cause);
+        context.fill();
+        context.globalAlpha = 1;
+      }
+    });
+  }
+
+  finish() {}
+  point() {}
+  leave() {}
+
+  step() {
+    this.say(0, 0, this.summary.textContent);
+  }
+}
+
+/** ns per byte, or a part of a second. */
+const perByte = (value) => `${value >= 0.01 && value < 1000 ? digits(value) : value.toExponential(0)} ns/B`;
+
+/** A figure for each operation's density. */
+function drawDensities(densities) {
+  const room = byId("densities");
+  densities.forEach(({ op, per_byte, per_call }, at) => {
+    const [density, text] = per_byte ? [per_byte, perByte] : [per_call, (ns) => duration(ns / 1e9)];
+    if (!density || density.density.length < 2) return;
+    const what = per_byte ? "cost per byte" : "cost per call";
+    const modes = density.modes.map((mode) => `${percent(mode.share)} of the calls at ${text(mode.from)} to ${text(mode.to)}, ${percent(mode.time_share)} of the time (${mode.cause})`);
+    const title = element("h3", { id: `density-${at}` }, `${printable(op)}: ${what}, ${count(density.calls)} calls`);
+    const summary = element("p", { id: `density-${at}-summary`, className: "sub" }, `${modes.length} ${modes.length === 1 ? "mode" : "modes"}: ${modes.join("; ")}.`);
+    const plot = element("div", { className: "plot density", tabIndex: 0, role: "img" }, element("div", { className: "tip", hidden: true }));
+    plot.setAttribute("aria-labelledby", title.id);
+    plot.setAttribute("aria-describedby", summary.id);
+    room.append(element("figure", {}, title, plot, summary));
+    new DensityChart(plot, density, text);
+  });
+  byId("densities-card").hidden = !room.children.length;
+}
+
+function draw(timeline) {
+  const series = new Series(1);
+  series.points = pointsOf(timeline);
+  series.step = timeline.width_ns / 1e9;
+  const last = series.points.at(-1);
+  const begin = series.points[0].time_s;
+  view.span = last.time_s + last.span_s - begin;
+  view.now = last.time_s + last.span_s;
+  const calls = callsOf(timeline.single);
+  const dirty = new CallsChart(byId("dirty-plot"), () => series, calls);
+  const causes = new RunCauseChart(byId("causes-plot"), () => series);
+  const sums = Object.fromEntries(timeline.causes.map(({ name, ns }) => [name, ns.reduce((sum, part) => sum + part, 0) / 1e9]));
+  causes.choose(sums);
+  const all = Object.values(sums).reduce((sum, part) => sum + part, 0);
+  byId("causes-legend").append(...[...causes.list, "other"].map((cause) => element("li", {}, causeKey(cause), cause)));
+  causes.summarize(
+    `${duration(all)} in ${duration(view.span)}: ${causes.list.toSorted((a, b) => sums[b] - sums[a]).map((cause) => `${cause} ${percent(sums[cause] / all)}`).join(", ")}. Above 1 s/s several threads are in calls.`,
+  );
+
+  const met = [...new Set(calls.map((call) => call.cause))].sort((a, b) => CAUSES.indexOf(a) - CAUSES.indexOf(b));
+  for (const cause of met) {
+    const button = element("button", { type: "button" }, causeKey(cause), cause);
+    button.setAttribute("aria-pressed", "true");
+    button.addEventListener("click", () => {
+      if (!dirty.hidden.delete(cause)) dirty.hidden.add(cause);
+      button.setAttribute("aria-pressed", String(!dirty.hidden.has(cause)));
+      dirty.invalidate(true);
+    });
+    byId("calls-legend").append(button);
+  }
+  const highest = (name) => Math.max(0, ...series.points.map((point) => point[name]));
+  const limit = last.hard_bytes ? `, hard limit ${bytes(last.hard_bytes)}, throttling from ${bytes(freerunOf(last))}` : "";
+  dirty.summarize(
+    `At most ${bytes(highest("modelled_dirty_max_bytes"))} modelled, ${bytes(highest("sampled_dirty_max_bytes") || null)} sampled${limit}. ` +
+      `Marks (right axis): ${count(calls.length)} of ${count(timeline.single.of)} calls, among them the slowest of each ${duration(series.step)}, by the cause of most of their time.`,
+  );
+  const fit = byId("fit");
+  const tell = () => fit.setAttribute("aria-pressed", String(dirty.fitData));
+  tell();
+  fit.addEventListener("click", () => {
+    dirty.fitData = !dirty.fitData;
+    tell();
+    dirty.invalidate(true);
+  });
+}
+
+/** On paper all is light, in sight and open. */
+function print(printing) {
+  if (printing) document.documentElement.dataset.theme = "light";
+  else delete document.documentElement.dataset.theme;
+  palette.read();
+  for (const details of document.querySelectorAll("details")) details.open = printing;
+  for (const chart of view.charts) {
+    chart.visible = true;
+    chart.zoom = null;
+    chart.resize();
+    chart.paint(performance.now());
+  }
+}
+
+view.dated = false;
+view.tell = (seconds) => duration(Math.abs(seconds) < 1e-9 ? 0 : seconds);
+palette.read();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  palette.read();
+  for (const chart of view.charts) chart.invalidate(true);
+});
+addEventListener("beforeprint", () => print(true));
+addEventListener("afterprint", () => print(false));
+if (told.timeline) draw(told.timeline);
+if (told.densities) drawDensities(told.densities);

@@ -1,0 +1,200 @@
+//! Tables of the page: files, processes, models, the machine.
+
+use std::collections::BTreeMap;
+
+use cawl_core::{Bytes, FileReport, NearCall, Report};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::super::{percent, shown};
+use super::{key, name_of, observed_of, seconds};
+
+/// Most files listed; the others are summed up.
+const FILES: usize = 100;
+
+/// Most processes listed.
+const PROCESSES: usize = 100;
+
+/// Files by the time they took.
+pub fn files(told: &Report) -> Markup {
+    if told.files.is_empty() {
+        return html! {};
+    }
+    let rest = &told.files[told.files.len().min(FILES)..];
+    let sum = |of: fn(&FileReport) -> f64| rest.iter().map(of).sum::<f64>();
+    let calls =
+        rest.iter().flat_map(|file| &file.ops).map(|op| op.calls).sum::<u64>() + told.files_omitted.calls;
+    let bytes = rest.iter().flat_map(|file| &file.ops).map(|op| op.bytes).sum::<u64>();
+    html! {
+        section.card.long {
+            h2 { "Files by time lost" }
+            div.scroll { table {
+                thead { tr {
+                    th.text { "File" } th { "Lost" } th { "Observed" } th { "Undisturbed" } th { "Calls" } th { "Bytes" }
+                    th.text { "Operations" } th.text { "Causes" }
+                } }
+                tbody {
+                    @for file in by_lost(told).into_iter().take(FILES) { (row(file)) }
+                    @if calls > 0 { tr {
+                        th.text scope="row" { (rest.len()) " further files" @if told.files_omitted.calls > 0 { " and more" } }
+                        td { (seconds(sum(lost_of))) } td { (seconds(sum(observed_of))) } td { (seconds(sum(undisturbed_of))) }
+                        td { (calls) } td { (Bytes(bytes + told.files_omitted.bytes)) } td {} td {}
+                    } }
+                }
+            } }
+        }
+    }
+}
+
+/// The report has files in the order of their observed time: those that are listed, by the time lost.
+fn by_lost(told: &Report) -> Vec<&FileReport> {
+    let mut files: Vec<&FileReport> = told.files.iter().take(FILES).collect();
+    files.sort_by(|a, b| lost_of(b).total_cmp(&lost_of(a)));
+    files
+}
+
+fn undisturbed_of(file: &FileReport) -> f64 {
+    file.ops.iter().map(|op| op.undisturbed_s).sum()
+}
+
+fn lost_of(file: &FileReport) -> f64 {
+    (observed_of(file) - undisturbed_of(file)).max(0.0)
+}
+
+fn row(file: &FileReport) -> Markup {
+    let mut causes: BTreeMap<&str, f64> = BTreeMap::new();
+    for (cause, part) in file.ops.iter().flat_map(|op| &op.causes) {
+        *causes.entry(cause).or_default() += part;
+    }
+    let all = observed_of(file).max(f64::MIN_POSITIVE);
+    let mut causes: Vec<(&str, f64)> = causes.into_iter().filter(|(_, part)| *part > 0.02 * all).collect();
+    causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    html! {
+        tr {
+            th.text.path scope="row" { (name_of(file)) (patterns(file)) }
+            td { (seconds(lost_of(file))) }
+            td { (seconds(observed_of(file))) }
+            td { (seconds(undisturbed_of(file))) }
+            td { (file.ops.iter().map(|op| op.calls).sum::<u64>()) }
+            td { (Bytes(file.ops.iter().map(|op| op.bytes).sum::<u64>())) }
+            td.text.wrap { @for (at, op) in file.ops.iter().enumerate() { @if at > 0 { ", " } (op.op) " " (op.calls) } }
+            td.text.wrap { @for (cause, part) in causes.iter().take(4) {
+                span { (key(cause)) (cause) " " (percent(Some(part / all))) " " }
+            } }
+        }
+    }
+}
+
+/// How the file was written, where the report says so.
+fn patterns(file: &FileReport) -> Markup {
+    let told = serde_json::to_value(file).unwrap_or_default();
+    let ops = told["patterns"]["ops"].as_array().cloned().unwrap_or_default();
+    let share = |op: &Value, name: &str| {
+        let (part, calls) = (op[name].as_f64().unwrap_or(0.0), op["calls"].as_f64().unwrap_or(0.0));
+        (part > 0.0 && calls > 0.0).then(|| percent(Some(part / calls)))
+    };
+    let kinds = [
+        ("sequential", "sequential"),
+        ("strided", "strided"),
+        ("random", "random"),
+        ("page_aligned", "aligned to pages"),
+    ];
+    html! {
+        @for op in &ops {
+            @let said: Vec<String> = kinds.iter().filter_map(|(name, word)| Some(format!("{} {word}", share(op, name)?))).collect();
+            @if !said.is_empty() { div.sub { (op["op"].as_str().unwrap_or_default()) ": " (said.join(", ")) } }
+        }
+    }
+}
+
+/// Where the processes' time went, where the report says so.
+pub fn processes(times: &Value) -> Markup {
+    let all = times.as_array().map_or(&[][..], Vec::as_slice);
+    html! {
+        @if !all.is_empty() { section.card.long {
+            h2 { "Processes" }
+            div.scroll { table {
+                thead { tr { th.text { "Program" } th { "PID" } th { "Wall" } th { "User" } th { "System" } th { "Waiting" } } }
+                tbody { @for process in all.iter().take(PROCESSES) {
+                    @let time = |name: &str| process[name].as_f64().map_or("–".to_owned(), seconds);
+                    tr {
+                        th.text scope="row" { (shown(process["program"].as_str().unwrap_or_default())) }
+                        td { (process["pid"]) }
+                        td { (time("wall_s")) } td { (time("user_s")) } td { (time("system_s")) } td { (time("waiting_s")) }
+                    }
+                } }
+            } }
+            @if all.len() > PROCESSES { p.sub { "and " (all.len() - PROCESSES) " more" } }
+        } }
+    }
+}
+
+/// A neighbour of a worst call.
+pub fn near(call: &NearCall) -> Markup {
+    html! {
+        tr {
+            td.text { (seconds(call.at_s)) }
+            td.text { (call.op) }
+            td { (call.offset.map_or("–".to_owned(), |offset| offset.to_string())) }
+            td { (Bytes(call.bytes)) }
+            td { (seconds(call.observed_s)) }
+            td { (call.predicted_s.map_or("–".to_owned(), seconds)) }
+            td.text.path { (shown(&call.path)) }
+        }
+    }
+}
+
+/// How right the models were.
+pub fn accuracy(told: &Report) -> Markup {
+    html! {
+        @if !told.models.is_empty() { section.card {
+            h2 { "Accuracy of the models" }
+            div.scroll { table {
+                thead { tr {
+                    th.text { "Model" } th { "Calls" } th { "Observed" } th { "Predicted" } th { "Total error" } th { "Windowed" }
+                    th { "Per call" } th { "Median" } th { "Dirty level" }
+                } }
+                tbody { @for model in &told.models {
+                    tr {
+                        th.text scope="row" { (model.name) @if model.calibrated.is_some() { ", live" } }
+                        td { (model.calls) } td { (seconds(model.observed_s)) } td { (seconds(model.predicted_s)) }
+                        td { (percent(model.total_error)) } td { (percent(model.windowed_error)) }
+                        td { (percent(model.call_error.map(|error| error.mean))) }
+                        td { (percent(model.call_error.map(|error| error.median))) }
+                        td { (percent(model.dirty_error)) }
+                    }
+                    @if let Some(calibrated) = &model.calibrated { tr {
+                        th.text scope="row" { (model.name) ", as calibrated" }
+                        td {} td {} td { (seconds(calibrated.predicted_s)) }
+                        td { (percent(calibrated.total_error)) } td { (percent(calibrated.windowed_error)) }
+                        td { (percent(calibrated.call_error.map(|error| error.mean))) }
+                        td { (percent(calibrated.call_error.map(|error| error.median))) } td {}
+                    } }
+                } }
+            } }
+        } }
+    }
+}
+
+/// The machine, and what the figures rest on.
+pub fn machine(told: &Report) -> Markup {
+    let pair = |name: &str, value: String| html! { div { dt { (name) } dd { (value) } } };
+    let mut basis = String::new();
+    super::super::report::basis(&mut basis, told, false);
+    html! {
+        section.card {
+            h2 { "Machine and profile" }
+            @if let Some(host) = &told.host { dl.pairs {
+                (pair("Host", shown(&host.host).into_owned()))
+                (pair("Kernel", shown(&host.kernel).into_owned()))
+                (pair("Processors", host.cpus.to_string()))
+                (pair("Memory", format!("{}, {} available", host.memory, host.available)))
+                (pair("Dirty limits at the start", format!("{} background, {} hard", host.background, host.hard)))
+                @for filesystem in host.filesystems.iter().take(20) {
+                    (pair(&shown(&filesystem.mount), format!("{} on {}", shown(&filesystem.kind), shown(&filesystem.device))))
+                }
+            } }
+            pre tabindex="0" role="region" aria-label="What the figures rest on" { (super::super::page(&basis, false)) }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The report as a page, in a real browser: `report_page/driver.js` looks at it with its own script.
+
+use std::fs;
+use std::path::Path;
+
+use cawl_core::{FileFacts, HostProfile, Record, Sample, Session, Time};
+use cawl_host::trace::{TraceFile, WhenFull};
+use cawl_wire::{Event, FileKind, Op};
+use serde_json::Value;
+
+use cawl_kit::{self, Dir, Running};
+
+/// Names that would be markup, end a script, command a terminal, or are no text.
+const HOSTILE: [&str; 4] = [
+    "/d/<script>document.title='taken'</script>",
+    "/d/\"><img src=x onerror=alert(1)>",
+    "/d/line\nfeed\u{202e}",
+    "/d/</script><!--",
+];
+
+/// A trace of `files` files that are written `calls` times each, with samples.
+fn trace(dir: &Dir, files: u64, calls: u64, profile: bool) {
+    let mut trace = TraceFile::create(&dir.trace(), WhenFull::Wait).expect("a trace");
+    if profile {
+        trace.push(&Record::Profile(Box::new(HostProfile::uncalibrated())));
+    }
+    let program = "<b>program</b>".to_owned();
+    trace.push(&Record::Session(Session { id: 1, pid: 7, program, ..Session::default() }));
+    let mut at = 1_000_000_000;
+    for ino in 1..=files {
+        let path = HOSTILE.get(ino as usize - 1).map_or(format!("/d/f{ino}"), |name| (*name).to_owned());
+        trace.push(&Record::File(FileFacts { dev: 1, ino, path, ..FileFacts::default() }));
+        for call in 0..calls {
+            let mut event = Event::new(if call % 8 == 7 { Op::Fsync } else { Op::Write });
+            (event.pid, event.tid, event.dev, event.ino, event.kind) = (7, 7, 1, ino, FileKind::Regular);
+            (event.start, event.duration) = (at, if call % 8 == 7 { 3_000_000 } else { 20_000 });
+            (event.requested, event.returned) = (65536, 65536);
+            trace.push(&Record::Event(event));
+            at += event.duration + 1000;
+            if call % 16 == 0 {
+                let (dirty, time) = ((at / 100_000) % 5000, Time(at));
+                let (background, hard) = (20_000, 40_000);
+                let sample =
+                    Sample { time, dirty, writeback: 0, background, hard, written: 0, dirtied: dirty };
+                trace.push(&Record::Sample(sample));
+            }
+        }
+    }
+    assert_eq!(trace.finish(), None);
+}
+
+/// The page of that trace.
+fn page(dir: &Dir) -> String {
+    let out = dir.work().join("out.html");
+    let mut command = dir.cawl(&["replay", "--lockstep", "--report"]);
+    command.arg(&out).arg(dir.trace());
+    Running::start(command).finish().success();
+    fs::read_to_string(out).expect("the page")
+}
+
+/// Opens a file in headless Chromium with these options; what it prints, or None without a browser.
+fn browse(dir: &Dir, options: &[&str], page: &Path) -> Option<String> {
+    let mut command = dir.command(cawl_kit::find("chromium")?);
+    command
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"])
+        .arg(format!("--user-data-dir={}", dir.path().join("home/chromium").display()))
+        .args(options)
+        .arg(format!("file://{}", page.display()));
+    Some(Running::start(command).finish().success().stdout)
+}
+
+/// What the driver found on the page, in a window of this size.
+fn look(dir: &Dir, page: &str, window: &str, dark: bool) -> Option<Value> {
+    // The policy of the page forbids scripts of files; the driver comes with the page's own.
+    let driver = format!("<script>{}</script></body>", include_str!("report_page/driver.js"));
+    let file = dir.work().join("driven.html");
+    fs::write(&file, page.replacen("</body>", &driver, 1)).expect("a writable folder");
+    let window = format!("--window-size={window}");
+    let mut options = vec!["--virtual-time-budget=4000", "--dump-dom", &window];
+    if dark {
+        options.push("--blink-settings=preferredColorScheme=0");
+    }
+    let document = browse(dir, &options, &file)?;
+    let (_, found) = document.split_once("<output id=\"found\">").expect("the driver came to its end");
+    let (found, _) = found.split_once("</output>").expect("an element ends");
+    let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    Some(serde_json::from_str(&found).expect("JSON"))
+}
+
+#[test]
+fn the_page_is_whole_on_every_screen() {
+    let dir = Dir::new();
+    trace(&dir, 5, 200, true);
+    let page = page(&dir);
+    for (window, dark) in [("1280,900", false), ("1280,900", true), ("390,844", false)] {
+        let Some(found) = look(&dir, &page, window, dark) else { return };
+        assert_eq!(found["errors"], serde_json::json!([]), "{found:#}");
+        assert_eq!(found["requests"], serde_json::json!([]), "{found:#}");
+        assert_eq!(found["dark"], dark, "{found:#}");
+        assert_eq!(found["faint"], serde_json::json!([]), "text of too little contrast: {found:#}");
+        assert_eq!(found["overflow"], 0, "nothing is wider than the window: {found:#}");
+        for colours in found["colours"].as_array().expect("a list") {
+            assert!(colours.as_u64() > Some(20), "a chart is blank: {found:#}");
+        }
+        // 7 of 8 calls are writes, the others take most of the time.
+        assert!(
+            found["dirty"].as_str().is_some_and(|text| text.contains("of 1\u{202f}000 calls")),
+            "{found:#}"
+        );
+        // Hostile names are text, in the tables and in the embedded data.
+        assert_eq!(found["title"], "cawl: <b>program</b>");
+        assert_eq!(found["markup"], 0, "{found:#}");
+        let files = found["files"].to_string();
+        for name in ["<script>document.title", "<img src=x", r"line\\nfeed\\u{202e}", "</script><!--"] {
+            assert!(files.contains(&name.replace('"', "\\\"")), "{name} is not in {files}");
+        }
+    }
+}
+
+#[test]
+fn the_page_is_printed() {
+    let dir = Dir::new();
+    trace(&dir, 3, 100, true);
+    let (page, pdf) = (page(&dir), dir.work().join("out.pdf"));
+    let file = dir.work().join("out.html");
+    assert!(page.contains("beforeprint"));
+    let print = format!("--print-to-pdf={}", pdf.display());
+    if browse(&dir, &["--virtual-time-budget=4000", &print], &file).is_some() {
+        assert!(fs::read(&pdf).expect("a document").starts_with(b"%PDF"));
+    }
+}
+
+#[test]
+fn nothing_and_little_are_pages_too() {
+    for (files, calls, profile) in [(0, 0, true), (1, 1, true), (1, 1, false), (1, 2, true)] {
+        let dir = Dir::new();
+        trace(&dir, files, calls, profile);
+        let page = page(&dir);
+        let Some(found) = look(&dir, &page, "1280,900", false) else { return };
+        assert_eq!(found["errors"], serde_json::json!([]), "{files} {calls}: {found:#}");
+        assert_eq!(found["overflow"], 0, "{found:#}");
+    }
+}
+
+#[test]
+fn a_page_does_not_grow_with_the_number_of_files() {
+    let dir = Dir::new();
+    trace(&dir, 5000, 2, true);
+    let page = page(&dir);
+    assert!(page.contains("4900 further files"), "the rest is summed up");
+    assert!(page.len() < 1_500_000, "{} bytes", page.len());
+}
