@@ -138,6 +138,7 @@ pub fn history(busy: bool, last_s: f64, points: usize) -> History {
 /// One call in each state; the most expensive is throttled and was predicted well.
 pub fn calls() -> Calls {
     let call = |state: &str, observed_s: f64, predicted_s: f64| CallStatus {
+        cause: String::new(),
         time_s: NOW,
         pid: 11,
         op: if state == "sync" { "fsync" } else { "write" }.into(),

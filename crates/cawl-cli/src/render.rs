@@ -1,6 +1,7 @@
 //! Output for people: aligned tables, readable units, colour only on a terminal.
 
 pub mod calls;
+pub mod causes;
 pub mod compact;
 pub mod explain;
 pub mod file;

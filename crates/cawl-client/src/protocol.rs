@@ -4,6 +4,7 @@
 //! field is renamed, removed or given another unit only in a new [`PROTOCOL`]. Times are in seconds, moments
 //! in seconds since 1970-01-01 UTC, sizes in bytes, rates in bytes per second, errors as fractions.
 
+mod causes;
 mod run;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ pub use cawl_core::RecentError as ErrorStatus;
 use cawl_core::{Mode, Phase};
 use serde::{Deserialize, Serialize};
 
+pub use causes::CauseSeconds;
 pub use run::{RunEnd, RunProcess, RunSpec, RunStarted, Running};
 
 /// Version of questions and answers, in the field `schema` of every answer.
@@ -273,6 +275,9 @@ pub struct Status {
     /// Observed and predicted cost of these calls.
     #[serde(default)]
     pub cost: Cost,
+    /// Observed time of the calls that have a cost, by cause.
+    #[serde(default)]
+    pub causes_s: CauseSeconds,
     /// Events lost since the daemon started.
     pub drops: u64,
     /// Seconds since the daemon started.
@@ -554,6 +559,9 @@ pub struct HistoryPoint {
     pub throttled_s: f64,
     /// Observed time of calls that waited for the device.
     pub sync_s: f64,
+    /// Observed time by cause.
+    #[serde(default)]
+    pub causes_s: CauseSeconds,
     /// Bytes that the kernel wrote back (nr_written).
     pub written_bytes: u64,
     /// The kernel's pauses of writers, over all tasks of the machine; None if unknown.
@@ -603,4 +611,7 @@ pub struct CallStatus {
     pub predicted_s: f64,
     /// The regime it ran in: free, flush, throttle, sync, buffered.
     pub state: String,
+    /// The cause with the largest part of its time; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cause: String,
 }

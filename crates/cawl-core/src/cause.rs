@@ -250,6 +250,15 @@ impl CauseTimes {
         main
     }
 
+    /// What came since an earlier sum.
+    pub fn since(&self, before: &CauseTimes) -> CauseTimes {
+        let mut since = *self;
+        for (now, then) in since.0.iter_mut().zip(before.0) {
+            *now = now.saturating_sub(then);
+        }
+        since
+    }
+
     /// Adds another call's times.
     pub fn add(&mut self, other: &CauseTimes) {
         for (sum, ns) in self.0.iter_mut().zip(other.0) {

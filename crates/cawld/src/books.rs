@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use cawl_client::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 use cawl_core::{
-    CallState, Cause, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time,
+    CallState, Cause, CauseTimes, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time,
     coalesced_bytes, host_text, kernel_bytes,
 };
 use cawl_wire::ring::CoalescedCalls;
@@ -194,6 +194,8 @@ type File = FileRow<FileSums>;
 pub struct Books {
     /// The sum of all calls.
     pub total: Account,
+    /// The observed time of calls that have a cost, by cause.
+    pub causes: CauseTimes,
     processes: BTreeMap<u32, Process>,
     /// The latest session of each pid.
     by_pid: HashMap<u32, u32>,

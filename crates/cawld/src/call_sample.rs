@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use cawl_client::protocol::{CallStatus, Calls, PROTOCOL};
-use cawl_core::{Nanos, Prediction, Time, kernel_bytes};
+use cawl_core::{Cause, Nanos, Prediction, Time, kernel_bytes};
 use cawl_host::clock::Clocks;
 use cawl_wire::Event;
 
@@ -21,6 +21,8 @@ const ANSWERED: usize = 200;
 struct Judged {
     event: Event,
     prediction: Prediction,
+    /// The main cause of its time.
+    cause: Option<Cause>,
 }
 
 #[derive(Default)]
@@ -43,9 +45,9 @@ pub struct CallSample {
 
 impl CallSample {
     /// Takes a modelled call.
-    pub fn call(&mut self, event: &Event, prediction: &Prediction) {
+    pub fn call(&mut self, event: &Event, prediction: &Prediction, cause: Option<Cause>) {
         if let Some(piece) = self.pieces.back_mut() {
-            piece.take(Judged { event: *event, prediction: *prediction });
+            piece.take(Judged { event: *event, prediction: *prediction, cause });
         }
     }
 
@@ -90,6 +92,7 @@ impl CallSample {
             observed_s: call.event.duration as f64 / 1e9,
             predicted_s: call.prediction.cost.as_seconds(),
             state: call.prediction.state.name().to_owned(),
+            cause: call.cause.map_or("", Cause::name).to_owned(),
         };
         let calls = calls.into_iter().map(status).collect();
         (Calls { schema: PROTOCOL, total, calls }, complete)
@@ -129,7 +132,7 @@ mod tests {
     fn call(sample: &mut CallSample, at: u64, duration: u64) {
         let mut event = Event::new(Op::Write);
         (event.start, event.duration, event.returned) = (at, duration, 1);
-        sample.call(&event, &Prediction::default());
+        sample.call(&event, &Prediction::default(), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use cawl_client::protocol::{Cost, DeviceStatus, Forecast, Status};
-use cawl_core::Phase;
+use cawl_core::{Cause, Phase};
 
 /// Devices told apart, those written to most.
 const DEVICES: usize = 32;
@@ -73,8 +73,8 @@ pub const FAMILIES: &[Family] = {
         Gauge "cawl_clients" "" "Programs being traced" |s| one(s.clients as f64);
         Counter "cawl_calls" "" "Calls recorded" |s| one(s.calls as f64);
         Counter "cawl_written_bytes" "bytes" "Bytes written to files by traced programs" |s| one(s.bytes as f64);
-        Counter "cawl_call_seconds" "seconds" "Time in calls: observed, predicted, and of the observed what is throttling and what is waiting for the device"
-            |s| by("time", times(&s.cost));
+        Counter "cawl_call_seconds" "seconds" "Time in calls: observed, predicted, and of the observed what is throttling and what is waiting for the device; and what was observed by cause"
+            call_seconds;
         Counter "cawl_dropped_events" "" "Events lost on the way" |s| one(s.drops as f64);
         Counter "cawl_anomalies" "" "Calls that fulfilled the condition of --trace-on"
             |s| maybe(s.excerpts.as_ref().map(|e| e.anomalies as f64));
@@ -124,6 +124,13 @@ fn times(cost: &Cost) -> [(&'static str, Option<f64>); 4] {
         .map(|(word, seconds)| (word, Some(seconds)))
 }
 
+/// By time, and by cause.
+fn call_seconds(status: &Status) -> Vec<Sample<'_>> {
+    let mut samples = by("time", times(&status.cost));
+    samples.extend(by("cause", Cause::ALL.map(|cause| (cause.name(), Some(status.causes_s.of(cause))))));
+    samples
+}
+
 fn build(status: &Status) -> Vec<Sample<'_>> {
     let (version, model, profile) = (&*status.version, &*status.model, &*status.profile);
     let labels = [("version", version), ("model", model), ("mode", status.mode.name()), ("profile", profile)];
@@ -161,8 +168,8 @@ fn device_times(status: &Status) -> Vec<Sample<'_>> {
 
 /// Labels of ours, which a node's labels must not be called.
 pub const LABELS: &[&str] = &[
-    "node", "source", "limit", "state", "writers", "error", "until", "time", "device", "name", "version",
-    "model", "mode", "profile", "instance", "job",
+    "node", "source", "limit", "state", "writers", "error", "until", "time", "cause", "device", "name",
+    "version", "model", "mode", "profile", "instance", "job",
 ];
 
 /// A text format.

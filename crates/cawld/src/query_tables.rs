@@ -1,6 +1,6 @@
 //! The tables of the daemon's own lane for questions: sums, the past day, and a sample of the latest calls.
 
-use cawl_core::{Bytes, Class, ModelState, Nanos, Prediction, Record, Sample, classify};
+use cawl_core::{Bytes, CauseTimes, Class, ModelState, Nanos, Prediction, Record, Sample, classify};
 use cawl_host::clock::Clocks;
 
 use crate::books::Books;
@@ -33,15 +33,19 @@ impl QueryTables {
         QueryTables { page, ..QueryTables::default() }
     }
 
-    /// Takes a record, in order of time, with the answering model's prediction of the latest call.
-    pub fn take(&mut self, record: &Record, prediction: Option<&Prediction>) {
+    /// Takes a record, in order of time, with the answering model's prediction of the latest call, and its
+    /// causes.
+    pub fn take(&mut self, record: &Record, prediction: Option<&Prediction>, causes: Option<&CauseTimes>) {
         match record {
             Record::Event(event) => {
                 // Without an observed time there is no comparison.
                 let prediction = prediction.filter(|_| classify(event) != Class::Untimed);
                 self.books.call(event, prediction);
+                if let Some(causes) = causes {
+                    self.books.causes.add(causes);
+                }
                 if let Some(prediction) = prediction {
-                    self.call_sample.call(event, prediction);
+                    self.call_sample.call(event, prediction, causes.map(CauseTimes::main));
                 }
             }
             Record::Sample(sample) => {
@@ -87,6 +91,7 @@ impl QueryTables {
             predicted: total.predicted,
             throttled: total.throttled,
             sync: total.sync,
+            causes: self.books.causes,
             written: 0,
             // Read once a second: a point without a reading has no pauses.
             paused: self.paused.map(|_| Nanos::ZERO),
@@ -106,7 +111,7 @@ mod tests {
 
     use super::*;
     use cawl_core::{
-        AnalysisOptions, EndKind, HostFacts, HostProfile, Mode, Session, SessionEnd, Time, Wchar,
+        AnalysisOptions, Cause, EndKind, HostFacts, HostProfile, Mode, Session, SessionEnd, Time, Wchar,
     };
     use cawl_wire::{Event, FileKind, Op};
 
@@ -165,11 +170,15 @@ mod tests {
                 (event.requested, event.returned, event.duration) = (1 << 20, 1 << 20, 40_000_000);
                 lane.analyse(Record::Event(event));
             }
-            lane.tables.as_deref().unwrap().books.total.cost(Time(1020 * SECOND)).throttled_s
+            let books = &lane.tables.as_deref().unwrap().books;
+            assert_eq!(books.causes.total(), 400 * 40_000_000, "all time has a cause");
+            let throttled = books.causes[Cause::Throttle] as f64 / 1e9;
+            (books.total.cost(Time(1020 * SECOND)).throttled_s, throttled)
         };
         let (alone, told) =
             (throttled(Vec::new()), throttled(vec![("kernel".to_owned(), Mode::Assimilated)]));
-        assert!(told > 8.0 && alone < 2.0, "{told} s of 16 s, {alone} s without samples");
+        assert!(told.0 > 8.0 && alone.0 < 2.0, "{told:?} s of 16 s, {alone:?} s without samples");
+        assert!(told.1 > 8.0, "as a cause: {told:?} s of 16 s");
     }
 
     /// Resident memory of this process in bytes.

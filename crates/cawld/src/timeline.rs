@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-use cawl_client::protocol::{self, HistoryPoint, PROTOCOL};
-use cawl_core::{Bytes, DirtyLimits, Nanos, Phase, Time};
+use cawl_client::protocol::{self, CauseSeconds, HistoryPoint, PROTOCOL};
+use cawl_core::{Bytes, CauseTimes, DirtyLimits, Nanos, Phase, Time};
 use cawl_host::clock::Clocks;
 
 /// Length of a point in seconds, and the number of points kept.
@@ -34,6 +34,8 @@ pub struct Sums {
     pub throttled: Nanos,
     /// Observed time of calls that waited for the device.
     pub sync: Nanos,
+    /// Observed time by cause.
+    pub causes: CauseTimes,
     /// Bytes written back by the kernel.
     pub written: u64,
     /// The kernel's pauses of writers; None if unknown.
@@ -52,6 +54,7 @@ impl Sums {
             predicted: self.predicted.saturating_sub(before.predicted),
             throttled: self.throttled.saturating_sub(before.throttled),
             sync: self.sync.saturating_sub(before.sync),
+            causes: self.causes.since(&before.causes),
             written: self.written.saturating_sub(before.written),
             paused: self.paused.map(|paused| paused.saturating_sub(before.paused.unwrap_or_default())),
             drops: self.drops.saturating_sub(before.drops),
@@ -65,6 +68,7 @@ impl Sums {
         self.predicted += other.predicted;
         self.throttled += other.throttled;
         self.sync += other.sync;
+        self.causes.add(&other.causes);
         self.written += other.written;
         self.paused = match (self.paused, other.paused) {
             (Some(one), Some(more)) => Some(one + more),
@@ -149,6 +153,7 @@ impl Point {
             predicted_s: sums.predicted.as_seconds(),
             throttled_s: sums.throttled.as_seconds(),
             sync_s: sums.sync.as_seconds(),
+            causes_s: CauseSeconds::from(&sums.causes),
             written_bytes: sums.written,
             paused_s: sums.paused.map(Nanos::as_seconds),
             drops: sums.drops,

@@ -1,8 +1,9 @@
 //! The status as text of at most 80 columns.
 
 use cawl_client::protocol::{DeviceStatus, ProcessStatus, Status};
-use cawl_core::{Bytes, Nanos, Rate};
+use cawl_core::{Bytes, Cause, Nanos, Rate};
 
+use super::causes;
 use super::compact::{self, within};
 use super::rows::short_program;
 use super::watch::phase;
@@ -54,6 +55,13 @@ pub fn text(status: &Status, terminal: bool) -> String {
     } else if let Some(why) = &status.sampler.pauses_missing {
         line("pauses", "not traced, so the time of throttling is the model's estimate:");
         line("", &shown(why));
+    }
+    if status.causes_s.total() > 0.0 {
+        let (all, most) = (status.causes_s.total(), causes::largest(&status.causes_s, 4));
+        let part =
+            |(cause, seconds): &(Cause, f64)| format!("{} {}", cause.name(), percent(Some(seconds / all)));
+        let parts: Vec<String> = most.iter().map(part).collect();
+        line("causes", &format!("of {}: {}", compact::seconds(all), parts.join(", ")));
     }
     let programs = match status.clients {
         1 => "1 program".to_owned(),

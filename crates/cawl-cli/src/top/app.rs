@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use cawl_client::protocol::{Files, History, HistoryPoint, Processes, Push, Sort, Status};
+use cawl_client::protocol::{CauseSeconds, Files, History, HistoryPoint, Processes, Push, Sort, Status};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::render::rows::{Row, SORTS, compare};
@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub history: VecDeque<HistoryPoint>,
     /// Seconds lost per second to throttling and to synchronous waiting.
     pub lost: Option<(f64, f64)>,
+    /// The latest seconds: their number, and the time of calls in them by cause.
+    pub causes: Option<(f64, CauseSeconds)>,
     /// Seconds per second of the kernel's pauses over the whole machine; None if unknown.
     pub paused: Option<f64>,
 }
@@ -87,12 +89,17 @@ pub struct App {
     /// A message about the connection.
     pub note: Option<String>,
     totals: Lost,
+    /// Time by cause at the latest pushes.
+    causes: VecDeque<(f64, CauseSeconds)>,
     /// Time of a reading of the kernel's pauses, and their sum.
     pauses: Option<(f64, f64)>,
 }
 
 /// The daemon reads the kernel's pauses once a second, so a rate over less time means nothing.
 const PAUSES_EVERY: f64 = 2.0;
+
+/// The causes are those of so many seconds: a call is told when it ends, and may last that long.
+const CAUSES_OVER: f64 = 3.0;
 
 impl App {
     /// A screen with a first status.
@@ -110,6 +117,7 @@ impl App {
             trouble: None,
             note: None,
             totals,
+            causes: VecDeque::new(),
             pauses: None,
         }
     }
@@ -167,6 +175,7 @@ impl App {
         let totals = Lost::of(&status);
         self.live.lost = totals.since(&self.totals);
         self.totals = totals;
+        self.causes(&status);
         self.pauses(&status);
         self.live.history.push_back(HistoryPoint {
             modelled_dirty_bytes: status.modelled_dirty_bytes,
@@ -176,6 +185,21 @@ impl App {
         });
         self.live.status = status;
         self.forget();
+    }
+
+    fn causes(&mut self, status: &Status) {
+        let now = (status.uptime_s, status.causes_s);
+        if self.causes.back().is_some_and(|(at, _)| *at > now.0) {
+            // Another daemon.
+            self.causes.clear();
+        }
+        self.causes.push_back(now);
+        while self.causes.get(1).is_some_and(|(at, _)| now.0 - at >= CAUSES_OVER) {
+            self.causes.pop_front();
+        }
+        let first = self.causes[0];
+        let span = now.0 - first.0;
+        self.live.causes = (span > 0.0).then(|| (span, now.1.since(&first.1)));
     }
 
     fn pauses(&mut self, status: &Status) {

@@ -1,6 +1,6 @@
 //! The terminal's abilities.
 
-use cawl_core::Phase;
+use cawl_core::{Cause, Phase};
 use ratatui::style::{Color, Style};
 
 /// Only the eight colours that every colour terminal has are used, and everything they say is also said in
@@ -42,6 +42,18 @@ impl Theme {
             Phase::Free => Color::Green,
             Phase::Flush => Color::Yellow,
             Phase::Throttle => Color::Red,
+        })
+    }
+
+    /// The colour of a cause.
+    pub fn cause(self, cause: Cause) -> Style {
+        self.fg(match cause {
+            Cause::Throttle => Color::Red,
+            Cause::Unexpected => Color::Cyan,
+            Cause::Lock | Cause::Preempted => Color::Blue,
+            Cause::ColdMemory | Cause::FlusherBeside => Color::Yellow,
+            cause if cause.is_device() => Color::Magenta,
+            _ => Color::Green,
         })
     }
 

@@ -13,6 +13,7 @@ use cawl_client::protocol::Sort;
 use super::app::{App, Keys, Tab};
 use super::graph::Graph;
 use super::theme::Theme;
+use crate::render::causes::largest;
 use crate::render::compact::{self, within};
 use crate::render::rows::{COLUMNS, Row, cells, name_of, short_program};
 use crate::render::watch::{phase, time_of_day};
@@ -34,11 +35,12 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     // The additional rows of a tall screen are shared, more of them for the tables.
     let graph = (6 + (area.height - SMALLEST.1) * 2 / 5).min(18);
     let middle = facts.len() as u16;
-    let [head, state, levels, middle, tab, header, table, foot] = Layout::vertical([
+    let [head, state, levels, middle, why, tab, header, table, foot] = Layout::vertical([
         Length(1),
         Length(1),
         Length(graph),
         Length(middle),
+        Length(1),
         Length(1),
         Length(1),
         Min(1),
@@ -49,6 +51,7 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     two_ends(frame, state, level(app, theme, state.width));
     frame.render_widget(Graph::new(&app.shown().history, &app.shown().status, app.zoom, theme), levels);
     two_columns(frame, middle, facts);
+    frame.render_widget(causes(app, theme, why.width), why);
     frame.render_widget(tabs(app, theme), tab);
     let columns = Columns::of(app.tab, area.width);
     frame.render_widget(columns.header(app, theme), header);
@@ -141,8 +144,6 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
         Some(sampled) => format!("{modelled}, kernel's {}", rate(sampled)),
         None => modelled,
     };
-    // Many programs can lose tens of seconds per second, which must fit into half of 80 columns.
-    let per_second = |lost: f64| if lost < 9.995 { format!("{lost:.2}") } else { format!("{lost:.0}") };
     let lost = shown.lost.map_or("-".to_owned(), |(throttled, sync)| {
         format!("{} s/s throttled, {} sync", per_second(throttled), per_second(sync))
     });
@@ -168,6 +169,45 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
         [("lost", lost, warn_if(is_losing)), ("error", error, plain)],
         [("clients", clients, warn_if(status.drops > 0)), ("sampler", sampler, plain)],
     ]
+}
+
+/// Seconds per second: many programs can lose tens, which must fit into half of 80 columns.
+fn per_second(lost: f64) -> String {
+    if lost < 9.995 { format!("{lost:.2}") } else { format!("{lost:.0}") }
+}
+
+/// The causes of the time in calls over the latest seconds: a bar of their shares, and the largest by name.
+fn causes(app: &App, theme: Theme, width: u16) -> Line<'static> {
+    let mut spans = vec![Span::raw(format!("{:<10}", "causes")).bold()];
+    let Some((span, seconds)) = app.shown().causes.filter(|(_, seconds)| seconds.total() > 0.0) else {
+        spans.push(Span::raw("-"));
+        return Line::from(spans);
+    };
+    let (bar, end) = (usize::from(width) / 4, " s/s");
+    let (mut full, mut shown) = (0.0, 0);
+    let sorted = largest(&seconds, usize::MAX);
+    for (cause, part) in &sorted {
+        full += part / seconds.total() * bar as f64;
+        let cells = (full.round() as usize).saturating_sub(shown);
+        shown += cells;
+        // Without colours the initials are told.
+        let sign = if theme.colour { theme.sign("█", "#") } else { &cause.name()[..1] };
+        spans.push(Span::styled(sign.repeat(cells), theme.cause(*cause)));
+    }
+    let mut left = usize::from(width).saturating_sub(10 + bar + end.len());
+    for (at, (cause, part)) in sorted.iter().enumerate() {
+        let (comma, rate) = (if at == 0 { " " } else { ", " }, per_second(part / span));
+        let taken = comma.len() + cause.name().len() + 1 + rate.len();
+        if taken > left || (at > 0 && part / span < 0.005) {
+            break;
+        }
+        left -= taken;
+        spans.push(Span::raw(comma));
+        spans.push(Span::styled(cause.name(), theme.cause(*cause)));
+        spans.push(Span::raw(format!(" {rate}")));
+    }
+    spans.push(Span::raw(end));
+    Line::from(spans)
 }
 
 fn two_columns(frame: &mut Frame<'_>, area: Rect, facts: Vec<[Fact; 2]>) {
@@ -321,6 +361,7 @@ kernel counts them. Lines: above `flush` the kernel writes back, above
 `throttle` it slows writers down, to stay below `hard`.
 flush, throttle: time until then at the present rate of writing.
 lost: seconds that traced programs lose each second.
+causes: what the time in calls went into, over the latest 3 s.
 error: of predictions made before the call was seen, latest 60 s.
 THROTTLED, SYNC: time of calls paused by the kernel, or waiting for
 the device; PREDICTED: the model's prediction of all OBSERVED time.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use cawl_client::protocol::{
-    Calls, Devices, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
+    Calls, CauseSeconds, Devices, Files, History, HistorySpan, Listing, PROTOCOL, Processes, Status, View,
 };
 use cawl_core::{
     Analysis, Constant, HostProfile, Mode, ModelState, Nanos, NotKept, Rate, Sample, Scene, Time,
@@ -106,6 +106,7 @@ impl Engine {
             calls: total.calls,
             bytes: total.bytes,
             cost: total.cost(now),
+            causes_s: CauseSeconds::from(&self.tables().books.causes),
             drops: self.drops(),
             uptime_s: now.since(self.started).as_seconds(),
             processes: self.processes(Listing { limit: Some(STATUS_ROWS), ..Listing::default() }).processes,
