@@ -197,6 +197,7 @@ fn any_number_in_a_trace_is_taken() {
                 at: Time(MOST),
                 how,
                 wchar,
+                usage: None,
                 pending: MOST,
                 dropped: MOST,
                 unseen: MOST,

@@ -11,6 +11,7 @@
 //! - `http`: the same over HTTP: access, metrics, alert rules, dashboard
 //! - `clients`: the commands that ask a daemon, with a fake one; `top`: the live screen, in tmux
 //! - `doctor`: what cannot be traced is named
+//! - `ranks`: processor time of each process; the ranks of a parallel program and their stragglers
 //! - `inherited`: signals, descriptors and the rest that a program finds at its start
 //! - `sanitizers`: programs with a sanitizer's runtime, which insists on being first
 //! - `storms`: hundreds of short processes, started and killed by several threads
@@ -55,6 +56,7 @@ mod meeting;
 mod package;
 mod people;
 mod programs;
+mod ranks;
 mod replay;
 mod report_page;
 mod sanitizers;

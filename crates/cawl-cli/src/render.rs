@@ -8,6 +8,7 @@ pub mod file;
 mod html;
 pub mod predict;
 pub mod profile;
+pub mod ranks;
 pub mod report;
 pub mod rows;
 mod shown;

@@ -129,12 +129,12 @@ impl Collector {
                 }
             }
             Record::End(end) => self.sessions.end(end),
+            Record::RunDelay(delay) => self.sessions.delayed(delay),
             Record::Outcome(outcome) => self.outcome = Some(*outcome),
             Record::Note(_) if self.notes.len() >= NOTES => self.notes_omitted += 1,
             Record::Note(note) => self.notes.push(note.clone()),
             Record::Event(_)
             | Record::Sample(_)
-            | Record::RunDelay(_)
             | Record::Memory(_)
             | Record::Profile(_)
             | Record::Live(_) => {}
@@ -155,7 +155,7 @@ impl Collector {
         if event.kind == FileKind::Regular {
             self.bytes = self.bytes.saturating_add(bytes);
         }
-        self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event));
+        self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event), event.duration);
         let predicted = predictions.first().and_then(Option::as_ref).map(|first| first.cost);
         if self.neighbours.as_mut().is_some_and(|neighbours| neighbours.take(event, predicted)) {
             let near = Near { event: *event, predicted };
@@ -190,7 +190,7 @@ impl Collector {
         self.span(calls.first, calls.end);
         let bytes = coalesced_bytes(calls);
         // They are of one session.
-        self.sessions.calls(&calls.like, Time(calls.first), calls.calls, bytes);
+        self.sessions.calls(&calls.like, Time(calls.first), calls.calls, bytes, calls.duration);
         if discarded {
             return self.discarded(calls.first, calls.end, calls.calls, bytes, calls.duration);
         }
@@ -315,6 +315,7 @@ impl Collector {
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));
         }
+        let (processes, variable, ranks) = self.sessions.processes(self.last);
         let models = self.models.iter().zip(accuracy).enumerate();
         let models = models.map(|(at, (books, summary))| books.report(*summary, calibrated.get(at)));
         let files = self.files.rows.iter().filter(|books| !books.counts.is_empty());
@@ -350,6 +351,10 @@ impl Collector {
             worst: self.worst.0.iter().map(|call| self.worst_call(call)).collect(),
             explain: Some(Explain {
                 worst: self.lost.0.iter().map(|call| self.worst_call(call)).collect(),
+                processes,
+                rank_variable: variable.map(|variable| variable.name().to_owned()),
+                stragglers: ranks.iter().filter(|rank| rank.straggler).map(|rank| rank.rank).collect(),
+                ranks,
                 ..self.causes.explain(self.best())
             }),
             host: self.host.clone(),

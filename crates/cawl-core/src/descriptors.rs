@@ -267,7 +267,16 @@ mod tests {
 
         fn ends(&mut self, id: u32, how: EndKind) -> bool {
             let (at, wchar) = (Time(0), Default::default());
-            self.0.note(&Record::End(SessionEnd { id, at, how, wchar, pending: 0, dropped: 0, unseen: 0 }));
+            self.0.note(&Record::End(SessionEnd {
+                id,
+                at,
+                how,
+                wchar,
+                usage: None,
+                pending: 0,
+                dropped: 0,
+                unseen: 0,
+            }));
             self.0.gone == [FILE]
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
+use crate::processes::{ProcessReport, RankReport};
 use crate::profile::HostProfile;
 use crate::report::WorstCall;
 use crate::units::{Bytes, Nanos};
@@ -32,6 +33,18 @@ pub struct Explain {
     /// The calls that lost most time: what they took less what they would take undisturbed.
     #[serde(default)]
     pub worst: Vec<WorstCall>,
+    /// What each process image spent its time on; without those that the report's `sessions_omitted` has.
+    #[serde(default)]
+    pub processes: Vec<ProcessReport>,
+    /// The variable of the environment that told the ranks.
+    #[serde(default)]
+    pub rank_variable: Option<String>,
+    /// The processes of a parallel program by rank.
+    #[serde(default)]
+    pub ranks: Vec<RankReport>,
+    /// The ranks that the others wait for.
+    #[serde(default)]
+    pub stragglers: Vec<u32>,
 }
 
 /// What the calls could have taken.
@@ -132,7 +145,7 @@ impl CauseSums {
             },
             lost_s: (observed - undisturbed) / 1e9,
             causes: self.report(),
-            worst: Vec::new(),
+            ..Explain::default()
         }
     }
 }

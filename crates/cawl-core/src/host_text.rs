@@ -124,11 +124,21 @@ pub fn pressure(text: &str) -> Option<f64> {
 
 /// Time that all programs have computed in user mode since boot, those of low priority included: /proc/stat.
 pub fn user_time(text: &str) -> Option<Nanos> {
-    // USER_HZ, which programs are told whatever the kernel's own tick is.
-    const TICK: f64 = 10.0;
     let mut figures = text.lines().find_map(|line| line.strip_prefix("cpu "))?.split_whitespace();
     let mut next = || figures.next()?.parse::<f64>().ok();
     Some(Nanos::millis((next()? + next()?) * TICK))
+}
+
+/// USER_HZ in ms, which programs are told whatever the kernel's own tick is.
+const TICK: f64 = 10.0;
+
+/// Processor time in user mode and in the kernel, to 10 ms: /proc/PID/stat, or /proc/PID/task/TID/stat.
+pub fn processor_time(text: &str) -> Option<(Nanos, Nanos)> {
+    // The name is in parentheses and may contain anything; the state follows the last one.
+    let (_, rest) = text.rsplit_once(") ")?;
+    let mut figures = rest.split(' ').skip(11);
+    let mut next = || Some(Nanos::millis(figures.next()?.parse::<u64>().ok()? as f64 * TICK));
+    Some((next()?, next()?))
 }
 
 /// Time that a thread ran, and time that it could have run and had no processor, in ns:
@@ -318,6 +328,9 @@ mod tests {
         assert_eq!(user_time("cpu0 752341 72574\n"), None);
         assert_eq!(schedstat("151633 2940332 2\n"), Some((Nanos::new(151_633.0), Nanos::new(2_940_332.0))));
         assert_eq!(schedstat("151633\n"), None);
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 12 5 900 900 20 0 1 0 80 0 0\n";
+        assert_eq!(processor_time(stat), Some((Nanos::millis(120.0), Nanos::millis(50.0))));
+        assert_eq!(processor_time("7 (a) S 1 7\n"), None);
         assert_eq!(wchar("rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
         assert_eq!(ignored_signals("SigBlk:\t0\nSigIgn:\t0000000000000003\n"), Some(3));
         assert_eq!(ignored_signals("SigIgn:\tmany\n"), None);

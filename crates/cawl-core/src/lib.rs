@@ -73,6 +73,7 @@ mod mode;
 mod model;
 mod names;
 mod neighbours;
+mod processes;
 mod profile;
 pub mod quantity;
 mod record;
@@ -111,13 +112,14 @@ pub use model::{
     naive::Naive,
 };
 pub use names::{FileName, renamed_path};
+pub use processes::{ProcessReport, RankReport, ranks};
 pub use profile::{
     CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured, MemoryConstants,
     Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,
 };
 pub use record::{
     EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record, RunDelay, Sample,
-    Session, SessionEnd, Wchar, ZoneFacts,
+    Session, SessionEnd, Usage, Wchar, ZoneFacts,
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{

@@ -1,7 +1,7 @@
 //! What a trace is made of: the same records whether they come live from a program, from a trace file
 //! or from an importer.
 
-use cawl_wire::{Event, FileId};
+use cawl_wire::{Event, FileId, Rank};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::DirtyLimits;
@@ -50,7 +50,7 @@ pub struct LiveOptions {
 }
 
 /// A process image that is traced: from the start (or exec) of a program to its end (or exec).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// Number of the session within the trace.
     pub id: u32,
@@ -63,6 +63,12 @@ pub struct Session {
     /// What the kernel had counted at that moment.
     #[serde(default)]
     pub wchar: Wchar,
+    /// The same of its processor time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Its number among the processes of a parallel program.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "rank_text")]
+    pub rank: Option<Rank>,
     /// Name the program was started by.
     pub program: String,
     /// Its arguments.
@@ -81,6 +87,50 @@ pub struct Wchar {
 impl From<cawl_wire::Wchar> for Wchar {
     fn from(wchar: cawl_wire::Wchar) -> Wchar {
         Wchar { process: wchar.process, thread: wchar.thread }
+    }
+}
+
+/// Processor time and context switches of a process as the kernel counts them, in all the images that it was
+/// so far: of all its threads, and of no child.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Time in user mode.
+    pub user: Nanos,
+    /// Time in the kernel.
+    pub system: Nanos,
+    /// The part of both that is not its first thread's, or at the end not that of the thread which ended it.
+    pub others: Nanos,
+    /// Switches to another thread because there was something to wait for; None where only a sample of /proc is
+    /// known.
+    pub voluntary: Option<u64>,
+    /// Switches to another thread that the processor was given to.
+    pub involuntary: Option<u64>,
+}
+
+impl From<cawl_wire::Usage> for Usage {
+    fn from(usage: cawl_wire::Usage) -> Usage {
+        let [user, system, others] = [usage.user, usage.system, usage.others].map(|ns| Nanos::new(ns as f64));
+        let (voluntary, involuntary) = (Some(usage.voluntary), Some(usage.involuntary));
+        Usage { user, system, others, voluntary, involuntary }
+    }
+}
+
+/// A rank as the variable stands in the environment: `PMI_RANK=3`.
+mod rank_text {
+    use cawl_wire::Rank;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(rank: &Option<Rank>, serializer: S) -> Result<S::Ok, S::Error> {
+        match rank {
+            Some(rank) => serializer.collect_str(rank),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// A variable of a later version is none.
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rank>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        Ok(text.and_then(|text| Rank::of_variable(text.as_bytes())))
     }
 }
 
@@ -103,7 +153,7 @@ pub enum EndKind {
 }
 
 /// A session's end and what it missed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionEnd {
     /// Number of the session within the trace.
     pub id: u32,
@@ -114,6 +164,9 @@ pub struct SessionEnd {
     /// What the kernel had counted then, or when it last could be asked.
     #[serde(default)]
     pub wchar: Wchar,
+    /// The same of its processor time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
     /// Bytes still in streams at exit, written after `wchar` was read.
     #[serde(default)]
     pub pending: u64,
@@ -127,7 +180,7 @@ impl SessionEnd {
     /// An end at which nothing was counted.
     pub const fn new(id: u32, at: Time, how: EndKind) -> SessionEnd {
         let wchar = Wchar { process: None, thread: None };
-        SessionEnd { id, at, how, wchar, pending: 0, dropped: 0, unseen: 0 }
+        SessionEnd { id, at, how, wchar, usage: None, pending: 0, dropped: 0, unseen: 0 }
     }
 }
 

@@ -32,8 +32,11 @@ struct Interval {
 impl RunDelays {
     /// Adds the delay of an interval. Those of one thread come in order.
     pub fn add(&mut self, delay: &RunDelay) {
-        let RunDelay { pid, tid, from, to, delayed, .. } = *delay;
+        let RunDelay { pid, tid, from, to, ran, delayed } = *delay;
         self.any = true;
+        // The kernel counts a wait when it is over. What finds no room in the interval began before it.
+        let before = (ran + delayed).saturating_sub(to.since(from));
+        let from = Time(from.0.saturating_sub(before.get() as u64));
         let intervals = self.threads.of((pid, tid));
         if intervals.len() >= INTERVALS
             && let (Some(first), Some(second)) = (intervals.pop_front(), intervals.front_mut())
@@ -110,6 +113,14 @@ mod tests {
         let mut delays = delays(&[(0, 10, 4.0), (10, 20, 4.0)]);
         assert_eq!(take(&mut delays, 10, 12, 1e9), 2.0);
         assert_eq!(take(&mut delays, 0, 10, 1e9), 0.0);
+    }
+
+    #[test]
+    fn a_wait_is_counted_when_it_is_over() {
+        // From 5 to 35, of which the first look at 20 saw nothing; from 35 to 40 the thread ran.
+        let mut delays = delays(&[(0, 20, 0.0)]);
+        delays.add(&RunDelay { ran: Nanos::new(5.0), ..delay(7, 20, 40, 30.0) });
+        assert_eq!(take(&mut delays, 4, 37, 1e9), 30.0);
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn record() -> impl Strategy<Value = Record> {
     let end = (small(), numbers()).prop_map(|(id, (at, wchar, pending, dropped, unseen, how, _))| {
         let how = if how % 2 == 0 { EndKind::Exit } else { EndKind::Exec };
         let wchar = Wchar { process: Some(wchar), thread: Some(wchar) };
-        Record::End(SessionEnd { id, at: Time(at), how, wchar, pending, dropped, unseen })
+        Record::End(SessionEnd { id, at: Time(at), how, wchar, usage: None, pending, dropped, unseen })
     });
     let file = (number(), number(), small(), small()).prop_map(|(dev, size, block, ino)| {
         let (ino, birth, path) = (u64::from(ino % 3), ino / 3 % 2, "f".to_owned());

@@ -21,5 +21,5 @@ pub mod tracefs;
 
 pub use machine::{
     apply_settings, facts, is_ignored, is_running, is_stopped, now, open_regular, page, page_cache_drops,
-    parent, sample, schedstat, uncalibrated_profile, wall_clock, wchar,
+    parent, sample, schedstat, uncalibrated_profile, usage, wall_clock, wchar,
 };

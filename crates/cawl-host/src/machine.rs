@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, Wchar, host_text};
+use cawl_core::{Bytes, Filesystem, HostFacts, HostProfile, Nanos, Sample, Time, Usage, Wchar, host_text};
 use nix::fcntl::OFlag;
 use nix::time::ClockId;
 
@@ -39,6 +39,17 @@ pub fn page_cache_drops() -> u64 {
 pub fn wchar(pid: u32) -> Wchar {
     let figure = |path: String| host_text::wchar(&fs::read_to_string(path).ok()?);
     Wchar { process: figure(format!("/proc/{pid}/io")), thread: figure(format!("/proc/{pid}/task/{pid}/io")) }
+}
+
+/// Processor time of a process, to 10 ms, until it is reaped.
+pub fn usage(pid: u32) -> Option<Usage> {
+    let times = |path: String| host_text::processor_time(&fs::read_to_string(path).ok()?);
+    let (user, system) = times(format!("/proc/{pid}/stat"))?;
+    let (own_user, own_system) = times(format!("/proc/{pid}/task/{pid}/stat"))?;
+    let others = (user + system).saturating_sub(own_user + own_system);
+    // All four are rounded.
+    let others = if others > Nanos::millis(20.0) { others } else { Nanos::ZERO };
+    Some(Usage { user, system, others, voluntary: None, involuntary: None })
 }
 
 /// How long a thread of a process ran, and waited for a processor, as the kernel counts it; until it is
@@ -266,6 +277,7 @@ mod tests {
         assert_eq!(parent(std::process::id()), std::os::unix::process::parent_id());
         assert!(wchar(std::process::id()).process >= wchar(std::process::id()).thread);
         assert_eq!(wchar(u32::MAX), Wchar::default());
+        assert!(usage(std::process::id()).is_some() && usage(u32::MAX).is_none());
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod tables;
 
 use std::collections::{HashMap, VecDeque};
 
-use cawl_core::{EndKind, Outcome, Record, Session, SessionEnd, Time, Wchar};
+use cawl_core::{EndKind, Outcome, Record, Session, SessionEnd, Time};
 use cawl_wire::{Event, Op};
 
 use self::calls::CallKind;
@@ -358,9 +358,9 @@ impl StraceImporter {
                 pid,
                 ppid: process.ppid,
                 started: Time(process.born),
-                wchar: Wchar::default(),
                 program: process.program.clone(),
                 arguments: process.arguments.clone(),
+                ..Session::default()
             };
             self.queue.push(process.born, Record::Session(session));
         }

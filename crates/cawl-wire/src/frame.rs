@@ -10,7 +10,7 @@ use crate::{Anchor, EVENT_LEN, FileId};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CAWL");
 
 /// Version of the protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// Length of a message header, in bytes.
 pub const HEADER_LEN: usize = 24;
@@ -42,6 +42,111 @@ impl Wchar {
     fn decode(reader: &mut Reader<'_>) -> Option<Wchar> {
         let mut figure = || reader.u64().map(|figure| (figure != Wchar::UNKNOWN).then_some(figure));
         Some(Wchar { process: figure()?, thread: figure()? })
+    }
+}
+
+/// Processor time and context switches of a process as the kernel counts them (getrusage), in all the images
+/// that it was so far. Times in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Time in user mode.
+    pub user: u64,
+    /// Time in the kernel.
+    pub system: u64,
+    /// The part of both that was other threads' than the one that says so.
+    pub others: u64,
+    /// Switches to another thread because there was something to wait for.
+    pub voluntary: u64,
+    /// Switches to another thread that the processor was given to.
+    pub involuntary: u64,
+}
+
+impl Usage {
+    fn encode(&self, writer: &mut Writer<'_>) -> Option<()> {
+        let words = [self.user, self.system, self.others, self.voluntary, self.involuntary];
+        words.iter().try_for_each(|word| writer.u64(*word))
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Option<Usage> {
+        Some(Usage {
+            user: reader.u64()?,
+            system: reader.u64()?,
+            others: reader.u64()?,
+            voluntary: reader.u64()?,
+            involuntary: reader.u64()?,
+        })
+    }
+}
+
+codes! {
+    /// The variables that tell a process its number among those of a parallel program, the more trustworthy
+    /// ones first: a batch script, too, has SLURM_PROCID, and what it starts inherits it.
+    RankVariable {
+        /// OMPI_COMM_WORLD_RANK, of Open MPI.
+        Ompi = 1,
+        /// PMIX_RANK, of launchers that speak PMIx.
+        Pmix = 2,
+        /// PMI_RANK, of MPICH and its kin.
+        Pmi = 3,
+        /// SLURM_PROCID, of srun.
+        Slurm = 4,
+    }
+}
+
+impl RankVariable {
+    /// All of them, in this order.
+    pub const ALL: [RankVariable; 4] =
+        [RankVariable::Ompi, RankVariable::Pmix, RankVariable::Pmi, RankVariable::Slurm];
+
+    /// The name of the variable.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RankVariable::Ompi => "OMPI_COMM_WORLD_RANK",
+            RankVariable::Pmix => "PMIX_RANK",
+            RankVariable::Pmi => "PMI_RANK",
+            RankVariable::Slurm => "SLURM_PROCID",
+        }
+    }
+}
+
+/// A process's number among those of a parallel program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// The variable that told it.
+    pub variable: RankVariable,
+    /// From 0.
+    pub number: u32,
+}
+
+impl Rank {
+    /// What a variable of the environment says, as `NAME=value`.
+    pub fn of_variable(text: &[u8]) -> Option<Rank> {
+        // Most variables are told apart by their first byte.
+        if !matches!(text.first(), Some(b'O' | b'P' | b'S')) {
+            return None;
+        }
+        RankVariable::ALL.into_iter().find_map(|variable| {
+            let value = text.strip_prefix(variable.name().as_bytes())?.strip_prefix(b"=")?;
+            Some(Rank { variable, number: core::str::from_utf8(value).ok()?.parse().ok()? })
+        })
+    }
+
+    fn encode(rank: Option<Rank>, writer: &mut Writer<'_>) -> Option<()> {
+        writer.u32(rank.map_or(0, |rank| rank.variable as u32))?;
+        writer.u32(rank.map_or(0, |rank| rank.number))
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Option<Option<Rank>> {
+        let (code, number) = (reader.u32()?, reader.u32()?);
+        let variable = u8::try_from(code).ok().and_then(RankVariable::from_code);
+        Some(variable.map(|variable| Rank { variable, number }))
+    }
+}
+
+impl core::fmt::Display for Rank {
+    /// As the variable stands in the environment.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}={}", self.variable.name(), self.number)
     }
 }
 
@@ -143,7 +248,7 @@ impl Header {
 }
 
 /// Who is talking: sent once, when a process image starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// Process id.
     pub pid: u32,
@@ -157,6 +262,10 @@ pub struct Hello<'a> {
     pub started: u64,
     /// What the kernel had counted at that moment.
     pub wchar: Wchar,
+    /// The same.
+    pub usage: Usage,
+    /// Its number among the processes of a parallel program.
+    pub rank: Option<Rank>,
     /// Where events go: into shared memory, whose descriptor comes with this message, if true; else they
     /// follow as messages.
     pub ring: bool,
@@ -179,6 +288,8 @@ impl<'a> Hello<'a> {
         writer.u64(self.run)?;
         writer.u64(self.started)?;
         self.wchar.encode(&mut writer)?;
+        self.usage.encode(&mut writer)?;
+        Rank::encode(self.rank, &mut writer)?;
         writer.u32(u32::from(self.ring) | u32::from(self.ticks.is_some()) << 1)?;
         for anchor in self.ticks.unwrap_or_default() {
             writer.u64(anchor.ticks)?;
@@ -196,6 +307,7 @@ impl<'a> Hello<'a> {
             let (pid, ppid, uid) = (r.u32()?, r.u32()?, r.u32()?);
             let (run, started) = (r.u64()?, r.u64()?);
             let wchar = Wchar::decode(&mut r)?;
+            let (usage, rank) = (Usage::decode(&mut r)?, Rank::decode(&mut r)?);
             let bits = r.u32()?;
             let mut anchor = || Some(Anchor { ticks: r.u64()?, nanos: r.u64()? });
             let anchors = [anchor()?, anchor()?];
@@ -206,6 +318,8 @@ impl<'a> Hello<'a> {
                 run,
                 started,
                 wchar,
+                usage,
+                rank,
                 ring: bits & 1 != 0,
                 ticks: (bits & 2 != 0).then_some(anchors),
                 program: r.text()?,
@@ -308,6 +422,8 @@ pub struct Goodbye {
     pub at: u64,
     /// What the kernel had counted at that moment.
     pub wchar: Wchar,
+    /// The same.
+    pub usage: Usage,
     /// Bytes still pending in streams, which the C library writes after this message.
     pub pending: u64,
     /// Calls that passed through without being recorded: signal handlers inside a hook, for instance.
@@ -321,6 +437,7 @@ impl Goodbye {
         writer.u32(self.ended as u32)?;
         writer.u64(self.at)?;
         self.wchar.encode(&mut writer)?;
+        self.usage.encode(&mut writer)?;
         writer.u64(self.pending)?;
         writer.u64(self.unseen)?;
         Some(writer.at)
@@ -334,6 +451,7 @@ impl Goodbye {
                 ended: Ended::from_code(u8::try_from(r.u32()?).ok()?)?,
                 at: r.u64()?,
                 wchar: Wchar::decode(&mut r)?,
+                usage: Usage::decode(&mut r)?,
                 pending: r.u64()?,
                 unseen: r.u64()?,
             })

@@ -27,6 +27,6 @@ pub mod ring;
 pub use clock::Anchor;
 pub use event::{EVENT_LEN, Event, FileId, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 pub use frame::{
-    Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, VERSION, Wchar,
-    WireError,
+    Ended, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind, MAGIC, MAX_PAYLOAD, Rank, RankVariable,
+    Usage, VERSION, Wchar, WireError,
 };

@@ -2,7 +2,7 @@
 
 use cawl_wire::{
     Anchor, EVENT_LEN, Ended, Event, FileId, FileKind, FileRecord, Goodbye, HEADER_LEN, Header, Hello, Kind,
-    MOST_BYTES, Op, Wchar, WireError, flag,
+    MOST_BYTES, Op, Rank, RankVariable, Usage, Wchar, WireError, flag,
 };
 use proptest::prelude::*;
 
@@ -58,7 +58,7 @@ proptest! {
         arguments in prop::collection::vec(any::<u8>(), 0..64),
     ) {
         let mut out = [0u8; 512];
-        let hello = Hello { pid, ppid: 2, uid: 3, run, started: 4, wchar: Wchar { process: Some(wchar), thread: None }, ring: run % 2 == 0, ticks: (pid % 2 == 0).then_some([Anchor { ticks: 1, nanos: run }; 2]), program: &program, arguments: &arguments };
+        let hello = Hello { pid, ppid: 2, uid: 3, run, started: 4, wchar: Wchar { process: Some(wchar), thread: None }, usage: Usage { user: 1, system: run, others: 3, voluntary: wchar, involuntary: 5 }, rank: (pid % 3 == 0).then_some(Rank { variable: RankVariable::Pmi, number: pid }), ring: run % 2 == 0, ticks: (pid % 2 == 0).then_some([Anchor { ticks: 1, nanos: run }; 2]), program: &program, arguments: &arguments };
         let len = hello.encode(&mut out).unwrap();
         prop_assert_eq!(Hello::decode(&out[..len]), Ok(hello));
         prop_assert!(Hello::decode(&out[..len - 1]).is_err());
@@ -99,6 +99,7 @@ fn goodbye_round_trip() {
             ended,
             at: 1,
             wchar: Wchar { process: Some(2), thread: Some(1) },
+            usage: Usage { user: 5, system: 6, others: 7, voluntary: 8, involuntary: u64::MAX },
             pending: 3,
             unseen: 4,
         };
@@ -106,9 +107,16 @@ fn goodbye_round_trip() {
         assert_eq!(Goodbye::decode(&out[..len]), Ok(goodbye));
     }
     assert!(
-        Goodbye { ended: Ended::Exit, at: 0, wchar: Wchar::default(), pending: 0, unseen: 0 }
-            .encode(&mut out[..8])
-            .is_none()
+        Goodbye {
+            ended: Ended::Exit,
+            at: 0,
+            wchar: Wchar::default(),
+            usage: Usage::default(),
+            pending: 0,
+            unseen: 0
+        }
+        .encode(&mut out[..8])
+        .is_none()
     );
 }
 
@@ -144,4 +152,17 @@ fn flushed_bytes_come_from_the_pending_counts() {
     event.op = Op::StreamFlush;
     (event.returned, event.pending_after) = (0, 0);
     assert_eq!(event.flushed(), Some(100));
+}
+
+#[test]
+fn ranks_are_read_from_the_environment() {
+    let rank = |text: &str| Rank::of_variable(text.as_bytes()).map(|rank| (rank.variable, rank.number));
+    assert_eq!(rank("OMPI_COMM_WORLD_RANK=0"), Some((RankVariable::Ompi, 0)));
+    assert_eq!(rank("PMIX_RANK=7"), Some((RankVariable::Pmix, 7)));
+    assert_eq!(rank("PMI_RANK=4095"), Some((RankVariable::Pmi, 4095)));
+    assert_eq!(rank("SLURM_PROCID=12"), Some((RankVariable::Slurm, 12)));
+    for other in ["PMI_RANKS=1", "PMI_RANK=", "PMI_RANK=x", "PMI_RANK=-1", "SLURM_LOCALID=1", "PATH=/", ""] {
+        assert_eq!(rank(other), None, "{other}");
+    }
+    assert!(RankVariable::ALL.is_sorted());
 }

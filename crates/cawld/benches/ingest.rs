@@ -26,18 +26,8 @@ fn send(path: &Path, run: u64, threads: u32, calls: u64) {
     // All calls are in the past, so that none is held for the end, which the engine's thread does not do.
     let started = cawl_host::now().0.saturating_sub(1000 * calls);
     let wchar = Wchar::default();
-    let hello = Hello {
-        pid: 1 << 30,
-        ppid: 1,
-        uid: 0,
-        run,
-        started,
-        wchar,
-        ring: false,
-        ticks: None,
-        program: b"p",
-        arguments: b"",
-    };
+    let hello =
+        Hello { pid: 1 << 30, ppid: 1, uid: 0, run, started, wchar, program: b"p", ..Hello::default() };
     let mut payload = [0; 256];
     let length = hello.encode(&mut payload).expect("room");
     let header = Header { kind: Kind::Hello, len: length as u32, dropped: 0 };

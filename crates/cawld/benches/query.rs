@@ -27,8 +27,8 @@ fn send(path: &Path, program: u64, rate: f64, stop: &AtomicBool, sent: &AtomicU6
     let mut socket = UnixStream::connect(path).expect("connect");
     let pid = (1 << 30) + program as u32;
     let (ppid, uid, run, wchar) = (1, 0, 0, Wchar::default());
-    let (started, ring, ticks) = (cawl_host::now().0, false, None);
-    let hello = Hello { pid, ppid, uid, run, started, wchar, ring, ticks, program: b"p", arguments: b"" };
+    let started = cawl_host::now().0;
+    let hello = Hello { pid, ppid, uid, run, started, wchar, program: b"p", ..Hello::default() };
     let mut payload = [0; 256];
     let length = hello.encode(&mut payload).expect("room");
     let header = Header { kind: Kind::Hello, len: length as u32, dropped: 0 };

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use cawl_client::protocol::{RunEnd, RunSpec};
 use cawl_core::{
     AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, MemoryFacts, Mode, Nanos, Record,
-    Report, RunDelay, Sample, Session, SessionEnd, Time, Wchar,
+    Report, RunDelay, Sample, Session, SessionEnd, Time, Usage, Wchar,
 };
 use cawl_host::clock::Clocks;
 use cawl_host::profiles::Keeper;
@@ -62,8 +62,9 @@ pub enum Input {
     RunDelays { session: u32, delays: Vec<RunDelay> },
     /// The file of an identity.
     File { session: u32, file: FileFacts },
-    /// A session ended. `goodbye` is missing if the process was killed; `wchar` is then the latest reading.
-    End { session: u32, goodbye: Option<Goodbye>, wchar: Wchar, dropped: u64 },
+    /// A session ended. `goodbye` is missing if the process was killed; `wchar` and
+    /// `usage` are then the latest readings.
+    End { session: u32, goodbye: Option<Goodbye>, wchar: Wchar, usage: Option<Usage>, dropped: u64 },
     /// A note for the report of a session's run.
     Note { run: u64, note: String },
     /// The kernel's counters.
@@ -278,7 +279,10 @@ impl Engine {
                 }
                 Input::RunDelays { session, delays } => self.run_delays(session, &delays),
                 Input::File { session, file } => self.file(session, &file),
-                Input::End { session, goodbye, wchar, dropped } => self.end(session, goodbye, wchar, dropped),
+                Input::End { session, goodbye, wchar, usage, dropped } => {
+                    let vanished = SessionEnd::new(session, cawl_host::now(), EndKind::Vanished);
+                    self.end(SessionEnd { wchar, usage, dropped, ..vanished }, goodbye);
+                }
                 Input::Note { run, note } => self.note(run, &note),
                 Input::Sample(sample) => {
                     self.last_sample = Some(sample);
@@ -394,9 +398,7 @@ impl Engine {
         });
     }
 
-    fn end(&mut self, session: u32, goodbye: Option<Goodbye>, wchar: Wchar, dropped: u64) {
-        let vanished = SessionEnd::new(session, cawl_host::now(), EndKind::Vanished);
-        let mut end = SessionEnd { wchar, dropped, ..vanished };
+    fn end(&mut self, mut end: SessionEnd, goodbye: Option<Goodbye>) {
         if let Some(goodbye) = goodbye {
             end.at = Time(goodbye.at);
             end.how = match goodbye.ended {
@@ -405,12 +407,12 @@ impl Engine {
                 Ended::Exec => EndKind::Exec,
                 Ended::Abort => EndKind::Abort,
             };
-            end.wchar = goodbye.wchar.into();
+            (end.wchar, end.usage) = (goodbye.wchar.into(), Some(goodbye.usage.into()));
             (end.pending, end.unseen) = (goodbye.pending, goodbye.unseen);
         }
-        self.drops = self.drops.saturating_add(dropped);
-        self.each_lane(session, |lane| lane.end(end));
-        self.sessions.remove(&session);
+        self.drops = self.drops.saturating_add(end.dropped);
+        self.each_lane(end.id, |lane| lane.end(end));
+        self.sessions.remove(&end.id);
     }
 
     fn note(&mut self, run: u64, note: &str) {

@@ -304,9 +304,10 @@ impl Lane {
         }
         let now = cawl_host::now();
         for (id, open) in std::mem::take(&mut self.open) {
-            let (wchar, dropped) = (cawl_host::wchar(open.pid), open.dropped);
+            let (wchar, usage, dropped) =
+                (cawl_host::wchar(open.pid), cawl_host::usage(open.pid), open.dropped);
             let end = SessionEnd::new(id, now, EndKind::Running);
-            self.analyse(Record::End(SessionEnd { wchar, dropped, ..end }));
+            self.analyse(Record::End(SessionEnd { wchar, usage, dropped, ..end }));
         }
         let silent = self.silent.notes();
         for note in notes.into_iter().chain(silent) {

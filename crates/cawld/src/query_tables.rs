@@ -245,7 +245,16 @@ mod tests {
                 lane.hold_calls(id, &Arc::new((0..4).map(|n| call(second * 4 + n)).collect()));
                 (calls, bytes) = (calls + 4, bytes + 40);
                 let (how, wchar) = (EndKind::Exit, Wchar::default());
-                lane.end(SessionEnd { id, at: now, how, wchar, pending: 0, dropped: 0, unseen: 0 });
+                lane.end(SessionEnd {
+                    id,
+                    at: now,
+                    how,
+                    wchar,
+                    usage: None,
+                    pending: 0,
+                    dropped: 0,
+                    unseen: 0,
+                });
             }
             assert!(lane.release(Time(u64::MAX), usize::MAX));
             lane.pass(&clocks(second, slept), second / 1000);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_client::protocol::Failure;
-use cawl_core::{FileFacts, Session, Time, Wchar};
+use cawl_core::{FileFacts, Session, Time, Usage, Wchar};
 use cawl_host::inspect;
 use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
 use nix::unistd::{Uid, User};
@@ -152,6 +152,8 @@ async fn tracer(
         ppid: if pid == hello.pid { hello.ppid } else { cawl_host::parent(pid) },
         started: Time(hello.started),
         wchar: started,
+        usage: Some(hello.usage.into()),
+        rank: hello.rank,
         program: text(hello.program),
         arguments: hello.arguments.split(|byte| *byte == 0).filter(|a| !a.is_empty()).map(text).collect(),
     };
@@ -178,6 +180,7 @@ async fn tracer(
         mappings: Mappings::new(pid, &connections.mapped, &connections.aside),
         ticks: hello.ticks.map(Ticks::new),
         wchar: started,
+        usage: None,
         goodbye: None,
         dropped: 0,
         damaged: 0,
@@ -209,6 +212,7 @@ struct Tracer<'a> {
     run_delays: RunDelays<'a>,
     ticks: Option<Ticks>,
     wchar: Wchar,
+    usage: Option<Usage>,
     goodbye: Option<Goodbye>,
     /// Events that the tracer could not record, and damaged records.
     dropped: u64,
@@ -334,6 +338,7 @@ impl Tracer<'_> {
         self.engine.send(Input::Events { session: self.id, batch, dropped: self.lost() }).await?;
         if self.connections.took_batch(self.id) {
             self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
+            self.usage = cawl_host::usage(self.pid).or(self.usage);
             self.uring.look(self.engine).await?;
         }
         Ok(())
@@ -411,9 +416,12 @@ impl Tracer<'_> {
         self.goodbye = self.goodbye.or(last);
         let (session, goodbye, dropped) = (self.id, self.goodbye, self.lost());
         // A killed process sent no counters, but the kernel has them until it is reaped.
-        let wchar =
-            if goodbye.is_some() { self.wchar } else { later(cawl_host::wchar(self.pid), self.wchar) };
-        self.engine.send(Input::End { session, goodbye, wchar, dropped }).await?;
+        if goodbye.is_none() {
+            self.wchar = later(cawl_host::wchar(self.pid), self.wchar);
+            self.usage = cawl_host::usage(self.pid).or(self.usage);
+        }
+        let (wchar, usage) = (self.wchar, self.usage);
+        self.engine.send(Input::End { session, goodbye, wchar, usage, dropped }).await?;
         if let Err(error) = &ended {
             self.note(format!("the session of process {} broke off: {error}", self.pid)).await?;
         }

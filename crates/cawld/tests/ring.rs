@@ -17,7 +17,7 @@ use cawl_wire::ring::{
     Position, RingHeader, SHAPE, TAIL_AT, USED_AT, name_cells, name_head, whole,
 };
 use cawl_wire::{
-    Anchor, Ended, Event, FileId, FileKind, FileRecord, Goodbye, Header, Hello, Kind, Op, Wchar,
+    Anchor, Ended, Event, FileId, FileKind, FileRecord, Goodbye, Header, Hello, Kind, Op, Usage, Wchar,
 };
 use cawld::{Daemon, EngineOptions, socket};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -55,8 +55,18 @@ impl Program {
         let anchors = [Anchor { ticks: 0, nanos }, Anchor { ticks: 3000, nanos: nanos + 1000 }];
         let ticks = ticks.then_some(anchors);
         let (ppid, uid, started, wchar) = (1, 0, 0, Wchar::default());
-        let hello =
-            Hello { pid, ppid, uid, run, started, wchar, ring: true, ticks, program: b"p", arguments: b"" };
+        let hello = Hello {
+            pid,
+            ppid,
+            uid,
+            run,
+            started,
+            wchar,
+            ring: true,
+            ticks,
+            program: b"p",
+            ..Hello::default()
+        };
         let mut payload = [0; 256];
         let length = hello.encode(&mut payload).unwrap();
         let header = Header { kind: Kind::Hello, len: length as u32, dropped: 0 }.encode();
@@ -70,8 +80,15 @@ impl Program {
     }
 
     fn goodbye(mut self) {
-        let goodbye = Goodbye { ended: Ended::Exit, at: 1, wchar: Wchar::default(), pending: 0, unseen: 0 };
-        let mut payload = [0; 64];
+        let goodbye = Goodbye {
+            ended: Ended::Exit,
+            at: 1,
+            wchar: Wchar::default(),
+            usage: Usage::default(),
+            pending: 0,
+            unseen: 0,
+        };
+        let mut payload = [0; 128];
         let length = goodbye.encode(&mut payload).unwrap();
         let header = Header { kind: Kind::Goodbye, len: length as u32, dropped: 0 }.encode();
         // The daemon may have hung up on a program that told nonsense.

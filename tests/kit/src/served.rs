@@ -85,18 +85,7 @@ pub fn message(kind: Kind, payload: &[u8], dropped: u64) -> Vec<u8> {
 /// The hello of a process of a run.
 pub fn hello(pid: u32, run: u64) -> Vec<u8> {
     let (ppid, uid, started, wchar) = (1, 0, cawl_host::now().0, Wchar::default());
-    let hello = Hello {
-        pid,
-        ppid,
-        uid,
-        run,
-        started,
-        wchar,
-        ring: false,
-        ticks: None,
-        program: b"p",
-        arguments: b"",
-    };
+    let hello = Hello { pid, ppid, uid, run, started, wchar, program: b"p", ..Hello::default() };
     let mut payload = [0; 256];
     let length = hello.encode(&mut payload).unwrap();
     message(Kind::Hello, &payload[..length], 0)

@@ -8,7 +8,7 @@ use cawl_core::{
 };
 
 use super::report::{basis, cold_memory, ended, profile};
-use super::{bold, headed, named, percent, short, shown, table};
+use super::{bold, headed, named, percent, ranks, short, shown, table};
 
 /// Files listed; the others are summed up.
 const FILES: usize = 8;
@@ -37,6 +37,7 @@ fn text(report: &Report, terminal: bool) -> String {
         }
         causes(&mut out, explain, terminal);
         files(&mut out, report, explain, terminal);
+        ranks::ranks(&mut out, explain, terminal);
         worst(&mut out, report, explain, terminal);
         out.push('\n');
         report.models.iter().for_each(|model| accuracy(&mut out, model, terminal));

@@ -5,7 +5,7 @@ use cawl_core::{
     SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
 };
 
-use super::{headed, named, percent, short, shown, table, warn};
+use super::{headed, named, percent, ranks, short, shown, table, warn};
 
 /// Files and processes listed; the others are summed up.
 const LISTED: usize = 20;
@@ -17,6 +17,10 @@ const REST: &str = "all of them with --report FILE.json or --json";
 pub fn text(report: &Report, terminal: bool) -> String {
     let mut out = String::new();
     basis(&mut out, report, terminal);
+    if let Some(explain) = &report.explain {
+        ranks::processes(&mut out, explain, terminal);
+        ranks::ranks(&mut out, explain, terminal);
+    }
     files(&mut out, report, terminal);
     totals(&mut out, report, terminal);
     worst(&mut out, report, terminal);

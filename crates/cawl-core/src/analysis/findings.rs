@@ -137,7 +137,10 @@ impl Findings {
                 self.divider.file(file);
                 self.collector.note(record);
             }
-            Record::RunDelay(delay) => self.run_delays.add(delay),
+            Record::RunDelay(delay) => {
+                self.run_delays.add(delay);
+                self.collector.note(record);
+            }
             other => self.collector.note(other),
         }
     }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use cawl_wire::Event;
+use cawl_wire::{Event, RankVariable};
 
-use crate::record::{EndKind, Session, SessionEnd};
+use crate::processes::{ProcessReport, RankReport, ranks};
+use crate::record::{EndKind, RunDelay, Session, SessionEnd};
 use crate::report::{SessionReport, SessionTotals};
-use crate::units::Time;
+use crate::units::{Nanos, Time};
 
 /// How many sessions that ended are listed. When there are twice as many, those that ended first become
 /// sums: a daemon sees processes come and go for months.
@@ -42,6 +43,10 @@ struct SessionBooks {
     children: u64,
     calls: u64,
     seen: u64,
+    /// Time in its calls, in ns.
+    observed_ns: u64,
+    /// Time that its threads waited for a processor.
+    delayed: Nanos,
     /// Whether another thread than the process's first made a call.
     threaded: bool,
     end: Option<SessionEnd>,
@@ -64,7 +69,16 @@ impl Sessions {
         let place = of_pid.partition_point(|i| self.list[*i].image.started <= session.started);
         of_pid.insert(place, self.list.len());
         let image = Session { program: session.program.clone(), arguments: Vec::new(), ..*session };
-        self.list.push(SessionBooks { image, children: 0, calls: 0, seen: 0, threaded: false, end: None });
+        self.list.push(SessionBooks {
+            image,
+            children: 0,
+            calls: 0,
+            seen: 0,
+            observed_ns: 0,
+            delayed: Nanos::ZERO,
+            threaded: false,
+            end: None,
+        });
     }
 
     /// A session ends.
@@ -78,14 +92,31 @@ impl Sessions {
         }
     }
 
-    /// Calls like this one from `at` on, and the bytes that the kernel counted for all of them.
-    pub(super) fn calls(&mut self, event: &Event, at: Time, calls: u64, wchar: u64) {
+    /// Calls like this one from `at` on, the bytes that the kernel counted for all of them, and their time in ns.
+    pub(super) fn calls(&mut self, event: &Event, at: Time, calls: u64, wchar: u64, ns: u64) {
         if let Some(index) = self.index(event.pid, at) {
             let books = &mut self.list[index];
             books.calls += calls;
             books.seen = books.seen.saturating_add(wchar);
+            books.observed_ns = books.observed_ns.saturating_add(ns);
             books.threaded |= event.tid != event.pid;
         }
+    }
+
+    /// A thread waited for a processor.
+    pub(super) fn delayed(&mut self, delay: &RunDelay) {
+        if let Some(index) = self.index(delay.pid, delay.from) {
+            self.list[index].delayed += delay.delayed;
+        }
+    }
+
+    /// What each listed session spent its time on, until `now` if it runs, and the same by rank.
+    pub(super) fn processes(&self, now: Time) -> (Vec<ProcessReport>, Option<RankVariable>, Vec<RankReport>) {
+        let processes: Vec<ProcessReport> = self.list.iter().map(|books| books.process(now)).collect();
+        let ranked = self.list.iter().zip(&processes);
+        let ranked = ranked.filter_map(|(books, process)| Some((books.image.rank?, process)));
+        let (variable, ranks) = ranks(ranked);
+        (processes, variable, ranks)
     }
 
     /// How many sessions are listed.
@@ -207,6 +238,16 @@ impl SessionBooks {
                 all.checked_sub(child).filter(|own| *own >= self.seen).unwrap_or(all)
             }),
         )
+    }
+
+    fn process(&self, now: Time) -> ProcessReport {
+        ProcessReport {
+            run_delay_s: self.delayed.as_seconds(),
+            calls: self.calls,
+            bytes: self.seen,
+            calls_s: self.observed_ns as f64 / 1e9,
+            ..ProcessReport::of(&self.image, self.end.as_ref(), now)
+        }
     }
 
     fn report(&self, children: impl Iterator<Item = u64>) -> SessionReport {

@@ -15,7 +15,16 @@ fn begin(collector: &mut Collector, id: u32, pid: u32, ppid: u32, at: u64) {
 fn end(collector: &mut Collector, id: u32, at: u64, how: EndKind, thread: u64, process: u64) {
     let wchar = Wchar { process: Some(process), thread: Some(thread) };
     let (pending, dropped, unseen) = (0, 0, 0);
-    collector.note(&Record::End(SessionEnd { id, at: Time(at), how, wchar, pending, dropped, unseen }));
+    collector.note(&Record::End(SessionEnd {
+        id,
+        at: Time(at),
+        how,
+        wchar,
+        usage: None,
+        pending,
+        dropped,
+        unseen,
+    }));
 }
 
 fn write(collector: &mut Collector, pid: u32, tid: u32, at: u64, bytes: i64) {

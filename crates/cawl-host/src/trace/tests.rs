@@ -1,9 +1,10 @@
 use std::io::{self, Cursor, Write};
 
 use cawl_core::{
-    FileFacts, HostProfile, MemoryFacts, Nanos, Record, RunDelay, Sample, Session, Time, ZoneFacts,
+    FileFacts, HostProfile, MemoryFacts, Nanos, Record, RunDelay, Sample, Session, SessionEnd, Time, Usage,
+    ZoneFacts,
 };
-use cawl_wire::{Event, FileKind, Op};
+use cawl_wire::{Event, FileKind, Op, Rank};
 use proptest::prelude::*;
 
 use super::writer::{WAITING, encode_block, file_header};
@@ -54,7 +55,14 @@ impl<W: Write> TraceWriter<W> {
 fn records(count: u64) -> Vec<Record> {
     let mut records = vec![
         Record::Profile(Box::new(HostProfile::uncalibrated())),
-        Record::Session(Session { id: 1, pid: 7, program: "dd".into(), ..Session::default() }),
+        Record::Session(Session {
+            id: 1,
+            pid: 7,
+            usage: Some(Usage { user: Nanos::new(5.0), involuntary: Some(3), ..Usage::default() }),
+            rank: Rank::of_variable(b"PMI_RANK=3"),
+            program: "dd".into(),
+            ..Session::default()
+        }),
     ];
     for i in 0..count {
         let mut event = Event::new(Op::Write);
@@ -286,4 +294,25 @@ fn an_old_trace_tells_files_of_one_number_apart() {
         assert_eq!(read.iter().map(births_of).collect::<Vec<_>>(), births, "version {version}");
         assert_eq!(damage.describe(), None);
     }
+}
+
+/// Sessions of a trace from before processor time and ranks were recorded.
+#[test]
+fn an_old_trace_says_nothing_of_processor_time() {
+    let begin = r#"{"id":1,"pid":7,"ppid":1,"started":5,"wchar":{"process":1,"thread":null},"program":"dd","arguments":[]}"#;
+    let end = r#"{"id":1,"at":9,"how":"exit","wchar":{"process":2,"thread":null},"pending":0,"dropped":0,"unseen":0}"#;
+    let mut raw = Vec::new();
+    for (tag, json) in [(18, begin), (20, end)] {
+        raw.push(tag);
+        raw.extend_from_slice(&(json.len() as u32).to_le_bytes());
+        raw.extend_from_slice(json.as_bytes());
+    }
+    codec::put_close(&mut raw, 2);
+    let mut bytes = file_header().to_vec();
+    bytes[8] = 3;
+    bytes.extend_from_slice(&encode_block(&raw, 0));
+    let (records, damage) = read(&bytes);
+    assert_eq!(damage.describe(), None);
+    assert!(matches!(&records[0], Record::Session(Session { pid: 7, usage: None, rank: None, .. })));
+    assert!(matches!(&records[1], Record::End(SessionEnd { at: Time(9), usage: None, .. })));
 }

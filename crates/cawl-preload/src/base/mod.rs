@@ -2,6 +2,7 @@
 //! settings, the program's memory and the functions that the hooks stand in front of.
 
 pub mod clock;
+pub mod counters;
 pub mod guard;
 pub mod hot;
 pub mod interrupted;

@@ -4,6 +4,7 @@
 //! own, because a program may later change or overwrite its environment.
 
 use crate::base::{hot, symbols, sys};
+use cawl_wire::Rank;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::AtomicBool;
@@ -17,6 +18,8 @@ pub struct Settings {
     socket_length: usize,
     /// CAWL_RUN.
     pub run: u64,
+    /// The process's number in a parallel program.
+    pub rank: Option<Rank>,
     /// CAWL_ONLY_CHILD_OF, 0 for none.
     pub only_child_of: u32,
     /// CAWL_TRANSPORT is not "socket": shared memory may be used.
@@ -132,6 +135,7 @@ impl Settings {
             socket: [0; 108],
             socket_length: 0,
             run: 0,
+            rank: None,
             only_child_of: 0,
             share: false,
             lossless: false,
@@ -180,6 +184,11 @@ impl Settings {
         }
         if bytes.starts_with(b"CAWL_") {
             self.carry(variable.to_bytes_with_nul());
+        }
+        if let Some(rank) = Rank::of_variable(bytes)
+            && self.rank.is_none_or(|known| rank.variable < known.variable)
+        {
+            self.rank = Some(rank);
         }
     }
 

@@ -3,7 +3,6 @@
 //! The law of this module: nothing here goes through a symbol that another library could interpose, sets
 //! `errno`, or is a cancellation point. The program's own calls never come this way.
 
-use cawl_wire::Wchar;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
@@ -346,38 +345,6 @@ pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
     ready > 0
 }
 
-/// What the kernel has counted so far of this process and of the calling thread.
-pub fn wchar() -> Wchar {
-    let process = wchar_of(c"/proc/self/io");
-    let thread = if was_ever_alone() { process } else { wchar_of(c"/proc/thread-self/io") };
-    Wchar { process, thread }
-}
-
-/// True if the kernel's figures of the process are those of the calling thread: the process has had no other,
-/// and has waited for no child. Asked because a file of /proc costs ten times as much.
-#[inline(never)]
-fn was_ever_alone() -> bool {
-    let counted = |whose: c_int| {
-        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: a valid place for the result; all zero bytes are valid.
-        let usage = unsafe {
-            call(libc::SYS_getrusage, [whose as usize, usage.as_mut_ptr() as usize, 0, 0, 0, 0]);
-            usage.assume_init_ref()
-        };
-        // No process ends without a page fault, and no thread without having been switched to.
-        [usage.ru_minflt, usage.ru_nvcsw, usage.ru_nivcsw]
-    };
-    counted(libc::RUSAGE_CHILDREN) == [0; 3] && counted(libc::RUSAGE_SELF) == counted(libc::RUSAGE_THREAD)
-}
-
-/// `wchar` of an io file of /proc, in bytes, if that can be read.
-#[inline(never)]
-fn wchar_of(path: &CStr) -> Option<u64> {
-    let mut text = [0u8; 256];
-    let length = read_file(path, &mut text);
-    parse_wchar(text.get(..length)?)
-}
-
 /// The beginning of a file of /proc or /sys; its length, 0 if it cannot be read.
 pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
     // SAFETY: a NUL-terminated path; `text` is a valid place of the length given; the
@@ -485,12 +452,6 @@ fn hexadecimal(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// The figure after `wchar:`.
-fn parse_wchar(text: &[u8]) -> Option<u64> {
-    let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"wchar: "))?;
-    decimal(line)
-}
-
 /// A decimal number, and nothing else.
 pub fn decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
@@ -539,12 +500,6 @@ mod tests {
         assert_eq!(decimal(b""), None);
         assert_eq!(decimal(b"12x"), None);
         assert_eq!(decimal(b"18446744073709551616"), None);
-    }
-
-    #[test]
-    fn wchar_is_found_among_the_other_lines() {
-        assert_eq!(parse_wchar(b"rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
-        assert_eq!(parse_wchar(b"rchar: 1\n"), None);
     }
 
     #[test]

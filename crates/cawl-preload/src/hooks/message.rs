@@ -2,7 +2,7 @@
 //! it was is asked of the kernel, which counts for each thread what it wrote. That costs some
 //! microseconds; these calls are rare.
 
-use crate::base::{clock, guard, real, sys};
+use crate::base::{clock, counters, guard, real};
 use crate::hooks::emit::stream::after;
 use crate::hooks::emit::{Place, happened, wrote};
 use crate::session;
@@ -30,7 +30,7 @@ impl Moment {
     /// `stream` must be null or open.
     unsafe fn before(stream: *mut FILE) -> Moment {
         let kept = guard::errno();
-        let wchar = sys::wchar().thread;
+        let wchar = counters::wchar().thread;
         guard::set_errno(kept);
         // SAFETY: the caller's promise.
         let pending = if stream.is_null() { 0 } else { unsafe { glibc_file::pending(stream) } };
@@ -40,7 +40,7 @@ impl Moment {
     /// Bytes that this thread wrote since, `less` excepted; and whether that is an estimate.
     fn written(&self, less: u64) -> (u64, u32) {
         let kept = guard::errno();
-        let now = sys::wchar().thread;
+        let now = counters::wchar().thread;
         guard::set_errno(kept);
         match now {
             Some(now) if self.known != 0 => (now.saturating_sub(self.wchar).saturating_sub(less), 0),

@@ -3,7 +3,7 @@
 use crate::base::guard::{self, Inside, UNSEEN};
 use crate::base::hot::{HOT, OFF, active, is_open};
 use crate::base::settings::lossless;
-use crate::base::{room, sys, thread};
+use crate::base::{counters, room, sys, thread};
 use crate::session::{fork, open};
 use crate::transport::link::{self, PATIENCE, Sent};
 use crate::transport::{ahead, slot, table};
@@ -75,9 +75,9 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
 /// Says goodbye, for which `left` tells how many ms there are.
 #[inline(never)]
 fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
-    let words =
-        Goodbye { ended, at: sys::nanoseconds(), wchar: sys::wchar(), pending, unseen: UNSEEN.load(Relaxed) };
-    let mut payload = [0u8; 64];
+    let (wchar, usage, unseen) = (counters::wchar(), counters::usage(), UNSEEN.load(Relaxed));
+    let words = Goodbye { ended, at: sys::nanoseconds(), wchar, usage, pending, unseen };
+    let mut payload = [0u8; 96];
     if let Some(length) = words.encode(&mut payload) {
         // The names of files come first.
         let last_words = || match ahead::send_waiting() {

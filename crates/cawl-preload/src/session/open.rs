@@ -6,10 +6,10 @@
 use crate::base::hot::{HOT, OFF, OPEN, OPENING, WANTED, pid};
 use crate::base::settings::settings;
 use crate::base::thread::thread;
-use crate::base::{clock, guard, sys};
+use crate::base::{clock, counters, guard, sys};
 use crate::transport::link::{self, Sent};
 use crate::transport::{ahead, ring, table};
-use cawl_wire::{Hello, Kind, Wchar};
+use cawl_wire::{Hello, Kind, Usage, Wchar};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -23,6 +23,8 @@ static STARTED: AtomicU64 = AtomicU64::new(0);
 /// What the kernel had counted then: of the process, and of its first thread.
 static STARTED_WCHAR: [AtomicU64; 2] = [const { AtomicU64::new(UNKNOWN) }; 2];
 const UNKNOWN: u64 = u64::MAX;
+/// The processor time and switches that it had counted then: a [`Usage`], in the order of its fields.
+static STARTED_USAGE: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 
 /// Opens the session if it is not, before anything is told. Nothing else does, because it takes much of the
 /// stack. The caller holds the guard.
@@ -50,9 +52,12 @@ pub fn begin() {
     }
     clock::choose(settings.ticks, settings.tsc);
     STARTED.store(sys::nanoseconds(), Relaxed);
-    let wchar = sys::wchar();
+    let wchar = counters::wchar();
     STARTED_WCHAR[0].store(wchar.process.unwrap_or(UNKNOWN), Relaxed);
     STARTED_WCHAR[1].store(wchar.thread.unwrap_or(UNKNOWN), Relaxed);
+    let Usage { user, system, others, voluntary, involuntary } = counters::usage();
+    let usage = [user, system, others, voluntary, involuntary];
+    STARTED_USAGE.iter().zip(usage).for_each(|(figure, value)| figure.store(value, Relaxed));
     HOT.state.store(WANTED, Release);
     if let Some(_inside) = guard::enter() {
         open();
@@ -65,7 +70,7 @@ pub fn forget() {
     close_memory();
     OPENER.store(0, Relaxed);
     STARTED.store(sys::nanoseconds(), Relaxed);
-    STARTED_WCHAR.iter().for_each(|figure| figure.store(0, Relaxed));
+    STARTED_WCHAR.iter().chain(&STARTED_USAGE).for_each(|figure| figure.store(0, Relaxed));
     let children_too = settings().is_some_and(|settings| settings.only_child_of == 0);
     if HOT.state.load(Relaxed) != OFF {
         HOT.state.store(if children_too { WANTED } else { OFF }, Release);
@@ -140,6 +145,12 @@ fn started_wchar() -> Wchar {
     Wchar { process: known(process), thread: known(thread) }
 }
 
+fn started_usage() -> Usage {
+    let figures = STARTED_USAGE.each_ref().map(|figure| figure.load(Relaxed));
+    let [user, system, others, voluntary, involuntary] = figures;
+    Usage { user, system, others, voluntary, involuntary }
+}
+
 /// Says hello, with shared memory where that is possible.
 fn introduce() -> Sent {
     let may_share = settings().is_some_and(|settings| settings.share) && table::may_share();
@@ -174,6 +185,8 @@ fn encode_hello(ring: bool, payload: &mut [u8]) -> Option<usize> {
         run: settings.run,
         started: STARTED.load(Relaxed),
         wchar: started_wchar(),
+        usage: started_usage(),
+        rank: settings.rank,
         ring,
         ticks: clock::anchors(),
         program: settings.program(),

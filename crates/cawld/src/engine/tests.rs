@@ -17,6 +17,10 @@ fn writes(count: usize) -> Batch {
     Batch { events: vec![Event::new(Op::Write); count], ..Batch::default() }
 }
 
+fn vanished(dropped: u64) -> SessionEnd {
+    SessionEnd { dropped, ..SessionEnd::new(1, cawl_host::now(), EndKind::Vanished) }
+}
+
 fn finished(engine: &mut Engine, run: u64) -> Report {
     engine.lanes.remove(&run).unwrap().finish(RunEnd::default(), &AtomicBool::new(false))
 }
@@ -38,7 +42,7 @@ fn what_a_running_program_lost_is_told_before_its_end() {
 fn what_is_left_out_in_a_hurry_is_told_and_sessions_end() {
     let mut engine = engine();
     engine.events(1, writes(5), 0);
-    engine.end(1, None, Wchar::default(), 2);
+    engine.end(vanished(2), None);
     let lane = engine.lanes.remove(&HOST_LANE).unwrap();
     let report = lane.finish(RunEnd::default(), &AtomicBool::new(true));
     assert_eq!((report.calls, report.drops, report.sessions[0].ended), (0, 2, EndKind::Vanished));
@@ -69,7 +73,7 @@ fn processes_that_go_on_are_told_only_at_a_program_s_end() {
 fn losses_are_counted_once() {
     let mut engine = engine();
     engine.events(1, Batch::default(), 5);
-    engine.end(1, None, Wchar::default(), 7);
+    engine.end(vanished(7), None);
     assert_eq!(engine.drops(), 7);
     assert_eq!(report(&mut engine).drops, 7);
 }
@@ -140,7 +144,7 @@ fn a_run_ends_when_neither_its_owner_nor_a_program_is_left() {
     engine.begin(Session { id: 2, pid: gone, ..Session::default() }, run);
     engine.end_orphans();
     assert!(engine.lanes.contains_key(&run), "a program still reports to it");
-    engine.end(2, None, Wchar::default(), 0);
+    engine.end(SessionEnd { id: 2, ..vanished(0) }, None);
     engine.end_orphans();
     assert!(engine.lanes.contains_key(&run), "its first words may be on their way");
     engine.end_orphans();

@@ -1,0 +1,89 @@
+//! What the kernel has counted of the process: bytes written, processor time, switches.
+
+use crate::base::sys::{call, decimal, read_file};
+use cawl_wire::{Usage, Wchar};
+use core::ffi::{CStr, c_int};
+use core::mem::MaybeUninit;
+
+/// Bytes written so far by this process and by the calling thread.
+pub fn wchar() -> Wchar {
+    let process = wchar_of(c"/proc/self/io");
+    let thread = if was_ever_alone() { process } else { wchar_of(c"/proc/thread-self/io") };
+    Wchar { process, thread }
+}
+
+/// Processor time and switches of this process so far.
+#[inline(never)]
+pub fn usage() -> Usage {
+    let [all, own] = [libc::RUSAGE_SELF, libc::RUSAGE_THREAD].map(rusage);
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    let (user, system) = (ns(all.ru_utime), ns(all.ru_stime));
+    Usage {
+        user,
+        system,
+        others: (user + system).saturating_sub(ns(own.ru_utime) + ns(own.ru_stime)),
+        voluntary: all.ru_nvcsw as u64,
+        involuntary: all.ru_nivcsw as u64,
+    }
+}
+
+/// True if the kernel's figures of the process are those of the calling thread: the process has had no other,
+/// and has waited for no child. Asked because a file of /proc costs ten times as much.
+#[inline(never)]
+fn was_ever_alone() -> bool {
+    // No process ends without a page fault, and no thread without having been switched to.
+    let counted = |whose: c_int| {
+        let usage = rusage(whose);
+        [usage.ru_minflt, usage.ru_nvcsw, usage.ru_nivcsw]
+    };
+    counted(libc::RUSAGE_CHILDREN) == [0; 3] && counted(libc::RUSAGE_SELF) == counted(libc::RUSAGE_THREAD)
+}
+
+#[inline(never)]
+fn rusage(whose: c_int) -> libc::rusage {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: a valid place for the result; all zero bytes are valid.
+    unsafe {
+        call(libc::SYS_getrusage, [whose as usize, usage.as_mut_ptr() as usize, 0, 0, 0, 0]);
+        usage.assume_init()
+    }
+}
+
+/// `wchar` of an io file of /proc, in bytes, if that can be read.
+#[inline(never)]
+fn wchar_of(path: &CStr) -> Option<u64> {
+    let mut text = [0u8; 256];
+    let length = read_file(path, &mut text);
+    parse_wchar(text.get(..length)?)
+}
+
+/// The figure after `wchar:`.
+fn parse_wchar(text: &[u8]) -> Option<u64> {
+    let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"wchar: "))?;
+    decimal(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wchar_is_found_among_the_other_lines() {
+        assert_eq!(parse_wchar(b"rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
+        assert_eq!(parse_wchar(b"rchar: 1\n"), None);
+    }
+
+    #[test]
+    fn other_threads_count() {
+        let before = usage();
+        std::thread::spawn(|| {
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < std::time::Duration::from_millis(20) {}
+        })
+        .join()
+        .unwrap();
+        let after = usage();
+        assert!(after.user + after.system > before.user + before.system);
+        assert!(after.others > before.others && after.voluntary > before.voluntary);
+    }
+}
