@@ -7,7 +7,7 @@ mod service;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cawl_core::{Mode, quantity};
+use cawl_core::{Mode, Nanos, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
@@ -17,7 +17,7 @@ pub use live::{
     DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TableArgs,
     TopArgs, WatchArgs,
 };
-use quantity::size;
+use quantity::{duration, size};
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
 
 /// Run a program and report, call by call, what each write should cost on this machine, what it did cost, and
@@ -80,6 +80,8 @@ pub struct RunArgs {
     pub long: bool,
     #[command(flatten)]
     pub model: ModelArgs,
+    #[command(flatten)]
+    pub classes: ClassesArgs,
     /// Whether the models learn constants from observed calls: on or off
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"])]
     pub learn: String,
@@ -119,6 +121,8 @@ pub struct ReplayArgs {
     pub file: PathBuf,
     #[command(flatten)]
     pub model: ModelArgs,
+    #[command(flatten)]
+    pub classes: ClassesArgs,
     /// The models see only calls and think times, and advance by their own predictions (default)
     #[arg(long, conflicts_with_all = ["live", "lockstep", "mode"])]
     pub open_loop: bool,
@@ -301,6 +305,14 @@ pub struct ManArgs {
     /// The folder, such as /usr/local/share/man/man1
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
+}
+
+/// Classes of calls.
+#[derive(clap::Args)]
+pub struct ClassesArgs {
+    /// Report calls in classes by their observed time, parted by these: 0.2ms,0.4ms,7ms,25ms
+    #[arg(long = "classes", value_name = "TIME,…", value_delimiter = ',', value_parser = duration)]
+    pub bounds: Vec<Nanos>,
 }
 
 #[derive(clap::Args)]

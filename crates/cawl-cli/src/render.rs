@@ -3,9 +3,11 @@
 pub mod calls;
 pub mod causes;
 pub mod compact;
+pub mod density;
 pub mod explain;
 pub mod file;
 mod html;
+pub mod patterns;
 pub mod predict;
 pub mod profile;
 pub mod ranks;

@@ -15,6 +15,7 @@ use cawl_wire::ring::CoalescedCalls;
 
 use crate::call::{Class, classify};
 use crate::cause::CauseTimes;
+use crate::classes::Classes;
 use crate::collect::Collector;
 use crate::descriptors::Descriptors;
 use crate::forecast::Scene;
@@ -26,7 +27,7 @@ use crate::record::Record;
 use crate::report::Report;
 use crate::rolling_error::RecentError;
 use crate::selection::{Selection, Selector};
-use crate::units::{Bytes, Rate, Time};
+use crate::units::{Bytes, Nanos, Rate, Time};
 use findings::Findings;
 pub use findings::Shown;
 pub use parallel::{Answers, FindingsPart, ModelPart};
@@ -63,6 +64,8 @@ pub struct AnalysisOptions {
     /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which
     /// knows best what the machine is doing; it is kept in addition, if it is not among the others.
     pub learn: bool,
+    /// Bounds of the observed time that part calls into classes; without any there are none.
+    pub classes: Vec<Nanos>,
     /// Report also how each model does as calibrated: in lockstep, by the profile as it was at the start.
     /// Costs as much as the models do, where these learn or are assimilated.
     pub as_calibrated: bool,
@@ -131,12 +134,14 @@ impl Analysis {
             of.min_by_key(|(_, track)| track.mode != Mode::Assimilated).map(|(at, _)| at)
         };
         let selector = options.selection.clone().map(Selector::new);
+        let mut collector = Collector::new(profile, names, options.timeline);
+        collector.classes = Classes::new(&options.classes);
         Ok(Analysis {
             mode: options.mode,
             teacher: best(TEACHER),
             descriptors: Descriptors::default(),
             findings: Findings::new(
-                Collector::new(profile, names, options.timeline),
+                collector,
                 profile,
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
                 (!calibrated.is_empty()).then_some(tracks.len() + besides.len()),

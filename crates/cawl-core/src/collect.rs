@@ -11,12 +11,15 @@ use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 use crate::accuracy::AccuracySummary;
 use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, CostParts};
+use crate::classes::Classes;
+use crate::density::{Densities, byte_modes};
 use crate::explain::{CauseSums, Explain, Ideal, seconds_by_cause};
 use crate::file_table::{FileRow, FileTable};
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
 use crate::model::{CallState, Prediction};
 use crate::neighbours::{Near, Neighbours};
+use crate::patterns::Patterns;
 use crate::profile::HostProfile;
 use crate::record::{HostFacts, Outcome, Record};
 use crate::report::{
@@ -45,6 +48,9 @@ pub struct Collector {
     models: Vec<ModelBooks>,
     sessions: Sessions,
     files: FileTable<Vec<FileOpBooks>, FILES>,
+    patterns: Patterns,
+    densities: Densities,
+    pub(crate) classes: Classes,
     files_omitted: Tally,
     calls: u64,
     bytes: u64,
@@ -126,6 +132,7 @@ impl Collector {
             Record::File(file) => {
                 if let Some(index) = self.files.index(file.file()) {
                     self.files.rows[index].name.told(file);
+                    self.patterns.told(index, file);
                 }
             }
             Record::End(end) => self.sessions.end(end),
@@ -179,7 +186,11 @@ impl Collector {
             // What a stream held at exit has no observable cost, but its bytes are in the file.
             Class::Effect if bytes > 0 => self.file_call(event, bytes, &[], None),
             Class::Effect if event.takes_last_link() => self.files.unlink(event.file()),
-            Class::Effect => {}
+            Class::Effect => {
+                if let Some(index) = self.files.known(event.file()) {
+                    self.patterns.effect(index, event);
+                }
+            }
         }
     }
 
@@ -230,7 +241,9 @@ impl Collector {
         }
         let Some((causes, own)) = causes else { return };
         let first = predictions.first().and_then(Option::as_ref);
-        self.causes.add(causes, own, bytes);
+        let main = self.causes.add(causes, own, bytes);
+        self.densities.add(event.op, bytes, event.duration, first.map(|first| first.cost), main);
+        self.classes.add(bytes, event.duration, causes);
         if let Some(first) = first {
             let (observed, call) = (event.duration as f64, (event, first, causes));
             self.worst.rank((observed - first.cost.get()).abs(), call, self.neighbours.as_mut());
@@ -261,7 +274,14 @@ impl Collector {
             return;
         };
         let is_first = self.files.rows[index].counts.is_empty();
-        let index = if is_first { self.files.succeed(index) } else { index };
+        let index = if is_first {
+            let before = self.files.succeed(index);
+            self.patterns.succeed(index, before);
+            before
+        } else {
+            index
+        };
+        self.patterns.call(index, event, bytes, predictions.first().and_then(Option::as_ref));
         let ops = &mut self.files.rows[index].counts;
         let at = match ops.iter().position(|books| books.op == event.op) {
             Some(at) => at,
@@ -318,14 +338,9 @@ impl Collector {
         let (processes, variable, ranks) = self.sessions.processes(self.last);
         let models = self.models.iter().zip(accuracy).enumerate();
         let models = models.map(|(at, (books, summary))| books.report(*summary, calibrated.get(at)));
-        let files = self.files.rows.iter().filter(|books| !books.counts.is_empty());
-        let mut files: Vec<&FileBooks> = files.collect();
-        files.sort_by_key(|books| {
-            (
-                std::cmp::Reverse(books.counts.iter().map(|op| op.observed_ns).fold(0, u64::saturating_add)),
-                books.identity,
-            )
-        });
+        let files = self.files.rows.iter().enumerate().filter(|(_, books)| !books.counts.is_empty());
+        let mut files: Vec<(usize, &FileBooks)> = files.collect();
+        files.sort_by_key(|(_, books)| (std::cmp::Reverse(observed_ns(books)), books.identity));
         Report {
             schema: REPORT_SCHEMA,
             mode: mode.name().to_owned(),
@@ -346,22 +361,35 @@ impl Collector {
             sessions_omitted: self.sessions.folded,
             sessions,
             models: models.collect(),
-            files: files.into_iter().map(|books| self.file_report(books)).collect(),
+            files: files.into_iter().map(|(row, books)| self.file_report(row, books)).collect(),
             files_omitted: self.files_omitted,
             worst: self.worst.0.iter().map(|call| self.worst_call(call)).collect(),
             explain: Some(Explain {
-                worst: self.lost.0.iter().map(|call| self.worst_call(call)).collect(),
                 processes,
                 rank_variable: variable.map(|variable| variable.name().to_owned()),
                 stragglers: ranks.iter().filter(|rank| rank.straggler).map(|rank| rank.rank).collect(),
                 ranks,
-                ..self.causes.explain(self.best())
+                ..self.explain()
             }),
             host: self.host.clone(),
             timeline: self.timeline.as_ref().and_then(|timeline| {
                 let path = |file| self.path(file).0;
                 timeline.report(self.first.unwrap_or_default(), path)
             }),
+        }
+    }
+
+    fn explain(&self) -> Explain {
+        let densities = self.densities.report();
+        let seconds =
+            |row: usize| self.files.rows.get(row).map_or(0.0, |books| observed_ns(books) as f64 / 1e9);
+        Explain {
+            worst: self.lost.0.iter().map(|call| self.worst_call(call)).collect(),
+            modes: byte_modes(&densities),
+            densities,
+            classes: self.classes.report(),
+            patterns: self.patterns.sums(seconds),
+            ..self.causes.explain(self.best())
         }
     }
 
@@ -375,7 +403,7 @@ impl Collector {
         self.files.rows.iter().map(of_file).sum()
     }
 
-    fn file_report(&self, books: &FileBooks) -> FileReport {
+    fn file_report(&self, row: usize, books: &FileBooks) -> FileReport {
         let names = || self.models.iter().map(|model| model.name.to_owned());
         let ops = books.counts.iter().map(|op| FileOp {
             op: op.op.name().to_owned(),
@@ -389,7 +417,8 @@ impl Collector {
         });
         let FileId { dev, ino, birth } = books.identity;
         let (path, first_path) = self.path(books.identity);
-        FileReport { path, first_path, dev, ino, birth, ops: ops.collect() }
+        let patterns = self.patterns.file(row);
+        FileReport { path, first_path, dev, ino, birth, ops: ops.collect(), patterns }
     }
 
     fn worst_call(&self, call: &Ranked) -> WorstCall {
@@ -488,6 +517,11 @@ impl Sums {
             total_error: (observed > 0.0).then(|| (predicted - observed).abs() / observed),
         }
     }
+}
+
+/// Observed time of all calls on a file.
+fn observed_ns(books: &FileBooks) -> u64 {
+    books.counts.iter().map(|op| op.observed_ns).fold(0, u64::saturating_add)
 }
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
 use crate::processes::{ProcessReport, RankReport};
+use crate::classes::CallClass;
+use crate::density::{ByteMode, OpDensities};
+use crate::patterns::PatternSums;
 use crate::profile::HostProfile;
 use crate::report::WorstCall;
 use crate::units::{Bytes, Nanos};
@@ -45,6 +48,18 @@ pub struct Explain {
     /// The ranks that the others wait for.
     #[serde(default)]
     pub stragglers: Vec<u32>,
+    /// The modes of the cost per byte of each operation.
+    #[serde(default)]
+    pub modes: Vec<ByteMode>,
+    /// Densities of the cost of calls, by operation.
+    #[serde(default)]
+    pub densities: Vec<OpDensities>,
+    /// Calls by observed time, where bounds were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<CallClass>,
+    /// Patterns of all files together; those of each are with the files.
+    #[serde(default)]
+    pub patterns: PatternSums,
 }
 
 /// What the calls could have taken.
@@ -82,8 +97,8 @@ pub struct CauseSums {
 }
 
 impl CauseSums {
-    /// Adds a call of these times that would have taken `own` undisturbed.
-    pub fn add(&mut self, times: &CauseTimes, own: &CostParts, bytes: u64) {
+    /// Adds a call of these times that would have taken `own` undisturbed. Returns the cause of its largest part.
+    pub fn add(&mut self, times: &CauseTimes, own: &CostParts, bytes: u64) -> Cause {
         let main = times.main();
         self.calls[main] += 1;
         self.bytes[main] = self.bytes[main].saturating_add(bytes);
@@ -91,6 +106,7 @@ impl CauseSums {
         for cause in Cause::ALL {
             self.undisturbed[cause] += own[cause].get();
         }
+        main
     }
 
     /// Adds calls that took `ns` for one cause, which nothing disturbs.

@@ -66,6 +66,14 @@ impl<T: Default, const MOST: usize> FileTable<T, MOST> {
         Some(index)
     }
 
+    /// Index of a file's row, if it has one.
+    pub fn known(&self, identity: FileId) -> Option<usize> {
+        match self.last {
+            Some((last, index)) if last == identity => Some(index),
+            _ => self.by_identity.get(&identity).copied(),
+        }
+    }
+
     /// The row of a file, if it has one.
     pub fn get(&self, identity: FileId) -> Option<&FileRow<T>> {
         self.by_identity.get(&identity).map(|index| &self.rows[*index])

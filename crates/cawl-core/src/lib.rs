@@ -55,9 +55,11 @@ mod analysis;
 mod births;
 mod call;
 mod cause;
+mod classes;
 mod collect;
 mod compare;
 mod condition;
+mod density;
 mod descriptors;
 mod divide;
 mod explain;
@@ -74,6 +76,7 @@ mod model;
 mod names;
 mod neighbours;
 mod processes;
+mod patterns;
 mod profile;
 pub mod quantity;
 mod record;
@@ -95,8 +98,10 @@ pub use analysis::{
 pub use births::{Births, Told};
 pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
 pub use cause::{ByCause, Cause, CauseTimes, CostParts, UnknownCause};
+pub use classes::CallClass;
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use condition::{Condition, ConditionError};
+pub use density::{ByteMode, Density, Mode as CostMode, OpDensities};
 pub use explain::{BestTimes, CauseReport, CauseSums, EXPLAIN_SCHEMA, Explain, seconds_by_cause};
 pub use file_table::{FileRow, FileTable};
 pub use fit::{FitError, fit, settled_base_rate};
@@ -113,6 +118,9 @@ pub use model::{
 };
 pub use names::{FileName, renamed_path};
 pub use processes::{ProcessReport, RankReport, ranks};
+pub use patterns::{
+    FilePatterns, OpPatterns, PatternSums, SizeCount, SmallFiles, Spread, SyncPatterns, WriterPatterns,
+};
 pub use profile::{
     CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured, MemoryConstants,
     Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,

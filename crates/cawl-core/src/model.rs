@@ -22,6 +22,7 @@ mod writeback;
 pub(crate) use cache::Map;
 use cawl_wire::{Event, FileId};
 pub use lru::LruMap;
+pub(crate) use pages::PageSet;
 use serde::{Deserialize, Serialize};
 
 use crate::cause::CostParts;
@@ -200,6 +201,28 @@ pub struct Work {
     pub seeks: f64,
     /// Seconds more that it takes if the source of a copy is not cached.
     pub source: f64,
+    /// Pages that it wrote into the cache, by what it found there.
+    pub met: Met,
+}
+
+/// Pages written into the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Those that had to be allocated.
+    pub fresh: u32,
+    /// Those that were cached and clean.
+    pub cached: u32,
+    /// Those that were dirty.
+    pub dirty: u32,
+}
+
+impl Met {
+    /// Adds so many pages, of which some had to be allocated and some were clean.
+    fn add(&mut self, pages: u64, fresh: u64, cached: u64) {
+        self.fresh += fresh as u32;
+        self.cached += cached as u32;
+        self.dirty += pages.saturating_sub(fresh + cached) as u32;
+    }
 }
 
 /// The regime a call ran in.

@@ -1,6 +1,8 @@
 //! Sizes and times as people write them, on command lines and in conditions. An error is a sentence for the
 //! person who wrote one.
 
+use crate::units::Nanos;
+
 /// A number of bytes: `512`, `4K`, `1.5G`, `64MiB` are 1024-fold, `100kB`, `2GB` 1000-fold.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no number of bytes; write it as 512M, 4GiB, 1.5G or 100MB");
@@ -52,6 +54,14 @@ pub fn span(text: &str) -> Result<f64, String> {
         _ => return Err(wrong()),
     };
     Ok(decimal(number).ok_or_else(wrong)? * factor)
+}
+
+/// The same, above zero.
+pub fn duration(text: &str) -> Result<Nanos, String> {
+    match Nanos::seconds(span(text)?) {
+        Nanos::ZERO => Err("give a time above zero".to_owned()),
+        time => Ok(time),
+    }
 }
 
 /// An interval in seconds, within the daemon's range.
@@ -152,6 +162,9 @@ mod tests {
             assert!(span(text).is_err(), "{text}");
         }
         assert_eq!(interval("0.5"), Ok(0.5));
+        assert_eq!(duration("0.2ms"), Ok(Nanos::new(200_000.0)));
+        assert_eq!(duration("20µs"), Ok(Nanos::new(20_000.0)));
+        assert!(duration("0").is_err());
         assert!(interval("0").is_err() && interval("10ms").is_err() && interval("2d").is_err());
     }
 }

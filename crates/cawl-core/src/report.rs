@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::accuracy::{AccuracySummary, CallError};
 use crate::explain::Explain;
 use crate::learn::ColdMemory;
+use crate::patterns::FilePatterns;
 use crate::profile::{Origin, Thoroughness};
 use crate::record::{EndKind, HostFacts, Outcome};
 use crate::timeline::TimelineReport;
@@ -279,6 +280,9 @@ pub struct FileReport {
     pub birth: u32,
     /// Its operations.
     pub ops: Vec<FileOp>,
+    /// How it was used; None in a report of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patterns: Option<FilePatterns>,
 }
 
 /// One operation on one file.

@@ -14,7 +14,7 @@ use crate::support::{
 };
 use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, compare, median};
 
-fn golden() -> Option<PathBuf> {
+pub fn golden() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");
     let beside2 = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/golden");
     let named = std::env::var("CAWL_GOLDEN").ok().map(PathBuf::from);

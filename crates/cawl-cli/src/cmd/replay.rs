@@ -93,6 +93,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 /// The options of the analysis: those of the live run (`--live`), or those of the arguments.
 fn options(args: &ReplayArgs, live: Option<LiveOptions>) -> anyhow::Result<AnalysisOptions> {
     let timeline = args.report.is_some();
+    let classes = args.classes.bounds.clone();
     if args.live {
         let Some(LiveOptions { models, mode, learn }) = live else {
             bail!(
@@ -102,12 +103,13 @@ fn options(args: &ReplayArgs, live: Option<LiveOptions>) -> anyhow::Result<Analy
         };
         let models = args.model.models(models);
         let as_calibrated = true;
-        return Ok(AnalysisOptions { models, mode, learn, as_calibrated, timeline, ..Default::default() });
+        let options = AnalysisOptions { models, mode, learn, classes, ..AnalysisOptions::default() };
+        return Ok(AnalysisOptions { as_calibrated, timeline, ..options });
     }
     let mode = args.mode.unwrap_or(if args.lockstep { Mode::Lockstep } else { Mode::OpenLoop });
     if args.learn && mode == Mode::OpenLoop {
         bail!("open loop ignores observed costs, so it cannot learn; add --mode lockstep");
     }
     let models = args.model.models(Vec::new());
-    Ok(AnalysisOptions { models, mode, learn: args.learn, timeline, ..Default::default() })
+    Ok(AnalysisOptions { models, mode, learn: args.learn, timeline, classes, ..AnalysisOptions::default() })
 }

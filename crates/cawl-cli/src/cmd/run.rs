@@ -165,6 +165,7 @@ fn spec(args: &RunArgs) -> anyhow::Result<RunSpec> {
         learn: args.learn == "on",
         profile: profile.map(|profile| profile.to_toml()),
         trace,
+        classes: args.classes.bounds.clone(),
     })
 }
 

@@ -81,7 +81,7 @@ fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
 }
 
 /// Three significant digits, without trailing zeros after the point.
-fn three(value: f64) -> String {
+pub fn three(value: f64) -> String {
     let digits = match value {
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,

@@ -8,7 +8,7 @@ use cawl_core::{
 };
 
 use super::report::{basis, cold_memory, ended, profile};
-use super::{bold, headed, named, percent, ranks, short, shown, table};
+use super::{bold, density, headed, named, percent, ranks, short, shown, table};
 
 /// Files listed; the others are summed up.
 const FILES: usize = 8;
@@ -36,6 +36,7 @@ fn text(report: &Report, terminal: bool) -> String {
             line(&mut out, name, &text, terminal);
         }
         causes(&mut out, explain, terminal);
+        out += &density::classes(&explain.classes, terminal);
         files(&mut out, report, explain, terminal);
         ranks::ranks(&mut out, explain, terminal);
         worst(&mut out, report, explain, terminal);

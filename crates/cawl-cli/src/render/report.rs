@@ -5,7 +5,7 @@ use cawl_core::{
     SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
 };
 
-use super::{headed, named, percent, ranks, short, shown, table, warn};
+use super::{density, headed, named, patterns, percent, ranks, short, shown, table, warn};
 
 /// Files and processes listed; the others are summed up.
 const LISTED: usize = 20;
@@ -24,6 +24,11 @@ pub fn text(report: &Report, terminal: bool) -> String {
     files(&mut out, report, terminal);
     totals(&mut out, report, terminal);
     worst(&mut out, report, terminal);
+    if let Some(explain) = &report.explain {
+        out += &density::classes(&explain.classes, terminal);
+        out += &density::text(explain, terminal);
+    }
+    out += &patterns::text(report, terminal);
     out
 }
 

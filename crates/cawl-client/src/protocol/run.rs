@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cawl_core::Outcome;
+use cawl_core::{Nanos, Outcome};
 use serde::{Deserialize, Serialize};
 
 /// The options of a `cawl-cli run`.
@@ -17,6 +17,9 @@ pub struct RunSpec {
     pub profile: Option<String>,
     /// Absolute path of the trace.
     pub trace: Option<PathBuf>,
+    /// Bounds of the observed time that part calls into classes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<Nanos>,
 }
 
 /// A run has begun.

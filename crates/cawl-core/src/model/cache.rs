@@ -79,6 +79,8 @@ pub struct Found {
     pub dirtied: u64,
     /// Of those, pages that had to be allocated.
     pub fresh: u64,
+    /// Of those, pages written that were cached and clean.
+    pub cached: u64,
     /// Of those, pages that only share a folio with one that was written, if it is not the folio of which
     /// that was last so: what the kernel goes through of that one is in the processor's cache.
     pub padding: u64,
@@ -296,15 +298,14 @@ impl Cache {
         let file = self.files.at_mut(at as usize);
         let mut dirtied = file.dirty.insert(start, end);
         file.growing |= file.holes.fill(start, end);
-        let (mut cached, mut padding) = (0, 0);
+        let (mut cached, mut padded, mut padding) = (0, 0, 0);
         file.unpad(start, end);
         if dirtied > 0 && file.clean.pages() > 0 {
             let before = file.clean.blocks();
             cached = file.clean.remove(start, end);
             if cached > 0 && !file.folios.are_single() {
                 let (first, last) = (file.folios.around(start), file.folios.around(end - 1));
-                let padded = file.pad(first.0, start) + file.pad(end, last.1);
-                (dirtied, cached) = (dirtied + padded, cached + padded);
+                padded = file.pad(first.0, start) + file.pad(end, last.1);
                 let near = file.padded_last.replace(last.0);
                 padding = if near == Some(first.0) && first == last { 0 } else { padded };
             }
@@ -314,7 +315,8 @@ impl Cache {
         if fresh > 0 {
             file.folios.allocated(start, end, folio);
         }
-        Found { dirtied, fresh, padding }
+        dirtied += padded;
+        Found { dirtied, fresh, cached, padding }
     }
 
     /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill

@@ -62,6 +62,7 @@ impl Engine {
             models: spec.models.clone(),
             mode: Mode::Assimilated,
             learn: spec.learn,
+            classes: spec.classes.clone(),
             as_calibrated: true,
             timeline: true,
             ..AnalysisOptions::default()

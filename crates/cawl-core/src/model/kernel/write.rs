@@ -138,6 +138,7 @@ impl Kernel {
         call.work.copied[flushing] +=
             (fresh * copying.fresh + over * copying.cached) / self.constants.copy_byte;
         call.work.dirtied += (found.dirtied * self.constants.page) as f64;
+        call.work.met.add(pages, found.fresh, found.cached);
         call.work.away += away;
         call.work.folios[flushing] += folios;
         call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
