@@ -8,7 +8,10 @@ use std::collections::{HashMap, HashSet};
 use cawl_core::{Bytes, EndKind, FileFacts, Record, Session, SessionEnd, Time};
 use cawl_wire::{Event, FileKind, MOST_BYTES, Op, UNKNOWN_OFFSET, flag};
 
-use super::{ImportError, ImportSummary, Importer, LATE, bare, nanoseconds, open_flags, shown, whole_number};
+use super::{
+    ImportError, ImportSummary, Importer, LATE, SkipCounts, SkipReason, bare, nanoseconds, open_flags, shown,
+    whole_number,
+};
 
 /// Longest row, in bytes; only a quote that is never closed makes a longer one.
 const LONGEST_ROW: usize = 64 << 10;
@@ -33,11 +36,16 @@ impl Default for CsvOptions {
 /// Process and thread of rows that do not name theirs.
 const NAMELESS: u32 = 1;
 
+/// What is wrong with a kind.
+const KINDS_TEXT: &str =
+    "not known; use regular, directory, block, char, pipe, socket, other, or leave it empty";
+
 /// What is wrong where a quoted field has no end.
 const QUOTE: &str = "a quoted field that begins here does not end within 64 KiB; close or double the quote";
 
 /// The columns by name; a column's number is its place in this list.
-const COLUMNS: [&str; 9] = ["start_s", "op", "offset", "size", "duration_s", "pid", "tid", "path", "flags"];
+const COLUMNS: [&str; 11] =
+    ["start_s", "op", "offset", "size", "duration_s", "pid", "tid", "path", "flags", "kind", "program"];
 /// This many of the first columns must be there.
 const REQUIRED: usize = 5;
 const START: usize = 0;
@@ -49,12 +57,21 @@ const PID: usize = 5;
 const TID: usize = 6;
 const PATH: usize = 7;
 const FLAGS: usize = 8;
+const KIND: usize = 9;
+const PROGRAM: usize = 10;
+
+/// Columns of a time in whole nanoseconds, as `cawl-cli export` has them, in the place of seconds.
+const NANOS: [(&str, usize); 2] = [("start_ns", START), ("duration_ns", DURATION)];
+/// What else a table of `cawl-cli export` has, beside columns that end in `_ns`: results of the analysis.
+const RESULTS: [&str; 6] = ["bytes", "errno", "estimated", "state", "dirty", "cause"];
 
 /// Which field of a row holds which column.
 #[derive(Clone, Copy, Debug, Default)]
 struct Layout {
     fields: usize,
     place: [Option<usize>; COLUMNS.len()],
+    /// Times are in whole nanoseconds.
+    nanos: [bool; REQUIRED],
 }
 
 impl Layout {
@@ -64,11 +81,16 @@ impl Layout {
         let mut first_unknown = 0;
         for at in 0..row.len() {
             let name = row.field(at).trim_ascii();
-            match COLUMNS.iter().position(|column| column.as_bytes() == name) {
+            let nanos = NANOS.iter().find(|(column, _)| column.as_bytes() == name).map(|(_, column)| *column);
+            if let Some(column) = nanos {
+                layout.nanos[column] = true;
+            }
+            match nanos.or_else(|| COLUMNS.iter().position(|column| column.as_bytes() == name)) {
                 Some(column) if layout.place[column].is_some() => {
                     return Err((at + 1, format!("column {} is there twice; remove one", COLUMNS[column])));
                 }
                 Some(column) => layout.place[column] = Some(at),
+                None if name.ends_with(b"_ns") || RESULTS.iter().any(|result| result.as_bytes() == name) => {}
                 None => {
                     first_unknown = if unknown.is_empty() { at + 1 } else { first_unknown };
                     unknown.push(format!("\"{}\"", shown(name)));
@@ -77,7 +99,7 @@ impl Layout {
         }
         if !unknown.is_empty() {
             let fault = format!(
-                "unknown columns {}; rename or remove them (optional columns: pid, tid, path, flags)",
+                "unknown columns {}; rename or remove them (optional columns: pid, tid, path, flags, kind, program)",
                 unknown.join(", ")
             );
             return Err((first_unknown, fault));
@@ -158,6 +180,7 @@ struct State {
     handles: HashMap<(u32, u64), Handle>,
     last_start: u64,
     summary: ImportSummary,
+    skips: SkipCounts,
 }
 
 impl CsvImporter {
@@ -216,7 +239,7 @@ impl CsvImporter {
             self.layout = Some(layout);
             return Ok(());
         };
-        self.state.row(&self.options, layout, &row, out).map_err(|(column, fault)| {
+        self.state.row(&self.options, layout, &row, self.row_began, out).map_err(|(column, fault)| {
             let field = column.and_then(|column| layout.place[column]);
             self.error(field.map_or(0, |at| at + 1), fault)
         })
@@ -259,6 +282,10 @@ impl Importer for CsvImporter {
         }
         let mut summary = std::mem::take(&mut self.state.summary);
         summary.lines = self.lines;
+        summary.skipped = self.state.skips.list();
+        for loss in summary.skipped.iter().filter(|skipped| skipped.reason.is_loss()) {
+            out.push(Record::Note(format!("{} rows: {}", loss.lines, loss.reason)));
+        }
         if summary.out_of_order > 0 {
             let count = summary.out_of_order;
             out.push(Record::Note(format!("{count} imported calls start before the call in the row above")));
@@ -276,6 +303,7 @@ impl State {
         options: &CsvOptions,
         layout: &Layout,
         row: &Row<'_>,
+        line: u64,
         out: &mut Vec<Record>,
     ) -> Result<(), RowFault> {
         if row.len() != layout.fields {
@@ -287,9 +315,13 @@ impl State {
             return Err((None, fault));
         }
         let text = |column: usize| layout.place[column].map_or(&[][..], |at| row.field(at).trim_ascii());
-        let start = seconds(START, text(START))?;
-        let duration = seconds(DURATION, text(DURATION))?;
-        let op = operation(text(OP)).ok_or_else(|| {
+        let time = |column: usize| match layout.nanos[column] {
+            true => number(column, text(column), u64::MAX)?
+                .ok_or_else(|| wrong(column, text(column), "but each call has a time; fill it in")),
+            false => seconds(column, text(column)),
+        };
+        let (start, duration) = (time(START)?, time(DURATION)?);
+        let op = Op::ALL.iter().copied().find(|op| op.name().as_bytes() == text(OP)).ok_or_else(|| {
             let fault = format!(
                 "operation \"{}\" is not known; use open, write, pwrite, fwrite, fflush, fclose, lseek, fsync, \
                  fdatasync, close, read, truncate or unlink",
@@ -297,11 +329,16 @@ impl State {
             );
             (Some(OP), fault)
         })?;
+        if let Some(reason) = not_in_tables(op) {
+            self.skips.count(reason, line);
+            return Ok(());
+        }
         let offset = number(OFFSET, text(OFFSET), u64::MAX - 1)?;
         let most = if op.moves_bytes() { MOST_BYTES } else { i64::MAX };
         let size = number(SIZE, text(SIZE), most as u64)?;
         let pid = number(PID, text(PID), u32::MAX.into())?.map_or(NAMELESS, |pid| pid as u32);
         let tid = number(TID, text(TID), u32::MAX.into())?.map_or(pid, |tid| tid as u32);
+        let kind = kind(text(KIND)).ok_or_else(|| wrong(KIND, text(KIND), KINDS_TEXT))?;
         let mut flags = options.flags | flag::WRITABLE;
         if !text(FLAGS).is_empty() {
             let named = String::from_utf8_lossy(text(FLAGS));
@@ -319,13 +356,16 @@ impl State {
         if op.moves_bytes() && size.is_none() {
             return Err(missing(SIZE));
         }
-        let places = matches!(op, Op::Pwrite | Op::Seek) || op == Op::Truncate && size.is_none();
+        let places = matches!(op, Op::Pwrite | Op::Pwritev | Op::Pread | Op::Seek)
+            || op == Op::Truncate && size.is_none();
         if places && offset.is_none() {
             return Err(missing(OFFSET));
         }
         let size = size.unwrap_or(0);
 
-        let process = self.process(options, pid, start, out);
+        let program = String::from_utf8_lossy(text(PROGRAM));
+        let program = if program.is_empty() { &options.program } else { &*program };
+        let process = self.process(program, pid, start, out);
         // A path keeps its spaces: only the other fields are trimmed.
         let path = layout.place[PATH].map(|at| row.field(at)).filter(|path| !path.is_empty());
         let path = path.unwrap_or(options.path.as_bytes());
@@ -340,15 +380,22 @@ impl State {
         let mut event = Event::new(op);
         (event.start, event.duration) = (start, duration);
         (event.pid, event.tid) = (pid, tid);
-        (event.ino, event.kind) = (ino, FileKind::Regular);
+        (event.ino, event.kind) = (ino, kind);
         (event.fd, event.flags) = (handle.fd, flags & !flag::TRUNC);
         match op {
-            Op::Write | Op::StreamWrite | Op::Read => {
+            Op::Write
+            | Op::Writev
+            | Op::CopyRange
+            | Op::Sendfile
+            | Op::Splice
+            | Op::StreamWrite
+            | Op::Read
+            | Op::StreamRead => {
                 event.offset = offset.unwrap_or(handle.position);
                 (event.requested, event.returned) = (size, size as i64);
                 handle.position = event.offset.saturating_add(size);
             }
-            Op::Pwrite => {
+            Op::Pwrite | Op::Pwritev | Op::Pread => {
                 event.offset = offset.unwrap_or(UNKNOWN_OFFSET);
                 (event.requested, event.returned) = (size, size as i64);
             }
@@ -373,7 +420,7 @@ impl State {
         self.summary.out_of_order += u64::from(start < self.last_start);
         self.last_start = start;
         self.summary.calls += 1;
-        if matches!(op, Op::Write | Op::Pwrite | Op::StreamWrite) {
+        if op.moves_bytes() && !matches!(op, Op::Read | Op::Pread | Op::StreamRead) {
             self.summary.bytes = self.summary.bytes.saturating_add(size);
         }
         out.push(Record::Event(event));
@@ -381,7 +428,7 @@ impl State {
     }
 
     /// Place of the process, whose session is told of before its first call.
-    fn process(&mut self, options: &CsvOptions, pid: u32, start: u64, out: &mut Vec<Record>) -> usize {
+    fn process(&mut self, program: &str, pid: u32, start: u64, out: &mut Vec<Record>) -> usize {
         *self.by_pid.entry(pid).or_insert_with(|| {
             self.processes.push(Process { last_end: start, descriptors: 0 });
             self.summary.sessions += 1;
@@ -389,7 +436,7 @@ impl State {
                 id: self.processes.len() as u32,
                 pid,
                 started: Time(start),
-                program: options.program.clone(),
+                program: program.to_owned(),
                 ..Session::default()
             }));
             self.processes.len() - 1
@@ -418,14 +465,32 @@ impl State {
     }
 }
 
-fn operation(name: &[u8]) -> Option<Op> {
+/// Why no row makes an event of this operation: a table lacks what it needs.
+fn not_in_tables(op: Op) -> Option<SkipReason> {
     use Op::*;
-    let op = *Op::ALL.iter().find(|op| op.name().as_bytes() == name)?;
+    let name = op.name().to_owned();
     match op {
-        Open | Close | Seek | Read | Write | Pwrite | Truncate | Unlink | Fsync | Fdatasync | StreamWrite
-        | StreamFlush | StreamClose => Some(op),
+        Dup | StreamOpen | Fork | Spawn | Exec => Some(SkipReason::Harmless(name)),
+        Rename | Allocate | AioWrite | MmapWrite | SyncRange | StreamSeek | StreamExit => {
+            Some(SkipReason::Unmodelled(name))
+        }
         _ => None,
     }
+}
+
+/// Kinds of what is written to, by name; a regular file, if there is none.
+fn kind(name: &[u8]) -> Option<FileKind> {
+    let kinds = [
+        ("", FileKind::Regular),
+        ("regular", FileKind::Regular),
+        ("directory", FileKind::Directory),
+        ("block", FileKind::Block),
+        ("char", FileKind::Char),
+        ("pipe", FileKind::Fifo),
+        ("socket", FileKind::Socket),
+        ("other", FileKind::Other),
+    ];
+    kinds.into_iter().find(|(known, _)| known.as_bytes() == name).map(|(_, kind)| kind)
 }
 
 fn seconds(column: usize, text: &[u8]) -> Result<u64, RowFault> {

@@ -136,6 +136,9 @@ pub enum SkipReason {
     /// A call that can write, which no importer knows: what it wrote is missing from the trace.
     #[error("{0}: can write, but is not imported")]
     Unmodelled(String),
+    /// A call that changes no file, which is not needed where each row names its file.
+    #[error("{0}: changes no file")]
+    Harmless(String),
     /// A call that failed before it had any effect on a file.
     #[error("failed calls without effect")]
     Failed,
@@ -150,7 +153,10 @@ pub enum SkipReason {
 impl SkipReason {
     /// True when the trace lacks something because of it.
     pub const fn is_loss(&self) -> bool {
-        !matches!(self, SkipReason::Failed | SkipReason::ReadOnly | SkipReason::Other(_))
+        !matches!(
+            self,
+            SkipReason::Failed | SkipReason::ReadOnly | SkipReason::Harmless(_) | SkipReason::Other(_)
+        )
     }
 }
 

@@ -131,3 +131,36 @@ fn an_open_quote_does_not_swallow_the_rest() {
     let error = import(CsvOptions::default(), &text).unwrap_err();
     assert_eq!((error.line, error.fault), (3, QUOTE.to_owned()));
 }
+
+#[test]
+fn a_table_of_an_export_is_read() {
+    let text = "start_ns,duration_ns,op,pid,tid,program,path,kind,offset,size,bytes,errno,flags,estimated,state,\
+                predicted_ns,dirty,cause,copy_ns\n\
+                5000000001,7,write,9,10,dd,\"a,b\",regular,0,4096,4096,,O_SYNC,false,sync,9,4096,copy,7\n\
+                5000000009,7,dup,9,10,dd,,,,,0,,,false,,,,,\n\
+                5000000010,7,rename,9,10,dd,x,,,,0,,,false,,,,,\n\
+                5000000020,7,writev,9,10,dd,p,pipe,,5,5,,,false,,,,,\n";
+    let (records, summary) = import(CsvOptions::default(), text).unwrap();
+    let events: Vec<&Event> = records
+        .iter()
+        .filter_map(|record| if let Record::Event(event) = record { Some(event) } else { None })
+        .collect();
+    assert_eq!(events.len(), 2);
+    assert_eq!((events[0].start, events[0].duration, events[0].tid), (5_000_000_001, 7, 10));
+    assert_eq!((events[0].has(flag::SYNC), events[0].kind), (true, FileKind::Regular));
+    assert_eq!((events[1].op, events[1].kind, events[1].returned), (Op::Writev, FileKind::Fifo, 5));
+    assert!(matches!(&records[0], Record::Session(session) if session.program == "dd"));
+    let reasons = summary.skipped.iter().map(|skipped| (skipped.first, skipped.reason.is_loss()));
+    assert_eq!(reasons.collect::<Vec<_>>(), [(4, true), (3, false)]);
+    let note = |record: &Record| matches!(record, Record::Note(note) if note.contains("rename"));
+    assert!(records.iter().any(note));
+    // Times are in one unit, and whole.
+    assert_eq!(fault("start_ns,start_s,op,offset,size,duration_s\n").1, 2);
+    assert!(fault("start_ns,op,offset,size,duration_ns\n0.5,write,0,1,0\n").2.contains("not a whole number"));
+    assert!(fault("start_ns,op,offset,size,duration_ns\n,write,0,1,0\n").2.contains("fill it in"));
+    assert!(
+        fault("start_s,op,offset,size,duration_s,kind\n0,write,0,1,0,disk\n")
+            .2
+            .contains("\"disk\", not known")
+    );
+}
