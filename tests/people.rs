@@ -228,10 +228,12 @@ fn an_output_that_takes_nothing_is_no_reason_to_panic() {
     // A pipe without a reader; it is opened before the program starts.
     let pipe = |of: u8| format!("mkfifo p; exec 9<>p 8>p; exec 9<&-; rm p; exec \"$@\" {of}>&8 8>&-");
     let full = |of: u8| format!("exec \"$@\" {of}> /dev/full");
-    let printing: [&[&str]; 18] = [
+    let printing: [&[&str]; 20] = [
         &["replay", trace],
         &["replay", "--json", trace],
         &["replay", "--calls", trace],
+        &["export", trace, "--to", "csv"],
+        &["export", trace, "--to", "parquet"],
         &["doctor"],
         &["doctor", "--json", "sh"],
         &["doctor", "sh"],

@@ -23,6 +23,7 @@
 //! - `meeting`: devices that `run` meets first are measured, once
 //! - `people`: what people read: names that would command a terminal, outputs that take nothing
 //! - `import`: recorded calls as a trace; bad input; files that must not be overwritten
+//! - `export`: timelines and tables of a trace; other programs read them; bad input and output
 //! - `install`: the place of the tracer on disk; `package`: the Debian package, installed and purged
 //! - `keep`: what a run learned is there for the next one
 //! - `services`: other users' services, drop-ins for systemd, namespaces
@@ -45,6 +46,7 @@ mod crash;
 mod daemon;
 mod doctor;
 mod ending;
+mod export;
 mod http;
 mod identity;
 mod import;

@@ -36,6 +36,7 @@ pub struct Args {
 pub enum Command {
     Run(RunArgs),
     Replay(ReplayArgs),
+    Export(TraceExportArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),
     Experiment(ExperimentArgs),
@@ -113,6 +114,8 @@ pub struct RunArgs {
 
 /// Run the models on a saved trace
 ///
+/// By default all models run with --open-loop.
+///
 /// With --calls every call is printed: time, process, file, offset, size, state, dirty level, predicted,
 /// observed (a dash: not modelled); with --json as one JSON object a line, without the report.
 #[derive(clap::Args)]
@@ -123,21 +126,8 @@ pub struct ReplayArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub classes: ClassesArgs,
-    /// The models see only calls and think times, and advance by their own predictions (default)
-    #[arg(long, conflicts_with_all = ["live", "lockstep", "mode"])]
-    pub open_loop: bool,
-    /// Repeat the predictions of the live run: its models, mode and learning
-    #[arg(long, conflicts_with_all = ["lockstep", "mode", "learn"])]
-    pub live: bool,
-    /// Model time follows the observed clock; level and constants stay the model's own
-    #[arg(long, conflicts_with = "mode")]
-    pub lockstep: bool,
-    /// open-loop, lockstep, or assimilated: lockstep, with the dirty level corrected towards the samples
-    #[arg(long, value_name = "MODE")]
-    pub mode: Option<Mode>,
-    /// Learn constants from the observed calls, as cawld does; not in open loop
-    #[arg(long)]
-    pub learn: bool,
+    #[command(flatten)]
+    pub mode: ModeArgs,
     /// Print every call
     #[arg(long)]
     pub calls: bool,
@@ -150,6 +140,43 @@ pub struct ReplayArgs {
     /// Machine-readable output
     #[arg(long)]
     pub json: bool,
+}
+
+/// Write the calls of a trace as a timeline or a table, for other programs
+///
+/// Of each call: times, thread, file, bytes, prediction, and what its time is divided among. Without -o the
+/// output is stdout. By default the models run as in the live run (--live) if the trace says how it worked, else
+/// model kernel with --lockstep. A damaged trace is exported as far as it can be read; exit code 1.
+/// docs/EXPORT.md has the columns, and questions with their queries.
+#[derive(clap::Args)]
+pub struct TraceExportArgs {
+    /// The trace: from `run --trace`, `cawld --trace` or `import`
+    pub file: PathBuf,
+    /// Format of the output
+    #[arg(long, value_enum)]
+    pub to: ExportFormat,
+    /// The file to write; one that exists is replaced when the export is complete
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub mode: ModeArgs,
+}
+
+/// Formats of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ExportFormat {
+    /// Timeline for ui.perfetto.dev and trace_processor
+    Perfetto,
+    /// Timeline as JSON, for chrome://tracing and many others
+    Chrome,
+    /// Table with a header; `import` reads it
+    Csv,
+    /// Table, one object a line
+    Json,
+    /// Table for DuckDB, pandas and others
+    Parquet,
 }
 
 /// Make a trace of calls recorded by another tool
@@ -315,6 +342,26 @@ pub struct ClassesArgs {
     pub bounds: Vec<Nanos>,
 }
 
+/// How models follow a saved trace.
+#[derive(clap::Args)]
+pub struct ModeArgs {
+    /// The models see only calls and think times, and advance by their own predictions
+    #[arg(long, conflicts_with_all = ["live", "lockstep", "mode"])]
+    pub open_loop: bool,
+    /// Repeat the predictions of the live run: its models, mode and learning
+    #[arg(long, conflicts_with_all = ["lockstep", "mode", "learn"])]
+    pub live: bool,
+    /// Model time follows the observed clock; level and constants stay the model's own
+    #[arg(long, conflicts_with = "mode")]
+    pub lockstep: bool,
+    /// open-loop, lockstep, or assimilated: lockstep, with the dirty level corrected towards the samples
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<Mode>,
+    /// Learn constants from the observed calls, as cawld does; not in open loop
+    #[arg(long)]
+    pub learn: bool,
+}
+
 #[derive(clap::Args)]
 pub struct ModelArgs {
     /// Profile of the machine (TOML) (default: that of the trace, else the one `calibrate` made here, else
@@ -322,7 +369,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// Models to run, the first one for states and advice: kernel, cawl, naive, or all (default: kernel for
-    /// `run`, those of the run for `replay --live`, else all)
+    /// `run`, those of the run for --live and `export`, else all)
     #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
     pub names: Vec<String>,
 }

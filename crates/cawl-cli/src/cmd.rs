@@ -4,6 +4,7 @@ pub mod calibrate;
 pub mod compare;
 pub mod doctor;
 pub mod experiment;
+pub mod export;
 pub mod fit;
 pub mod help;
 pub mod import;
@@ -12,6 +13,7 @@ pub mod profile;
 mod recordings;
 pub mod replay;
 pub mod run;
+mod saved;
 pub mod service;
 mod side_by_side;
 pub mod status;
@@ -21,7 +23,7 @@ pub mod watch;
 
 use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -70,6 +72,12 @@ fn unpacked(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
     } else {
         Box::new(file)
     })
+}
+
+/// True if both paths lead to one existing file.
+fn are_same(one: &Path, other: &Path) -> bool {
+    let identity = |path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 /// Written to a temporary file and renamed, so that no reader sees half a profile; an existing file is kept

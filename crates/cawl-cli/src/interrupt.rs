@@ -49,7 +49,7 @@ impl Stop {
 
 /// A signal asked to stop.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("interrupted; all settings are as before")]
+#[error("interrupted; settings and files are as before")]
 pub struct Interrupted(i32);
 
 impl Interrupted {

@@ -8,6 +8,7 @@ mod calibrate;
 mod cmd;
 mod descendants;
 mod experiment;
+mod export;
 mod interrupt;
 mod meet;
 mod offline;
@@ -32,6 +33,7 @@ pub fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Replay(args) => cmd::replay::replay(&args),
+        Command::Export(args) => cmd::export::export(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
         Command::Experiment(args) => cmd::experiment::experiment(&args),

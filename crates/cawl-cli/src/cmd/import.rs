@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufRead, IsTerminal};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,7 +11,7 @@ use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_import::{CsvImporter, CsvOptions, ImportSummary, Importer, SkipReason, StraceImporter};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::unpacked;
+use super::{are_same, unpacked};
 use crate::args::{Format, ImportArgs};
 use crate::render;
 
@@ -53,12 +52,6 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     }
     tell(&summary, &args.output);
     Ok(ExitCode::SUCCESS)
-}
-
-/// True if both paths lead to one existing file.
-fn are_same(one: &Path, other: &Path) -> bool {
-    let identity = |path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 fn copy(

@@ -1,0 +1,213 @@
+//! `export`: the calls of a trace in the formats of other programs.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, IsTerminal};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, ensure};
+use cawl_core::{Analysis, Bytes, Mode, Record, Report, Shown};
+use cawl_wire::{Event, FileId};
+use rustc_hash::FxHashMap;
+use tempfile::NamedTempFile;
+
+use super::are_same;
+use super::saved::{SavedTrace, Unspecified};
+use super::side_by_side::take_all;
+use crate::args::{ExportFormat, TraceExportArgs};
+use crate::export::{About, Call, Exporter, exporter};
+use crate::interrupt::{Interrupted, guard};
+use crate::{exit, render};
+
+/// Analyses the trace and writes each call.
+pub fn export(args: &TraceExportArgs) -> anyhow::Result<ExitCode> {
+    guard(|signal| run(args, &signal))
+}
+
+fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
+    let mut trace = SavedTrace::open(&args.file, &args.model)?;
+    let default = Unspecified { live: true, mode: Mode::Lockstep, models: vec!["kernel".to_owned()] };
+    let options = trace.options(&args.model, &args.mode, default)?;
+    let mut analysis = Analysis::with(&trace.profile, &options)?;
+    let about = About {
+        models: analysis.models(),
+        mode: options.mode,
+        learn: options.learn,
+        profile: trace.profile.name.clone(),
+        page: trace.profile.kernel.page.0,
+        host: trace.host().cloned(),
+    };
+    let target = Target::open(args)?;
+    let result = target.file().and_then(|file| {
+        let mut exporter = exporter(args.to, BufWriter::with_capacity(1 << 18, file), &about)?;
+        let names = Names { shown: target.is_terminal(), ..Names::default() };
+        let taken = calls(&mut trace, &mut analysis, &mut *exporter, names, signal)?;
+        let report = analysis.report();
+        let damage = trace.reader.damage().describe();
+        let notes = notes(&report, damage.as_ref());
+        exporter.finish(&notes)?;
+        Ok((taken, report, damage, notes))
+    });
+    Interrupted::by(signal)?;
+    let (taken, report, damage, notes) = match result {
+        // The reader of a pipe may stop early.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+        other => other.with_context(|| target.cannot_be_written())?,
+    };
+    taken.with_context(|| trace.about())?;
+    let name = target.keep()?;
+    if let Some(name) = name {
+        let Report { calls, bytes, .. } = report;
+        render::tell(format_args!("{calls} calls, {} written, are now in {name}", Bytes(bytes)));
+    }
+    let colour = io::stderr().is_terminal();
+    for note in notes {
+        render::tell(render::warn(&note, colour));
+    }
+    if damage.is_none() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    render::tell("cawl-cli: the export has what could be read of the trace; for the rest, record it again");
+    Ok(ExitCode::from(exit::FAILED))
+}
+
+/// Gives every record to the models and to the exporter. The outer error is that of the output, the inner one
+/// that of the trace.
+fn calls(
+    trace: &mut SavedTrace,
+    analysis: &mut Analysis,
+    exporter: &mut dyn Exporter,
+    mut names: Names,
+    signal: &AtomicUsize,
+) -> io::Result<anyhow::Result<()>> {
+    let mut result = Ok(());
+    let taken = take_all(analysis, trace.records(), |record, shown| {
+        result = match record {
+            Record::File(file) => {
+                let path = names.of(&file.path);
+                names.paths.insert(file.file(), path);
+                Ok(())
+            }
+            Record::Session(session) => {
+                let program = names.of(&session.program);
+                names.programs.insert(session.pid, program);
+                exporter.session(session)
+            }
+            Record::Sample(sample) => exporter.sample(sample),
+            Record::Event(event) => exporter.call(&names.call(event, shown)),
+            _ => Ok(()),
+        };
+        result.is_ok() && signal.load(Ordering::Relaxed) == 0
+    });
+    result.map(|()| taken.map_err(anyhow::Error::from))
+}
+
+/// What records told of files and processes so far.
+#[derive(Default)]
+struct Names {
+    paths: FxHashMap<FileId, String>,
+    programs: FxHashMap<u32, String>,
+    /// They go to a terminal, which they must not control.
+    shown: bool,
+}
+
+impl Names {
+    fn of(&self, name: &str) -> String {
+        if self.shown { render::shown(name).into_owned() } else { name.to_owned() }
+    }
+
+    fn call<'a>(&'a mut self, event: &'a Event, shown: Shown<'a>) -> Call<'a> {
+        let file = event.file();
+        let path = (file != FileId::default()).then(|| {
+            let path = self.paths.entry(file).or_default();
+            if path.is_empty() {
+                // As in reports.
+                *path = format!("dev {} inode {}", file.dev, file.ino);
+            }
+            path.as_str()
+        });
+        let program = self.programs.get(&event.pid).map(String::as_str);
+        Call { event, path, program, predictions: shown.predictions, causes: shown.causes }
+    }
+}
+
+/// What a reader of the export must know.
+fn notes(report: &Report, damage: Option<&String>) -> Vec<String> {
+    let lost = |count: u64, what: &str| (count > 0).then(|| format!("{count} calls are missing: {what}"));
+    let losses = [
+        lost(report.drops, "they were recorded but lost on the way"),
+        lost(report.unseen, "they passed through unrecorded"),
+    ];
+    damage.cloned().into_iter().chain(losses.into_iter().flatten()).chain(report.notes.clone()).collect()
+}
+
+/// Where the export goes.
+enum Target {
+    Stdout,
+    /// What is no plain file: a pipe, a device.
+    Device(PathBuf),
+    /// A file, which gets its name when it is complete.
+    File(NamedTempFile, PathBuf),
+}
+
+impl Target {
+    fn open(args: &TraceExportArgs) -> anyhow::Result<Target> {
+        let Some(path) = &args.output else {
+            let is_binary = matches!(args.to, ExportFormat::Perfetto | ExportFormat::Parquet);
+            ensure!(
+                !is_binary || !io::stdout().is_terminal(),
+                "this format is not for terminals; name a file with -o, or a pipe"
+            );
+            return Ok(Target::Stdout);
+        };
+        ensure!(
+            !are_same(&args.file, path),
+            "the export would overwrite the trace {}; name another file with -o",
+            path.display()
+        );
+        // The file that a link leads to is replaced, not the link.
+        let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if path.metadata().is_ok_and(|meta| !meta.is_file()) {
+            return Ok(Target::Device(path));
+        }
+        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        // For its owner alone, as a trace is: it names the files of programs.
+        let file = tempfile::Builder::new().prefix(".cawl-export").tempfile_in(folder);
+        let file = file.with_context(|| cannot_be_written(&path))?;
+        Ok(Target::File(file, path))
+    }
+
+    fn is_terminal(&self) -> bool {
+        matches!(self, Target::Stdout) && io::stdout().is_terminal()
+    }
+
+    /// What to write to.
+    fn file(&self) -> io::Result<File> {
+        match self {
+            Target::Stdout => Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?)),
+            Target::Device(path) => File::options().write(true).open(path),
+            Target::File(file, _) => file.reopen(),
+        }
+    }
+
+    /// Gives the file its name, which is returned.
+    fn keep(self) -> anyhow::Result<Option<String>> {
+        let Target::File(file, path) = self else { return Ok(None) };
+        let kept = file.persist(&path).map_err(|error| error.error);
+        kept.with_context(|| cannot_be_written(&path))?;
+        Ok(Some(path.display().to_string()))
+    }
+
+    fn cannot_be_written(&self) -> String {
+        match self {
+            Target::Stdout => "cannot write the output".to_owned(),
+            Target::Device(path) | Target::File(_, path) => cannot_be_written(path),
+        }
+    }
+}
+
+fn cannot_be_written(path: &Path) -> String {
+    format!("cannot write {}; name another file with -o", path.display())
+}

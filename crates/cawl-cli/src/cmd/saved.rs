@@ -1,0 +1,121 @@
+//! A saved trace, and the analysis that a command does of it.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use cawl_core::{AnalysisOptions, HostFacts, HostProfile, LiveOptions, Mode, Record};
+use cawl_host::profiles;
+use cawl_host::trace::{TraceError, TraceReader};
+
+use super::read_profile;
+use crate::args::{ModeArgs, ModelArgs};
+
+/// A trace that is being read.
+pub struct SavedTrace {
+    path: PathBuf,
+    /// Read to the first record that tells nothing of the whole.
+    pub reader: TraceReader<BufReader<File>>,
+    /// What was read of it, but for the profile and the options.
+    head: Vec<Record>,
+    /// The profile of the analysis.
+    pub profile: HostProfile,
+    /// How the live run worked, if it says so.
+    pub live: Option<LiveOptions>,
+}
+
+impl SavedTrace {
+    /// Opens a trace. Its profile is that of `args`, else the trace's, else this machine's.
+    pub fn open(path: &Path, args: &ModelArgs) -> anyhow::Result<SavedTrace> {
+        let about = || about(path);
+        let mut reader = TraceReader::open(path).with_context(about)?;
+        // The profile comes before the first call; earlier records are kept in `head`.
+        let mut head = Vec::new();
+        let (mut recorded, mut live) = (None, None);
+        while let Some(record) = reader.next_record().with_context(about)? {
+            match record {
+                Record::Profile(profile) => {
+                    let check = profile.check();
+                    recorded = Some(
+                        check.map(|()| *profile).context("its profile is invalid; name one with --profile"),
+                    );
+                }
+                Record::Live(options) => live = Some(options),
+                Record::Host(_) | Record::Note(_) => head.push(record),
+                first => {
+                    head.push(first);
+                    break;
+                }
+            }
+        }
+        let profile = match &args.profile {
+            Some(path) => read_profile(path)?,
+            // A trace without a profile is judged by this machine's.
+            None => recorded
+                .unwrap_or_else(|| Ok(profiles::choose(Path::new(".")).profile))
+                .with_context(about)?,
+        };
+        Ok(SavedTrace { path: path.to_owned(), reader, head, profile, live })
+    }
+
+    /// All records but the profile and the options.
+    pub fn records(&mut self) -> impl Iterator<Item = Result<Record, TraceError>> + Send {
+        std::mem::take(&mut self.head).into_iter().map(Ok).chain(&mut self.reader)
+    }
+
+    /// The machine that was traced, if the trace begins with that.
+    pub fn host(&self) -> Option<&HostFacts> {
+        self.head.iter().find_map(|record| match record {
+            Record::Host(host) => Some(&**host),
+            _ => None,
+        })
+    }
+
+    /// What to say when it cannot be read.
+    pub fn about(&self) -> String {
+        about(&self.path)
+    }
+
+    /// The options of an analysis: those of the live run (`--live`), or those of the arguments.
+    pub fn options(
+        &self,
+        model: &ModelArgs,
+        args: &ModeArgs,
+        default: Unspecified,
+    ) -> anyhow::Result<AnalysisOptions> {
+        let named = if args.lockstep { Some(Mode::Lockstep) } else { args.mode };
+        let named = if args.open_loop { Some(Mode::OpenLoop) } else { named };
+        let is_default = named.is_none() && !args.learn && default.live && self.live.is_some();
+        if args.live || is_default {
+            let Some(LiveOptions { models, mode, learn }) = self.live.clone() else {
+                bail!(
+                    "the trace has no options of a live run: it was imported, or recorded before there was \
+                   --live; use --mode assimilated --learn"
+                );
+            };
+            let models = model.models(models);
+            return Ok(AnalysisOptions { models, mode, learn, ..AnalysisOptions::default() });
+        }
+        let mode = named.unwrap_or(default.mode);
+        if args.learn && mode == Mode::OpenLoop {
+            bail!("open loop ignores observed costs, so it cannot learn; add --mode lockstep");
+        }
+        let models = model.models(default.models);
+        Ok(AnalysisOptions { models, mode, learn: args.learn, ..AnalysisOptions::default() })
+    }
+}
+
+/// What is done if the arguments do not say.
+pub struct Unspecified {
+    /// The same as the live run, if the trace says how that worked.
+    pub live: bool,
+    /// Else this mode.
+    pub mode: Mode,
+    /// And these models; all, if empty.
+    pub models: Vec<String>,
+}
+
+fn about(path: &Path) -> String {
+    format!("cannot read the trace {}", path.display())
+}

@@ -1,0 +1,122 @@
+//! Calls of a trace in the formats of other programs: tables (csv, JSON, Parquet) and timelines (Perfetto,
+//! Chrome).
+//!
+//! The law: **a call is written when it has been analysed, and forgotten.** What an exporter keeps grows with
+//! the number of files, threads and processes, not with the number of calls.
+
+mod chrome;
+mod columns;
+mod parquet;
+mod perfetto;
+mod text;
+mod timeline;
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+
+use cawl_core::{CauseTimes, HostFacts, Mode, Prediction, Sample, Session};
+use cawl_wire::Event;
+
+use crate::args::ExportFormat;
+use chrome::Chrome;
+use columns::Columns;
+use parquet::Parquet;
+use perfetto::Perfetto;
+use text::{Csv, Json};
+use timeline::Timeline;
+
+/// Where an export goes.
+pub type Output = BufWriter<File>;
+
+/// What an export is about.
+pub struct About {
+    /// The models, in the order of predictions.
+    pub models: Vec<&'static str>,
+    /// Their mode.
+    pub mode: Mode,
+    /// They learn.
+    pub learn: bool,
+    /// Name of the profile.
+    pub profile: String,
+    /// Bytes of a page.
+    pub page: u64,
+    /// The machine that was traced, where that is known.
+    pub host: Option<HostFacts>,
+}
+
+impl About {
+    /// Facts for the formats that have a place for them, by name.
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = vec![
+            ("cawl_version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("model", self.models.join(",")),
+            ("mode", self.mode.name().to_owned()),
+            ("learn", self.learn.to_string()),
+            ("profile", self.profile.clone()),
+            ("page_bytes", self.page.to_string()),
+        ];
+        if let Some(host) = &self.host {
+            facts.extend([
+                ("host", host.host.clone()),
+                ("kernel", host.kernel.clone()),
+                ("cpus", host.cpus.to_string()),
+                ("memory_bytes", host.memory.0.to_string()),
+                ("traced_at_ns", host.started.0.to_string()),
+                ("traced_at_unix_s", host.wall_clock.to_string()),
+            ]);
+        }
+        facts
+    }
+}
+
+/// A call with what is known of it.
+pub struct Call<'a> {
+    /// The call.
+    pub event: &'a Event,
+    /// Path of its file, or the file's identity; None if it has no file.
+    pub path: Option<&'a str>,
+    /// Program of its process, where that is known.
+    pub program: Option<&'a str>,
+    /// What each model predicted.
+    pub predictions: &'a [Option<Prediction>],
+    /// What its time is divided among, if it has a cost.
+    pub causes: Option<&'a CauseTimes>,
+}
+
+impl Call<'_> {
+    /// What the first model predicted.
+    fn prediction(&self) -> Option<&Prediction> {
+        self.predictions.first()?.as_ref()
+    }
+}
+
+/// Writes a trace in one format.
+pub trait Exporter {
+    /// A process image began.
+    fn session(&mut self, _session: &Session) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The kernel's counters at a moment.
+    fn sample(&mut self, _sample: &Sample) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// A call, in the order of the trace.
+    fn call(&mut self, call: &Call<'_>) -> io::Result<()>;
+
+    /// The end; `notes` is what a reader must know: damage, losses.
+    fn finish(&mut self, notes: &[String]) -> io::Result<()>;
+}
+
+/// An exporter of this format.
+pub fn exporter(format: ExportFormat, out: Output, about: &About) -> io::Result<Box<dyn Exporter>> {
+    let columns = Columns::new(&about.models);
+    Ok(match format {
+        ExportFormat::Csv => Box::new(Csv::new(columns, out)?),
+        ExportFormat::Json => Box::new(Json::new(columns, out)),
+        ExportFormat::Parquet => Box::new(Parquet::new(columns, out, about)?),
+        ExportFormat::Chrome => Box::new(Timeline::new(Chrome::new(columns, out, about)?, about.page)),
+        ExportFormat::Perfetto => Box::new(Timeline::new(Perfetto::new(columns, out, about)?, about.page)),
+    })
+}
