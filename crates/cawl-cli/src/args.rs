@@ -1,6 +1,7 @@
 //! The command line.
 
 mod experiment;
+mod explain;
 mod live;
 mod service;
 
@@ -13,6 +14,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 pub use experiment::{Calibration, Experiment, ExperimentArgs};
+pub use explain::ExplainArgs;
 pub use live::{
     DaemonArgs, DiffArgs, ExportArgs, PredictArgs, ProfileArgs, ProfileCommand, StatusArgs, TableArgs,
     TopArgs, WatchArgs,
@@ -36,6 +38,7 @@ pub struct Args {
 pub enum Command {
     Run(RunArgs),
     Replay(ReplayArgs),
+    Explain(ExplainArgs),
     Export(TraceExportArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),

@@ -4,6 +4,7 @@ pub mod calibrate;
 pub mod compare;
 pub mod doctor;
 pub mod experiment;
+pub mod explain;
 pub mod export;
 pub mod fit;
 pub mod help;

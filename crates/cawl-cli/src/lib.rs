@@ -33,6 +33,7 @@ pub fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Replay(args) => cmd::replay::replay(&args),
+        Command::Explain(args) => cmd::explain::explain(&args),
         Command::Export(args) => cmd::export::export(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),

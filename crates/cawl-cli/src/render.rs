@@ -7,6 +7,7 @@ pub mod density;
 pub mod explain;
 pub mod file;
 mod html;
+pub mod one_call;
 pub mod patterns;
 pub mod predict;
 pub mod profile;

@@ -19,6 +19,7 @@ use std::str::FromStr;
 use cawl_wire::{Event, FileId, Op};
 
 use crate::cause::{Cause, CauseTimes};
+use crate::glob::Glob;
 use crate::units::Nanos;
 pub use parse::ConditionError;
 
@@ -34,7 +35,7 @@ pub struct Condition {
 enum Node {
     Time(Quantity, Relation, i64),
     Op(Op),
-    File(Vec<char>),
+    File(Glob),
     Not(Box<Node>),
     And(Box<Node>, Box<Node>),
     Or(Box<Node>, Box<Node>),
@@ -98,7 +99,7 @@ impl Node {
                 quantity.of(call).is_some_and(|time| relation.holds(time, *bound))
             }
             Node::Op(op) => call.event.op == *op,
-            Node::File(glob) => (call.path)(call.event.file()).is_some_and(|path| fits(glob, path)),
+            Node::File(glob) => (call.path)(call.event.file()).is_some_and(|path| glob.fits(path)),
             Node::Not(node) => !node.holds(call),
             Node::And(one, other) => one.holds(call) && other.holds(call),
             Node::Or(one, other) => one.holds(call) || other.holds(call),
@@ -143,33 +144,6 @@ impl Relation {
             Relation::AtLeast => time >= bound,
             Relation::Below => time < bound,
             Relation::AtMost => time <= bound,
-        }
-    }
-}
-
-/// True if the pattern is that of the whole text.
-fn fits(glob: &[char], text: &str) -> bool {
-    let (mut at, mut rest) = (0, text.chars());
-    // Where to go on if what follows the latest `*` does not fit.
-    let mut retry: Option<(usize, std::str::Chars<'_>)> = None;
-    loop {
-        let mut ahead = rest.clone();
-        match (glob.get(at), ahead.next()) {
-            (Some('*'), _) => {
-                at += 1;
-                retry = Some((at, rest.clone()));
-            }
-            (None, None) => return true,
-            (Some(wanted), Some(is)) if *wanted == '?' || *wanted == is => {
-                (at, rest) = (at + 1, ahead);
-            }
-            _ => {
-                let Some((star, from)) = &mut retry else { return false };
-                if from.next().is_none() {
-                    return false;
-                }
-                (at, rest) = (*star, from.clone());
-            }
         }
     }
 }

@@ -30,9 +30,6 @@ const CHECKED: f64 = 32_768.0;
 /// Latest writes that are remembered to find calls that overlap.
 const LATEST: usize = 16;
 
-/// What the processor does.
-const CPU: [Cause; 4] = [Cause::Call, Cause::Stream, Cause::Copy, Cause::NewPages];
-
 /// The path that discards what is written to it.
 const NULL: &str = "/dev/null";
 
@@ -45,6 +42,8 @@ pub struct Divider {
     cold: f64,
     /// The longest that the device takes for what its queue holds, in ns.
     queue: f64,
+    /// The shortest pause, in ns: a tick.
+    tick: f64,
     /// Identities of /dev/null, in the namespaces where it was opened.
     nulls: Vec<FileId>,
     latest: [Write; LATEST],
@@ -98,6 +97,7 @@ impl Divider {
             .cold
             .as_ref()
             .map_or(0.0, |cold| 1e9 / cold.p10.unwrap_or(cold.value).get() - 1e9 / memory.fresh.value.get());
+        self.tick = 1e9 / f64::from(profile.kernel.hz.max(1));
         self.queue = (device.queue / device.write.value).get();
     }
 
@@ -142,10 +142,12 @@ impl Divider {
     ) -> CauseTimes {
         let mut parts = prediction.parts.map(Nanos::get);
         let mut over = event.duration as f64 - prediction.cost.get();
-        // Constants that were learned beside other work have some of the run delay in them.
-        let learned: f64 = CPU.iter().map(|cause| parts[*cause] - own[*cause].get()).sum();
-        if over + learned > INTERRUPTS {
-            let delay = run_delay(over + learned);
+        // What was measured counts before what was learned: constants and pauses that were learned beside other
+        // work have some of its run delay in them.
+        let certain = own.total().get() + parts[Cause::ColdMemory];
+        let unsure = event.duration as f64 - certain;
+        if unsure > INTERRUPTS {
+            let delay = run_delay(unsure);
             parts[Cause::Preempted] = delay;
             over -= delay;
         }
@@ -200,7 +202,7 @@ impl Divider {
                 left -= part;
             }
         }
-        for (cause, most) in self.possible(prediction) {
+        for (cause, most) in self.possible(prediction, left) {
             let part = left.min(most).max(0.0);
             parts[cause] += part;
             left -= part;
@@ -214,12 +216,13 @@ impl Divider {
         }
     }
 
-    /// Causes that may have come in addition, with the most that each explains, in ns.
-    fn possible(&self, prediction: &Prediction) -> [(Cause, f64); 3] {
+    /// Causes that may explain the `rest`, with the most that each explains, in ns.
+    fn possible(&self, prediction: &Prediction, rest: f64) -> [(Cause, f64); 3] {
         let work = &prediction.work;
         let waits = prediction.parts.device() > Nanos::ZERO;
         let checks = (work.dirtied / CHECKED).ceil();
         let pauses = if prediction.may_pause && !waits { checks * LONGEST_PAUSE.get() } else { 0.0 };
+        let pauses = if rest >= self.tick { pauses } else { 0.0 };
         let fresh = work.fresh[0] + work.fresh[1];
         let cold = (fresh * self.cold - prediction.parts[Cause::ColdMemory].get()).max(0.0);
         let queue = if waits && prediction.flushing { self.queue } else { 0.0 };

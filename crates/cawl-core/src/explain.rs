@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
-use crate::processes::{ProcessReport, RankReport};
 use crate::classes::CallClass;
 use crate::density::{ByteMode, OpDensities};
 use crate::patterns::PatternSums;
+use crate::processes::{ProcessReport, RankReport};
 use crate::profile::HostProfile;
 use crate::report::WorstCall;
 use crate::units::{Bytes, Nanos};

@@ -11,7 +11,13 @@ impl FromStr for Glob {
     type Err = Infallible;
 
     fn from_str(pattern: &str) -> Result<Glob, Infallible> {
-        Ok(Glob(pattern.chars().collect()))
+        Ok(Glob::from(pattern))
+    }
+}
+
+impl From<&str> for Glob {
+    fn from(pattern: &str) -> Glob {
+        Glob(pattern.chars().collect())
     }
 }
 
@@ -50,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_pattern_fits_the_whole_text() {
-        let fits = |pattern: &str, text: &str| pattern.parse::<Glob>().expect("a pattern").fits(text);
+        let fits = |pattern: &str, text: &str| Glob::from(pattern).fits(text);
         for (pattern, text) in [
             ("", ""),
             ("*", ""),

@@ -75,8 +75,8 @@ mod mode;
 mod model;
 mod names;
 mod neighbours;
-mod processes;
 mod patterns;
+mod processes;
 mod profile;
 pub mod quantity;
 mod record;
@@ -117,10 +117,10 @@ pub use model::{
     naive::Naive,
 };
 pub use names::{FileName, renamed_path};
-pub use processes::{ProcessReport, RankReport, ranks};
 pub use patterns::{
     FilePatterns, OpPatterns, PatternSums, SizeCount, SmallFiles, Spread, SyncPatterns, WriterPatterns,
 };
+pub use processes::{ProcessReport, RankReport, ranks};
 pub use profile::{
     CallConstants, DeviceConstants, HostProfile, Kept, KernelSettings, Learned, Measured, MemoryConstants,
     Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,

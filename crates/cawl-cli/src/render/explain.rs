@@ -8,7 +8,7 @@ use cawl_core::{
 };
 
 use super::report::{basis, cold_memory, ended, profile};
-use super::{bold, density, headed, named, percent, ranks, short, shown, table};
+use super::{bold, density, headed, named, patterns, percent, ranks, short, shown, table};
 
 /// Files listed; the others are summed up.
 const FILES: usize = 8;
@@ -23,11 +23,25 @@ const WORTH: f64 = 0.1;
 
 /// The report in its long or short form.
 pub fn report(report: &Report, long: bool, terminal: bool) -> String {
-    if long { super::report::text(report, terminal) } else { text(report, terminal) }
+    if long { super::report::text(report, terminal) } else { text(report, false, terminal) }
 }
 
-/// The short form.
-fn text(report: &Report, terminal: bool) -> String {
+/// What is explained of a trace; of `selected` calls the basis is not that of the whole.
+pub fn explained(report: &Report, selected: bool, terminal: bool) -> String {
+    let mut out = text(report, true, terminal);
+    if selected {
+        line(
+            &mut out,
+            "selected",
+            "some calls only; coverage and losses are those of the whole trace",
+            terminal,
+        );
+    }
+    out
+}
+
+/// The short form; with processes, modes and patterns if it is a trace that is explained.
+fn text(report: &Report, of_trace: bool, terminal: bool) -> String {
     let mut out = String::new();
     let explained = report.explain.as_ref().filter(|explain| explain.calls > 0);
     if let Some(explain) = explained {
@@ -38,7 +52,14 @@ fn text(report: &Report, terminal: bool) -> String {
         causes(&mut out, explain, terminal);
         out += &density::classes(&explain.classes, terminal);
         files(&mut out, report, explain, terminal);
+        if of_trace {
+            ranks::processes(&mut out, explain, terminal);
+        }
         ranks::ranks(&mut out, explain, terminal);
+        if of_trace {
+            out += &density::text(explain, terminal);
+            out += &patterns::text(report, terminal);
+        }
         worst(&mut out, report, explain, terminal);
         out.push('\n');
         report.models.iter().for_each(|model| accuracy(&mut out, model, terminal));

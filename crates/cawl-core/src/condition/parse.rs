@@ -4,6 +4,7 @@ use cawl_wire::Op;
 
 use super::{Node, Quantity, Relation};
 use crate::cause::Cause;
+use crate::glob::Glob;
 use crate::quantity::span;
 
 /// Parts within parts, and characters.
@@ -224,6 +225,6 @@ impl<'a> Parser<'a> {
             return Err(self.wrong("a pattern is expected here, as /data/*.db"));
         }
         self.at += taken;
-        Ok(Node::File(glob.chars().collect()))
+        Ok(Node::File(Glob::from(glob)))
     }
 }

@@ -117,19 +117,6 @@ fn what_is_wrong_is_pointed_at() {
     assert!(long.parse::<Condition>().expect_err("too long").what.contains("too long"));
 }
 
-#[test]
-fn patterns() {
-    let is = |glob: &str, text: &str| fits(&glob.chars().collect::<Vec<_>>(), text);
-    for (glob, text) in
-        [("*", ""), ("a*", "a"), ("*a*b", "xaxbxb"), ("?é", "éé"), ("a/*/c", "a/b/b/c"), ("", "")]
-    {
-        assert!(is(glob, text), "{glob} {text}");
-    }
-    for (glob, text) in [("?", ""), ("a*b", "a"), ("*a", "ab"), ("", "x"), ("A", "a")] {
-        assert!(!is(glob, text), "{glob} {text}");
-    }
-}
-
 /// Conditions by the grammar, as text.
 fn grammatical() -> impl Strategy<Value = String> {
     let name = prop::sample::select(Cause::ALL.map(Cause::name).to_vec());

@@ -1,0 +1,169 @@
+//! `explain`: where the time of a trace's calls went.
+
+use std::collections::{HashMap, VecDeque};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use cawl_core::{Analysis, Cause, Mode, Nanos, Record, Selection, Shown, kernel_bytes};
+use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
+
+use super::saved::{SavedTrace, Unspecified};
+use super::side_by_side::take_all;
+use crate::args::ExplainArgs;
+use crate::render;
+use crate::render::one_call::{CallRow, OneCall, Part};
+
+/// Calls of the same thread that are shown before one and after it.
+const BESIDE: usize = 3;
+
+/// Explains the calls that were asked for.
+pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let mut trace = SavedTrace::open(&args.trace, &args.model)?;
+    let default = Unspecified { live: true, mode: Mode::Lockstep, models: vec!["kernel".to_owned()] };
+    let mut options = trace.options(&args.model, &args.mode, default)?;
+    options.as_calibrated = true;
+    options.selection = selection(args)?;
+    options.timeline = args.report.is_some();
+    options.classes.clone_from(&args.classes.bounds);
+    let mut analysis = Analysis::with(&trace.profile, &options)?;
+    let mut wanted = args.call.map(Wanted::new);
+    let taken = take_all(&mut analysis, trace.records(), |record, shown| {
+        wanted.as_mut().is_none_or(|wanted| wanted.take(record, shown))
+    });
+    taken.with_context(|| trace.about())?;
+    if let Some(wanted) = wanted {
+        let call = wanted.found()?;
+        return render::answer(args.json, &call, |terminal| Ok(call.text(terminal)));
+    }
+    if let Some(damage) = trace.reader.damage().describe() {
+        analysis.take(&Record::Note(damage));
+    }
+    let report = analysis.report();
+    let explain = report.explain.as_ref().context("the report has no causes")?;
+    if explain.calls == 0 && options.selection.is_some() {
+        bail!("no call was selected; `cawl-cli replay --calls` lists the trace's calls, files and processes");
+    }
+    if let Some(path) = &args.report {
+        render::file::write(&report, true, path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    render::answer(args.json, explain, |terminal| {
+        Ok(render::explain::explained(&report, options.selection.is_some(), terminal))
+    })
+}
+
+/// The calls that the arguments select; None: all.
+fn selection(args: &ExplainArgs) -> anyhow::Result<Option<Selection>> {
+    let seconds = |time: Option<f64>| time.map(Nanos::seconds);
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && from >= to
+    {
+        bail!("--from {from} is not before --to {to}");
+    }
+    let selection = Selection {
+        file: args.file.clone(),
+        process: args.process.clone(),
+        from: seconds(args.from),
+        to: seconds(args.to),
+    };
+    Ok((selection != Selection::default()).then_some(selection))
+}
+
+/// Looks for the call with a number.
+struct Wanted {
+    number: u64,
+    calls: u64,
+    first: u64,
+    paths: HashMap<FileId, String>,
+    programs: HashMap<u32, String>,
+    /// The latest calls of each thread, until the call is found.
+    latest: HashMap<(u32, u32), VecDeque<CallRow>>,
+    found: Option<OneCall>,
+}
+
+impl Wanted {
+    fn new(number: u64) -> Wanted {
+        let (paths, programs, latest) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Wanted { number, calls: 0, first: 0, paths, programs, latest, found: None }
+    }
+
+    /// Takes the next record; false when nothing more is needed.
+    fn take(&mut self, record: &Record, shown: Shown<'_>) -> bool {
+        match record {
+            Record::File(file) => drop(self.paths.insert(file.file(), file.path.clone())),
+            Record::Session(session) => drop(self.programs.insert(session.pid, session.program.clone())),
+            Record::Event(event) => return self.call(event, shown),
+            _ => {}
+        }
+        true
+    }
+
+    fn call(&mut self, event: &Event, shown: Shown<'_>) -> bool {
+        if self.calls == 0 {
+            self.first = event.start;
+        }
+        self.calls += 1;
+        let row = self.row(event, shown);
+        let thread = (event.pid, event.tid);
+        if let Some(found) = &mut self.found {
+            if (found.pid, found.tid) == thread {
+                found.after.push(row);
+            }
+            return found.after.len() < BESIDE;
+        }
+        if self.calls == self.number {
+            let before = self.latest.remove(&thread).unwrap_or_default().into();
+            let predicted = shown.predictions.first().copied().flatten();
+            let part = |(cause, ns): (Cause, u64)| Part {
+                name: cause.name(),
+                predicted_s: predicted.map_or(0.0, |told| told.parts[cause].as_seconds()),
+                observed_s: ns as f64 / 1e9,
+            };
+            let parts = shown.causes.iter().flat_map(|times| times.iter()).map(part);
+            self.found = Some(OneCall {
+                schema: cawl_core::EXPLAIN_SCHEMA,
+                pid: event.pid,
+                tid: event.tid,
+                program: self.programs.get(&event.pid).cloned(),
+                path: self.paths.get(&event.file()).cloned(),
+                state: predicted.map(|told| told.state.name()),
+                dirty: predicted.map(|told| told.dirty.0),
+                interval_s: predicted
+                    .and_then(|told| told.interval)
+                    .map(|(low, high)| [low.as_seconds(), high.as_seconds()]),
+                causes: parts.filter(|part| part.predicted_s.max(part.observed_s) > 0.0).collect(),
+                call: row,
+                before,
+                after: Vec::new(),
+            });
+            return true;
+        }
+        let latest = self.latest.entry(thread).or_default();
+        if latest.len() == BESIDE {
+            latest.pop_front();
+        }
+        latest.push_back(row);
+        true
+    }
+
+    fn row(&self, event: &Event, shown: Shown<'_>) -> CallRow {
+        let predicted = shown.predictions.first().copied().flatten();
+        CallRow {
+            number: self.calls,
+            at_s: event.start.saturating_sub(self.first) as f64 / 1e9,
+            op: event.op.name(),
+            offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),
+            bytes: kernel_bytes(event),
+            observed_s: event.duration as f64 / 1e9,
+            predicted_s: predicted.map(|told| told.cost.as_seconds()),
+            cause: shown.causes.map(|times| times.main().name()),
+        }
+    }
+
+    fn found(self) -> anyhow::Result<OneCall> {
+        let calls = self.calls;
+        self.found.with_context(|| {
+            format!("there is no call {}: the trace has {calls} calls, counted from 1", self.number)
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! Where the time went: causes of real programs' calls, and the questions that `explain` answers.
+
+use cawl_kit::{Dir, Finished, Running};
+use serde_json::Value;
+
+fn explain(dir: &Dir, options: &[&str]) -> Finished {
+    let mut command = dir.cawl(&["explain"]);
+    command.arg(dir.trace()).args(options);
+    Running::start(command).finish()
+}
+
+fn explained(dir: &Dir, options: &[&str]) -> Value {
+    let options = [options, &["--json"]].concat();
+    serde_json::from_str(&explain(dir, &options).success().stdout).expect("JSON")
+}
+
+fn sum(list: &Value, field: &str) -> f64 {
+    list.as_array().expect("a list").iter().map(|row| row[field].as_f64().expect("a number")).sum()
+}
+
+/// Within rounding of sums in seconds.
+fn are_equal(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 1e-9 * one.abs().max(1.0)
+}
+
+/// The causes of an explanation are all there is.
+fn adds_up(explain: &Value) {
+    let causes = &explain["causes"];
+    for field in ["calls", "bytes", "observed_s"] {
+        assert!(are_equal(sum(causes, field), explain[field].as_f64().unwrap()), "{field}: {explain:#}");
+    }
+    let undisturbed = explain["best"]["undisturbed_s"].as_f64().unwrap();
+    assert!(are_equal(sum(causes, "undisturbed_s"), undisturbed), "{explain:#}");
+    let (observed, lost) = (explain["observed_s"].as_f64().unwrap(), explain["lost_s"].as_f64().unwrap());
+    assert!(lost >= 0.0 && are_equal(undisturbed + lost, observed), "{explain:#}");
+    assert!(explain["best"]["best_s"].as_f64().unwrap() <= undisturbed, "{explain:#}");
+}
+
+#[test]
+fn causes_add_up_and_a_trace_tells_the_same_as_the_run() {
+    let dir = Dir::new();
+    let script = "dd if=/dev/zero of=a bs=4k count=300 status=none
+        dd if=/dev/zero of=b bs=64k count=20 oflag=dsync status=none
+        dd if=/dev/zero of=c bs=1M count=4 conv=fsync status=none";
+    let (finished, live) = dir.run(&[], &["sh", "-c", script]);
+    finished.success();
+    adds_up(&live["explain"]);
+    let again = explained(&dir, &[]);
+    adds_up(&again);
+    assert_eq!(live["explain"], again);
+    assert_eq!((&again["schema"], again["bytes"].as_u64()), (&1.into(), Some(6_733_824)));
+    // Of each file, too.
+    for file in live["files"].as_array().expect("files") {
+        for op in file["ops"].as_array().expect("operations") {
+            let causes: f64 =
+                op["causes"].as_object().expect("causes").values().filter_map(Value::as_f64).sum();
+            assert!(are_equal(causes, op["observed_s"].as_f64().unwrap()), "{op:#}");
+        }
+    }
+    // A synchronous write waits for the device.
+    let name = |row: &Value| row["name"].as_str().unwrap().to_owned();
+    let names: Vec<String> = again["causes"].as_array().unwrap().iter().map(name).collect();
+    assert!(
+        ["transfer", "device flush", "copy", "new pages"]
+            .iter()
+            .all(|cause| names.iter().any(|n| n == cause)),
+        "{names:?}"
+    );
+}
+
+/// Kunkel's: 100 001 writes to /dev/null, all of them classed.
+#[test]
+fn writes_to_dev_null_are_discards() {
+    let dir = Dir::new();
+    let program = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1k", "count=100001", "status=none"];
+    // Coalesced, and one by one.
+    let mut command = dir.cawl(&["run", "--report", "short.json", "--"]);
+    command.args(program);
+    Running::start(command).finish().success();
+    let short = std::fs::read_to_string(dir.work().join("short.json")).expect("a report");
+    let short: Value = serde_json::from_str(&short).expect("JSON");
+    dir.run(&[], &program).0.success();
+    for explain in [&short["explain"], &explained(&dir, &[])] {
+        let causes = explain["causes"].as_array().expect("causes");
+        let discard = causes.iter().find(|cause| cause["name"] == "discard").expect("discards");
+        assert_eq!((&discard["calls"], &discard["bytes"]), (&100_001.into(), &102_401_024.into()));
+        assert!(discard["observed_s"].as_f64() > Some(0.0), "{explain:#}");
+        adds_up(explain);
+    }
+}
+
+#[test]
+fn calls_are_selected() {
+    let dir = Dir::new();
+    let script = "dd if=/dev/zero of=one.db bs=4k count=30 status=none; head -c 8192 /dev/zero > two.log";
+    dir.run(&[], &["sh", "-c", script]).0.success();
+    let bytes = |options: &[&str]| {
+        let explain = explained(&dir, options);
+        adds_up(&explain);
+        explain["bytes"].as_u64().expect("bytes")
+    };
+    assert_eq!(bytes(&[]), 30 * 4096 + 8192);
+    assert_eq!(bytes(&["--file", "*.db"]), 30 * 4096);
+    assert_eq!(bytes(&["--file", "*/two.log"]), 8192);
+    assert_eq!(bytes(&["--process", "dd"]), 30 * 4096);
+    assert_eq!(bytes(&["--process", "head"]), 8192);
+    assert_eq!(bytes(&["--from", "0", "--to", "3600s"]), 30 * 4096 + 8192);
+    explain(&dir, &["--from", "3600"]).code(1).says("no call was selected");
+    explain(&dir, &["--file", "*.wal"]).code(1).says("no call was selected");
+    explain(&dir, &["--from", "2", "--to", "1"]).code(1).says("--from 2 is not before --to 1");
+    explain(&dir, &["--from", "soon"]).code(2).says("not a number of seconds");
+    let text = explain(&dir, &["--process", "dd"]).success().stdout;
+    assert!(text.starts_with("cawl ") && text.contains("/one.db\n") && !text.contains("two.log"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+}
+
+#[test]
+fn one_call_has_its_parts_and_its_neighbours() {
+    let dir = Dir::new();
+    dir.run(&[], &["dd", "if=/dev/zero", "of=out", "bs=4k", "count=50", "status=none"]).0.success();
+    let calls = cawl_kit::calls(&dir, &dir.trace());
+    let write = 1 + calls.iter().rposition(|call| call["op"] == "write").expect("writes");
+    let found = explained(&dir, &["--call", &write.to_string()]);
+    assert_eq!(
+        (&found["op"], &found["bytes"], &found["offset"]),
+        (&"write".into(), &4096.into(), &(49 * 4096).into())
+    );
+    let parts = &found["causes"];
+    assert!(are_equal(sum(parts, "observed_s"), found["observed_s"].as_f64().unwrap()), "{found:#}");
+    assert!(are_equal(sum(parts, "predicted_s"), found["predicted_s"].as_f64().unwrap()), "{found:#}");
+    assert_eq!(found["before"].as_array().map(Vec::len), Some(3));
+    assert_eq!(found["before"][2]["call"], write - 1);
+    let text = explain(&dir, &["--call", &write.to_string()]).success().stdout;
+    assert!(text.contains("write of 4 KiB at 200704") && text.contains("/out\n"), "{text}");
+    explain(&dir, &["--call", "99999"]).code(1).says("there is no call 99999: the trace has");
+    explain(&dir, &["--call", "0"]).code(2);
+}
