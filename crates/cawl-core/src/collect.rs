@@ -23,11 +23,11 @@ use crate::patterns::Patterns;
 use crate::profile::HostProfile;
 use crate::record::{HostFacts, Outcome, Record};
 use crate::report::{
-    AsCalibrated, FileOp, FileReport, ModelReport, NearCall, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
-    Tally, WorstCall,
+    AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, Tally,
 };
 use crate::timeline::Timeline;
 use crate::units::{Bytes, Nanos, Time};
+use crate::worst_call::{NearCall, WorstCall};
 use sessions::{Sessions, ratio};
 use worst::{Ranked, Worst};
 

@@ -10,8 +10,8 @@ use crate::density::{ByteMode, OpDensities};
 use crate::patterns::PatternSums;
 use crate::processes::{ProcessReport, RankReport};
 use crate::profile::HostProfile;
-use crate::report::WorstCall;
 use crate::units::{Bytes, Nanos};
+use crate::worst_call::WorstCall;
 
 /// Version of [`Explain`].
 pub const EXPLAIN_SCHEMA: u32 = 1;

@@ -88,6 +88,7 @@ mod selection;
 mod statistics;
 mod timeline;
 mod units;
+mod worst_call;
 
 pub use accuracy::{
     Accuracy, AccuracySummary, CallError, QUANTILE_PRECISION, Quantiles, WINDOWS, noise_floor,
@@ -131,8 +132,8 @@ pub use record::{
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{
-    AsCalibrated, ColdReport, FileOp, FileReport, ModelReport, NearCall, OpReport, ProfileUsed,
-    REPORT_SCHEMA, Report, SessionReport, SessionTotals, Tally, WorstCall,
+    AsCalibrated, ColdReport, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report,
+    SessionReport, SessionTotals, Tally,
 };
 pub use rolling_error::RecentError;
 pub use run_delay::RunDelays;
@@ -140,3 +141,4 @@ pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
 pub use units::{Bytes, Nanos, Rate, Time};
+pub use worst_call::{NearCall, WorstCall};

@@ -12,6 +12,7 @@ use crate::profile::{Origin, Thoroughness};
 use crate::record::{EndKind, HostFacts, Outcome};
 use crate::timeline::TimelineReport;
 use crate::units::Bytes;
+use crate::worst_call::WorstCall;
 
 /// Version of the JSON report.
 pub const REPORT_SCHEMA: u32 = 1;
@@ -307,64 +308,4 @@ pub struct FileOp {
     /// Seconds that the calls would take undisturbed ([`BestTimes::undisturbed_s`](crate::BestTimes)).
     #[serde(default)]
     pub undisturbed_s: f64,
-}
-
-/// A call that the first model was wrong about.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct WorstCall {
-    /// When it began, in seconds since the first call.
-    pub at_s: f64,
-    /// Process id.
-    pub pid: u32,
-    /// Name of the operation.
-    pub op: String,
-    /// Path of the file; the last one, if it was renamed.
-    pub path: String,
-    /// Its first path, if it was renamed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_path: Option<String>,
-    /// Offset in bytes, if known.
-    pub offset: Option<u64>,
-    /// Bytes.
-    pub bytes: u64,
-    /// State, by the first model.
-    pub state: String,
-    /// Observed time, in seconds.
-    pub observed_s: f64,
-    /// Time predicted by the first model, in seconds.
-    pub predicted_s: f64,
-    /// The cause with the largest part of the observed time.
-    #[serde(default)]
-    pub cause: String,
-    /// Observed seconds by cause.
-    #[serde(default)]
-    pub causes: BTreeMap<String, f64>,
-    /// Thread.
-    #[serde(default)]
-    pub tid: u32,
-    /// The calls just before it in its thread, earliest first; with the run over time only.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub before: Vec<NearCall>,
-    /// The calls just after it in its thread.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub after: Vec<NearCall>,
-}
-
-/// A call beside one of the worst.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NearCall {
-    /// When it began, in seconds since the first call.
-    pub at_s: f64,
-    /// Name of the operation.
-    pub op: String,
-    /// Path of the file.
-    pub path: String,
-    /// Offset in bytes, if known.
-    pub offset: Option<u64>,
-    /// Bytes.
-    pub bytes: u64,
-    /// Observed time, in seconds.
-    pub observed_s: f64,
-    /// Time predicted by the first model, in seconds, if it has an opinion.
-    pub predicted_s: Option<f64>,
 }

@@ -23,7 +23,8 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let mut options = trace.options(&args.model, &args.mode, default)?;
     options.as_calibrated = true;
     options.selection = selection(args)?;
-    options.timeline = args.report.is_some();
+    // The calls beside the worst ones.
+    options.timeline = args.json || args.report.is_some();
     options.classes.clone_from(&args.classes.bounds);
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let mut wanted = args.call.map(Wanted::new);
