@@ -15,15 +15,13 @@ pub fn wchar() -> Wchar {
 /// Processor time and switches of this process so far.
 #[inline(never)]
 pub fn usage() -> Usage {
-    let [all, own] = [libc::RUSAGE_SELF, libc::RUSAGE_THREAD].map(rusage);
-    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-    let (user, system) = (ns(all.ru_utime), ns(all.ru_stime));
+    let (all, own) = (counted(libc::RUSAGE_SELF), counted(libc::RUSAGE_THREAD));
     Usage {
-        user,
-        system,
-        others: (user + system).saturating_sub(ns(own.ru_utime) + ns(own.ru_stime)),
-        voluntary: all.ru_nvcsw as u64,
-        involuntary: all.ru_nivcsw as u64,
+        user: all.user,
+        system: all.system,
+        others: (all.user + all.system).saturating_sub(own.user + own.system),
+        voluntary: all.voluntary,
+        involuntary: all.involuntary,
     }
 }
 
@@ -32,20 +30,38 @@ pub fn usage() -> Usage {
 #[inline(never)]
 fn was_ever_alone() -> bool {
     // No process ends without a page fault, and no thread without having been switched to.
-    let counted = |whose: c_int| {
-        let usage = rusage(whose);
-        [usage.ru_minflt, usage.ru_nvcsw, usage.ru_nivcsw]
+    let events = |whose: c_int| {
+        let counted = counted(whose);
+        [counted.faults, counted.voluntary, counted.involuntary]
     };
-    counted(libc::RUSAGE_CHILDREN) == [0; 3] && counted(libc::RUSAGE_SELF) == counted(libc::RUSAGE_THREAD)
+    events(libc::RUSAGE_CHILDREN) == [0; 3] && events(libc::RUSAGE_SELF) == events(libc::RUSAGE_THREAD)
 }
 
+/// What is asked of getrusage(2): times in ns, and numbers of minor faults and of switches.
+struct Counted {
+    user: u64,
+    system: u64,
+    faults: u64,
+    voluntary: u64,
+    involuntary: u64,
+}
+
+/// Never inlined, so that the kernel's larger answer is on the stack only once.
 #[inline(never)]
-fn rusage(whose: c_int) -> libc::rusage {
+fn counted(whose: c_int) -> Counted {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: a valid place for the result; all zero bytes are valid.
-    unsafe {
+    let usage = unsafe {
         call(libc::SYS_getrusage, [whose as usize, usage.as_mut_ptr() as usize, 0, 0, 0, 0]);
-        usage.assume_init()
+        usage.assume_init_ref()
+    };
+    let ns = |time: &libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    Counted {
+        user: ns(&usage.ru_utime),
+        system: ns(&usage.ru_stime),
+        faults: usage.ru_minflt as u64,
+        voluntary: usage.ru_nvcsw as u64,
+        involuntary: usage.ru_nivcsw as u64,
     }
 }
 
