@@ -200,7 +200,7 @@ fn stores_have_a_row_and_a_cost_that_nobody_saw() {
     assert!((1..=3 * MIB as u64).contains(&bytes(&report, "mmap_write")), "{:#}", stores[0]);
     // They have no observed time, so they enter no error.
     assert_eq!(report.calls_of("mmap_write"), 0);
-    let mut replay = dir.cawl(&["replay", "--live"]);
+    let mut replay = dir.cawl(&["replay", "--live", "--long"]);
     replay.arg(dir.trace());
     let text = Running::start(replay).finish().success().stdout;
     let row = text.lines().find(|line| line.contains("mmap_write")).expect("a row");

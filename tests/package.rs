@@ -112,7 +112,7 @@ fn the_debian_package_installs_runs_and_leaves_nothing() {
         panic!("what stays behind is listed last: {done:#?}")
     };
     assert_eq!(version, concat!("cawld ", env!("CARGO_PKG_VERSION")));
-    assert!(report.starts_with("cawl ") && completions.ends_with(" cawl-cli"), "{said:?}");
+    assert!(report.starts_with("calls ") && completions.ends_with(" cawl-cli"), "{said:?}");
     let asked = |when: &str| fs::read_to_string(dir.path().join(when)).unwrap_or_default();
     let (at_installation, at_removal) = (asked("asked-at-installation"), asked("asked-at-removal"));
     assert!(!at_installation.contains("start") && !at_installation.contains("enable"), "{at_installation}");
