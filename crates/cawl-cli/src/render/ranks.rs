@@ -62,7 +62,10 @@ pub fn ranks(out: &mut String, explain: &Explain, terminal: bool) {
     let text = match explain.stragglers.len() {
         0 => format!("no stragglers among {} ranks ({variable})", sorted.len()),
         1 => format!("straggler among {} ranks ({variable}): rank {}", sorted.len(), names[0]),
-        _ => format!("stragglers among {} ranks ({variable}): {}{others}", sorted.len(), names.join(", ")),
+        _ => {
+            let names = names.join(", ");
+            format!("stragglers among {} ranks ({variable}):\n  {names}{others}", sorted.len())
+        }
     };
     let text = if explain.stragglers.is_empty() { text } else { warn(&text, terminal) };
     out.extend([&text, "\n"]);
