@@ -19,7 +19,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let default = Unspecified { live: false, mode: Mode::OpenLoop, models: Vec::new() };
     let mut options = trace.options(&args.model, &args.mode, default)?;
     options.as_calibrated = args.mode.live;
-    options.timeline = args.report.is_some() || args.json && !args.calls;
+    options.timeline = args.report.is_some();
     options.classes.clone_from(&args.classes.bounds);
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let mut out = BufWriter::with_capacity(1 << 18, std::io::stdout().lock());
