@@ -360,11 +360,11 @@ fn perfetto_s_trace_processor_reads_both_timelines() {
         let counter = |name: &str| {
             counters.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("{name}: {counters:?}"))
         };
-        assert_eq!(
-            counter(&format!("hard limit{unit}")),
-            &json!([format!("hard limit{unit}"), 4, 819_200_000.0])
-        );
-        assert_eq!(counter(&format!("dirty, sampled{unit}"))[2], f64::from((299 + 10) * 4096));
+        // Some versions tell whole numbers without a point.
+        let hard = counter(&format!("hard limit{unit}"));
+        assert_eq!((&hard[1], hard[2].as_f64()), (&json!(4), Some(819_200_000.0)), "{counters:?}");
+        let sampled = counter(&format!("dirty, sampled{unit}"))[2].as_f64();
+        assert_eq!(sampled, Some(f64::from((299 + 10) * 4096)));
         assert!(counter(&format!("dirty, modelled{unit}"))[1].as_i64() >= Some(2), "{counters:?}");
         assert_eq!(said[5], json!([[1]]), "{format}: calls that lie in others");
         assert_eq!(said[6], json!([]), "{format}: what it could not use");

@@ -286,6 +286,8 @@ impl Collector {
         let at = match ops.iter().position(|books| books.op == event.op) {
             Some(at) => at,
             None => {
+                // Most files have one operation.
+                ops.reserve_exact(1);
                 ops.push(FileOpBooks::new(event.op, predictions.len()));
                 ops.len() - 1
             }

@@ -26,12 +26,19 @@ const PAGE: u64 = 4096;
 /// Blocks of 2 MiB that are remembered to be written, over all files: 20 MB at most.
 const BLOCKS: usize = 1 << 17;
 
+/// Files whose patterns are kept; calls on further ones are counted.
+const FILES: usize = 1 << 14;
+
 /// The patterns of all files, by the number of their row.
 #[derive(Default)]
 pub(crate) struct Patterns {
     files: Vec<Known>,
     /// Blocks remembered to be written.
     blocks: usize,
+    /// Files with a pattern.
+    kept: usize,
+    /// Calls on files without one.
+    omitted: u64,
 }
 
 /// What is known of a file.
@@ -113,6 +120,18 @@ impl Patterns {
         &mut self.files[row]
     }
 
+    /// True if the file of this row has a pattern from now on.
+    fn admit(&mut self, row: usize) -> bool {
+        let has_room = self.kept < FILES;
+        let known = self.known(row);
+        let is_new = known.pattern.is_none();
+        if is_new && has_room {
+            known.pattern = Some(Box::default());
+            self.kept += 1;
+        }
+        has_room || !is_new
+    }
+
     /// The file of this row is described.
     pub(crate) fn told(&mut self, row: usize, facts: &FileFacts) {
         let known = self.known(row);
@@ -123,7 +142,8 @@ impl Patterns {
     /// A file goes on in the row of one that was deleted.
     pub(crate) fn succeed(&mut self, row: usize, before: usize) {
         if row != before {
-            let Known { size, block, .. } = std::mem::take(self.known(row));
+            let Known { size, block, pattern } = std::mem::take(self.known(row));
+            self.kept -= usize::from(pattern.is_some());
             let known = self.known(before);
             (known.size, known.block) = (size, block);
             self.cut(before, 0);
@@ -147,16 +167,18 @@ impl Patterns {
                 self.known(row).size = event.offset;
             }
             Op::Allocate if event.errno == 0 => {
+                self.admit(row);
                 let known = self.known(row);
                 if event.aux & PUNCH_HOLE != 0 {
-                    let pattern = known.pattern.get_or_insert_default();
-                    pattern.holes.0 += 1;
-                    pattern.holes.1 = pattern.holes.1.saturating_add(event.requested);
+                    if let Some(pattern) = &mut known.pattern {
+                        pattern.holes.0 += 1;
+                        pattern.holes.1 = pattern.holes.1.saturating_add(event.requested);
+                    }
                 } else if event.aux & KEEP_SIZE == 0 {
                     known.size = known.size.max(event.offset.saturating_add(event.requested));
                 }
             }
-            Op::Read | Op::Pread if event.returned > 0 => {
+            Op::Read | Op::Pread if event.returned > 0 && self.admit(row) => {
                 let known = self.known(row);
                 let block = u64::from(known.block);
                 let pattern = known.pattern.get_or_insert_default();
@@ -196,8 +218,9 @@ impl Patterns {
         if event.op == Op::MmapWrite {
             return;
         }
-        if self.files.len() <= row {
-            self.known(row);
+        if !self.admit(row) {
+            self.omitted += 1;
+            return;
         }
         let room = self.blocks < BLOCKS;
         let known = &mut self.files[row];
@@ -241,6 +264,7 @@ impl FilePattern {
         let at = match self.ops.iter().position(|of| of.op == event.op) {
             Some(at) => at,
             None => {
+                self.ops.reserve_exact(1);
                 self.ops.push(OpPattern::new(event.op));
                 self.ops.len() - 1
             }

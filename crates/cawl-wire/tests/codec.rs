@@ -93,7 +93,7 @@ fn a_call_of_more_bytes_than_any_moves_is_damage() {
 
 #[test]
 fn goodbye_round_trip() {
-    let mut out = [0u8; 64];
+    let mut out = [0u8; 128];
     for ended in [Ended::Exit, Ended::QuickExit, Ended::Exec, Ended::Abort] {
         let goodbye = Goodbye {
             ended,

@@ -121,6 +121,7 @@ impl Actors {
         let (end, began, jump, equal, is_new) = (0, 0, 0, 0, true);
         let actor = Actor { pid, tid, reads, calls: 0, bytes: 0, end, began, jump, equal, op, is_new, at };
         if self.list.len() < ACTORS {
+            self.list.reserve_exact(1);
             self.list.push(actor);
             return self.list.len() - 1;
         }

@@ -134,6 +134,9 @@ pub struct PatternSums {
     pub below_64k: SmallFiles,
     /// Files that more than one thread wrote.
     pub shared_files: u64,
+    /// Calls on further files than there is room for (16 384), which are not in these sums.
+    #[serde(default)]
+    pub omitted_calls: u64,
 }
 
 /// Files of a size, and what writing them took.
@@ -163,7 +166,7 @@ impl Patterns {
 
     /// The sums over all files; `seconds` tells the observed time of all calls on the file of a row.
     pub(crate) fn sums(&self, seconds: impl Fn(usize) -> f64) -> PatternSums {
-        let mut sums = PatternSums::default();
+        let mut sums = PatternSums { omitted_calls: self.omitted, ..PatternSums::default() };
         for (row, known) in self.files.iter().enumerate() {
             let Some(pattern) = &known.pattern else { continue };
             let writers = pattern.actors.writers().len() as u64 + u64::from(pattern.actors.others.0 > 0);
