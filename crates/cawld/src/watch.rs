@@ -177,7 +177,7 @@ mod tests {
         let mut lane = lane("unexpected > 50ms", folder.path());
         work(&mut lane, 30_000, &stalls);
         // A thread of its own takes what is passed to the disk.
-        let status = |lane: &Lane| lane.watch.as_ref().map(Watch::status).unwrap();
+        let status = |lane: &Lane| lane.watch.as_ref().map(|watch| watch.status()).unwrap();
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while status(&lane).anomalies < 40 && std::time::Instant::now() < patience {
             lane.flush();
