@@ -8,18 +8,18 @@ mod assimilate;
 mod counters;
 mod findings;
 mod hold;
+mod learning;
 mod parallel;
 mod track;
 
 use cawl_wire::ring::CoalescedCalls;
 
-use crate::call::{Class, classify};
 use crate::cause::CauseTimes;
 use crate::classes::Classes;
 use crate::collect::Collector;
 use crate::descriptors::Descriptors;
 use crate::forecast::Scene;
-use crate::learn::{Constant, Learner};
+use crate::learn::Constant;
 use crate::mode::Mode;
 use crate::model::{MODELS, ModelState, Prediction, build};
 use crate::profile::HostProfile;
@@ -30,6 +30,7 @@ use crate::selection::{Selection, Selector};
 use crate::units::{Bytes, Nanos, Rate, Time};
 use findings::Findings;
 pub use findings::Shown;
+use learning::Learning;
 pub use parallel::{Answers, FindingsPart, ModelPart};
 use track::Track;
 
@@ -90,10 +91,8 @@ pub struct Analysis {
     descriptors: Descriptors,
     findings: Findings,
     as_calibrated: bool,
-    learner: Learner,
+    learning: Learning,
     learn: bool,
-    /// The track that constants are learned by, counted over `tracks` and `besides`.
-    teacher: Option<usize>,
 }
 
 impl Analysis {
@@ -133,12 +132,12 @@ impl Analysis {
             let of = tracks.iter().chain(&besides).enumerate().filter(|(_, track)| track.name() == name);
             of.min_by_key(|(_, track)| track.mode != Mode::Assimilated).map(|(at, _)| at)
         };
+        let learning = Learning::new(profile, best(TEACHER));
         let selector = options.selection.clone().map(Selector::new);
         let mut collector = Collector::new(profile, names, options.timeline);
         collector.classes = Classes::new(&options.classes);
         Ok(Analysis {
             mode: options.mode,
-            teacher: best(TEACHER),
             descriptors: Descriptors::default(),
             findings: Findings::new(
                 collector,
@@ -152,7 +151,7 @@ impl Analysis {
             besides,
             calibrated,
             as_calibrated: options.as_calibrated,
-            learner: Learner::new(profile),
+            learning,
             learn: options.learn,
         })
     }
@@ -165,31 +164,21 @@ impl Analysis {
     /// Takes the next record. For a call, the predictions made for it are returned, and its causes.
     pub fn take(&mut self, record: &Record) -> Shown<'_> {
         self.descriptors.take(record);
-        let tracks = self.tracks.iter_mut().chain(&mut self.besides).chain(&mut self.calibrated);
-        let said = tracks.map(|track| track.take(record, &self.descriptors));
-        self.findings.take(record, said);
+        let Findings { predictions, levels, .. } = &mut self.findings;
+        predictions.clear();
+        levels.clear();
+        for track in self.tracks.iter_mut().chain(&mut self.besides).chain(&mut self.calibrated) {
+            levels.push(track.take(record, &self.descriptors, predictions));
+        }
+        self.findings.take(record);
         // What was predicted is judged; now it may be learned from.
-        if self.learn && self.learns_from(record) {
-            let profile = &self.learner.profile;
-            for track in self.tracks.iter_mut().chain(&mut self.besides) {
-                track.recalibrate(profile, self.learner.supply());
+        if self.learn {
+            let tracks = self.tracks.iter_mut().chain(&mut self.besides);
+            if let Some(widths) = self.learning.take(record, &self.findings.predictions, tracks) {
+                self.findings.divider.widths = widths;
             }
-            self.findings.divider.recalibrate(profile);
         }
         self.findings.shown(record)
-    }
-
-    /// True if what was learned from the record changes constants.
-    fn learns_from(&mut self, record: &Record) -> bool {
-        match record {
-            Record::Event(event) => {
-                let prediction = self.teacher.and_then(|teacher| self.findings.prediction(teacher));
-                let costs = classify(event) == Class::Cost;
-                prediction.filter(|_| costs).is_some_and(|prediction| self.learner.call(event, prediction))
-            }
-            Record::Sample(sample) => self.findings.counted.is_some() && self.learner.sample(sample),
-            _ => false,
-        }
     }
 
     /// What was predicted for the latest call by the model and mode that [`Analysis::view`] speaks by, unless
@@ -246,24 +235,24 @@ impl Analysis {
 
     /// The profile with what was learned, and each constant that is learned.
     pub fn learned(&self) -> (HostProfile, Vec<Constant>) {
-        (self.learner.profile.clone(), self.learner.constants())
+        (self.learning.learner.profile.clone(), self.learning.learner.constants())
     }
 
     /// From now on what is learned of the device with this number (`st_dev`) is gathered for
     /// [`Analysis::merged`].
     pub fn keep(&mut self, dev: u64) {
-        self.learner.keep(dev);
+        self.learning.learner.keep(dev);
     }
 
     /// True if anything was gathered.
     pub fn has_kept(&self) -> bool {
-        self.learner.has_kept()
+        self.learning.learner.has_kept()
     }
 
     /// `file`, a profile as it is stored, with what was learned since the beginning; `now` in seconds since
     /// 1970-01-01 UTC. None if nothing was.
     pub fn merged(&self, file: &HostProfile, now: u64) -> Option<HostProfile> {
-        self.learner.merged(file, now)
+        self.learning.learner.merged(file, now)
     }
 
     fn track(&self, model: Option<&str>, mode: Option<Mode>) -> Result<&Track, NotKept> {
@@ -296,7 +285,7 @@ impl Analysis {
             false => Vec::new(),
         };
         let mut report = self.findings.collector.report(self.mode, self.learn, &live, &calibrated);
-        report.tell_cold(&self.learner.cold, self.learner.profile.kernel.page);
+        report.tell_cold(&self.learning.learner.cold, self.learning.learner.profile.kernel.page);
         report
     }
 }

@@ -136,8 +136,14 @@ impl Serialize for Cause {
 }
 
 /// A value for each cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByCause<T>([T; Cause::COUNT]);
+///
+/// Most calls have three or four causes, and each is summed many times over: the causes that were given a value
+/// are marked, and the others are not looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByCause<T> {
+    values: [T; Cause::COUNT],
+    given: Causes,
+}
 
 /// What a call should cost, by cause.
 pub type CostParts = ByCause<Nanos>;
@@ -145,36 +151,84 @@ pub type CostParts = ByCause<Nanos>;
 /// The observed time of calls by cause, in ns.
 pub type CauseTimes = ByCause<u64>;
 
+/// A set of causes; iterates in the order of reports.
+#[derive(Clone, Copy, Debug, Default)]
+struct Causes(u32);
+
+impl Causes {
+    /// Those a call waits for the device by.
+    const DEVICE: Causes = Causes(Causes::mask(true));
+    /// Those of what a call takes by itself.
+    const OWN: Causes = Causes(Causes::mask(false));
+
+    /// The bits of the device's causes, or of a call's own.
+    const fn mask(device: bool) -> u32 {
+        let (mut mask, mut at) = (0, 0);
+        while at < Cause::COUNT {
+            let cause = Cause::ALL[at];
+            if if device { cause.is_device() } else { cause.is_own() } {
+                mask |= 1 << at;
+            }
+            at += 1;
+        }
+        mask
+    }
+}
+
+impl Iterator for Causes {
+    type Item = Cause;
+
+    fn next(&mut self) -> Option<Cause> {
+        let cause = *Cause::ALL.get(self.0.trailing_zeros() as usize)?;
+        self.0 &= self.0 - 1;
+        Some(cause)
+    }
+}
+
 impl<T> Index<Cause> for ByCause<T> {
     type Output = T;
 
     fn index(&self, cause: Cause) -> &T {
-        &self.0[cause as usize]
+        &self.values[cause as usize]
     }
 }
 
 impl<T> IndexMut<Cause> for ByCause<T> {
     fn index_mut(&mut self, cause: Cause) -> &mut T {
-        &mut self.0[cause as usize]
+        self.given.0 |= 1 << cause as u32;
+        &mut self.values[cause as usize]
+    }
+}
+
+impl<T: PartialEq> PartialEq for ByCause<T> {
+    fn eq(&self, other: &ByCause<T>) -> bool {
+        self.values == other.values
     }
 }
 
 impl<T: Copy> ByCause<T> {
-    /// Each cause with its value, in the order of reports.
+    /// Each cause that was given a value, with it, in the order of reports.
     pub fn iter(&self) -> impl Iterator<Item = (Cause, T)> + '_ {
-        Cause::ALL.into_iter().zip(self.0)
+        self.among(Causes(u32::MAX))
     }
 
-    /// What becomes of each value.
-    pub fn map<U>(&self, each: impl FnMut(T) -> U) -> ByCause<U> {
-        ByCause(self.0.map(each))
+    /// The same, of these causes only.
+    fn among(&self, causes: Causes) -> impl Iterator<Item = (Cause, T)> + '_ {
+        Causes(self.given.0 & causes.0).map(|cause| (cause, self[cause]))
+    }
+
+    /// What becomes of each value; nothing remains nothing.
+    pub fn map<U: Default>(&self, mut each: impl FnMut(T) -> U) -> ByCause<U> {
+        let mut mapped = ByCause { values: Default::default(), given: self.given };
+        self.iter().for_each(|(cause, value)| mapped.values[cause as usize] = each(value));
+        mapped
     }
 }
 
 impl<T: Default, const N: usize> From<[(Cause, T); N]> for ByCause<T> {
     /// These values; the other causes have nothing.
     fn from(values: [(Cause, T); N]) -> ByCause<T> {
-        let mut all = ByCause(Default::default());
+        let mut all = ByCause { values: Default::default(), given: Causes::default() };
         values.into_iter().for_each(|(cause, value)| all[cause] = value);
         all
     }
@@ -183,19 +237,19 @@ impl<T: Default, const N: usize> From<[(Cause, T); N]> for ByCause<T> {
 impl ByCause<f64> {
     /// Sum over all causes.
     pub(crate) fn sum(&self) -> f64 {
-        self.0.iter().sum()
+        self.iter().map(|(_, part)| part).sum()
     }
 
     /// Sum of what a call waits for the device.
     pub(crate) fn waits(&self) -> f64 {
-        self.iter().filter(|(cause, _)| cause.is_device()).map(|(_, part)| part).sum()
+        self.among(Causes::DEVICE).map(|(_, part)| part).sum()
     }
 }
 
 impl CostParts {
     /// Sum of the parts.
     pub fn total(&self) -> Nanos {
-        self.0.iter().copied().sum()
+        self.iter().map(|(_, part)| part).sum()
     }
 
     /// Getting bytes into the page cache, page allocation included, memory being warm.
@@ -205,24 +259,22 @@ impl CostParts {
 
     /// Waiting for the device: transfer, seek, flush, journal.
     pub fn device(&self) -> Nanos {
-        self.iter().filter(|(cause, _)| cause.is_device()).map(|(_, part)| part).sum()
+        self.among(Causes::DEVICE).map(|(_, part)| part).sum()
     }
 
     /// What the call takes by itself ([`Cause::is_own`]); by the lower of two predictions, if there is another, as
     /// constants that are learned beside other work have that in them.
     pub(crate) fn undisturbed(&self, other: Option<&CostParts>) -> CostParts {
         let mut own = CostParts::default();
-        for cause in Cause::ALL.into_iter().filter(|cause| cause.is_own()) {
-            own[cause] = other.map_or(self[cause], |other| self[cause].min(other[cause]));
+        for (cause, part) in self.among(Causes::OWN) {
+            own[cause] = other.map_or(part, |other| part.min(other[cause]));
         }
         own
     }
 
     /// Adds another call's parts.
     pub(crate) fn add(&mut self, other: &CostParts) {
-        for (sum, part) in self.0.iter_mut().zip(other.0) {
-            *sum += part;
-        }
+        other.iter().for_each(|(cause, part)| self[cause] += part);
     }
 }
 
@@ -236,33 +288,31 @@ impl Serialize for CostParts {
 impl CauseTimes {
     /// Sum over all causes, in ns.
     pub fn total(&self) -> u64 {
-        self.0.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
+        self.iter().fold(0, |sum, (_, ns)| sum.saturating_add(ns))
     }
 
     /// The cause with the largest part; of equal ones the first.
     pub fn main(&self) -> Cause {
-        let mut main = Cause::Call;
+        let mut main = (Cause::Call, 0);
         for (cause, ns) in self.iter() {
-            if ns > self[main] {
-                main = cause;
+            if ns > main.1 {
+                main = (cause, ns);
             }
         }
-        main
+        main.0
     }
 
     /// What came since an earlier sum.
     pub fn since(&self, before: &CauseTimes) -> CauseTimes {
         let mut since = *self;
-        for (now, then) in since.0.iter_mut().zip(before.0) {
-            *now = now.saturating_sub(then);
-        }
+        before.iter().for_each(|(cause, then)| since[cause] = since[cause].saturating_sub(then));
         since
     }
 
     /// Adds another call's times.
     pub fn add(&mut self, other: &CauseTimes) {
-        for (sum, ns) in self.0.iter_mut().zip(other.0) {
-            *sum = sum.saturating_add(ns);
+        for (cause, ns) in other.iter() {
+            self[cause] = self[cause].saturating_add(ns);
         }
     }
 }

@@ -33,17 +33,24 @@ const LATEST: usize = 16;
 /// The path that discards what is written to it.
 const NULL: &str = "/dev/null";
 
-/// Divides calls.
-#[derive(Debug, Default)]
-pub struct Divider {
+/// How far each part of a prediction may be off.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Widths {
     /// Down and up, as parts of the prediction.
-    widths: [ByCause<f64>; 2],
+    parts: [ByCause<f64>; 2],
     /// What a byte of new pages costs more where the host has to supply it, at most, in ns.
     cold: f64,
     /// The longest that the device takes for what its queue holds, in ns.
     queue: f64,
     /// The shortest pause, in ns: a tick.
     tick: f64,
+}
+
+/// Divides calls.
+#[derive(Debug, Default)]
+pub struct Divider {
+    /// Of the present constants.
+    pub widths: Widths,
     /// Identities of /dev/null, in the namespaces where it was opened.
     nulls: Vec<FileId>,
     latest: [Write; LATEST],
@@ -58,22 +65,16 @@ struct Write {
     end: u64,
 }
 
-impl Divider {
-    /// For predictions by this profile.
-    pub fn new(profile: &HostProfile) -> Divider {
-        let mut divider = Divider::default();
-        divider.recalibrate(profile);
-        divider
-    }
-
-    /// The constants are now these.
-    pub fn recalibrate(&mut self, profile: &HostProfile) {
+impl Widths {
+    /// Those of predictions by this profile.
+    pub fn of(profile: &HostProfile) -> Widths {
         let (calls, memory, device) = (&profile.calls, &profile.memory, &profile.device);
         let times = |m: &Measured<Nanos>| ratios(m.value.get(), m.p10.map(Nanos::get), m.p90.map(Nanos::get));
         // A rate that is higher takes less time.
         let rates = |m: &Measured<Rate>| inverse(m.value.get(), m.p10.map(Rate::get), m.p90.map(Rate::get));
         let factor = |m: &Measured<f64>| inverse(m.value, m.p10, m.p90);
         let unmeasured = (UNMEASURED, UNMEASURED);
+        let mut parts = [ByCause::default(); 2];
         for cause in Cause::ALL {
             let (down, up) = match cause {
                 Cause::Call => times(&calls.write),
@@ -91,14 +92,25 @@ impl Divider {
                 Cause::Throttle => unmeasured,
                 Cause::Lock | Cause::Preempted | Cause::Discard | Cause::Unexpected => (0.0, 0.0),
             };
-            (self.widths[0][cause], self.widths[1][cause]) = (down, up);
+            (parts[0][cause], parts[1][cause]) = (down, up);
         }
-        self.cold = memory
+        let cold = memory
             .cold
             .as_ref()
             .map_or(0.0, |cold| 1e9 / cold.p10.unwrap_or(cold.value).get() - 1e9 / memory.fresh.value.get());
-        self.tick = 1e9 / f64::from(profile.kernel.hz.max(1));
-        self.queue = (device.queue / device.write.value).get();
+        Widths {
+            parts,
+            cold,
+            queue: (device.queue / device.write.value).get(),
+            tick: 1e9 / f64::from(profile.kernel.hz.max(1)),
+        }
+    }
+}
+
+impl Divider {
+    /// For predictions by this profile.
+    pub fn new(profile: &HostProfile) -> Divider {
+        Divider { widths: Widths::of(profile), ..Divider::default() }
     }
 
     /// An identity has this path.
@@ -148,8 +160,10 @@ impl Divider {
         let unsure = event.duration as f64 - certain;
         if unsure > INTERRUPTS {
             let delay = run_delay(unsure);
-            parts[Cause::Preempted] = delay;
-            over -= delay;
+            if delay > 0.0 {
+                parts[Cause::Preempted] = delay;
+                over -= delay;
+            }
         }
         if over < 0.0 {
             self.shrink(&mut parts, -over);
@@ -169,8 +183,8 @@ impl Divider {
         let sum = squares.sum();
         let mut missing = less;
         if sum > 0.0 {
-            for cause in Cause::ALL {
-                let part = (less * squares[cause] / sum).min(parts[cause]);
+            for (cause, square) in squares.iter() {
+                let part = (less * square / sum).min(parts[cause]);
                 parts[cause] -= part;
                 missing -= part;
             }
@@ -179,7 +193,7 @@ impl Divider {
         let left = parts.sum();
         if missing > 0.0 && left > 0.0 {
             let factor = (1.0 - missing / left).max(0.0);
-            Cause::ALL.iter().for_each(|cause| parts[*cause] *= factor);
+            *parts = parts.map(|part| part * factor);
         }
     }
 
@@ -190,29 +204,35 @@ impl Divider {
         let mut rest = over;
         if over > sum.sqrt() + INTERRUPTS {
             let held = self.held(event).min(rest);
-            parts[Cause::Lock] = held;
-            rest -= held;
+            if held > 0.0 {
+                parts[Cause::Lock] = held;
+                rest -= held;
+            }
         }
         let mut left = rest;
         if sum > 0.0 {
-            for cause in Cause::ALL {
-                let most = REACH * squares[cause].sqrt();
-                let part = (rest * squares[cause] / sum).min(most);
+            for (cause, square) in squares.iter() {
+                let most = REACH * square.sqrt();
+                let part = (rest * square / sum).min(most);
                 parts[cause] += part;
                 left -= part;
             }
+        }
+        // Rounding, as of most calls.
+        if left < 1.0 {
+            return;
         }
         for (cause, most) in self.possible(prediction, left) {
             let part = left.min(most).max(0.0);
             parts[cause] += part;
             left -= part;
         }
-        if left > 0.0 {
+        if left > INTERRUPTS {
+            parts[Cause::Unexpected] += left;
+        } else if left > 0.0 {
             // An interrupt belongs to nobody; it falls on what the call does most.
-            let interrupts = if left <= INTERRUPTS { left } else { 0.0 };
-            let main = Cause::ALL.into_iter().max_by(|a, b| parts[*a].total_cmp(&parts[*b]));
-            parts[main.unwrap_or(Cause::Call)] += interrupts;
-            parts[Cause::Unexpected] += left - interrupts;
+            let main = parts.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+            parts[main.map_or(Cause::Call, |(cause, _)| cause)] += left;
         }
     }
 
@@ -222,18 +242,18 @@ impl Divider {
         let waits = prediction.parts.device() > Nanos::ZERO;
         let checks = (work.dirtied / CHECKED).ceil();
         let pauses = if prediction.may_pause && !waits { checks * LONGEST_PAUSE.get() } else { 0.0 };
-        let pauses = if rest >= self.tick { pauses } else { 0.0 };
+        let pauses = if rest >= self.widths.tick { pauses } else { 0.0 };
         let fresh = work.fresh[0] + work.fresh[1];
-        let cold = (fresh * self.cold - prediction.parts[Cause::ColdMemory].get()).max(0.0);
-        let queue = if waits && prediction.flushing { self.queue } else { 0.0 };
+        let cold = (fresh * self.widths.cold - prediction.parts[Cause::ColdMemory].get()).max(0.0);
+        let queue = if waits && prediction.flushing { self.widths.queue } else { 0.0 };
         [(Cause::ColdMemory, cold), (Cause::Throttle, pauses), (Cause::Queue, queue)]
     }
 
     /// Squares of the parts' widths, in ns².
     fn squares(&self, parts: &ByCause<f64>, side: usize) -> ByCause<f64> {
         let mut squares = ByCause::default();
-        for cause in Cause::ALL {
-            let width = parts[cause] * self.widths[side][cause];
+        for (cause, part) in parts.iter().filter(|(_, part)| *part > 0.0) {
+            let width = part * self.widths.parts[side][cause];
             squares[cause] = width * width;
         }
         squares

@@ -103,9 +103,7 @@ impl CauseSums {
         self.calls[main] += 1;
         self.bytes[main] = self.bytes[main].saturating_add(bytes);
         self.observed.add(times);
-        for cause in Cause::ALL {
-            self.undisturbed[cause] += own[cause].get();
-        }
+        own.iter().for_each(|(cause, part)| self.undisturbed[cause] += part.get());
         main
     }
 

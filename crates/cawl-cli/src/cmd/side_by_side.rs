@@ -19,15 +19,7 @@ pub fn take_all<E: Send>(
     mut records: impl Iterator<Item = Result<Record, E>> + Send,
     mut each: impl FnMut(&Record, Shown<'_>) -> bool,
 ) -> Result<(), E> {
-    let Some((parts, mut findings)) = analysis.split() else {
-        for record in records {
-            let record = record?;
-            if !each(&record, analysis.take(&record)) {
-                break;
-            }
-        }
-        return Ok(());
-    };
+    let (parts, mut findings) = analysis.split();
     thread::scope(|scope| {
         let (mut models, mut answers): (Vec<_>, Vec<Receiver<Answers>>) = (Vec::new(), Vec::new());
         for mut model in parts {
@@ -60,8 +52,8 @@ pub fn take_all<E: Send>(
         });
         for (batch, failed) in batches {
             // A model that does not answer has panicked; the scope passes that on.
-            let Ok(said) = answers.iter().map(Receiver::recv).collect() else { break };
-            if !findings.take(&batch, said, &mut each) {
+            let Ok(said) = answers.iter().map(Receiver::recv).collect::<Result<Vec<_>, _>>() else { break };
+            if !findings.take(&batch, &said, &mut each) {
                 break;
             }
             if let Some(error) = failed {
@@ -93,7 +85,8 @@ mod tests {
 
     #[test]
     fn all_is_taken_in_order_up_to_an_error_or_an_end() {
-        for (learn, count) in [(false, 0), (false, 3 * BATCH), (false, 3 * BATCH + 5), (true, BATCH + 5)] {
+        for (learn, count) in [(false, 0), (false, 3 * BATCH), (false, 3 * BATCH + 5), (true, 3 * BATCH + 5)]
+        {
             let mut plain = analysis(learn);
             let records: Vec<Record> = (0..count as u64).map(call).collect();
             let expected: Vec<_> =

@@ -79,10 +79,12 @@ impl Pace {
     /// Most that a span may say, as a factor.
     const MOST: f64 = 4.0;
 
-    /// A call took `observed`. If a span is over: by what factor writers are faster than the model thinks.
+    /// A call took `observed`, and `by_model` as the model alone says. If a span is over: by what factor writers
+    /// are faster than the model thinks.
     pub(super) fn call(
         &mut self,
         observed: Nanos,
+        by_model: Nanos,
         prediction: &Prediction,
         limits: Option<DirtyLimits>,
     ) -> Option<f64> {
@@ -92,7 +94,7 @@ impl Pace {
             return None;
         }
         self.observed += observed;
-        self.predicted += prediction.cost;
+        self.predicted += by_model;
         if self.observed.max(self.predicted) < Pace::SPAN {
             return None;
         }

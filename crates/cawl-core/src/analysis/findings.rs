@@ -5,7 +5,7 @@ use cawl_wire::ring::CoalescedCalls;
 
 use super::assimilate::Untraced;
 use super::counters::{Counted, Counters};
-use super::track::Said;
+use super::track::Level;
 use crate::call::{Class, classify};
 use crate::cause::CauseTimes;
 use crate::collect::Collector;
@@ -42,8 +42,9 @@ pub(super) struct Findings {
     counters: Counters,
     /// What the latest record says, if it is a sample that makes sense.
     pub(super) counted: Option<Counted>,
-    /// What each track said of the latest call.
-    predictions: Vec<Option<Prediction>>,
+    /// What each track said of the latest record, if it is a call; and if it is a sample.
+    pub(super) predictions: Vec<Option<Prediction>>,
+    pub(super) levels: Vec<Option<Level>>,
     /// Divides the observed time of calls.
     pub(super) divider: Divider,
     /// The latest call's time by cause.
@@ -76,31 +77,13 @@ impl Findings {
         Findings { selector, ..self }
     }
 
-    /// Takes a record with what each track said of it.
-    pub(super) fn take(&mut self, record: &Record, said: impl Iterator<Item = Said>) {
-        self.predictions.clear();
+    /// Takes a record. What each track says of it is in [`Findings::predictions`] and [`Findings::levels`].
+    pub(super) fn take(&mut self, record: &Record) {
         let selected = self.selector.as_mut().is_none_or(|selector| selector.take(record));
         self.counted = match record {
             Record::Sample(sample) => self.counters.take(sample),
             _ => None,
         };
-        let (mut dirtied, mut level) = (None, None);
-        for (track, said) in said.enumerate() {
-            match said {
-                Said::Call(prediction) => self.predictions.push(prediction),
-                Said::Level(modelled, so_far) => {
-                    if dirtied.is_none() {
-                        (dirtied, level) = (Some(so_far), modelled);
-                    }
-                    if let (true, Some(modelled), Some(counted)) =
-                        (track == self.speaker, modelled, &self.counted)
-                    {
-                        self.rolling.dirty(modelled, counted.dirty, counted.limits.hard);
-                    }
-                }
-                Said::Nothing => {}
-            }
-        }
         match record {
             Record::Event(event) => {
                 let class = classify(event);
@@ -126,11 +109,17 @@ impl Findings {
                 }
             }
             Record::Sample(sample) => {
+                let spoken = self.levels.get(self.speaker).copied().flatten();
+                let first = self.levels.iter().flatten().next();
                 if let Some(counted) = &self.counted {
+                    if let Some(modelled) = spoken.and_then(|level| level.modelled) {
+                        self.rolling.dirty(modelled, counted.dirty, counted.limits.hard);
+                    }
+                    let level = first.and_then(|level| level.modelled);
                     self.collector.level(counted.at, counted.dirty, counted.limits, level);
                 }
-                if let Some(dirtied) = dirtied {
-                    self.untraced.sample(sample.time, sample.dirtied, self.page, dirtied);
+                if let Some(level) = first {
+                    self.untraced.sample(sample.time, sample.dirtied, self.page, level.dirtied);
                 }
             }
             Record::File(file) => {

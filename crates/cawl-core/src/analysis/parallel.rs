@@ -1,32 +1,59 @@
-//! An analysis split into parts that can work in threads of their own: one for each model, and the findings.
+//! An analysis split into parts that can work in threads of their own: its models, and the findings.
 //!
-//! Models do not see one another, so each may be ahead of the others. The findings take the answers of all
-//! models in the order of records. A part does with a batch what [`Analysis::take`] does with one record, by
-//! the same functions.
+//! Models do not see one another, so each may be ahead of the others; only those that learn go together, as what
+//! is learned from a call counts for the next one. The findings take the answers of all models in the order of
+//! records. A part does with a batch what [`Analysis::take`] does with one record, by the same functions.
 
 use super::Analysis;
 use super::findings::{Findings, Shown};
-use super::track::{Said, Track};
+use super::learning::Learning;
+use super::track::{Level, Track};
 use crate::descriptors::Descriptors;
+use crate::divide::Widths;
+use crate::model::Prediction;
 use crate::record::Record;
 
-/// One model of an analysis.
+/// Models of an analysis.
 pub struct ModelPart<'a> {
-    track: &'a mut Track,
+    tracks: Vec<&'a mut Track>,
+    /// What they learn by, if they do.
+    learning: Option<&'a mut Learning>,
     descriptors: Descriptors,
 }
 
-/// What a model said of each record of a batch.
-pub struct Answers(Vec<Said>);
+/// What models said of each call of a batch, and of each record.
+pub struct Answers {
+    models: usize,
+    predictions: Vec<Option<Prediction>>,
+    levels: Vec<Option<Level>>,
+    /// What the records with these numbers taught.
+    widths: Vec<(usize, Widths)>,
+}
 
 impl ModelPart<'_> {
     /// Takes the next records.
     pub fn answer(&mut self, records: &[Record]) -> Answers {
-        let said = records.iter().map(|record| {
+        let models = self.tracks.len();
+        let mut answers = Answers {
+            models,
+            predictions: Vec::with_capacity(models * records.len()),
+            levels: Vec::with_capacity(models * records.len()),
+            widths: Vec::new(),
+        };
+        for (at, record) in records.iter().enumerate() {
             self.descriptors.take(record);
-            self.track.take(record, &self.descriptors)
-        });
-        Answers(said.collect())
+            let before = answers.predictions.len();
+            for track in &mut self.tracks {
+                let level = track.take(record, &self.descriptors, &mut answers.predictions);
+                answers.levels.push(level);
+            }
+            let tracks = self.tracks.iter_mut().map(|track| &mut **track);
+            let said = &answers.predictions[before..];
+            let learning = self.learning.as_mut();
+            let widths = learning.and_then(|learning| learning.take(record, said, tracks));
+            answers.widths.extend(widths.map(|widths| (at, widths)));
+        }
+        answers
     }
 }
 
@@ -37,34 +64,52 @@ pub struct FindingsPart<'a> {
 }
 
 impl FindingsPart<'_> {
-    /// Takes the next records with the answers of each model, in the order of the models. `each` is shown
+    /// Takes the next records with the answers of each part, in the order of [`Analysis::split`]. `each` is shown
     /// every record with what is said of it, as [`Analysis::take`] returns them, until it returns
     /// false; then so does this.
     pub fn take(
         &mut self,
         records: &[Record],
-        said: Vec<Answers>,
+        said: &[Answers],
         mut each: impl FnMut(&Record, Shown<'_>) -> bool,
     ) -> bool {
-        let mut said: Vec<_> = said.into_iter().map(|Answers(said)| said.into_iter()).collect();
-        records.iter().all(|record| {
+        let mut learned = said.iter().flat_map(|said| &said.widths).peekable();
+        let mut call = 0;
+        records.iter().enumerate().all(|(at, record)| {
             self.descriptors.take(record);
-            self.findings.take(record, said.iter_mut().filter_map(Iterator::next));
+            let Findings { predictions, levels, .. } = &mut *self.findings;
+            predictions.clear();
+            levels.clear();
+            for said in said {
+                levels.extend_from_slice(&said.levels[at * said.models..][..said.models]);
+                if let Record::Event(_) = record {
+                    predictions.extend_from_slice(&said.predictions[call * said.models..][..said.models]);
+                }
+            }
+            call += usize::from(matches!(record, Record::Event(_)));
+            self.findings.take(record);
+            if let Some((_, widths)) = learned.next_if(|(from, _)| *from == at) {
+                self.findings.divider.widths = *widths;
+            }
             each(record, self.findings.shown(record))
         })
     }
 }
 
 impl Analysis {
-    /// The models, each of which must take all records in order, and the findings, which take them
-    /// afterwards. None if the analysis learns: what is learned from a call counts for the next one.
-    pub fn split(&mut self) -> Option<(Vec<ModelPart<'_>>, FindingsPart<'_>)> {
-        if self.learn {
-            return None;
+    /// The models in parts, each of which must take all records in order, and the findings, which take them
+    /// afterwards.
+    pub fn split(&mut self) -> (Vec<ModelPart<'_>>, FindingsPart<'_>) {
+        let Analysis { tracks, besides, calibrated, descriptors, findings, learning, learn, .. } = self;
+        let part = |tracks, learning| ModelPart { tracks, learning, descriptors: descriptors.clone() };
+        let mut parts = Vec::new();
+        let live = tracks.iter_mut().chain(besides);
+        if *learn {
+            parts.push(part(live.collect(), Some(learning)));
+        } else {
+            parts.extend(live.map(|track| part(vec![track], None)));
         }
-        let Analysis { tracks, besides, calibrated, descriptors, findings, .. } = self;
-        let tracks = tracks.iter_mut().chain(besides).chain(calibrated);
-        let models = tracks.map(|track| ModelPart { track, descriptors: descriptors.clone() }).collect();
-        Some((models, FindingsPart { findings, descriptors }))
+        parts.extend(calibrated.iter_mut().map(|track| part(vec![track], None)));
+        (parts, FindingsPart { findings, descriptors })
     }
 }

@@ -4,7 +4,7 @@ use cawl_wire::{Event, FileId};
 
 use super::assimilate::{Filter, Pace};
 use super::counters::{Counted, Counters};
-use super::hold::{Hold, Pause};
+use super::hold::Hold;
 use crate::accuracy::{Accuracy, AccuracySummary};
 use crate::call::{Class, classify};
 use crate::descriptors::Descriptors;
@@ -26,6 +26,8 @@ pub(super) struct Track {
     threads: Map<(u32, u32), Clock>,
     /// The latest call, for relating moments of the observed clock to the model's.
     last: Span,
+    /// The dirty level after the latest record that changed it.
+    level: Bytes,
     limits: Option<DirtyLimits>,
     /// Corrects the level, if the mode says so.
     filter: Option<Filter>,
@@ -39,18 +41,13 @@ pub(super) struct Track {
     hold: Option<Hold>,
 }
 
-/// What a track says of a record.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "taken apart where it is returned, and a box would cost each call"
-)]
-pub(super) enum Said {
-    /// Of a call: what it should cost, if the model has an opinion.
-    Call(Option<Prediction>),
-    /// Of a sample that makes sense: the level modelled, once there were calls, and bytes made dirty so far.
-    Level(Option<Bytes>, Bytes),
-    /// The record is not for models.
-    Nothing,
+/// What a track says of a sample that makes sense.
+#[derive(Clone, Copy)]
+pub(super) struct Level {
+    /// The level modelled, once there were calls.
+    pub(super) modelled: Option<Bytes>,
+    /// Bytes made dirty so far.
+    pub(super) dirtied: Bytes,
 }
 
 /// The end of a thread's latest call, on both clocks.
@@ -68,19 +65,6 @@ struct Span {
     dirty: (Bytes, Bytes),
 }
 
-/// What is known of a call before its cost is looked at.
-struct Predicted {
-    /// When it begins on the model's clock.
-    start: Time,
-    /// The dirty level before it and after it.
-    dirty: (Bytes, Bytes),
-    by_model: Option<Prediction>,
-    /// The same, with the pause corrected.
-    prediction: Option<Prediction>,
-    /// The pause that was predicted, where something is to be learned from it.
-    pause: Option<Pause>,
-}
-
 impl Track {
     pub(super) fn new(model: Box<dyn CostModel>, mode: Mode, page: Bytes) -> Track {
         Track {
@@ -90,6 +74,7 @@ impl Track {
             accuracy: Accuracy::new(),
             threads: Map::default(),
             last: Span::default(),
+            level: Bytes::default(),
             limits: None,
             told_memory: false,
             settled: 0.0,
@@ -130,34 +115,38 @@ impl Track {
         Scene::new(self.model.as_ref(), self.model_time(now), device)
     }
 
-    /// Takes the next record, which `descriptors` have taken.
-    pub(super) fn take(&mut self, record: &Record, descriptors: &Descriptors) -> Said {
+    /// Takes the next record, which `descriptors` have taken. What a call should cost is added to `predictions`:
+    /// nothing, if the model has no opinion.
+    pub(super) fn take(
+        &mut self,
+        record: &Record,
+        descriptors: &Descriptors,
+        predictions: &mut Vec<Option<Prediction>>,
+    ) -> Option<Level> {
         match record {
             Record::Event(event) => {
-                let prediction = match classify(event) {
-                    Class::Elsewhere => None,
-                    class => self.call(descriptors.shown(event), class),
-                };
+                predictions.push(None);
+                let class = classify(event);
+                if let (true, Some(prediction)) = (class != Class::Elsewhere, predictions.last_mut()) {
+                    self.call(descriptors.shown(event), class, prediction);
+                }
                 self.gone(&descriptors.gone, Time(event.end()));
-                Said::Call(prediction)
             }
-            Record::Sample(sample) => match self.counters.take(sample) {
-                Some(counted) => Said::Level(self.sample(&counted), self.model.dirtied()),
-                None => Said::Nothing,
-            },
+            Record::Sample(sample) => {
+                let counted = self.counters.take(sample)?;
+                let modelled = self.sample(&counted);
+                return Some(Level { modelled, dirtied: self.model.dirtied() });
+            }
             // In lockstep a model is told once how things stand, as it has constants once: the rest it has to
             // foresee.
             Record::Memory(facts) if self.mode == Mode::Assimilated || !self.told_memory => {
                 self.told_memory = true;
                 self.model.free_memory(facts);
-                Said::Nothing
             }
-            Record::End(end) => {
-                self.gone(&descriptors.gone, end.at);
-                Said::Nothing
-            }
-            _ => Said::Nothing,
+            Record::End(end) => self.gone(&descriptors.gone, end.at),
+            _ => {}
         }
+        None
     }
 
     /// Nothing leads to these files any more, since this moment.
@@ -165,62 +154,56 @@ impl Track {
         if !files.is_empty() {
             self.model.advance(self.model_time(at));
             files.iter().for_each(|file| self.model.gone(*file));
+            self.level = self.model.dirty_level();
         }
     }
 
     /// Predicts the call from what was known before it; then learns from what was observed of it.
-    fn call(&mut self, event: &Event, class: Class) -> Option<Prediction> {
-        let predicted = self.predict(event, class);
-        self.observe(event, class, &predicted);
-        predicted.prediction
-    }
-
-    fn predict(&mut self, event: &Event, class: Class) -> Predicted {
+    fn call(&mut self, event: &Event, class: Class, prediction: &mut Option<Prediction>) {
         let start = self.start(event);
         // A model cannot peek at what it is not given.
         let shown = Event { start: start.0, duration: 0, ..*event };
-        let before = self.model.dirty_level();
-        let mut prediction = match self.mode {
+        *prediction = match self.mode {
             Mode::OpenLoop => self.model.step(&shown),
             Mode::Lockstep | Mode::Assimilated => self.model.follow(&shown, Time(event.end())),
         };
-        let dirty = (before, self.model.dirty_level());
-        let by_model = prediction;
-        let pause = match (&mut self.hold, &mut prediction, self.limits, class) {
-            (Some(hold), Some(p), Some(limits), Class::Cost) => hold.correct(start, p, limits.background),
-            _ => None,
-        };
-        Predicted { start, dirty, by_model, prediction, pause }
-    }
-
-    fn observe(&mut self, event: &Event, class: Class, predicted: &Predicted) {
+        let before = std::mem::replace(&mut self.level, self.model.dirty_level());
         let observed = Nanos::new(event.duration as f64);
-        if let (Some(pace), Some(p), Class::Cost) = (&mut self.pace, &predicted.by_model, class)
-            && let Some(factor) = pace.call(observed, p, self.limits)
-        {
-            self.model.correct_throttle(event.dev, factor);
-        }
-        if let (Some(hold), Some(pause)) = (&mut self.hold, &predicted.pause) {
-            hold.learn(pause, observed);
-        }
-        // What the model has no opinion on takes, in its time, as long as it took.
-        let cost = match (&predicted.prediction, class) {
-            (Some(p), Class::Cost) => {
-                self.accuracy.call(observed, p.cost);
-                p.cost
-            }
+        let cost = match (prediction, class) {
+            (Some(prediction), Class::Cost) => self.compare(event, start, prediction, observed),
+            // What the model has no opinion on takes, in its time, as long as it took.
             _ => observed,
         };
         self.settled = self.filter.as_ref().map_or(0.0, |filter| filter.offset);
-        let ends = Clock { observed: Time(event.end()), model: predicted.start + cost };
+        let ends = Clock { observed: Time(event.end()), model: start + cost };
         self.last = Span {
             observed: (Time(event.start), ends.observed),
-            model: (predicted.start, ends.model),
-            dirty: predicted.dirty,
+            model: (start, ends.model),
+            dirty: (before, self.level),
         };
         if self.mode == Mode::OpenLoop {
             self.threads.insert((event.pid, event.tid), ends);
         }
+    }
+
+    /// Corrects the model's prediction of a call's pause; then compares with what was observed, and learns from
+    /// it. Returns the cost predicted.
+    fn compare(&mut self, event: &Event, start: Time, prediction: &mut Prediction, observed: Nanos) -> Nanos {
+        let by_model = prediction.cost;
+        let pause = match (&mut self.hold, self.limits) {
+            (Some(hold), Some(limits)) => hold.correct(start, prediction, limits.background),
+            _ => None,
+        };
+        if let Some(pace) = &mut self.pace
+            && let Some(factor) = pace.call(observed, by_model, prediction, self.limits)
+        {
+            self.model.correct_throttle(event.dev, factor);
+        }
+        if let (Some(hold), Some(pause)) = (&mut self.hold, &pause) {
+            hold.learn(pause, observed);
+        }
+        self.accuracy.call(observed, prediction.cost);
+        prediction.cost
     }
 
     /// When the call begins on the model's clock.
@@ -281,6 +264,7 @@ impl Track {
             let innovation = sampled.as_f64() - modelled.as_f64();
             self.model.disturb(filter.correct(at, innovation));
         }
+        self.level = self.model.dirty_level();
         (end != Time(0)).then(|| {
             self.accuracy.dirty(modelled, sampled, limits.hard);
             modelled

@@ -33,6 +33,8 @@ struct Zone {
     lists: Vec<List>,
     /// Pages that it keeps.
     low: f64,
+    /// Pages of all lists.
+    free: f64,
 }
 
 /// Free memory, in pages, at a moment of its own, in seconds.
@@ -61,7 +63,9 @@ impl FreeMemory {
                 let cold = if at < order { 0.0 } else { (all - warm).max(0.0) };
                 List { warm, cold, taken: 0.0 }
             };
-            Zone { lists: zone.free.iter().enumerate().map(list).collect(), low: zone.low as f64 }
+            let lists: Vec<List> = zone.free.iter().enumerate().map(list).collect();
+            let free = lists.iter().map(|list| list.warm + list.cold).sum();
+            Zone { lists, low: zone.low as f64, free }
         });
         let mut memory = FreeMemory { zones: zones.collect(), order, pass: None };
         memory.notify(now);
@@ -97,10 +101,13 @@ impl FreeMemory {
     pub(super) fn take(&mut self, pages: f64, order: u32) -> f64 {
         let (mut left, mut found) = (pages, 0.0);
         for zone in &mut self.zones {
-            let free: f64 = zone.lists.iter().map(|list| list.warm + list.cold).sum();
-            let mut room = (free - zone.low).max(0.0).min(left);
+            let mut room = (zone.free - zone.low).max(0.0).min(left);
             left -= room;
+            zone.free -= room;
             for list in zone.lists.iter_mut().skip(order as usize) {
+                if room <= 0.0 {
+                    break;
+                }
                 let warm = list.warm.min(room);
                 let cold = list.cold.min(room - warm);
                 list.warm -= warm;
@@ -110,6 +117,7 @@ impl FreeMemory {
                 found += cold;
             }
             left += room;
+            zone.free += room;
             if left <= 0.0 {
                 break;
             }
@@ -122,13 +130,20 @@ impl FreeMemory {
     pub(super) fn free(&mut self, pages: f64, now: f64) {
         let taken: f64 = self.zones.iter().flat_map(|zone| &zone.lists).map(|list| list.taken).sum();
         let part = if taken > 0.0 { (pages / taken).min(1.0) } else { 0.0 };
-        for list in self.zones.iter_mut().flat_map(|zone| &mut zone.lists) {
-            list.warm += list.taken * part;
-            list.taken -= list.taken * part;
+        for zone in &mut self.zones {
+            for list in &mut zone.lists {
+                let back = list.taken * part;
+                list.warm += back;
+                list.taken -= back;
+                zone.free += back;
+            }
         }
-        let last = self.zones.first_mut().and_then(|zone| zone.lists.last_mut());
-        if let Some(list) = last {
-            list.warm += (pages - taken).max(0.0);
+        if let Some(zone) = self.zones.first_mut()
+            && let Some(list) = zone.lists.last_mut()
+        {
+            let more = (pages - taken).max(0.0);
+            list.warm += more;
+            zone.free += more;
         }
         self.notify(now);
     }

@@ -60,8 +60,9 @@ pub struct TraceReader<R> {
     /// Bytes read but not yet used; [`TraceReader::at`] is the first of them.
     window: Vec<u8>,
     at: usize,
-    /// The current block, and the bytes of it that were delivered.
+    /// Begins with the current block, of `filled` bytes; `taken` of them were delivered.
     block: Vec<u8>,
+    filled: usize,
     taken: usize,
     next_sequence: u32,
     delivered: u64,
@@ -101,6 +102,7 @@ impl<R: Read> TraceReader<R> {
             window: Vec::new(),
             at: 0,
             block: Vec::new(),
+            filled: 0,
             taken: 0,
             next_sequence: 0,
             delivered: 0,
@@ -118,13 +120,13 @@ impl<R: Read> TraceReader<R> {
             if let Some(record) = self.waiting.take() {
                 return Ok(Some(record));
             }
-            while self.taken < self.block.len() {
-                let mut rest = &self.block[self.taken..];
+            while self.taken < self.filled {
+                let mut rest = &self.block[self.taken..self.filled];
                 let entry = codec::take(&mut rest);
                 let left = rest.len();
                 match entry {
                     Some(Entry::Record(mut record)) => {
-                        self.taken = self.block.len() - left;
+                        self.taken = self.filled - left;
                         self.delivered += 1;
                         match self.births.as_mut().map_or(Told::AsItIs, |births| births.take(&mut record)) {
                             Told::AsItIs => return Ok(Some(record)),
@@ -136,14 +138,14 @@ impl<R: Read> TraceReader<R> {
                         }
                     }
                     Some(Entry::Close(records)) => {
-                        self.taken = self.block.len() - left;
+                        self.taken = self.filled - left;
                         self.closed = true;
                         self.damage.records = records.saturating_sub(self.delivered);
                     }
                     None => {
                         // The checksum is right, so a later version wrote this: the rest is skipped.
-                        self.damage.bytes += (self.block.len() - self.taken) as u64;
-                        self.taken = self.block.len();
+                        self.damage.bytes += (self.filled - self.taken) as u64;
+                        self.taken = self.filled;
                     }
                 }
             }
@@ -206,22 +208,23 @@ impl<R: Read> TraceReader<R> {
         if hasher.finalize() != checksum {
             return Ok(None);
         }
-        self.block.clear();
-        match encoding {
-            RAW => self.block.extend_from_slice(payload),
-            LZ4 => {
-                self.block.resize(raw, 0);
-                match lz4_flex::block::decompress_into(payload, &mut self.block) {
-                    Ok(len) if len == raw => {}
-                    _ => {
-                        self.block.clear();
-                        return Ok(None);
-                    }
-                }
-            }
-            _ => return Ok(None),
+        (self.taken, self.filled) = (0, 0);
+        if self.block.len() < raw {
+            self.block.resize(raw, 0);
         }
-        self.taken = 0;
+        let block = &mut self.block[..raw];
+        let whole = match encoding {
+            RAW => {
+                block.copy_from_slice(payload);
+                true
+            }
+            LZ4 => lz4_flex::block::decompress_into(payload, block).is_ok_and(|len| len == raw),
+            _ => false,
+        };
+        if !whole {
+            return Ok(None);
+        }
+        self.filled = raw;
         self.at += BLOCK_HEADER_LEN + stored;
         Ok(Some(sequence))
     }

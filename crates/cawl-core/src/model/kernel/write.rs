@@ -155,8 +155,12 @@ impl Kernel {
         call.spent[Cause::Call] += anew;
         call.spent[Cause::Copy] += copied + over_cached;
         call.spent[Cause::NewPages] += new_pages;
-        call.spent[Cause::FlusherBeside] += (allocated - copied - new_pages) + (cached - over_cached);
-        call.spent[Cause::ColdMemory] += cold.likely;
+        if writes_back {
+            call.spent[Cause::FlusherBeside] += (allocated - copied - new_pages) + (cached - over_cached);
+        }
+        if cold.likely > 0.0 {
+            call.spent[Cause::ColdMemory] += cold.likely;
+        }
         let (down, up) = self.intervals.copying(allocated, cached, cold, writes_back);
         call.uncopied = (call.uncopied.0 + down, call.uncopied.1 + up);
         let doubtful = |hot: bool, seconds: f64| if hot { seconds } else { 0.0 };

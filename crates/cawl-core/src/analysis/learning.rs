@@ -1,0 +1,47 @@
+//! Learning from what is observed, by one model's predictions.
+
+use super::counters::Counters;
+use super::track::Track;
+use crate::call::{Class, classify};
+use crate::divide::Widths;
+use crate::learn::Learner;
+use crate::model::Prediction;
+use crate::profile::HostProfile;
+use crate::record::Record;
+
+/// A learner with the model it learns by.
+pub(super) struct Learning {
+    pub(super) learner: Learner,
+    /// Counted over the models that go on with what was learned.
+    teacher: Option<usize>,
+    counters: Counters,
+}
+
+impl Learning {
+    pub(super) fn new(profile: &HostProfile, teacher: Option<usize>) -> Learning {
+        Learning { learner: Learner::new(profile), teacher, counters: Counters::new(profile.kernel.page) }
+    }
+
+    /// Learns from a record of which these models said this, and lets them go on with it. Returns the new widths,
+    /// if constants changed.
+    pub(super) fn take<'a>(
+        &mut self,
+        record: &Record,
+        said: &[Option<Prediction>],
+        models: impl Iterator<Item = &'a mut Track>,
+    ) -> Option<Widths> {
+        let changed = match record {
+            Record::Event(event) if classify(event) == Class::Cost => {
+                let prediction = self.teacher.and_then(|teacher| said.get(teacher)?.as_ref());
+                prediction.is_some_and(|prediction| self.learner.call(event, prediction))
+            }
+            Record::Sample(sample) => self.counters.take(sample).is_some() && self.learner.sample(sample),
+            _ => false,
+        };
+        changed.then(|| {
+            let profile = &self.learner.profile;
+            models.for_each(|track| track.recalibrate(profile, self.learner.supply()));
+            Widths::of(profile)
+        })
+    }
+}
