@@ -179,19 +179,19 @@ impl Divider {
 
     /// The call took `less` than predicted.
     fn shrink(&self, parts: &mut ByCause<f64>, less: f64) {
-        let squares = self.squares(parts, 0);
-        let sum = squares.sum();
+        let (widths, squares) = self.widths_of(parts, 0);
         let mut missing = less;
-        if sum > 0.0 {
-            for (cause, square) in squares.iter() {
-                let part = (less * square / sum).min(parts[cause]);
+        if squares > 0.0 {
+            let each = less / squares;
+            for (cause, width) in widths.iter() {
+                let part = (each * width * width).min(parts[cause]);
                 parts[cause] -= part;
                 missing -= part;
             }
         }
-        // What a part could not give, all do.
+        // What a part could not give, all do; less than that is rounding.
         let left = parts.sum();
-        if missing > 0.0 && left > 0.0 {
+        if missing >= 1.0 && left > 0.0 {
             let factor = (1.0 - missing / left).max(0.0);
             *parts = parts.map(|part| part * factor);
         }
@@ -199,10 +199,9 @@ impl Divider {
 
     /// The call took `over` longer than predicted.
     fn grow(&self, parts: &mut ByCause<f64>, event: &Event, prediction: &Prediction, over: f64) {
-        let squares = self.squares(parts, 1);
-        let sum = squares.sum();
+        let (widths, squares) = self.widths_of(parts, 1);
         let mut rest = over;
-        if over > sum.sqrt() + INTERRUPTS {
+        if over > INTERRUPTS && over > squares.sqrt() + INTERRUPTS {
             let held = self.held(event).min(rest);
             if held > 0.0 {
                 parts[Cause::Lock] = held;
@@ -210,10 +209,10 @@ impl Divider {
             }
         }
         let mut left = rest;
-        if sum > 0.0 {
-            for (cause, square) in squares.iter() {
-                let most = REACH * square.sqrt();
-                let part = (rest * square / sum).min(most);
+        if squares > 0.0 {
+            let each = rest / squares;
+            for (cause, width) in widths.iter() {
+                let part = (each * width * width).min(REACH * width);
                 parts[cause] += part;
                 left -= part;
             }
@@ -249,14 +248,15 @@ impl Divider {
         [(Cause::ColdMemory, cold), (Cause::Throttle, pauses), (Cause::Queue, queue)]
     }
 
-    /// Squares of the parts' widths, in ns².
-    fn squares(&self, parts: &ByCause<f64>, side: usize) -> ByCause<f64> {
-        let mut squares = ByCause::default();
+    /// Widths of the parts, in ns, and the sum of their squares.
+    fn widths_of(&self, parts: &ByCause<f64>, side: usize) -> (ByCause<f64>, f64) {
+        let (mut widths, mut squares) = (ByCause::default(), 0.0);
         for (cause, part) in parts.iter().filter(|(_, part)| *part > 0.0) {
             let width = part * self.widths.parts[side][cause];
-            squares[cause] = width * width;
+            widths[cause] = width;
+            squares += width * width;
         }
-        squares
+        (widths, squares)
     }
 
     /// How long another thread's write to the same file went on after this one began, in ns.
