@@ -164,6 +164,8 @@ impl State {
 
     /// Some seconds of a machine that begins to throttle, at once; then silence on an open stream.
     fn push(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        // Before the page knows that it is connected, since it may cut the connection then.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")?;
         let state = if self.busy { Phase::Throttle } else { Phase::Free };
         for second in 1..=4 {
@@ -173,7 +175,6 @@ impl State {
         if self.busy {
             write!(stream, "event: calls\ndata: {}\n\n", json_of(&canned::calls()))?;
         }
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
         Ok(())
     }
 }
