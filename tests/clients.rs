@@ -3,10 +3,10 @@
 use std::fs;
 
 use cawl_client::protocol::{
-    ConstantStatus, Cost, DeviceStatus, FileStatus, Files, Forecast, History, Listing, Predicted,
-    ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
+    CauseSeconds, ConstantStatus, Cost, DeviceStatus, FileStatus, Files, Forecast, History, Listing,
+    Predicted, ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
 };
-use cawl_core::{HostProfile, Phase, Rate};
+use cawl_core::{Cause, CauseTimes, HostProfile, Phase, Rate};
 use serde_json::{Value, json};
 
 use cawl_kit::{Answer, Dir, FakeDaemon, Finished, Running};
@@ -38,6 +38,11 @@ pub fn busy(uptime_s: f64) -> Status {
     }
 }
 
+fn causes() -> CauseSeconds {
+    let second = 1_000_000_000;
+    CauseSeconds::from(&CauseTimes::from([(Cause::Throttle, 2 * second), (Cause::ColdMemory, second)]))
+}
+
 pub fn files() -> Files {
     let cost = Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, rate: 1e6 };
     let file = |path: &str| FileStatus {
@@ -48,6 +53,7 @@ pub fn files() -> Files {
         calls: 10,
         bytes: 1 << 30,
         estimated_bytes: 0,
+        causes_s: causes(),
         cost,
     };
     Files { schema: 1, omitted: 3, more: 0, files: vec![file("/data/first"), file("/data/second")] }
@@ -55,7 +61,14 @@ pub fn files() -> Files {
 
 pub fn processes() -> Processes {
     let cost = Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, rate: 1e6 };
-    let process = ProcessStatus { pid: 4242, program: "dd".to_owned(), calls: 10, bytes: 1 << 30, cost };
+    let process = ProcessStatus {
+        pid: 4242,
+        program: "dd".to_owned(),
+        calls: 10,
+        bytes: 1 << 30,
+        cost,
+        causes_s: causes(),
+    };
     Processes { schema: 1, omitted: 0, more: 0, processes: vec![process] }
 }
 
@@ -134,7 +147,8 @@ fn tables_are_asked_for_as_told() {
     let dir = Dir::new();
     let daemon = FakeDaemon::start(&dir.socket(), canned);
     let text = asks(&dir, &["files"]).success().stdout;
-    assert!(text.contains("/data/first") && text.contains("… and 3 more files"), "{text}");
+    assert!(text.contains("throttle 67 %, cold memory 33 %") && text.contains("/data/first"), "{text}");
+    assert!(text.contains("… and 3 more files"), "{text}");
     assert_eq!(daemon.question(), Request::Files(Listing { sort: Sort::Lost, limit: Some(20), skip: 0 }));
     let text = asks(&dir, &["processes", "--sort", "rate", "--limit", "5"]).success().stdout;
     assert!(text.contains("4242") && text.contains("dd") && text.contains("500 ms"), "{text}");

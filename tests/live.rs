@@ -72,6 +72,42 @@ fn books_and_past_agree_with_what_was_written() {
     daemon.end(Signal::SIGTERM).success();
 }
 
+/// Of one program that waits for more to write, the rows have the causes that the status has.
+#[test]
+fn rows_have_the_causes_of_the_status() {
+    for (place, is_file) in [("of=file", true), ("of=/dev/null", false)] {
+        let dir = Dir::new();
+        let daemon = Daemon::start(&dir, &[]);
+        let mut command = dir.cawl(&["run", "--report"]);
+        command.arg(dir.path().join("r.json")).arg("--socket").arg(dir.socket()).arg("--");
+        command.args(["dd", "bs=4096", place]).args(is_file.then_some("oflag=dsync"));
+        let mut running = Running::start(command);
+        let block = "x".repeat(4096);
+        (0..64).for_each(|_| running.say(&block));
+        let wrote = 64 * block.len();
+        let mut status = daemon.status_when(|status| {
+            let program = &ask(&dir, "{\"request\":\"processes\"}")["processes"][0];
+            let is_whole = program["bytes"] == wrote && (!is_file || status["bytes"] == wrote);
+            is_whole && program["causes_s"] == status["causes_s"]
+        });
+        let (causes, files) =
+            (status["causes_s"].take(), ask(&dir, "{\"request\":\"files\"}")["files"].take());
+        let seconds = |causes: &Value| causes.as_object().expect("seconds by cause").clone();
+        let names: Vec<String> = seconds(&causes).keys().cloned().collect();
+        if is_file {
+            assert_eq!((&files[0]["causes_s"], files.as_array().map(Vec::len)), (&causes, Some(1)));
+            assert!(names.iter().any(|name| name == "transfer" || name == "device flush"), "{names:?}");
+            let sum: f64 = seconds(&causes).values().filter_map(Value::as_f64).sum();
+            let observed = files[0]["observed_s"].as_f64().expect("seconds");
+            assert!((sum - observed).abs() < 1e-6, "{sum} s of {observed} s");
+        } else {
+            assert_eq!((names, &files), (vec!["discard".to_owned()], &Value::Array(Vec::new())));
+        }
+        running.finish().success();
+        daemon.end(Signal::SIGTERM).success();
+    }
+}
+
 /// A program that stores through a mapping and makes no call.
 #[test]
 fn stores_to_a_mapping_show_while_they_go_on() {

@@ -152,8 +152,14 @@ fn the_screen_follows_keys_and_pushes() {
     assert_eq!((subscription.every_s, subscription.sort), (Some(0.05), Sort::Lost));
     push_all(&daemon);
     let screen = tmux.until("4242 dd");
-    for told in ["vm1 by model kernel", " THROTTLE ", "dirty 96 MiB modelled", "◂ throttle 80 MiB", "q quit"]
-    {
+    for told in [
+        "vm1 by model kernel",
+        "throttle 67 %",
+        " THROTTLE ",
+        "dirty 96 MiB modelled",
+        "◂ throttle 80 MiB",
+        "q quit",
+    ] {
         assert!(screen.contains(told), "`{told}` is not in\n{screen}");
     }
     tmux.press(&["Tab"]);
@@ -189,7 +195,7 @@ fn the_screen_can_change_its_size() {
     tmux.ask(&["resize-window", "-x", "70", "-y", "20"]);
     tmux.until("needs 80x24");
     tmux.ask(&["resize-window", "-x", "120", "-y", "40"]);
-    tmux.until("CALLS     PID PROGRAM");
+    tmux.until("throttle 67 %, cold memory 33 %           4242 dd");
     tmux.press(&["C-c"]);
     tmux.ended(0);
 }

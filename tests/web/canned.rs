@@ -1,7 +1,7 @@
 //! Answers of a daemon, built from the protocol's types.
 
 use cawl_client::protocol::*;
-use cawl_core::Phase;
+use cawl_core::{Cause, CauseTimes, Phase};
 
 pub const MIB: u64 = 1 << 20;
 /// The time of all this: 2026-01-01 12:00:00 UTC.
@@ -65,11 +65,19 @@ pub fn status(busy: bool, time: f64, state: Phase) -> Status {
         clients: if busy { 3 } else { 0 },
         calls: if busy { 4000 } else { 0 },
         cost: if busy { spent } else { Cost::default() },
+        causes_s: if busy { causes(6.0 + elapsed, Cause::Throttle) } else { CauseSeconds::default() },
         drops: if busy { 17 } else { 0 },
         uptime_s: 3600.0 + elapsed,
         devices: if busy { vec![device] } else { Vec::new() },
         ..Status::default()
     }
+}
+
+/// Half of these seconds by the first cause, the other half by two others.
+fn causes(seconds: f64, main: Cause) -> CauseSeconds {
+    let ns = |part: f64| (seconds * part * 1e9) as u64;
+    let parts = [(main, ns(0.5)), (Cause::Transfer, ns(0.3)), (Cause::ColdMemory, ns(0.2))];
+    CauseSeconds::from(&CauseTimes::from(parts))
 }
 
 fn cost(observed_s: f64, predicted_s: f64, throttled_s: f64, sync_s: f64) -> Cost {
@@ -83,6 +91,7 @@ pub fn processes(busy: bool) -> Processes {
         calls: 10,
         bytes,
         cost: cost(4.0, 3.5, lost, 0.0),
+        causes_s: causes(4.0, Cause::Copy),
     };
     let rows =
         vec![row(11, "dd", 3 * MIB, 3.0), row(12, HOSTILE[0], 9 * MIB, 2.0), row(13, HOSTILE[1], MIB, 1.0)];
@@ -104,6 +113,7 @@ pub fn files(busy: bool) -> Files {
         bytes: MIB,
         estimated_bytes: 0,
         cost: cost(1.0, 1.0, 0.5, 0.0),
+        causes_s: causes(1.0, Cause::Throttle),
     };
     Files { schema: PROTOCOL, omitted: 0, more: 0, files: if busy { vec![row] } else { Vec::new() } }
 }
@@ -129,30 +139,31 @@ pub fn history(busy: bool, last_s: f64, points: usize) -> History {
             observed_s: if busy { 0.01 } else { 0.0 },
             predicted_s: if busy { 0.008 } else { 0.0 },
             throttled_s: if busy && late { 0.1 } else { 0.0 },
+            causes_s: if busy { causes(0.01, Cause::Copy) } else { CauseSeconds::default() },
             ..HistoryPoint::default()
         }
     };
     History { schema: PROTOCOL, points: (0..points).map(point).collect() }
 }
 
-/// One call in each state; the most expensive is throttled and was predicted well.
+/// Calls by several causes; the most expensive is throttled and was predicted well.
 pub fn calls() -> Calls {
-    let call = |state: &str, observed_s: f64, predicted_s: f64| CallStatus {
-        cause: String::new(),
+    let call = |cause: &str, observed_s: f64, predicted_s: f64| CallStatus {
+        cause: cause.into(),
         time_s: NOW,
         pid: 11,
-        op: if state == "sync" { "fsync" } else { "write" }.into(),
+        op: if cause == "journal" { "fsync" } else { "write" }.into(),
         bytes: MIB,
         observed_s,
         predicted_s,
-        state: state.into(),
+        state: "free".into(),
     };
     let calls = vec![
-        call("free", 2e-4, 3e-4),
-        call("flush", 4e-4, 2e-3),
+        call("copy", 2e-4, 3e-4),
+        call("unexpected", 4e-4, 2e-3),
         call("throttle", 0.2, 0.19),
-        call("sync", 0.01, 0.011),
-        call("buffered", 1e-6, 1e-6),
+        call("journal", 0.01, 0.011),
+        call("", 1e-6, 1e-6),
     ];
     Calls { schema: PROTOCOL, total: 50, calls }
 }

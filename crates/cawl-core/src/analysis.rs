@@ -192,9 +192,9 @@ impl Analysis {
         self.findings.causes.as_ref()
     }
 
-    /// Takes coalesced calls. When they are taken does not matter.
-    pub fn coalesced(&mut self, calls: &CoalescedCalls) {
-        self.findings.coalesced(calls);
+    /// Takes coalesced calls. When they are taken does not matter. Returns the causes of their time, if they have any.
+    pub fn coalesced(&mut self, calls: &CoalescedCalls) -> Option<CauseTimes> {
+        self.findings.coalesced(calls)
     }
 
     /// Where a model says the machine stands at `now`: the first one that fits what is asked for, those that

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use cawl_client::protocol::{Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
+use cawl_client::protocol::{CauseSeconds, Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 use cawl_core::{
     CallState, Cause, CauseTimes, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time,
     coalesced_bytes, host_text, kernel_bytes,
@@ -40,12 +40,15 @@ pub struct Account {
     pub throttled: Nanos,
     /// Observed time of calls that waited for the device.
     pub sync: Nanos,
+    /// Observed time of calls that have a cost, and of writes to /dev/null, by cause.
+    pub causes: CauseTimes,
     late: Late,
 }
 
 impl Account {
-    /// Adds a call with the answering model's prediction, and the confirmed share of its throttling.
-    fn add(&mut self, event: &Event, bytes: u64, prediction: Option<&Prediction>, belief: f64) {
+    /// Adds a call that wrote these bytes, and the confirmed share of its throttling.
+    fn add(&mut self, call: &Call<'_>, bytes: u64, belief: f64) {
+        let Call { event, prediction, causes } = *call;
         self.calls += 1;
         self.bytes += bytes;
         if event.has(flag::ESTIMATED) {
@@ -63,6 +66,21 @@ impl Account {
             } else {
                 self.throttled += held_back(observed, prediction) * belief;
             }
+        }
+        if let Some(causes) = causes {
+            self.causes.add(causes);
+        }
+    }
+
+    /// Adds coalesced calls that wrote these bytes in sum.
+    fn add_coalesced(&mut self, calls: &CoalescedCalls, bytes: u64, causes: Option<&CauseTimes>) {
+        self.calls += calls.calls;
+        self.bytes += bytes;
+        if bytes > 0 {
+            self.late.add(Time(calls.last), bytes);
+        }
+        if let Some(causes) = causes {
+            self.causes.add(causes);
         }
     }
 
@@ -98,6 +116,17 @@ impl Account {
             Sort::Rate => self.rate(now),
         }
     }
+}
+
+/// A call with what the answering model makes of it.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    /// The call.
+    pub event: &'a Event,
+    /// Its prediction, if it has one.
+    pub prediction: Option<&'a Prediction>,
+    /// Its time by cause, if it has a cost or was a discard.
+    pub causes: Option<&'a CauseTimes>,
 }
 
 /// The part of a call's time that the model attributes to throttling; a throttled call also copies.
@@ -194,8 +223,6 @@ type File = FileRow<FileSums>;
 pub struct Books {
     /// The sum of all calls.
     pub total: Account,
-    /// The observed time of calls that have a cost, by cause.
-    pub causes: CauseTimes,
     processes: BTreeMap<u32, Process>,
     /// The latest session of each pid.
     by_pid: HashMap<u32, u32>,
@@ -265,22 +292,23 @@ impl Books {
         self.files.get(file).map(|row| row.name.path()).filter(|path| !path.is_empty())
     }
 
-    /// Takes a call, in order of time, with the answering model's prediction.
-    pub fn call(&mut self, event: &Event, prediction: Option<&Prediction>) {
+    /// Takes a call, in order of time.
+    pub fn call(&mut self, call: &Call<'_>) {
+        let Call { event, prediction, .. } = *call;
         let bytes = kernel_bytes(event);
         let in_file = if event.kind == FileKind::Regular { bytes } else { 0 };
         let belief = self.confirmed.part();
         if let Some(prediction) = prediction {
             self.confirmed.latest += held_back(Nanos::new(event.duration as f64), prediction);
         }
-        self.total.add(event, in_file, prediction, belief);
+        self.total.add(call, in_file, belief);
         let session = match self.last_process {
             Some((pid, session)) if pid == event.pid => session,
             _ => self.by_pid.get(&event.pid).copied(),
         };
         self.last_process = Some((event.pid, session));
         if let Some(process) = session.and_then(|session| self.processes.get_mut(&session)) {
-            process.account.add(event, bytes, prediction, belief);
+            process.account.add(call, bytes, belief);
         }
         if event.takes_last_link() {
             self.files.unlink(event.file());
@@ -294,26 +322,22 @@ impl Books {
         }
         let sums = &mut self.files.rows[at].counts;
         sums.touched = self.total.calls;
-        sums.account.add(event, bytes, prediction, belief);
+        sums.account.add(call, bytes, belief);
         if let Some(device) = self.devices.get_mut(&event.dev) {
-            device.add(event, bytes, prediction, belief);
+            device.add(call, bytes, belief);
         } else if self.devices.len() < DEVICES {
-            self.devices.entry(event.dev).or_default().add(event, bytes, prediction, belief);
+            self.devices.entry(event.dev).or_default().add(call, bytes, belief);
         }
     }
 
-    /// Coalesced calls of a session; they went to no file.
-    pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
-        self.total.calls += calls.calls;
+    /// Coalesced calls of a session, with their causes, if they have any; they went to no file.
+    pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls, causes: Option<&CauseTimes>) {
+        self.total.add_coalesced(calls, 0, causes);
         let Some(process) = self.processes.get_mut(&session) else { return };
         let bytes = coalesced_bytes(calls);
         process.arrived.calls += calls.calls;
         process.arrived.bytes += bytes;
-        process.account.calls += calls.calls;
-        process.account.bytes += bytes;
-        if bytes > 0 {
-            process.account.late.add(Time(calls.last), bytes);
-        }
+        process.account.add_coalesced(calls, bytes, causes);
     }
 
     fn file(&mut self, identity: FileId) -> usize {
@@ -345,6 +369,7 @@ impl Books {
             calls: process.arrived.calls,
             bytes: process.arrived.bytes,
             cost: process.account.cost(now),
+            causes_s: CauseSeconds::from(&process.account.causes),
         };
         (rows.into_iter().map(status).collect(), more)
     }
@@ -364,6 +389,7 @@ impl Books {
                 bytes: account.bytes,
                 estimated_bytes: account.estimated,
                 cost: account.cost(now),
+                causes_s: CauseSeconds::from(&account.causes),
             }
         };
         (rows.into_iter().map(status).collect(), more)
@@ -376,6 +402,7 @@ impl Books {
             calls: account.calls,
             bytes: account.bytes,
             cost: account.cost(now),
+            causes_s: CauseSeconds::from(&account.causes),
             ..loads.get(dev).cloned().unwrap_or_default()
         };
         let mut devices: Vec<_> = self.devices.iter().map(status).collect();
@@ -423,6 +450,13 @@ mod tests {
         event
     }
 
+    /// Takes a call whose time the model's two causes share equally.
+    fn call(books: &mut Books, event: &Event, prediction: Option<&Prediction>) {
+        let half = event.duration / 2;
+        let causes = CauseTimes::from([(Cause::Copy, half), (Cause::Throttle, event.duration - half)]);
+        books.call(&Call { event, prediction, causes: prediction.map(|_| &causes) });
+    }
+
     fn throttled() -> Prediction {
         let parts =
             CostParts::from([(Cause::Copy, Nanos::millis(0.25)), (Cause::Throttle, Nanos::millis(0.75))]);
@@ -433,10 +467,10 @@ mod tests {
     fn sums_by_process_file_and_device() {
         let mut books = Books::default();
         books.begin(&Session { id: 9, pid: 1, program: "p".to_owned(), ..Session::default() });
-        books.call(&write(7, 10, 4096, 4), Some(&throttled()));
+        call(&mut books, &write(7, 10, 4096, 4), Some(&throttled()));
         let sync = Prediction { state: CallState::Sync, ..throttled() };
-        books.call(&write(8, 10, 100, 5), Some(&sync));
-        books.call(&write(8, 10, 100, 5), None);
+        call(&mut books, &write(8, 10, 100, 5), Some(&sync));
+        call(&mut books, &write(8, 10, 100, 5), None);
         let now = Time(11 * SECOND);
         let (processes, more) = books.processes(Sort::Lost, 0..10, now);
         let cost = processes[0].cost;
@@ -446,7 +480,14 @@ mod tests {
         let (files, more) = books.files(Sort::Bytes, 0..1, now);
         assert_eq!((files[0].inode, files[0].bytes, files.len(), more), (7, 4096, 1, 1));
         assert_eq!(books.files(Sort::Lost, 0..9, now).0[0].inode, 8);
-        assert_eq!(books.devices(&BTreeMap::new(), now)[0].bytes, 4296);
+        let devices = books.devices(&BTreeMap::new(), now);
+        assert_eq!(devices[0].bytes, 4296);
+        // Half of 4 and 5 ms by each cause; the file written to first has the 4 ms.
+        let half = |ms: u64| CauseTimes::from([(Cause::Copy, ms * 500_000), (Cause::Throttle, ms * 500_000)]);
+        assert_eq!(files[0].causes_s, CauseSeconds::from(&half(4)));
+        assert_eq!(books.total.causes, half(9));
+        let all = CauseSeconds::from(&half(9));
+        assert_eq!((processes[0].causes_s, devices[0].causes_s), (all, all));
         assert_eq!((books.total.calls, books.total.bytes), (3, 4296));
         books.end(9);
         assert!(books.processes(Sort::Lost, 0..10, now).0.is_empty() && books.by_pid.is_empty());
@@ -458,7 +499,7 @@ mod tests {
         let lost_in = |seconds: Range<u64>, books: &mut Books, paused: Option<Nanos>| {
             let before = books.total.throttled;
             for second in seconds {
-                books.call(&write(7, second, 4096, 1000), Some(&throttled()));
+                call(books, &write(7, second, 4096, 1000), Some(&throttled()));
                 books.paused(paused);
             }
             books.total.throttled.saturating_sub(before).as_seconds()
@@ -481,7 +522,7 @@ mod tests {
         let mut books = Books::default();
         for ino in 0..1000 {
             // Many cost the same.
-            books.call(&write(ino, 1, 1, ino % 7), Some(&throttled()));
+            call(&mut books, &write(ino, 1, 1, ino % 7), Some(&throttled()));
         }
         let of = |page: Range<usize>| -> Vec<u64> {
             books.files(Sort::Lost, page, Time(SECOND)).0.into_iter().map(|file| file.inode).collect()
@@ -511,10 +552,10 @@ mod tests {
     #[test]
     fn files_are_bounded_and_the_important_ones_stay() {
         let mut books = Books::default();
-        books.call(&write(0, 1, 1, 1000), Some(&throttled()));
+        call(&mut books, &write(0, 1, 1, 1000), Some(&throttled()));
         let files = 50_000;
         for ino in 1..files {
-            books.call(&write(ino, 1, 1, 1), Some(&throttled()));
+            call(&mut books, &write(ino, 1, 1, 1), Some(&throttled()));
         }
         assert!(books.files.rows.len() <= 2 * FILES);
         let now = Time(SECOND);

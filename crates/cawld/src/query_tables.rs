@@ -3,7 +3,7 @@
 use cawl_core::{Bytes, CauseTimes, Class, ModelState, Nanos, Prediction, Record, Sample, classify};
 use cawl_host::clock::Clocks;
 
-use crate::books::Books;
+use crate::books::{Books, Call};
 use crate::call_sample::CallSample;
 use crate::timeline::{Sums, Timeline};
 
@@ -40,10 +40,7 @@ impl QueryTables {
             Record::Event(event) => {
                 // Without an observed time there is no comparison.
                 let prediction = prediction.filter(|_| classify(event) != Class::Untimed);
-                self.books.call(event, prediction);
-                if let Some(causes) = causes {
-                    self.books.causes.add(causes);
-                }
+                self.books.call(&Call { event, prediction, causes });
                 if let Some(prediction) = prediction {
                     self.call_sample.call(event, prediction, causes.map(CauseTimes::main));
                 }
@@ -91,7 +88,7 @@ impl QueryTables {
             predicted: total.predicted,
             throttled: total.throttled,
             sync: total.sync,
-            causes: self.books.causes,
+            causes: total.causes,
             written: 0,
             // Read once a second: a point without a reading has no pauses.
             paused: self.paused.map(|_| Nanos::ZERO),
@@ -171,8 +168,8 @@ mod tests {
                 lane.analyse(Record::Event(event));
             }
             let books = &lane.tables.as_deref().unwrap().books;
-            assert_eq!(books.causes.total(), 400 * 40_000_000, "all time has a cause");
-            let throttled = books.causes[Cause::Throttle] as f64 / 1e9;
+            assert_eq!(books.total.causes.total(), 400 * 40_000_000, "all time has a cause");
+            let throttled = books.total.causes[Cause::Throttle] as f64 / 1e9;
             (books.total.cost(Time(1020 * SECOND)).throttled_s, throttled)
         };
         let (alone, told) =

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use cawl_client::protocol::{Listing, Request};
+use cawl_client::protocol::{Listing, Request, Sort};
 use cawl_client::query;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -26,10 +26,10 @@ fn show<T: DeserializeOwned>(
     args: &TableArgs,
     request: fn(Listing) -> Request,
     field: &str,
-    text: fn(&T, Option<usize>) -> String,
+    text: fn(&T, Sort, Option<usize>) -> String,
 ) -> anyhow::Result<ExitCode> {
     let answer = whole(&socket_of(&args.daemon)?, args, request, field)?;
-    render::answer(args.json, &answer, |_| Ok(text(&parsed(&answer)?, render::width())))
+    render::answer(args.json, &answer, |_| Ok(text(&parsed(&answer)?, args.sort, render::width())))
 }
 
 /// The first rows, up to the limit; the daemon answers one page at a time. A row that moves between two pages

@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use cawl_client::protocol::{Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
+use cawl_client::protocol::{CauseSeconds, Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 use cawl_core::renamed_path;
 
-use super::{compact, short, shown, table};
+use super::{causes, compact, short, shown, table};
 
 /// The sort keys with their names on the command line.
 pub const SORTS: [(Sort, &str); 7] = [
@@ -38,6 +38,8 @@ pub struct Row {
     pub is_estimated: bool,
     /// Cost of the calls.
     pub cost: Cost,
+    /// Their observed time by cause.
+    pub causes: CauseSeconds,
 }
 
 impl From<&ProcessStatus> for Row {
@@ -49,6 +51,7 @@ impl From<&ProcessStatus> for Row {
             bytes: process.bytes,
             is_estimated: false,
             cost: process.cost,
+            causes: process.causes_s,
         }
     }
 }
@@ -66,6 +69,7 @@ impl From<&FileStatus> for Row {
             bytes: file.bytes,
             is_estimated: file.estimated_bytes > 0,
             cost: file.cost,
+            causes: file.causes_s,
         }
     }
 }
@@ -79,7 +83,7 @@ pub fn short_program(name: &str, width: usize) -> String {
 /// Compares by a sort key, largest first, then by name.
 pub fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
     let key = |row: &Row| match sort {
-        Sort::Lost => row.cost.throttled_s + row.cost.sync_s,
+        Sort::Lost => lost(row),
         Sort::Throttled => row.cost.throttled_s,
         Sort::Sync => row.cost.sync_s,
         Sort::Observed => row.cost.observed_s,
@@ -90,12 +94,46 @@ pub fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
     key(b).total_cmp(&key(a)).then_with(|| (&a.name, &a.of).cmp(&(&b.name, &b.of)))
 }
 
-/// The columns shared by programs and files, in the order of [`cells`].
-pub const COLUMNS: [&str; 7] = ["THROTTLED", "SYNC", "OBSERVED", "PREDICTED", "BYTES", "RATE", "CALLS"];
+/// Time lost to throttling and synchronous waiting.
+fn lost(row: &Row) -> f64 {
+    row.cost.throttled_s + row.cost.sync_s
+}
+
+/// The figures of programs and files, in the order of [`cells`].
+pub const COLUMNS: [&str; 8] =
+    ["LOST", "THROTTLED", "SYNC", "OBSERVED", "PREDICTED", "BYTES", "RATE", "CALLS"];
+
+/// The order in which figures get room after the one that rows are sorted by.
+const WANTED: [&str; 7] = ["OBSERVED", "RATE", "BYTES", "PREDICTED", "CALLS", "THROTTLED", "SYNC"];
+
+/// Width of a column of [`COLUMNS`].
+pub fn width_of(column: usize) -> usize {
+    match COLUMNS[column] {
+        // Estimated bytes have a sign before them.
+        "RATE" | "BYTES" => 9,
+        name => name.len().max(8),
+    }
+}
+
+/// The columns that find room, in their order: the one that rows are sorted by in any case. `gap`: blanks between two.
+pub fn fitting(sort: Sort, room: usize, gap: usize) -> Vec<usize> {
+    let first = COLUMNS.iter().position(|name| name_of(sort).eq_ignore_ascii_case(name)).unwrap_or(0);
+    let place = |wanted: &&str| COLUMNS.iter().position(|name| name == wanted);
+    let mut left = room.saturating_sub(width_of(first) + gap);
+    let more = WANTED.iter().filter_map(place).filter(|at| *at != first).take_while(|at| {
+        let fits = width_of(*at) + gap <= left;
+        left = left.saturating_sub(width_of(*at) + gap);
+        fits
+    });
+    let mut columns: Vec<usize> = std::iter::once(first).chain(more).collect();
+    columns.sort_unstable();
+    columns
+}
 
 /// The figures of a row.
-pub fn cells(row: &Row) -> [String; 7] {
+pub fn cells(row: &Row) -> [String; 8] {
     [
+        compact::seconds(lost(row)),
         compact::seconds(row.cost.throttled_s),
         compact::seconds(row.cost.sync_s),
         compact::seconds(row.cost.observed_s),
@@ -107,15 +145,15 @@ pub fn cells(row: &Row) -> [String; 7] {
 }
 
 /// The programs as a table, for a terminal of `width` columns if the output is one.
-pub fn processes(answer: &Processes, width: Option<usize>) -> String {
+pub fn processes(answer: &Processes, sort: Sort, width: Option<usize>) -> String {
     let rows: Vec<Row> = answer.processes.iter().map(Row::from).collect();
-    text(&rows, [answer.omitted, answer.more], &PROGRAMS, width)
+    text(&rows, [answer.omitted, answer.more], &PROGRAMS, sort, width)
 }
 
 /// The files as a table, for a terminal of `width` columns if the output is one.
-pub fn files(answer: &Files, width: Option<usize>) -> String {
+pub fn files(answer: &Files, sort: Sort, width: Option<usize>) -> String {
     let rows: Vec<Row> = answer.files.iter().map(Row::from).collect();
-    text(&rows, [answer.omitted, answer.more], &FILES, width)
+    text(&rows, [answer.omitted, answer.more], &FILES, sort, width)
 }
 
 /// The kind of the rows.
@@ -128,29 +166,48 @@ struct Kind {
 const PROGRAMS: Kind =
     Kind { columns: ["PID", "PROGRAM"], one: "program", none: "no traced program is connected\n" };
 
+const CAUSES: &str = "CAUSES";
+
 const FILES: Kind =
     Kind { columns: ["DEVICE", "FILE"], one: "file", none: "no traced program has written to a file\n" };
 
+/// Blanks between columns of a table.
+const GAP: usize = 2;
+
+/// Names are not shortened below this for further figures.
+const NAME: usize = 20;
+
+/// Width of the longest text.
+fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    texts.map(|text| text.chars().count()).max().unwrap_or(0)
+}
+
 /// `omitted`: rows left out, and those of them that a larger --limit shows.
-fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> String {
+fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, sort: Sort, width: Option<usize>) -> String {
     if rows.is_empty() {
         return kind.none.to_owned();
     }
-    let draw = |rows: &[Row]| {
-        let header: Vec<&str> = COLUMNS.into_iter().chain(kind.columns).collect();
-        let cells = |row: &Row| cells(row).into_iter().chain([row.of.clone(), row.name.clone()]);
-        table(&header, [header.len() - 1], rows.iter().map(cells))
-    };
-    let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    let mut out = draw(rows);
+    let causes: Vec<String> = rows.iter().map(|row| causes::shares(&row.causes, 2)).collect();
+    let (mut figures, mut name) = ((0..COLUMNS.len()).collect(), usize::MAX);
     if let Some(width) = width {
         // Names are the last column, and are shortened to fit.
-        let names = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
-        let room = (width + names).saturating_sub(longest(&out)).max(24);
-        let fitting: Vec<Row> =
-            rows.iter().map(|row| Row { name: short(&row.name, room), ..row.clone() }).collect();
-        out = draw(&fitting);
+        let others = longest(causes.iter().map(String::as_str).chain([CAUSES]))
+            + longest(rows.iter().map(|row| row.of.as_str()).chain([kind.columns[0]]))
+            + 2 * GAP;
+        let least = longest(rows.iter().map(|row| row.name.as_str()).chain([kind.columns[1]])).min(NAME);
+        figures = fitting(sort, width.saturating_sub(others + least), GAP);
+        let taken = figures.iter().map(|at| width_of(*at) + GAP).sum::<usize>() + others;
+        name = width.saturating_sub(taken).max(8);
     }
+    let headers = figures.iter().map(|at| COLUMNS[*at]);
+    let header: Vec<&str> = headers.chain([CAUSES]).chain(kind.columns).collect();
+    let left = [header.len() - 3, header.len() - 1];
+    let lines = rows.iter().zip(causes).map(|(row, causes)| {
+        let cells = cells(row);
+        let figures = figures.iter().map(|at| cells[*at].clone());
+        figures.chain([causes, row.of.clone(), short(&row.name, name)]).collect::<Vec<String>>()
+    });
+    let mut out = table(&header, left, lines);
     let [omitted, more] = omitted;
     if omitted > 0 {
         let plural = if omitted == 1 { "" } else { "s" };
@@ -163,6 +220,7 @@ fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, width: Option<usize>) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cawl_core::{Cause, CauseTimes};
 
     fn file(path: &str, throttled: f64, bytes: u64) -> FileStatus {
         FileStatus {
@@ -187,16 +245,37 @@ mod tests {
     fn names_give_way_to_the_terminal_and_cannot_command_it() {
         let path = format!("/{}/end\x1b[2J", "x".repeat(300));
         let answer = Files { schema: 1, omitted: 2, more: 1, files: vec![file(&path, 1.0, 5)] };
-        let whole = files(&answer, None);
+        let whole = files(&answer, Sort::Lost, None);
         assert!(whole.contains(&"x".repeat(300)) && !whole.contains('\x1b'), "{whole}");
-        let narrow = files(&answer, Some(110));
+        let narrow = files(&answer, Sort::Lost, Some(110));
         assert!(narrow.lines().all(|line| line.chars().count() <= 110), "{narrow}");
         assert!(narrow.contains("x/end") && narrow.contains("and 2 more files"), "{narrow}");
     }
 
     #[test]
+    fn the_causes_fit_into_eighty_columns() {
+        let times =
+            CauseTimes::from([(Cause::FlusherBeside, 45), (Cause::DeviceFlush, 35), (Cause::Copy, 20)]);
+        let widest = FileStatus {
+            path: format!("/srv/{}/name", "x".repeat(60)),
+            cost: Cost { observed_s: 99.0, throttled_s: 98.9, sync_s: 98.9, predicted_s: 98.9, rate: 999e6 },
+            causes_s: CauseSeconds::from(&times),
+            ..file("", 1.0, 999 << 20)
+        };
+        let answer = Files { schema: 1, omitted: 0, more: 0, files: vec![widest] };
+        for (sort, key) in [(Sort::Lost, "LOST"), (Sort::Bytes, "BYTES"), (Sort::Rate, "RATE")] {
+            let text = files(&answer, sort, Some(80));
+            assert!(text.contains("flusher beside 45 %, device flush 35 %"), "{text}");
+            assert!(text.contains(key) && text.contains("xxx/name\n"), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+        let whole = files(&answer, Sort::Lost, None);
+        assert!(COLUMNS.iter().all(|name| whole.contains(name)), "{whole}");
+    }
+
+    #[test]
     fn an_empty_table_says_so() {
-        assert_eq!(files(&Files::default(), None), "no traced program has written to a file\n");
-        assert_eq!(processes(&Processes::default(), None), "no traced program is connected\n");
+        assert_eq!(files(&Files::default(), Sort::Lost, None), "no traced program has written to a file\n");
+        assert_eq!(processes(&Processes::default(), Sort::Lost, None), "no traced program is connected\n");
     }
 }

@@ -204,7 +204,7 @@ fn devices(devices: &[DeviceStatus]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_client::protocol::{Cost, ErrorStatus, Forecast, SamplerStatus};
+    use cawl_client::protocol::{CauseSeconds, Cost, ErrorStatus, Forecast, SamplerStatus};
     use cawl_core::Phase;
 
     /// A status with every field at its widest.
@@ -261,6 +261,7 @@ mod tests {
                 calls: 12_345_678,
                 bytes: 1 << 40,
                 cost,
+                causes_s: CauseSeconds::default(),
             }],
             devices: vec![DeviceStatus {
                 device: "254:1048575".to_owned(),
@@ -268,6 +269,7 @@ mod tests {
                 calls: 12_345_678,
                 bytes: 1 << 40,
                 cost,
+                causes_s: CauseSeconds::default(),
                 write_rate: Some(98.7e6),
                 busy: Some(0.99),
                 dirty_bytes: Some(1 << 30),

@@ -1,10 +1,10 @@
 //! Keys and pushes in, screens out.
 
 use cawl_client::protocol::{
-    Cost, DeviceStatus, ErrorStatus, FileStatus, Files, Forecast, History, HistoryPoint, ProcessStatus,
-    Processes, Push, Sort, Status,
+    CauseSeconds, Cost, DeviceStatus, ErrorStatus, FileStatus, Files, Forecast, History, HistoryPoint,
+    ProcessStatus, Processes, Push, Sort, Status,
 };
-use cawl_core::Phase;
+use cawl_core::{Cause, CauseTimes, Phase};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -52,7 +52,9 @@ fn status(uptime: f64, state: Phase, modelled_mib: u64) -> Status {
 
 fn process(pid: u32, program: &str, throttled_s: f64, sync_s: f64, bytes: u64) -> ProcessStatus {
     let cost = Cost { observed_s: 20.0, predicted_s: 19.0, throttled_s, sync_s, rate: 5e6 };
-    ProcessStatus { pid, program: program.to_owned(), calls: 1000, bytes, cost }
+    let times = CauseTimes::from([(Cause::ColdMemory, 44), (Cause::Call, 33), (Cause::Copy, 23)]);
+    let causes_s = CauseSeconds::from(&times);
+    ProcessStatus { pid, program: program.to_owned(), calls: 1000, bytes, cost, causes_s }
 }
 
 fn file(path: &str, throttled_s: f64, bytes: u64) -> FileStatus {
@@ -137,8 +139,8 @@ fn eighty_by_twenty_four() {
         "clean     in 1.23 s, if writing stops",
         "error     4.2 % total, 8.1 % windowed",
         " Programs 7   Files 2   by time lost (throttled + sync)",
-        "THROTTLED     SYNC OBSERVED PREDICTED    BYTES      RATE     PID PROGRAM",
-        "     2 s      5 s     20 s      19 s    1 MiB    5 MB/s 4194304 postgres",
+        "    LOST OBSERVED      RATE MAIN CAUSE                  PID PROGRAM",
+        "     7 s     20 s    5 MB/s cold memory 44 %        4194304 /usr/bin/postgres",
     ] {
         line(&lines, told);
     }
@@ -206,8 +208,11 @@ fn large_figures_fit_into_eighty_columns() {
 fn a_larger_screen_shows_more() {
     let (lines, _) = screen(&app(), ALL, 120, 40);
     line(&lines, "█ modelled  • sampled");
-    line(&lines, "CALLS     PID PROGRAM");
-    line(&lines, "1000 4194304 /usr/bin/postgres");
+    line(
+        &lines,
+        "OBSERVED PREDICTED     BYTES      RATE CAUSES                                     PID PROGRAM",
+    );
+    line(&lines, " cold memory 44 %, call 33 %            4194304 /usr/bin/postgres");
     let levels = lines.iter().filter(|line| line.contains('█') || line.contains('┄')).count();
     assert!(levels >= 9, "{lines:#?}");
 }
@@ -225,7 +230,7 @@ fn without_colours_and_signs() {
 fn a_screen_too_small_says_so() {
     for (width, height) in [(79, 24), (80, 23), (20, 5)] {
         let text = screen(&app(), ALL, width, height).0.join(" ");
-        assert!(text.contains("needs") && !text.contains("THROTTLED"), "{text}");
+        assert!(text.contains("needs") && !text.contains("OBSERVED"), "{text}");
     }
     // An empty screen does not panic.
     screen(&app(), ALL, 1, 1);
@@ -238,7 +243,7 @@ fn tab_and_sort() {
     assert_eq!(app.tab, Tab::Files);
     let text = shown(&app);
     assert!(
-        text.contains("…0000010000000000000001") && text.contains("PREDICTED    BYTES      RATE FILE"),
+        text.contains("…10000000000000001") && text.contains("OBSERVED     BYTES      RATE MAIN CAUSE"),
         "{text}"
     );
     for (_, expected) in (0..4).zip([Sort::Throttled, Sort::Sync, Sort::Observed, Sort::Bytes]) {

@@ -13,16 +13,16 @@ use cawl_client::protocol::Sort;
 use super::app::{App, Keys, Tab};
 use super::graph::Graph;
 use super::theme::Theme;
-use crate::render::causes::largest;
+use crate::render::causes::{largest, shares};
 use crate::render::compact::{self, within};
-use crate::render::rows::{COLUMNS, Row, cells, name_of, short_program};
+use crate::render::rows::{COLUMNS, Row, cells, fitting, name_of, short_program, width_of};
 use crate::render::watch::{phase, time_of_day};
 use crate::render::{short, shown};
 
 /// Smallest screen that holds everything.
 pub const SMALLEST: (u16, u16) = (80, 24);
 
-/// Width from which on tables have all columns.
+/// Width from which on tables have two causes, and devices.
 const WIDE: u16 = 100;
 
 /// Draws everything.
@@ -53,12 +53,12 @@ pub fn draw(app: &App, theme: Theme, frame: &mut Frame<'_>) {
     two_columns(frame, middle, facts);
     frame.render_widget(causes(app, theme, why.width), why);
     frame.render_widget(tabs(app, theme), tab);
-    let columns = Columns::of(app.tab, area.width);
+    let columns = Columns::of(app, area.width);
     frame.render_widget(columns.header(app, theme), header);
     let rows = app.rows();
     let visible =
         rows.iter().skip(app.first.min(rows.len().saturating_sub(1))).take(usize::from(table.height));
-    let lines: Vec<Line<'_>> = visible.map(|row| Line::raw(columns.row(row, theme))).collect();
+    let lines: Vec<Line<'_>> = visible.map(|row| columns.row(row, theme)).collect();
     let text = if lines.is_empty() { Text::raw(nothing(app)) } else { Text::from(lines) };
     frame.render_widget(Paragraph::new(text), table);
     frame.render_widget(bottom(app, theme), foot);
@@ -257,47 +257,48 @@ fn nothing(app: &App) -> &'static str {
 /// The layout of the table.
 struct Columns {
     tab: Tab,
-    /// Number of [`COLUMNS`] shown.
-    figures: usize,
+    /// The [`COLUMNS`] shown.
+    figures: Vec<usize>,
+    /// Number of causes, and their width.
+    causes: (usize, usize),
     /// Width of the pid or device; None: not shown.
     of: Option<usize>,
     name: usize,
 }
 
 impl Columns {
-    fn of(tab: Tab, width: u16) -> Columns {
-        let is_wide = width >= WIDE;
-        let figures = if is_wide { COLUMNS.len() } else { COLUMNS.len() - 1 };
-        let of = match tab {
+    /// Names are not shortened below this for further figures.
+    const NAME: usize = 18;
+
+    fn of(app: &App, width: u16) -> Columns {
+        let (is_wide, width) = (width >= WIDE, usize::from(width));
+        let of = match app.tab {
             Tab::Programs => Some(7),
             Tab::Files => is_wide.then_some(9),
         };
-        let taken = (0..figures).map(|at| Self::width(at) + 1).sum::<usize>() + of.map_or(0, |of| of + 1);
-        Columns { tab, figures, of, name: usize::from(width).saturating_sub(taken) }
-    }
-
-    fn width(figure: usize) -> usize {
-        match COLUMNS[figure] {
-            "RATE" => 9,
-            name => name.len().max(8),
-        }
+        let causes = if is_wide { (2, 38) } else { (1, 23) };
+        let others = causes.1 + 1 + of.map_or(0, |of| of + 1);
+        let figures = fitting(app.sort, width.saturating_sub(others + Columns::NAME), 1);
+        let taken = others + figures.iter().map(|at| width_of(*at) + 1).sum::<usize>();
+        Columns { tab: app.tab, figures, causes, of, name: width.saturating_sub(taken) }
     }
 
     fn header(&self, app: &App, theme: Theme) -> Line<'static> {
-        let is_sorted = |name: &str| match app.sort {
-            Sort::Lost => ["THROTTLED", "SYNC"].contains(&name),
-            other => name_of(other).eq_ignore_ascii_case(name),
-        };
         let mut spans = Vec::new();
-        for (at, name) in COLUMNS.iter().enumerate().take(self.figures) {
-            let style = if is_sorted(name) { theme.label().bold().underlined() } else { theme.label() };
-            let blanks = " ".repeat(Self::width(at) - name.len());
-            spans.extend([Span::raw(blanks), Span::styled(*name, style), Span::raw(" ")]);
+        for at in &self.figures {
+            let name = COLUMNS[*at];
+            let is_sorted = name_of(app.sort).eq_ignore_ascii_case(name);
+            let style = if is_sorted { theme.label().bold().underlined() } else { theme.label() };
+            let blanks = " ".repeat(width_of(*at) - name.len());
+            spans.extend([Span::raw(blanks), Span::styled(name, style), Span::raw(" ")]);
         }
         let (of, name) = match self.tab {
             Tab::Programs => ("PID", "PROGRAM"),
             Tab::Files => ("DEVICE", "FILE"),
         };
+        let (most, width) = self.causes;
+        let causes = if most == 1 { "MAIN CAUSE" } else { "CAUSES" };
+        spans.push(Span::styled(format!("{causes:<width$} "), theme.label()));
         if let Some(width) = self.of {
             spans.push(Span::styled(format!("{of:>width$} "), theme.label()));
         }
@@ -305,20 +306,22 @@ impl Columns {
         Line::from(spans)
     }
 
-    fn row(&self, row: &Row, theme: Theme) -> String {
-        let mut text = String::new();
-        for (at, cell) in cells(row).iter().enumerate().take(self.figures) {
-            text += &format!("{cell:>width$} ", width = Self::width(at));
-        }
-        if let Some(width) = self.of {
-            text += &format!("{:>width$} ", short(&row.of, width));
-        }
-        text += &match self.tab {
+    fn row(&self, row: &Row, theme: Theme) -> Line<'static> {
+        // Names are shown as they are; our own signs are replaced by ASCII.
+        let drawn =
+            |text: String| if theme.unicode { text } else { text.replace('µ', "u").replace('…', "~") };
+        let cells = cells(row);
+        let figure = |at: &usize| format!("{:>width$} ", cells[*at], width = width_of(*at));
+        let (most, width) = self.causes;
+        let main = largest(&row.causes, 1).first().map_or_else(Style::new, |(cause, _)| theme.cause(*cause));
+        let causes = format!("{:<width$} ", shares(&row.causes, most));
+        let mut name = self.of.map_or(String::new(), |width| format!("{:>width$} ", short(&row.of, width)));
+        name += &match self.tab {
             Tab::Programs => short_program(&row.name, self.name),
             Tab::Files => short(&row.name, self.name),
         };
-        // Names are shown as they are; our own signs are replaced by ASCII.
-        if theme.unicode { text } else { text.replace('µ', "u").replace('…', "~") }
+        let figures = drawn(self.figures.iter().map(figure).collect());
+        Line::from(vec![Span::raw(figures), Span::styled(causes, main), Span::raw(drawn(name))])
     }
 }
 
@@ -363,8 +366,9 @@ flush, throttle: time until then at the present rate of writing.
 lost: seconds that traced programs lose each second.
 causes: what the time in calls went into, over the latest 3 s.
 error: of predictions made before the call was seen, latest 60 s.
-THROTTLED, SYNC: time of calls paused by the kernel, or waiting for
-the device; PREDICTED: the model's prediction of all OBSERVED time.
+LOST: time of calls paused by the kernel (THROTTLED), or waiting for
+the device (SYNC). MAIN CAUSE: what took most of the OBSERVED time.
+PREDICTED: the model's prediction of it.
 
 Any key closes this.";
 

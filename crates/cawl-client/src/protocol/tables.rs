@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::causes::CauseSeconds;
+
 /// Rows of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -64,6 +66,9 @@ pub struct ProcessStatus {
     /// Observed and predicted cost of its calls to files.
     #[serde(flatten)]
     pub cost: Cost,
+    /// Observed time of these calls, and of writes to /dev/null, by cause.
+    #[serde(default)]
+    pub causes_s: CauseSeconds,
 }
 
 /// Observed and predicted cost of calls.
@@ -118,6 +123,9 @@ pub struct FileStatus {
     /// Observed and predicted cost.
     #[serde(flatten)]
     pub cost: Cost,
+    /// Observed time by cause.
+    #[serde(default)]
+    pub causes_s: CauseSeconds,
 }
 
 /// The devices.
@@ -144,6 +152,9 @@ pub struct DeviceStatus {
     /// Observed and predicted cost.
     #[serde(flatten, default)]
     pub cost: Cost,
+    /// Observed time by cause.
+    #[serde(default)]
+    pub causes_s: CauseSeconds,
     /// Rate at which the device writes, traced programs or not (/proc/diskstats).
     pub write_rate: Option<f64>,
     /// Part of the time it was busy (/proc/diskstats).

@@ -7,7 +7,7 @@ use super::assimilate::Untraced;
 use super::counters::{Counted, Counters};
 use super::track::Level;
 use crate::call::{Class, classify};
-use crate::cause::CauseTimes;
+use crate::cause::{Cause, CauseTimes};
 use crate::collect::Collector;
 use crate::divide::Divider;
 use crate::model::Prediction;
@@ -139,9 +139,11 @@ impl Findings {
         self.predictions.get(track)?.as_ref()
     }
 
-    /// Takes coalesced calls.
-    pub(super) fn coalesced(&mut self, calls: &CoalescedCalls) {
-        self.collector.coalesced(calls, self.divider.is_discard(&calls.like));
+    /// Takes coalesced calls; the causes of their time.
+    pub(super) fn coalesced(&mut self, calls: &CoalescedCalls) -> Option<CauseTimes> {
+        let discarded = self.divider.is_discard(&calls.like);
+        self.collector.coalesced(calls, discarded);
+        discarded.then(|| CauseTimes::from([(Cause::Discard, calls.duration)]))
     }
 
     /// What is shown of the latest record, which is this one.
