@@ -73,7 +73,9 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
     // Texts for readers who do not see the charts.
     has(&found["announced"], "State: Throttle");
     has(&found["dirtySummary"], "Now 320 MiB modelled, 310 MiB sampled, hard limit 400 MiB");
-    has(&found["lostSummary"], "throttling");
+    has(&found["causesSummary"], "Calls took ");
+    has(&found["causesSummary"], " in 5 min: transfer 30 %, copy ");
+    has(&found["causesSummary"], "cold memory 20 %");
     has(&found["costSummary"], "1 ms each as observed and 800 µs as predicted");
     has(&found["scatterSummary"], "80 % predicted within a factor of two");
 
@@ -96,7 +98,17 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
     assert!(keys[0].contains("modelled 0 B") && keys[0].contains("state Free"), "{keys:?}");
     assert_ne!(keys[0], keys[1]);
     assert!(keys[2].contains("modelled 320 MiB") && keys[2].contains("state Throttle"), "{keys:?}");
-    has(&found["call"], "write of 1 MiB by process 11: observed 200 ms, predicted 190 ms, Throttle");
+    has(&found["call"], "write of 1 MiB by process 11: observed 200 ms, predicted 190 ms, mostly throttle");
+    has(&found["tip"], "main causethrottle");
+    has(&found["without"], "mostly journal");
+    assert_eq!(found["pressed"], 1);
+    // The latest second by its causes.
+    has(&found["cause"], "transfer 300 ms/s, throttle 500 ms/s, cold memory 200 ms/s");
+    assert_eq!(texts(&found["causes"]), ["copy 50 %, transfer 30 %", "throttle 50 %, transfer 30 %"]);
+    assert_eq!(
+        texts(&found["legends"]),
+        ["copy,cold memory,throttle,transfer", "copy,throttle,journal,unexpected,unknown"]
+    );
     for colours in found["colours"].as_array().expect("a list") {
         assert!(colours.as_u64() > Some(20), "a chart is blank: {found:#}");
     }
@@ -125,8 +137,8 @@ fn a_day_is_shown_in_parts_that_lose_nothing() {
     let past = throttled.iter().filter(|at| **at + 5 < parts.len());
     let alone = past.filter(|at| !throttled.contains(&at.wrapping_sub(1)));
     assert_eq!(alone.count(), 2, "the backup and the burst: {throttled:?} of {parts:#?}");
-    // 1.5 s per second for an hour, and the burst: coarser parts keep the sums.
-    has(&found["lostSummary"], "programs lost 90 min to throttling and 5 min to");
+    // 1.5 s per second for an hour, and the burst: coarser parts keep the sums (118.4 min).
+    has(&found["causesSummary"], "Calls took 118 min in 24 h 0 min: throttle 76.");
     assert_eq!(texts(&found["legend"]), ["modelled", "sampled", "its highest"], "nothing that is not drawn");
     for colours in found["colours"].as_array().expect("a list") {
         assert!(colours.as_u64() > Some(10), "a chart is blank: {found:#}");
@@ -143,7 +155,7 @@ fn a_machine_at_rest_says_so_on_a_small_screen() {
     has(&found["sampled"], "sampled –");
     assert_eq!(found["forecast"], "never");
     assert_eq!(found["error"], "–");
-    has(&found["lostSummary"], "lost no time");
+    has(&found["causesSummary"], "no call took time");
     has(&found["costSummary"], "no call was made");
     assert!(found["width"].as_u64().is_some_and(|width| (300..=320).contains(&width)), "{found:#}");
     assert_eq!(found["overflow"], 0, "nothing is wider than the window: {found:#}");

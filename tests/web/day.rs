@@ -1,7 +1,7 @@
 //! A day of history, filled second by second.
 
 use cawl_client::protocol;
-use cawl_core::{Bytes, DirtyLimits, Nanos, Phase, Time};
+use cawl_core::{Bytes, Cause, CauseTimes, DirtyLimits, Nanos, Phase, Time};
 use cawl_host::clock::Clocks;
 use cawld::timeline::{Sums, Timeline};
 
@@ -54,6 +54,11 @@ pub fn history(span: &protocol::HistorySpan) -> protocol::History {
             predicted: observed * (0.8 + 0.4 * wave),
             throttled,
             sync,
+            causes: CauseTimes::from([
+                (Cause::Throttle, throttled.get() as u64),
+                (Cause::Transfer, sync.get() as u64),
+                (Cause::Copy, calls * 1_000_000),
+            ]),
             ..Sums::default()
         });
     }

@@ -73,10 +73,12 @@ const scenarios = {
     const found = {
       state: text("#state-name"), dirty: text("#dirty-value"), sampled: text("#dirty-sub"), forecast: text("#forecast-value"),
       lost: text("#lost-sub"), error: text("#error-value"), drops: text("#drops-value"), node: text("#node"), sampler: text("#sampler-list"),
-      announced: text("#announce"), dirtySummary: text("#dirty-summary"), lostSummary: text("#lost-summary"),
+      announced: text("#announce"), dirtySummary: text("#dirty-summary"), causesSummary: text("#causes-summary"),
       costSummary: text("#cost-summary"), scatterSummary: text("#scatter-summary"), note: text("#processes .note"),
       programs: column("#processes", 1), files: column("#files", 1), devices: column("#devices", 1),
-      markup: document.querySelectorAll("td *:not(span), tbody th *:not(span)").length,
+      causes: [column("#processes", 5), column("#files", 5)].map(([first]) => first),
+      legends: ["#causes-legend", "#scatter-legend"].map((legend) => [...$(legend).children].map((item) => item.textContent).join()),
+      markup: document.querySelectorAll("td *:not(span, i.key), tbody th *:not(span)").length,
     };
     [...document.querySelectorAll("#processes thead button")].find((button) => button.textContent === "Written").click();
     found.byBytes = column("#processes", 2);
@@ -95,7 +97,14 @@ const scenarios = {
     await frame();
     found.call = key("#scatter-plot", "End");
     await frame();
-    found.colours = ["#dirty-plot", "#scatter-plot"].map((plot) => colours(`${plot} canvas`));
+    found.tip = text("#scatter-plot .tip");
+    [...document.querySelectorAll("#scatter-legend button")].find((button) => button.textContent === "throttle").click();
+    found.without = [key("#scatter-plot", "Escape"), key("#scatter-plot", "End")][1];
+    found.pressed = $("#scatter-legend").querySelectorAll("[aria-pressed=false]").length;
+    $("#causes-plot").scrollIntoView();
+    await frame();
+    found.cause = key("#causes-plot", "End");
+    found.colours = ["#dirty-plot", "#causes-plot", "#scatter-plot"].map((plot) => colours(`${plot} canvas`));
 
     $("#plan").elements.bytes.value = "2 GiB";
     $("#plan").requestSubmit();
@@ -120,7 +129,7 @@ const scenarios = {
       $("#theme").click();
       found.themes.push(getComputedStyle(document.documentElement).colorScheme);
       found.faint.push(...faint());
-      for (const plot of ["#dirty-plot", "#scatter-plot"]) {
+      for (const plot of ["#dirty-plot", "#causes-plot", "#scatter-plot"]) {
         $(plot).scrollIntoView();
         await frame();
         found.colours.push(colours(`${plot} canvas`));
@@ -132,8 +141,8 @@ const scenarios = {
   async day() {
     await until(() => text("#link") === "Live" && $("#processes tbody").rows.length);
     document.querySelector("input[name=span][value='86400']").click();
-    // The time lost in the day before is in minutes.
-    await until(() => text("#lost-summary").includes(" min "));
+    // The time of the day before is in minutes.
+    await until(() => text("#causes-summary").includes(" min in 24 h"));
     const parts = [];
     let part = key("#dirty-plot", "Home");
     while (part !== parts.at(-1)) {
@@ -142,8 +151,8 @@ const scenarios = {
     }
     key("#dirty-plot", "Escape");
     const legend = [...$("#dirty-plot").closest("figure").querySelectorAll(".legend li")].filter((item) => item.checkVisibility());
-    const found = { parts, lostSummary: text("#lost-summary"), legend: legend.map((item) => item.textContent), colours: [] };
-    for (const plot of ["#dirty-plot", "#lost-plot", "#cost-plot"]) {
+    const found = { parts, causesSummary: text("#causes-summary"), legend: legend.map((item) => item.textContent), colours: [] };
+    for (const plot of ["#dirty-plot", "#causes-plot", "#cost-plot"]) {
       $(plot).scrollIntoView();
       await frame();
       found.colours.push(colours(`${plot} canvas`));
@@ -152,7 +161,7 @@ const scenarios = {
   },
   async empty() {
     await until(() => text("#state-name") === "Free" && text("#link") === "Live" && text("#dirty-summary").startsWith("Now"));
-    await until(() => text("#lost-summary") !== "No data yet.");
+    await until(() => text("#causes-summary") !== "No data yet.");
     const shown = (selector) => $(selector).checkVisibility();
     // The window of a browser has a least width; a frame has none.
     const frame = document.createElement("iframe");
@@ -161,11 +170,11 @@ const scenarios = {
     document.body.append(frame);
     await new Promise((resolve) => frame.addEventListener("load", resolve));
     const inner = frame.contentDocument;
-    await until(() => inner.getElementById("link").textContent === "Live" && inner.getElementById("lost-summary").textContent.startsWith("In"), inner);
+    await until(() => inner.getElementById("link").textContent === "Live" && inner.getElementById("causes-summary").textContent.startsWith("In this span"), inner);
     return {
       width: inner.documentElement.clientWidth, overflow: inner.documentElement.scrollWidth - inner.documentElement.clientWidth,
       programs: shown("#processes .empty") && !shown("#processes table"), files: shown("#files .empty"), devices: shown("#devices .empty"),
-      sampled: text("#dirty-sub"), forecast: text("#forecast-value"), error: text("#error-value"), lostSummary: text("#lost-summary"),
+      sampled: text("#dirty-sub"), forecast: text("#forecast-value"), error: text("#error-value"), causesSummary: text("#causes-summary"),
       costSummary: text("#cost-summary"),
     };
   },

@@ -169,7 +169,7 @@ fn over_time() -> Markup {
         }
         figure.card {
             figcaption {
-                h2 #causes-title { "Time per cause" }
+                h2 #causes-title { "Time by cause" }
                 ul #causes-legend .legend {}
             }
             p #causes-summary .sub {}

@@ -10,10 +10,10 @@ const recent = [];
 const ring = new CallRing(2000);
 
 const dirtyChart = new DirtyChart(byId("dirty-plot"), () => series);
-const lostChart = new LostChart(byId("lost-plot"), () => series);
+const causeChart = new CauseChart(byId("causes-plot"), () => series, byId("causes-legend"));
 const costChart = new CostChart(byId("cost-plot"), () => series);
-const scatter = new ScatterChart(byId("scatter-plot"), ring);
-const timeCharts = [dirtyChart, lostChart, costChart];
+const scatter = new ScatterChart(byId("scatter-plot"), ring, byId("scatter-legend"));
+const timeCharts = [dirtyChart, causeChart, costChart];
 
 const link = new Link({ pushed, changed });
 const ask = (path, parameters) => link.ask(path, parameters);
@@ -227,15 +227,6 @@ function setUp() {
     byId("fit").setAttribute("aria-pressed", String(dirtyChart.fitData));
     dirtyChart.invalidate(true);
   });
-  for (const button of document.querySelectorAll("#scatter-legend button")) {
-    button.addEventListener("click", () => {
-      const state = button.dataset.state;
-      if (!scatter.hidden.delete(state)) scatter.hidden.add(state);
-      button.setAttribute("aria-pressed", String(!scatter.hidden.has(state)));
-      scatter.invalidate(true);
-      scatter.tell();
-    });
-  }
   byId("retry").addEventListener("click", () => link.connect());
   byId("token-form").addEventListener("submit", (event) => {
     event.preventDefault();

@@ -6,7 +6,7 @@ const palette = {
     const style = getComputedStyle(document.documentElement);
     for (const name of [
       "text", "muted", "grid", "card", "modelled", "sampled", "background", "freerun", "hard",
-      "free", "flush", "throttle", "sync", "buffered", "zone-flush", "zone-throttle", "zone-good",
+      "free", "flush", "throttle", "zone-flush", "zone-throttle", "zone-good",
     ]) {
       this[name] = style.getPropertyValue(`--${name}`).trim();
     }

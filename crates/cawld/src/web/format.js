@@ -93,8 +93,6 @@ const STATES = {
   free: { name: "Free", long: "writers pass freely" },
   flush: { name: "Flush", long: "the kernel writes back in the background" },
   throttle: { name: "Throttle", long: "writers are held back" },
-  sync: { name: "Sync", long: "waiting for the device" },
-  buffered: { name: "Buffered", long: "in the program’s own buffer" },
 };
 const PHASES = ["free", "flush", "throttle"];
 const CALL_STATES = ["free", "flush", "throttle", "sync", "buffered"];

@@ -1,29 +1,10 @@
-// Predicted against observed cost: a mark for each of the latest calls, on logarithmic axes.
-
-/** Marks differ by shape as well as by colour: lines through these corners, closed if there are more than two; a disk without. */
-const SHAPES = {
-  free: [],
-  flush: [[[0, -1.2], [1.1, 0.8], [-1.1, 0.8]]],
-  throttle: [[[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]]],
-  sync: [[[0, -1.3], [1.3, 0], [0, 1.3], [-1.3, 0]]],
-  buffered: [[[-1, 0], [1, 0]], [[0, -1], [0, 1]]],
-};
-
-/** Adds the mark of a state to a path: about a place, in a size. */
-function mark(path, state, x, y, r) {
-  for (const corners of SHAPES[state]) {
-    corners.forEach(([right, down], at) => path[at ? "lineTo" : "moveTo"](x + r * right, y + r * down));
-    if (corners.length > 2) path.closePath();
-  }
-  if (SHAPES[state].length) return;
-  path.moveTo(x + r, y);
-  path.arc(x, y, r, 0, 7);
-}
+// Predicted against observed cost: a mark for each of the latest calls by its main cause, on logarithmic axes.
 
 class ScatterChart extends Chart {
-  constructor(plot, ring) {
+  constructor(plot, ring, legend) {
     super(plot);
     this.ring = ring;
+    this.legend = legend;
     this.hidden = new Set();
     this.interval = 1000;
     this.order = null;
@@ -31,29 +12,18 @@ class ScatterChart extends Chart {
   }
 
   get shown() {
-    return this.ring.calls.filter((call) => call.observed_s > 0 && call.predicted_s > 0 && !this.hidden.has(call.state));
+    return this.ring.calls.filter((call) => call.observed_s > 0 && call.predicted_s > 0 && !this.hidden.has(call.cause));
   }
 
   options() {
     const scale = { time: false, distr: 3, range: () => this.range };
-    const marks = (state) => (uplot, at) => {
-      const path = new Path2D();
-      const [observed, predicted] = uplot.data[at];
-      observed.forEach((cost, call) => {
-        const [x, y] = [uplot.valToPos(cost, "x", true), uplot.valToPos(predicted[call], "y", true)];
-        mark(path, state, x, y, 3.2 * uPlot.pxRatio);
-      });
-      return { stroke: path, fill: path };
-    };
-    const series = CALL_STATES.map((state) => ({
-      facets: [{ scale: "x", auto: true }, { scale: "y", auto: true }],
-      stroke: ink(state, "d9"), fill: ink(state, "4d"), width: 1.25, points: { show: false }, paths: marks(state),
-    }));
+    // Calls are drawn on the axes, by their causes.
+    const series = { facets: [{ scale: "x", auto: true }, { scale: "y", auto: true }], points: { show: false }, paths: () => null };
     const label = { labelSize: 16 * this.zoom, labelGap: 0 };
     return {
       mode: 2,
       scales: { x: scale, y: scale },
-      series: [{}, ...series],
+      series: [{}, series],
       axes: [
         this.axis(decadeAxis(56, { ...label, side: 2, label: "observed", gap: 6, size: 22 * this.zoom })),
         this.axis(decadeAxis(24, { ...label, side: 3, label: "predicted", gap: 8, size: 56 * this.zoom })),
@@ -66,13 +36,11 @@ class ScatterChart extends Chart {
 
   data() {
     const calls = this.shown;
+    // Those that the axes have room for, whatever comes before they are drawn.
+    this.calls = calls;
     const costs = calls.flatMap((call) => [call.observed_s, call.predicted_s]);
     this.range = calls.length ? decades(Math.min(...costs), Math.max(...costs)) : [1e-6, 1e-1];
-    const columns = CALL_STATES.map((state) => {
-      const own = calls.filter((call) => call.state === state);
-      return [own.map((call) => call.observed_s), own.map((call) => call.predicted_s)];
-    });
-    return [null, ...columns];
+    return [null, [calls.map((call) => call.observed_s), calls.map((call) => call.predicted_s)]];
   }
 
   /** Where predicted is observed, and within a factor of two of it. */
@@ -103,11 +71,12 @@ class ScatterChart extends Chart {
   finish() {
     const call = this.chosen;
     this.pen((context, width, height) => {
-      if (!this.shown.length) {
+      if (!this.calls.length) {
         context.fillStyle = palette.muted;
         context.textAlign = "center";
         context.fillText("no calls yet", width / 2, height / 2 - 20);
       }
+      drawCalls(context, this.calls, (call) => this.place(call), 2.8);
       if (!call) return;
       context.strokeStyle = palette.text;
       context.lineWidth = 2;
@@ -120,7 +89,7 @@ class ScatterChart extends Chart {
     this.showTip(-6, `${printable(call.op)}, ${bytes(call.bytes)}`, [
       [null, "observed", duration(call.observed_s)],
       [null, "predicted", duration(call.predicted_s)],
-      [call.state, "state", STATES[call.state]?.name ?? printable(call.state)],
+      [`cause-${causeName(call.cause)}`, "main cause", printable(call.cause)],
       [null, "process", String(call.pid)],
     ]);
   }
@@ -160,11 +129,16 @@ class ScatterChart extends Chart {
       at,
       last,
       `${printable(call.op)} of ${bytes(call.bytes)} by process ${call.pid}: observed ${duration(call.observed_s)}, ` +
-        `predicted ${duration(call.predicted_s)}, ${STATES[call.state]?.name ?? printable(call.state)}`,
+        `predicted ${duration(call.predicted_s)}, mostly ${printable(call.cause)}`,
     );
   }
 
   tell() {
+    const changed = () => {
+      this.invalidate(true);
+      this.tell();
+    };
+    causeButtons(this.legend, new Set(this.ring.calls.map((call) => call.cause)), this.hidden, changed);
     const calls = this.shown;
     if (!calls.length) return this.summarize("No call to compare yet.");
     const ratios = calls.map((call) => call.predicted_s / call.observed_s).sort((a, b) => a - b);

@@ -17,7 +17,7 @@ class Series {
 
   /** The daemon's own history replaces everything older than its end. */
   load(history) {
-    const points = history.points.map((point) => ({ ...point, span_s: Math.max(point.span_s, 1e-3), live: 0 }));
+    const points = history.points.map((point) => ({ ...point, causes_s: point.causes_s ?? {}, span_s: Math.max(point.span_s, 1e-3), live: 0 }));
     const end = points.length ? points.at(-1).time_s + points.at(-1).span_s : -Infinity;
     this.points = points.concat(this.points.filter((point) => point.live && point.time_s >= end));
     this.trim();
@@ -34,12 +34,14 @@ class Series {
       this.points = this.points.filter((point) => point.time_s < status.time_s);
       return;
     }
+    // What came after a pause of pushes has no place in time.
+    const isCounted = before && elapsed < Math.max(5, 2 * this.step);
     let point = this.points.at(-1);
     // Points of the daemon's history are not counted again.
     let news = 1;
     if (!point || !point.live || status.time_s >= point.time_s + this.step) {
       const end = point ? point.time_s + point.span_s : -Infinity;
-      const begin = before && elapsed < 2 * this.step ? before.time : status.time_s - Math.min(this.step, 1);
+      const begin = isCounted ? before.time : status.time_s - Math.min(this.step, 1);
       if (before && end > before.time) news = Math.max(0, (status.time_s - end) / elapsed);
       point = {
         time_s: Math.min(Math.max(begin, end), status.time_s),
@@ -61,8 +63,13 @@ class Series {
     point.background_bytes = status.background_bytes;
     point.hard_bytes = status.hard_bytes;
     if (PHASES.indexOf(status.state) > PHASES.indexOf(point.state)) point.state = status.state;
-    if (before && elapsed < Math.max(5, 2 * this.step)) {
-      for (const name of Object.keys(sums)) point[name] += news * Math.max(0, sums[name] - before.sums[name]);
+    if (isCounted) {
+      const { causes_s: causes, ...figures } = sums;
+      for (const name of Object.keys(figures)) point[name] += news * Math.max(0, sums[name] - before.sums[name]);
+      for (const [cause, seconds] of Object.entries(causes)) {
+        const more = news * (seconds - (before.sums.causes_s[cause] ?? 0));
+        if (more > 0) point.causes_s[cause] = (point.causes_s[cause] ?? 0) + more;
+      }
     }
     this.trim();
   }
@@ -96,7 +103,7 @@ class Series {
 function totals(status) {
   const { calls = 0, bytes = 0, drops = 0 } = status;
   const { observed_s = 0, predicted_s = 0, throttled_s = 0, sync_s = 0 } = status.cost ?? {};
-  return { calls, bytes, drops, observed_s, predicted_s, throttled_s, sync_s };
+  return { calls, bytes, drops, observed_s, predicted_s, throttled_s, sync_s, causes_s: { ...status.causes_s } };
 }
 
 /** The latest calls, in a ring. */
@@ -111,7 +118,7 @@ class CallRing {
   push(batch) {
     this.total += batch.total;
     for (const call of batch.calls) {
-      this.calls[this.next] = call;
+      this.calls[this.next] = { ...call, cause: call.cause || "unknown" };
       this.next = (this.next + 1) % this.size;
     }
   }

@@ -9,6 +9,25 @@ const filed = (row) => {
   const inside = row.first_path.startsWith(folder) && !row.first_path.slice(folder.length).includes("/");
   return `${row.path} (was ${inside ? row.first_path.slice(folder.length) : row.first_path})`;
 };
+/** A path whose folders give way, not its name. */
+const PATH = (name, value) => ({
+  ...TEXT(name, value),
+  className: "path",
+  fill: (holder, row, text) => {
+    const name = text.lastIndexOf("/") + 1;
+    holder.replaceChildren(element("span", {}, text.slice(0, name)), element("span", {}, text.slice(name)));
+  },
+});
+/** The two main causes of a row's time. */
+const sharesOf = (row) => causeShares(row.causes_s ?? {}, 2).map(([cause, share]) => [cause, `${printable(cause)} ${percent(share)}`]);
+const CAUSED = {
+  ...TEXT("Causes", (row) => sharesOf(row).map(([, text]) => text).join(", ") || NOTHING),
+  className: "causes",
+  fill: (holder, row) => {
+    const parts = sharesOf(row).flatMap(([cause, text], at) => [at ? ", " : "", causeKey(cause), text]);
+    holder.replaceChildren(...(parts.length ? parts : [NOTHING]));
+  },
+};
 const FIGURE = (name, key, text, sort = null) => ({ name, value: (row) => row[key] ?? -Infinity, text: (row) => text(row[key]), kind: "figure", sort });
 const LOST = {
   name: "Lost",
@@ -20,15 +39,14 @@ const LOST = {
 };
 const COSTS = [
   LOST,
-  FIGURE("Throttled", "throttled_s", duration, "throttled"),
-  FIGURE("Sync", "sync_s", duration, "sync"),
   FIGURE("Observed", "observed_s", duration, "observed"),
+  CAUSED,
   FIGURE("Predicted", "predicted_s", duration),
 ];
 const WRITTEN = [FIGURE("Rate", "rate", rate, "rate"), FIGURE("Written", "bytes", bytes, "bytes"), FIGURE("Calls", "calls", count, "calls")];
 const COLUMNS = {
   processes: [TEXT("Program", (row) => row.program), { ...FIGURE("PID", "pid", String), kind: "id" }, ...COSTS, ...WRITTEN],
-  files: [{ ...TEXT("File", filed), path: true }, { ...TEXT("Device", (row) => row.device), kind: "id" }, ...COSTS, ...WRITTEN],
+  files: [PATH("File", filed), { ...TEXT("Device", (row) => row.device), kind: "id" }, ...COSTS, ...WRITTEN],
   devices: [
     TEXT("Device", (row) => (row.name ? `${row.name} (${row.device})` : row.device)),
     ...COSTS,
@@ -104,8 +122,7 @@ class SortTable {
     while (this.body.rows.length > rows.length) this.body.deleteRow(-1);
     while (this.body.rows.length < rows.length) {
       const cells = this.columns.map((column, at) => {
-        const parts = column.path ? [element("span"), element("span")] : [];
-        const text = element("span", { className: column.share ? "share" : column.path ? "path" : "" }, ...parts);
+        const text = element("span", { className: column.share ? "share" : (column.className ?? "") });
         const head = at === 0 ? { scope: "row" } : {};
         return element(at === 0 ? "th" : "td", { className: column.kind, ...head }, text);
       });
@@ -117,11 +134,8 @@ class SortTable {
         const text = column.text(row);
         const holder = cells[at].firstChild;
         if (holder.textContent !== text) {
-          if (column.path) {
-            const name = text.lastIndexOf("/") + 1;
-            holder.firstChild.textContent = text.slice(0, name);
-            holder.lastChild.textContent = text.slice(name);
-          } else holder.textContent = text;
+          if (column.fill) column.fill(holder, row, text);
+          else holder.textContent = text;
           if (at === 0) cells[at].title = text;
         }
         if (column.share) holder.style.setProperty("--share", (column.value(row) / most).toFixed(3));

@@ -1,4 +1,4 @@
-// The charts over time: dirty level with state bands, time lost, cost per call.
+// The charts over time: dirty level with state bands, cost per call.
 
 const TIME_STEPS = [...Array.from({ length: 27 }, (_, at) => [1, 2, 5][at % 3] * 10 ** (Math.floor(at / 3) - 9)), 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 const BYTE_STEPS = Array.from({ length: 53 }, (_, power) => 2 ** power);
@@ -293,57 +293,6 @@ class DirtyChart extends TimeChart {
     this.summarize(
       `Now ${bytes(status.modelled_dirty_bytes)} modelled, ${bytes(status.sampled_dirty_bytes)} sampled, ` +
         `hard limit ${bytes(status.hard_bytes)}. In this span: highest ${bytes(most)}; ${worst}.`,
-    );
-  }
-}
-
-class LostChart extends TimeChart {
-  options() {
-    const axis = { incrs: RATE_STEPS, values: (uplot, ticks) => ticks.map(lostRate) };
-    const throttled = (point) => point.throttled_s / point.span_s;
-    const both = (point) => throttled(point) + point.sync_s / point.span_s;
-    return this.chart({ range: () => [0, this.most] }, axis, [
-      { fill: ink("throttle"), width: 0, paths: this.bars(() => 0, throttled) },
-      { fill: (uplot) => hatch(uplot.ctx, palette.sync), width: 0, paths: this.bars(throttled, both) },
-    ]);
-  }
-
-  data() {
-    this.most = 0.001;
-    return this.columns((point) => {
-      const [throttled, sync] = [point.throttled_s / point.span_s, point.sync_s / point.span_s];
-      this.most = Math.max(this.most, (throttled + sync) * 1.08);
-      return [throttled, sync];
-    });
-  }
-
-  /** A bar for each point, as wide as the time it covers. */
-  bars(low, high) {
-    return (uplot) => {
-      const fill = new Path2D();
-      for (const point of this.points) {
-        const [from, until] = [point.time_s, point.time_s + point.span_s].map((time) => uplot.valToPos(time, "x", true));
-        const [top, bottom] = [high(point), low(point)].map((value) => uplot.valToPos(value, "y", true));
-        if (bottom - top < 0.1) continue;
-        fill.rect(from, top, until - from > 5 ? until - from - 1 : Math.max(until - from, 1), Math.max(bottom - top, 1));
-      }
-      return { fill };
-    };
-  }
-
-  rows(point) {
-    return [
-      ["throttle", "throttled", lostRate(point.throttled_s / point.span_s)],
-      ["sync", "sync", lostRate(point.sync_s / point.span_s)],
-    ];
-  }
-
-  tell() {
-    const [throttled, sync, span] = this.sums("throttled_s", "sync_s", "span_s");
-    this.summarize(
-      throttled + sync > 0
-        ? `In this span programs lost ${duration(throttled)} to throttling and ${duration(sync)} to synchronous writing, ${lostRate((throttled + sync) / span)} on average.`
-        : "In this span programs lost no time to throttling or synchronous writing.",
     );
   }
 }

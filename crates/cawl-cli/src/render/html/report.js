@@ -90,28 +90,7 @@ class CallsChart extends DirtyChart {
 
   finish() {
     this.pen((context) => {
-      const paths = new Map();
-      for (const call of this.shown) {
-        if (!paths.has(call.cause)) paths.set(call.cause, new Path2D());
-        mark(paths.get(call.cause), causeShape(call.cause), ...this.place(call), 2.4);
-      }
-      context.lineWidth = 1;
-      context.strokeStyle = `${palette.text}80`;
-      for (const [cause, path] of paths) {
-        // A plus has no area.
-        context.fillStyle = causeColour(cause);
-        if (causeShape(cause) === "buffered") {
-          context.save();
-          context.lineWidth = 1.75;
-          context.strokeStyle = causeColour(cause);
-          context.stroke(path);
-          context.restore();
-          continue;
-        }
-        // The outline lies below, so that marks that cover each other keep their colour.
-        context.stroke(path);
-        context.fill(path);
-      }
+      drawCalls(context, this.shown, (call) => this.place(call), 2.4);
     });
     super.finish();
     const call = this.chosen;
@@ -162,24 +141,6 @@ class CallsChart extends DirtyChart {
     this.chosen = null;
     super.leave();
     this.invalidate(true);
-  }
-}
-
-/** Time per cause, in parts that are wide enough to be seen. */
-class RunCauseChart extends CauseChart {
-  get points() {
-    const all = this.series().points;
-    const each = Math.max(1, Math.ceil((all.length * 2.5) / Math.max(100, this.plot.clientWidth)));
-    const groups = [];
-    for (let at = 0; at < all.length; at += each) {
-      const group = all.slice(at, at + each);
-      const causes_s = {};
-      for (const point of group) {
-        for (const [cause, part] of Object.entries(point.causes_s)) causes_s[cause] = (causes_s[cause] ?? 0) + part;
-      }
-      groups.push({ time_s: group[0].time_s, span_s: group.length * group[0].span_s, causes_s });
-    }
-    return groups;
   }
 }
 
@@ -277,26 +238,9 @@ function draw(timeline) {
   view.now = last.time_s + last.span_s;
   const calls = callsOf(timeline.single);
   const dirty = new CallsChart(byId("dirty-plot"), () => series, calls);
-  const causes = new RunCauseChart(byId("causes-plot"), () => series);
-  const sums = Object.fromEntries(timeline.causes.map(({ name, ns }) => [name, ns.reduce((sum, part) => sum + part, 0) / 1e9]));
-  causes.choose(sums);
-  const all = Object.values(sums).reduce((sum, part) => sum + part, 0);
-  byId("causes-legend").append(...[...causes.list, "other"].map((cause) => element("li", {}, causeKey(cause), cause)));
-  causes.summarize(
-    `${duration(all)} in ${duration(view.span)}: ${causes.list.toSorted((a, b) => sums[b] - sums[a]).map((cause) => `${cause} ${percent(sums[cause] / all)}`).join(", ")}. Above 1 s/s several threads are in calls.`,
-  );
-
-  const met = [...new Set(calls.map((call) => call.cause))].sort((a, b) => CAUSES.indexOf(a) - CAUSES.indexOf(b));
-  for (const cause of met) {
-    const button = element("button", { type: "button" }, causeKey(cause), cause);
-    button.setAttribute("aria-pressed", "true");
-    button.addEventListener("click", () => {
-      if (!dirty.hidden.delete(cause)) dirty.hidden.add(cause);
-      button.setAttribute("aria-pressed", String(!dirty.hidden.has(cause)));
-      dirty.invalidate(true);
-    });
-    byId("calls-legend").append(button);
-  }
+  new CauseChart(byId("causes-plot"), () => series, byId("causes-legend")).tell();
+  const met = new Set(calls.map((call) => call.cause));
+  causeButtons(byId("calls-legend"), met, dirty.hidden, () => dirty.invalidate(true));
   const highest = (name) => Math.max(0, ...series.points.map((point) => point[name]));
   const limit = last.hard_bytes ? `, hard limit ${bytes(last.hard_bytes)}, throttling from ${bytes(freerunOf(last))}` : "";
   dirty.summarize(
