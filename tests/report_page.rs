@@ -1,6 +1,8 @@
 //! The report as a page, in a real browser: `report_page/driver.js` looks at it with its own script.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use cawl_core::{FileFacts, HostProfile, Record, Sample, Session, Time};
@@ -98,6 +100,9 @@ fn the_page_is_whole_on_every_screen() {
         assert_eq!(found["errors"], serde_json::json!([]), "{found:#}");
         assert_eq!(found["requests"], serde_json::json!([]), "{found:#}");
         assert_eq!(found["dark"], dark, "{found:#}");
+        // On paper all is light, and charts are no wider than A4 less its margins.
+        assert_eq!(found["printed"]["ground"], "rgb(244, 246, 249)", "{found:#}");
+        assert!(found["printed"]["widest"].as_f64().is_some_and(|widest| widest <= 703.0), "{found:#}");
         assert_eq!(found["faint"], serde_json::json!([]), "text of too little contrast: {found:#}");
         assert_eq!(found["overflow"], 0, "nothing is wider than the window: {found:#}");
         for colours in found["colours"].as_array().expect("a list") {
@@ -146,8 +151,28 @@ fn nothing_and_little_are_pages_too() {
 #[test]
 fn a_page_does_not_grow_with_the_number_of_files() {
     let dir = Dir::new();
-    trace(&dir, 5000, 2, true);
+    trace(&dir, 100_000, 1, true);
     let page = page(&dir);
-    assert!(page.contains("4900 further files"), "the rest is summed up");
-    assert!(page.len() < 1_500_000, "{} bytes", page.len());
+    assert!(page.contains("99900 further files"), "the rest is summed up");
+    assert!(page.len() < 3_000_000, "{} bytes", page.len());
+    let Some(found) = look(&dir, &page, "1280,900", false) else { return };
+    assert_eq!(found["errors"], serde_json::json!([]), "{found:#}");
+    assert_eq!(found["overflow"], 0, "{found:#}");
+}
+
+/// Names of a real program that are no text, and end a script.
+#[test]
+fn names_that_are_no_text_are_shown() {
+    let dir = Dir::new();
+    fs::create_dir(dir.work().join("<")).expect("a new folder");
+    let name = OsStr::from_bytes(b"of=</script>\xff\xfe<!--");
+    let mut command = dir.cawl(&["run", "--report", "out.html", "--", "dd", "if=/dev/zero", "count=3"]);
+    command.arg(name);
+    Running::start(command).finish().success();
+    let page = fs::read_to_string(dir.work().join("out.html")).expect("the page is UTF-8");
+    let Some(found) = look(&dir, &page, "1280,900", false) else { return };
+    assert_eq!(found["errors"], serde_json::json!([]), "{found:#}");
+    assert_eq!(found["markup"], 0, "{found:#}");
+    let files = found["files"].to_string();
+    assert!(files.contains("</script>\u{fffd}\u{fffd}<!--"), "{files}");
 }

@@ -41,9 +41,11 @@ async function look() {
   // A browser without a screen may make no frames; before printing, and after, charts are drawn without.
   const frame = () => new Promise((resolve) => setTimeout(resolve, 50));
   dispatchEvent(new Event("beforeprint"));
+  await frame();
+  const widths = [...document.querySelectorAll("canvas")].map((canvas) => canvas.getBoundingClientRect().width);
+  const found = { colours: [], printed: { widest: Math.max(0, ...widths), ground: getComputedStyle(document.documentElement).backgroundColor } };
   dispatchEvent(new Event("afterprint"));
   await frame();
-  const found = { colours: [] };
   for (const plot of document.querySelectorAll("#dirty-plot, #causes-plot")) {
     plot.dispatchEvent(new KeyboardEvent("keydown", { key: "End", bubbles: true }));
     const canvas = plot.querySelector("canvas");

@@ -259,8 +259,12 @@ function draw(timeline) {
 
 /** On paper all is light, in sight and open. */
 function print(printing) {
-  if (printing) document.documentElement.dataset.theme = "light";
-  else delete document.documentElement.dataset.theme;
+  const { dataset } = document.documentElement;
+  if (printing) [dataset.theme, dataset.printing] = ["light", ""];
+  else {
+    delete dataset.theme;
+    delete dataset.printing;
+  }
   palette.read();
   for (const details of document.querySelectorAll("details")) details.open = printing;
   for (const chart of view.charts) {

@@ -182,7 +182,7 @@ pub fn machine(told: &Report) -> Markup {
     let mut basis = String::new();
     super::super::report::basis(&mut basis, told, false);
     html! {
-        section.card {
+        section.card.long {
             h2 { "Machine and profile" }
             @if let Some(host) = &told.host { dl.pairs {
                 (pair("Host", shown(&host.host).into_owned()))
