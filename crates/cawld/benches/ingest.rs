@@ -5,7 +5,7 @@
 //! assimilated model and learning: calls per second of the engine's thread (by its processor time) and by the
 //! wall clock.
 //!
-//! Usage: cargo bench -p cawld --bench ingest [-- MILLIONS]
+//! Usage: cargo bench -p cawld --bench ingest [-- MILLIONS [PART OF A LABEL]]
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -56,6 +56,15 @@ fn send(path: &Path, run: u64, threads: u32, calls: u64) {
 /// The daemon's own lane: these models in lockstep, the first one also assimilated if `assimilated`,
 /// learning.
 async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64) {
+    let label = format!(
+        "own lane, {}{}{}",
+        models.join("+"),
+        if assimilated { ", assimilated" } else { "" },
+        if learn { ", learning" } else { "" }
+    );
+    if !is_wanted(&label) {
+        return;
+    }
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("s.sock");
     let first = models[0].to_owned();
@@ -77,12 +86,6 @@ async fn measure_own(models: &[&str], assimilated: bool, learn: bool, calls: u64
     }
     let (wall, engine) = (began.elapsed().as_secs_f64(), engine_time() - before);
     let rate = |seconds: f64| calls as f64 / 1e6 / seconds;
-    let label = format!(
-        "own lane, {}{}{}",
-        models.join("+"),
-        if assimilated { ", assimilated" } else { "" },
-        if learn { ", learning" } else { "" }
-    );
     println!("{label:56} {:6.2} M calls/s on one core, {:6.2} by the wall clock", rate(engine), rate(wall));
     daemon.stop().await;
 }
@@ -100,15 +103,24 @@ fn engine_time() -> f64 {
     of_engine.map(spent).sum::<f64>() / 1e9
 }
 
+/// The label has what the command line asks for.
+fn is_wanted(label: &str) -> bool {
+    let part = std::env::args().skip(1).find(|word| !word.starts_with('-') && word.parse::<u64>().is_err());
+    part.is_none_or(|part| label.contains(&part))
+}
+
 async fn measure(models: &[&str], trace: Option<PathBuf>, threads: u32, calls: u64) {
+    let of_threads = if threads > 1 { format!(", {threads} threads in turn") } else { String::new() };
+    let label =
+        format!("{}{}{of_threads}", models.join("+"), if trace.is_some() { " and a trace" } else { "" });
+    if !is_wanted(&label) {
+        return;
+    }
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("s.sock");
     let options = EngineOptions::new(cawl_host::uncalibrated_profile());
     let daemon = Daemon::start(socket::listen(&path).expect("listen"), options).expect("daemon");
     let models: Vec<String> = models.iter().map(|name| (*name).to_owned()).collect();
-    let of_threads = if threads > 1 { format!(", {threads} threads in turn") } else { String::new() };
-    let label =
-        format!("{}{}{of_threads}", models.join("+"), if trace.is_some() { " and a trace" } else { "" });
     let run = daemon.begin_run(RunSpec { models, trace, ..RunSpec::default() }).await.expect("run");
     let began = Instant::now();
     tokio::task::spawn_blocking(move || send(&path, run, threads, calls)).await.expect("sender");
