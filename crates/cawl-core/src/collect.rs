@@ -9,6 +9,7 @@ use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 
 use crate::accuracy::AccuracySummary;
+use crate::by_name::ByName;
 use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
 use crate::cause::{Cause, CauseTimes, CostParts};
 use crate::classes::Classes;
@@ -406,7 +407,7 @@ impl Collector {
     }
 
     fn file_report(&self, row: usize, books: &FileBooks) -> FileReport {
-        let names = || self.models.iter().map(|model| model.name.to_owned());
+        let names = || self.models.iter().map(|model| model.name);
         let ops = books.counts.iter().map(|op| FileOp {
             op: op.op.name().to_owned(),
             calls: op.calls.calls,
@@ -529,8 +530,8 @@ fn observed_ns(books: &FileBooks) -> u64 {
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-fn states(counts: &[u64; CallState::ALL.len()]) -> BTreeMap<String, u64> {
-    let named = CallState::ALL.iter().map(|state| state.name().to_owned()).zip(counts.iter().copied());
+fn states(counts: &[u64; CallState::ALL.len()]) -> ByName<u64> {
+    let named = CallState::ALL.iter().map(|state| state.name()).zip(counts.iter().copied());
     named.filter(|(_, count)| *count > 0).collect()
 }
 

@@ -1,9 +1,8 @@
 //! Where the time went: sums by cause over all calls, and the times that would do.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
+use crate::by_name::ByName;
 use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
 use crate::classes::CallClass;
 use crate::density::{ByteMode, OpDensities};
@@ -193,7 +192,7 @@ impl Ideal {
 }
 
 /// Seconds by cause, as reports have them: those that are not zero, by name.
-pub fn seconds_by_cause(times: &CauseTimes) -> BTreeMap<String, f64> {
+pub fn seconds_by_cause(times: &CauseTimes) -> ByName<f64> {
     let named = times.iter().filter(|(_, ns)| *ns > 0);
-    named.map(|(cause, ns)| (cause.name().to_owned(), ns as f64 / 1e9)).collect()
+    named.map(|(cause, ns)| (cause.name(), ns as f64 / 1e9)).collect()
 }

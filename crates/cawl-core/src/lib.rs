@@ -53,6 +53,7 @@
 mod accuracy;
 mod analysis;
 mod births;
+mod by_name;
 mod call;
 mod cause;
 mod classes;
@@ -97,6 +98,7 @@ pub use analysis::{
     Analysis, AnalysisOptions, Answers, FindingsPart, ModelPart, ModelsError, NotKept, Shown,
 };
 pub use births::{Births, Told};
+pub use by_name::ByName;
 pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
 pub use cause::{ByCause, Cause, CauseTimes, CostParts, UnknownCause};
 pub use classes::CallClass;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{AccuracySummary, CallError};
+use crate::by_name::ByName;
 use crate::explain::Explain;
 use crate::learn::ColdMemory;
 use crate::patterns::FilePatterns;
@@ -230,7 +231,7 @@ pub struct ModelReport {
     /// The same by operation.
     pub by_op: BTreeMap<String, OpReport>,
     /// Number of calls in each state.
-    pub states: BTreeMap<String, u64>,
+    pub states: ByName<u64>,
     /// Hash over every prediction in order: equal fingerprints mean equal predictions, call by call.
     pub fingerprint: String,
 }
@@ -299,12 +300,12 @@ pub struct FileOp {
     /// held at exit.
     pub observed_s: f64,
     /// Predicted time in seconds, for each model; empty for calls that no model has a law for.
-    pub predicted_s: BTreeMap<String, f64>,
+    pub predicted_s: ByName<f64>,
     /// Number of calls in each state, by the first model.
-    pub states: BTreeMap<String, u64>,
+    pub states: ByName<u64>,
     /// Observed seconds by cause.
     #[serde(default)]
-    pub causes: BTreeMap<String, f64>,
+    pub causes: ByName<f64>,
     /// Seconds that the calls would take undisturbed ([`BestTimes::undisturbed_s`](crate::BestTimes)).
     #[serde(default)]
     pub undisturbed_s: f64,

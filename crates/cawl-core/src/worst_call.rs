@@ -1,8 +1,8 @@
 //! A call that a report tells of, with its causes and its neighbours.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
+
+use crate::by_name::ByName;
 
 /// A call that the first model was wrong about, or that lost much time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct WorstCall {
     pub cause: String,
     /// Observed seconds by cause.
     #[serde(default)]
-    pub causes: BTreeMap<String, f64>,
+    pub causes: ByName<f64>,
     /// Thread.
     #[serde(default)]
     pub tid: u32,

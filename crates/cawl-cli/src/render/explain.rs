@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use cawl_core::{
-    Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Nanos, Origin, Report, WorstCall, renamed_path,
+    ByName, Bytes, Cause, Explain, FileOp, FileReport, ModelReport, Nanos, Origin, Report, WorstCall,
+    renamed_path,
 };
 
 use super::report::{basis, cold_memory, ended, profile};
@@ -213,12 +214,12 @@ fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
 }
 
 /// The causes with most time: `throttle 80 %, copy 15 %`.
-fn main_causes(causes: &BTreeMap<String, f64>) -> String {
+fn main_causes(causes: &ByName<f64>) -> String {
     let all = causes.values().sum::<f64>();
-    let mut causes: Vec<(&String, &f64)> = causes.iter().filter(|(_, time)| **time >= NAMED * all).collect();
+    let mut causes: Vec<_> = causes.iter().filter(|(_, time)| **time >= NAMED * all).collect();
     causes.sort_by(|a, b| b.1.total_cmp(a.1));
     if let [(name, _)] = causes[..] {
-        return name.clone();
+        return (*name).to_owned();
     }
     let named =
         causes.iter().take(2).map(|(name, time)| format!("{name} {:.0} %", share(**time, all) * 100.0));

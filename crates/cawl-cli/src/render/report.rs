@@ -268,7 +268,7 @@ fn states(op: &FileOp) -> String {
     let mut states: Vec<_> = op.states.iter().collect();
     states.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     if let [(name, _)] = states[..] {
-        return name.clone();
+        return name.to_owned();
     }
     let share = |count: u64| count as f64 / all.max(1) as f64 * 100.0;
     states

@@ -63,7 +63,7 @@ fn lost_of(file: &FileReport) -> f64 {
 
 fn row(file: &FileReport) -> Markup {
     let mut causes: BTreeMap<&str, f64> = BTreeMap::new();
-    for (cause, part) in file.ops.iter().flat_map(|op| &op.causes) {
+    for (cause, part) in file.ops.iter().flat_map(|op| op.causes.iter()) {
         *causes.entry(cause).or_default() += part;
     }
     let all = observed_of(file).max(f64::MIN_POSITIVE);
