@@ -220,7 +220,7 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
             observed(op.observed_s),
         ];
         for model in &models {
-            let predicted = op.predicted_s.get(*model).copied();
+            let predicted = op.predicted_s.get(model).copied();
             row.push(predicted.map_or("-".to_owned(), |s| Nanos::seconds(s).to_string()));
             row.push(predicted.map_or("-".to_owned(), |s| error(s, op.observed_s)));
         }
