@@ -100,6 +100,7 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
     assert!(keys[2].contains("modelled 320 MiB") && keys[2].contains("state Throttle"), "{keys:?}");
     has(&found["call"], "write of 1 MiB by process 11: observed 200 ms, predicted 190 ms, mostly throttle");
     has(&found["tip"], "main causethrottle");
+    assert_eq!(found["mark"], true, "the tip has the colour of the cause");
     has(&found["without"], "mostly journal");
     assert_eq!(found["pressed"], 1);
     // The latest second by its causes.

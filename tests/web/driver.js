@@ -98,6 +98,7 @@ const scenarios = {
     found.call = key("#scatter-plot", "End");
     await frame();
     found.tip = text("#scatter-plot .tip");
+    found.mark = $("#scatter-plot .tip .cause-throttle") !== null;
     [...document.querySelectorAll("#scatter-legend button")].find((button) => button.textContent === "throttle").click();
     found.without = [key("#scatter-plot", "Escape"), key("#scatter-plot", "End")][1];
     found.pressed = $("#scatter-legend").querySelectorAll("[aria-pressed=false]").length;

@@ -161,21 +161,31 @@ struct Kind {
     columns: [&'static str; 2],
     one: &'static str,
     none: &'static str,
+    /// Shortens a name to a width.
+    short: fn(&str, usize) -> String,
 }
 
-const PROGRAMS: Kind =
-    Kind { columns: ["PID", "PROGRAM"], one: "program", none: "no traced program is connected\n" };
+const PROGRAMS: Kind = Kind {
+    columns: ["PID", "PROGRAM"],
+    one: "program",
+    none: "no traced program is connected\n",
+    short: short_program,
+};
+
+const FILES: Kind = Kind {
+    columns: ["DEVICE", "FILE"],
+    one: "file",
+    none: "no traced program has written to a file\n",
+    short,
+};
 
 const CAUSES: &str = "CAUSES";
-
-const FILES: Kind =
-    Kind { columns: ["DEVICE", "FILE"], one: "file", none: "no traced program has written to a file\n" };
 
 /// Blanks between columns of a table.
 const GAP: usize = 2;
 
 /// Names are not shortened below this for further figures.
-const NAME: usize = 20;
+const NAME: usize = 16;
 
 /// Width of the longest text.
 fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
@@ -205,7 +215,7 @@ fn text(rows: &[Row], omitted: [u64; 2], kind: &Kind, sort: Sort, width: Option<
     let lines = rows.iter().zip(causes).map(|(row, causes)| {
         let cells = cells(row);
         let figures = figures.iter().map(|at| cells[*at].clone());
-        figures.chain([causes, row.of.clone(), short(&row.name, name)]).collect::<Vec<String>>()
+        figures.chain([causes, row.of.clone(), (kind.short)(&row.name, name)]).collect::<Vec<String>>()
     });
     let mut out = table(&header, left, lines);
     let [omitted, more] = omitted;

@@ -203,6 +203,6 @@ class CauseChart extends TimeChart {
 
   rows(point) {
     const rows = [...this.list, "other"].map((cause, at) => [cause, this.parts(point)[at]]).filter(([, part]) => part > 0);
-    return rows.reverse().map(([cause, part]) => [`cause-${causeName(cause)}`, cause, lostRate(part)]);
+    return rows.reverse().map(([cause, part]) => [causeKey(cause), cause, lostRate(part)]);
   }
 }

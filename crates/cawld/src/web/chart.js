@@ -166,11 +166,11 @@ class Chart {
     this.plot.setAttribute("aria-valuetext", text);
   }
 
-  /** Rows of [mark, name, value] beside a point of the plotting area. */
+  /** Rows of [mark, name, value], a mark being an element or its name, beside a point of the plotting area. */
   showTip(x, title, rows) {
     const tip = this.tip;
     const lines = rows.map(([mark, name, value]) => {
-      const key = element("i", { className: mark ? `key key-${mark}` : "" });
+      const key = mark instanceof Element ? mark : element("i", { className: mark ? `key key-${mark}` : "" });
       return element("span", {}, key, element("span", {}, name), element("b", {}, value));
     });
     tip.replaceChildren(element("strong", {}, title), ...lines);

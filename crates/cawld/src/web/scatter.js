@@ -89,7 +89,7 @@ class ScatterChart extends Chart {
     this.showTip(-6, `${printable(call.op)}, ${bytes(call.bytes)}`, [
       [null, "observed", duration(call.observed_s)],
       [null, "predicted", duration(call.predicted_s)],
-      [`cause-${causeName(call.cause)}`, "main cause", printable(call.cause)],
+      [causeKey(call.cause), "main cause", printable(call.cause)],
       [null, "process", String(call.pid)],
     ]);
   }

@@ -107,7 +107,7 @@ class CallsChart extends DirtyChart {
       [null, "at", duration(call.at_s)],
       [null, "observed", duration(call.observed_s)],
       [null, "predicted", duration(call.predicted_s)],
-      [`cause-${causeName(call.cause)}`, "cause", call.cause],
+      [causeKey(call.cause), "cause", call.cause],
       [null, "file", printable(call.path).slice(-48)],
     ]);
   }
