@@ -1,4 +1,4 @@
-//! The kernel's tracepoints of writeback, in a trace instance of our own, so that other users of tracing are
+//! The kernel's tracepoints, in a trace instance of our own, so that other users of tracing are
 //! not disturbed.
 //!
 //! The law: **without access it is left out, and nothing is left behind.** Only root may trace; an instance
@@ -58,8 +58,8 @@ pub fn this_thread() -> String {
 }
 
 impl Instance {
-    /// Begins to trace these events of the group `writeback`, with `room` KiB for each processor. An event
-    /// that does not pass the filter is left out; all pass an empty one.
+    /// Begins to trace these events, with `room` KiB for each processor: `group/event`, or an event of the group
+    /// `writeback`. What does not pass the filter is left out; all pass an empty one.
     pub fn begin(room: u32, events: &[&str], filter: &str) -> Result<Instance, TraceFsError> {
         if !nix::unistd::geteuid().is_root() {
             return Err(TraceFsError::NotRoot);
@@ -125,10 +125,11 @@ impl Folder {
         self.set("trace_clock", "mono")?;
         self.set("buffer_size_kb", &room.to_string())?;
         for event in events {
+            let (group, event) = event.split_once('/').unwrap_or(("writeback", event));
             if !filter.is_empty() {
-                self.set(&format!("events/writeback/{event}/filter"), filter)?;
+                self.set(&format!("events/{group}/{event}/filter"), filter)?;
             }
-            self.set(&format!("events/writeback/{event}/enable"), "1")?;
+            self.set(&format!("events/{group}/{event}/enable"), "1")?;
         }
         let flags = OFlag::O_NONBLOCK.bits();
         let pipe = OpenOptions::new().read(true).custom_flags(flags).open(self.0.join("trace_pipe"))?;

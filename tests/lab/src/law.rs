@@ -5,6 +5,7 @@
 //! - there is one arm and one channel: seeks and transfers are sequential, each at its rate
 //! - a request that begins where the previous one ended needs no seek
 //! - a flush waits for all transfers before it, then takes its own time
+//! - a disk that stands still completes nothing until it goes on
 //! - a write that fits into the volatile cache is complete after its latency; the cache empties at the rate
 //!   of writes, and a flush waits until it is empty
 //!
@@ -68,7 +69,8 @@ impl Law {
         let ready = submitted + self.spec.latency;
         let seek = if offset == self.head { Nanos::ZERO } else { self.spec.seek };
         self.head = offset.saturating_add(length.0);
-        self.free = ready.max(self.free) + (seek + length / rate);
+        let ready = self.goes_on(ready);
+        self.free = self.goes_on(ready.max(self.free) + (seek + length / rate));
         let cached =
             direction == Direction::Write && self.free.since(ready) <= self.spec.cache / self.spec.write;
         if cached { ready } else { self.free }
@@ -77,8 +79,13 @@ impl Law {
     /// Completion time of a flush that arrived at `arrived`.
     pub fn flush(&mut self, arrived: Time) -> Time {
         let submitted = before(arrived, self.overhead.flush);
-        self.free = submitted.max(self.free) + self.spec.flush;
+        self.free = self.goes_on(submitted.max(self.free) + self.spec.flush);
         self.free
+    }
+
+    /// This moment, or the end of the stall that it is in.
+    fn goes_on(&self, moment: Time) -> Time {
+        self.spec.stall_at(moment).map_or(moment, |(_, end)| moment.max(end))
     }
 }
 
@@ -145,6 +152,15 @@ mod tests {
         // 0.5 ms and 1 ns per 1000 bytes before its arrival.
         let done = law.transfer(Direction::Write, 0, Bytes(MB), millis(101.0));
         assert_eq!(done, millis(111.5 - 0.001));
+    }
+
+    #[test]
+    fn nothing_is_completed_during_a_stall() {
+        let mut law = Law::new(DiskSpec { stall: Nanos::seconds(2.5), ..disk() });
+        // The first stall of 50 ms begins at 0, the second one of 500 ms at 2500.
+        let done = [2.0, 100.0, 2495.0].map(|at| law.transfer(Direction::Write, 0, Bytes(MB), millis(at)));
+        assert_eq!(done, [millis(60.0), millis(116.0), millis(3000.0)]);
+        assert_eq!(law.flush(millis(3001.0)), millis(3003.0));
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod spec;
 mod stand;
 mod store;
 pub mod verify;
+pub mod writer;
 
 pub use guard::{emulated_disk, lowered_limits, missing};
 pub use law::Overhead;

@@ -10,6 +10,7 @@ use cawl_core::Bytes;
 use cawl_host::emulated::Ready;
 use cawl_host::limits::LoweredLimits;
 use cawl_lab::verify::{self, Bench, Verdict};
+use cawl_lab::writer::{self, WriterArgs};
 use cawl_lab::{Filesystem, Stand};
 use clap::{Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -23,7 +24,7 @@ use signal_hook::iterator::Signals;
 struct Args {
     #[command(subcommand)]
     command: Option<Task>,
-    /// ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms, then read=, depth=, cache= and size=;
+    /// ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms, then read=, depth=, cache=, size= and stall=;
     /// none for lowered limits only
     #[arg(long, default_value = "ssd")]
     disk: String,
@@ -44,6 +45,8 @@ enum Task {
     ///
     /// Exit code 1 if something is broken; figures outside their tolerance are `slow` and fail nothing.
     Verify(VerifyArgs),
+    /// Does nothing but write, to be traced; prints what the kernel counted for each thread
+    Write(WriterArgs),
 }
 
 #[derive(Parser)]
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match &args.command {
         Some(Task::Verify(args)) => verify(args),
+        Some(Task::Write(args)) => writer::write(args).map(|()| true),
         None => serve(&args).map(|()| true),
     };
     match done {
@@ -94,6 +98,7 @@ fn verify(args: &VerifyArgs) -> anyhow::Result<bool> {
         return Ok(true);
     }
     LoweredLimits::put_back_left()?;
+    verify::causes::mount_tracefs()?;
     let lab = std::env::current_exe()?;
     let bench = Bench { cli: verify::command_line(&lab)?, lab, record: args.record.clone() };
     let repeats = if args.brief { 1 } else { args.repeats as usize };

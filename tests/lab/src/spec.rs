@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
-use cawl_core::{Bytes, Nanos, Rate};
+use cawl_core::{Bytes, Nanos, Rate, Time};
 
 /// The constants of an emulated disk, as a program meets them that uses the block device with O_DIRECT.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +25,12 @@ pub struct DiskSpec {
     pub cache: Bytes,
     /// Size of the disk.
     pub size: Bytes,
+    /// The disk stands still once in this time, for each of [`STALLS`] in turn; never if zero.
+    pub stall: Nanos,
 }
+
+/// How long the disk stands still, in ms.
+const STALLS: [u64; 6] = [50, 500, 100, 2000, 200, 1000];
 
 impl DiskSpec {
     /// A SATA SSD.
@@ -38,6 +43,7 @@ impl DiskSpec {
         depth: 4,
         cache: Bytes::ZERO,
         size: Bytes::mib(40 * 1024),
+        stall: Nanos::ZERO,
     };
     /// A hard disk.
     pub const HDD: DiskSpec = DiskSpec {
@@ -58,13 +64,21 @@ impl DiskSpec {
         depth: 8,
         ..DiskSpec::SSD
     };
+
+    /// From when to when the disk stands still in the period that this moment is in.
+    pub fn stall_at(&self, moment: Time) -> Option<(Time, Time)> {
+        let period = self.stall.get() as u64;
+        let number = moment.0.checked_div(period)?;
+        let length = STALLS[number as usize % STALLS.len()] * 1_000_000;
+        Some((Time(number * period), Time(number * period + length)))
+    }
 }
 
 impl FromStr for DiskSpec {
     type Err = anyhow::Error;
 
     /// `ssd`, `hdd`, `nvme` or `BW,LAT,SEEK,FLUSH` in MB/s, µs, ms and ms; then optionally any of
-    /// `read=MB/s`, `depth=N`, `cache=MIB` and `size=GIB`, separated by commas.
+    /// `read=MB/s`, `depth=N`, `cache=MIB`, `size=GIB` and `stall=SECONDS`, separated by commas.
     fn from_str(text: &str) -> anyhow::Result<DiskSpec> {
         let mut words = text.split(',').map(str::trim).peekable();
         let number = |word: &str| -> anyhow::Result<f64> {
@@ -102,7 +116,7 @@ impl FromStr for DiskSpec {
         };
         for word in words {
             let (name, value) = word.split_once('=').with_context(|| {
-                format!("{word:?}: after the disk come only read=, depth=, cache= and size=")
+                format!("{word:?}: after the disk come only read=, depth=, cache=, size= and stall=")
             })?;
             let value = number(value)?;
             match name {
@@ -110,7 +124,11 @@ impl FromStr for DiskSpec {
                 "depth" if (1.0..=64.0).contains(&value) => spec.depth = value as u32,
                 "cache" => spec.cache = Bytes::from_f64(value * 1024.0 * 1024.0),
                 "size" if value > 0.0 => spec.size = Bytes::from_f64(value * 1024.0 * 1024.0 * 1024.0),
-                _ => bail!("{word:?}: give read=MB/s, depth=1…64, cache=MIB or size=GIB"),
+                // Longer than the longest stall.
+                "stall" if value > 2.0 => spec.stall = Nanos::seconds(value),
+                _ => bail!(
+                    "{word:?}: give read=MB/s, depth=1…64, cache=MIB, size=GIB or stall=SECONDS above 2"
+                ),
             }
         }
         Ok(spec)
@@ -122,9 +140,13 @@ impl fmt::Display for DiskSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = self.cache.as_f64() / 1024.0 / 1024.0;
         let gib = self.size.as_f64() / 1024.0 / 1024.0 / 1024.0;
+        let stall = match self.stall {
+            Nanos::ZERO => String::new(),
+            every => format!(",stall={}", every.as_seconds()),
+        };
         write!(
             f,
-            "{},{},{},{},read={},depth={},cache={mib},size={gib}",
+            "{},{},{},{},read={},depth={},cache={mib},size={gib}{stall}",
             self.write.get() / 1e6,
             self.latency.get() / 1e3,
             self.seek.get() / 1e6,
@@ -148,16 +170,36 @@ mod tests {
         assert_eq!(custom.write, Rate::mb_per_second(100.0));
         assert_eq!((custom.latency, custom.seek), (Nanos::new(50e3), Nanos::millis(4.0)));
         assert_eq!((custom.flush, custom.cache), (Nanos::millis(2.0), Bytes::mib(8)));
-        for disk in [DiskSpec::SSD, DiskSpec::HDD, DiskSpec::NVME, custom] {
+        let stalls = DiskSpec { stall: Nanos::seconds(2.5), ..custom };
+        for disk in [DiskSpec::SSD, DiskSpec::HDD, DiskSpec::NVME, custom, stalls] {
             assert_eq!(disk.to_string().parse::<DiskSpec>().unwrap(), disk);
         }
     }
 
     #[test]
+    fn stalls_come_in_turn() {
+        assert_eq!(DiskSpec::SSD.stall_at(Time(7)), None);
+        let disk = DiskSpec { stall: Nanos::seconds(2.5), ..DiskSpec::SSD };
+        let at = |ms: u64| disk.stall_at(Time(ms * 1_000_000));
+        let millis = |from: u64, to: u64| Some((Time(from * 1_000_000), Time(to * 1_000_000)));
+        assert_eq!([at(0), at(2_499), at(7_600)], [millis(0, 50), millis(0, 50), millis(7_500, 9_500)]);
+        assert_eq!(at(15_000), millis(15_000, 15_050));
+    }
+
+    #[test]
     fn bad_disks_are_refused_with_a_remedy() {
-        for bad in
-            ["", "tape", "100", "100,1,1", "0,1,1,1", "ssd,size=0", "ssd,colour=1", "ssd,depth", "NaN,1,1,1"]
-        {
+        for bad in [
+            "",
+            "tape",
+            "100",
+            "100,1,1",
+            "0,1,1,1",
+            "ssd,size=0",
+            "ssd,colour=1",
+            "ssd,depth",
+            "ssd,stall=1",
+            "NaN,1,1,1",
+        ] {
             assert!(bad.parse::<DiskSpec>().is_err(), "{bad} was taken");
         }
         let error = "100,1".parse::<DiskSpec>().unwrap_err().to_string();

@@ -6,6 +6,7 @@
 //! figure is no positive number.
 
 mod calibrate;
+pub mod causes;
 mod disk;
 pub mod writers;
 
@@ -87,6 +88,14 @@ const CHECKS: &[Check] = &[
     check("writers-one-file", false, |bench| writers::share_a_disk(bench, 4, true)),
     check("two-disks", false, writers::two_disks),
     check("strict-disk", false, writers::strict_disk),
+    check("causes-throttle-dd", false, |bench| causes::check(bench, "causes-throttle-dd")),
+    check("causes-throttle-threads", false, |bench| causes::check(bench, "causes-throttle-threads")),
+    check("causes-throttle-small", false, |bench| causes::check(bench, "causes-throttle-small")),
+    check("causes-fsync", false, |bench| causes::check(bench, "causes-fsync")),
+    check("causes-dsync", false, |bench| causes::check(bench, "causes-dsync")),
+    check("causes-again", false, |bench| causes::check(bench, "causes-again")),
+    check("causes-preempted", false, |bench| causes::check(bench, "causes-preempted")),
+    check("causes-stalls", false, |bench| causes::check(bench, "causes-stalls")),
 ];
 
 /// What became of a figure or of a check.
