@@ -325,7 +325,7 @@ mod tests {
     fn a_call_that_waited_for_a_processor_was_preempted() {
         let mut analysis = Analysis::new(&HostProfile::uncalibrated(), &[], Mode::Lockstep).expect("models");
         let (from, to, delayed) = (Time(0), Time(20_000_000), Nanos::millis(6.0));
-        let delay = RunDelay { pid: 7, tid: 8, from, to, delayed, ..RunDelay::default() };
+        let delay = RunDelay { pid: 7, tid: 8, from, to, ran: Nanos::millis(5.0), delayed };
         analysis.take(&Record::RunDelay(delay));
         let mut call = Event { pid: 7, tid: 8, kind: FileKind::Regular, ..Event::new(Op::Write) };
         (call.dev, call.ino, call.requested, call.returned) = (1, 2, 4096, 4096);

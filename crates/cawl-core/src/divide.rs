@@ -15,7 +15,8 @@ use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
 use crate::model::{LONGEST_PAUSE, Prediction};
 use crate::profile::{HostProfile, Measured};
 use crate::record::FileFacts;
-use crate::units::{Nanos, Rate};
+use crate::run_delay::{Bounds, RunDelays};
+use crate::units::{Nanos, Rate, Time};
 
 /// Widths up to which a part may be off: beyond three standard deviations one call in a thousand lies.
 const REACH: f64 = 3.0;
@@ -125,18 +126,18 @@ impl Divider {
         event.kind != FileKind::Regular && self.nulls.contains(&event.file())
     }
 
-    /// The time of a call by cause, which would take `own` undisturbed; None if it has no cost. `run_delay`: for
-    /// how long its thread waited for a processor meanwhile, as far as this many ns need an explanation.
+    /// The time of a call by cause, which would take `own` undisturbed; None if it has no cost. `delays`: what the
+    /// kernel counted for its thread.
     pub fn divide(
         &mut self,
         event: &Event,
         class: Class,
         prediction: Option<&Prediction>,
         own: &CostParts,
-        run_delay: impl FnOnce(f64) -> f64,
+        delays: &mut RunDelays,
     ) -> Option<CauseTimes> {
         match (class, prediction) {
-            (Class::Cost, Some(prediction)) => Some(self.cost(event, prediction, own, run_delay)),
+            (Class::Cost, Some(prediction)) => Some(self.cost(event, prediction, own, delays)),
             (Class::Cost, None) => Some(CauseTimes::from([(Cause::Unexpected, event.duration)])),
             (Class::Elsewhere, _) if self.is_discard(event) => {
                 Some(CauseTimes::from([(Cause::Discard, event.duration)]))
@@ -150,31 +151,87 @@ impl Divider {
         event: &Event,
         prediction: &Prediction,
         own: &CostParts,
-        run_delay: impl FnOnce(f64) -> f64,
+        delays: &mut RunDelays,
     ) -> CauseTimes {
         let mut parts = prediction.parts.map(Nanos::get);
-        let mut over = event.duration as f64 - prediction.cost.get();
+        let duration = event.duration as f64;
+        // Shorter than this, no call was delayed or slept for a tick.
+        let long = duration > INTERRUPTS;
+        let thread = (event.pid, event.tid, Time(event.start), Time(event.end()));
+        let bounds = match long {
+            true => delays.bounds(thread.0, thread.1, thread.2, thread.3),
+            false => Bounds::NONE,
+        };
         // What was measured counts before what was learned: constants and pauses that were learned beside other
         // work have some of its run delay in them.
-        let certain = own.total().get() + parts[Cause::ColdMemory];
-        let unsure = event.duration as f64 - certain;
-        if unsure > INTERRUPTS {
-            let delay = run_delay(unsure);
-            if delay > 0.0 {
-                parts[Cause::Preempted] = delay;
-                over -= delay;
+        if long {
+            let waits = own.device().get();
+            let runs = own.total().get() - waits + parts[Cause::ColdMemory];
+            let unsure = duration - runs.min(bounds.ran) - waits.min(bounds.slept);
+            if unsure > INTERRUPTS {
+                let most = Nanos::new(unsure);
+                parts[Cause::Preempted] = delays.take(thread.0, thread.1, thread.2, thread.3, most).get();
             }
         }
+        let delayed = parts[Cause::Preempted];
+        // No pause is shorter than a tick.
+        if (duration - delayed).min(bounds.slept) < self.widths.tick {
+            parts[Cause::Throttle] = 0.0;
+        }
+        let over = duration - parts.sum();
         if over < 0.0 {
+            // What was measured stays.
+            parts[Cause::Preempted] = 0.0;
             self.shrink(&mut parts, -over);
+            parts[Cause::Preempted] = delayed;
         } else {
             self.grow(&mut parts, event, prediction, over);
+        }
+        if long && bounds != Bounds::NONE {
+            let spent = self.fit(&mut parts, prediction, bounds);
+            delays.spend(thread.0, thread.1, thread.2, thread.3, spent);
         }
         if kernel_bytes(event) > 0 {
             self.latest[self.next] = Write { file: event.file(), tid: event.tid, end: event.end() };
             self.next = (self.next + 1) % LATEST;
         }
         whole(&parts, event.duration)
+    }
+
+    /// No part that needs a processor is longer than the thread was on one, and no pause than it slept. Returns
+    /// how long it was and did.
+    fn fit(&self, parts: &mut ByCause<f64>, prediction: &Prediction, bounds: Bounds) -> Bounds {
+        let waits = parts.waits();
+        // What a call that waits for the device does on a processor in addition is part of the wait.
+        if waits > 0.0 {
+            return Bounds { ran: 0.0, slept: waits + parts[Cause::Throttle] };
+        }
+        let apart = parts[Cause::Preempted] + parts[Cause::Unexpected];
+        let slept = parts[Cause::Throttle] + parts[Cause::Lock];
+        let ran = parts.sum() - apart - slept;
+        let (awake, asleep) = (ran - bounds.ran, (slept - bounds.slept).min(parts[Cause::Throttle]));
+        if awake > INTERRUPTS {
+            // It slept instead.
+            let factor = 1.0 - awake / ran;
+            for (cause, part) in Cause::ALL.map(|cause| (cause, parts[cause])) {
+                if !matches!(cause, Cause::Throttle | Cause::Lock | Cause::Preempted | Cause::Unexpected) {
+                    parts[cause] = part * factor;
+                }
+            }
+            let pauses = prediction.may_pause && parts[Cause::Throttle] + awake >= self.widths.tick;
+            parts[if pauses { Cause::Throttle } else { Cause::Unexpected }] += awake;
+            return Bounds { ran: ran - awake, slept: slept + awake };
+        }
+        if asleep > INTERRUPTS {
+            // It was on a processor instead.
+            let fresh = prediction.work.fresh[0] + prediction.work.fresh[1];
+            let cold = (fresh * self.widths.cold - parts[Cause::ColdMemory]).clamp(0.0, asleep);
+            parts[Cause::Throttle] -= asleep;
+            parts[Cause::ColdMemory] += cold;
+            parts[Cause::Unexpected] += asleep - cold;
+            return Bounds { ran: ran + asleep, slept: slept - asleep };
+        }
+        Bounds { ran, slept }
     }
 
     /// The call took `less` than predicted.

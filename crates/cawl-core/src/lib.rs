@@ -138,7 +138,7 @@ pub use report::{
     SessionReport, SessionTotals, Tally,
 };
 pub use rolling_error::RecentError;
-pub use run_delay::RunDelays;
+pub use run_delay::{Bounds, RunDelays};
 pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};

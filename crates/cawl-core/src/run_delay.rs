@@ -2,7 +2,8 @@
 //! (`sched_info.run_delay`, /proc/PID/task/TID/schedstat), kept until the calls of that time come.
 //!
 //! The law of this module: **a delay is taken once.** The kernel tells how long a thread was delayed in an
-//! interval, not when; what one call took of it is not there for another.
+//! interval, not when; what one call took of it is not there for another. The same holds for the time that it
+//! was on a processor, and for the rest of the interval, in which it slept.
 
 use std::collections::VecDeque;
 
@@ -26,7 +27,24 @@ pub struct RunDelays {
 struct Interval {
     from: Time,
     to: Time,
+    /// What no call has taken yet: run delay, time on a processor, sleep.
     left: Nanos,
+    ran: Nanos,
+    slept: Nanos,
+}
+
+/// How long a thread was on a processor during a call at most, and how long it slept, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// On a processor.
+    pub ran: f64,
+    /// Asleep.
+    pub slept: f64,
+}
+
+impl Bounds {
+    /// Nothing is known.
+    pub const NONE: Bounds = Bounds { ran: f64::INFINITY, slept: f64::INFINITY };
 }
 
 impl RunDelays {
@@ -35,16 +53,59 @@ impl RunDelays {
         let RunDelay { pid, tid, from, to, ran, delayed } = *delay;
         self.any = true;
         // The kernel counts a wait when it is over. What finds no room in the interval began before it.
-        let before = (ran + delayed).saturating_sub(to.since(from));
+        let span = to.since(from);
+        let mut before = (ran + delayed).saturating_sub(span);
+        let slept = span.saturating_sub(ran + delayed);
         let from = Time(from.0.saturating_sub(before.get() as u64));
         let intervals = self.threads.of((pid, tid));
+        // Until it was counted, it looked like sleep.
+        for earlier in intervals.iter_mut().rev().take_while(|earlier| earlier.to > from) {
+            let part = before.min(earlier.slept);
+            earlier.slept = earlier.slept.saturating_sub(part);
+            before = before.saturating_sub(part);
+        }
         if intervals.len() >= INTERVALS
             && let (Some(first), Some(second)) = (intervals.pop_front(), intervals.front_mut())
         {
             second.from = first.from.min(second.from);
             second.left += first.left;
+            second.ran += first.ran;
+            second.slept += first.slept;
         }
-        intervals.push_back(Interval { from, to, left: delayed });
+        intervals.push_back(Interval { from, to, left: delayed, ran, slept });
+    }
+
+    /// What a thread did between these moments, at most. Time of which nothing is known may have been either.
+    pub fn bounds(&self, pid: u32, tid: u32, from: Time, to: Time) -> Bounds {
+        let Some(intervals) = self.threads.peek(&(pid, tid)).filter(|_| self.any) else {
+            return Bounds::NONE;
+        };
+        let (mut ran, mut slept, mut known) = (Nanos::ZERO, Nanos::ZERO, from);
+        for interval in intervals.iter().filter(|interval| interval.to > from && interval.from < to) {
+            let overlap = interval.to.min(to).since(interval.from.max(from));
+            let unknown = interval.from.since(known);
+            ran += interval.ran.min(overlap) + unknown;
+            slept += interval.slept.min(overlap) + unknown;
+            known = known.max(interval.to);
+        }
+        let unknown = to.since(known);
+        Bounds { ran: (ran + unknown).get(), slept: (slept + unknown).get() }
+    }
+
+    /// A call took this of what its thread did between these moments.
+    pub fn spend(&mut self, pid: u32, tid: u32, from: Time, to: Time, spent: Bounds) {
+        if !self.any || self.threads.peek(&(pid, tid)).is_none() {
+            return;
+        }
+        let (mut ran, mut slept) = (Nanos::new(spent.ran), Nanos::new(spent.slept));
+        for interval in self.threads.of((pid, tid)).iter_mut().take_while(|interval| interval.from < to) {
+            let overlap = interval.to.min(to).since(interval.from.max(from));
+            for (left, spent) in [(&mut interval.ran, &mut ran), (&mut interval.slept, &mut slept)] {
+                let part = left.min(overlap).min(*spent);
+                *left = left.saturating_sub(part);
+                *spent = spent.saturating_sub(part);
+            }
+        }
     }
 
     /// Takes what is left of the run delay of a thread between these moments, at most so much. The moments of
@@ -121,6 +182,22 @@ mod tests {
         let mut delays = delays(&[(0, 20, 0.0)]);
         delays.add(&RunDelay { ran: Nanos::new(5.0), ..delay(7, 20, 40, 30.0) });
         assert_eq!(take(&mut delays, 4, 37, 1e9), 30.0);
+    }
+
+    #[test]
+    fn sleep_is_what_is_left_of_an_interval() {
+        let mut delays = delays(&[(0, 20, 6.0)]);
+        delays.add(&RunDelay { ran: Nanos::new(5.0), ..delay(7, 20, 40, 5.0) });
+        let bounds = |delays: &RunDelays, from, to| delays.bounds(7, 7, Time(from), Time(to));
+        assert_eq!(bounds(&delays, 0, 20), Bounds { ran: 0.0, slept: 14.0 });
+        // Of the second interval at most what overlaps; of what comes after it nothing is known.
+        assert_eq!(bounds(&delays, 37, 50), Bounds { ran: 3.0 + 10.0, slept: 3.0 + 10.0 });
+        delays.spend(7, 7, Time(0), Time(40), Bounds { ran: 1.0, slept: 16.0 });
+        assert_eq!(bounds(&delays, 0, 40), Bounds { ran: 4.0, slept: 8.0 });
+        // A wait that is counted late was no sleep.
+        delays.add(&RunDelay { ran: Nanos::new(5.0), ..delay(7, 40, 50, 8.0) });
+        assert_eq!(bounds(&delays, 20, 40).slept, 5.0);
+        assert_eq!(delays.bounds(7, 8, Time(0), Time(9)), Bounds::NONE);
     }
 
     #[test]

@@ -24,8 +24,6 @@ const LONG: u64 = 100_000_000;
 const SHARE: u64 = 200;
 /// Threads of a process looked at; others are not, until one of these has ended.
 const THREADS: usize = 256;
-/// Delays worth a record: they are a 400th of the shortest interval.
-const WORTH: Nanos = Nanos::millis(0.05);
 
 /// The processor time that looks may take: the moment, in ns, before which there is no further one.
 #[derive(Default)]
@@ -131,7 +129,8 @@ impl<'a> RunDelays<'a> {
             let stood = ran == thread.ran && delayed == thread.delayed;
             let pause = if stood { (2 * thread.pause).min(STANDING) } else { WITHOUT_CALLS };
             *thread = Thread { at: now, ran, delayed, pause: pause.max(WITHOUT_CALLS) };
-            if more.delayed >= WORTH {
+            // Of one that stood still nothing is known that the call does not tell.
+            if !stood {
                 delays.push(more);
             }
             true
@@ -179,8 +178,8 @@ mod tests {
         assert_eq!(next, [RunDelay { from: Time(30 * MS), to: Time(50 * MS), ran, delayed, ..wanted }]);
         // A call that lasted until now is not held for long.
         assert!(watched.called([(7, true)].into_iter(), Time(51 * MS)));
-        // A small delay is not worth a record.
-        assert!(watched.read(Time(80 * MS), true, counted(12, 5)).is_empty());
+        // One that stood still has no record.
+        assert!(watched.read(Time(80 * MS), true, counted(11, 5)).is_empty());
         assert_eq!(watched.threads[&7].at, Time(80 * MS));
     }
 
@@ -235,7 +234,7 @@ mod tests {
         // Where the kernel does not account it, nothing is known and nothing is told.
         assert_eq!(known, cawl_host::schedstat(pid, pid).is_some());
         for delay in watched.look(&Batch::default(), true) {
-            assert!(delay.pid == pid && delay.from < delay.to && delay.delayed >= WORTH);
+            assert!(delay.pid == pid && delay.from < delay.to);
         }
     }
 }

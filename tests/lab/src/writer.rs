@@ -55,6 +55,11 @@ pub struct Written {
 
 /// Writes, and prints a line of JSON with a [`Written`] for each thread.
 pub fn write(args: &WriterArgs) -> anyhow::Result<()> {
+    // The first thread of a process is looked at once more when it has ended, others are not.
+    if args.threads == 1 {
+        println!("{}", serde_json::to_string(&[one(args, 0)?])?);
+        return Ok(());
+    }
     let threads = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..args.threads).map(|n| scope.spawn(move || one(args, n))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, anyhow::Result<Written>>| {

@@ -1,8 +1,10 @@
 //! Recordings of `cawl-lab verify --record`: what a real kernel did with many writers and several devices,
-//! and what the model makes of the same calls.
+//! and what the model makes of the same calls; where the time of calls went by its tracepoints, and by their
+//! causes.
 
 use std::path::Path;
 
+use cawl_lab::verify::causes::{self, Account, Kind};
 use cawl_lab::verify::writers::{Recording, Replayed};
 
 fn replayed(name: &str) -> Replayed {
@@ -35,4 +37,26 @@ fn a_strict_disk_keeps_to_its_share() {
         assert!(replayed.farthest() < 0.1, "{replayed:.2?}");
     }
     assert!(held.peak.as_f64() < 0.6 * free.peak.as_f64(), "{free:.2?} and {held:.2?}");
+}
+
+/// Causes over the kernel's account, with the tolerances of `verify`.
+#[test]
+fn causes_are_what_the_kernel_tells() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");
+    for (name, kind, judged) in [
+        ("causes-throttle-dd", Kind::Throttle, 1),
+        ("causes-dsync", Kind::Waits, 2),
+        ("causes-again", Kind::Waits, 2),
+        ("causes-preempted", Kind::Preempted, 1),
+        // The machine beside was busy, so that the disk was late without a stall, too.
+        ("causes-stalls", Kind::Stalls, 1),
+    ] {
+        let account = std::fs::read(folder.join(format!("{name}.json"))).unwrap();
+        let account: Account = serde_json::from_slice(&account).unwrap();
+        let replayed = causes::Replayed::of(&folder.join(format!("{name}.cawl"))).unwrap();
+        for figure in replayed.figures(kind, &account).into_iter().take(judged) {
+            let off = (figure.found - figure.target).abs();
+            assert!(off <= figure.tolerance, "{name}: {figure:?}");
+        }
+    }
 }

@@ -97,11 +97,7 @@ impl Findings {
                 let calibrated = self.calibrated.and_then(|track| self.prediction(track));
                 let own = first.map(|first| first.parts.undisturbed(calibrated.map(|other| &other.parts)));
                 let own = own.unwrap_or_default();
-                let delays = &mut self.run_delays;
-                self.causes = self.divider.divide(event, class, first, &own, |most| {
-                    let (start, end) = (Time(event.start), Time(event.end()));
-                    delays.take(event.pid, event.tid, start, end, Nanos::new(most)).get()
-                });
+                self.causes = self.divider.divide(event, class, first, &own, &mut self.run_delays);
                 let predictions = &self.predictions[..self.reported];
                 let causes = self.causes.as_ref().map(|times| (times, &own));
                 if selected {

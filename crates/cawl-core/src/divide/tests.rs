@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::Work;
+use crate::record::RunDelay;
 
 fn call(duration: u64) -> Event {
     let mut event = Event::new(Op::Write);
@@ -20,7 +21,41 @@ fn prediction<const N: usize>(parts: [(Cause, f64); N]) -> Prediction {
 
 fn divide(event: &Event, prediction: &Prediction) -> CauseTimes {
     let mut divider = Divider::new(&HostProfile::uncalibrated());
-    divider.divide(event, Class::Cost, Some(prediction), &prediction.parts, |_| 0.0).expect("a cost")
+    divider
+        .divide(event, Class::Cost, Some(prediction), &prediction.parts, &mut RunDelays::default())
+        .expect("a cost")
+}
+
+/// What the kernel counted for the thread of a call meanwhile, in ns.
+fn delays(event: &Event, ran: f64, delayed: f64) -> RunDelays {
+    let (from, to) = (Time(event.start), Time(event.end()));
+    let (ran, delayed) = (Nanos::new(ran), Nanos::new(delayed));
+    let mut delays = RunDelays::default();
+    delays.add(&RunDelay { pid: event.pid, tid: event.tid, from, to, ran, delayed });
+    delays
+}
+
+#[test]
+fn who_was_on_a_processor_did_not_sleep() {
+    let mut told = prediction([(Cause::Copy, 1_000_000.0), (Cause::Throttle, 9_000_000.0)]);
+    told.work = Work { dirtied: 4e6, ..Work::default() };
+    told.may_pause = true;
+    let mut divider = Divider::new(&HostProfile::uncalibrated());
+    let mut cost = |ran: f64, delayed: f64| {
+        let call = call(10_000_000);
+        let times =
+            divider.divide(&call, Class::Cost, Some(&told), &told.parts, &mut delays(&call, ran, delayed));
+        let times = times.expect("a cost");
+        [times[Cause::Copy], times[Cause::Throttle], times[Cause::Preempted], times[Cause::Unexpected]]
+            .map(|ns| ns / 1000)
+    };
+    assert_eq!(cost(1e6, 0.0), [1000, 9000, 0, 0]);
+    // What it slept is less than a tick: no pause.
+    assert_eq!(cost(1e6, 8e6)[1..3], [0, 8000]);
+    // It slept 5 ms and not 9.
+    assert_eq!(cost(5e6, 0.0)[1], 5000);
+    // It slept 9.9 ms, and cannot have copied for longer.
+    assert_eq!(cost(1e5, 0.0)[1], 9900);
 }
 
 #[test]
@@ -63,7 +98,8 @@ fn run_delay_and_other_writers_come_before_what_may_be() {
     let told = prediction([(Cause::Copy, 1000.0)]);
     let mut divider = Divider::new(&HostProfile::uncalibrated());
     let mut cost = |event: &Event, delay: f64| {
-        divider.divide(event, Class::Cost, Some(&told), &told.parts, |most| delay.min(most)).expect("a cost")
+        let mut delays = delays(event, 0.0, delay);
+        divider.divide(event, Class::Cost, Some(&told), &told.parts, &mut delays).expect("a cost")
     };
     let times = cost(&call(10_000_000), 6_000_000.0);
     assert_eq!(times[Cause::Preempted], 6_000_000);
@@ -81,10 +117,15 @@ fn writes_to_dev_null_are_discards() {
     let mut divider = Divider::new(&HostProfile::uncalibrated());
     let mut event = call(300);
     event.kind = FileKind::Char;
-    assert!(divider.divide(&event, Class::Elsewhere, None, &CostParts::default(), |_| 0.0).is_none());
+    assert!(
+        divider
+            .divide(&event, Class::Elsewhere, None, &CostParts::default(), &mut RunDelays::default())
+            .is_none()
+    );
     divider.file(&FileFacts { ino: 7, path: NULL.to_owned(), ..FileFacts::default() });
-    let times =
-        divider.divide(&event, Class::Elsewhere, None, &CostParts::default(), |_| 0.0).expect("a discard");
+    let times = divider
+        .divide(&event, Class::Elsewhere, None, &CostParts::default(), &mut RunDelays::default())
+        .expect("a discard");
     assert_eq!((times.main(), times.total()), (Cause::Discard, 300));
 }
 
@@ -95,6 +136,7 @@ proptest! {
         parts in prop::collection::vec(prop_oneof![Just(0.0), 0.0..1e4f64, 0.0..1e12f64], Cause::COUNT),
         dirtied in 0.0..1e9f64,
         delay in 0.0..1e10f64,
+        ran in 0.0..1e10f64,
         flags in 0u8..4,
     ) {
         let mut told = Prediction::default();
@@ -106,7 +148,8 @@ proptest! {
         (told.may_pause, told.flushing) = (flags & 1 != 0, flags & 2 != 0);
         let mut divider = Divider::new(&HostProfile::uncalibrated());
         let event = call(duration);
-        let times = divider.divide(&event, Class::Cost, Some(&told), &told.parts, |most| delay.min(most));
+        let mut delays = delays(&event, ran, delay);
+        let times = divider.divide(&event, Class::Cost, Some(&told), &told.parts, &mut delays);
         let times = times.expect("a cost");
         prop_assert_eq!(times.total(), duration);
         prop_assert_eq!(times.iter().map(|(_, ns)| u128::from(ns)).sum::<u128>(), u128::from(duration));

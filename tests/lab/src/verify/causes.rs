@@ -16,7 +16,7 @@ use anyhow::{Context, ensure};
 use cawl_core::{
     Analysis, AnalysisOptions, Bytes, Cause, CauseTimes, HostProfile, LiveOptions, Mode, Record,
 };
-use cawl_host::trace::TraceReader;
+use cawl_host::trace::{TraceFile, TraceReader, WhenFull};
 use cawl_wire::Event;
 use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
@@ -209,7 +209,7 @@ fn run(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
     }
     if let Some(folder) = &bench.record {
         fs::create_dir_all(folder)?;
-        fs::copy(&trace, folder.join(format!("{}.cawl", run.name)))?;
+        keep(&trace, &folder.join(format!("{}.cawl", run.name)))?;
         fs::write(folder.join(format!("{}.json", run.name)), serde_json::to_vec_pretty(&account)?)?;
     }
     let told: Value = serde_json::from_slice(&fs::read(&report)?)?;
@@ -221,6 +221,20 @@ fn run(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
     }
     eprintln!("{}: {account:?}", run.name);
     Ok(replayed.figures(run.kind, &account))
+}
+
+/// A copy of a trace with what the analysis needs, and without names of this machine.
+pub fn keep(trace: &Path, copy: &Path) -> anyhow::Result<()> {
+    let mut reader = TraceReader::open(trace)?;
+    let mut kept = TraceFile::create(copy, WhenFull::Wait)?;
+    while let Some(record) = reader.next_record()? {
+        match record {
+            Record::Host(_) | Record::Note(_) | Record::Session(_) | Record::File(_) | Record::End(_) => {}
+            Record::Outcome(_) => {}
+            needed => kept.push(&needed),
+        }
+    }
+    kept.finish().map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
 }
 
 /// Runs `cawl-cli` in a folder; what its program printed.
