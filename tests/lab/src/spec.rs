@@ -25,7 +25,7 @@ pub struct DiskSpec {
     pub cache: Bytes,
     /// Size of the disk.
     pub size: Bytes,
-    /// The disk stands still once in this time, for each of [`STALLS`] in turn; never if zero.
+    /// The disk stands still once in this time, for 50 ms to 2 s; never if zero.
     pub stall: Nanos,
 }
 
