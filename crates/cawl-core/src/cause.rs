@@ -1,7 +1,7 @@
 //! What the time of a call is divided among.
 //!
-//! The causes are those of Kunkel ("Analyzing and Assessing I/O Performance", K5, K17 and K20: t = m + p + n +
-//! c + d, and a class of calls that no law explains), told apart as far as the kernel's code does.
+//! The causes are those of Kunkel ("Analyzing and Assessing I/O Performance": t = m + p + n + c + d, and a
+//! class of calls that no law explains), told apart as far as the kernel's code does.
 
 use std::ops::{Index, IndexMut};
 use std::str::FromStr;

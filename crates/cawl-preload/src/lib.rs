@@ -7,10 +7,11 @@
 //! 1. **The traced program is untouchable.** The real function is called exactly once, with the
 //!    program's own arguments, and its result and `errno` are what the program sees. What must be looked
 //!    at before the call (what a name leads to, what a stream holds) is only looked at.
-//! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe. (It
-//!    waits for room, a bounded time, if the user said that no event may be lost.)
-//!    Exclusion is tried and given up at once; then the call passes unrecorded. Who is jumped or killed out
-//!    of a hook leaves nothing that others wait for.
+//! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe. Two
+//!    waits are bounded: the end of a process image takes at most 100 ms until the last messages are sent
+//!    (`session::end`), and with `--lossless` a hook waits for room, at most 10 s.
+//!    Exclusion is tried and given up at once; then the call passes unrecorded. A thread that is jumped or
+//!    killed out of a hook leaves nothing that others wait for.
 //! 3. **Nothing is lost silently.** An event without room is counted as dropped, a call that cannot be
 //!    recorded as unseen, and both are told.
 //! 4. The program's own calls go to the C library's symbol, because that may be a cancellation point.
@@ -34,7 +35,7 @@
 //! - `base`: the kernel (`sys`), the clock, the thread's own record and its guard, the settings, the C
 //!   library's real functions.
 //! - `transport`: events and messages to the daemon, by shared memory (`slot`, `ring`) and by a socket
-//!   (`link`, `socket`). It knows no file.
+//!   (`link`, `socket`). It knows whether a session is open, and carries the names of files as bytes.
 //! - `state`: what is known of descriptors, streams and mappings, and which files the daemon was told of.
 //! - `session`: open, fork and goodbye; programs that are started.
 //! - `hooks`: what is replaced, and what each call means; `hooks::emit` makes events.

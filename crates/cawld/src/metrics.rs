@@ -93,7 +93,7 @@ pub const FAMILIES: &[Family] = {
         Counter "cawl_device_written_bytes" "bytes" "Bytes written to a device by traced programs"
             |s| by_device(s, |d| Some(d.bytes as f64));
         Counter "cawl_device_call_seconds" "seconds" "Time in calls to a device, as cawl_call_seconds" device_times;
-        Gauge "cawl_device_write_bytes_per_second" "" "Rate at which a device writes, whoever asked"
+        Gauge "cawl_device_write_bytes_per_second" "" "Rate at which a device writes, of all writers"
             |s| by_device(s, |d| d.write_rate);
         Gauge "cawl_device_busy_ratio" "ratio" "Part of the time a device was busy" |s| by_device(s, |d| d.busy);
         Gauge "cawl_device_dirty_bytes" "bytes" "Dirty bytes of a device, writeback included, as the kernel counts them"

@@ -1,6 +1,6 @@
-//! The ways to the daemon: shared memory and a socket. It carries events and messages, and knows neither
-//! files nor sessions: it answers that there is no room, that the daemon is to be woken, or how many events
-//! were dropped.
+//! The ways to the daemon: shared memory and a socket. It carries events and messages, of which the names of
+//! files are bytes to it, and knows of a session only whether it is open: if the daemon is gone, it ends the
+//! session (`link::give_up`).
 
 pub mod ahead;
 pub mod link;
