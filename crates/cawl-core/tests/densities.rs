@@ -5,8 +5,7 @@
 
 use std::path::Path;
 
-use crate::recorded_runs::golden;
-use crate::support::{profile, runs};
+use crate::support::{golden, profile, runs};
 use cawl_core::{Analysis, AnalysisOptions, ByteMode, HostProfile, Mode, Report};
 
 /// The report on a run of a folder, with the folder's profile, in lockstep.

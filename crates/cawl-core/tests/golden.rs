@@ -1,7 +1,6 @@
 //! Every recorded run goes through every model, in both modes, and comes out finite.
 //!
-//! The recorded runs are not part of the repository: their folder is `../shared/golden` beside it, or named
-//! by CAWL_GOLDEN.
+//! The recorded runs are not part of the repository: CAWL_GOLDEN names their folder.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -13,15 +12,14 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use crate::support::golden;
 use cawl_core::{Analysis, HostProfile, Mode, Record};
 use cawl_import::{CsvImporter, CsvOptions, Importer};
 use flate2::read::GzDecoder;
 
-/// The folders of recorded suites; None if there are none on this machine.
+/// The folders of recorded suites, if there are any.
 fn suites() -> Option<Vec<PathBuf>> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");
-    let root = std::env::var_os("CAWL_GOLDEN").map_or(beside, PathBuf::from);
-    let entries = fs::read_dir(root).ok()?;
+    let entries = fs::read_dir(golden()?).expect("the folder that CAWL_GOLDEN names");
     let mut suites: Vec<_> =
         entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|p| p.is_dir()).collect();
     suites.sort();
@@ -49,10 +47,7 @@ fn records(path: &Path) -> Vec<Record> {
 
 #[test]
 fn every_recorded_run_replays() {
-    let Some(suites) = suites() else {
-        eprintln!("SKIPPED: no recorded runs (name their folder in CAWL_GOLDEN)");
-        return;
-    };
+    let Some(suites) = suites() else { return };
     let profile = HostProfile::uncalibrated();
     for path in suites.iter().flat_map(|suite| csv_files(suite)) {
         let records = records(&path);

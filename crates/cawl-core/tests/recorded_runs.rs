@@ -1,29 +1,17 @@
 //! The kernel model against recorded runs and the kernel's own tracepoints: against those in
-//! tests/data/recorded, and against a larger collection in the folder named by CAWL_GOLDEN, or beside the
-//! workspace.
+//! tests/data/recorded, and against a larger collection in the folder named by CAWL_GOLDEN.
 #![expect(clippy::disallowed_methods, reason = "a test reads recordings")]
 #![allow(clippy::disallowed_macros, reason = "a test says why it skips")]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cawl_import::{Suite, recorded_run};
 
 use crate::support::{
-    CALIBRATION, base_rate, correlation, lately_lowered, modelled, predictions, profile, runs, traced,
-    unpacked,
+    CALIBRATION, base_rate, correlation, golden, lately_lowered, modelled, predictions, profile, runs,
+    traced, unpacked,
 };
 use cawl_core::{Analysis, AnalysisOptions, HostProfile, Kernel, Mode, RecordedRun, compare, median};
-
-pub fn golden() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden");
-    let beside2 = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/golden");
-    let named = std::env::var("CAWL_GOLDEN").ok().map(PathBuf::from);
-    let found = named.into_iter().chain([beside, beside2]).find(|dir| dir.join("ssd-512-1024-run1").is_dir());
-    if found.is_none() {
-        eprintln!("SKIPPED: no recorded runs; CAWL_GOLDEN names their folder");
-    }
-    found
-}
 
 /// Pauses of all runs of a recording: seconds that the kernel's tracepoints tell, and the model of a profile.
 fn pauses(profile: &HostProfile, dir: &Path) -> (Vec<f64>, Vec<f64>) {

@@ -1,5 +1,6 @@
 //! What tests on recorded runs share: reading a folder of recordings, and the kernel's tracepoints in it.
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests read recordings")]
+#![expect(clippy::disallowed_macros, reason = "a test says why it skips")]
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -22,6 +23,15 @@ pub const CALIBRATION: [&str; 9] = [
     "lib-1000B",
     "fsync-each-4M",
 ];
+
+/// The folder of recorded runs that are not part of the repository, if CAWL_GOLDEN names one.
+pub fn golden() -> Option<PathBuf> {
+    let folder = std::env::var_os("CAWL_GOLDEN").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("SKIPPED: no recorded runs; CAWL_GOLDEN names their folder");
+    }
+    folder
+}
 
 /// A gzipped text.
 pub fn unpacked(path: &Path) -> String {

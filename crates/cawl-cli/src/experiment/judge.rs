@@ -59,7 +59,7 @@ pub struct ModelErrors {
     pub improvement: Option<f64>,
 }
 
-/// The metrics of docs/RESULTS.md, as fractions.
+/// The metrics of docs/REPORT.md, as fractions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Errors {
     /// |predicted − observed| / observed of the sums.
