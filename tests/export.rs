@@ -42,8 +42,8 @@ fn causes(row: &Value) -> impl Iterator<Item = (&String, i64)> {
 
 const AT: u64 = 1_000_000_000_000;
 
-/// A trace of two threads of one process and one of another: writes with a name that needs quotes, fsyncs, calls
-/// that overlap, and the kernel's counters. Each thread makes `calls` writes.
+/// A trace of two threads of one process and one of another: writes with a name that needs quotes, fsyncs,
+/// calls that overlap, and the kernel's counters. Each thread makes `calls` writes.
 fn synthetic(dir: &Dir, calls: u64) -> PathBuf {
     let path = dir.path().join("synthetic.trace");
     let mut trace = TraceFile::create(&path, WhenFull::Wait).expect("a new file");

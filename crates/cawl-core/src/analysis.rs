@@ -192,7 +192,8 @@ impl Analysis {
         self.findings.causes.as_ref()
     }
 
-    /// Takes coalesced calls. When they are taken does not matter. Returns the causes of their time, if they have any.
+    /// Takes coalesced calls. When they are taken does not matter. Returns the causes of their time, if they
+    /// have any.
     pub fn coalesced(&mut self, calls: &CoalescedCalls) -> Option<CauseTimes> {
         self.findings.coalesced(calls)
     }

@@ -1,7 +1,7 @@
 //! Tells files apart that had the same inode number, where their filesystem, or an old trace, does not say.
 //!
-//! The law: **a number whose last link went is given to another file by the next open**, or by the next
-//! record that names it. Until then calls go to the file that was there: it may still be open. A call of a
+//! **A number whose last link went is given to another file by the next open**, or by the next record that
+//! names it. Until then calls go to the file that was there: it may still be open. A call of a
 //! tracer that cannot tell (the daemon, which looks at mappings) goes to the file that was told of last.
 
 use cawl_wire::{Event, FileKind, Op};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Values by name, in the order of names; in JSON a map. Takes as much memory as its entries, where a `BTreeMap`
-/// begins with room for eleven.
+/// Values by name, in the order of names; in JSON a map. Takes as much memory as its entries, where a
+/// `BTreeMap` begins with room for eleven.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ByName<T>(Box<[(Cow<'static, str>, T)]>);
 

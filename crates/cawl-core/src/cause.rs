@@ -137,8 +137,8 @@ impl Serialize for Cause {
 
 /// A value for each cause.
 ///
-/// Most calls have three or four causes, and each is summed many times over: the causes that were given a value
-/// are marked, and the others are not looked at.
+/// Most calls have three or four causes, and each is summed many times over: the causes that were given a
+/// value are marked, and the others are not looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByCause<T> {
     values: [T; Cause::COUNT],
@@ -262,8 +262,8 @@ impl CostParts {
         self.among(Causes::DEVICE).map(|(_, part)| part).sum()
     }
 
-    /// What the call takes by itself ([`Cause::is_own`]); by the lower of two predictions, if there is another, as
-    /// constants that are learned beside other work have that in them.
+    /// What the call takes by itself ([`Cause::is_own`]); by the lower of two predictions, if there is
+    /// another, as constants that are learned beside other work have that in them.
     pub(crate) fn undisturbed(&self, other: Option<&CostParts>) -> CostParts {
         let mut own = CostParts::default();
         for (cause, part) in self.among(Causes::OWN) {

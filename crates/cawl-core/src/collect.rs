@@ -195,8 +195,8 @@ impl Collector {
         }
     }
 
-    /// Takes coalesced calls: what [`Collector::event`] would make of each of them; `discarded` if they wrote to
-    /// /dev/null.
+    /// Takes coalesced calls: what [`Collector::event`] would make of each of them; `discarded` if they wrote
+    /// to /dev/null.
     pub fn coalesced(&mut self, calls: &CoalescedCalls, discarded: bool) {
         self.calls += calls.calls;
         self.span(calls.first, calls.end);

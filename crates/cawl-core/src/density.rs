@@ -101,8 +101,8 @@ pub(crate) struct Densities {
 }
 
 impl Densities {
-    /// Adds a call that wrote this many bytes and took this long, by `cause` for the most part; `predicted` if
-    /// a model has an opinion on that.
+    /// Adds a call that wrote this many bytes and took this long, by `cause` for the most part; `predicted`
+    /// if a model has an opinion on that.
     #[inline]
     pub(crate) fn add(&mut self, op: Op, bytes: u64, ns: u64, predicted: Option<Nanos>, cause: Cause) {
         if ns == 0 {

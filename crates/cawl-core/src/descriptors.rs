@@ -179,7 +179,7 @@ impl Descriptors {
     }
 
     fn forked(&mut self, parent: u32, child: u32) {
-        // Whoever had the number before has ended unseen.
+        // The process that had the number before has ended unseen.
         self.ended(child, false);
         let Some(process) = self.processes.get(&parent) else { return };
         let mut copy = process.clone();

@@ -64,10 +64,10 @@ pub struct Explain {
 /// What the calls could have taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BestTimes {
-    /// The same calls with warm memory, nothing dirty before, the device idle and nobody beside, in seconds.
+    /// The same calls with warm memory, nothing dirty before, an idle device and no other writer, in seconds.
     pub undisturbed_s: f64,
-    /// The same bytes as well as this machine can, in seconds: in large calls, with one fsync for each file that
-    /// was synchronized.
+    /// The same bytes as well as this machine can, in seconds: in large calls, with one fsync for each file
+    /// that was synchronized.
     pub best_s: f64,
 }
 
@@ -96,7 +96,8 @@ pub struct CauseSums {
 }
 
 impl CauseSums {
-    /// Adds a call of these times that would have taken `own` undisturbed. Returns the cause of its largest part.
+    /// Adds a call of these times that would have taken `own` undisturbed. Returns the cause of its largest
+    /// part.
     pub fn add(&mut self, times: &CauseTimes, own: &CostParts, bytes: u64) -> Cause {
         let main = times.main();
         self.calls[main] += 1;

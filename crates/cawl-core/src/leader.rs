@@ -1,8 +1,7 @@
-//! Which of several ways of predicting is to be believed.
-//!
-//! The law: the one that has been right of late. Errors are summed over blocks of observed time, in which
-//! noise cancels out, and the way with the least sum of their absolute values leads (the "follow the leader"
-//! rule of prediction with expert advice: Cesa-Bianchi and Lugosi, 2006, with fading scores).
+//! Which of several ways of predicting is used: the one with the smallest recent error. Errors are summed
+//! over blocks of observed time, in which noise cancels out, and the way with the least sum of their absolute
+//! values leads (the "follow the leader" rule of prediction with expert advice: Cesa-Bianchi and Lugosi,
+//! 2006, with fading scores).
 
 /// How many ways there are.
 pub const WAYS: usize = 4;

@@ -25,8 +25,8 @@ pub struct ProcessReport {
     pub user_s: Option<f64>,
     /// The same in the kernel.
     pub system_s: Option<f64>,
-    /// Wall less user and system: it slept, or waited for a processor. None where that is not known, and where
-    /// other threads than its first used more than a hundredth of the wall time.
+    /// Wall less user and system: it slept, or waited for a processor. None where that is not known, and
+    /// where other threads than its first used more than a hundredth of the wall time.
     pub waiting_s: Option<f64>,
     /// Time that threads waited for a processor, as far as it was recorded.
     #[serde(default)]
@@ -52,8 +52,8 @@ pub struct ProcessReport {
 const OTHERS: f64 = 0.01;
 
 impl ProcessReport {
-    /// The times of an image that began so, and ended so or still runs at `now`. Processor time counts from the
-    /// first image of a process, so it is a difference.
+    /// The times of an image that began so, and ended so or still runs at `now`. Processor time counts from
+    /// the first image of a process, so it is a difference.
     pub fn of(session: &Session, end: Option<&SessionEnd>, now: Time) -> ProcessReport {
         let wall = end.map_or(now, |end| end.at).since(session.started);
         let mut report = ProcessReport {

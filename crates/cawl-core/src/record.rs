@@ -100,8 +100,8 @@ pub struct Usage {
     pub system: Nanos,
     /// The part of both that is not its first thread's, or at the end not that of the thread which ended it.
     pub others: Nanos,
-    /// Switches to another thread because there was something to wait for; None where only a sample of /proc is
-    /// known.
+    /// Switches to another thread because there was something to wait for; None where only a sample of /proc
+    /// is known.
     pub voluntary: Option<u64>,
     /// Switches to another thread that the processor was given to.
     pub involuntary: Option<u64>,

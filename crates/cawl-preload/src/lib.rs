@@ -23,7 +23,7 @@
 //! 7. Each unsafe block states in a SAFETY comment why it is right.
 //! 8. `unwrap`, `expect`, formatting and everything else that could panic or allocate are not used.
 //! 9. All hooks together take at most 1 KiB of the caller's stack, on every path: it may be that of a signal
-//!    handler. Whoever finds something out is not on the stack any more when it is told; buffers are short
+//!    handler. A function that looks something up has returned before the result is sent; buffers are short
 //!    and in functions of their own (`inline(never)`), or lie in `base::room` and in static memory. No hook
 //!    changes the stack: a signal that comes meanwhile would begin at the top of the handlers' stack again.
 //!    tests/stack.rs measures and adds up.

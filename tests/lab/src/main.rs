@@ -24,8 +24,8 @@ use signal_hook::iterator::Signals;
 struct Args {
     #[command(subcommand)]
     command: Option<Task>,
-    /// ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms, then read=, depth=, cache=, size= and stall=;
-    /// none for lowered limits only
+    /// ssd, hdd, nvme, or BW,LAT,SEEK,FLUSH in MB/s, µs, ms, ms, then read=, depth=, cache=, size= and
+    /// stall=; none for lowered limits only
     #[arg(long, default_value = "ssd")]
     disk: String,
     /// What to make on it

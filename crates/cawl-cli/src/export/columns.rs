@@ -1,4 +1,5 @@
-//! The columns of a table of calls, which are the same in csv, JSON and Parquet; docs/EXPORT.md explains them.
+//! The columns of a table of calls, which are the same in csv, JSON and Parquet; docs/EXPORT.md explains
+//! them.
 
 use cawl_core::{Cause, kernel_bytes};
 use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};

@@ -53,7 +53,8 @@ impl Parquet {
         );
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
-            // Most columns of numbers are zeros or all different: a dictionary would cost time and save nothing.
+            // Most columns of numbers are zeros or all different: a dictionary would cost time and save
+            // nothing.
             .set_dictionary_enabled(false)
             .set_statistics_enabled(EnabledStatistics::None)
             // What readers skip groups by.

@@ -1,5 +1,5 @@
-//! The report as text, in its short form: what happened, the causes, the files, the models, the worst calls, and
-//! what all of it rests on.
+//! The report as text, in its short form: what happened, the causes, the files, the models, the worst calls,
+//! and what all of it rests on.
 
 use std::collections::BTreeMap;
 

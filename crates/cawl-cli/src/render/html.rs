@@ -1,7 +1,7 @@
 //! The report as a page: one file without requests to a network, with the charts of the daemon's page.
 //!
-//! The law of this module: **names are text.** maud escapes them, [`shown`] takes their control characters, and
-//! in the embedded data no `<` begins a tag.
+//! The law of this module: **names are text.** maud escapes them, [`shown`] takes their control characters,
+//! and in the embedded data no `<` begins a tag.
 
 use cawl_core::{Bytes, Explain, FileReport, Nanos, Origin, Report, WorstCall, renamed_path};
 use maud::{DOCTYPE, Markup, PreEscaped, html};

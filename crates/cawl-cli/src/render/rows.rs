@@ -115,7 +115,8 @@ pub fn width_of(column: usize) -> usize {
     }
 }
 
-/// The columns that find room, in their order: the one that rows are sorted by in any case. `gap`: blanks between two.
+/// The columns that find room, in their order: the one that rows are sorted by in any case. `gap`: blanks
+/// between two.
 pub fn fitting(sort: Sort, room: usize, gap: usize) -> Vec<usize> {
     let first = COLUMNS.iter().position(|name| name_of(sort).eq_ignore_ascii_case(name)).unwrap_or(0);
     let place = |wanted: &&str| COLUMNS.iter().position(|name| name == wanted);

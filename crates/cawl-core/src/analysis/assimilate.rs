@@ -79,8 +79,8 @@ impl Pace {
     /// Most that a span may say, as a factor.
     const MOST: f64 = 4.0;
 
-    /// A call took `observed`, and `by_model` as the model alone says. If a span is over: by what factor writers
-    /// are faster than the model thinks.
+    /// A call took `observed`, and `by_model` as the model alone says. If a span is over: by what factor
+    /// writers are faster than the model thinks.
     pub(super) fn call(
         &mut self,
         observed: Nanos,

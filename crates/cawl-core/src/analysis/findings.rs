@@ -21,8 +21,8 @@ use crate::units::{Bytes, Nanos, Time};
 /// What an analysis says of a record; nothing, if it is not a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shown<'a> {
-    /// The prediction of each model, in the order of [`Analysis::models`](super::Analysis::models); none where
-    /// a model has no opinion.
+    /// The prediction of each model, in the order of [`Analysis::models`](super::Analysis::models); none
+    /// where a model has no opinion.
     pub predictions: &'a [Option<Prediction>],
     /// The call's observed time by cause, if it has a cost.
     pub causes: Option<&'a CauseTimes>,

@@ -22,8 +22,8 @@ impl Learning {
         Learning { learner: Learner::new(profile), teacher, counters: Counters::new(profile.kernel.page) }
     }
 
-    /// Learns from a record of which these models said this, and lets them go on with it. Returns the new widths,
-    /// if constants changed.
+    /// Learns from a record of which these models said this, and lets them go on with it. Returns the new
+    /// widths, if constants changed.
     pub(super) fn take<'a>(
         &mut self,
         record: &Record,

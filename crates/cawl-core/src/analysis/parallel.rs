@@ -1,8 +1,9 @@
 //! An analysis split into parts that can work in threads of their own: its models, and the findings.
 //!
-//! Models do not see one another, so each may be ahead of the others; only those that learn go together, as what
-//! is learned from a call counts for the next one. The findings take the answers of all models in the order of
-//! records. A part does with a batch what [`Analysis::take`] does with one record, by the same functions.
+//! Models do not see one another, so each may be ahead of the others; only those that learn go together, as
+//! what is learned from a call counts for the next one. The findings take the answers of all models in the
+//! order of records. A part does with a batch what [`Analysis::take`] does with one record, by the same
+//! functions.
 
 use super::Analysis;
 use super::findings::{Findings, Shown};
@@ -64,8 +65,8 @@ pub struct FindingsPart<'a> {
 }
 
 impl FindingsPart<'_> {
-    /// Takes the next records with the answers of each part, in the order of [`Analysis::split`]. `each` is shown
-    /// every record with what is said of it, as [`Analysis::take`] returns them, until it returns
+    /// Takes the next records with the answers of each part, in the order of [`Analysis::split`]. `each` is
+    /// shown every record with what is said of it, as [`Analysis::take`] returns them, until it returns
     /// false; then so does this.
     pub fn take(
         &mut self,

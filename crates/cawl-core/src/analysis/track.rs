@@ -115,8 +115,8 @@ impl Track {
         Scene::new(self.model.as_ref(), self.model_time(now), device)
     }
 
-    /// Takes the next record, which `descriptors` have taken. What a call should cost is added to `predictions`:
-    /// nothing, if the model has no opinion.
+    /// Takes the next record, which `descriptors` have taken. What a call should cost is added to
+    /// `predictions`: nothing, if the model has no opinion.
     pub(super) fn take(
         &mut self,
         record: &Record,
@@ -186,8 +186,8 @@ impl Track {
         }
     }
 
-    /// Corrects the model's prediction of a call's pause; then compares with what was observed, and learns from
-    /// it. Returns the cost predicted.
+    /// Corrects the model's prediction of a call's pause; then compares with what was observed, and learns
+    /// from it. Returns the cost predicted.
     fn compare(&mut self, event: &Event, start: Time, prediction: &mut Prediction, observed: Nanos) -> Nanos {
         let by_model = prediction.cost;
         let pause = match (&mut self.hold, self.limits) {

@@ -92,7 +92,8 @@ impl Sessions {
         }
     }
 
-    /// Calls like this one from `at` on, the bytes that the kernel counted for all of them, and their time in ns.
+    /// Calls like this one from `at` on, the bytes that the kernel counted for all of them, and their time in
+    /// ns.
     pub(super) fn calls(&mut self, event: &Event, at: Time, calls: u64, wchar: u64, ns: u64) {
         if let Some(index) = self.index(event.pid, at) {
             let books = &mut self.list[index];

@@ -2,10 +2,10 @@
 //!
 //! **Density**: a sum of Gaussian kernels (KDE) at the middle of each bin. Their width is that of Botev,
 //! Grotowski and Kroese, "Kernel density estimation via diffusion", Annals of Statistics 38 (2010), the
-//! "improved Sheather-Jones" rule, which does not take the density for a normal one: costs lie decades
-//! apart, and a rule made of their whole spread would smear what is one hump into the next. Where its equation
-//! has no root, Silverman's rule is taken (Density Estimation, 1986, equation 3.31). No kernel is narrower
-//! than one and a half bins, 7 %.
+//! "improved Sheather-Jones" rule, which does not take the density for a normal one: costs lie decades apart,
+//! and a rule made of their whole spread would smear what is one hump into the next. Where its equation has
+//! no root, Silverman's rule is taken (Density Estimation, 1986, equation 3.31). No kernel is narrower than
+//! one and a half bins, 7 %.
 //!
 //! **Modes**: two humps are two modes if the valley between them is at most 0.8 times the lower one, and that
 //! is more than chance. The first is Gregg's threshold, an mvalue above 2.4 ("Frequency Trails: Modes and

@@ -11,7 +11,7 @@ const NOBODY: u32 = u32::MAX;
 /// A writer in a [`Scene`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
-    /// Whoever makes pages dirty without being asked.
+    /// Untraced writers, whose pages are dirty already.
     Quiet,
     /// The job that is asked about.
     Job,

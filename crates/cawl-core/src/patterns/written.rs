@@ -1,9 +1,9 @@
 //! Which places of a file were written, to tell bytes that are written again.
 //!
 //! What is written from end to end is one range of bytes, exact. Apart from it, a page was written if the
-//! model finds it in the cache; for what passes the cache by, and for models without one, pages are remembered
-//! here. So a write to a part of a page that another write touched counts as writing it again, unless it goes
-//! on where the one before ended.
+//! model finds it in the cache; for what passes the cache by, and for models without one, pages are
+//! remembered here. So a write to a part of a page that another write touched counts as writing it again,
+//! unless it goes on where the one before ended.
 
 use super::PAGE;
 use crate::model::PageSet;
@@ -30,8 +30,8 @@ impl Written {
         self.apart.as_ref().map_or(0, |apart| apart.blocks())
     }
 
-    /// Adds the bytes from `start` up to `end`; how many of them had been written before. `met`: so many of their
-    /// pages were in the cache, if that is known. Without `room`, places apart are not remembered.
+    /// Adds the bytes from `start` up to `end`; how many of them had been written before. `met`: so many of
+    /// their pages were in the cache, if that is known. Without `room`, places apart are not remembered.
     #[inline]
     pub(super) fn add(&mut self, start: u64, end: u64, met: Option<u64>, room: bool) -> u64 {
         let (first, last) = self.whole;

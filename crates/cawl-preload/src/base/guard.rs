@@ -3,8 +3,8 @@
 //! The law of this module: the guard is held only while the tracer does its own bookkeeping, never
 //! across the program's call. So a signal handler, a longjmp or a cancellation in that call finds
 //! nothing locked, and only a handler that strikes inside the bookkeeping goes unseen (and is counted).
-//! The guard is the stack's height where it was entered. Whoever finds it held from the same height or
-//! above knows that its holder was jumped out of, and takes it.
+//! The guard is the stack's height where it was entered. A thread that finds it held from the same height or
+//! above takes it: the holder has left by longjmp.
 
 use crate::base::thread::{Thread, height, thread};
 use crate::base::{hot, sys};
@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, compiler_fence};
 
 /// Calls that passed through unrecorded because the guard was held.
 pub static UNSEEN: AtomicU64 = AtomicU64::new(0);
-/// Slots that were left to whoever jumped out of them.
+/// Slots whose threads left the tracer by a jump while they used them.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 /// At most so many: a process has few (`transport::slot::SLOTS`).
 const LEFT_MOST: usize = 64;
@@ -63,8 +63,8 @@ pub fn enter_or_count() -> Option<Inside> {
 }
 
 /// Enters the tracer at the end of the process, even if this thread is in it already: the end comes from a
-/// signal handler, or a handler jumped out of the tracer, and whoever holds the guard will not go on. What it
-/// left half done lies in the thread's slot, so the thread gets another.
+/// signal handler, or a handler jumped out of the tracer, and the holder of the guard will not continue. What
+/// it left half done is in the thread's slot, so the thread gets another.
 pub fn enter_at_end() -> Inside {
     enter().unwrap_or_else(|| {
         count_unseen();

@@ -13,7 +13,7 @@ pub const OPENING: u8 = 2;
 /// Messages can be sent.
 pub const OPEN: u8 = 3;
 
-/// The line. Each field belongs to the module named; nobody else writes it.
+/// The line. Each field belongs to the module named, which alone writes it.
 #[repr(C, align(64))]
 pub struct Hot {
     /// `session`: one of the four states.

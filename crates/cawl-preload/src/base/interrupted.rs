@@ -1,10 +1,10 @@
 //! Calls that a signal handler makes while the program's own is under way in the same thread.
 //!
-//! The law of this module: where bytes went is known for both. A signal mostly comes between the kernel's
-//! work and the hook's, so the handler finds the bytes of the call that it interrupted in the file and not in
-//! the books. So a call that moves a position says that it is under way; one that begins meanwhile asks the
-//! kernel where it wrote, and notes it for the other. Whoever was jumped out of a call is found by the
-//! stack's height, and then no position is counted along any more.
+//! The law of this module: the offsets of both calls are known. A signal mostly comes between the kernel's
+//! work and the hook's, so the bytes of the interrupted call are already in the file and not yet counted. A
+//! call that moves a position marks itself as in progress; a call that begins in between asks the kernel for
+//! its own offset, and notes it for the interrupted one. A call that was left by a jump is recognised by the
+//! stack's height; from then on the kernel is asked for every position.
 
 use crate::base::clock;
 use crate::base::thread::{Thread, height, thread};

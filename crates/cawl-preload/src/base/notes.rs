@@ -104,8 +104,8 @@ impl Notes {
         !matches!(self.began.load(Relaxed), 0) && !self.is_outermost(start)
     }
 
-    /// True if the call that is said to be under way was jumped out of: who is not below it, did not
-    /// interrupt it. Where that one wrote, nobody knows.
+    /// True if the call that is marked as in progress was left by a jump: a caller that is not below it on
+    /// the stack did not interrupt it. Where it wrote is unknown.
     #[cold]
     #[inline(never)]
     fn was_left(&self, here: usize) -> bool {

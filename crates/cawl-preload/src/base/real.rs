@@ -2,8 +2,8 @@
 //!
 //! The constructor looks all of them up, once, by [`symbols`], and by dlsym what that does not find. A hook
 //! that runs earlier (another library's constructor, an allocator that initialises itself) looks up the one
-//! it needs; a function that this C library does not have fails with ENOSYS, and nobody can have been linked
-//! against it.
+//! it needs; a function that this C library does not have fails with ENOSYS, and no program is linked against
+//! it.
 
 #![allow(clippy::unused_unit, reason = "one form of signature for all functions")]
 

@@ -1,11 +1,11 @@
 //! Memory for what is put together to start a program, above all its environment: the stack of the caller may
 //! be that of a signal handler, of a few KiB.
 //!
-//! The law of this module: what was taken stays as it is until it is given back. Nobody can count on that: a
-//! vfork child whose exec succeeds never gives back what it took in its parent's memory, a handler that
-//! interrupts a start may start a program itself, and may jump out of it. So each thread keeps one room, and
-//! takes it again if it is certain that nobody needs it; in every other case there is a new one for this one
-//! use. They are few, or there is none.
+//! The law of this module: what was taken is not changed until it is given back. That it is given back cannot
+//! be guaranteed: a vfork child whose exec succeeds never gives back what it took in its parent's memory, a
+//! handler that interrupts a start may start a program itself, and may jump out of it. So each thread keeps
+//! one room, and reuses it if it is certainly free; otherwise a new one is made for this one use. Their
+//! number is bounded; beyond it there is no room.
 
 use crate::base::thread::{self, Thread};
 use crate::base::{guard, sys};
@@ -64,9 +64,9 @@ fn take_kept(thread: &Thread, length: usize) -> Option<*mut Room> {
 }
 
 impl Room {
-    /// True if whoever took it does not need it any more. What is a thread's own is taken only by that thread
-    /// and its vfork children, and while one of these has not yet let go of the memory, the thread stands
-    /// still: so do its own parts, and who was there before a brother was made has gone.
+    /// True if its user does not need it any more. A thread's own room is used only by that thread and its
+    /// vfork children. A thread waits for its vfork child until that execs or exits, so a child that used the
+    /// room before another one was made has gone.
     fn is_free(&self) -> bool {
         let (user, parent) = (self.user.load(Relaxed), self.parent.load(Relaxed));
         if user == 0 {
@@ -128,7 +128,7 @@ pub fn end(thread: &Thread) {
 
 fn unmap(room: *mut Room) {
     if !room.is_null() {
-        // SAFETY: made by `make`, and callers know that nobody uses it.
+        // SAFETY: made by `make`, and callers know that it is not in use.
         unsafe { sys::unmap(room.cast(), (*room).length) };
         COUNT.fetch_sub(1, AcqRel);
     }

@@ -61,7 +61,7 @@ struct Tables {
 
 /// The library's own entry in the list.
 fn own() -> Option<&'static Library> {
-    // SAFETY: the list of libraries, which nobody changes while the constructor runs.
+    // SAFETY: the list of libraries, which does not change while the constructor runs.
     unsafe {
         let mut library = _r_debug.libraries.as_ref();
         while let Some(one) = library

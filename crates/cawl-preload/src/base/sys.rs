@@ -348,7 +348,7 @@ pub fn poll(fd: c_int, events: libc::c_short, milliseconds: u64) -> bool {
 /// The beginning of a file of /proc or /sys; its length, 0 if it cannot be read.
 pub fn read_file(path: &CStr, text: &mut [u8]) -> usize {
     // SAFETY: a NUL-terminated path; `text` is a valid place of the length given; the
-    // descriptor is closed on the spot and seen by nobody.
+    // descriptor is closed at once and never handed out.
     let length = unsafe {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
         let fd = call(libc::SYS_openat, [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0, 0, 0]);
@@ -529,7 +529,7 @@ mod tests {
         drop(file);
         let path = std::fs::canonicalize(folder.join("h".repeat(200))).unwrap();
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
-        // SAFETY: a new mapping of a file of the length, which nobody else knows.
+        // SAFETY: a new mapping of a file of the length, which no other code knows.
         unsafe {
             let (both, fd) = (libc::PROT_READ | libc::PROT_WRITE, std::os::fd::AsRawFd::as_raw_fd(&file));
             let at = libc::mmap(core::ptr::null_mut(), 16384, both, libc::MAP_SHARED, fd, 0);
@@ -547,7 +547,7 @@ mod tests {
         assert!(fstat(-1).is_none());
         let page = map(4096);
         assert!(!page.is_null());
-        // SAFETY: just mapped with this length, and used by nobody.
+        // SAFETY: just mapped with this length, and not in use.
         unsafe { unmap(page, 4096) };
     }
 }

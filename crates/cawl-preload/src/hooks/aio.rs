@@ -1,7 +1,7 @@
-//! Asynchronous writes: POSIX aio and libaio. Bytes are counted when they are handed over, because their
-//! completion belongs to nobody's call; so each event is an estimate. The control blocks are read before
-//! the call: once handed over, another thread may have had the answer and freed them. Nobody has vouched for
-//! them then, so they are copied by way of `memory`.
+//! Asynchronous writes: POSIX aio and libaio. Bytes are counted at submission, because no call returns at
+//! their completion; so each event is an estimate. The control blocks are read before the call: after it,
+//! another thread may have taken the result and freed them. The kernel has not checked them yet, so they are
+//! copied by way of `memory`.
 
 use crate::base::thread::thread;
 use crate::base::{clock, guard, memory, real, sys};
@@ -310,7 +310,7 @@ hooks! {
         let requests = Requests::of_posix(count, list);
         let start = clock::now();
         let returned = real::lio_listio(mode, list, count, event);
-        // EIO: some were accepted and failed later; EAGAIN: some were not, and nobody says which.
+        // EIO: some were accepted and failed later; EAGAIN: some were not, and it is unknown which.
         let accepted = if returned == 0 || guard::errno() == libc::EIO { count } else { 0 };
         requests.record(start, c_long::from(accepted), BY_THREADS);
         returned

@@ -56,7 +56,7 @@ pub unsafe fn behind(directory: c_int, path: *const c_char, follow: bool) -> Opt
     }
 }
 
-/// A file came to this name, behind which there was `before`. Whoever knows the file learns its new name.
+/// A file came to this name, where `before` was. The daemon is told the new name of a file that it knows.
 ///
 /// # Safety
 /// `path` must be what the program passed as a path, in a call that succeeded.

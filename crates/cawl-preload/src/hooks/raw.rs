@@ -207,7 +207,7 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
                 let flags = libc::O_WRONLY | libc::O_TRUNC;
                 super::open::opened(start, returned as c_int, flags, libc::AT_FDCWD, a as *const c_char);
             }
-            // Told as a file, by whose name the daemon knows that there are calls that nobody sees.
+            // Sent as a file, by whose name the daemon knows that there are unseen calls.
             libc::SYS_io_uring_setup if returned >= 0 => {
                 if let Some(_inside) = guard::enter()
                     && session::is_ours()

@@ -12,8 +12,8 @@ const LONGEST: usize = 1 << 20;
 /// Longest LD_PRELOAD that is put together anew.
 const MAX_PRELOAD: usize = 4096;
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// Between a sanitizer's runtime that was put there for the tracer's sake and what follows: nobody else
-/// writes two spaces, and the dynamic linker does not mind.
+/// Between a sanitizer's runtime that was put there for the tracer's sake and what follows. The dynamic
+/// linker ignores the second space, and no other program writes one.
 const OURS_FOLLOWS: &[u8] = b"  ";
 
 /// What a room for an environment begins with; the list of its strings follows.
@@ -181,7 +181,7 @@ impl Settings {
             text.add(b"\0")?;
             return Some(if others().next().is_none() { Preload::None } else { Preload::Changed });
         }
-        // Whoever preloads a sanitizer himself has it first.
+        // A sanitizer that the program's user preloads is already first.
         let own = value.split(is_separator).next().filter(|first| is_sanitizer(first)).unwrap_or(b"");
         let runtime = match target {
             Target::Sanitized(name) if own.is_empty() => *name,

@@ -82,7 +82,7 @@ pub fn forget() {
 fn open() -> Sent {
     let tid = thread().tid();
     if let Err(other) = OPENER.compare_exchange(0, tid, AcqRel, Acquire) {
-        // Whoever comes here is not at it any more: it was jumped out of it, or has ended.
+        // The opener has left if it is this thread (a jump), or has ended.
         let is_gone = other == tid || !sys::is_thread(pid(), other);
         if !is_gone || OPENER.compare_exchange(other, tid, AcqRel, Acquire).is_err() {
             return Sent::Later;

@@ -1,6 +1,6 @@
 //! What the tracer knows about each descriptor, and where in the file a write went.
 //!
-//! The law of this module: **correct beats fast.** An offset is only counted along while nobody else can
+//! The law of this module: **correct beats fast.** An offset is only counted along while nothing else can
 //! move it: the description was opened here, write-only and not appending, was never duplicated, and no
 //! process was started since. In every other case the kernel is asked after the call. A description whose
 //! duplicate was closed again (dd puts its output at descriptor 1 so) is alone again: one more question,

@@ -64,7 +64,7 @@ pub struct Look {
     pub buffering: Buffering,
 }
 
-/// Looks at a stream that nobody else can close.
+/// Reads a stream that no other thread can close.
 ///
 /// # Safety
 /// `stream` must be open.

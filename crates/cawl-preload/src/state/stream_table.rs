@@ -1,9 +1,9 @@
 //! The streams that may hold bytes back, and what a call to one did to them.
 //!
-//! The law of this module: what reached the kernel is pending before + accepted − pending after, by the
-//! C library's own figures; its buffering is never imitated. A stream is forgotten before it is freed.
-//! Another thread may do both while somebody looks at it, so what the table holds is looked at from afar, and
-//! what was found counts only if the stream was still there afterwards.
+//! The law of this module: what reached the kernel is pending before + accepted − pending after, by the C
+//! library's own figures; its buffering is never imitated. A stream is forgotten before it is freed. Another
+//! thread may do both while a stream is read, so the kernel copies it, and the copy counts only if the stream
+//! is still in the table afterwards.
 
 use crate::base::{clock, guard, interrupted, real};
 use crate::state::glibc_file::{Look, has_room, look, look_from_afar, number, pending};
@@ -79,7 +79,7 @@ fn remember_elsewhere(stream: *mut FILE) -> Option<usize> {
             return Some(index);
         }
     }
-    // Which of those that are known to have found no room it is, nobody can tell.
+    // Streams without a place are only counted, so which one this is is unknown.
     UNPLACED.fetch_max(1, Relaxed);
     None
 }
@@ -91,7 +91,7 @@ pub fn forget(stream: *mut FILE) -> bool {
         if place.load(Relaxed) == stream {
             let _ = place.compare_exchange(stream, core::ptr::null_mut(), AcqRel, Relaxed);
             LEFT[index].fetch_add(1, AcqRel);
-            // Whoever sees what is done to the stream from now on sees that it has left.
+            // A reader that sees what is done to the stream from now on also sees that it has left.
             fence(SeqCst);
             known = true;
         }
@@ -122,7 +122,7 @@ fn look_at(index: usize) -> Option<Look> {
         return None;
     }
     if !real::threads() {
-        // SAFETY: a stream leaves the table before it is freed, and there is nobody else who could do so now.
+        // SAFETY: a stream leaves the table before it is freed, and there is no other thread.
         return Some(unsafe { look(stream) });
     }
     let mut look = look_from_afar(stream)?;

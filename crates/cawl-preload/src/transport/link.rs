@@ -198,9 +198,9 @@ fn peer_is_trusted(fd: c_int) -> bool {
     done == 0 && (peer.uid == 0 || peer.uid == sys::getuid() || is_nameless(peer.uid))
 }
 
-/// True if this number stands for users that have none in the program's user namespace. There the kernel
-/// tells of no daemon from outside whose it is. Its socket is where the environment says because whoever made
-/// the namespace put it there, who could as well have preloaded another library.
+/// True if this number stands for users that have none in the program's user namespace. There the kernel does
+/// not tell the user of a daemon from outside. The environment that names its socket is from the maker of the
+/// namespace, who could as well have preloaded another library.
 fn is_nameless(uid: u32) -> bool {
     const OVERFLOW: u32 = 65_534;
     let mut map = [0u8; 64];

@@ -49,7 +49,7 @@ pub fn create() -> Option<c_int> {
         return None;
     }
     for (place, byte) in HEADER.encode().into_iter().enumerate() {
-        // SAFETY: the header lies at the beginning of the mapping, which nobody else knows yet.
+        // SAFETY: the header lies at the beginning of the mapping, which no other thread knows yet.
         unsafe { base.add(place).write(byte) };
     }
     MADE.store(base, Release);
@@ -228,7 +228,7 @@ fn try_next_chunk(slot: &Slot) -> bool {
         slot.touched.store(KEPT, Relaxed);
         let at = HEADER.chunk(index, KEPT) as usize;
         let length = (touched - KEPT) as usize * CHUNK_LEN;
-        // SAFETY: whole pages of the mapping, of chunks that are in nobody's use.
+        // SAFETY: whole pages of the mapping, of chunks that are not in use.
         unsafe {
             let at = base as usize + at;
             sys::call(libc::SYS_madvise, [at, length, libc::MADV_REMOVE as usize, 0, 0, 0]);

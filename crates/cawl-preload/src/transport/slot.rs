@@ -167,7 +167,7 @@ pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) -> bool {
     let position = slot.position.load(Relaxed);
     let ringed = slot.ringed.load(Relaxed);
     // SAFETY: `next` is below `limit`, so there is room for a whole event, aligned to eight bytes, which only
-    // this thread writes and nobody reads before it is published.
+    // this thread writes and the daemon reads only once it is published.
     unsafe { write_whole(cell, ringed, position, &event.encode()) };
     slot.key.store(if ringed { key } else { 0 }, Relaxed);
     if key != 0 {
@@ -186,8 +186,8 @@ pub fn put_whole(slot: &Slot, event: &Event, key: u64, buffering: u64) -> bool {
 /// Where a name's file record is to be written, in a slot that has room for it.
 pub fn name_place(slot: &Slot) -> &'static mut [u8] {
     const MOST: usize = NAME_CELLS as usize * CELL_LEN - NAME_HEAD;
-    // SAFETY: the slot has room for the longest name, which only this thread writes and nobody reads before
-    // it is published; the memory stays mapped as long as this process uses it.
+    // SAFETY: the slot has room for the longest name, which only this thread writes and the daemon reads only
+    // once it is published; the memory stays mapped as long as this process uses it.
     unsafe { core::slice::from_raw_parts_mut(slot.next.load(Relaxed).wrapping_add(NAME_HEAD), MOST) }
 }
 

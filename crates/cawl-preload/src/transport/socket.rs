@@ -1,8 +1,8 @@
 //! Events that are sent over the socket, where there is no shared memory.
 //!
-//! The law of this module: whoever sends from a slot holds its `sending` flag, which is tried and never
-//! waited for. Only the owner writes events or starts again at the front; a sender moves `head`. What does
-//! not fit is counted.
+//! The law of this module: a sender holds the `sending` flag of the slot, which is tried and never waited
+//! for. Only the owner writes events or starts again at the front; a sender moves `head`. What does not fit
+//! is counted.
 
 use crate::base::settings::lossless;
 use crate::base::sys;
@@ -152,7 +152,7 @@ fn move_up(slot: &Slot) -> bool {
     let (base, head) = (batch.base.load(Relaxed), batch.head.load(Relaxed) as usize);
     let room = head >= capacity / 4;
     if room {
-        // SAFETY: both ranges lie in the mapping; `sending` is held, so nobody reads it meanwhile.
+        // SAFETY: both ranges lie in the mapping; `sending` is held, so no other thread reads it.
         unsafe { core::ptr::copy(base.add(head * EVENT_LEN), base, (capacity - head) * EVENT_LEN) };
         batch.head.store(0, Relaxed);
         batch.set_tail(slot, capacity - head);

@@ -1,6 +1,7 @@
 //! Where the time of calls went, by `cawl-cli run` and by the kernel's own account of the same run.
 //!
-//! What happened is a trace with an [`Account`] beside it. `cargo test` replays those in tests/lab/recordings.
+//! What happened is a trace with an [`Account`] beside it. `cargo test` replays those in
+//! tests/lab/recordings.
 
 mod account;
 
@@ -283,7 +284,8 @@ impl Drop for Busy {
     }
 }
 
-/// Mounts tracefs for this process and its children alone, if it is not mounted. Before any thread is started.
+/// Mounts tracefs for this process and its children alone, if it is not mounted. Before any thread is
+/// started.
 pub fn mount_tracefs() -> anyhow::Result<()> {
     const AT: &str = "/sys/kernel/tracing";
     let none = None::<&str>;

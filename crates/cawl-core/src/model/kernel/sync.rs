@@ -304,8 +304,8 @@ impl Kernel {
         }
     }
 
-    /// Has the device to itself for `transfer` seconds, after the transfers before it; then `fixed` more, which
-    /// are booked.
+    /// Has the device to itself for `transfer` seconds, after the transfers before it; then `fixed` more,
+    /// which are booked.
     fn occupy(&mut self, call: &mut Call, transfer: f64, fixed: f64) {
         let device = &mut self.machine.devices[call.device];
         let free = device.occupied.max(call.at);

@@ -60,7 +60,7 @@ impl Folder {
 
     /// Creates the next excerpt, empty.
     pub fn create(&mut self) -> io::Result<(File, PathBuf)> {
-        // Somebody may have removed files, or the folder.
+        // Files, or the folder, may have been removed.
         make(&self.path)?;
         self.look()?;
         self.make_room(1)?;
