@@ -1,5 +1,5 @@
 //! How files are written, and read as far as that is recorded: sizes, order, alignment, bytes written again,
-//! gaps, holes, pages met in the cache, intervals between fsyncs, and who writes beside whom.
+//! gaps, holes, pages met in the cache, intervals between fsyncs, and concurrent writers.
 //!
 //! The law: **counted, not inferred.** Every figure is a count over calls that gave bytes to the kernel. What
 //! is bounded (threads of a file, sizes by name, places written) says what it left out. Only the pages met

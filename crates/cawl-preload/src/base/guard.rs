@@ -2,7 +2,7 @@
 //!
 //! The law of this module: the guard is held only while the tracer does its own bookkeeping, never
 //! across the program's call. So a signal handler, a longjmp or a cancellation in that call finds
-//! nothing locked, and only a handler that strikes inside the bookkeeping goes unseen (and is counted).
+//! nothing locked, and only a handler that interrupts the bookkeeping goes unseen (and is counted).
 //! The guard is the stack's height where it was entered. A thread that finds it held from the same height or
 //! above takes it: the holder has left by longjmp.
 
@@ -25,8 +25,8 @@ pub struct Inside {
 }
 
 /// True if the holder of the guard is gone: whatever interrupts it on its own stack, or is called by it, is
-/// below. Only on a stack for signals this says nothing. What the holder left half done is as another
-/// thread's who never goes on: its slot stays with it, and no position is counted along any more.
+/// below. On a stack for signals this says nothing. The holder is treated as a thread that never continues:
+/// its slot stays in use, and no position is counted along any more.
 #[cold]
 #[inline(never)]
 fn was_left(thread: &Thread, held: usize, here: usize) -> bool {
@@ -144,7 +144,7 @@ mod tests {
         assert!(below(|| enter_or_count().is_none()));
         assert_eq!(UNSEEN.load(Relaxed), before + 1);
         drop(inside);
-        // Jumped out of: who is above may enter, who is below cannot know.
+        // Left by a jump: a caller above may enter, one below cannot know.
         below(|| std::mem::forget(enter()));
         assert!(below(|| below(|| enter_or_count().is_none())));
         assert_eq!(UNSEEN.load(Relaxed), before + 2);

@@ -1,4 +1,4 @@
-//! Calls that a signal handler makes while the program's own is under way in the same thread.
+//! Calls that a signal handler makes while the program's own is in progress in the same thread.
 //!
 //! The law of this module: the offsets of both calls are known. A signal mostly comes between the kernel's
 //! work and the hook's, so the bytes of the interrupted call are already in the file and not yet counted. A

@@ -1,5 +1,5 @@
-//! What a thread notes of a call that moves a position and of the calls that a signal's handler makes
-//! meanwhile; see `interrupted`.
+//! What a thread notes of a call that moves a position and of the calls that a signal's handler makes during
+//! it; see `interrupted`.
 
 use crate::base::{hot, sys};
 use core::ffi::c_int;
@@ -12,7 +12,7 @@ const FRAME: usize = 256;
 /// In place of where the first handler's bytes began: the call's own came between those of several.
 const BETWEEN: u64 = u64::MAX;
 
-/// Adds in one instruction, which a signal comes before or after: other threads are no matter here.
+/// Adds in one instruction, so that a signal comes before or after it; other threads do not write here.
 #[inline(always)]
 pub fn add(place: &AtomicU64, bytes: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -33,15 +33,15 @@ pub fn add(place: &AtomicU64, bytes: u64) -> u64 {
     place.fetch_add(bytes, Relaxed)
 }
 
-/// What a thread notes. All zero bytes are nothing. Layout: thread.c.
+/// What a thread notes; empty if all bytes are zero. Layout: thread.c.
 #[repr(C)]
 pub struct Notes {
-    /// When the outermost call that moves a position began; zero if none is under way.
+    /// When the outermost call that moves a position began; zero if none is in progress.
     began: AtomicU64,
     /// The stack's height then (upper 48 bits), and its descriptor; written before `began`, and of no meaning
     /// without.
     place: AtomicUsize,
-    /// Bytes that handlers wrote to the same descriptor meanwhile.
+    /// Bytes that handlers wrote to the same descriptor during it.
     total: AtomicU64,
     /// Those of them that came after the call's own, as far as that is known.
     later: AtomicU64,
@@ -87,19 +87,19 @@ impl Notes {
         }
     }
 
-    /// True if a handler wrote to the descriptor of the call under way.
+    /// True if a handler wrote to the descriptor of the call in progress.
     #[inline(always)]
     pub fn any(&self) -> bool {
         self.total.load(Relaxed) != 0
     }
 
-    /// True for the call that said that it is under way.
+    /// True for the call that is marked as in progress.
     #[inline(always)]
     pub fn is_outermost(&self, start: u64) -> bool {
         self.began.load(Relaxed) == start
     }
 
-    /// True for a call that began while another was under way.
+    /// True for a call that began while another was in progress.
     pub fn is_inner(&self, start: u64) -> bool {
         !matches!(self.began.load(Relaxed), 0) && !self.is_outermost(start)
     }
@@ -127,7 +127,7 @@ impl Notes {
     }
 
     /// A handler wrote `bytes` at `at`. `behind`: whether they are known to be after those of the interrupted
-    /// call, and not in the books; None if there are no books.
+    /// call, and not counted yet; None if positions are not counted.
     pub fn note(&self, fd: c_int, at: u64, bytes: u64, behind: Option<bool>) {
         let noted = self.place.load(Relaxed) & 0xFFFF;
         if noted != low(fd) || bytes == 0 {
@@ -147,7 +147,7 @@ impl Notes {
         self.total.fetch_add(bytes, Relaxed);
     }
 
-    /// Bytes of handlers that are not in the books yet.
+    /// Bytes of handlers that are not counted yet.
     pub fn behind(&self) -> u64 {
         self.later.swap(0, Relaxed)
     }

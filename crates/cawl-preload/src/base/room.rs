@@ -51,7 +51,7 @@ fn take_kept(thread: &Thread, length: usize) -> Option<*mut Room> {
             return Some(old);
         }
     }
-    // Of a thread that ends without a word it would stay for good.
+    // Without notice of the thread's end it would never be freed.
     if old.is_null() && !thread::tell_end() {
         return None;
     }

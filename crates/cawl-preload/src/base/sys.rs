@@ -191,7 +191,7 @@ pub fn identity(fd: c_int) -> Option<(u64, u64)> {
 /// As [`stat_path`].
 #[inline(never)]
 unsafe fn statx(directory: c_int, path: *const c_char, flags: c_int) -> Result<Stat, isize> {
-    // Not the times of changes: who has asked for them makes the kernel take a finer one at the next change.
+    // Not the times of changes: asking for them makes the kernel take a finer one at the next change.
     const WANTED: libc::c_uint = libc::STATX_TYPE
         | libc::STATX_MODE
         | libc::STATX_NLINK

@@ -229,7 +229,7 @@ unsafe fn before_shared(stream: *mut FILE) -> Before {
     let (pending, fd) = unsafe { (pending(stream), number(stream)) };
     let shared = entered.map(|(index, alone, calls)| {
         // Another thread's call may have begun before the look and put its bytes there without having
-        // accounted for them: so alone is who was it before the look and after.
+        // accounted for them, so the call is alone only if it was so before the look and after.
         fence(SeqCst);
         let alone = alone && UNDER_WAY[index].load(Acquire) == 1 && calls_ended(index) == calls;
         Shared { index, calls, alone }
@@ -292,7 +292,7 @@ pub fn all() -> impl Iterator<Item = Look> {
 /// Brings a stream's account up to date, and corrects `before` by it: what two threads saw before their
 /// calls may be the same bytes, and what one saw afterwards may be the other's.
 ///
-/// A call that had the stream to itself believes what it saw, which also covers bytes that an inlined
+/// A call that had the stream to itself uses what it saw, which also covers bytes that an inlined
 /// putc put there unseen. Any other call goes on from where the last one left the account. So the bytes
 /// flushed come out right in sum, if not always at the right call.
 ///

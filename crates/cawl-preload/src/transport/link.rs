@@ -52,7 +52,7 @@ pub fn is_own(fd: c_int) -> bool {
     fd >= 0 && fd == FD.load(Relaxed) && still_our_socket()
 }
 
-/// True if our descriptor still leads to our socket: the program may have closed it behind our back.
+/// True if our descriptor still leads to our socket: the program may have closed it.
 #[cold]
 #[inline(never)]
 fn still_our_socket() -> bool {
