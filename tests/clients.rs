@@ -358,7 +358,8 @@ fn what_goes_wrong_names_the_remedy() {
 fn completions_and_pages() {
     let dir = Dir::new();
     for shell in ["bash", "zsh", "fish"] {
-        assert!(asks(&dir, &["completions", shell]).success().stdout.contains("predict"), "{shell}");
+        let text = asks(&dir, &["completions", shell]).success().stdout;
+        assert!(text.contains("predict") && text.contains("trace-on"), "{shell}");
     }
     asks(&dir, &["man", "pages"]).success();
     let page =

@@ -35,7 +35,11 @@ package --install /tmp/cawl.deb
 mv root/tmp/asked "$D/asked-at-installation" 2>/dev/null || :
 inside cawld --version
 inside cawl-cli run --no-calibrate -- dd if=/dev/zero of=/tmp/data bs=1M count=3 2>&1 | grep '3 MiB to files'
-inside bash -c 'source /usr/share/bash-completion/completions/cawl-cli && complete -p cawl-cli'
+inside bash -c 'source /usr/share/bash-completion/completions/cawld && complete -p cawl-cli'
+inside bash -c 'source /usr/share/bash-completion/completions/cawld && complete -p cawld'
+cd root/usr/share/doc/cawl
+grep -o '\](\([^)]*\))' README.md | tr -d ']()' | while read -r file; do [ -e "$file" ] || echo "no $file"; done
+cd "$D/system"
 mkdir -p root/etc/systemd/system/other.service.d root/etc/systemd/system/mine.service.d
 echo '[Service]' > root/etc/systemd/system/mine.service.d/50-cawl.conf
 printf '[Service]\nExecStart=/usr/bin/true\n' > root/etc/systemd/system/other.service
@@ -108,11 +112,12 @@ fn the_debian_package_installs_runs_and_leaves_nothing() {
     }
     let done = done.success();
     let said: Vec<&str> = done.stdout.lines().collect();
-    let [version, report, completions] = said[..] else {
-        panic!("what stays behind is listed last: {done:#?}")
+    let [version, report, completions, daemons] = said[..] else {
+        panic!("links that lead nowhere, and what stays behind, are listed last: {done:#?}")
     };
     assert_eq!(version, concat!("cawld ", env!("CARGO_PKG_VERSION")));
     assert!(report.starts_with("calls ") && completions.ends_with(" cawl-cli"), "{said:?}");
+    assert!(daemons.ends_with(" cawld"), "{said:?}");
     let asked = |when: &str| fs::read_to_string(dir.path().join(when)).unwrap_or_default();
     let (at_installation, at_removal) = (asked("asked-at-installation"), asked("asked-at-removal"));
     assert!(!at_installation.contains("start") && !at_installation.contains("enable"), "{at_installation}");

@@ -1,2 +1,2 @@
-# For fish: read when cawl-cli is completed first.
+# For fish: read when one of the two programs is completed first.
 cawl-cli completions fish | source

@@ -148,8 +148,8 @@ pub struct ReplayArgs {
 /// Write the calls of a trace as a timeline or a table, for other programs
 ///
 /// Of each call: times, thread, file, bytes, prediction, and what its time is divided among. Without -o the
-/// output is stdout. By default the models run as in the live run (--live) if the trace says how it worked, else
-/// model kernel with --lockstep. A damaged trace is exported as far as it can be read; exit code 1.
+/// output is stdout. By default the models run as in the live run (--live) if the trace says how it worked,
+/// else model kernel with --lockstep. A damaged trace is exported as far as it can be read; exit code 1.
 /// docs/EXPORT.md has the columns, and questions with their queries.
 #[derive(clap::Args)]
 pub struct TraceExportArgs {
@@ -319,9 +319,9 @@ pub struct DoctorArgs {
     pub command: Vec<OsString>,
 }
 
-/// Print completions of this command line for a shell
+/// Print completions of cawl-cli and cawld for a shell
 ///
-/// For bash: cawl-cli completions bash > ~/.local/share/bash-completion/completions/cawl-cli
+/// For bash: eval "$(cawl-cli completions bash)" in ~/.bashrc
 #[derive(clap::Args)]
 pub struct CompletionsArgs {
     /// The shell

@@ -8,10 +8,11 @@ use clap::CommandFactory;
 use crate::args::{Args, CompletionsArgs, ManArgs};
 use crate::render;
 
-/// Prints the completions.
+/// Prints the completions of both programs.
 pub fn completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Args::command(), "cawl-cli", &mut text);
+    clap_complete::generate(args.shell, &mut cawld::program::command(), "cawld", &mut text);
     render::data(&String::from_utf8(text)?)
 }
 
