@@ -63,7 +63,7 @@ pub struct AnalysisOptions {
     /// Further modes of models, kept for questions only; each costs as much as a model.
     pub besides: Vec<(String, Mode)>,
     /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which
-    /// knows best what the machine is doing; it is kept in addition, if it is not among the others.
+    /// is nearest to the counters; it is kept in addition, if it is not among the others.
     pub learn: bool,
     /// Bounds of the observed time that part calls into classes; without any there are none.
     pub classes: Vec<Nanos>,
