@@ -173,7 +173,7 @@ fn a_bad_profile_is_told_before_the_program_runs() {
 fn a_model_that_does_not_exist_is_told_before_the_program_runs() {
     let dir = Dir::new();
     let command = dir.cawl(&["run", "--model", "crystal-ball", "--", "touch", "file"]);
-    Running::start(command).finish().code(1).says("crystal-ball").says("naive");
+    Running::start(command).finish().code(2).says("crystal-ball").says("naive");
     assert!(!dir.work().join("file").exists(), "the program ran for nothing");
 }
 

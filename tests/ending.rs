@@ -182,7 +182,7 @@ fn the_report_goes_to_stderr_after_what_the_program_said_there() {
         report.contains("uncalibrated") && report.lines().any(|line| line.ends_with("/work/file")),
         "{report}"
     );
-    assert!(report.lines().all(|line| line.chars().count() <= 120), "{report}");
+    assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
 }
 
 #[test]
@@ -193,6 +193,20 @@ fn the_report_can_be_text_in_a_file() {
     assert_eq!(finished.stderr, "");
     let text = fs::read_to_string(dir.work().join("report.txt")).expect("a report");
     assert!(text.starts_with("cawl ") && text.contains("coverage   100.0 %"), "{text}");
+}
+
+#[test]
+fn the_report_does_not_overwrite_the_trace() {
+    let dir = Dir::new();
+    let run = |options: &[&str]| Running::start(dir.cawl(&[&["run"], options].concat())).finish();
+    let refused = run(&["--trace", "same.json", "--report", "./same.json", "--", "touch", "file"]);
+    refused.code(2).says("would overwrite the trace same.json");
+    assert!(!dir.work().join("file").exists(), "the program ran for nothing");
+    run(&["--trace", "trace.json", "--report", "report.json", "--", "touch", "file"]).success();
+    for command in ["replay", "explain"] {
+        let command = dir.cawl(&[command, "trace.json", "--report", "trace.json"]);
+        Running::start(command).finish().code(2).says("would overwrite the trace trace.json");
+    }
 }
 
 #[test]

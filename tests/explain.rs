@@ -107,11 +107,35 @@ fn calls_are_selected() {
     assert_eq!(bytes(&["--from", "0", "--to", "3600s"]), 30 * 4096 + 8192);
     explain(&dir, &["--from", "3600"]).code(1).says("no call was selected");
     explain(&dir, &["--file", "*.wal"]).code(1).says("no call was selected");
-    explain(&dir, &["--from", "2", "--to", "1"]).code(1).says("--from 2 is not before --to 1");
+    explain(&dir, &["--from", "2", "--to", "1"]).code(2).says("--from 2 is not before --to 1");
+    explain(&dir, &["--learn", "--open-loop"]).code(2).says("cannot learn");
     explain(&dir, &["--from", "soon"]).code(2).says("not a number of seconds");
     let text = explain(&dir, &["--process", "dd"]).success().stdout;
     assert!(text.starts_with("cawl ") && text.contains("/one.db\n") && !text.contains("two.log"), "{text}");
-    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn the_long_form_has_every_operation() {
+    let dir = Dir::new();
+    dir.run(&[], &["dd", "if=/dev/zero", "of=out", "bs=4k", "count=30", "status=none"]).0.success();
+    let text = explain(&dir, &["--long"]).success().stdout;
+    assert!(text.contains("COST OF A CALL") && text.contains("/out\n"), "{text}");
+    explain(&dir, &["--long", "--call", "1"]).code(2);
+}
+
+#[test]
+fn a_damaged_trace_says_so_in_every_form() {
+    let dir = Dir::new();
+    dir.run(&[], &["dd", "if=/dev/zero", "of=out", "bs=4k", "count=50", "status=none"]).0.success();
+    assert!(explained(&dir, &[]).get("damage").is_none());
+    let whole = std::fs::read(dir.trace()).expect("a trace");
+    std::fs::write(dir.trace(), &whole[..whole.len() - 20]).expect("a damaged trace");
+    let damage = explained(&dir, &[])["damage"].to_string();
+    assert!(damage.contains("its end is lost") || damage.contains("not closed"), "{damage}");
+    assert!(explain(&dir, &[]).success().stdout.contains("note "));
+    let call = explain(&dir, &["--call", "9999"]).code(1);
+    assert!(call.stderr.contains("its end is lost") || call.stderr.contains("not closed"), "{call:#?}");
 }
 
 #[test]

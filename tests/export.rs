@@ -142,10 +142,10 @@ fn models_and_modes_are_those_of_the_arguments() {
     let both = first(&["--model", "naive,kernel", "--mode", "open-loop"]);
     assert!(both["predicted_by_kernel_ns"].is_i64(), "{both:#}");
     assert_eq!(both["predicted_ns"], first(&["--model", "naive"])["predicted_ns"]);
-    export(&dir, &trace, "csv", &["--model", "none"]).code(1).says("there is no model `none`");
+    export(&dir, &trace, "csv", &["--model", "none"]).code(2).says("there is no model `none`");
     // The trace is none of a live run.
     export(&dir, &trace, "csv", &["--live"]).code(1).says("use --mode assimilated --learn");
-    export(&dir, &trace, "csv", &["--learn", "--open-loop"]).code(1).says("cannot learn");
+    export(&dir, &trace, "csv", &["--learn", "--open-loop"]).code(2).says("cannot learn");
     export(&dir, &trace, "xlsx", &[]).code(2).says("perfetto, chrome, csv, json, parquet");
 }
 

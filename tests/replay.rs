@@ -235,7 +235,7 @@ fn models_can_be_chosen() {
     let again = Report::parse(&again.stdout);
     let names: Vec<String> = again.fingerprints().into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["cawl", "naive"]);
-    replay(&dir, &["--model", "crystal-ball"], &dir.trace()).code(1).says("there is no model `crystal-ball`");
+    replay(&dir, &["--model", "crystal-ball"], &dir.trace()).code(2).says("there is no model `crystal-ball`");
     replay(&dir, &["--model", "naive,naive"], &dir.trace()).code(1).says("`naive` is named twice");
 }
 

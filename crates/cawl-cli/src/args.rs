@@ -8,7 +8,7 @@ mod service;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cawl_core::{Mode, Nanos, quantity};
+use cawl_core::{MODELS, Mode, Nanos, quantity};
 use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
@@ -291,7 +291,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub exclude: Vec<String>,
     /// Models to run [default: all]
-    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',', value_parser = model_name)]
     pub models: Vec<String>,
     /// Folder with second recordings of the same runs: adds the noise floor
     #[arg(long, value_name = "DIR")]
@@ -373,7 +373,7 @@ pub struct ModelArgs {
     pub profile: Option<PathBuf>,
     /// Models to run, the first one for states and advice: kernel, cawl, naive, or all (default: kernel for
     /// `run`, those of the run for --live and `export`, else all)
-    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long = "model", value_name = "NAME,…", value_delimiter = ',', value_parser = model_name)]
     pub names: Vec<String>,
 }
 
@@ -385,6 +385,13 @@ impl ModelArgs {
             [all] if all == "all" => Vec::new(),
             names => names.to_vec(),
         }
+    }
+}
+
+fn model_name(name: &str) -> Result<String, String> {
+    match name == "all" || MODELS.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("there is no model `{name}`; the models are {}", MODELS.join(", "))),
     }
 }
 

@@ -35,6 +35,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::args::DaemonArgs;
+use crate::exit;
 
 /// The daemon's socket: as given, else the default.
 fn socket_of(args: &DaemonArgs) -> anyhow::Result<PathBuf> {
@@ -79,6 +80,16 @@ fn unpacked(file: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
 fn are_same(one: &Path, other: &Path) -> bool {
     let identity = |path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
     identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// A report must not overwrite the trace.
+fn apart(trace: Option<&Path>, report: Option<&Path>) -> anyhow::Result<()> {
+    let (Some(trace), Some(report)) = (trace, report) else { return Ok(()) };
+    if are_same(trace, report) || std::path::absolute(trace)? == std::path::absolute(report)? {
+        let why = format!("the report would overwrite the trace {}; name another file", trace.display());
+        return Err(exit::Usage(why).into());
+    }
+    Ok(())
 }
 
 /// Written to a temporary file and renamed, so that no reader sees half a profile; an existing file is kept

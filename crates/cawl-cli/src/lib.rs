@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         render::tell(format_args!("cawl-cli: {error:#}"));
-        ExitCode::from(exit::FAILED)
+        ExitCode::from(if error.is::<exit::Usage>() { exit::WRONG_USAGE } else { exit::FAILED })
     })
 }
 
@@ -62,8 +62,15 @@ pub fn main() -> ExitCode {
 mod exit {
     /// Something went wrong; the message says what to do.
     pub const FAILED: u8 = 1;
+    /// The arguments cannot be used, as clap has it.
+    pub const WRONG_USAGE: u8 = 2;
     /// The program exists but cannot be executed, as in a shell.
     pub const CANNOT_EXECUTE: u8 = 126;
     /// There is no such program, as in a shell.
     pub const NOT_FOUND: u8 = 127;
+
+    /// What is wrong with the arguments, where that takes more than one of them to see.
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    pub struct Usage(pub String);
 }

@@ -17,6 +17,7 @@ pub mod rows;
 mod shown;
 pub mod status;
 pub mod watch;
+mod wrap;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -28,6 +29,7 @@ use serde::Serialize;
 
 use shown::{BOLD, PLAIN, YELLOW};
 pub use shown::{page, shown};
+use wrap::{WIDTH, room, wrapped};
 
 /// Prints a line to stderr. A closed or full stderr must not change the exit code; `eprintln!` would panic.
 pub fn tell(text: impl Display) {
@@ -78,6 +80,9 @@ pub fn printed(result: io::Result<()>) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Blanks between columns of a table.
+const GAP: usize = 2;
+
 /// A plain table, without blanks at the ends of lines: these columns are aligned left, the others right.
 pub fn table<R: Into<Row>>(
     header: &[&str],
@@ -88,7 +93,7 @@ pub fn table<R: Into<Row>>(
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header).add_rows(rows);
     for column in table.column_iter_mut() {
-        column.set_padding((0, 2)).set_cell_alignment(CellAlignment::Right);
+        column.set_padding((0, GAP as u16)).set_cell_alignment(CellAlignment::Right);
     }
     for index in left {
         if let Some(column) = table.column_mut(index) {
@@ -107,6 +112,17 @@ pub fn headed(out: &mut String, table: &str, terminal: bool) {
 /// A line of a text for people: its name, in bold, in a column of this width.
 pub fn named(name: &str, width: usize, text: &str, terminal: bool) -> String {
     format!("{}{text}\n", bold(&format!("{name:<width$}"), terminal))
+}
+
+/// A line of a report, in 80 columns.
+pub fn line(out: &mut String, name: &str, text: &str, terminal: bool) {
+    const NAME: usize = 11;
+    out.push_str(&named(name, NAME, &wrapped(text, NAME), terminal));
+}
+
+/// A number of things: `1 cause`, `2 causes`.
+pub fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A fraction as a percentage.

@@ -56,7 +56,9 @@ impl Finished {
 
     /// Fails the test unless standard error has this text.
     pub fn says(self, text: &str) -> Finished {
-        assert!(self.stderr.contains(text), "`{text}` is not in {self:#?}");
+        // A report wraps its lines.
+        let in_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(in_one_line(&self.stderr).contains(&in_one_line(text)), "`{text}` is not in {self:#?}");
         self
     }
 }

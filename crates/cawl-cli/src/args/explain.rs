@@ -33,7 +33,10 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
           conflicts_with_all = ["file", "process", "from", "to"])]
     pub call: Option<u64>,
-    /// Write all of it to a file instead of stdout; .html, .json or .txt
+    /// The report with all processes, files, quantiles and errors
+    #[arg(long, conflicts_with = "call")]
+    pub long: bool,
+    /// Write the report to a file instead of stdout; .html, .json or .txt
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(report_file),
           conflicts_with = "call")]
     pub report: Option<PathBuf>,

@@ -4,20 +4,23 @@ use std::collections::{HashMap, VecDeque};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use cawl_core::{Analysis, Cause, Mode, Nanos, Record, Selection, Shown, kernel_bytes};
+use cawl_core::{Analysis, Cause, Explain, Mode, Nanos, Record, Selection, Shown, kernel_bytes};
 use cawl_wire::{Event, FileId, UNKNOWN_OFFSET};
+use serde::Serialize;
 
+use super::apart;
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::ExplainArgs;
-use crate::render;
 use crate::render::one_call::{CallRow, OneCall, Part};
+use crate::{exit, render};
 
 /// Calls of the same thread that are shown before one and after it.
 const BESIDE: usize = 3;
 
 /// Explains the calls that were asked for.
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    apart(Some(&args.trace), args.report.as_deref())?;
     let mut trace = SavedTrace::open(&args.trace, &args.model)?;
     let default = Unspecified { live: true, mode: Mode::Lockstep, models: vec!["kernel".to_owned()] };
     let mut options = trace.options(&args.model, &args.mode, default)?;
@@ -33,11 +36,13 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     });
     taken.with_context(|| trace.about())?;
     if let Some(wanted) = wanted {
+        trace.reader.damage().describe().into_iter().for_each(render::tell);
         let call = wanted.found()?;
         return render::answer(args.json, &call, |terminal| Ok(call.text(terminal)));
     }
-    if let Some(damage) = trace.reader.damage().describe() {
-        analysis.take(&Record::Note(damage));
+    let damage = trace.reader.damage().describe();
+    if let Some(damage) = &damage {
+        analysis.take(&Record::Note(damage.clone()));
     }
     let report = analysis.report();
     let explain = report.explain.as_ref().context("the report has no causes")?;
@@ -45,12 +50,23 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         bail!("no call was selected; `cawl-cli replay --calls` lists the trace's calls, files and processes");
     }
     if let Some(path) = &args.report {
-        render::file::write(&report, true, path)?;
+        render::file::write(&report, args.long, path)?;
         return Ok(ExitCode::SUCCESS);
     }
-    render::answer(args.json, explain, |terminal| {
-        Ok(render::explain::explained(&report, options.selection.is_some(), terminal))
+    let selected = options.selection.is_some();
+    render::answer(args.json, &Answer { explain, damage: damage.as_deref() }, |terminal| {
+        Ok(render::explain::explained(&report, args.long, selected, terminal))
     })
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(flatten)]
+    explain: &'a Explain,
+    /// What of the trace could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<&'a str>,
 }
 
 /// The calls that the arguments select; None: all.
@@ -59,7 +75,7 @@ fn selection(args: &ExplainArgs) -> anyhow::Result<Option<Selection>> {
     if let (Some(from), Some(to)) = (args.from, args.to)
         && from >= to
     {
-        bail!("--from {from} is not before --to {to}");
+        return Err(exit::Usage(format!("--from {from} is not before --to {to}")).into());
     }
     let selection = Selection {
         file: args.file.clone(),

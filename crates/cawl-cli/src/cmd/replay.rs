@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use cawl_core::{Analysis, Mode, Record};
 
+use super::apart;
 use super::saved::{SavedTrace, Unspecified};
 use super::side_by_side::take_all;
 use crate::args::ReplayArgs;
@@ -15,6 +16,7 @@ use crate::render::calls::CallPrinter;
 
 /// Replays the trace and prints the analysis.
 pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    apart(Some(&args.file), args.report.as_deref())?;
     let mut trace = SavedTrace::open(&args.file, &args.model)?;
     let default = Unspecified { live: false, mode: Mode::OpenLoop, models: Vec::new() };
     let mut options = trace.options(&args.model, &args.mode, default)?;

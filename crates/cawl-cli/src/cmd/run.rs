@@ -22,7 +22,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal as listen_for};
 use tokio::task::JoinSet;
 
-use super::read_profile;
+use super::{apart, read_profile};
 use crate::args::RunArgs;
 use crate::descendants::Family;
 use crate::interrupt::Stop;
@@ -54,6 +54,7 @@ enum Ended {
 }
 
 async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
+    apart(args.trace.as_deref(), args.report.as_deref())?;
     let library = tracer::install()?;
     let spec = spec(args)?;
     let path = inspect::find(&args.command[0]);

@@ -11,6 +11,7 @@ use cawl_host::trace::{TraceError, TraceReader};
 
 use super::read_profile;
 use crate::args::{ModeArgs, ModelArgs};
+use crate::exit;
 
 /// A trace that is being read.
 pub struct SavedTrace {
@@ -99,7 +100,8 @@ impl SavedTrace {
         }
         let mode = named.unwrap_or(default.mode);
         if args.learn && mode == Mode::OpenLoop {
-            bail!("open loop ignores observed costs, so it cannot learn; add --mode lockstep");
+            let why = "open loop ignores observed costs, so it cannot learn; add --mode lockstep";
+            return Err(exit::Usage(why.to_owned()).into());
         }
         let models = model.models(default.models);
         Ok(AnalysisOptions { models, mode, learn: args.learn, ..AnalysisOptions::default() })

@@ -9,7 +9,9 @@ use cawl_core::{
 };
 
 use super::report::{basis, cold_memory, ended, profile};
-use super::{bold, density, headed, named, patterns, percent, ranks, short, shown, table};
+use super::{
+    WIDTH, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, shown, table,
+};
 
 /// Files listed; the others are summed up.
 const FILES: usize = 8;
@@ -28,8 +30,8 @@ pub fn report(report: &Report, long: bool, terminal: bool) -> String {
 }
 
 /// What is explained of a trace; of `selected` calls the basis is not that of the whole.
-pub fn explained(report: &Report, selected: bool, terminal: bool) -> String {
-    let mut out = text(report, true, terminal);
+pub fn explained(report: &Report, long: bool, selected: bool, terminal: bool) -> String {
+    let mut out = if long { super::report::text(report, terminal) } else { text(report, true, terminal) };
     if selected {
         line(
             &mut out,
@@ -84,10 +86,6 @@ fn is_well(report: &Report) -> bool {
         && report.outcome.is_none_or(|outcome| outcome.signal.is_none())
 }
 
-fn line(out: &mut String, name: &str, text: &str, terminal: bool) {
-    out.push_str(&named(name, 11, text, terminal));
-}
-
 fn time(seconds: f64) -> String {
     Nanos::seconds(seconds).to_string()
 }
@@ -122,8 +120,9 @@ pub(super) fn happened(report: &Report, explain: &Explain) -> Vec<(&'static str,
         percent(Some(share(observed, report.span_s))),
         time(report.span_s)
     );
+    let threads = if observed > report.span_s { ", by several threads" } else { "" };
     let program = report.outcome.as_ref().map_or(String::new(), |outcome| format!("; {}", ended(outcome)));
-    lines.push(("time", format!("{span}{program}")));
+    lines.push(("time", format!("{span}{threads}{program}")));
     lines.extend(report.cold.as_ref().map(|cold| ("cold", cold_memory(cold))));
     lines
 }
@@ -158,7 +157,7 @@ fn causes(out: &mut String, explain: &Explain, terminal: bool) {
             time(cause.observed_s),
             percent(Some(share(cause.observed_s, explain.observed_s))),
             if cause.undisturbed_s > 0.0 { time(cause.undisturbed_s) } else { "-".to_owned() },
-            cause.calls.to_string(),
+            compact::count(cause.calls),
             Bytes(cause.bytes).to_string(),
         ]
     };
@@ -168,7 +167,7 @@ fn causes(out: &mut String, explain: &Explain, terminal: bool) {
     headed(out, &table(&header, [0], listed.into_iter().map(row)), terminal);
     if !rest.is_empty() {
         let seconds = rest.iter().map(|cause| cause.observed_s).sum::<f64>();
-        out.push_str(&format!("and {} more causes: {}\n", rest.len(), time(seconds)));
+        out.push_str(&format!("and {}: {}\n", counted(rest.len() as u64, "more cause"), time(seconds)));
     }
 }
 
@@ -183,38 +182,34 @@ fn files(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
     let cells = |(_, op): (&FileReport, &FileOp)| {
         [
             format!("  {}", op.op),
-            op.calls.to_string(),
+            compact::count(op.calls),
             Bytes(op.bytes).to_string(),
             if op.observed_s > 0.0 { time(op.observed_s) } else { "-".to_owned() },
             time(op.observed_s - op.undisturbed_s),
-            main_causes(&op.causes),
+            String::new(),
         ]
     };
-    let listed = rows.clone().count();
+    let mut cells: Vec<_> = rows.clone().map(cells).collect();
+    let listed = cells.len();
     if listed == 0 {
         return;
     }
-    let text =
-        table(&["FILE, OP", "CALLS", "BYTES", "TIME", "LOST", "CAUSES"], [0, 5], rows.clone().map(cells));
-    let mut lines = text.lines();
-    let mut body = String::new();
-    let mut last = None;
-    let header = lines.next().unwrap_or_default();
-    for (line, (file, _)) in lines.zip(rows) {
-        let identity = (file.dev, file.ino, file.birth);
-        if last.replace(identity) != Some(identity) {
-            body.extend([&*shown(&renamed_path(&file.path, file.first_path.as_deref())), "\n"]);
-        }
-        body.extend([line, "\n"]);
-    }
-    headed(out, &format!("{header}\n{body}"), terminal);
+    let header = ["FILE, OP", "CALLS", "BYTES", "TIME", "LOST", "CAUSES"];
+    let width = room(header, &cells, 5);
+    cells.iter_mut().zip(rows.clone()).for_each(|(cells, (_, op))| cells[5] = main_causes(&op.causes, width));
+    let text = table(&header, [0, 5], cells);
+    let paths = rows.map(|(file, _)| {
+        ((file.dev, file.ino, file.birth), renamed_path(&file.path, file.first_path.as_deref()))
+    });
+    headed(out, &below_paths(&text, paths), terminal);
     if count > listed {
-        out.push_str(&format!("and {} more lines; all of them with --long\n", count - listed));
+        let more = counted((count - listed) as u64, "more line");
+        out.push_str(&format!("and {more}; --long lists more of them, --report FILE.json all\n"));
     }
 }
 
-/// The causes with most time: `throttle 80 %, copy 15 %`.
-fn main_causes(causes: &ByName<f64>) -> String {
+/// The one or two causes with most time, as `width` has room: `throttle 80 %, copy 15 %`.
+fn main_causes(causes: &ByName<f64>, width: usize) -> String {
     let all = causes.values().sum::<f64>();
     let mut causes: Vec<_> = causes.iter().filter(|(_, time)| **time >= NAMED * all).collect();
     causes.sort_by(|a, b| b.1.total_cmp(a.1));
@@ -223,27 +218,47 @@ fn main_causes(causes: &ByName<f64>) -> String {
     }
     let named =
         causes.iter().take(2).map(|(name, time)| format!("{name} {:.0} %", share(**time, all) * 100.0));
-    named.collect::<Vec<_>>().join(", ")
+    let named: Vec<String> = named.collect();
+    let both = named.join(", ");
+    if both.chars().count() <= width { both } else { named.into_iter().next().unwrap_or_default() }
 }
 
-/// The calls that lost most time.
+/// The calls that lost most time, below the path of their file.
 fn worst(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
-    let row = |call: &WorstCall| {
-        [
-            format!("{:.3} s", call.at_s),
-            call.op.clone(),
-            Bytes(call.bytes).to_string(),
-            time(call.observed_s),
-            time(call.predicted_s),
-            call.cause.clone(),
-            short(&shown(&renamed_path(&call.path, call.first_path.as_deref())), 24),
-        ]
-    };
     if explain.worst.is_empty() || report.files.is_empty() {
         return;
     }
-    let header = ["WORST AT", "OP", "SIZE", "TOOK", "PREDICTED", "CAUSE", "FILE"];
-    headed(out, &table(&header, [1, 5, 6], explain.worst.iter().take(CALLS).map(row)), terminal);
+    let row = |call: &WorstCall| {
+        [
+            if call.at_s < 1000.0 { format!("{:.3} s", call.at_s) } else { compact::seconds(call.at_s) },
+            call.op.clone(),
+            compact::bytes(call.bytes),
+            compact::seconds(call.observed_s),
+            compact::seconds(call.predicted_s),
+            String::new(),
+        ]
+    };
+    let calls = &explain.worst[..explain.worst.len().min(CALLS)];
+    let mut rows: Vec<_> = calls.iter().map(row).collect();
+    let header = ["WORST AT", "OP", "SIZE", "TOOK", "PREDICTED", "CAUSE"];
+    let width = room(header, &rows, 5);
+    rows.iter_mut().zip(calls).for_each(|(row, call)| row[5] = short(&call.cause, width));
+    let files = calls.iter().map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
+    headed(out, &below_paths(&table(&header, [1, 5], rows), files), terminal);
+}
+
+/// A table whose rows, where their file is another one, stand below its path.
+fn below_paths<F: PartialEq>(table: &str, files: impl Iterator<Item = (F, String)>) -> String {
+    let (header, rows) = table.split_once('\n').unwrap_or((table, ""));
+    let (mut text, mut last) = (format!("{header}\n"), None);
+    for (line, (file, path)) in rows.lines().zip(files) {
+        if last.as_ref() != Some(&file) {
+            text.extend([&short(&shown(&path), WIDTH), "\n"]);
+            last = Some(file);
+        }
+        text.extend([line, "\n"]);
+    }
+    text
 }
 
 /// One line for a model.
@@ -263,3 +278,6 @@ fn accuracy(out: &mut String, model: &ModelReport, terminal: bool) {
     );
     line(out, &model.name, &text, terminal);
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use cawl_core::{Bytes, Nanos};
 use serde::Serialize;
 
-use super::{bold, headed, named, shown, table};
+use super::{bold, headed, line, shown, table};
 
 /// A call, as `explain --call N` tells it. Times in seconds, sizes in bytes.
 #[derive(Serialize)]
@@ -63,13 +63,22 @@ fn known(seconds: Option<f64>) -> String {
 }
 
 impl OneCall {
+    /// The operation and what it handed to the kernel.
+    fn what(&self) -> String {
+        match (self.call.bytes, self.state) {
+            (0, Some("buffered")) => format!("{} into its buffer only", self.call.op),
+            (0, _) => self.call.op.to_owned(),
+            (bytes, _) => format!("{} of {}", self.call.op, Bytes(bytes)),
+        }
+    }
+
     /// For people.
     pub fn text(&self, terminal: bool) -> String {
         let mut out = String::new();
         let call = &self.call;
-        let mut line = |name: &str, text: &str| out.push_str(&named(name, 11, text, terminal));
+        let mut line = |name: &str, text: &str| line(&mut out, name, text, terminal);
         let place = call.offset.map_or(String::new(), |offset| format!(" at {offset}"));
-        line("call", &format!("{}: {} of {}{place}", call.number, call.op, Bytes(call.bytes)));
+        line("call", &format!("{}: {}{place}", call.number, self.what()));
         line("file", &self.path.as_deref().map_or("-".into(), shown));
         let program = self.program.as_deref().map_or("-".into(), shown);
         line("process", &format!("{program}, pid {}, thread {}", self.pid, self.tid));

@@ -3,7 +3,7 @@
 
 use cawl_core::{Bytes, FilePatterns, FileReport, OpPatterns, PatternSums, Report, SmallFiles, renamed_path};
 
-use super::{bold, compact, short, shown, table};
+use super::{WIDTH, bold, compact, counted, short, shown, table, wrapped};
 
 /// Files that are listed.
 const LISTED: usize = 10;
@@ -25,18 +25,19 @@ pub fn text(report: &Report, terminal: bool) -> String {
     for file in listed {
         let Some(patterns) = &file.patterns else { continue };
         let path = renamed_path(&file.path, file.first_path.as_deref());
-        out.extend([&short(&shown(&path), 80), "\n"]);
+        out.extend([&short(&shown(&path), WIDTH), "\n"]);
         for op in &patterns.ops {
             out.extend([lines.next().unwrap_or_default(), "\n"]);
-            remarks_of_op(op).iter().for_each(|remark| out.extend(["    ", remark, "\n"]));
+            remarks_of_op(op).iter().for_each(|remark| out.extend(["    ", &wrapped(remark, 4), "\n"]));
         }
-        remarks(patterns).iter().for_each(|remark| out.extend(["  ", remark, "\n"]));
+        remarks(patterns).iter().for_each(|remark| out.extend(["  ", &wrapped(remark, 2), "\n"]));
     }
     if files.len() > LISTED {
-        out += &format!("and {} more files; all of them with --json\n", files.len() - LISTED);
+        let more = counted((files.len() - LISTED) as u64, "more file");
+        out += &format!("and {more}; all of them with --report FILE.json\n");
     }
     if let Some(explain) = &report.explain {
-        sums(&explain.patterns).iter().for_each(|line| out.extend([line, "\n"]));
+        sums(&explain.patterns).iter().for_each(|line| out.extend([&wrapped(line, 0), "\n"]));
     }
     out
 }
@@ -112,10 +113,13 @@ fn remarks_of_op(op: &OpPatterns) -> Vec<String> {
 fn remarks(file: &FilePatterns) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(syncs) = &file.syncs {
-        let mut text = format!("{} fsyncs", syncs.calls);
+        let mut text = counted(syncs.calls, "fsync");
         if syncs.calls > syncs.idle {
             let (bytes, seconds) = (Bytes(syncs.bytes.mean as u64), compact::seconds(syncs.seconds.mean));
-            text += &format!(", one for {:.1} writes, {bytes}, {seconds}", syncs.writes.mean);
+            let writes = format!("{:.1}", syncs.writes.mean);
+            let writes = writes.strip_suffix(".0").unwrap_or(&writes);
+            let plural = if writes == "1" { "" } else { "s" };
+            text += &format!(", one for {writes} write{plural}, {bytes}, {seconds}");
         }
         if syncs.idle > 0 {
             text += &format!("; {} after no write", syncs.idle);
@@ -123,7 +127,7 @@ fn remarks(file: &FilePatterns) -> Vec<String> {
         remarks.push(text);
     }
     if file.holes > 0 {
-        remarks.push(format!("{} holes made, {}", file.holes, Bytes(file.hole_bytes)));
+        remarks.push(format!("{} made, {}", counted(file.holes, "hole"), Bytes(file.hole_bytes)));
     }
     match file.gap_bytes {
         None => remarks.push("gaps unknown: too many places were written".to_owned()),
@@ -189,9 +193,9 @@ mod tests {
         for told in [
             "PATTERNS           CALLS      SIZE   SEQ  STRIDE  RANDOM  ALIGN   HIT",
             "stride: 1 MiB back",
-            "40 fsyncs, one for 2.0 writes, 1.00",
+            "40 fsyncs, one for 2 writes, 1.00",
             "written again: 19.98 MiB later",
-            "holes made",
+            "hole made",
             "written by 2 threads of 1 process",
             "small files: 2 (800 B",
         ] {

@@ -33,7 +33,7 @@ pub fn processes(out: &mut String, explain: &Explain, terminal: bool) {
     };
     let header = ["PID", "PROGRAM", "WALL", "USER", "SYSTEM", "WAITING", "IN CALLS"];
     headed(out, &table(&header, [1], sorted.iter().take(LISTED).map(row)), terminal);
-    more(out, sorted.len(), "processes");
+    more(out, sorted.len(), "process");
 }
 
 /// The ranks, if there are any: those that took longest in their calls, and the stragglers by number.
@@ -53,7 +53,7 @@ pub fn ranks(out: &mut String, explain: &Explain, terminal: bool) {
     };
     let header = ["RANK", "PROCESSES", "CALLS", "BYTES", "IN CALLS", ""];
     headed(out, &table(&header, [5], sorted.iter().take(LISTED).map(row)), terminal);
-    more(out, sorted.len(), "ranks");
+    more(out, sorted.len(), "rank");
     let names: Vec<String> = explain.stragglers.iter().take(NAMED).map(u32::to_string).collect();
     let others = match explain.stragglers.len().saturating_sub(NAMED) {
         0 => String::new(),
@@ -73,7 +73,13 @@ pub fn ranks(out: &mut String, explain: &Explain, terminal: bool) {
 
 fn more(out: &mut String, count: usize, what: &str) {
     if count > LISTED {
-        out.push_str(&format!("and {} more {what}; all of them with --report FILE.json\n", count - LISTED));
+        let left = count - LISTED;
+        let plural = match (left, what) {
+            (1, _) => "",
+            (_, "process") => "es",
+            _ => "s",
+        };
+        out.push_str(&format!("and {left} more {what}{plural}; all of them with --report FILE.json\n"));
     }
 }
 

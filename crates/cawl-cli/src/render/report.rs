@@ -5,7 +5,10 @@ use cawl_core::{
     SessionReport, Tally, Thoroughness, WorstCall, renamed_path,
 };
 
-use super::{density, headed, named, patterns, percent, ranks, short, shown, table, warn};
+use super::rows::short_program;
+use super::{
+    compact, counted, density, headed, line, patterns, percent, ranks, room, short, shown, table, warn,
+};
 
 /// Files and processes listed; the others are summed up.
 const LISTED: usize = 20;
@@ -34,7 +37,7 @@ pub fn text(report: &Report, terminal: bool) -> String {
 
 /// The basis of the figures.
 pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
-    let calls = format!("{} calls, {} to files", report.calls, Bytes(report.bytes));
+    let calls = format!("{}, {} to files", counted(report.calls, "call"), Bytes(report.bytes));
     let span = Nanos::seconds(report.span_s);
     let mode = if report.learn { format!("{}, learning", report.mode) } else { report.mode.clone() };
     line(out, "calls", &format!("{calls} in {span}; {mode}"), terminal);
@@ -42,11 +45,11 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
         line(out, "program", &ended(outcome), terminal);
     }
     line(out, "coverage", &coverage(report, terminal), terminal);
-    let lost = format!("{} calls dropped, {} unseen", report.drops, report.unseen);
+    let lost = format!("{} dropped, {} unseen", counted(report.drops, "call"), report.unseen);
     let lost = if report.drops.max(report.unseen) > 0 { warn(&lost, terminal) } else { lost };
     line(out, "drops", &lost, terminal);
     let unmodelled: Vec<String> =
-        report.unmodelled.iter().map(|(op, tally)| format!("{op} ({})", counted(tally))).collect();
+        report.unmodelled.iter().map(|(op, tally)| format!("{op} ({})", tallied(tally))).collect();
     let unmodelled =
         if unmodelled.is_empty() { "none".to_owned() } else { warn(&unmodelled.join(", "), terminal) };
     line(out, "unmodelled", &unmodelled, terminal);
@@ -54,7 +57,7 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
         line(
             out,
             "elsewhere",
-            &format!("{} to pipes, terminals or sockets", counted(&report.elsewhere)),
+            &format!("{} to pipes, terminals or sockets", tallied(&report.elsewhere)),
             terminal,
         );
     }
@@ -70,12 +73,8 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     }
 }
 
-fn line(out: &mut String, name: &str, text: &str, terminal: bool) {
-    out.push_str(&named(name, 11, text, terminal));
-}
-
-fn counted(tally: &Tally) -> String {
-    format!("{} calls, {}", tally.calls, Bytes(tally.bytes))
+fn tallied(tally: &Tally) -> String {
+    format!("{}, {}", counted(tally.calls, "call"), Bytes(tally.bytes))
 }
 
 pub(super) fn ended(outcome: &Outcome) -> String {
@@ -132,17 +131,22 @@ fn processes(out: &mut String, report: &Report, terminal: bool) {
         };
         [
             session.pid.to_string(),
-            short(&shown(&session.program), 32),
+            String::new(),
             ended.to_owned(),
-            session.calls.to_string(),
-            Bytes(session.seen_bytes).to_string(),
-            session.wchar_bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string()),
-            percent(session.coverage),
-            session.dropped.to_string(),
+            compact::count(session.calls),
+            compact::bytes(session.seen_bytes),
+            session.wchar_bytes.map_or("?".to_owned(), compact::bytes),
+            session.coverage.map_or("?".to_owned(), compact::percent),
+            compact::count(session.dropped),
         ]
     };
     let header = ["PID", "PROGRAM", "ENDED", "CALLS", "SEEN", "WROTE", "COVERAGE", "DROPS"];
-    headed(out, &table(&header, [1, 2], sorted.iter().take(LISTED).map(row)), terminal);
+    let mut rows: Vec<_> = sorted.iter().take(LISTED).map(row).collect();
+    let width = room(header, &rows, 1);
+    for (row, session) in rows.iter_mut().zip(&sorted) {
+        row[1] = short_program(&shown(&session.program), width);
+    }
+    headed(out, &table(&header, [1, 2], rows), terminal);
     let listed = sorted.len().min(LISTED) as u64;
     let more = sorted.len() as u64 + report.sessions_omitted.images - listed;
     if more > 0 {
@@ -241,10 +245,10 @@ fn files(out: &mut String, report: &Report, terminal: bool) {
     }
     let more = rows.count().saturating_sub(LISTED);
     if more > 0 {
-        out.push_str(&format!("and {more} more lines; {REST}\n"));
+        out.push_str(&format!("and {}; {REST}\n", counted(more as u64, "more line")));
     }
     if report.files_omitted.calls > 0 {
-        out.push_str(&format!("and {} on further files\n", counted(&report.files_omitted)));
+        out.push_str(&format!("and {} on further files\n", tallied(&report.files_omitted)));
     }
 }
 

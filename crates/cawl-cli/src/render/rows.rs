@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use cawl_client::protocol::{CauseSeconds, Cost, FileStatus, Files, ProcessStatus, Processes, Sort};
 use cawl_core::renamed_path;
 
-use super::{causes, compact, short, shown, table};
+use super::{GAP, causes, compact, short, shown, table};
 
 /// The sort keys with their names on the command line.
 pub const SORTS: [(Sort, &str); 7] = [
@@ -181,9 +181,6 @@ const FILES: Kind = Kind {
 };
 
 const CAUSES: &str = "CAUSES";
-
-/// Blanks between columns of a table.
-const GAP: usize = 2;
 
 /// Names are not shortened below this for further figures.
 const NAME: usize = 16;

@@ -40,9 +40,10 @@ impl Damage {
                 "the trace lacks {records} calls and samples: the disk under it did not keep up while it was written"
             )),
             (bytes, _, unclosed) => Some(format!(
-                "the trace is damaged: {bytes} bytes could not be read, {} blocks between whole ones are \
+                "the trace is damaged: {bytes} bytes could not be read, {} between whole ones {} \
                  missing{}",
-                self.blocks,
+                if self.blocks == 1 { "1 block".to_owned() } else { format!("{} blocks", self.blocks) },
+                if self.blocks == 1 { "is" } else { "are" },
                 // Only the closing record has the number of records.
                 if unclosed {
                     ", and its end is lost".to_owned()

@@ -1,0 +1,123 @@
+//! Texts and tables in 80 columns.
+
+/// Columns of a text for people.
+pub const WIDTH: usize = 80;
+
+/// The text in lines of at most [`WIDTH`] columns, where it begins at column `indent`, as further lines do. A
+/// number stays with its unit; a longer word is broken.
+pub fn wrapped(text: &str, indent: usize) -> String {
+    let room = WIDTH.saturating_sub(indent).max(1);
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match words.last_mut() {
+            Some(number) if is_unit(word) && number.ends_with(|c: char| c.is_ascii_digit()) => {
+                number.extend([" ", word]);
+            }
+            _ => words.extend(pieces(word, room)),
+        }
+    }
+    let (mut out, mut used) = (String::new(), 0);
+    for (at, word) in words.iter().enumerate() {
+        let width = columns(word);
+        if at > 0 && used + 1 + width > room {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            used = 0;
+        } else if at > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += width;
+    }
+    out
+}
+
+/// Columns that a table of [`WIDTH`] leaves for one of its columns, whose cells are still to be made.
+pub fn room<const N: usize>(header: [&str; N], rows: &[[String; N]], column: usize) -> usize {
+    let width = |at: usize| rows.iter().map(|row| columns(&row[at])).fold(columns(header[at]), usize::max);
+    WIDTH.saturating_sub((0..N).filter(|at| *at != column).map(|at| width(at) + super::GAP).sum())
+}
+
+/// Columns that a text takes; emphasis takes none.
+fn columns(text: &str) -> usize {
+    visible(text).filter(|(_, is_visible)| *is_visible).count()
+}
+
+/// Each character, and whether it is seen.
+fn visible(text: &str) -> impl Iterator<Item = (char, bool)> {
+    let mut inside = false;
+    text.chars().map(move |c| {
+        let hidden = inside || c == '\x1b';
+        inside = hidden && c != 'm';
+        (c, !hidden)
+    })
+}
+
+fn is_unit(word: &str) -> bool {
+    let unit = word.trim_end_matches(|c: char| c.is_ascii_punctuation() && c != '%');
+    matches!(
+        unit,
+        "%" | "B"
+            | "KiB"
+            | "MiB"
+            | "GiB"
+            | "TiB"
+            | "PiB"
+            | "EiB"
+            | "ns"
+            | "µs"
+            | "ms"
+            | "s"
+            | "min"
+            | "h"
+            | "d"
+    )
+}
+
+/// A word in parts of at most `room` columns.
+fn pieces(word: &str, room: usize) -> Vec<String> {
+    let (mut pieces, mut used) = (vec![String::new()], 0);
+    for (c, is_visible) in visible(word) {
+        if is_visible && used == room {
+            pieces.push(String::new());
+            used = 0;
+        }
+        used += usize::from(is_visible);
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(c);
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::{bold, warn};
+
+    #[test]
+    fn lines_break_at_words_and_not_before_a_unit() {
+        let text = format!("{} 12.5 ms {}", "a".repeat(60), "b".repeat(100));
+        let lines = wrapped(&text, 11);
+        let lines: Vec<&str> = lines.lines().collect();
+        assert_eq!(lines[0], format!("{} 12.5 ms", "a".repeat(60)));
+        assert_eq!(
+            (lines[1], lines[2]),
+            (
+                &*format!("{}{}", " ".repeat(11), "b".repeat(69)),
+                &*format!("{}{}", " ".repeat(11), "b".repeat(31))
+            )
+        );
+        let close = wrapped(&format!("{} 12.5 ms", "a".repeat(64)), 11);
+        assert!(close.ends_with("\n           12.5 ms"), "{close}");
+        assert_eq!(wrapped("two  blanks", 11), "two  blanks");
+    }
+
+    #[test]
+    fn emphasis_takes_no_room() {
+        for long in [bold(&"word ".repeat(13), true), warn(&"x".repeat(69), true)] {
+            assert_eq!(wrapped(&long, 11), long);
+        }
+    }
+}
