@@ -38,7 +38,7 @@ fn the_calls_around_an_anomaly_are_kept_also_when_the_daemon_is_killed() {
     let dir = Dir::new();
     let folder = dir.path().join("kept");
     let folder_text = folder.to_str().expect("a readable path");
-    let daemon = Daemon::start(&dir, &["--trace-on", ALL, "--keep", "1s", "--trace-dir", folder_text]);
+    let daemon = Daemon::start(&dir, &["--trace-on", ALL, "--keep", "1h", "--trace-dir", folder_text]);
     assert_eq!(daemon.status()["excerpts"]["anomalies"], 0);
     let mut program = writes(&dir, 500);
     let status = daemon.status_when(|status| status["excerpts"]["anomalies"].as_u64() >= Some(500));

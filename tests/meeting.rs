@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use cawl_core::{HostProfile, Thoroughness};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
-use cawl_kit::{Dir, Finished, LIMIT, Running, built, find, skipped};
+use cawl_kit::{Dir, LIMIT, Running, built, eventually, find, skipped};
 
 /// The start of the message.
 const SAYS: &str = "calibrating ";
@@ -23,26 +23,22 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts `run` as on a new machine.
-fn run(dir: &Dir, args: &[&str]) -> Running {
+/// `run` as on a new machine.
+fn command(dir: &Dir, args: &[&str]) -> Command {
     let mut command = dir.newcomers_cawl(&["run", "--report"]);
     command.arg(dir.path().join("report.json")).args(args);
-    Running::start(command)
+    command
 }
 
-/// Runs `start`, again if this machine was too busy to measure in time.
-fn in_time(dir: &Dir, start: impl Fn() -> Running) -> Finished {
-    for _ in 0..20 {
-        let finished = start().finish();
-        let report = fs::read_to_string(dir.path().join("report.json")).unwrap_or_default();
-        if !report.contains(LATE) {
-            return finished;
-        }
-        for mark in in_folder(dir, "lock") {
-            fs::remove_file(mark).expect("it is ours");
-        }
-    }
-    panic!("nothing could be measured in time");
+/// Starts it. A busy machine may take long to measure.
+fn run(dir: &Dir, args: &[&str]) -> Running {
+    patient(command(dir, args))
+}
+
+/// Starts a command that waits as long for a measurement as the test for the command.
+fn patient(mut command: Command) -> Running {
+    command.env("CAWL_TEST_PATIENCE", LIMIT.as_secs().to_string());
+    Running::start(command)
 }
 
 fn report(dir: &Dir) -> Value {
@@ -60,15 +56,6 @@ fn in_folder(dir: &Dir, kind: &str) -> Vec<PathBuf> {
     let folder = dir.path().join("home/.local/share/cawl/profiles");
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.filter(|path| path.extension().is_some_and(|extension| extension == kind)).collect()
-}
-
-/// Waits for the effect of another process.
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LIMIT, "never: {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// True if the folders of measurements are empty.
@@ -97,7 +84,7 @@ fn helper(of: Pid) -> Pid {
 fn it_is_measured_once() {
     let dir = Dir::new();
     let _alone = alone();
-    let first = in_time(&dir, || run(&dir, &["--", "true"])).success().says(SAYS);
+    let first = run(&dir, &["--", "true"]).finish().success().says(SAYS);
     assert_eq!(first.stderr.matches(SAYS).count(), 1, "{first:#?}");
     assert_eq!(report(&dir)["profile"]["measured"], "brief");
     let [file] = &profiles(&dir)[..] else { panic!("not one profile") };
@@ -150,7 +137,7 @@ fn an_interrupt_meanwhile_leaves_nothing() {
 #[test]
 fn a_device_that_does_not_answer_delays_the_program_once() {
     let dir = Dir::new();
-    let running = run(&dir, &["--", "touch", "started"]);
+    let running = Running::start(command(&dir, &["--", "touch", "started"]));
     kill(helper(running.pid()), Signal::SIGSTOP).expect("it is there");
     running.finish().success();
     assert!(dir.work().join("started").exists());
@@ -163,29 +150,22 @@ fn a_device_that_does_not_answer_delays_the_program_once() {
 #[test]
 fn of_two_runs_one_measures() {
     let _alone = alone();
-    for _ in 0..20 {
-        let dir = Dir::new();
-        let started = ["one.txt", "two.txt"].map(|report| {
-            let mut command = dir.newcomers_cawl(&["run", "--report"]);
-            command.args([report, "--", "true"]);
-            Running::start(command)
-        });
-        let said = started.map(|running| running.finish().success().stderr);
-        assert_eq!(said.concat().matches(SAYS).count(), 1, "{said:#?}");
-        if in_folder(&dir, "lock").is_empty() {
-            assert_eq!(profiles(&dir).len(), 1);
-            return;
-        }
-        // The machine was too busy.
-    }
-    panic!("nothing could be measured in time");
+    let dir = Dir::new();
+    let started = ["one.txt", "two.txt"].map(|report| {
+        let mut command = dir.newcomers_cawl(&["run", "--report"]);
+        command.args([report, "--", "true"]);
+        patient(command)
+    });
+    let said = started.map(|running| running.finish().success().stderr);
+    assert_eq!(said.concat().matches(SAYS).count(), 1, "{said:#?}");
+    assert_eq!((profiles(&dir).len(), in_folder(&dir, "lock").len()), (1, 0));
 }
 
 #[test]
 fn a_profile_that_is_no_longer_true_is_measured_again() {
     let _alone = alone();
     let dir = Dir::new();
-    in_time(&dir, || run(&dir, &["--", "true"])).success();
+    run(&dir, &["--", "true"]).finish().success();
     let [file] = &profiles(&dir)[..] else { panic!("not one profile") };
     let read = || HostProfile::from_toml(&fs::read_to_string(file).expect("it is there")).expect("a profile");
     let mut profile = read();
@@ -197,7 +177,7 @@ fn a_profile_that_is_no_longer_true_is_measured_again() {
     assert!(!run(&dir, &["--", "true"]).finish().success().stderr.contains(SAYS));
     profile.contradicted = 3;
     fs::write(file, profile.to_toml()).expect("it is ours");
-    in_time(&dir, || run(&dir, &["--", "true"])).success().says(SAYS);
+    run(&dir, &["--", "true"]).finish().success().says(SAYS);
     let again = read();
     assert!(again.created > Some(1));
     assert_eq!((again.contradicted, again.memory.hot_size.0), (0, 4242));
@@ -227,20 +207,17 @@ fn devices_among_the_arguments_are_measured_if_they_may_be() {
     let named = |name: &str| dir.path().join(name).join("new").into_os_string();
     let mut of = std::ffi::OsString::from("of=");
     of.push(named("roomy"));
-    let finished = in_time(&dir, || {
-        let mut command = dir.command("unshare");
-        command.args(["--mount", "sh", "-c", &script]).arg(dir.path()).arg(built("cawl-cli"));
-        command.args(["run", "--report"]).arg(dir.path().join("report.json"));
-        command.args(["--", "true"]).args([&of, &named("small"), &named("fixed")]);
-        Running::start(command)
-    });
+    let mut command = dir.command("unshare");
+    command.args(["--mount", "sh", "-c", &script]).arg(dir.path()).arg(built("cawl-cli"));
+    command.args(["run", "--report"]).arg(dir.path().join("report.json"));
+    command.args(["--", "true"]).args([&of, &named("small"), &named("fixed")]);
+    let finished = patient(command).finish();
     if finished.status.code() == Some(42) {
         skipped("no disk in a file can be mounted here");
         return;
     }
     let finished = finished.success();
-    // The device of the test's folder may have been measured in an earlier try.
-    assert!(finished.stderr.matches(SAYS).count() <= 2, "{finished:#?}");
+    assert_eq!(finished.stderr.matches(SAYS).count(), 2, "{finished:#?}");
     assert_eq!(profiles(&dir).len(), 2);
     let device = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("-loop"));
     assert_eq!(profiles(&dir).iter().filter(|path| device(path)).count(), 1);

@@ -11,7 +11,7 @@
 //! - `http`: the same over HTTP: access, metrics, alert rules, dashboard
 //! - `clients`: the commands that ask a daemon, with a fake one; `top`: the live screen, in tmux
 //! - `doctor`: what cannot be traced is named
-//! - `ranks`: processor time of each process; the ranks of a parallel program and their stragglers
+//! - `ranks`: processor time of each process; the ranks of a parallel program
 //! - `inherited`: signals, descriptors and the rest that a program finds at its start
 //! - `sanitizers`: programs with a sanitizer's runtime, which insists on being first
 //! - `storms`: hundreds of short processes, started and killed by several threads
@@ -35,8 +35,9 @@
 //! (past the test harness, so it is seen without `--nocapture`) and passes:
 //! `cargo test -p cawl-tests 2>&1 | grep SKIPPED:` lists what was not tested.
 //!
-//! No test sleeps: it waits for a line of output, an answer of the daemon or the end of a process. Every
-//! process has a time limit, after which it is killed and the test fails.
+//! No test sleeps in place of an event: it waits for a line of output, an answer of the daemon or the end of a
+//! process, and asks every millisecond for what has no event (`cawl_kit::eventually`). Every process has a time
+//! limit, after which it is killed and the test fails.
 #![forbid(unsafe_code)]
 
 mod anomalies;

@@ -45,13 +45,16 @@ fn pids(running: &mut Running) -> (Pid, Left) {
     (next(), Left(next()))
 }
 
+/// Time for a report that an interrupt asked for, before the next interrupt, which would give it up.
+const REPORT: Duration = Duration::from_secs(LIMIT.as_secs() / 4);
+
 /// Interrupts `cawl-cli`, and again each time it has not ended by then: one that comes within 200 ms of the
 /// end of the program is for the program. The second one that counts ends the wait for the report.
 fn interrupt_until_it_ends(running: Running, every: Duration) -> Finished {
     let pid = running.pid();
     let (send, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || send.send(running.finish()));
-    let mut within = Duration::from_millis(300);
+    let mut within = Duration::from_millis(500);
     loop {
         if let Ok(finished) = ended.recv_timeout(within) {
             return finished;
@@ -154,7 +157,7 @@ fn an_interrupt_ends_the_wait() {
     let mut running = Running::start(dir.run_command(&["--wait"], &leaving("sleep 1000")));
     let (shell, left) = pids(&mut running);
     until("the end of the shell", || state(shell).is_none());
-    let finished = interrupt_until_it_ends(running, Duration::from_secs(10)).code(3);
+    let finished = interrupt_until_it_ends(running, REPORT).code(3);
     let notes = notes(&dir.report(&finished));
     let named = format!("sleep (pid {})", left.0);
     assert!(notes.contains("1 process still ran") && notes.contains(&named), "{notes}");
@@ -189,7 +192,7 @@ fn an_interrupt_brings_the_report_that_is_awaited() {
     let daemon = FakeDaemon::start(&dir.socket(), slow(report.0.clone(), true));
     let running = start(&dir.socket());
     wanted(&daemon);
-    interrupt_until_it_ends(running, Duration::from_secs(10)).code(3).says("/file");
+    interrupt_until_it_ends(running, REPORT).code(3).says("/file");
     drop(daemon);
     // A daemon that does not answer is given up.
     let daemon = FakeDaemon::start(&dir.socket(), slow(report.0, false));

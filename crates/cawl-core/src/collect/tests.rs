@@ -1,5 +1,7 @@
 use super::sessions::SESSIONS;
 use super::*;
+use cawl_wire::Rank;
+
 use crate::record::{EndKind, Session, SessionEnd, Wchar};
 
 fn collector() -> Collector {
@@ -121,6 +123,25 @@ fn a_pid_used_again_is_a_session_of_its_own_after_the_first_became_a_sum() {
     begin(&mut collector, u32::MAX, 100, 1, 1_000_000_000);
     write(&mut collector, 100, 100, 1_000_000_001, 9);
     assert_eq!(figures(&collector).last(), Some(&(9, None)));
+}
+
+#[test]
+fn the_rank_whose_calls_took_longest_is_a_straggler() {
+    let mut collector = collector();
+    for number in 0..8 {
+        let (id, pid) = (number + 1, 100 + number);
+        let rank = Rank::of_variable(format!("PMI_RANK={number}").as_bytes());
+        collector.note(&Record::Session(Session { id, pid, rank, ..Session::default() }));
+        for at in 0..10 {
+            let duration = if number == 5 { 3000 } else { 1000 + at };
+            let event =
+                Event { pid, tid: pid, start: at * 10_000, duration, returned: 5, ..Event::new(Op::Write) };
+            collector.event(&event, Class::Elsewhere, &[], None);
+        }
+    }
+    let explain = collector.report(Mode::Lockstep, false, &[], &[]).explain.expect("causes");
+    assert_eq!((explain.rank_variable.as_deref(), explain.ranks.len()), (Some("PMI_RANK"), 8));
+    assert_eq!(explain.stragglers, [5]);
 }
 
 #[test]
