@@ -75,9 +75,14 @@ fn browse(dir: &Dir, options: &[&str], page: &Path) -> Option<String> {
 /// What the driver found on the page, in a window of this size.
 fn look(dir: &Dir, page: &str, window: &str, dark: bool) -> Option<Value> {
     // The policy of the page forbids scripts of files; the driver comes with the page's own.
-    let driver = format!("<script>{}</script></body>", include_str!("report_page/driver.js"));
+    const DRIVER: &str = concat!(
+        "<script>",
+        include_str!("web/checks.js"),
+        include_str!("report_page/driver.js"),
+        "</script></body>"
+    );
     let file = dir.work().join("driven.html");
-    fs::write(&file, page.replacen("</body>", &driver, 1)).expect("a writable folder");
+    fs::write(&file, page.replacen("</body>", DRIVER, 1)).expect("a writable folder");
     let window = format!("--window-size={window}");
     let mut options = vec!["--virtual-time-budget=4000", "--dump-dom", &window];
     if dark {

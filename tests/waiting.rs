@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cawl_client::protocol::Request;
 use nix::sys::signal::{Signal, kill};
@@ -11,16 +11,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::clients::canned;
-use cawl_kit::{Answer, Daemon, Dir, FakeDaemon, Finished, LIMIT, Report, Running};
-
-/// Waits for a condition without an event.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what} never happened");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
+use cawl_kit::{Answer, Daemon, Dir, FakeDaemon, Finished, LIMIT, Report, Running, eventually};
 
 fn state(pid: Pid) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -100,7 +91,7 @@ fn the_last_is_waited_for(dir: &Dir, options: &[&str], behind: &str) -> Report {
     let mut gate = OpenOptions::new().write(true).open(&fifo).expect("somebody reads");
     let (shell, left) = pids(&mut running);
     // The program is reaped: some processes wait for that.
-    until("the end of the shell", || state(shell).is_none());
+    eventually("the end of the shell", || state(shell).is_none());
     assert!(state(left.0).is_some(), "it waits for its input");
     gate.write_all(b"written later\n").expect("it reads");
     drop(gate);
@@ -144,8 +135,8 @@ fn a_stopped_process_is_waited_for() {
     let behind = "sh -c 'kill -STOP $$; echo later > file'";
     let mut running = Running::start(dir.run_command(&["--wait"], &leaving(behind)));
     let (shell, left) = pids(&mut running);
-    until("the end of the shell", || state(shell).is_none());
-    until("the stop", || state(left.0) == Some('T'));
+    eventually("the end of the shell", || state(shell).is_none());
+    eventually("the stop", || state(left.0) == Some('T'));
     kill(left.0, Signal::SIGCONT).expect("it is there");
     let finished = running.finish().code(3);
     assert_eq!(dir.report(&finished).file_bytes("file"), 6);
@@ -156,7 +147,7 @@ fn an_interrupt_ends_the_wait() {
     let dir = Dir::new();
     let mut running = Running::start(dir.run_command(&["--wait"], &leaving("sleep 1000")));
     let (shell, left) = pids(&mut running);
-    until("the end of the shell", || state(shell).is_none());
+    eventually("the end of the shell", || state(shell).is_none());
     let finished = interrupt_until_it_ends(running, REPORT).code(3);
     let notes = notes(&dir.report(&finished));
     let named = format!("sleep (pid {})", left.0);
@@ -177,7 +168,7 @@ fn slow(report: Value, now: bool) -> impl Fn(&Request) -> Answer + Send + Sync {
 }
 
 fn wanted(daemon: &FakeDaemon) {
-    until("the question for the report", || matches!(daemon.question(), Request::EndRun { .. }));
+    eventually("the question for the report", || matches!(daemon.question(), Request::EndRun { .. }));
 }
 
 #[test]

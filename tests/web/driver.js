@@ -21,37 +21,6 @@ function until(probe, root = document) {
 const frame = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
 const column = (table, at) => [...$(table).querySelectorAll(`tbody tr > :nth-child(${at})`)].map((cell) => cell.textContent);
 
-/** The number of different colours on a canvas. */
-function colours(selector) {
-  const canvas = $(selector);
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return new Set(new Uint32Array(data.buffer)).size;
-}
-
-/** Text with too little contrast to its background: less than 4.5 : 1. */
-function faint() {
-  const parse = (colour) => {
-    const [r, g, b, a = 1] = colour.match(/[\d.]+/g).map(Number);
-    return { rgb: [r, g, b], a };
-  };
-  const light = ({ rgb }) => {
-    const [r, g, b] = rgb.map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const found = [];
-  for (const element of document.body.querySelectorAll("*")) {
-    const own = [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
-    if (!own || !element.checkVisibility() || element.closest(".unseen, .tip, noscript")) continue;
-    let behind = element;
-    while (behind && parse(getComputedStyle(behind).backgroundColor).a < 1) behind = behind.parentElement;
-    const ground = light(parse(getComputedStyle(behind ?? document.documentElement).backgroundColor));
-    const ink = light(parse(getComputedStyle(element).color));
-    const ratio = (Math.max(ground, ink) + 0.05) / (Math.min(ground, ink) + 0.05);
-    if (ratio < 4.5) found.push(`${element.tagName} "${element.textContent.trim().slice(0, 30)}" ${ratio.toFixed(2)}`);
-  }
-  return found;
-}
-
 /** Controls without a name. */
 function nameless() {
   const named = (element) =>
@@ -105,7 +74,7 @@ const scenarios = {
     $("#causes-plot").scrollIntoView();
     await frame();
     found.cause = key("#causes-plot", "End");
-    found.colours = ["#dirty-plot", "#causes-plot", "#scatter-plot"].map((plot) => colours(`${plot} canvas`));
+    found.colours = ["#dirty-plot", "#causes-plot", "#scatter-plot"].map((plot) => colours($(`${plot} canvas`)));
 
     $("#plan").elements.bytes.value = "2 GiB";
     $("#plan").requestSubmit();
@@ -129,11 +98,11 @@ const scenarios = {
     for (let click = 0; click < 2; click += 1) {
       $("#theme").click();
       found.themes.push(getComputedStyle(document.documentElement).colorScheme);
-      found.faint.push(...faint());
+      found.faint.push(...faint("*"));
       for (const plot of ["#dirty-plot", "#causes-plot", "#scatter-plot"]) {
         $(plot).scrollIntoView();
         await frame();
-        found.colours.push(colours(`${plot} canvas`));
+        found.colours.push(colours($(`${plot} canvas`)));
       }
     }
     found.nameless = nameless();
@@ -156,7 +125,7 @@ const scenarios = {
     for (const plot of ["#dirty-plot", "#causes-plot", "#cost-plot"]) {
       $(plot).scrollIntoView();
       await frame();
-      found.colours.push(colours(`${plot} canvas`));
+      found.colours.push(colours($(`${plot} canvas`)));
     }
     return found;
   },

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{canned, day};
 
 /// The script in the browser, which posts its results to `/told`.
-const DRIVER: &str = include_str!("driver.js");
+const DRIVER: &str = concat!(include_str!("checks.js"), include_str!("driver.js"));
 
 struct State {
     busy: bool,

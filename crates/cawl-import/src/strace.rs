@@ -17,9 +17,9 @@ mod tables;
 use std::collections::{HashMap, VecDeque};
 
 use cawl_core::{EndKind, Outcome, Record, Session, SessionEnd, Time};
-use cawl_wire::{Event, Op};
+use cawl_wire::Op;
 
-use self::calls::CallKind;
+use self::calls::{CallKind, Closing, Pending};
 use self::lex::{Content, Prefix};
 use self::queue::Queue;
 use self::tables::{Files, Table};
@@ -50,30 +50,6 @@ struct Process {
     born: u64,
     /// Number of its session; 0 while it was not told.
     session: u32,
-}
-
-/// A call that strace has shown the beginning of.
-#[derive(Debug)]
-struct Pending {
-    name: String,
-    kind: CallKind,
-    text: String,
-    start: u64,
-    line: u64,
-    /// Of a clone: the child that was met before the call returned.
-    child: Option<u32>,
-    closing: Closing,
-}
-
-/// When a close takes its descriptor out of the table.
-#[derive(Clone, Copy, Debug, Default)]
-enum Closing {
-    /// With the line that shows the whole call.
-    #[default]
-    AtOnce,
-    /// When the call began, because the number may be given out again before strace shows the end;
-    /// with the event that is to be completed, if it is wanted.
-    Begun(Option<Event>),
 }
 
 /// Reads the output of `strace -f -ttt -T -y`, to a file or to a terminal, of any version from 4.8 on.

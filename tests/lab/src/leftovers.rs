@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::stand::run;
+use crate::command::run;
 
 /// Name of the disk in the table of mounts, and prefix of its folder's name.
 pub(crate) const NAME: &str = "cawl-lab";

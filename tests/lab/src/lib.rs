@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod command;
 mod guard;
 mod image;
 mod law;

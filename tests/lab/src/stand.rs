@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use cawl_core::Nanos;
 use cawl_host::direct::AlignedBuffer;
 use fuser::{BackgroundSession, Config, MountOption, Session};
 use nix::fcntl::OFlag;
 
 use crate::clock;
+use crate::command::run;
 use crate::image::{self, Disk, Image};
 use crate::law::Overhead;
 use crate::leftovers;
@@ -214,14 +215,4 @@ pub(crate) fn times(count: usize, mut request: impl FnMut() -> io::Result<()>) -
         request().map(|()| cawl_host::now().since(start).get())
     };
     (0..count).map(timed).collect()
-}
-
-/// Runs a program and returns its output.
-pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{:?} failed: {}", command.get_program(), said.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

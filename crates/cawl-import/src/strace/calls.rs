@@ -8,8 +8,8 @@ use cawl_core::{Bytes, FileFacts, Record};
 use cawl_wire::{Event, FileKind, Op, flag};
 
 use super::lex::{self, Call, Outcome};
-use super::tables::{Description, File, Shared};
-use super::{Closing, Pending, StraceImporter, Table, names};
+use super::tables::{Description, File, Shared, Table};
+use super::{StraceImporter, names};
 use crate::SkipReason;
 
 /// What a call does, as far as this importer follows it.
@@ -92,6 +92,30 @@ impl CallKind {
             _ => return None,
         })
     }
+}
+
+/// A call that strace has shown the beginning of.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub name: String,
+    pub kind: CallKind,
+    pub text: String,
+    pub start: u64,
+    pub line: u64,
+    /// Of a clone: the child that was met before the call returned.
+    pub child: Option<u32>,
+    pub closing: Closing,
+}
+
+/// When a close takes its descriptor out of the table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Closing {
+    /// With the line that shows the whole call.
+    #[default]
+    AtOnce,
+    /// When the call began, because the number may be given out again before strace shows the end;
+    /// with the event that is to be completed, if it is wanted.
+    Begun(Option<Event>),
 }
 
 impl Pending {

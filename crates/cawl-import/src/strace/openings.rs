@@ -7,10 +7,10 @@ use cawl_core::EndKind;
 use cawl_core::host_text::unescape;
 use cawl_wire::{Event, FileKind, Op, flag};
 
-use super::calls::{CallKind, Caller, Target, pointed};
+use super::calls::{CallKind, Caller, Closing, Pending, Target, pointed};
 use super::lex::{self, Call, Outcome};
 use super::tables::{self, Description};
-use super::{Closing, Pending, StraceImporter, birth};
+use super::{StraceImporter, birth};
 use crate::{SkipReason, open_bits};
 
 /// Sizes of files known from stat alone, at most.

@@ -1,5 +1,5 @@
 use super::*;
-use cawl_wire::{FileKind, flag};
+use cawl_wire::{Event, FileKind, flag};
 
 /// Imports lines that stand for 1700000000.000000, …01, …02 and so on.
 fn import(lines: &str) -> (Vec<Record>, ImportSummary) {
