@@ -6,7 +6,7 @@ use cawl_client::protocol::{
     CauseSeconds, ConstantStatus, Cost, DeviceStatus, FileStatus, Files, Forecast, History, Listing,
     Predicted, ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
 };
-use cawl_core::{Cause, CauseTimes, HostProfile, Phase, Rate};
+use cawl_core::{Cause, CauseTimes, HostProfile, Regime, Rate};
 use serde_json::{Value, json};
 
 use cawl_kit::{Answer, Dir, FakeDaemon, Finished, Running};
@@ -24,7 +24,7 @@ pub fn busy(uptime_s: f64) -> Status {
         background_bytes: 32 << 20,
         freerun_bytes: 80 << 20,
         hard_bytes: 128 << 20,
-        state: Phase::Throttle,
+        state: Regime::Throttle,
         dirtying_rate: 120e6,
         forecast: Some(Forecast { throttle_s: Some(0.0), ..Forecast::default() }),
         clients: 1,

@@ -1,7 +1,7 @@
 //! Answers of a daemon, built from the protocol's types.
 
 use cawl_client::protocol::*;
-use cawl_core::{Cause, CauseTimes, Phase};
+use cawl_core::{Cause, CauseTimes, Regime};
 
 pub const MIB: u64 = 1 << 20;
 /// The time of all this: 2026-01-01 12:00:00 UTC.
@@ -12,7 +12,7 @@ pub const HOSTILE: [&str; 2] = ["<img src=x onerror=document.title='owned'>", "t
 pub const HOSTILE_PATH: &str = "/srv/<script>document.title='owned'</script>/a&amp;b";
 
 /// A machine with throttled writers if busy; else an idle one.
-pub fn status(busy: bool, time: f64, state: Phase) -> Status {
+pub fn status(busy: bool, time: f64, state: Regime) -> Status {
     let elapsed = time - NOW;
     let throttled = elapsed.max(0.0) * 0.5;
     let spent = cost(6.0, 5.0, 2.0 + throttled, 1.0);
@@ -133,7 +133,7 @@ pub fn history(busy: bool, last_s: f64, points: usize) -> History {
             sampled_dirty_max_bytes: busy.then_some(level),
             background_bytes: 200 * MIB,
             hard_bytes: 400 * MIB,
-            state: if busy && late { Phase::Throttle } else { Phase::Free },
+            state: if busy && late { Regime::Throttle } else { Regime::Free },
             calls: if busy { 10 } else { 0 },
             bytes: if busy { 10 * MIB } else { 0 },
             observed_s: if busy { 0.01 } else { 0.0 },

@@ -1,7 +1,7 @@
 //! A day of history, filled second by second.
 
 use cawl_client::protocol;
-use cawl_core::{Bytes, Cause, CauseTimes, DirtyLimits, Nanos, Phase, Time};
+use cawl_core::{Bytes, Cause, CauseTimes, DirtyLimits, Nanos, Regime, Time};
 use cawl_host::clock::Clocks;
 use cawld::timeline::{Sums, Timeline};
 
@@ -36,12 +36,12 @@ pub fn history(span: &protocol::HistorySpan) -> protocol::History {
         let burst = (BURST..BURST + 10).contains(&second);
         let level = if backup || burst { 0.85 } else { 0.45 * wave };
         let dirty = Bytes::from_f64(hard.as_f64() * level);
-        let phase = match level {
-            level if level > 0.75 => Phase::Throttle,
-            level if level > 0.4 => Phase::Flush,
-            _ => Phase::Free,
+        let regime = match level {
+            level if level > 0.75 => Regime::Throttle,
+            level if level > 0.4 => Regime::Flush,
+            _ => Regime::Free,
         };
-        history.modelled(dirty, limits, phase);
+        history.modelled(dirty, limits, regime);
         history.sampled(Bytes::from_f64(dirty.as_f64() * (1.0 + 0.1 * (second as f64 / 500.0).cos())));
         let calls = if backup { 100 } else { (wave * 50.0) as u64 };
         let throttled = Nanos::seconds(if backup || burst { 1.5 } else { 0.0 });

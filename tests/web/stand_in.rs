@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cawl_client::protocol::HistorySpan;
-use cawl_core::Phase;
+use cawl_core::Regime;
 use cawld::web;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ impl State {
             );
         }
         let number = |name: &str| asked(name).and_then(|text| text.parse::<f64>().ok());
-        let free = || canned::status(self.busy, canned::NOW, Phase::Free);
+        let free = || canned::status(self.busy, canned::NOW, Regime::Free);
         let body = match path.strip_prefix("/api/v1/").unwrap_or_default() {
             "subscribe" => return self.push(stream),
             "status" => json_of(&free()),
@@ -167,7 +167,7 @@ impl State {
         // Before the page knows that it is connected, since it may cut the connection then.
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")?;
-        let state = if self.busy { Phase::Throttle } else { Phase::Free };
+        let state = if self.busy { Regime::Throttle } else { Regime::Free };
         for second in 1..=4 {
             let status = canned::status(self.busy, canned::NOW + f64::from(second), state);
             write!(stream, "event: status\ndata: {}\n\n", json_of(&status))?;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub use cawl_core::Constant as ConstantStatus;
 /// Errors in a status.
 pub use cawl_core::RecentError as ErrorStatus;
-use cawl_core::{Mode, Phase};
+use cawl_core::{Mode, Regime};
 use serde::{Deserialize, Serialize};
 
 pub use causes::CauseSeconds;
@@ -208,7 +208,7 @@ pub struct Status {
     /// Hard limit.
     pub hard_bytes: u64,
     /// The modelled regime.
-    pub state: Phase,
+    pub state: Regime,
     /// Rate at which dirty pages are being cleaned, as modelled, if they are.
     pub writeback_rate: Option<f64>,
     /// The same as the kernel counts it (nr_written).
@@ -396,7 +396,7 @@ pub struct HistoryPoint {
     /// Hard limit at its end.
     pub hard_bytes: u64,
     /// The worst regime in it.
-    pub state: Phase,
+    pub state: Regime,
     /// Calls made.
     pub calls: u64,
     /// Bytes written to files.
@@ -459,7 +459,7 @@ pub struct CallStatus {
     pub observed_s: f64,
     /// What it should have cost.
     pub predicted_s: f64,
-    /// The regime it ran in: free, flush, throttle, sync, buffered.
+    /// The state: free, flush, throttle, sync, buffered.
     pub state: String,
     /// The cause with the largest part of its time; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]

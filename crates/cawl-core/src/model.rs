@@ -225,7 +225,7 @@ impl Met {
     }
 }
 
-/// The regime a call ran in.
+/// What determined the cost of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallState {
@@ -262,7 +262,7 @@ impl CallState {
 /// The regime of the whole machine, in order of severity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum Regime {
     /// No writeback going on.
     #[default]
     Free,
@@ -280,7 +280,7 @@ pub struct ModelState {
     /// Dirty bytes, those under writeback included.
     pub dirty: Bytes,
     /// The regime.
-    pub phase: Phase,
+    pub regime: Regime,
     /// The limits in force.
     pub limits: DirtyLimits,
     /// Rate at which dirty pages are being cleaned, if they are.

@@ -78,11 +78,11 @@ impl Scene {
 
     fn sample(&mut self, at: u64, call: &str) {
         let state = self.model.state();
-        let phase = format!("{:?}", state.phase).to_lowercase();
+        let regime = format!("{:?}", state.regime).to_lowercase();
         let rate = state.throttled.map_or("-".to_owned(), |rate| format!("{:.1}", rate.get() / 1e6));
         let dirty = state.dirty.as_f64() / 1_048_576.0;
         let bar = "#".repeat((dirty / 4.0).round() as usize);
-        let _ = writeln!(self.text, "{:.1} {dirty:.1} {phase} {rate} {call} | {bar}", at as f64 / 1e9);
+        let _ = writeln!(self.text, "{:.1} {dirty:.1} {regime} {rate} {call} | {bar}", at as f64 / 1e9);
         self.sampled = (at + 1).next_multiple_of(TICK);
     }
 

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use cawl_client::protocol::{Cost, DeviceStatus, Forecast, Status};
-use cawl_core::{Cause, Phase};
+use cawl_core::{Cause, Regime};
 
 /// Devices told apart, those written to most.
 const DEVICES: usize = 32;
@@ -138,8 +138,8 @@ fn build(status: &Status) -> Vec<Sample<'_>> {
 }
 
 fn state(status: &Status) -> Vec<Sample<'_>> {
-    let words = [("free", Phase::Free), ("flush", Phase::Flush), ("throttle", Phase::Throttle)];
-    by("state", words.map(|(word, phase)| (word, Some(f64::from(u8::from(status.state == phase))))))
+    let words = [("free", Regime::Free), ("flush", Regime::Flush), ("throttle", Regime::Throttle)];
+    by("state", words.map(|(word, regime)| (word, Some(f64::from(u8::from(status.state == regime))))))
 }
 
 fn forecast(status: &Status) -> Vec<Sample<'_>> {
@@ -280,7 +280,7 @@ mod tests {
             sampled_writeback_rate: Some(2.5),
             writeback_rate: Some(1e9),
             throttled_rate: Some(1.0),
-            state: Phase::Flush,
+            state: Regime::Flush,
             error: ErrorStatus { total: Some(0.1), windowed: Some(0.2), dirty: Some(0.3), calls: 9 },
             forecast: Some(Forecast { throttle_s: Some(3.5), ..Forecast::default() }),
             sampler: cawl_client::protocol::SamplerStatus {

@@ -96,7 +96,7 @@ impl QueryTables {
         };
         self.timeline.add(&now.since(&self.told));
         self.told = now;
-        self.timeline.modelled(state.dirty, state.limits, state.phase);
+        self.timeline.modelled(state.dirty, state.limits, state.regime);
         self.timeline.pass(clocks);
         self.call_sample.pass(clocks.monotonic);
     }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use cawl_client::protocol::{self, CauseSeconds, HistoryPoint, PROTOCOL};
-use cawl_core::{Bytes, CauseTimes, DirtyLimits, Nanos, Phase, Time};
+use cawl_core::{Bytes, CauseTimes, DirtyLimits, Nanos, Regime, Time};
 use cawl_host::clock::Clocks;
 
 /// Length of a point in seconds, and the number of points kept.
@@ -118,7 +118,7 @@ struct Point {
     /// Their difference at each sample.
     apart: Level,
     limits: Option<DirtyLimits>,
-    phase: Phase,
+    regime: Regime,
 }
 
 impl Point {
@@ -131,7 +131,7 @@ impl Point {
         self.sampled.add(&next.sampled);
         self.apart.add(&next.apart);
         self.limits = next.limits.or(self.limits);
-        self.phase = self.phase.max(next.phase);
+        self.regime = self.regime.max(next.regime);
     }
 
     fn answer(&self, clocks: &Clocks) -> HistoryPoint {
@@ -146,7 +146,7 @@ impl Point {
             sampled_dirty_max_bytes: sampled.mean().map(|_| sampled.highest.0),
             background_bytes: self.limits.map_or(0, |limits| limits.background.0),
             hard_bytes: self.limits.map_or(0, |limits| limits.hard.0),
-            state: self.phase,
+            state: self.regime,
             calls: sums.calls,
             bytes: sums.bytes,
             observed_s: sums.observed.as_seconds(),
@@ -178,10 +178,10 @@ impl Timeline {
     }
 
     /// Takes the model's present level and limits.
-    pub fn modelled(&mut self, dirty: Bytes, limits: DirtyLimits, phase: Phase) {
+    pub fn modelled(&mut self, dirty: Bytes, limits: DirtyLimits, regime: Regime) {
         self.current.modelled.look(dirty);
         self.current.limits = Some(limits);
-        self.current.phase = self.current.phase.max(phase);
+        self.current.regime = self.current.regime.max(regime);
     }
 
     /// Takes the kernel's present count of dirty bytes.
@@ -264,8 +264,8 @@ mod tests {
             timeline.pass(&clocks(second));
             timeline.add(&Sums { calls: second, bytes: 2 * second, ..Sums::default() });
             let limits = DirtyLimits { background: Bytes(10), hard: Bytes(20) };
-            let phase = if second == 100 { Phase::Throttle } else { Phase::Free };
-            timeline.modelled(Bytes(second), limits, phase);
+            let regime = if second == 100 { Regime::Throttle } else { Regime::Free };
+            timeline.modelled(Bytes(second), limits, regime);
         }
         timeline
     }
@@ -301,7 +301,7 @@ mod tests {
         let answer = asked(&timeline, 200, 200.0, 1);
         assert_eq!(answer[0].modelled_dirty_bytes, 99);
         assert_eq!(answer[0].modelled_dirty_max_bytes, 199);
-        assert_eq!((answer[0].state, answer[0].sampled_dirty_bytes), (Phase::Throttle, None));
+        assert_eq!((answer[0].state, answer[0].sampled_dirty_bytes), (Regime::Throttle, None));
         assert_eq!((answer[0].background_bytes, answer[0].hard_bytes), (10, 20));
     }
 

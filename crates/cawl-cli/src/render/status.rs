@@ -6,7 +6,7 @@ use cawl_core::{Bytes, Cause, Nanos, Rate};
 use super::causes;
 use super::compact::{self, within};
 use super::rows::short_program;
-use super::watch::phase;
+use super::watch::regime;
 use super::{bold, named, percent, short, shown, table, warn_if};
 
 /// Columns of a bar between its brackets.
@@ -100,7 +100,7 @@ fn headline(status: &Status, terminal: bool) -> String {
     let node = if status.node.is_empty() { String::new() } else { format!(" on {}", shown(&status.node)) };
     let mut text = format!(
         "{}{node}, by model {} ({})",
-        bold(phase(status.state), terminal),
+        bold(regime(status.state), terminal),
         shown(&status.model),
         status.mode.name()
     );
@@ -205,7 +205,7 @@ fn devices(devices: &[DeviceStatus]) -> String {
 mod tests {
     use super::*;
     use cawl_client::protocol::{CauseSeconds, Cost, ErrorStatus, Forecast, SamplerStatus};
-    use cawl_core::Phase;
+    use cawl_core::Regime;
 
     /// A status with every field at its widest.
     fn busy() -> Status {
@@ -215,7 +215,7 @@ mod tests {
             node: "vm1".to_owned(),
             model: "kernel".to_owned(),
             profile: "lab".to_owned(),
-            state: Phase::Throttle,
+            state: Regime::Throttle,
             modelled_dirty_bytes: 96 << 20,
             sampled_dirty_bytes: Some(95 << 20),
             background_bytes: 32 << 20,

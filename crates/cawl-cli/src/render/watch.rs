@@ -1,7 +1,7 @@
 //! The status as one line, like vmstat's.
 
 use cawl_client::protocol::Status;
-use cawl_core::Phase;
+use cawl_core::Regime;
 
 /// Lines between two headers.
 const HEADER_EVERY: u64 = 20;
@@ -62,7 +62,7 @@ impl Lines {
         let line = format!(
             "{} {:<8} {:>7} {:>7} {:>4} {:>8} {:>7} {:>5} {:>5} {:>6} {:>5}\n",
             time_of_day(status.time_s),
-            phase(status.state),
+            regime(status.state),
             mib(status.modelled_dirty_bytes),
             or_dash(status.sampled_dirty_bytes.map(mib)),
             or_dash(hard),
@@ -80,11 +80,11 @@ impl Lines {
 }
 
 /// The name of a regime.
-pub fn phase(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Free => "free",
-        Phase::Flush => "flush",
-        Phase::Throttle => "throttle",
+pub fn regime(regime: Regime) -> &'static str {
+    match regime {
+        Regime::Free => "free",
+        Regime::Flush => "flush",
+        Regime::Throttle => "throttle",
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
             modelled_dirty_bytes: 96 << 20,
             sampled_dirty_bytes: Some(95 << 20),
             hard_bytes: 128 << 20,
-            state: Phase::Throttle,
+            state: Regime::Throttle,
             dirtying_rate: 100e6,
             untraced_rate: 20e6,
             sampled_writeback_rate: Some(98.04e6),

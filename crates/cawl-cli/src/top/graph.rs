@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use cawl_client::protocol::{HistoryPoint, Status};
-use cawl_core::Phase;
+use cawl_core::Regime;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
@@ -73,7 +73,7 @@ impl Graph<'_> {
         let eighths = point
             .map_or(0.0, |point| (point.modelled_dirty_bytes as f64 / top * f64::from(rows) * 8.0).round());
         let sampled = point.and_then(|point| point.sampled_dirty_bytes).map(|level| row_of(level, top, rows));
-        let bar = theme.phase(point.map_or(Phase::Free, |point| point.state));
+        let bar = theme.regime(point.map_or(Regime::Free, |point| point.state));
         // A sign inside a bar is drawn in inverse.
         let inside = match theme.colour {
             true => Style::new().fg(Color::Black).bg(bar.fg.unwrap_or(Color::Reset)),

@@ -4,7 +4,7 @@ use cawl_client::protocol::{
     CauseSeconds, Cost, DeviceStatus, ErrorStatus, FileStatus, Files, Forecast, History, HistoryPoint,
     ProcessStatus, Processes, Push, Sort, Status,
 };
-use cawl_core::{Cause, CauseTimes, Phase};
+use cawl_core::{Cause, CauseTimes, Regime};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -17,7 +17,7 @@ use super::view;
 const ALL: Theme = Theme { colour: true, unicode: true };
 const PLAIN: Theme = Theme { colour: false, unicode: false };
 
-fn status(uptime: f64, state: Phase, modelled_mib: u64) -> Status {
+fn status(uptime: f64, state: Regime, modelled_mib: u64) -> Status {
     let cost = Cost { throttled_s: uptime * 0.5, sync_s: uptime * 0.25, ..Cost::default() };
     Status {
         node: "vm1".to_owned(),
@@ -32,7 +32,7 @@ fn status(uptime: f64, state: Phase, modelled_mib: u64) -> Status {
         hard_bytes: 128 << 20,
         writeback_rate: Some(98.7e6),
         sampled_writeback_rate: Some(97.6e6),
-        throttled_rate: (state == Phase::Throttle).then_some(98e6),
+        throttled_rate: (state == Regime::Throttle).then_some(98e6),
         dirtying_rate: 123.4e6,
         untraced_rate: 1.5e6,
         error: ErrorStatus { total: Some(0.042), windowed: Some(0.081), dirty: Some(0.01), calls: 1234 },
@@ -63,14 +63,14 @@ fn file(path: &str, throttled_s: f64, bytes: u64) -> FileStatus {
 }
 
 fn busy() -> Status {
-    status(1.0, Phase::Throttle, 96)
+    status(1.0, Regime::Throttle, 96)
 }
 
 /// A screen after some pushes.
 fn app() -> App {
-    let mut app = App::new(status(10.0, Phase::Free, 10), Sort::Lost);
+    let mut app = App::new(status(10.0, Regime::Free, 10), Sort::Lost);
     for (n, (state, level)) in
-        [(Phase::Free, 20), (Phase::Flush, 50), (Phase::Throttle, 96)].into_iter().enumerate()
+        [(Regime::Free, 20), (Regime::Flush, 50), (Regime::Throttle, 96)].into_iter().enumerate()
     {
         app.push(Push::Status(Box::new(status(11.0 + n as f64, state, level))));
     }
@@ -157,7 +157,7 @@ fn eighty_by_twenty_four() {
 fn pauses_of_the_kernel() {
     let mut app = app();
     let mut tell = |uptime: f64, paused: Option<f64>| {
-        let mut free = status(uptime, Phase::Free, 1);
+        let mut free = status(uptime, Regime::Free, 1);
         free.sampler.paused_s = paused;
         app.push(Push::Status(Box::new(free)));
         let (lines, _) = screen(&app, PLAIN, 80, 24);
@@ -177,7 +177,7 @@ fn pauses_of_the_kernel() {
 fn large_figures_fit_into_eighty_columns() {
     let mut app = app();
     let cost = Cost { throttled_s: 1e4, sync_s: 1e4, ..Cost::default() };
-    let mut extreme = status(20.0, Phase::Throttle, 96);
+    let mut extreme = status(20.0, Regime::Throttle, 96);
     (extreme.dirtying_rate, extreme.untraced_rate) = (999.4e6, 999.4e6);
     (extreme.writeback_rate, extreme.sampled_writeback_rate) = (Some(999.4e6), Some(999.4e6));
     extreme.error = ErrorStatus { total: Some(99.9), windowed: Some(99.9), ..ErrorStatus::default() };
@@ -284,7 +284,7 @@ fn filter() {
 fn pause() {
     let mut app = app();
     press(&mut app, KeyCode::Char('p'));
-    app.push(Push::Status(Box::new(status(20.0, Phase::Free, 1))));
+    app.push(Push::Status(Box::new(status(20.0, Regime::Free, 1))));
     assert!(shown(&app).contains("PAUSED") && shown(&app).contains("96 MiB modelled"), "{}", shown(&app));
     press(&mut app, KeyCode::Char(' '));
     assert!(!shown(&app).contains("PAUSED") && shown(&app).contains("1 MiB modelled"), "{}", shown(&app));
@@ -292,8 +292,8 @@ fn pause() {
 
 #[test]
 fn zoom() {
-    let low = |n: u64| Push::Status(Box::new(status(20.0 + n as f64, Phase::Free, n)));
-    let mut app = App::new(status(19.0, Phase::Free, 1), Sort::Lost);
+    let low = |n: u64| Push::Status(Box::new(status(20.0 + n as f64, Regime::Free, n)));
+    let mut app = App::new(status(19.0, Regime::Free, 1), Sort::Lost);
     for n in [4, 7, 10] {
         app.push(low(n));
     }
@@ -348,7 +348,7 @@ fn a_daemon_that_goes_and_comes() {
     assert!(text.contains("NO DAEMON") && text.contains("trying again: the daemon at /s hung up"), "{text}");
     // The known data stay on the screen; the new daemon counts from zero.
     assert!(text.contains("96 MiB modelled"));
-    app.push(Push::Status(Box::new(status(0.5, Phase::Free, 3))));
+    app.push(Push::Status(Box::new(status(0.5, Regime::Free, 3))));
     let text = shown(&app);
     assert!(text.contains("connected again at 22:13:20 UTC") && !text.contains("NO DAEMON"), "{text}");
     assert!(text.contains("lost      -"), "{text}");
@@ -384,12 +384,12 @@ fn the_past_is_bounded_and_shown() {
     let mut app = app();
     let point = |n: u64| HistoryPoint {
         modelled_dirty_bytes: n << 20,
-        state: Phase::Flush,
+        state: Regime::Flush,
         ..HistoryPoint::default()
     };
     app.remember(History { schema: 1, points: (0..2 * KEPT as u64).map(point).collect() });
     assert_eq!(app.shown().history.len(), KEPT);
-    app.push(Push::Status(Box::new(status(14.0, Phase::Free, 3))));
+    app.push(Push::Status(Box::new(status(14.0, Regime::Free, 3))));
     assert_eq!(app.shown().history.len(), KEPT);
     assert_eq!(app.shown().history.back().map(|point| point.modelled_dirty_bytes), Some(3 << 20));
     // Levels far above the limits stretch the graph.

@@ -1,6 +1,6 @@
 //! The terminal's abilities.
 
-use cawl_core::{Cause, Phase};
+use cawl_core::{Cause, Regime};
 use ratatui::style::{Color, Style};
 
 /// Only the eight colours that every colour terminal has are used, and everything they say is also said in
@@ -37,11 +37,11 @@ impl Theme {
     }
 
     /// The colour of a regime.
-    pub fn phase(self, phase: Phase) -> Style {
-        self.fg(match phase {
-            Phase::Free => Color::Green,
-            Phase::Flush => Color::Yellow,
-            Phase::Throttle => Color::Red,
+    pub fn regime(self, regime: Regime) -> Style {
+        self.fg(match regime {
+            Regime::Free => Color::Green,
+            Regime::Flush => Color::Yellow,
+            Regime::Throttle => Color::Red,
         })
     }
 

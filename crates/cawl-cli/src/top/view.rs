@@ -16,7 +16,7 @@ use super::theme::Theme;
 use crate::render::causes::{largest, shares};
 use crate::render::compact::{self, within};
 use crate::render::rows::{COLUMNS, Row, cells, fitting, name_of, short_program, width_of};
-use crate::render::watch::{phase, time_of_day};
+use crate::render::watch::{regime, time_of_day};
 use crate::render::{short, shown};
 
 /// Smallest screen that holds everything.
@@ -104,8 +104,8 @@ fn title(app: &App, theme: Theme) -> (Line<'_>, Line<'_>) {
 
 fn level(app: &App, theme: Theme, width: u16) -> (Line<'_>, Line<'_>) {
     let status = &app.shown().status;
-    let style = theme.phase(status.state).bold().reversed();
-    let state = Span::styled(format!(" {} ", phase(status.state).to_uppercase()), style);
+    let style = theme.regime(status.state).bold().reversed();
+    let state = Span::styled(format!(" {} ", regime(status.state).to_uppercase()), style);
     let dirty = |bytes: u64| if bytes == 0 { "0 B".to_owned() } else { compact::bytes(bytes) };
     let sampled = status.sampled_dirty_bytes.map_or("unknown".to_owned(), dirty);
     let mut text = format!(" dirty {} modelled, {sampled} sampled", dirty(status.modelled_dirty_bytes));
@@ -116,7 +116,7 @@ fn level(app: &App, theme: Theme, width: u16) -> (Line<'_>, Line<'_>) {
     let mut key = Vec::new();
     if width >= WIDE {
         key = vec![
-            Span::styled(theme.sign("█", "#"), theme.phase(status.state)),
+            Span::styled(theme.sign("█", "#"), theme.regime(status.state)),
             Span::raw(" modelled  "),
             Span::styled(theme.sign("•", "o"), theme.fg(Color::Cyan)),
             Span::raw(" sampled "),

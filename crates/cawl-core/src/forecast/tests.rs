@@ -2,7 +2,7 @@ use super::*;
 use crate::limits::DirtyLimits;
 use crate::model::CostModel;
 use crate::model::kernel::Kernel;
-use crate::model::{Disturbance, Phase};
+use crate::model::{Disturbance, Regime};
 use crate::profile::{HostProfile, Measured};
 use crate::units::Time;
 
@@ -59,13 +59,13 @@ fn without_writers_no_limit_is_crossed() {
         let found = forecast(scene(&model), Rate::MIN);
         assert_eq!((found.background, found.throttle), (background, throttle), "{offset} dirty");
         // Where things stand now is the same in both answers.
-        let phase = match (background, throttle) {
-            (_, Some(_)) => Phase::Throttle,
-            (Some(_), _) => Phase::Flush,
-            _ => Phase::Free,
+        let regime = match (background, throttle) {
+            (_, Some(_)) => Regime::Throttle,
+            (Some(_), _) => Regime::Flush,
+            _ => Regime::Free,
         };
         model.advance(at);
-        assert_eq!(model.state().phase, phase, "{offset} dirty");
+        assert_eq!(model.state().regime, regime, "{offset} dirty");
     }
 }
 

@@ -60,7 +60,7 @@ use self::stream::{Buffer, Run};
 use self::sync::{cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::lru::LruMap;
-use super::{CallState, CostModel, DirtyLimits, LONGEST_PAUSE, ModelState, Phase, Prediction};
+use super::{CallState, CostModel, DirtyLimits, LONGEST_PAUSE, ModelState, Regime, Prediction};
 use crate::call::{Class, classify, is_clone, is_synchronous, kernel_bytes};
 use crate::cause::{Cause, CostParts};
 use crate::profile::HostProfile;
@@ -430,10 +430,10 @@ impl CostModel for Cawl {
         ModelState {
             time: self.origin.unwrap_or_default() + self.now,
             dirty: self.cache.dirty(),
-            phase: match (throttling, works) {
-                (true, _) => Phase::Throttle,
-                (_, true) => Phase::Flush,
-                _ => Phase::Free,
+            regime: match (throttling, works) {
+                (true, _) => Regime::Throttle,
+                (_, true) => Regime::Flush,
+                _ => Regime::Free,
             },
             limits: self.flusher.limits,
             writeback: works.then_some(self.flusher.rate),

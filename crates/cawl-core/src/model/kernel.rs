@@ -30,7 +30,7 @@ use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
-use super::{CallState, CostModel, Disturbance, ModelState, Phase, Prediction};
+use super::{CallState, CostModel, Disturbance, ModelState, Regime, Prediction};
 use crate::call::{Class, classify, is_synchronous};
 use crate::cause::Cause;
 use crate::limits::DirtyLimits;
@@ -485,10 +485,10 @@ impl CostModel for Kernel {
         ModelState {
             time: Time(self.origin.unwrap_or(0)) + Nanos::seconds(machine.now),
             dirty,
-            phase: match (throttled, flushing) {
-                (true, _) => Phase::Throttle,
-                (false, true) => Phase::Flush,
-                (false, false) => Phase::Free,
+            regime: match (throttled, flushing) {
+                (true, _) => Regime::Throttle,
+                (false, true) => Regime::Flush,
+                (false, false) => Regime::Free,
             },
             limits: self.limits,
             writeback: flushing.then(|| rate(machine.rate_at_work())),

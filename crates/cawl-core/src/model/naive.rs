@@ -4,7 +4,7 @@
 
 use cawl_wire::Event;
 
-use super::{CallState, CostModel, ModelState, Phase, Prediction};
+use super::{CallState, CostModel, ModelState, Regime, Prediction};
 use crate::call::{Class, classify, is_clone, kernel_bytes};
 use crate::cause::{Cause, CostParts};
 use crate::limits::DirtyLimits;
@@ -76,7 +76,7 @@ impl CostModel for Naive {
         ModelState {
             time: self.now,
             dirty: Bytes::ZERO,
-            phase: Phase::Free,
+            regime: Regime::Free,
             limits: self.limits,
             writeback: None,
             throttled: None,

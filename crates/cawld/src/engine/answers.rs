@@ -96,7 +96,7 @@ impl Engine {
             background_bytes: limits.background.0,
             freerun_bytes: limits.freerun().0,
             hard_bytes: limits.hard.0,
-            state: state.map(|state| state.phase).unwrap_or_default(),
+            state: state.map(|state| state.regime).unwrap_or_default(),
             writeback_rate: state.and_then(|state| state.writeback).map(Rate::get),
             throttled_rate: state.and_then(|state| state.throttled).map(Rate::get),
             dirtying_rate: self.dirtying_rate(now),

@@ -87,9 +87,9 @@ fn alg_1_delays_let_the_flusher_work() {
     assert_eq!(model.state().dirty, Bytes(1250));
     model.advance(Time(4_500_000_000));
     assert_eq!(model.state().dirty, Bytes(1050));
-    assert_eq!(model.state().phase, Phase::Flush);
+    assert_eq!(model.state().regime, Regime::Flush);
     model.advance(Time(60_000_000_000));
-    assert_eq!((model.state().dirty, model.state().phase), (Bytes(999), Phase::Free));
+    assert_eq!((model.state().dirty, model.state().regime), (Bytes(999), Regime::Free));
     // Expiry: written until 2.5 s, so expired at 1002.5 s, clean 9.99 s later.
     model.advance(Time(1_002_000_000_000));
     assert_eq!(model.state().dirty, Bytes(999));
