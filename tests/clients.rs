@@ -6,7 +6,7 @@ use cawl_client::protocol::{
     CauseSeconds, ConstantStatus, Cost, DeviceStatus, FileStatus, Files, Forecast, History, Listing,
     Predicted, ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
 };
-use cawl_core::{Cause, CauseTimes, HostProfile, Regime, Rate};
+use cawl_core::{Cause, CauseTimes, HostProfile, Rate, Regime};
 use serde_json::{Value, json};
 
 use cawl_kit::{Answer, Dir, FakeDaemon, Finished, Running};

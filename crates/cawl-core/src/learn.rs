@@ -38,11 +38,11 @@ pub use constants::Constant;
 use supply::Supply;
 
 /// A write into the page cache: seconds of calls.
-const COPYING: Memories = Memories { members: [0.03, 0.3, 3.0, 30.0], block: 0.1, batch: 50e-6 };
+const COPYING: Memories = Memories { members: [0.03, 0.3, 3.0, 30.0], block: 0.1, summed: 50e-6 };
 /// A call that waits for the device: seconds of calls.
-const WAITING: Memories = Memories { members: [0.1, 1.0, 10.0, 100.0], block: 0.3, batch: 0.0 };
+const WAITING: Memories = Memories { members: [0.1, 1.0, 10.0, 100.0], block: 0.3, summed: 0.0 };
 /// Writeback: seconds in which the flusher is busy.
-const WRITEBACK: Memories = Memories { members: [0.5, 2.0, 8.0, 32.0], block: 1.0, batch: 0.0 };
+const WRITEBACK: Memories = Memories { members: [0.5, 2.0, 8.0, 32.0], block: 1.0, summed: 0.0 };
 /// Pages under writeback that keep a device busy: what the flusher hands over at a time.
 const BUSY: u64 = 2048;
 /// Span of the counters from which a writeback rate is taken, in ns; shorter if the device is busy no longer.

@@ -114,7 +114,7 @@ pub use learn::Constant;
 pub use limits::DirtyLimits;
 pub use mode::{Mode, UnknownMode};
 pub use model::{
-    CallState, CostModel, Disturbance, LruMap, MODELS, ModelState, Regime, Prediction, build,
+    CallState, CostModel, Disturbance, LruMap, MODELS, ModelState, Prediction, Regime, build,
     cawl::Cawl,
     kernel::{Conservation, Kernel},
     naive::Naive,

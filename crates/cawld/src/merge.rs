@@ -35,19 +35,19 @@ pub struct Merge {
 /// The records of one source.
 #[derive(Default)]
 struct Queue {
-    calls: VecDeque<Run>,
+    calls: VecDeque<Stretch>,
     others: VecDeque<(Time, Record)>,
     /// Its place in the turns.
     turn: Option<Time>,
 }
 
 /// Consecutive calls of one thread in a batch; at least one.
-struct Run {
+struct Stretch {
     batch: Arc<Vec<Event>>,
     left: Range<usize>,
 }
 
-impl Run {
+impl Stretch {
     fn first(&self) -> &Event {
         &self.batch[self.left.start]
     }
@@ -55,7 +55,7 @@ impl Run {
 
 impl Queue {
     fn first_call(&self) -> Option<Time> {
-        self.calls.front().map(|run| Time(run.first().start))
+        self.calls.front().map(|stretch| Time(stretch.first().start))
     }
 
     /// The time of the first one.
@@ -69,10 +69,10 @@ impl Queue {
         if self.first_call() != Some(first) {
             return self.others.pop_front().map(|(_, record)| record);
         }
-        let run = self.calls.front_mut()?;
-        let call = *run.first();
-        run.left.start += 1;
-        if run.left.is_empty() {
+        let stretch = self.calls.front_mut()?;
+        let call = *stretch.first();
+        stretch.left.start += 1;
+        if stretch.left.is_empty() {
             self.calls.pop_front();
         }
         Some(Record::Event(call))
@@ -104,9 +104,9 @@ impl Merge {
         self.calls += calls.len();
         let mut begin = 0;
         for part in calls.chunk_by(|one, next| one.tid == next.tid) {
-            let run = Run { batch: Arc::clone(calls), left: begin..begin + part.len() };
-            begin = run.left.end;
-            self.add(Source::Thread(session, part[0].tid), |queue| queue.calls.push_back(run));
+            let stretch = Stretch { batch: Arc::clone(calls), left: begin..begin + part.len() };
+            begin = stretch.left.end;
+            self.add(Source::Thread(session, part[0].tid), |queue| queue.calls.push_back(stretch));
         }
     }
 

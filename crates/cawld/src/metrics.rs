@@ -31,22 +31,22 @@ pub struct Family {
     pub unit: &'static str,
     /// What it tells.
     pub help: &'static str,
-    /// Its samples in a status; what is not known has none.
-    samples: for<'a> fn(&'a Status) -> Vec<Sample<'a>>,
+    /// Its labelled values in a status; what is not known has none.
+    values: for<'a> fn(&'a Status) -> Vec<Labelled<'a>>,
 }
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// Labels and a value.
-type Sample<'a> = (Labels<'a>, f64);
+type Labelled<'a> = (Labels<'a>, f64);
 
 /// All of them, in the order of the text.
 pub const FAMILIES: &[Family] = {
     use Kind::{Counter, Gauge};
     // One line each, as a table.
     macro_rules! families {
-        ($($kind:ident $name:literal $unit:literal $help:literal $samples:expr;)*) => {
-            &[$(Family { name: $name, kind: $kind, unit: $unit, help: $help, samples: $samples }),*]
+        ($($kind:ident $name:literal $unit:literal $help:literal $values:expr;)*) => {
+            &[$(Family { name: $name, kind: $kind, unit: $unit, help: $help, values: $values }),*]
         };
     }
     families! {
@@ -105,16 +105,19 @@ fn float(bytes: Option<u64>) -> Option<f64> {
     bytes.map(|bytes| bytes as f64)
 }
 
-fn one(value: f64) -> Vec<Sample<'static>> {
+fn one(value: f64) -> Vec<Labelled<'static>> {
     vec![(Vec::new(), value)]
 }
 
-fn maybe(value: Option<f64>) -> Vec<Sample<'static>> {
+fn maybe(value: Option<f64>) -> Vec<Labelled<'static>> {
     value.map(one).unwrap_or_default()
 }
 
-/// A sample for each word that has a value.
-fn by<const N: usize>(label: &'static str, values: [(&'static str, Option<f64>); N]) -> Vec<Sample<'static>> {
+/// A labelled value for each word that has a value.
+fn by<const N: usize>(
+    label: &'static str,
+    values: [(&'static str, Option<f64>); N],
+) -> Vec<Labelled<'static>> {
     values.into_iter().filter_map(|(word, value)| Some((vec![(label, word)], value?))).collect()
 }
 
@@ -125,24 +128,24 @@ fn times(cost: &Cost) -> [(&'static str, Option<f64>); 4] {
 }
 
 /// By time, and by cause.
-fn call_seconds(status: &Status) -> Vec<Sample<'_>> {
-    let mut samples = by("time", times(&status.cost));
-    samples.extend(by("cause", Cause::ALL.map(|cause| (cause.name(), Some(status.causes_s.of(cause))))));
-    samples
+fn call_seconds(status: &Status) -> Vec<Labelled<'_>> {
+    let mut values = by("time", times(&status.cost));
+    values.extend(by("cause", Cause::ALL.map(|cause| (cause.name(), Some(status.causes_s.of(cause))))));
+    values
 }
 
-fn build(status: &Status) -> Vec<Sample<'_>> {
+fn build(status: &Status) -> Vec<Labelled<'_>> {
     let (version, model, profile) = (&*status.version, &*status.model, &*status.profile);
     let labels = [("version", version), ("model", model), ("mode", status.mode.name()), ("profile", profile)];
     vec![(labels.to_vec(), 1.0)]
 }
 
-fn state(status: &Status) -> Vec<Sample<'_>> {
+fn state(status: &Status) -> Vec<Labelled<'_>> {
     let words = [("free", Regime::Free), ("flush", Regime::Flush), ("throttle", Regime::Throttle)];
     by("state", words.map(|(word, regime)| (word, Some(f64::from(u8::from(status.state == regime))))))
 }
 
-fn forecast(status: &Status) -> Vec<Sample<'_>> {
+fn forecast(status: &Status) -> Vec<Labelled<'_>> {
     let Forecast { background_s, throttle_s, clean_s, .. } = status.forecast.unwrap_or_default();
     by("until", [("background", background_s), ("throttle", throttle_s), ("clean", clean_s)])
 }
@@ -152,18 +155,18 @@ fn devices(status: &Status) -> impl Iterator<Item = (Labels<'_>, &DeviceStatus)>
     status.devices.iter().take(DEVICES).map(|d| (vec![("device", &*d.device), ("name", &*d.name)], d))
 }
 
-fn by_device(status: &Status, value: fn(&DeviceStatus) -> Option<f64>) -> Vec<Sample<'_>> {
+fn by_device(status: &Status, value: fn(&DeviceStatus) -> Option<f64>) -> Vec<Labelled<'_>> {
     devices(status).filter_map(|(labels, device)| Some((labels, value(device)?))).collect()
 }
 
-fn device_times(status: &Status) -> Vec<Sample<'_>> {
-    let mut samples = Vec::new();
+fn device_times(status: &Status) -> Vec<Labelled<'_>> {
+    let mut values = Vec::new();
     for (labels, device) in devices(status) {
         for (times, seconds) in by("time", times(&device.cost)) {
-            samples.push((labels.iter().copied().chain(times).collect(), seconds));
+            values.push((labels.iter().copied().chain(times).collect(), seconds));
         }
     }
-    samples
+    values
 }
 
 /// Labels of ours, which a node's labels must not be called.
@@ -216,9 +219,9 @@ pub fn text(status: &Status, format: Format) -> String {
     common.extend(status.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     let mut text = Text { out: String::new(), common, format };
     for family in FAMILIES {
-        let samples = (family.samples)(status);
-        if !samples.is_empty() {
-            text.family(family, &samples);
+        let values = (family.values)(status);
+        if !values.is_empty() {
+            text.family(family, &values);
         }
     }
     if format == Format::OpenMetrics {
@@ -235,7 +238,7 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    fn family(&mut self, family: &Family, samples: &[Sample<'_>]) {
+    fn family(&mut self, family: &Family, values: &[Labelled<'_>]) {
         let (kind, ending) = match family.kind {
             Kind::Gauge => ("gauge", ""),
             Kind::Counter => ("counter", "_total"),
@@ -248,7 +251,7 @@ impl Text<'_> {
             self.line(format_args!("# UNIT {name} {}", family.unit));
         }
         self.line(format_args!("# HELP {name} {}", family.help));
-        for (labels, value) in samples {
+        for (labels, value) in values {
             self.out.push_str(&sample);
             let all = self.common.iter().chain(labels).enumerate();
             for (at, (label, value)) in all {

@@ -4,19 +4,19 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 const PAGE: usize = 4096;
-/// Pages of a chunk.
+/// Pages of a region.
 const PAGES: usize = 256;
-const CHUNK: usize = PAGE * PAGES;
+const REGION: usize = PAGE * PAGES;
 
 /// The content of a disk; zeros where nothing was written.
 #[derive(Debug, Default)]
 pub struct Store {
-    chunks: HashMap<u64, Chunk>,
+    regions: HashMap<u64, Region>,
 }
 
 #[derive(Debug)]
-enum Chunk {
-    /// All bytes of the chunk have this value.
+enum Region {
+    /// All bytes of the region have this value.
     Uniform(u8),
     /// Pages stored singly.
     Pages(Vec<Page>),
@@ -31,13 +31,13 @@ enum Page {
 impl Store {
     /// Writes `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
-        for (chunk, within, part) in pieces(offset, data.len(), CHUNK) {
+        for (region, within, part) in pieces(offset, data.len(), REGION) {
             let data = &data[part];
-            match uniform(data).filter(|_| data.len() == CHUNK) {
-                Some(0) => drop(self.chunks.remove(&chunk)),
-                Some(byte) => drop(self.chunks.insert(chunk, Chunk::Uniform(byte))),
+            match uniform(data).filter(|_| data.len() == REGION) {
+                Some(0) => drop(self.regions.remove(&region)),
+                Some(byte) => drop(self.regions.insert(region, Region::Uniform(byte))),
                 None => {
-                    let entry = self.chunks.entry(chunk).or_insert(Chunk::Uniform(0));
+                    let entry = self.regions.entry(region).or_insert(Region::Uniform(0));
                     write_pages(entry.pages(), within, data);
                 }
             }
@@ -46,12 +46,12 @@ impl Store {
 
     /// Fills `out` with the content at `offset`.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
-        for (chunk, within, part) in pieces(offset, out.len(), CHUNK) {
+        for (region, within, part) in pieces(offset, out.len(), REGION) {
             let out = &mut out[part];
-            match self.chunks.get(&chunk) {
+            match self.regions.get(&region) {
                 None => out.fill(0),
-                Some(Chunk::Uniform(byte)) => out.fill(*byte),
-                Some(Chunk::Pages(pages)) => read_pages(pages, within, out),
+                Some(Region::Uniform(byte)) => out.fill(*byte),
+                Some(Region::Pages(pages)) => read_pages(pages, within, out),
             }
         }
     }
@@ -59,22 +59,22 @@ impl Store {
     /// Number of pages stored.
     #[cfg(test)]
     fn stored_pages(&self) -> usize {
-        let stored = |chunk: &Chunk| match chunk {
-            Chunk::Uniform(_) => 0,
-            Chunk::Pages(pages) => pages.iter().filter(|page| matches!(page, Page::Stored(_))).count(),
+        let stored = |region: &Region| match region {
+            Region::Uniform(_) => 0,
+            Region::Pages(pages) => pages.iter().filter(|page| matches!(page, Page::Stored(_))).count(),
         };
-        self.chunks.values().map(stored).sum()
+        self.regions.values().map(stored).sum()
     }
 }
 
-impl Chunk {
+impl Region {
     fn pages(&mut self) -> &mut [Page] {
-        if let Chunk::Uniform(byte) = *self {
-            *self = Chunk::Pages(vec![Page::Uniform(byte); PAGES]);
+        if let Region::Uniform(byte) = *self {
+            *self = Region::Pages(vec![Page::Uniform(byte); PAGES]);
         }
         match self {
-            Chunk::Pages(pages) => pages,
-            Chunk::Uniform(_) => &mut [],
+            Region::Pages(pages) => pages,
+            Region::Uniform(_) => &mut [],
         }
     }
 }
@@ -132,19 +132,19 @@ mod tests {
     #[test]
     fn uniform_pages_cost_nothing() {
         let mut store = Store::default();
-        store.write(3 * CHUNK as u64, &vec![7; 5 * CHUNK]);
+        store.write(3 * REGION as u64, &vec![7; 5 * REGION]);
         store.write(512, &[9; 512]);
         assert_eq!(store.stored_pages(), 1);
         store.write(0, &[9; PAGE]);
         assert_eq!(store.stored_pages(), 0);
-        store.write(0, &vec![0; 16 * CHUNK]);
-        assert!(store.chunks.is_empty());
+        store.write(0, &vec![0; 16 * REGION]);
+        assert!(store.regions.is_empty());
     }
 
     #[test]
     fn what_was_written_is_read() {
         // Compared with a plain array, at offsets from a fixed sequence.
-        let size = 3 * CHUNK;
+        let size = 3 * REGION;
         let mut plain = vec![0; size];
         let mut store = Store::default();
         let mut state = 1_u64;
@@ -154,7 +154,7 @@ mod tests {
         };
         for round in 0..400 {
             let offset = random(size - 1);
-            let length = 1 + random([600, PAGE * 3, CHUNK * 2][round % 3]).min(size - offset - 1);
+            let length = 1 + random([600, PAGE * 3, REGION * 2][round % 3]).min(size - offset - 1);
             let byte = random(256) as u8;
             let data: Vec<u8> =
                 (0..length).map(|i| if round % 2 == 0 { byte } else { (i * 7) as u8 }).collect();
@@ -164,8 +164,8 @@ mod tests {
         let mut out = vec![1; size];
         store.read(0, &mut out);
         assert!(out == plain);
-        let mut part = vec![1; CHUNK];
+        let mut part = vec![1; REGION];
         store.read(12_345, &mut part);
-        assert!(part == plain[12_345..12_345 + CHUNK]);
+        assert!(part == plain[12_345..12_345 + REGION]);
     }
 }

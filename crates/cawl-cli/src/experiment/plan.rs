@@ -146,7 +146,7 @@ const LONG: f64 = 1.4;
 
 /// The arguments of a run.
 #[derive(Clone, Debug, Default)]
-struct Run {
+struct WorkloadArgs {
     name: String,
     chunk: u64,
     step: u64,
@@ -160,7 +160,7 @@ struct Run {
     env: String,
 }
 
-impl Run {
+impl WorkloadArgs {
     fn scenario(&self) -> Scenario {
         let mut args = format!("-c {} -t {}", self.chunk, self.total);
         let mut add = |wanted: bool, text: &str| {
@@ -195,24 +195,24 @@ impl Run {
 }
 
 /// `count` sizes from `from` on, in equal steps.
-fn stepped(name: &str, flags: &'static str, from: u64, step: u64, count: u64) -> Run {
+fn stepped(name: &str, flags: &'static str, from: u64, step: u64, count: u64) -> WorkloadArgs {
     let total = from * count + step * count * (count - 1) / 2;
-    Run { name: name.to_owned(), chunk: from, step, total, flags, ..Run::default() }
+    WorkloadArgs { name: name.to_owned(), chunk: from, step, total, flags, ..WorkloadArgs::default() }
 }
 
 /// This many synchronous calls of one size.
-fn synchronous(name: String, flags: &'static str, chunk: u64, calls: u64) -> Run {
-    Run { name, chunk, total: calls * chunk, flags, ..Run::default() }
+fn synchronous(name: String, flags: &'static str, chunk: u64, calls: u64) -> WorkloadArgs {
+    WorkloadArgs { name, chunk, total: calls * chunk, flags, ..WorkloadArgs::default() }
 }
 
 /// Synchronous calls of 64 KiB that take about a second.
-fn synchronous_second(sizes: &Sizes, name: &str, flags: &'static str) -> Run {
+fn synchronous_second(sizes: &Sizes, name: &str, flags: &'static str) -> WorkloadArgs {
     let (calls, chunk) = (128, 64 * KIB);
     synchronous(name.to_owned(), flags, chunk, sizes.count(calls * sizes.times(calls, chunk)))
 }
 
 /// 64 synchronous calls of growing size, or a multiple of 64 in finer steps.
-fn synchronous_range(sizes: &Sizes, name: &str, flags: &'static str, from: u64, step: u64) -> Run {
+fn synchronous_range(sizes: &Sizes, name: &str, flags: &'static str, from: u64, step: u64) -> WorkloadArgs {
     let calls = 64;
     // A power of two keeps calls aligned.
     let times = 1 << sizes.times(calls, from + calls / 2 * step).ilog2();
@@ -237,11 +237,11 @@ fn fig5(sizes: &Sizes) -> Vec<Panel> {
 }
 
 /// A run of chunks of a sixteenth of the hard limit, with think times of this part of the device's time.
-fn chunks(sizes: &Sizes, name: String, part: f64) -> Run {
+fn chunks(sizes: &Sizes, name: String, part: f64) -> WorkloadArgs {
     let chunk = sizes.chunk(16);
     let think = (part > 0.0).then(|| sizes.think(chunk, part));
     let env = think.map_or(String::new(), |_| "SPIN=1".to_owned());
-    Run { name, chunk, total: sizes.total(chunk), think, env, ..Run::default() }
+    WorkloadArgs { name, chunk, total: sizes.total(chunk), think, env, ..WorkloadArgs::default() }
 }
 
 fn fig6(sizes: &Sizes) -> Vec<Panel> {
@@ -261,7 +261,7 @@ fn fig7(sizes: &Sizes) -> Vec<Panel> {
         let total = (run.total as f64 / (1.0 - back) / chunk as f64).round() as u64 * chunk;
         let (percent, computing) = (back * 100.0, computing(run.think));
         let title = format!("({letter}) {percent:.0} % of each {} rewritten{computing}", Bytes(chunk));
-        Run { total, back, ..run }.series(title)
+        WorkloadArgs { total, back, ..run }.series(title)
     };
     vec![panel('A', 0.5, 0.0), panel('B', 0.5, SHORT), panel('C', 0.25, 0.0), panel('D', 0.25, SHORT)]
 }
@@ -269,10 +269,10 @@ fn fig7(sizes: &Sizes) -> Vec<Panel> {
 fn fig8(sizes: &Sizes) -> Vec<Panel> {
     let panel = |letter: char, part: f64| {
         // The delay is a sleep.
-        let run = Run { env: String::new(), ..chunks(sizes, format!("fig8-{letter}"), part) };
+        let run = WorkloadArgs { env: String::new(), ..chunks(sizes, format!("fig8-{letter}"), part) };
         let delay = run.think.map_or("no delay".to_owned(), |think| format!("a delay of {think}"));
         let title = format!("({letter}) fwrite of {}, {delay}", Bytes(run.chunk));
-        Run { stream: true, ..run }.series(title)
+        WorkloadArgs { stream: true, ..run }.series(title)
     };
     vec![panel('A', 0.0), panel('B', SHORT), panel('C', LONG)]
 }
@@ -280,12 +280,12 @@ fn fig8(sizes: &Sizes) -> Vec<Panel> {
 fn fig9(sizes: &Sizes) -> Vec<Panel> {
     // An eighth of the hard limit, so that nothing is flushed.
     let calls = (sizes.hard / 8 / 1000).clamp(4096, 65_536);
-    let run = Run {
+    let run = WorkloadArgs {
         name: "fig9-stream-1000B".into(),
         chunk: 1000,
         total: sizes.count(calls) * 1000,
         stream: true,
-        ..Run::default()
+        ..WorkloadArgs::default()
     };
     vec![Panel {
         first: Some(64),
@@ -306,7 +306,7 @@ fn suite(sizes: &Sizes) -> Vec<Panel> {
     let cached = |kind: &str, chunk| cached(kind, chunk, sizes.total(chunk));
     // With these the dirty level rises.
     let rising = |kind: &str, env| thinking(sizes, kind, sizes.chunk(32), SHORT, env);
-    let rnd = |name: &str, back, run| Run { name: name.to_owned(), back, ..run };
+    let rnd = |name: &str, back, run| WorkloadArgs { name: name.to_owned(), back, ..run };
     let (chunk, small) = (sizes.chunk(64), 64 * KIB);
     let runs = [
         synchronous("direct-sync", "ds", small, 512),
@@ -318,8 +318,8 @@ fn suite(sizes: &Sizes) -> Vec<Panel> {
         synchronous("sync", "s", 16 * MIB, 32),
         cached("seq", chunk),
         cached("seq", sizes.chunk(16)),
-        Run { total: sizes.total(small) / 2, ..cached("seq", small) },
-        Run { total: sizes.total(4096) / 4, ..cached("seq", 4096) },
+        WorkloadArgs { total: sizes.total(small) / 2, ..cached("seq", small) },
+        WorkloadArgs { total: sizes.total(4096) / 4, ..cached("seq", 4096) },
         rising("seq", ""),
         thinking(sizes, "seq", sizes.chunk(32), LONG, ""),
         rising("seq", "SPIN=1"),
@@ -328,41 +328,41 @@ fn suite(sizes: &Sizes) -> Vec<Panel> {
         rnd("rnd-C-back25", 0.25, cached("", sizes.chunk(32))),
         rnd("rnd-D-back25", 0.25, rising("", "")),
         thinking(sizes, "burst", sizes.chunk(8), LONG, ""),
-        Run { stream: true, ..cached("lib", MIB) },
-        Run { stream: true, total: sizes.count(65536) * 1000, ..cached("lib", 1000) },
-        Run { stream: true, ..rising("lib", "") },
-        Run { fsync: true, total: sizes.count(64) * 4 * MIB, ..cached("fsync-each", 4 * MIB) },
-        Run {
+        WorkloadArgs { stream: true, ..cached("lib", MIB) },
+        WorkloadArgs { stream: true, total: sizes.count(65536) * 1000, ..cached("lib", 1000) },
+        WorkloadArgs { stream: true, ..rising("lib", "") },
+        WorkloadArgs { fsync: true, total: sizes.count(64) * 4 * MIB, ..cached("fsync-each", 4 * MIB) },
+        WorkloadArgs {
             fsync: true,
             total: sizes.count(512) * MIB,
             env: "FSYNC_EVERY=16".into(),
             ..cached("fsync-every16", MIB)
         },
-        Run {
+        WorkloadArgs {
             total: sizes.total(chunk) / 2 / chunk * chunk,
             env: "REWRITE=1".into(),
             ..cached("rewrite", chunk)
         },
         // Eight chunks are a quarter of the hard limit, mostly below the background limit.
-        Run {
+        WorkloadArgs {
             total: 20 * sizes.chunk(32),
             env: "IDLE_EVERY8=14".into(),
             ..cached("idle-expire", sizes.chunk(32))
         },
-        Run { random: true, total: sizes.total(small) / 2, ..cached("rnd-offset", small) },
+        WorkloadArgs { random: true, total: sizes.total(small) / 2, ..cached("rnd-offset", small) },
     ];
     runs.iter().map(|run| run.series(run.name.clone())).collect()
 }
 
-fn cached(kind: &str, chunk: u64, total: u64) -> Run {
-    Run { name: format!("{kind}-{}", short(chunk)), chunk, total, ..Run::default() }
+fn cached(kind: &str, chunk: u64, total: u64) -> WorkloadArgs {
+    WorkloadArgs { name: format!("{kind}-{}", short(chunk)), chunk, total, ..WorkloadArgs::default() }
 }
 
-fn thinking(sizes: &Sizes, kind: &str, chunk: u64, part: f64, env: &str) -> Run {
+fn thinking(sizes: &Sizes, kind: &str, chunk: u64, part: f64, env: &str) -> WorkloadArgs {
     let think = sizes.think(chunk, part);
     let how = if env.is_empty() { "think" } else { "spin" };
     let name = format!("{kind}-{}-{how}{:.0}ms", short(chunk), think.as_seconds() * 1e3);
-    Run { name, think: Some(think), env: env.into(), ..cached(kind, chunk, sizes.total(chunk)) }
+    WorkloadArgs { name, think: Some(think), env: env.into(), ..cached(kind, chunk, sizes.total(chunk)) }
 }
 
 /// A size in a name.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Map, json};
 
 use super::columns::{Columns, Value};
-use super::timeline::{Counter, Format, Track, category, slice_name};
+use super::timeline::{Counter, Format, ThreadTrack, category, slice_name};
 use super::{About, Call, Output};
 
 /// The process that has the counters.
@@ -45,11 +45,16 @@ impl Chrome {
 }
 
 impl Format for Chrome {
-    fn track(&mut self, track: Track) -> io::Result<()> {
-        let Track { pid, tid, lane } = track;
-        match lane {
+    fn track(&mut self, track: ThreadTrack) -> io::Result<()> {
+        let ThreadTrack { pid, tid, number } = track;
+        match number {
             0 => Ok(()),
-            _ => self.name("thread_name", pid, number(track), &format!("{tid}, overlapping calls {lane}")),
+            _ => self.name(
+                "thread_name",
+                pid,
+                thread_number(track),
+                &format!("{tid}, overlapping calls {number}"),
+            ),
         }
     }
 
@@ -58,14 +63,14 @@ impl Format for Chrome {
         self.name("thread_name", pid, pid.into(), program)
     }
 
-    fn call(&mut self, track: Track, call: &Call<'_>) -> io::Result<()> {
+    fn call(&mut self, track: ThreadTrack, call: &Call<'_>) -> io::Result<()> {
         let event = call.event;
         let cause = call.causes.map(|causes| causes.main());
         write!(
             self.out,
             ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},\"name\":\"{}\",\"cat\":\"{}\",\"args\":{{",
             track.pid,
-            number(track),
+            thread_number(track),
             Micros(event.start),
             Micros(event.duration),
             slice_name(event.op, cause),
@@ -104,8 +109,8 @@ impl Format for Chrome {
 }
 
 /// The thread's number in the file.
-fn number(track: Track) -> u64 {
-    u64::from(track.tid) + u64::from(track.lane) * THREADS
+fn thread_number(track: ThreadTrack) -> u64 {
+    u64::from(track.tid) + u64::from(track.number) * THREADS
 }
 
 /// Nanoseconds, shown in microseconds without loss.

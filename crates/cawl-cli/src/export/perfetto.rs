@@ -14,7 +14,7 @@ use self::proto::{
     TrackEvent,
 };
 use super::columns::{Columns, Value};
-use super::timeline::{Counter, Format, Track, category, slice_name};
+use super::timeline::{Counter, Format, ThreadTrack, category, slice_name};
 use super::{About, Call, Output};
 
 /// The only sequence of packets.
@@ -35,7 +35,7 @@ pub struct Perfetto {
     out: Output,
     /// The packet being written, kept for its memory.
     buffer: Vec<u8>,
-    tracks: FxHashMap<Track, u64>,
+    tracks: FxHashMap<ThreadTrack, u64>,
     /// The last number that a track got.
     last_track: u64,
     categories: Strings,
@@ -179,9 +179,9 @@ fn thread(uuid: u64, pid: u32, tid: u32, thread_name: Option<String>) -> TrackDe
 }
 
 impl Format for Perfetto {
-    fn track(&mut self, track: Track) -> io::Result<()> {
-        let Track { pid, tid, lane } = track;
-        let own = self.tracks.get(&Track { lane: 0, ..track }).copied();
+    fn track(&mut self, track: ThreadTrack) -> io::Result<()> {
+        let ThreadTrack { pid, tid, number } = track;
+        let own = self.tracks.get(&ThreadTrack { number: 0, ..track }).copied();
         let uuid = self.next_track();
         self.tracks.insert(track, uuid);
         self.descriptor(match own {
@@ -189,7 +189,7 @@ impl Format for Perfetto {
             parent_uuid => TrackDescriptor {
                 uuid,
                 parent_uuid,
-                name: Some(format!("overlapping calls {lane}")),
+                name: Some(format!("overlapping calls {number}")),
                 ..TrackDescriptor::default()
             },
         })
@@ -199,13 +199,13 @@ impl Format for Perfetto {
         let uuid = self.next_track();
         let process = ProcessDescriptor { pid: pid as i32, process_name: Some(program.to_owned()) };
         self.descriptor(TrackDescriptor { uuid, process: Some(process), ..TrackDescriptor::default() })?;
-        match self.tracks.get(&Track { pid, tid: pid, lane: 0 }) {
+        match self.tracks.get(&ThreadTrack { pid, tid: pid, number: 0 }) {
             Some(uuid) => self.descriptor(thread(*uuid, pid, pid, Some(program.to_owned()))),
             None => Ok(()),
         }
     }
 
-    fn call(&mut self, track: Track, call: &Call<'_>) -> io::Result<()> {
+    fn call(&mut self, track: ThreadTrack, call: &Call<'_>) -> io::Result<()> {
         if self.values.0.len() >= STRINGS {
             for strings in [&mut self.categories, &mut self.names, &mut self.arguments, &mut self.values] {
                 strings.0.clear();

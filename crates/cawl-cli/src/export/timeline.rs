@@ -59,20 +59,20 @@ impl Counter {
 /// Where calls of a thread are drawn. Those that overlap and do not lie one in the other, as of an imported
 /// table without threads, have further tracks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Track {
+pub struct ThreadTrack {
     pub pid: u32,
     pub tid: u32,
     /// 0 for the thread's own track.
-    pub lane: u32,
+    pub number: u32,
 }
 
 /// A format of timelines.
 pub trait Format {
     /// There is this track; the thread's own comes first.
-    fn track(&mut self, track: Track) -> io::Result<()>;
+    fn track(&mut self, track: ThreadTrack) -> io::Result<()>;
 
     /// A call on a track that was told.
-    fn call(&mut self, track: Track, call: &Call<'_>) -> io::Result<()>;
+    fn call(&mut self, track: ThreadTrack, call: &Call<'_>) -> io::Result<()>;
 
     /// From `at` on a counter has this value.
     fn counter(&mut self, counter: Counter, at: u64, value: u64) -> io::Result<()>;
@@ -105,7 +105,7 @@ pub struct Timeline<F> {
     format: F,
     page: u64,
     programs: BTreeMap<u32, String>,
-    threads: FxHashMap<(u32, u32), Vec<Lane>>,
+    threads: FxHashMap<(u32, u32), Vec<OpenCalls>>,
     latest: Option<Sample>,
     modelled: Option<u64>,
     end: u64,
@@ -113,12 +113,12 @@ pub struct Timeline<F> {
 
 /// The calls of a track that are not over: each lies in the one before.
 #[derive(Default)]
-struct Lane {
+struct OpenCalls {
     began: u64,
     ends: Vec<u64>,
 }
 
-impl Lane {
+impl OpenCalls {
     /// Takes the call if it overlaps no other, or lies in one.
     fn takes(&mut self, start: u64, end: u64) -> bool {
         let open = self.ends.iter().rposition(|open| *open > start).map_or(0, |last| last + 1);
@@ -147,14 +147,14 @@ impl<F: Format> Timeline<F> {
     }
 
     /// The track for a call, which is told first if it is new.
-    fn track(&mut self, pid: u32, tid: u32, start: u64, end: u64) -> io::Result<Track> {
-        let lanes = self.threads.entry((pid, tid)).or_default();
-        let found = lanes.iter_mut().position(|lane| lane.takes(start, end));
-        let lane = found.unwrap_or_else(|| {
-            lanes.push(Lane { began: start, ends: vec![end] });
-            lanes.len() - 1
+    fn track(&mut self, pid: u32, tid: u32, start: u64, end: u64) -> io::Result<ThreadTrack> {
+        let tracks = self.threads.entry((pid, tid)).or_default();
+        let found = tracks.iter_mut().position(|open| open.takes(start, end));
+        let number = found.unwrap_or_else(|| {
+            tracks.push(OpenCalls { began: start, ends: vec![end] });
+            tracks.len() - 1
         });
-        let track = Track { pid, tid, lane: lane as u32 };
+        let track = ThreadTrack { pid, tid, number: number as u32 };
         if found.is_none() {
             self.format.track(track)?;
         }
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn calls_of_a_track_lie_beside_or_in_one_another() {
-        let mut lane = Lane::default();
+        let mut open = OpenCalls::default();
         for (start, end, fits) in [
             (10, 20, true),
             (20, 30, true),
@@ -239,7 +239,7 @@ mod tests {
             (29, 30, false),
             (30, 40, false),
         ] {
-            assert_eq!(lane.takes(start, end), fits, "{start} to {end}");
+            assert_eq!(open.takes(start, end), fits, "{start} to {end}");
         }
     }
 }

@@ -9,7 +9,7 @@ use super::recursive::Recursive;
 use crate::leader::{Leader, WAYS};
 
 /// Calls taken together before the members are told.
-const BATCH: u32 = 64;
+const SUMMED: u32 = 64;
 
 /// How a [`Bank`] forgets.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub struct Memories {
     /// Length of a block, in the unit of the weights.
     pub block: f64,
     /// Weight of observations taken together before the members are told.
-    pub batch: f64,
+    pub summed: f64,
 }
 
 /// Constants learned with several memories.
@@ -28,7 +28,7 @@ pub struct Bank<const N: usize> {
     members: [Recursive<N>; WAYS],
     memories: Memories,
     leader: Leader,
-    batch: Batch<N>,
+    summed: Summed<N>,
     /// How many observations there were.
     pub samples: u64,
     /// What it began with, and what was observed since that may be kept.
@@ -45,8 +45,9 @@ pub struct Found {
     pub samples: u64,
 }
 
+/// Observations taken together, until they weigh enough.
 #[derive(Clone, Copy, Debug)]
-struct Batch<const N: usize> {
+struct Summed<const N: usize> {
     h: [f64; N],
     y: f64,
     weight: f64,
@@ -55,9 +56,9 @@ struct Batch<const N: usize> {
     foreign: bool,
 }
 
-impl<const N: usize> Default for Batch<N> {
-    fn default() -> Batch<N> {
-        Batch { h: [0.0; N], y: 0.0, weight: 0.0, count: 0, foreign: false }
+impl<const N: usize> Default for Summed<N> {
+    fn default() -> Summed<N> {
+        Summed { h: [0.0; N], y: 0.0, weight: 0.0, count: 0, foreign: false }
     }
 }
 
@@ -69,7 +70,7 @@ impl<const N: usize> Bank<N> {
             members: memories.members.map(|memory| Recursive::new(theta, spread, bounds, memory)),
             memories,
             leader: Leader::new(WAYS / 2),
-            batch: Batch::default(),
+            summed: Summed::default(),
             samples: 0,
             begun: Recursive::new(theta, spread, bounds, f64::INFINITY),
             evidence: Evidence::default(),
@@ -130,18 +131,18 @@ impl<const N: usize> Bank<N> {
     /// True if the constants may have changed.
     pub fn observe(&mut self, h: &[f64; N], y: f64, weight: f64) -> bool {
         self.samples += 1;
-        let batch = &mut self.batch;
-        for (sum, more) in batch.h.iter_mut().zip(h) {
+        let summed = &mut self.summed;
+        for (sum, more) in summed.h.iter_mut().zip(h) {
             *sum += more;
         }
-        batch.y += y;
-        batch.weight += weight;
-        batch.count += 1;
-        batch.foreign |= !self.counts;
-        if batch.weight < self.memories.batch && batch.count < BATCH {
+        summed.y += y;
+        summed.weight += weight;
+        summed.count += 1;
+        summed.foreign |= !self.counts;
+        if summed.weight < self.memories.summed && summed.count < SUMMED {
             return false;
         }
-        let Batch { h, y, weight, foreign, .. } = std::mem::take(batch);
+        let Summed { h, y, weight, foreign, .. } = std::mem::take(summed);
         if !foreign {
             self.evidence.add(&h, y, self.begun.expect(&h), weight);
         }

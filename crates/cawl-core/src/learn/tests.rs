@@ -392,7 +392,7 @@ proptest! {
         let mut noise = Noise(seed);
         let mut covered = 0;
         for _ in 0..300 {
-            let memories = Memories { members: [1e9; 4], block: 1e9, batch: 0.0 };
+            let memories = Memories { members: [1e9; 4], block: 1e9, summed: 0.0 };
             let mut bank = Bank::new([(2e-9, 4e-9), (1e-3, 2e-3)], [(1e-12, 1.0), (0.0, 10.0)], memories);
             let truth = [1e-6 / rate, fixed * 1e-3];
             for _ in 0..200 {

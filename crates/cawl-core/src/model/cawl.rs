@@ -56,11 +56,11 @@ use cawl_wire::{Event, FileId, Op, UNKNOWN_OFFSET, flag};
 
 use self::extents::Extents;
 use self::flusher::Flusher;
-use self::stream::{Buffer, Run};
+use self::stream::{Buffer, Stretch};
 use self::sync::{cached_sync_cost, direct_cost};
 use self::throttle::{Average, throttled_span};
 use super::lru::LruMap;
-use super::{CallState, CostModel, DirtyLimits, LONGEST_PAUSE, ModelState, Regime, Prediction};
+use super::{CallState, CostModel, DirtyLimits, LONGEST_PAUSE, ModelState, Prediction, Regime};
 use crate::call::{Class, classify, is_clone, is_synchronous, kernel_bytes};
 use crate::cause::{Cause, CostParts};
 use crate::profile::HostProfile;
@@ -149,8 +149,14 @@ impl Cawl {
 
     /// Alg. 1, `syscall_cost`: a write into the page cache, beginning at `at`. The delay before it has
     /// passed already, see [`CostModel::advance`].
-    fn syscall_cost(&mut self, at: Nanos, pid: u32, file: FileId, run: Run) -> (CostParts, CallState) {
-        let size = Bytes(run.size);
+    fn syscall_cost(
+        &mut self,
+        at: Nanos,
+        pid: u32,
+        file: FileId,
+        stretch: Stretch,
+    ) -> (CostParts, CallState) {
+        let size = Bytes(stretch.size);
         let ram = self.ram();
         let flushing = ram * self.profile.memory.flush_factor.value;
         let (span, copy, state) = if self.throttling() {
@@ -167,7 +173,7 @@ impl Cawl {
         let cost = parts.total();
 
         let finish = self.now.max(at + cost);
-        self.cache.insert(file, run.offset, run.offset.saturating_add(run.size), finish);
+        self.cache.insert(file, stretch.offset, stretch.offset.saturating_add(stretch.size), finish);
         self.averages.of(pid).add(size, cost);
         self.last_writer = pid;
         self.last.1 += cost;
@@ -176,23 +182,23 @@ impl Cawl {
     }
 
     /// One write system call, by the law that the descriptor's flags ask for.
-    fn kernel_write(&mut self, at: Nanos, event: &Event, run: Run) -> (CostParts, CallState) {
+    fn kernel_write(&mut self, at: Nanos, event: &Event, stretch: Stretch) -> (CostParts, CallState) {
         let file = event.file();
         let direct = event.has(flag::DIRECT);
         if !direct && !is_synchronous(event) {
-            return self.syscall_cost(at, event.pid, file, run);
+            return self.syscall_cost(at, event.pid, file, stretch);
         }
-        let end = run.offset.saturating_add(run.size);
+        let end = stretch.offset.saturating_add(stretch.size);
         let head = self.heads.take(&event.dev);
         self.heads.put(event.dev, (file, end));
-        let random = head.is_some_and(|head| head != (file, run.offset));
-        let (device, size) = (&self.profile.device, Bytes(run.size));
+        let random = head.is_some_and(|head| head != (file, stretch.offset));
+        let (device, size) = (&self.profile.device, Bytes(stretch.size));
         let parts = if direct {
             direct_cost(device, size, random)
         } else {
             cached_sync_cost(device, self.ram(), size, random)
         };
-        self.cache.remove(file, run.offset, end);
+        self.cache.remove(file, stretch.offset, end);
         self.occupy_device(at, parts, size);
         (parts, CallState::Sync)
     }
@@ -234,7 +240,7 @@ impl Cawl {
         }
         let mut bill = Bill::default();
         let offset = self.place(event);
-        let (parts, state) = self.kernel_write(at, event, Run { offset, size });
+        let (parts, state) = self.kernel_write(at, event, Stretch { offset, size });
         bill.add(parts, state);
         bill
     }

@@ -30,7 +30,7 @@ use super::share::Bounds;
 use super::stdio::Streams;
 use super::throttle::check_interval;
 use super::writeback::{Device, Foreign, Machine, Thresholds};
-use super::{CallState, CostModel, Disturbance, ModelState, Regime, Prediction};
+use super::{CallState, CostModel, Disturbance, ModelState, Prediction, Regime};
 use crate::call::{Class, classify, is_synchronous};
 use crate::cause::Cause;
 use crate::limits::DirtyLimits;
@@ -253,14 +253,14 @@ impl Kernel {
     /// Calls on streams.
     fn stream_call(&mut self, call: &mut Call, event: &Event) {
         let end = self.machine.cache.size(call.file);
-        let plan = self.streams.plan(event, end);
-        let buffered = plan.buffered as f64 * self.constants.stream_byte;
+        let writes = self.streams.writes(event, end);
+        let buffered = writes.buffered as f64 * self.constants.stream_byte;
         call.pass(self.constants.stream_call + buffered);
         call.spent[Cause::Stream] += self.constants.stream_call + buffered;
         call.work.stream_calls += 1.0;
-        call.work.stream_bytes += plan.buffered as f64;
-        let second = (plan.offset.saturating_add(plan.first), plan.second);
-        for (offset, bytes) in [plan.before, (plan.offset, plan.first), second] {
+        call.work.stream_bytes += writes.buffered as f64;
+        let second = (writes.offset.saturating_add(writes.first), writes.second);
+        for (offset, bytes) in [writes.before, (writes.offset, writes.first), second] {
             if bytes > 0 {
                 call.spend_call(self.constants.call);
                 self.cached_write(call, event, offset, bytes);

@@ -4,7 +4,7 @@
 
 use cawl_wire::Event;
 
-use super::{CallState, CostModel, ModelState, Regime, Prediction};
+use super::{CallState, CostModel, ModelState, Prediction, Regime};
 use crate::call::{Class, classify, is_clone, kernel_bytes};
 use crate::cause::{Cause, CostParts};
 use crate::limits::DirtyLimits;

@@ -1,28 +1,28 @@
 //! Values by number, where numbers that are taken often lie together: blocks of a file's pages.
 //!
-//! Invariant: values lie in chunks of [`CHUNK`] numbers, and a chunk is in the map exactly if it has one. It
+//! Invariant: values lie in nodes of [`NODE`] numbers, and a node is in the map exactly if it has one. It
 //! keeps those it has side by side, with a bit for each that says which they are. So the map is short, a few
-//! entries for each GiB of a file, and a look-up waits for one chunk; a value far from all others costs
+//! entries for each GiB of a file, and a look-up waits for one node; a value far from all others costs
 //! little more than itself.
 //!
-//! Copies share chunks until one of them changes a chunk.
+//! Copies share nodes until one of them changes a node.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Numbers of a chunk.
-const CHUNK: u64 = 64;
+/// Numbers of a node.
+const NODE: u64 = 64;
 
 /// Values by number.
 #[derive(Clone, Debug)]
 pub(super) struct Sparse<T> {
-    chunks: BTreeMap<u64, Arc<Chunk<T>>>,
+    nodes: BTreeMap<u64, Arc<Node<T>>>,
     values: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Chunk<T> {
+struct Node<T> {
     /// A bit for each number whose value is here.
     present: u64,
     /// Those values, in order.
@@ -31,24 +31,24 @@ struct Chunk<T> {
 
 impl<T> Default for Sparse<T> {
     fn default() -> Sparse<T> {
-        Sparse { chunks: BTreeMap::new(), values: 0 }
+        Sparse { nodes: BTreeMap::new(), values: 0 }
     }
 }
 
-impl<T> Default for Chunk<T> {
-    fn default() -> Chunk<T> {
-        Chunk { present: 0, values: Vec::new() }
+impl<T> Default for Node<T> {
+    fn default() -> Node<T> {
+        Node { present: 0, values: Vec::new() }
     }
 }
 
-impl<T> Chunk<T> {
+impl<T> Node<T> {
     fn has(&self, number: u64) -> bool {
-        self.present >> (number % CHUNK) & 1 == 1
+        self.present >> (number % NODE) & 1 == 1
     }
 
     /// How many values are here of smaller numbers.
     fn before(&self, number: u64) -> usize {
-        (self.present & ((1 << (number % CHUNK)) - 1)).count_ones() as usize
+        (self.present & ((1 << (number % NODE)) - 1)).count_ones() as usize
     }
 }
 
@@ -63,46 +63,46 @@ impl<T: Clone + Default> Sparse<T> {
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&T> {
-        let chunk = self.chunks.get(&(number / CHUNK)).filter(|chunk| chunk.has(number))?;
-        Some(&chunk.values[chunk.before(number)])
+        let node = self.nodes.get(&(number / NODE)).filter(|node| node.has(number))?;
+        Some(&node.values[node.before(number)])
     }
 
     /// The value of a number that has one, to change.
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
-        let chunk = self.chunks.get_mut(&(number / CHUNK)).filter(|chunk| chunk.has(number))?;
-        let before = chunk.before(number);
-        Some(&mut Arc::make_mut(chunk).values[before])
+        let node = self.nodes.get_mut(&(number / NODE)).filter(|node| node.has(number))?;
+        let before = node.before(number);
+        Some(&mut Arc::make_mut(node).values[before])
     }
 
     /// The value of a number, to change; the default one if it had none.
     pub(super) fn entry(&mut self, number: u64) -> &mut T {
-        let chunk = Arc::make_mut(self.chunks.entry(number / CHUNK).or_default());
-        let before = chunk.before(number);
-        if !chunk.has(number) {
-            chunk.present |= 1 << (number % CHUNK);
-            chunk.values.insert(before, T::default());
+        let node = Arc::make_mut(self.nodes.entry(number / NODE).or_default());
+        let before = node.before(number);
+        if !node.has(number) {
+            node.present |= 1 << (number % NODE);
+            node.values.insert(before, T::default());
             self.values += 1;
         }
-        &mut chunk.values[before]
+        &mut node.values[before]
     }
 
     /// Takes the value of a number out.
     pub(super) fn remove(&mut self, number: u64) -> Option<T> {
-        let chunk = self.chunks.get_mut(&(number / CHUNK)).filter(|chunk| chunk.has(number))?;
-        let chunk = Arc::make_mut(chunk);
-        let value = chunk.values.remove(chunk.before(number));
-        chunk.present &= !(1 << (number % CHUNK));
+        let node = self.nodes.get_mut(&(number / NODE)).filter(|node| node.has(number))?;
+        let node = Arc::make_mut(node);
+        let value = node.values.remove(node.before(number));
+        node.present &= !(1 << (number % NODE));
         self.values -= 1;
-        if chunk.present == 0 {
-            self.chunks.remove(&(number / CHUNK));
+        if node.present == 0 {
+            self.nodes.remove(&(number / NODE));
         }
         Some(value)
     }
 
     /// The smallest number in this range that has a value.
     pub(super) fn first_in(&self, numbers: Range<u64>) -> Option<u64> {
-        let number = self.chunks_in(numbers.clone()).find_map(|(base, chunk)| {
-            let behind = chunk.present & (u64::MAX << numbers.start.saturating_sub(base));
+        let number = self.nodes_in(numbers.clone()).find_map(|(base, node)| {
+            let behind = node.present & (u64::MAX << numbers.start.saturating_sub(base));
             (behind != 0).then(|| base + u64::from(behind.trailing_zeros()))
         });
         number.filter(|number| *number < numbers.end)
@@ -110,9 +110,9 @@ impl<T: Clone + Default> Sparse<T> {
 
     /// The values whose numbers are in this range.
     pub(super) fn range(&self, numbers: Range<u64>) -> impl Iterator<Item = (u64, &T)> {
-        let all = self.chunks_in(numbers.clone()).flat_map(|(base, chunk)| {
-            let mut left = chunk.present;
-            chunk.values.iter().map(move |value| {
+        let all = self.nodes_in(numbers.clone()).flat_map(|(base, node)| {
+            let mut left = node.present;
+            node.values.iter().map(move |value| {
                 let number = base + u64::from(left.trailing_zeros());
                 left &= left - 1;
                 (number, value)
@@ -121,11 +121,11 @@ impl<T: Clone + Default> Sparse<T> {
         all.filter(move |(number, _)| numbers.contains(number))
     }
 
-    /// The chunks that may have values of this range, with their first numbers.
-    fn chunks_in(&self, numbers: Range<u64>) -> impl Iterator<Item = (u64, &Chunk<T>)> {
+    /// The nodes that may have values of this range, with their first numbers.
+    fn nodes_in(&self, numbers: Range<u64>) -> impl Iterator<Item = (u64, &Node<T>)> {
         let Range { start, end } = numbers;
-        let chunks = if start < end { start / CHUNK..(end - 1) / CHUNK + 1 } else { 0..0 };
-        self.chunks.range(chunks).map(|(of, chunk)| (of * CHUNK, &**chunk))
+        let nodes = if start < end { start / NODE..(end - 1) / NODE + 1 } else { 0..0 };
+        self.nodes.range(nodes).map(|(of, node)| (of * NODE, &**node))
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
                 let pairs = plain.range(range.clone()).map(|(number, value)| (*number, value));
                 prop_assert_eq!(sparse.first_in(range.clone()), pairs.clone().next().map(|pair| pair.0));
                 prop_assert!(sparse.range(range).eq(pairs));
-                prop_assert!(sparse.chunks.values().all(|chunk| chunk.present != 0));
+                prop_assert!(sparse.nodes.values().all(|node| node.present != 0));
                 // What is done to one does not show in the other.
                 let all = before.iter().map(|(number, value)| (*number, value));
                 prop_assert!(copy.range(0..u64::MAX).eq(all));

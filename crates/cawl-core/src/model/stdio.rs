@@ -55,7 +55,7 @@ impl Streams {
 
     /// What this call on a stream hands to the kernel; `end` is where the file ends as far as known, for
     /// events that do not tell where they write.
-    pub fn plan(&mut self, event: &Event, end: u64) -> StreamWrites {
+    pub fn writes(&mut self, event: &Event, end: u64) -> StreamWrites {
         let key = (event.pid, event.fd, if event.fd < 0 { event.ino } else { 0 });
         let mut stream = self.streams.take(&key).unwrap_or_default();
         if event.buffer > 0 {
@@ -84,28 +84,28 @@ impl Streams {
             }
             (_, Some(_)) => stream.begin.unwrap_or(end),
         };
-        let mut plan = match event.op {
+        let mut writes = match event.op {
             Op::StreamWrite => stream.write(event),
             _ => StreamWrites { first: std::mem::take(&mut stream.pending), ..StreamWrites::default() },
         };
-        (plan.offset, plan.before) = (offset, before);
+        (writes.offset, writes.before) = (offset, before);
         if let Some(flushed) = event.flushed()
-            && flushed != plan.first + plan.second
+            && flushed != writes.first + writes.second
         {
-            plan.first = flushed.min(stream.buffer.max(u64::from(event.pending_before)));
-            plan.second = flushed - plan.first;
+            writes.first = flushed.min(stream.buffer.max(u64::from(event.pending_before)));
+            writes.second = flushed - writes.first;
         }
         if event.has(flag::STREAM_KNOWN) {
             stream.pending = u64::from(event.pending_after);
         }
         stream.begin = match event.op {
             Op::StreamSeek => told,
-            _ => Some(offset.saturating_add(plan.first + plan.second)),
+            _ => Some(offset.saturating_add(writes.first + writes.second)),
         };
         if !matches!(event.op, Op::StreamClose | Op::StreamExit) {
             self.streams.put(key, stream);
         }
-        plan
+        writes
     }
 
     /// A stream was opened: nothing is pending, whatever had the descriptor before.
@@ -154,12 +154,12 @@ mod tests {
         let mut streams = Streams::new(4096);
         let mut handed = 0;
         for call in 0..1000 {
-            let plan = streams.plan(&fwrite(call * 1000, 1000), 0);
-            assert!(plan.first == 0 || plan.first == 4096, "{plan:?}");
-            if plan.first > 0 {
-                assert_eq!(plan.offset, handed);
+            let writes = streams.writes(&fwrite(call * 1000, 1000), 0);
+            assert!(writes.first == 0 || writes.first == 4096, "{writes:?}");
+            if writes.first > 0 {
+                assert_eq!(writes.offset, handed);
             }
-            handed += plan.first + plan.second;
+            handed += writes.first + writes.second;
         }
         assert_eq!(handed, 1_000_000 / 4096 * 4096);
     }
@@ -167,12 +167,12 @@ mod tests {
     #[test]
     fn a_large_write_goes_past_the_buffer() {
         let mut streams = Streams::new(4096);
-        let plan = streams.plan(&fwrite(0, 1 << 20), 0);
-        assert_eq!(plan, StreamWrites { second: 1 << 20, ..StreamWrites::default() });
-        streams.plan(&fwrite(1 << 20, 100), 0);
-        let plan = streams.plan(&fwrite((1 << 20) + 100, 10_000), 0);
-        assert_eq!((plan.offset, plan.first, plan.second), (1 << 20, 4096, 4096));
-        assert_eq!(plan.buffered, 3996 + 10_000 - 3996 - 4096);
+        let writes = streams.writes(&fwrite(0, 1 << 20), 0);
+        assert_eq!(writes, StreamWrites { second: 1 << 20, ..StreamWrites::default() });
+        streams.writes(&fwrite(1 << 20, 100), 0);
+        let writes = streams.writes(&fwrite((1 << 20) + 100, 10_000), 0);
+        assert_eq!((writes.offset, writes.first, writes.second), (1 << 20, 4096, 4096));
+        assert_eq!(writes.buffered, 3996 + 10_000 - 3996 - 4096);
     }
 
     #[test]
@@ -181,10 +181,10 @@ mod tests {
         let mut event = fwrite(0, 5000);
         event.flags = flag::STREAM_KNOWN;
         (event.buffer, event.pending_after) = (8192, 5000);
-        assert_eq!(streams.plan(&event, 0).first, 0);
+        assert_eq!(streams.writes(&event, 0).first, 0);
         event.op = Op::StreamFlush;
         (event.pending_before, event.pending_after) = (5000, 0);
-        assert_eq!(streams.plan(&event, 0).first, 5000);
+        assert_eq!(streams.writes(&event, 0).first, 5000);
     }
 
     /// As traced: what is told of a write is where that begins which left the buffer, or would have.
@@ -198,8 +198,8 @@ mod tests {
             event
         };
         let mut handed = |event: Event| {
-            let plan = streams.plan(&event, 1 << 20);
-            (plan.offset, plan.first + plan.second)
+            let writes = streams.writes(&event, 1 << 20);
+            (writes.offset, writes.first + writes.second)
         };
         assert_eq!(handed(known(Op::StreamWrite, 0, 1000, (0, 1000))).1, 0);
         assert_eq!(handed(known(Op::StreamWrite, 0, 4000, (1000, 904))), (0, 4096));
@@ -220,13 +220,16 @@ mod tests {
     #[test]
     fn a_stream_that_moved_writes_what_waits_first() {
         let mut streams = Streams::new(4096);
-        assert_eq!(streams.plan(&fwrite(0, 5000), 0).first + streams.plan(&fwrite(5000, 100), 0).first, 0);
-        let plan = streams.plan(&fwrite(50_000, 100), 0);
-        assert_eq!((plan.before, plan.first), ((4096, 1004), 0));
+        assert_eq!(
+            streams.writes(&fwrite(0, 5000), 0).first + streams.writes(&fwrite(5000, 100), 0).first,
+            0
+        );
+        let writes = streams.writes(&fwrite(50_000, 100), 0);
+        assert_eq!((writes.before, writes.first), ((4096, 1004), 0));
         let mut flush = fwrite(UNKNOWN_OFFSET, 0);
         flush.op = Op::StreamFlush;
-        let plan = streams.plan(&flush, 1 << 20);
-        assert_eq!((plan.offset, plan.first, plan.before), (50_000, 100, (0, 0)));
+        let writes = streams.writes(&flush, 1 << 20);
+        assert_eq!((writes.offset, writes.first, writes.before), (50_000, 100, (0, 0)));
     }
 
     #[test]
@@ -234,9 +237,9 @@ mod tests {
         let mut streams = Streams::new(4096);
         let mut event = fwrite(0, 10);
         event.flags = flag::UNBUFFERED;
-        assert_eq!(streams.plan(&event, 0).second, 10);
+        assert_eq!(streams.writes(&event, 0).second, 10);
         event.flags = flag::LINE_BUFFERED;
-        assert_eq!(streams.plan(&event, 0).first, 10);
+        assert_eq!(streams.writes(&event, 0).first, 10);
     }
 
     #[test]
@@ -245,7 +248,7 @@ mod tests {
         for pid in 0..100_000 {
             let mut event = fwrite(0, 10);
             event.pid = pid;
-            streams.plan(&event, 0);
+            streams.writes(&event, 0);
         }
         assert!(streams.streams.len() <= 2 * MOST);
     }

@@ -103,18 +103,18 @@ impl Machine {
                     self.happen(at);
                 }
             }
-            self.plan();
+            self.schedule();
         }
     }
 
-    fn plan(&mut self) {
+    fn schedule(&mut self) {
         self.next = self.devices.iter().map(|d| d.next).fold(f64::INFINITY, f64::min);
     }
 
     /// What happens next to a device has changed.
-    fn plan_again(&mut self, at: usize) {
-        self.devices[at].plan();
-        self.plan();
+    fn reschedule(&mut self, at: usize) {
+        self.devices[at].schedule();
+        self.schedule();
     }
 
     /// Completes what the device has written by now.
@@ -154,7 +154,7 @@ impl Machine {
         let device = &mut self.devices[at];
         if device.in_flight > 0 {
             device.carry -= seconds * device.speed();
-            self.plan_again(at);
+            self.reschedule(at);
         }
     }
 
@@ -173,7 +173,7 @@ impl Machine {
         let written = device.level().saturating_sub(most).min(device.in_flight);
         self.complete_pages(at, written);
         self.devices[at].carry -= self.devices[at].carry.min(written as f64).max(0.0);
-        self.plan_again(at);
+        self.reschedule(at);
     }
 
     /// A device completes `rate` pages a second from now on, and holds `queue` pages in flight.
@@ -185,7 +185,7 @@ impl Machine {
         self.drain(at);
         let device = &mut self.devices[at];
         (device.rate, device.queue) = (rate, queue);
-        self.plan_again(at);
+        self.reschedule(at);
     }
 
     fn complete_pages(&mut self, at: usize, pages: u64) {
@@ -206,7 +206,7 @@ impl Machine {
         device.carry = (device.carry - pages as f64).max(0.0);
         self.complete_pages(at, pages);
         self.devices[at].held_until = None;
-        self.plan_again(at);
+        self.reschedule(at);
     }
 
     /// The inode of a file changes at `when` (seconds) in the running transaction; `grows` if its size or
@@ -234,7 +234,7 @@ impl Machine {
         device.transaction += 1;
         device.commit_at = None;
         device.held_until = None;
-        self.plan_again(at);
+        self.reschedule(at);
     }
 
     /// The device that has most to do, or had, if none has.
@@ -303,8 +303,8 @@ impl Machine {
             device.dirty_list.push_back((file, inode.generation));
             if first && wakeup > 0.0 && device.wakeup_at.is_none() {
                 device.wakeup_at = Some(when + wakeup);
-                device.plan();
-                self.plan();
+                device.schedule();
+                self.schedule();
             }
         }
     }
@@ -323,7 +323,7 @@ impl Machine {
         self.drain(at);
         self.begin_estimate(at);
         let pages = self.hand_over(at, file, most, u64::MAX);
-        self.plan_again(at);
+        self.reschedule(at);
         self.cache.leave_lists(file);
         pages
     }
@@ -429,7 +429,7 @@ impl Machine {
                 // What is written back from now on belongs to the next transaction.
                 device.commit_at = Some(now + commit);
             }
-            device.plan();
+            device.schedule();
         }
         if self.devices[at].held(now) || self.devices[at].next > now {
             return;

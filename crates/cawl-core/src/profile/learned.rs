@@ -44,7 +44,7 @@ pub struct Kept {
 }
 
 /// A constant that can be learned, whatever its unit.
-pub(crate) trait Constant {
+pub(crate) trait Learnable {
     /// None where the profile does not have it.
     fn get(&self) -> Option<Measured<f64>>;
     fn set(&mut self, to: Measured<f64>);
@@ -52,7 +52,7 @@ pub(crate) trait Constant {
 
 macro_rules! constant {
     ($unit:ty, $get:expr, $make:expr) => {
-        impl Constant for Measured<$unit> {
+        impl Learnable for Measured<$unit> {
             fn get(&self) -> Option<Measured<f64>> {
                 Some(self.map($get))
             }
@@ -62,7 +62,7 @@ macro_rules! constant {
             }
         }
 
-        impl Constant for Option<Measured<$unit>> {
+        impl Learnable for Option<Measured<$unit>> {
             fn get(&self) -> Option<Measured<f64>> {
                 self.map(|known| known.map($get))
             }
@@ -136,7 +136,7 @@ impl HostProfile {
     }
 
     /// A constant that can be learned, by its name.
-    pub(crate) fn constant(&mut self, name: &str) -> Option<&mut dyn Constant> {
+    pub(crate) fn constant(&mut self, name: &str) -> Option<&mut dyn Learnable> {
         let HostProfile { memory, device, calls, .. } = self;
         Some(match name {
             "memory.fresh" => &mut memory.fresh,

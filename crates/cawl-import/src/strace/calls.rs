@@ -247,8 +247,8 @@ impl StraceImporter {
                 let within = |fd: &i32| (first..=last).contains(&i64::from(*fd));
                 let mut table = caller.table.borrow_mut();
                 if call.arg(2).contains("CLOSE_RANGE_CLOEXEC") {
-                    let slots = table.iter_mut().filter(|(fd, _)| within(fd));
-                    slots.for_each(|(_, slot)| slot.close_on_exec = true);
+                    let closed = table.iter_mut().filter(|(fd, _)| within(fd));
+                    closed.for_each(|(_, descriptor)| descriptor.close_on_exec = true);
                 } else {
                     table.retain(|fd, _| !within(fd));
                 }

@@ -113,8 +113,8 @@ impl StraceImporter {
         let target = self.target(caller, call.arg(0));
         let flags = match command {
             "F_SETFD" => {
-                if let Some(slot) = caller.table.borrow_mut().get_mut(&target.fd) {
-                    slot.close_on_exec = call.arg(2).contains("FD_CLOEXEC");
+                if let Some(descriptor) = caller.table.borrow_mut().get_mut(&target.fd) {
+                    descriptor.close_on_exec = call.arg(2).contains("FD_CLOEXEC");
                 }
                 None
             }
@@ -226,7 +226,7 @@ impl StraceImporter {
             self.close_session(caller.pid, ended, EndKind::Exec);
         }
         let Some(process) = self.processes.get_mut(&caller.pid) else { return };
-        process.table = tables::copy(&process.table, |slot| !slot.close_on_exec);
+        process.table = tables::copy(&process.table, |descriptor| !descriptor.close_on_exec);
         (process.program, process.arguments) = (program, arguments);
         (process.born, process.session) = (ended, 0);
         // Whatever other threads there were are gone.

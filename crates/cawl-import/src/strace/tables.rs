@@ -1,7 +1,7 @@
 //! What descriptors lead to: processes, their descriptor tables, open-file descriptions and files.
 //!
-//! The law: **as in the kernel.** A descriptor is a slot in a table; tables are copied by fork and shared
-//! by threads; a slot leads to an open-file description, which has the position and is shared by dup
+//! The law: **as in the kernel.** A descriptor is an entry of a table; tables are copied by fork and shared
+//! by threads; a descriptor leads to an open-file description, which has the position and is shared by dup
 //! and fork; a description leads to a file, which has the size and outlives its names.
 
 use std::cell::RefCell;
@@ -17,10 +17,10 @@ use super::lex;
 pub(super) type Shared<T> = Rc<RefCell<T>>;
 
 /// Descriptors: of one process, or of several that share them.
-pub(super) type Table = Shared<HashMap<i32, Slot>>;
+pub(super) type Table = Shared<HashMap<i32, Descriptor>>;
 
 #[derive(Clone, Debug)]
-pub(super) struct Slot {
+pub(super) struct Descriptor {
     pub description: Shared<Description>,
     pub close_on_exec: bool,
 }
@@ -59,20 +59,20 @@ impl Description {
 }
 
 /// A copy of the wanted part of a table, as fork and exec make it.
-pub(super) fn copy(table: &Table, wanted: impl Fn(&Slot) -> bool) -> Table {
-    let mut slots = table.borrow().clone();
-    slots.retain(|_, slot| wanted(slot));
-    Rc::new(RefCell::new(slots))
+pub(super) fn copy(table: &Table, wanted: impl Fn(&Descriptor) -> bool) -> Table {
+    let mut descriptors = table.borrow().clone();
+    descriptors.retain(|_, descriptor| wanted(descriptor));
+    Rc::new(RefCell::new(descriptors))
 }
 
 /// The description behind a descriptor.
 pub(super) fn look(table: &Table, fd: i32) -> Option<Shared<Description>> {
-    table.borrow().get(&fd).map(|slot| Rc::clone(&slot.description))
+    table.borrow().get(&fd).map(|descriptor| Rc::clone(&descriptor.description))
 }
 
 /// Makes `fd` lead to a description; what it led to before is closed.
 pub(super) fn install(table: &Table, fd: i32, description: &Shared<Description>, close_on_exec: bool) {
-    table.borrow_mut().insert(fd, Slot { description: Rc::clone(description), close_on_exec });
+    table.borrow_mut().insert(fd, Descriptor { description: Rc::clone(description), close_on_exec });
 }
 
 /// The files of all processes, by their names.
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn fork_copies_slots_and_shares_positions() {
+    fn fork_copies_descriptors_and_shares_positions() {
         let (mut files, parent) = (Files::default(), Table::default());
         let opened = Description::new(files.named("/tmp/a", FileKind::Regular), 0);
         install(&parent, 3, &opened, false);

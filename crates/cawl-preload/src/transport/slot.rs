@@ -50,7 +50,7 @@ pub struct Slot {
     /// True if it leads into shared memory.
     pub(super) ringed: AtomicBool,
     /// What `socket` needs.
-    pub(super) batch: Batch,
+    pub(super) buffer: SendBuffer,
 }
 
 /// What a hook needs of a slot lies on one line of the cache.
@@ -58,7 +58,7 @@ const _: [(); 64] = [(); core::mem::offset_of!(Slot, pending)];
 
 /// What a slot needs to be sent from, see `socket`.
 #[repr(C)]
-pub struct Batch {
+pub struct SendBuffer {
     pub(super) sending: AtomicBool,
     pub(super) base: AtomicPtr<u8>,
     pub(super) capacity: AtomicUsize,
@@ -69,7 +69,7 @@ pub struct Batch {
     pub(super) retry_at: AtomicU64,
 }
 
-impl Batch {
+impl SendBuffer {
     /// True if nothing waits.
     pub fn is_empty(&self) -> bool {
         self.tail.load(Relaxed) == self.head.load(Relaxed) && !self.sending.load(Acquire)

@@ -7,7 +7,7 @@
 use crate::base::settings::lossless;
 use crate::base::sys;
 use crate::transport::link::{PATIENCE, Sent};
-use crate::transport::slot::{Batch, SLOTS, Slot};
+use crate::transport::slot::{SLOTS, SendBuffer, Slot};
 use crate::transport::{ahead, link};
 use cawl_wire::{EVENT_LEN, Kind, MAX_PAYLOAD};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -31,7 +31,7 @@ static BASES: [AtomicPtr<u8>; SLOTS] = [const { AtomicPtr::new(core::ptr::null_m
 /// Their lengths, in events.
 static CAPACITIES: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 
-impl Batch {
+impl SendBuffer {
     /// Room up to the next message, or to the end of the buffer.
     fn set_limit(&self, slot: &Slot) {
         let tail = self.tail.load(Relaxed) as usize;
@@ -50,7 +50,7 @@ impl Batch {
 
 /// Gives a slot a buffer of the process's own.
 pub fn attach(slot: &Slot, index: usize) -> bool {
-    let batch = &slot.batch;
+    let buffer = &slot.buffer;
     let (Some(place), Some(room)) = (BASES.get(index), CAPACITIES.get(index)) else { return false };
     let mut base = place.load(Relaxed);
     if base.is_null() {
@@ -63,53 +63,53 @@ pub fn attach(slot: &Slot, index: usize) -> bool {
         place.store(base, Relaxed);
         room.store(capacity, Relaxed);
     }
-    batch.capacity.store(room.load(Relaxed), Relaxed);
-    slot.tail.store(core::ptr::from_ref(&batch.tail).cast_mut(), Relaxed);
-    batch.base.store(base, Release);
-    if batch.is_empty() {
-        batch.head.store(0, Relaxed);
-        batch.set_tail(slot, 0);
+    buffer.capacity.store(room.load(Relaxed), Relaxed);
+    slot.tail.store(core::ptr::from_ref(&buffer.tail).cast_mut(), Relaxed);
+    buffer.base.store(base, Release);
+    if buffer.is_empty() {
+        buffer.head.store(0, Relaxed);
+        buffer.set_tail(slot, 0);
     }
-    batch.set_limit(slot);
-    batch.sent_at.store(sys::nanoseconds(), Relaxed);
+    buffer.set_limit(slot);
+    buffer.sent_at.store(sys::nanoseconds(), Relaxed);
     slot.due.store(0, Relaxed);
     true
 }
 
 /// Sends what it can. `owner`: the caller is, and may start again at the front.
 fn send(slot: &Slot, owner: bool) -> Sent {
-    let batch = &slot.batch;
-    if batch.sending.swap(true, Acquire) {
+    let buffer = &slot.buffer;
+    if buffer.sending.swap(true, Acquire) {
         return Sent::Later;
     }
-    let result = send_exclusively(batch);
+    let result = send_exclusively(buffer);
     match result {
         Sent::Whole if owner => {
-            if batch.tail.load(Relaxed) as usize > KEPT {
-                let base = batch.base.load(Relaxed).wrapping_add(KEPT * EVENT_LEN);
-                let length = batch.capacity.load(Relaxed).saturating_sub(KEPT) * EVENT_LEN;
+            if buffer.tail.load(Relaxed) as usize > KEPT {
+                let base = buffer.base.load(Relaxed).wrapping_add(KEPT * EVENT_LEN);
+                let length = buffer.capacity.load(Relaxed).saturating_sub(KEPT) * EVENT_LEN;
                 // SAFETY: the mapping's tail, whose events have all been sent; its owner, who alone
                 // writes there, is the caller.
                 unsafe { sys::give_back(base.cast(), length) };
             }
-            batch.head.store(0, Relaxed);
-            batch.set_tail(slot, 0);
+            buffer.head.store(0, Relaxed);
+            buffer.set_tail(slot, 0);
         }
-        Sent::Later => batch.retry_at.store(sys::nanoseconds() + BACK_OFF, Relaxed),
+        Sent::Later => buffer.retry_at.store(sys::nanoseconds() + BACK_OFF, Relaxed),
         Sent::Whole | Sent::Broken => {}
     }
-    batch.sending.store(false, Release);
+    buffer.sending.store(false, Release);
     result
 }
 
-fn send_exclusively(batch: &Batch) -> Sent {
-    let base = batch.base.load(Acquire);
+fn send_exclusively(buffer: &SendBuffer) -> Sent {
+    let base = buffer.base.load(Acquire);
     if base.is_null() {
         return Sent::Whole;
     }
     loop {
-        let head = batch.head.load(Relaxed) as usize;
-        let count = (batch.tail.load(Acquire) as usize).saturating_sub(head).min(BATCH);
+        let head = buffer.head.load(Relaxed) as usize;
+        let count = (buffer.tail.load(Acquire) as usize).saturating_sub(head).min(BATCH);
         // After the look at the events: those that come meanwhile may be about files that are told meanwhile.
         let names = ahead::send_waiting();
         if count == 0 {
@@ -122,7 +122,7 @@ fn send_exclusively(batch: &Batch) -> Sent {
         // stay as they are while `sending` is held, and the tail never exceeds the mapping's capacity.
         let events = unsafe { core::slice::from_raw_parts(base.add(head * EVENT_LEN), count * EVENT_LEN) };
         match link::send(Kind::Events, events) {
-            Sent::Whole => batch.head.store((head + count) as u64, Relaxed),
+            Sent::Whole => buffer.head.store((head + count) as u64, Relaxed),
             other => return other,
         }
     }
@@ -130,34 +130,34 @@ fn send_exclusively(batch: &Batch) -> Sent {
 
 /// A message is full: send it. False if the buffer is full too, and there is no room to be had.
 pub fn make_room(slot: &Slot) -> bool {
-    let batch = &slot.batch;
-    if sys::nanoseconds() >= batch.retry_at.load(Relaxed) {
+    let buffer = &slot.buffer;
+    if sys::nanoseconds() >= buffer.retry_at.load(Relaxed) {
         send(slot, true);
-        batch.sent_at.store(sys::nanoseconds(), Relaxed);
+        buffer.sent_at.store(sys::nanoseconds(), Relaxed);
     }
-    if batch.tail.load(Relaxed) as usize >= batch.capacity.load(Relaxed) && !move_up(slot) && !wait(slot) {
+    if buffer.tail.load(Relaxed) as usize >= buffer.capacity.load(Relaxed) && !move_up(slot) && !wait(slot) {
         return false;
     }
-    batch.set_limit(slot);
+    buffer.set_limit(slot);
     true
 }
 
 /// Moves what is not sent to the front, if that makes room.
 fn move_up(slot: &Slot) -> bool {
-    let batch = &slot.batch;
-    let capacity = batch.capacity.load(Relaxed);
-    if batch.sending.swap(true, Acquire) {
+    let buffer = &slot.buffer;
+    let capacity = buffer.capacity.load(Relaxed);
+    if buffer.sending.swap(true, Acquire) {
         return false;
     }
-    let (base, head) = (batch.base.load(Relaxed), batch.head.load(Relaxed) as usize);
+    let (base, head) = (buffer.base.load(Relaxed), buffer.head.load(Relaxed) as usize);
     let room = head >= capacity / 4;
     if room {
         // SAFETY: both ranges lie in the mapping; `sending` is held, so no other thread reads it.
         unsafe { core::ptr::copy(base.add(head * EVENT_LEN), base, (capacity - head) * EVENT_LEN) };
-        batch.head.store(0, Relaxed);
-        batch.set_tail(slot, capacity - head);
+        buffer.head.store(0, Relaxed);
+        buffer.set_tail(slot, capacity - head);
     }
-    batch.sending.store(false, Release);
+    buffer.sending.store(false, Release);
     room
 }
 
@@ -166,7 +166,7 @@ fn wait(slot: &Slot) -> bool {
     if !lossless() {
         return false;
     }
-    let mut progress = slot.batch.head.load(Relaxed);
+    let mut progress = slot.buffer.head.load(Relaxed);
     let mut since = sys::nanoseconds();
     while sys::nanoseconds().saturating_sub(since) < PATIENCE * 1_000_000 {
         link::wait_for_room(1);
@@ -176,7 +176,7 @@ fn wait(slot: &Slot) -> bool {
             Sent::Later if move_up(slot) => return true,
             Sent::Later => {}
         }
-        let head = slot.batch.head.load(Relaxed);
+        let head = slot.buffer.head.load(Relaxed);
         if head != progress {
             (progress, since) = (head, sys::nanoseconds());
         }
@@ -186,9 +186,9 @@ fn wait(slot: &Slot) -> bool {
 
 /// Sends what is too old to wait longer.
 pub fn send_if_old(slot: &Slot) {
-    let batch = &slot.batch;
+    let buffer = &slot.buffer;
     let now = sys::nanoseconds();
-    if now.saturating_sub(batch.sent_at.load(Relaxed)) > MAX_AGE && now >= batch.retry_at.load(Relaxed) {
+    if now.saturating_sub(buffer.sent_at.load(Relaxed)) > MAX_AGE && now >= buffer.retry_at.load(Relaxed) {
         flush(slot);
     }
 }
@@ -196,21 +196,21 @@ pub fn send_if_old(slot: &Slot) {
 /// Sends what there is. For the owner.
 pub fn flush(slot: &Slot) {
     send(slot, true);
-    slot.batch.set_limit(slot);
-    slot.batch.sent_at.store(sys::nanoseconds(), Relaxed);
+    slot.buffer.set_limit(slot);
+    slot.buffer.sent_at.store(sys::nanoseconds(), Relaxed);
 }
 
 /// Sends what there is before the deadline, and counts the rest as dropped. For anyone.
 pub fn drain(slot: &Slot, deadline: u64) {
-    let batch = &slot.batch;
+    let buffer = &slot.buffer;
     while let Sent::Later = send(slot, false) {
         let now = sys::nanoseconds();
         // A sender that is at work elsewhere, or interrupted by this very thread, keeps its flag.
-        if batch.sending.load(Relaxed) || now >= deadline {
+        if buffer.sending.load(Relaxed) || now >= deadline {
             break;
         }
         link::wait_for_room((deadline - now) / 1_000_000 + 1);
     }
-    let left = batch.tail.load(Acquire).saturating_sub(batch.head.load(Relaxed));
+    let left = buffer.tail.load(Acquire).saturating_sub(buffer.head.load(Relaxed));
     link::count_dropped(left);
 }

@@ -149,7 +149,7 @@ fn attach(slot: &Slot, index: usize) -> bool {
         return true;
     }
     slot.index.store(index as u32, Relaxed);
-    if ring::exists() && slot.batch.is_empty() {
+    if ring::exists() && slot.buffer.is_empty() {
         slot.position.store(0, Relaxed);
         slot.set_chunks(Chunks::new(SHAPE));
         if ring::attach(slot, index as u32) {
@@ -197,7 +197,7 @@ pub fn forget(thread: &Thread) {
             slot.position.store(0, Relaxed);
             slot.ringed.store(false, Relaxed);
             slot.key.store(0, Relaxed);
-            slot.batch.forget();
+            slot.buffer.forget();
             slot.owner.store(0, Relaxed);
         }
     }

@@ -4,9 +4,9 @@
 //! The delays that Alg. 2 accumulates until the next system call need no variable of their own: the
 //! model's clock has moved on by as much.
 
-/// A run of bytes in the file that one system call hands to the kernel.
+/// Bytes that follow each other in the file, and that one system call hands to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct Stretch {
     /// Where it begins in the file.
     pub(super) offset: u64,
     /// Its bytes, never zero.
@@ -19,7 +19,7 @@ pub(super) struct StreamOutput {
     /// Bytes copied into the buffer.
     pub(super) copied: u64,
     /// The buffer, because the position moved; the buffer, because it is full; the rest, past the buffer.
-    pub(super) writes: [Option<Run>; 3],
+    pub(super) writes: [Option<Stretch>; 3],
 }
 
 /// A stream's buffer: the last bytes accepted that the kernel has not seen.
@@ -44,7 +44,7 @@ impl Buffer {
         let full = self.flush();
         let left = size - free;
         let past = left - left % capacity.max(1);
-        let rest = run(self.offset, past);
+        let rest = stretch(self.offset, past);
         *self = Buffer { offset: self.offset.saturating_add(past), pending: left - past };
         StreamOutput { copied: free + self.pending, writes: [moved, full, rest] }
     }
@@ -77,19 +77,19 @@ impl Buffer {
         let bypassed = if before == 0 && flushed >= capacity { flushed } else { flushed - first };
         StreamOutput {
             copied: size.saturating_sub(bypassed),
-            writes: [None, run(start, first), run(start.saturating_add(first), flushed - first)],
+            writes: [None, stretch(start, first), stretch(start.saturating_add(first), flushed - first)],
         }
     }
 
     /// Empties the buffer: what the kernel is given, if there was anything.
-    pub(super) fn flush(&mut self) -> Option<Run> {
-        let out = run(self.offset, self.pending);
+    pub(super) fn flush(&mut self) -> Option<Stretch> {
+        let out = stretch(self.offset, self.pending);
         *self = Buffer { offset: self.end(), pending: 0 };
         out
     }
 
     /// Goes where the next bytes belong: what the kernel is given, if that is elsewhere.
-    fn seek(&mut self, offset: u64) -> Option<Run> {
+    fn seek(&mut self, offset: u64) -> Option<Stretch> {
         let moved = if offset == self.end() { None } else { self.flush() };
         if self.pending == 0 {
             self.offset = offset;
@@ -109,8 +109,8 @@ pub(super) struct Known {
     pub(super) after: u64,
 }
 
-fn run(offset: u64, size: u64) -> Option<Run> {
-    (size > 0).then_some(Run { offset, size })
+fn stretch(offset: u64, size: u64) -> Option<Stretch> {
+    (size > 0).then_some(Stretch { offset, size })
 }
 
 #[cfg(test)]
@@ -134,21 +134,24 @@ mod tests {
         let mut stream = buffer(1000, 70);
         let output = stream.write(1070, 345, 100);
         assert_eq!(output.copied, 30 + 15);
-        assert_eq!(output.writes, [None, run(1000, 100), run(1100, 300)]);
+        assert_eq!(output.writes, [None, stretch(1000, 100), stretch(1100, 300)]);
         assert_eq!(stream, buffer(1400, 15));
     }
 
     #[test]
     fn alg_2_a_rest_smaller_than_the_buffer_needs_no_second_call() {
         let mut stream = buffer(0, 70);
-        assert_eq!(stream.write(70, 60, 100).writes, [None, run(0, 100), None]);
+        assert_eq!(stream.write(70, 60, 100).writes, [None, stretch(0, 100), None]);
         assert_eq!(stream, buffer(100, 30));
     }
 
     #[test]
     fn alg_2_a_moved_position_flushes_first() {
         let mut stream = buffer(0, 70);
-        assert_eq!(stream.write(500, 20, 100), StreamOutput { copied: 20, writes: [run(0, 70), None, None] });
+        assert_eq!(
+            stream.write(500, 20, 100),
+            StreamOutput { copied: 20, writes: [stretch(0, 70), None, None] }
+        );
         assert_eq!(stream, buffer(500, 20));
     }
 
@@ -157,7 +160,7 @@ mod tests {
         let mut stream = buffer(0, 5);
         assert_eq!(
             stream.write_through(5, 20, true),
-            StreamOutput { copied: 20, writes: [None, run(0, 25), None] }
+            StreamOutput { copied: 20, writes: [None, stretch(0, 25), None] }
         );
         assert_eq!(stream.write_through(25, 8, false).copied, 0);
         assert_eq!(stream, buffer(33, 0));
@@ -168,12 +171,12 @@ mod tests {
         // The simulation believes the buffer empty; the library had 4000 in it and kept 904 of 5000.
         let mut stream = buffer(0, 0);
         let output = stream.write_known(4000, 5000, Known { before: 4000, after: 904 }, 4096);
-        assert_eq!(output.writes, [None, run(0, 4096), run(4096, 4000)]);
+        assert_eq!(output.writes, [None, stretch(0, 4096), stretch(4096, 4000)]);
         assert_eq!(output.copied, 1000);
         assert_eq!(stream, buffer(8096, 904));
         // An empty buffer is bypassed in one call.
         let output = stream.write_known(10_000, 10_000, Known { before: 0, after: 1808 }, 4096);
-        assert_eq!(output.writes, [None, run(10_000, 8192), None]);
+        assert_eq!(output.writes, [None, stretch(10_000, 8192), None]);
         assert_eq!(output.copied, 1808);
     }
 

@@ -266,10 +266,10 @@ impl Device {
     /// it has written at any time is as before; what is in its queue is less by up to that.
     pub(super) fn coarsen(&mut self) {
         self.batch = BATCH.max((BATCH + FILES * REQUEST).min(self.queue / 4));
-        self.plan();
+        self.schedule();
     }
 
-    pub(super) fn plan(&mut self) {
+    pub(super) fn schedule(&mut self) {
         let flusher = match (self.held_until, self.work) {
             (Some(until), _) => until,
             (None, Some(_)) => self.room_at(),

@@ -12,7 +12,7 @@ impl Machine {
     pub fn start_background(&mut self, at: usize) {
         if self.devices[at].work.is_none() {
             self.run(at);
-            self.plan();
+            self.schedule();
         }
     }
 
@@ -65,7 +65,7 @@ impl Machine {
                 self.requeue(at, file, chunk == 0, work.dirtied_before);
             }
         }
-        self.devices[at].plan();
+        self.devices[at].schedule();
     }
 
     /// `requeue_inode`: what is still dirty after a full chunk goes on in the next turn, unless it is
