@@ -41,14 +41,14 @@ const NOTES: usize = 100;
 /// Time of a call by cause, and what it would take undisturbed.
 type Causes<'a> = (&'a CauseTimes, &'a CostParts);
 
-/// The books of one analysis.
+/// The totals of one analysis.
 #[derive(Default)]
 pub struct Collector {
     profile: ProfileUsed,
     created: Option<u64>,
-    models: Vec<ModelBooks>,
+    models: Vec<ModelTotals>,
     sessions: Sessions,
-    files: FileTable<Vec<FileOpBooks>, FILES>,
+    files: FileTable<Vec<FileOpTotals>, FILES>,
     patterns: Patterns,
     densities: Densities,
     pub(crate) classes: Classes,
@@ -72,7 +72,7 @@ pub struct Collector {
     neighbours: Option<Neighbours>,
 }
 
-struct ModelBooks {
+struct ModelTotals {
     name: &'static str,
     ops: BTreeMap<Op, Sums>,
     states: [u64; CallState::ALL.len()],
@@ -86,10 +86,10 @@ struct Sums {
     predicted_ns: f64,
 }
 
-/// The books of a file, by operation.
-type FileBooks = FileRow<Vec<FileOpBooks>>;
+/// The totals of a file, by operation.
+type FileTotals = FileRow<Vec<FileOpTotals>>;
 
-struct FileOpBooks {
+struct FileOpTotals {
     op: Op,
     calls: Tally,
     observed_ns: u64,
@@ -101,7 +101,7 @@ struct FileOpBooks {
 }
 
 impl Collector {
-    /// Empty books for models of these names, with the run over time if that is wanted.
+    /// Empty totals for models of these names, with the run over time if that is wanted.
     pub fn new(profile: &HostProfile, models: Vec<&'static str>, timeline: bool) -> Collector {
         Collector {
             profile: ProfileUsed {
@@ -113,7 +113,7 @@ impl Collector {
             },
             created: profile.created,
             ideal: Ideal::new(profile),
-            models: models.into_iter().map(ModelBooks::new).collect(),
+            models: models.into_iter().map(ModelTotals::new).collect(),
             timeline: timeline.then(Timeline::default),
             neighbours: timeline.then(Neighbours::default),
             ..Collector::default()
@@ -233,12 +233,12 @@ impl Collector {
         predictions: &[Option<Prediction>],
         causes: Option<Causes>,
     ) {
-        for (books, prediction) in self.models.iter_mut().zip(predictions) {
+        for (totals, prediction) in self.models.iter_mut().zip(predictions) {
             let Some(prediction) = prediction else { continue };
             let cost = prediction.cost.get();
-            books.ops.entry(event.op).or_default().add(bytes, event.duration, cost);
-            books.states[prediction.state as usize] += 1;
-            books.fingerprint = (books.fingerprint ^ cost.to_bits()).wrapping_mul(FNV_PRIME);
+            totals.ops.entry(event.op).or_default().add(bytes, event.duration, cost);
+            totals.states[prediction.state as usize] += 1;
+            totals.fingerprint = (totals.fingerprint ^ cost.to_bits()).wrapping_mul(FNV_PRIME);
         }
         let Some((causes, own)) = causes else { return };
         let first = predictions.first().and_then(Option::as_ref);
@@ -284,33 +284,33 @@ impl Collector {
         };
         self.patterns.call(index, event, bytes, predictions.first().and_then(Option::as_ref));
         let ops = &mut self.files.rows[index].counts;
-        let at = match ops.iter().position(|books| books.op == event.op) {
+        let at = match ops.iter().position(|totals| totals.op == event.op) {
             Some(at) => at,
             None => {
                 // Most files have one operation.
                 ops.reserve_exact(1);
-                ops.push(FileOpBooks::new(event.op, predictions.len()));
+                ops.push(FileOpTotals::new(event.op, predictions.len()));
                 ops.len() - 1
             }
         };
-        let books = &mut ops[at];
-        books.calls.add(bytes);
-        books.observed_ns = books.observed_ns.saturating_add(event.duration);
-        for (sum, prediction) in books.predicted_ns.iter_mut().zip(predictions) {
+        let totals = &mut ops[at];
+        totals.calls.add(bytes);
+        totals.observed_ns = totals.observed_ns.saturating_add(event.duration);
+        for (sum, prediction) in totals.predicted_ns.iter_mut().zip(predictions) {
             *sum += prediction.map_or(0.0, |p| p.cost.get());
         }
         if let Some(Some(primary)) = predictions.first() {
-            books.states[primary.state as usize] += 1;
+            totals.states[primary.state as usize] += 1;
             if let Some((causes, own)) = causes {
-                books.causes.add(causes);
-                books.own_ns += own.total().get();
+                totals.causes.add(causes);
+                totals.own_ns += own.total().get();
             }
         }
     }
 
     /// Path of a file, or its identity if no record told the path; and its first path, if it was renamed.
     fn path(&self, file: FileId) -> (String, Option<String>) {
-        match self.files.get(file).map(|books| &books.name) {
+        match self.files.get(file).map(|totals| &totals.name) {
             Some(name) if !name.path().is_empty() => {
                 (name.path().to_owned(), name.first_path().map(str::to_owned))
             }
@@ -340,10 +340,10 @@ impl Collector {
         }
         let (processes, variable, ranks) = self.sessions.processes(self.last);
         let models = self.models.iter().zip(accuracy).enumerate();
-        let models = models.map(|(at, (books, summary))| books.report(*summary, calibrated.get(at)));
-        let files = self.files.rows.iter().enumerate().filter(|(_, books)| !books.counts.is_empty());
-        let mut files: Vec<(usize, &FileBooks)> = files.collect();
-        files.sort_by_key(|(_, books)| (std::cmp::Reverse(observed_ns(books)), books.identity));
+        let models = models.map(|(at, (totals, summary))| totals.report(*summary, calibrated.get(at)));
+        let files = self.files.rows.iter().enumerate().filter(|(_, totals)| !totals.counts.is_empty());
+        let mut files: Vec<(usize, &FileTotals)> = files.collect();
+        files.sort_by_key(|(_, totals)| (std::cmp::Reverse(observed_ns(totals)), totals.identity));
         Report {
             schema: REPORT_SCHEMA,
             mode: mode.name().to_owned(),
@@ -364,7 +364,7 @@ impl Collector {
             sessions_omitted: self.sessions.folded,
             sessions,
             models: models.collect(),
-            files: files.into_iter().map(|(row, books)| self.file_report(row, books)).collect(),
+            files: files.into_iter().map(|(row, totals)| self.file_report(row, totals)).collect(),
             files_omitted: self.files_omitted,
             worst: self.worst.0.iter().map(|call| self.worst_call(call)).collect(),
             explain: Some(Explain {
@@ -385,7 +385,7 @@ impl Collector {
     fn explain(&self) -> Explain {
         let densities = self.densities.report();
         let seconds =
-            |row: usize| self.files.rows.get(row).map_or(0.0, |books| observed_ns(books) as f64 / 1e9);
+            |row: usize| self.files.rows.get(row).map_or(0.0, |totals| observed_ns(totals) as f64 / 1e9);
         Explain {
             worst: self.lost.0.iter().map(|call| self.worst_call(call)).collect(),
             modes: byte_modes(&densities),
@@ -398,17 +398,17 @@ impl Collector {
 
     /// What the files' bytes could cost.
     fn best(&self) -> Nanos {
-        let of_file = |books: &FileBooks| {
-            let bytes = books.counts.iter().map(|op| op.calls.bytes).fold(0, u64::saturating_add);
-            let waited = |op: &FileOpBooks| op.causes.iter().any(|(cause, ns)| cause.is_device() && ns > 0);
-            self.ideal.cost(Bytes(bytes), books.counts.iter().any(waited))
+        let of_file = |totals: &FileTotals| {
+            let bytes = totals.counts.iter().map(|op| op.calls.bytes).fold(0, u64::saturating_add);
+            let waited = |op: &FileOpTotals| op.causes.iter().any(|(cause, ns)| cause.is_device() && ns > 0);
+            self.ideal.cost(Bytes(bytes), totals.counts.iter().any(waited))
         };
         self.files.rows.iter().map(of_file).sum()
     }
 
-    fn file_report(&self, row: usize, books: &FileBooks) -> FileReport {
+    fn file_report(&self, row: usize, totals: &FileTotals) -> FileReport {
         let names = || self.models.iter().map(|model| model.name);
-        let ops = books.counts.iter().map(|op| FileOp {
+        let ops = totals.counts.iter().map(|op| FileOp {
             op: op.op.name().to_owned(),
             calls: op.calls.calls,
             bytes: op.calls.bytes,
@@ -418,8 +418,8 @@ impl Collector {
             causes: seconds_by_cause(&op.causes),
             undisturbed_s: op.own_ns.min(op.observed_ns as f64) / 1e9,
         });
-        let FileId { dev, ino, birth } = books.identity;
-        let (path, first_path) = self.path(books.identity);
+        let FileId { dev, ino, birth } = totals.identity;
+        let (path, first_path) = self.path(totals.identity);
         let patterns = self.patterns.file(row);
         FileReport { path, first_path, dev, ino, birth, ops: ops.collect(), patterns }
     }
@@ -459,9 +459,9 @@ impl Collector {
     }
 }
 
-impl ModelBooks {
-    fn new(name: &'static str) -> ModelBooks {
-        ModelBooks { name, ops: BTreeMap::new(), states: Default::default(), fingerprint: FNV_OFFSET }
+impl ModelTotals {
+    fn new(name: &'static str) -> ModelTotals {
+        ModelTotals { name, ops: BTreeMap::new(), states: Default::default(), fingerprint: FNV_OFFSET }
     }
 
     fn report(&self, summary: AccuracySummary, calibrated: Option<&AccuracySummary>) -> ModelReport {
@@ -489,9 +489,9 @@ impl ModelBooks {
     }
 }
 
-impl FileOpBooks {
-    fn new(op: Op, models: usize) -> FileOpBooks {
-        FileOpBooks {
+impl FileOpTotals {
+    fn new(op: Op, models: usize) -> FileOpTotals {
+        FileOpTotals {
             op,
             calls: Tally::default(),
             observed_ns: 0,
@@ -523,8 +523,8 @@ impl Sums {
 }
 
 /// Observed time of all calls on a file.
-fn observed_ns(books: &FileBooks) -> u64 {
-    books.counts.iter().map(|op| op.observed_ns).fold(0, u64::saturating_add)
+fn observed_ns(totals: &FileTotals) -> u64 {
+    totals.counts.iter().map(|op| op.observed_ns).fold(0, u64::saturating_add)
 }
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;

@@ -72,7 +72,7 @@ pub trait CostModel: Send {
 
     /// The kernel counts other dirty pages than this model does: untraced writers, and what the
     /// model is wrong about. They count towards the limits and in [`ModelState::dirty`] from now on, until
-    /// told otherwise; the model's own books of files stay as they are. A model without limits ignores it.
+    /// told otherwise; the model's own files stay as they are. A model without limits ignores it.
     fn disturb(&mut self, _disturbance: Disturbance) {}
 
     /// The disturbance as of `at`.
@@ -116,12 +116,12 @@ pub trait CostModel: Send {
     fn coarsen(&mut self) {}
 }
 
-/// Dirty bytes that a model's own books do not explain.
+/// Dirty bytes that a model's own files do not explain.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Disturbance {
     /// The moment this is true of.
     pub at: Time,
-    /// Dirty bytes in the kernel less those in the model's books; negative where the model has too many.
+    /// Dirty bytes in the kernel less those in the model; negative where the model has too many.
     pub offset: f64,
     /// How fast the offset grows, in bytes per second; taken to do so for [`Disturbance::LASTS`] at most.
     pub drift: f64,

@@ -141,7 +141,7 @@ impl Lane {
     pub fn begin(&mut self, session: Session) {
         self.silent.begin(session.pid, session.started);
         if let Some(tables) = &mut self.tables {
-            tables.books.begin(&session);
+            tables.totals.begin(&session);
         }
         self.open.insert(session.id, Open { pid: session.pid, program: session.program.clone(), dropped: 0 });
         self.analyse(Record::Session(session));
@@ -197,7 +197,7 @@ impl Lane {
             }
         }
         if let Some(watch) = &mut self.watch {
-            watch.take(record, &self.analysis, self.tables.as_deref().map(|tables| &tables.books));
+            watch.take(record, &self.analysis, self.tables.as_deref().map(|tables| &tables.totals));
         }
     }
 
@@ -214,7 +214,7 @@ impl Lane {
         if let Some(tables) = &mut self.tables {
             let mut tally = Tally::default();
             calls.iter().for_each(|call| tally.add(kernel_bytes(call)));
-            tables.books.arrived(session, tally);
+            tables.totals.arrived(session, tally);
         }
         self.merge.push_calls(session, calls);
     }
@@ -224,7 +224,7 @@ impl Lane {
     pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
         let causes = self.analysis.coalesced(calls);
         if let Some(tables) = &mut self.tables {
-            tables.books.coalesced(session, calls, causes.as_ref());
+            tables.totals.coalesced(session, calls, causes.as_ref());
         }
     }
 

@@ -12,7 +12,6 @@
 mod aside;
 mod asker;
 mod batch;
-mod books;
 mod call_sample;
 mod connections;
 mod engine;
@@ -36,6 +35,7 @@ pub mod socket;
 mod subscribe;
 mod ticks;
 pub mod timeline;
+mod totals;
 mod uring;
 mod watch;
 pub mod web;

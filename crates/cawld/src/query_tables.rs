@@ -3,15 +3,15 @@
 use cawl_core::{Bytes, CauseTimes, Class, ModelState, Nanos, Prediction, Record, Sample, classify};
 use cawl_host::clock::Clocks;
 
-use crate::books::{Books, Call};
 use crate::call_sample::CallSample;
 use crate::timeline::{Sums, Timeline};
+use crate::totals::{Call, Totals};
 
 /// The tables for questions.
 #[derive(Default)]
 pub struct QueryTables {
     /// Sums by process, file and device.
-    pub books: Books,
+    pub totals: Totals,
     /// The past day.
     pub timeline: Timeline,
     /// A sample of the latest calls.
@@ -40,7 +40,7 @@ impl QueryTables {
             Record::Event(event) => {
                 // Without an observed time there is no comparison.
                 let prediction = prediction.filter(|_| classify(event) != Class::Untimed);
-                self.books.call(&Call { event, prediction, causes });
+                self.totals.call(&Call { event, prediction, causes });
                 if let Some(prediction) = prediction {
                     self.call_sample.call(event, prediction, causes.map(CauseTimes::main));
                 }
@@ -53,8 +53,8 @@ impl QueryTables {
                 self.timeline.add(&Sums { written, ..Sums::default() });
                 self.sample = Some(*sample);
             }
-            Record::File(file) => self.books.name(file),
-            Record::End(end) => self.books.end(end.id),
+            Record::File(file) => self.totals.name(file),
+            Record::End(end) => self.totals.end(end.id),
             _ => {}
         }
     }
@@ -74,13 +74,13 @@ impl QueryTables {
         self.timeline.add(&Sums { paused: more, ..Sums::default() });
         // The first reading has no predecessor, and an incomplete one is no bound.
         let whole = told.is_some_and(|(_, untold)| self.paused.is_some() && untold == before.1);
-        self.books.paused(more.filter(|_| whole));
+        self.totals.paused(more.filter(|_| whole));
         self.paused = told;
     }
 
     /// Time has passed: takes the first model's state, and the number of events lost.
     pub fn pass(&mut self, clocks: &Clocks, state: &ModelState, drops: u64) {
-        let total = &self.books.total;
+        let total = &self.totals.total;
         let now = Sums {
             calls: total.calls,
             bytes: total.bytes,
@@ -167,10 +167,10 @@ mod tests {
                 (event.requested, event.returned, event.duration) = (1 << 20, 1 << 20, 40_000_000);
                 lane.analyse(Record::Event(event));
             }
-            let books = &lane.tables.as_deref().unwrap().books;
-            assert_eq!(books.total.causes.total(), 400 * 40_000_000, "all time has a cause");
-            let throttled = books.total.causes[Cause::Throttle] as f64 / 1e9;
-            (books.total.cost(Time(1020 * SECOND)).throttled_s, throttled)
+            let totals = &lane.tables.as_deref().unwrap().totals;
+            assert_eq!(totals.total.causes.total(), 400 * 40_000_000, "all time has a cause");
+            let throttled = totals.total.causes[Cause::Throttle] as f64 / 1e9;
+            (totals.total.cost(Time(1020 * SECOND)).throttled_s, throttled)
         };
         let (alone, told) =
             (throttled(Vec::new()), throttled(vec![("kernel".to_owned(), Mode::Assimilated)]));
@@ -262,13 +262,13 @@ mod tests {
         let end = clocks(86_400 - 3600, slept);
         lane.pass(&end, 83);
         let tables = lane.tables.as_deref().unwrap();
-        assert_eq!((tables.books.total.calls, tables.books.total.bytes), (calls, bytes));
-        assert!(tables.books.processes(Sort::Lost, 0..10, end.monotonic).0.is_empty());
-        let (files, more) = tables.books.files(Sort::Lost, 0..usize::MAX, end.monotonic);
+        assert_eq!((tables.totals.total.calls, tables.totals.total.bytes), (calls, bytes));
+        assert!(tables.totals.processes(Sort::Lost, 0..10, end.monotonic).0.is_empty());
+        let (files, more) = tables.totals.files(Sort::Lost, 0..usize::MAX, end.monotonic);
         assert!(files.len() <= 2 * 8192, "{}", files.len());
         assert_eq!(more, 0);
         assert_eq!(
-            files.len() as u64 + tables.books.files_omitted,
+            files.len() as u64 + tables.totals.files_omitted,
             calls,
             "each call was to a file of its own"
         );

@@ -5,7 +5,7 @@ use cawl_core::{Analysis, Condition, Nanos, Record, Time, kernel_bytes};
 use cawl_host::trace::{ExcerptOptions, ExcerptStatus, Excerpts};
 use cawl_wire::Event;
 
-use crate::books::Books;
+use crate::totals::Totals;
 
 /// What to keep, and when.
 #[derive(Clone, Debug)]
@@ -38,12 +38,12 @@ impl Watch {
         self.excerpts.push(record);
     }
 
-    /// Takes a record that the analysis and the books have taken.
-    pub fn take(&mut self, record: &Record, analysis: &Analysis, books: Option<&Books>) {
+    /// Takes a record that the analysis and the totals have taken.
+    pub fn take(&mut self, record: &Record, analysis: &Analysis, totals: Option<&Totals>) {
         self.push(record);
         let (Record::Event(event), Some(causes)) = (record, analysis.causes()) else { return };
         let predicted = analysis.spoken().map(|prediction| prediction.cost);
-        let path = |file| books.and_then(|books| books.path(file));
+        let path = |file| totals.and_then(|totals| totals.path(file));
         if self.condition.holds(event, causes, predicted, path) {
             let what = || describe(event, predicted, path(event.file()));
             self.excerpts.anomaly(Time(event.start), Time(event.end()), what);

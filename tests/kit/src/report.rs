@@ -65,7 +65,7 @@ impl Report {
         self["bytes"].as_u64().expect("the report counts bytes")
     }
 
-    /// Calls of an operation, by the first model's books.
+    /// Calls of an operation, as the first model has them.
     pub fn calls_of(&self, op: &str) -> u64 {
         self["models"][0]["by_op"][op]["calls"].as_u64().unwrap_or(0)
     }

@@ -27,7 +27,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// The totals of a status. A device stays in the daemon's books after the programs that wrote to it have
+    /// The totals of a status. A device stays in the daemon's totals after the programs that wrote to it have
     /// ended.
     pub fn of(status: &Status) -> Lost {
         let costs = || status.devices.iter().map(|device| device.cost);

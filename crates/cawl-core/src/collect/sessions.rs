@@ -1,4 +1,4 @@
-//! The books of sessions: what each wrote as far as seen, and as the kernel counts it.
+//! Sessions: what each wrote as far as seen, and as the kernel counts it.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub(super) const SESSIONS: usize = 4096;
 /// All sessions of an analysis.
 #[derive(Default)]
 pub(super) struct Sessions {
-    list: Vec<SessionBooks>,
+    list: Vec<ListedSession>,
     /// How many of them have ended.
     ended: usize,
     /// The sums of the sessions that are not listed.
@@ -36,7 +36,7 @@ struct SessionSpan {
 }
 
 /// A process image: what it wrote as far as seen, and as the kernel counts it.
-struct SessionBooks {
+struct ListedSession {
     /// Without arguments.
     image: Session,
     /// Bytes written by children that are not listed any more.
@@ -69,7 +69,7 @@ impl Sessions {
         let place = of_pid.partition_point(|i| self.list[*i].image.started <= session.started);
         of_pid.insert(place, self.list.len());
         let image = Session { program: session.program.clone(), arguments: Vec::new(), ..*session };
-        self.list.push(SessionBooks {
+        self.list.push(ListedSession {
             image,
             children: 0,
             calls: 0,
@@ -83,9 +83,9 @@ impl Sessions {
 
     /// A session ends.
     pub(super) fn end(&mut self, end: &SessionEnd) {
-        if let Some(books) = self.list.iter_mut().rev().find(|books| books.image.id == end.id) {
-            self.ended += usize::from(books.end.is_none());
-            books.end = Some(*end);
+        if let Some(listed) = self.list.iter_mut().rev().find(|listed| listed.image.id == end.id) {
+            self.ended += usize::from(listed.end.is_none());
+            listed.end = Some(*end);
             if self.ended >= 2 * SESSIONS {
                 self.fold();
             }
@@ -96,11 +96,11 @@ impl Sessions {
     /// ns.
     pub(super) fn calls(&mut self, event: &Event, at: Time, calls: u64, wchar: u64, ns: u64) {
         if let Some(index) = self.index(event.pid, at) {
-            let books = &mut self.list[index];
-            books.calls += calls;
-            books.seen = books.seen.saturating_add(wchar);
-            books.observed_ns = books.observed_ns.saturating_add(ns);
-            books.threaded |= event.tid != event.pid;
+            let listed = &mut self.list[index];
+            listed.calls += calls;
+            listed.seen = listed.seen.saturating_add(wchar);
+            listed.observed_ns = listed.observed_ns.saturating_add(ns);
+            listed.threaded |= event.tid != event.pid;
         }
     }
 
@@ -113,9 +113,9 @@ impl Sessions {
 
     /// What each listed session spent its time on, until `now` if it runs, and the same by rank.
     pub(super) fn processes(&self, now: Time) -> (Vec<ProcessReport>, Option<RankVariable>, Vec<RankReport>) {
-        let processes: Vec<ProcessReport> = self.list.iter().map(|books| books.process(now)).collect();
+        let processes: Vec<ProcessReport> = self.list.iter().map(|listed| listed.process(now)).collect();
         let ranked = self.list.iter().zip(&processes);
-        let ranked = ranked.filter_map(|(books, process)| Some((books.image.rank?, process)));
+        let ranked = ranked.filter_map(|(listed, process)| Some((listed.image.rank?, process)));
         let (variable, ranks) = ranks(ranked);
         (processes, variable, ranks)
     }
@@ -148,7 +148,7 @@ impl Sessions {
     /// Turns all but the latest [`SESSIONS`] of the sessions that ended into sums.
     fn fold(&mut self) {
         let ends = self.list.iter().enumerate();
-        let mut ended: Vec<_> = ends.filter_map(|(index, books)| Some((books.end?.at, index))).collect();
+        let mut ended: Vec<_> = ends.filter_map(|(index, listed)| Some((listed.end?.at, index))).collect();
         ended.sort_unstable();
         ended.truncate(ended.len().saturating_sub(SESSIONS));
         let mut leaving = vec![false; self.list.len()];
@@ -176,8 +176,8 @@ impl Sessions {
         self.ended -= ended.len();
         self.latest = None;
         self.by_pid.clear();
-        for (index, books) in self.list.iter().enumerate() {
-            self.by_pid.entry(books.image.pid).or_default().push(index);
+        for (index, listed) in self.list.iter().enumerate() {
+            self.by_pid.entry(listed.image.pid).or_default().push(index);
         }
         for images in self.by_pid.values_mut() {
             images.sort_by_key(|index| self.list[*index].image.started);
@@ -207,15 +207,15 @@ impl Sessions {
         for siblings in children.values_mut() {
             siblings.sort_by_key(|child| (child.ended.is_none(), child.ended, child.born));
         }
-        let report = |books: &SessionBooks| {
-            let own = children.get(&books.image.pid).map_or(&[][..], Vec::as_slice);
-            books.report(own.iter().filter(|child| books.had(child)).map(|child| child.written))
+        let report = |listed: &ListedSession| {
+            let own = children.get(&listed.image.pid).map_or(&[][..], Vec::as_slice);
+            listed.report(own.iter().filter(|child| listed.had(child)).map(|child| child.written))
         };
         self.list.iter().map(report).collect()
     }
 }
 
-impl SessionBooks {
+impl ListedSession {
     /// True if the child ended under this image.
     fn had(&self, child: &Child) -> bool {
         let at = child.ended.unwrap_or(child.born);

@@ -1,7 +1,7 @@
 //! In which pieces a file's pages were allocated.
 //!
 //! The law: since large folios, a write allocates the largest naturally aligned pieces of a power of two
-//! pages that fit into it (`write_begin_get_folio`, `fgf_set_order`, 6.18), and the kernel keeps books of
+//! pages that fit into it (`write_begin_get_folio`, `fgf_set_order`, 6.18), and the kernel counts
 //! folios only: a change of one page of a clean folio makes all of it count as dirty
 //! (`folio_account_dirtied`). What is written to the device are the blocks that were changed.
 //!

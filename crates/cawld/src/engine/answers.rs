@@ -84,7 +84,7 @@ impl Engine {
         let analysis = self.lane().map(|lane| &lane.analysis);
         let speaks = |analysis: &Analysis| analysis.viewed(view.model.as_deref(), view.mode);
         let (model, mode) = analysis.map_or(Ok(("", Mode::default())), speaks)?;
-        let total = self.tables().books.total;
+        let total = self.tables().totals.total;
         Ok(Status {
             schema: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -119,7 +119,7 @@ impl Engine {
     }
 
     fn dirtying_rate(&self, now: Time) -> f64 {
-        self.tables().books.total.rate(now)
+        self.tables().totals.total.rate(now)
     }
 
     fn untraced_rate(&self) -> f64 {
@@ -150,21 +150,21 @@ impl Engine {
 
     /// The programs.
     pub(crate) fn processes(&self, listing: Listing) -> Processes {
-        let books = &self.tables().books;
-        let (processes, more) = books.processes(listing.sort, page(listing), cawl_host::now());
+        let totals = &self.tables().totals;
+        let (processes, more) = totals.processes(listing.sort, page(listing), cawl_host::now());
         Processes { schema: PROTOCOL, omitted: more, more, processes }
     }
 
     /// The files.
     pub(crate) fn files(&self, listing: Listing) -> Files {
-        let books = &self.tables().books;
-        let (files, more) = books.files(listing.sort, page(listing), cawl_host::now());
-        Files { schema: PROTOCOL, omitted: more + books.files_omitted, more, files }
+        let totals = &self.tables().totals;
+        let (files, more) = totals.files(listing.sort, page(listing), cawl_host::now());
+        Files { schema: PROTOCOL, omitted: more + totals.files_omitted, more, files }
     }
 
     /// The devices.
     pub(crate) fn devices(&self) -> Devices {
-        let devices = self.tables().books.devices(&self.observed.devices, cawl_host::now());
+        let devices = self.tables().totals.devices(&self.observed.devices, cawl_host::now());
         Devices { schema: PROTOCOL, devices }
     }
 

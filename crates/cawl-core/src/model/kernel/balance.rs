@@ -156,7 +156,7 @@ impl Kernel {
         // While a commit withholds completions, the machine makes writers wait for it, one way or another:
         // for a handle on the transaction (`jbd2__journal_start`), or for the inode's map of extents
         // (`i_data_sem`), which the conversion of written extents holds. The model lets the control do the
-        // waiting, which takes as long, and books it where it belongs.
+        // waiting, which takes as long, and counts it where it belongs.
         if self.machine.devices[call.device].held(call.at) {
             call.spent[Cause::Journal] += slept;
             call.held += slept;

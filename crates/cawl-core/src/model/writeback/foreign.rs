@@ -7,7 +7,7 @@ use crate::model::Disturbance;
 pub struct Foreign {
     /// The moment.
     pub at: f64,
-    /// Pages; negative where the books have too many.
+    /// Pages; negative where the model has too many.
     pub pages: f64,
     /// Pages per second.
     pub drift: f64,

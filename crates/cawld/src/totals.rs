@@ -220,7 +220,7 @@ type File = FileRow<FileSums>;
 
 /// The sums.
 #[derive(Default)]
-pub struct Books {
+pub struct Totals {
     /// The sum of all calls.
     pub total: Account,
     processes: BTreeMap<u32, Process>,
@@ -235,7 +235,7 @@ pub struct Books {
     confirmed: Confirmed,
 }
 
-impl Books {
+impl Totals {
     /// Takes the kernel's pauses since the last reading; None if unknown.
     pub fn paused(&mut self, paused: Option<Nanos>) {
         match paused {
@@ -451,10 +451,10 @@ mod tests {
     }
 
     /// Takes a call whose time the model's two causes share equally.
-    fn call(books: &mut Books, event: &Event, prediction: Option<&Prediction>) {
+    fn call(totals: &mut Totals, event: &Event, prediction: Option<&Prediction>) {
         let half = event.duration / 2;
         let causes = CauseTimes::from([(Cause::Copy, half), (Cause::Throttle, event.duration - half)]);
-        books.call(&Call { event, prediction, causes: prediction.map(|_| &causes) });
+        totals.call(&Call { event, prediction, causes: prediction.map(|_| &causes) });
     }
 
     fn throttled() -> Prediction {
@@ -465,72 +465,72 @@ mod tests {
 
     #[test]
     fn sums_by_process_file_and_device() {
-        let mut books = Books::default();
-        books.begin(&Session { id: 9, pid: 1, program: "p".to_owned(), ..Session::default() });
-        call(&mut books, &write(7, 10, 4096, 4), Some(&throttled()));
+        let mut totals = Totals::default();
+        totals.begin(&Session { id: 9, pid: 1, program: "p".to_owned(), ..Session::default() });
+        call(&mut totals, &write(7, 10, 4096, 4), Some(&throttled()));
         let sync = Prediction { state: CallState::Sync, ..throttled() };
-        call(&mut books, &write(8, 10, 100, 5), Some(&sync));
-        call(&mut books, &write(8, 10, 100, 5), None);
+        call(&mut totals, &write(8, 10, 100, 5), Some(&sync));
+        call(&mut totals, &write(8, 10, 100, 5), None);
         let now = Time(11 * SECOND);
-        let (processes, more) = books.processes(Sort::Lost, 0..10, now);
+        let (processes, more) = totals.processes(Sort::Lost, 0..10, now);
         let cost = processes[0].cost;
         assert_eq!((processes.len(), more), (1, 0));
         assert_eq!((cost.observed_s, cost.predicted_s), (0.009, 0.002));
         assert_eq!((cost.throttled_s, cost.sync_s, cost.rate), (0.003, 0.005, 4296.0 / 2.0));
-        let (files, more) = books.files(Sort::Bytes, 0..1, now);
+        let (files, more) = totals.files(Sort::Bytes, 0..1, now);
         assert_eq!((files[0].inode, files[0].bytes, files.len(), more), (7, 4096, 1, 1));
-        assert_eq!(books.files(Sort::Lost, 0..9, now).0[0].inode, 8);
-        let devices = books.devices(&BTreeMap::new(), now);
+        assert_eq!(totals.files(Sort::Lost, 0..9, now).0[0].inode, 8);
+        let devices = totals.devices(&BTreeMap::new(), now);
         assert_eq!(devices[0].bytes, 4296);
         // Half of 4 and 5 ms by each cause; the file written to first has the 4 ms.
         let half = |ms: u64| CauseTimes::from([(Cause::Copy, ms * 500_000), (Cause::Throttle, ms * 500_000)]);
         assert_eq!(files[0].causes_s, CauseSeconds::from(&half(4)));
-        assert_eq!(books.total.causes, half(9));
+        assert_eq!(totals.total.causes, half(9));
         let all = CauseSeconds::from(&half(9));
         assert_eq!((processes[0].causes_s, devices[0].causes_s), (all, all));
-        assert_eq!((books.total.calls, books.total.bytes), (3, 4296));
-        books.end(9);
-        assert!(books.processes(Sort::Lost, 0..10, now).0.is_empty() && books.by_pid.is_empty());
+        assert_eq!((totals.total.calls, totals.total.bytes), (3, 4296));
+        totals.end(9);
+        assert!(totals.processes(Sort::Lost, 0..10, now).0.is_empty() && totals.by_pid.is_empty());
     }
 
     /// The model attributes 0.75 s of every second to throttling; the kernel's pauses are a third of that.
     #[test]
     fn no_more_is_lost_to_throttling_than_the_kernel_lets_writers_pause() {
-        let lost_in = |seconds: Range<u64>, books: &mut Books, paused: Option<Nanos>| {
-            let before = books.total.throttled;
+        let lost_in = |seconds: Range<u64>, totals: &mut Totals, paused: Option<Nanos>| {
+            let before = totals.total.throttled;
             for second in seconds {
-                call(books, &write(7, second, 4096, 1000), Some(&throttled()));
-                books.paused(paused);
+                call(totals, &write(7, second, 4096, 1000), Some(&throttled()));
+                totals.paused(paused);
             }
-            books.total.throttled.saturating_sub(before).as_seconds()
+            totals.total.throttled.saturating_sub(before).as_seconds()
         };
-        let mut books = Books::default();
+        let mut totals = Totals::default();
         let quarter = Some(Nanos::millis(250.0));
-        lost_in(0..30, &mut books, quarter);
-        let confirmed = lost_in(30..130, &mut books, quarter);
+        lost_in(0..30, &mut totals, quarter);
+        let confirmed = lost_in(30..130, &mut totals, quarter);
         assert!((confirmed - 25.0).abs() < 0.5, "{confirmed} s of 25");
         // Other writers are paused too: the modelled time stays.
-        lost_in(130..160, &mut books, Some(Nanos::seconds(3.0)));
-        assert_eq!(lost_in(160..260, &mut books, Some(Nanos::seconds(3.0))), 75.0);
+        lost_in(130..160, &mut totals, Some(Nanos::seconds(3.0)));
+        assert_eq!(lost_in(160..260, &mut totals, Some(Nanos::seconds(3.0))), 75.0);
         // Unknown pauses.
-        lost_in(260..261, &mut books, None);
-        assert_eq!(lost_in(261..361, &mut books, None), 75.0);
+        lost_in(260..261, &mut totals, None);
+        assert_eq!(lost_in(261..361, &mut totals, None), 75.0);
     }
 
     #[test]
     fn pages_together_are_the_whole_table() {
-        let mut books = Books::default();
+        let mut totals = Totals::default();
         for ino in 0..1000 {
             // Many cost the same.
-            call(&mut books, &write(ino, 1, 1, ino % 7), Some(&throttled()));
+            call(&mut totals, &write(ino, 1, 1, ino % 7), Some(&throttled()));
         }
         let of = |page: Range<usize>| -> Vec<u64> {
-            books.files(Sort::Lost, page, Time(SECOND)).0.into_iter().map(|file| file.inode).collect()
+            totals.files(Sort::Lost, page, Time(SECOND)).0.into_iter().map(|file| file.inode).collect()
         };
         let pages: Vec<u64> = (0..1000).step_by(30).flat_map(|at| of(at..at + 30)).collect();
         assert_eq!(pages, of(0..1000));
-        assert_eq!(books.files(Sort::Lost, 990..995, Time(SECOND)).1, 5);
-        let beyond = books.files(Sort::Lost, 1200..usize::MAX, Time(SECOND));
+        assert_eq!(totals.files(Sort::Lost, 990..995, Time(SECOND)).1, 5);
+        let beyond = totals.files(Sort::Lost, 1200..usize::MAX, Time(SECOND));
         assert!(beyond.0.is_empty() && beyond.1 == 0);
     }
 
@@ -551,18 +551,18 @@ mod tests {
 
     #[test]
     fn files_are_bounded_and_the_important_ones_stay() {
-        let mut books = Books::default();
-        call(&mut books, &write(0, 1, 1, 1000), Some(&throttled()));
+        let mut totals = Totals::default();
+        call(&mut totals, &write(0, 1, 1, 1000), Some(&throttled()));
         let files = 50_000;
         for ino in 1..files {
-            call(&mut books, &write(ino, 1, 1, 1), Some(&throttled()));
+            call(&mut totals, &write(ino, 1, 1, 1), Some(&throttled()));
         }
-        assert!(books.files.rows.len() <= 2 * FILES);
+        assert!(totals.files.rows.len() <= 2 * FILES);
         let now = Time(SECOND);
-        let (rows, more) = books.files(Sort::Observed, 0..3, now);
+        let (rows, more) = totals.files(Sort::Observed, 0..3, now);
         assert_eq!(rows[0].inode, 0, "it cost most");
-        assert_eq!(more + books.files_omitted + 3, files);
-        assert!(books.files.get(FileId::new(5, files - 1)).is_some(), "it was the last");
-        assert_eq!(books.total.calls, files);
+        assert_eq!(more + totals.files_omitted + 3, files);
+        assert!(totals.files.get(FileId::new(5, files - 1)).is_some(), "it was the last");
+        assert_eq!(totals.total.calls, files);
     }
 }
