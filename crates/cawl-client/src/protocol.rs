@@ -189,7 +189,7 @@ pub struct Status {
     /// Time of this state.
     #[serde(default)]
     pub time_s: f64,
-    /// The model that speaks.
+    /// The model that answers.
     pub model: String,
     /// Its mode: its clock, and whether it is corrected towards the counters.
     #[serde(default)]
@@ -339,7 +339,7 @@ pub struct Predicted {
     /// Who answers.
     #[serde(default)]
     pub source: Source,
-    /// The model that speaks.
+    /// The model that answers.
     pub model: String,
     /// Calls it takes.
     pub calls: u64,

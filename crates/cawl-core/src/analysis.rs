@@ -61,7 +61,7 @@ pub struct AnalysisOptions {
     /// Their mode.
     pub mode: Mode,
     /// Further modes of models, kept for questions only; each costs as much as a model.
-    pub besides: Vec<(String, Mode)>,
+    pub for_questions: Vec<(String, Mode)>,
     /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which
     /// is nearest to the counters; it is kept in addition, if it is not among the others.
     pub learn: bool,
@@ -83,8 +83,8 @@ const TEACHER: &str = "kernel";
 pub struct Analysis {
     mode: Mode,
     tracks: Vec<Track>,
-    /// Tracks that no report speaks of.
-    besides: Vec<Track>,
+    /// Tracks that only answer questions; no report has them.
+    for_questions: Vec<Track>,
     /// For each of `tracks` one that neither learns nor is corrected, if the two differ and are both asked
     /// for.
     calibrated: Vec<Track>,
@@ -116,20 +116,21 @@ impl Analysis {
                 .ok_or_else(|| ModelsError::Unknown(name.clone()))
         };
         let tracks = chosen.iter().map(|name| track(name, options.mode)).collect::<Result<Vec<_>, _>>()?;
-        let mut wanted = options.besides.clone();
+        let mut wanted = options.for_questions.clone();
         let teacher = (TEACHER.to_owned(), Mode::Assimilated);
         let taught = options.mode == Mode::Assimilated && chosen.contains(&teacher.0);
         if options.learn && !taught && !wanted.contains(&teacher) {
             wanted.push(teacher);
         }
-        let besides = wanted.iter().map(|(name, mode)| track(name, *mode));
-        let besides = besides.collect::<Result<Vec<_>, _>>()?;
+        let for_questions = wanted.iter().map(|(name, mode)| track(name, *mode));
+        let for_questions = for_questions.collect::<Result<Vec<_>, _>>()?;
         let differ = options.as_calibrated && (options.learn || options.mode != Mode::Lockstep);
         let calibrated = chosen.iter().filter(|_| differ).map(|name| track(name, Mode::Lockstep));
         let calibrated = calibrated.collect::<Result<Vec<_>, _>>()?;
         let names = tracks.iter().map(Track::name).collect();
         let best = |name: &str| {
-            let of = tracks.iter().chain(&besides).enumerate().filter(|(_, track)| track.name() == name);
+            let of =
+                tracks.iter().chain(&for_questions).enumerate().filter(|(_, track)| track.name() == name);
             of.min_by_key(|(_, track)| track.mode != Mode::Assimilated).map(|(at, _)| at)
         };
         let learning = Learning::new(profile, best(TEACHER));
@@ -143,12 +144,12 @@ impl Analysis {
                 collector,
                 profile,
                 tracks.first().and_then(|first| best(first.name())).unwrap_or(0),
-                (!calibrated.is_empty()).then_some(tracks.len() + besides.len()),
+                (!calibrated.is_empty()).then_some(tracks.len() + for_questions.len()),
                 tracks.len(),
             )
             .with_selector(selector),
             tracks,
-            besides,
+            for_questions,
             calibrated,
             as_calibrated: options.as_calibrated,
             learning,
@@ -167,13 +168,13 @@ impl Analysis {
         let Findings { predictions, levels, .. } = &mut self.findings;
         predictions.clear();
         levels.clear();
-        for track in self.tracks.iter_mut().chain(&mut self.besides).chain(&mut self.calibrated) {
+        for track in self.tracks.iter_mut().chain(&mut self.for_questions).chain(&mut self.calibrated) {
             levels.push(track.take(record, &self.descriptors, predictions));
         }
         self.findings.take(record);
         // What was predicted is judged; now it may be learned from.
         if self.learn {
-            let tracks = self.tracks.iter_mut().chain(&mut self.besides);
+            let tracks = self.tracks.iter_mut().chain(&mut self.for_questions);
             if let Some(widths) = self.learning.take(record, &self.findings.predictions, tracks) {
                 self.findings.divider.widths = widths;
             }
@@ -181,10 +182,10 @@ impl Analysis {
         self.findings.shown(record)
     }
 
-    /// What was predicted for the latest call by the model and mode that [`Analysis::view`] speaks by, unless
+    /// What was predicted for the latest call by the model and mode that [`Analysis::view`] answers by, unless
     /// told otherwise.
-    pub fn spoken(&self) -> Option<&Prediction> {
-        self.findings.prediction(self.findings.speaker)
+    pub fn answering(&self) -> Option<&Prediction> {
+        self.findings.prediction(self.findings.answering)
     }
 
     /// The latest call's observed time by cause, if it has a cost.
@@ -204,7 +205,7 @@ impl Analysis {
         Ok(self.track(model, mode)?.state_at(now))
     }
 
-    /// The model and mode that [`Analysis::view`] speaks by.
+    /// The model and mode that [`Analysis::view`] answers by.
     pub fn viewed(&self, model: Option<&str>, mode: Option<Mode>) -> Result<(&'static str, Mode), NotKept> {
         let track = self.track(model, mode)?;
         Ok((track.name(), track.mode))
@@ -258,7 +259,7 @@ impl Analysis {
 
     fn track(&self, model: Option<&str>, mode: Option<Mode>) -> Result<&Track, NotKept> {
         let model = model.unwrap_or(self.tracks[0].name());
-        let kept = || self.tracks.iter().chain(&self.besides);
+        let kept = || self.tracks.iter().chain(&self.for_questions);
         let fits = |track: &&Track| track.name() == model && mode.is_none_or(|mode| track.mode == mode);
         let best = kept().filter(fits).min_by_key(|track| track.mode != Mode::Assimilated);
         best.ok_or_else(|| NotKept {
@@ -349,7 +350,7 @@ mod tests {
         let options = AnalysisOptions {
             models: vec!["cawl".to_owned()],
             learn: true,
-            besides: vec![("cawl".to_owned(), Mode::OpenLoop)],
+            for_questions: vec![("cawl".to_owned(), Mode::OpenLoop)],
             ..AnalysisOptions::default()
         };
         let analysis = Analysis::with(&profile, &options).expect("known models");

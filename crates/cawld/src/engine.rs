@@ -247,8 +247,8 @@ impl Engine {
 
     /// Options of the daemon's own lane: all models in lockstep, and further modes.
     fn analysis_options(&self, models: Vec<String>) -> AnalysisOptions {
-        let (besides, learn) = (self.modes.clone(), self.learn);
-        AnalysisOptions { models, mode: Mode::Lockstep, besides, learn, ..AnalysisOptions::default() }
+        let (for_questions, learn) = (self.modes.clone(), self.learn);
+        AnalysisOptions { models, mode: Mode::Lockstep, for_questions, learn, ..AnalysisOptions::default() }
     }
 
     /// Works until told to stop, or until all senders are gone.

@@ -191,7 +191,7 @@ impl Lane {
         }
         self.analysis.take(record);
         if let Some(tables) = &mut self.tables {
-            tables.take(record, self.analysis.spoken(), self.analysis.causes());
+            tables.take(record, self.analysis.answering(), self.analysis.causes());
             if matches!(record, Record::Sample(_)) {
                 tables.apart(self.analysis.latest_apart());
             }

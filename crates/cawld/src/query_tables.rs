@@ -151,9 +151,9 @@ mod tests {
     #[test]
     fn time_lost_is_told_by_the_model_that_answers() {
         let profile = HostProfile::uncalibrated();
-        let throttled = |besides: Vec<(String, Mode)>| {
+        let throttled = |for_questions: Vec<(String, Mode)>| {
             let models = vec!["kernel".to_owned()];
-            let options = AnalysisOptions { models, besides, ..AnalysisOptions::default() };
+            let options = AnalysisOptions { models, for_questions, ..AnalysisOptions::default() };
             let mut lane =
                 Lane::new(&profile, &options, None, HostFacts::default()).unwrap().with_tables(&profile);
             for n in 1..=400 {

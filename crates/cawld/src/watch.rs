@@ -42,7 +42,7 @@ impl Watch {
     pub fn take(&mut self, record: &Record, analysis: &Analysis, totals: Option<&Totals>) {
         self.push(record);
         let (Record::Event(event), Some(causes)) = (record, analysis.causes()) else { return };
-        let predicted = analysis.spoken().map(|prediction| prediction.cost);
+        let predicted = analysis.answering().map(|prediction| prediction.cost);
         let path = |file| totals.and_then(|totals| totals.path(file));
         if self.condition.holds(event, causes, predicted, path) {
             let what = || describe(event, predicted, path(event.file()));

@@ -51,10 +51,10 @@ pub(super) struct Findings {
     pub(super) causes: Option<CauseTimes>,
     /// The first track as calibrated, counted over all, if that is another one.
     calibrated: Option<usize>,
-    /// How many tracks, the first ones, reports speak of.
+    /// How many tracks, the first ones, are in reports.
     reported: usize,
     /// The track whose errors are told, counted over all.
-    pub(super) speaker: usize,
+    pub(super) answering: usize,
     /// Device of the latest call that a model had an opinion on.
     pub(super) device: u64,
 }
@@ -63,13 +63,22 @@ impl Findings {
     pub(super) fn new(
         collector: Collector,
         profile: &HostProfile,
-        speaker: usize,
+        answering: usize,
         calibrated: Option<usize>,
         reported: usize,
     ) -> Findings {
         let page = profile.kernel.page;
         let (counters, divider) = (Counters::new(page), Divider::new(profile));
-        Findings { collector, page, counters, divider, speaker, calibrated, reported, ..Findings::default() }
+        Findings {
+            collector,
+            page,
+            counters,
+            divider,
+            answering,
+            calibrated,
+            reported,
+            ..Findings::default()
+        }
     }
 
     /// The report is about selected calls.
@@ -87,13 +96,13 @@ impl Findings {
         match record {
             Record::Event(event) => {
                 let class = classify(event);
-                if let (Class::Cost, Some(spoken)) = (class, self.prediction(self.speaker)) {
-                    let cost = spoken.cost;
+                if let (Class::Cost, Some(answer)) = (class, self.prediction(self.answering)) {
+                    let cost = answer.cost;
                     self.device = event.dev;
                     self.rolling.call(Time(event.end()), Nanos::new(event.duration as f64), cost);
                 }
-                // Reports speak of the first track; where another one answers, that follows the counters.
-                let first = self.predictions.get(self.speaker).and_then(Option::as_ref);
+                // Reports have the first track; where another one answers, that follows the counters.
+                let first = self.predictions.get(self.answering).and_then(Option::as_ref);
                 let calibrated = self.calibrated.and_then(|track| self.prediction(track));
                 let own = first.map(|first| first.parts.undisturbed(calibrated.map(|other| &other.parts)));
                 let own = own.unwrap_or_default();
@@ -105,10 +114,10 @@ impl Findings {
                 }
             }
             Record::Sample(sample) => {
-                let spoken = self.levels.get(self.speaker).copied().flatten();
+                let answer = self.levels.get(self.answering).copied().flatten();
                 let first = self.levels.iter().flatten().next();
                 if let Some(counted) = &self.counted {
-                    if let Some(modelled) = spoken.and_then(|level| level.modelled) {
+                    if let Some(modelled) = answer.and_then(|level| level.modelled) {
                         self.rolling.dirty(modelled, counted.dirty, counted.limits.hard);
                     }
                     let level = first.and_then(|level| level.modelled);

@@ -308,8 +308,8 @@ proptest! {
         learn in any::<bool>(),
     ) {
         let profile = HostProfile::uncalibrated();
-        let besides = vec![("cawl".to_owned(), Mode::Lockstep)];
-        let options = AnalysisOptions { mode, besides, learn: learn && mode != Mode::OpenLoop, ..AnalysisOptions::default() };
+        let for_questions = vec![("cawl".to_owned(), Mode::Lockstep)];
+        let options = AnalysisOptions { mode, for_questions, learn: learn && mode != Mode::OpenLoop, ..AnalysisOptions::default() };
         let records = records(&operations, count);
 
         let mut plain = Analysis::with(&profile, &options).expect("known models");

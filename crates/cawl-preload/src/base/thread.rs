@@ -20,8 +20,8 @@ pub struct Thread {
     pub notes: Notes,
     /// Where the environments of programs that it starts are put together (`room::Room`).
     pub room: AtomicPtr<c_void>,
-    /// The desk of `transport::ahead` where it is at work, plus one.
-    pub desk: AtomicU32,
+    /// The entry of `transport::pending_messages` that it writes or reads, plus one.
+    pub entry: AtomicU32,
 }
 
 unsafe extern "C" {
@@ -88,7 +88,7 @@ impl Thread {
     /// In a fork child: the thread has a new id, and whatever hook was at work is not.
     pub fn reset(&self) {
         self.ids.store(0, Relaxed);
-        self.desk.store(0, Relaxed);
+        self.entry.store(0, Relaxed);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::base::settings::lossless;
 use crate::base::{counters, room, sys, thread};
 use crate::session::{fork, open};
 use crate::transport::link::{self, PATIENCE, Sent};
-use crate::transport::{ahead, slot, table};
+use crate::transport::{pending_messages, slot, table};
 use cawl_wire::{Ended, Goodbye, Kind};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -22,7 +22,7 @@ pub fn prepare_threads() {
 unsafe extern "C" fn thread_ends(_value: *mut c_void) {
     let Some(inside) = guard::enter() else { return };
     let thread = inside.thread();
-    ahead::stand_up(thread);
+    pending_messages::abandon(thread);
     room::end(thread);
     let slot = slot::of(thread);
     thread.slot.store(core::ptr::null_mut(), Relaxed);
@@ -80,7 +80,7 @@ fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
     let mut payload = [0u8; 96];
     if let Some(length) = words.encode(&mut payload) {
         // The names of files come first.
-        let last_words = || match ahead::send_waiting() {
+        let last_words = || match pending_messages::send_waiting() {
             Sent::Whole => link::send(Kind::Goodbye, &payload[..length]),
             other => other,
         };

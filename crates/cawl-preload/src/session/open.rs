@@ -8,7 +8,7 @@ use crate::base::settings::settings;
 use crate::base::thread::thread;
 use crate::base::{clock, counters, guard, sys};
 use crate::transport::link::{self, Sent};
-use crate::transport::{ahead, ring, table};
+use crate::transport::{pending_messages, ring, table};
 use cawl_wire::{Hello, Kind, Usage, Wchar};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -32,7 +32,7 @@ static STARTED_USAGE: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 pub fn prepare() {
     if matches!(HOT.state.load(Acquire), WANTED | OPENING) && open() == Sent::Whole {
         // What was written down while that could not be.
-        ahead::send_waiting();
+        pending_messages::send_waiting();
     }
 }
 

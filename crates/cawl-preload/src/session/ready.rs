@@ -49,7 +49,7 @@ fn make_room(inside: &Inside) -> Option<&'static Slot> {
 #[inline(always)]
 pub fn finish(slot: &Slot, now: u64) {
     if slot.is_due(now) {
-        look_around(slot, now);
+        keep_time_marks(slot, now);
     }
 }
 
@@ -73,7 +73,7 @@ pub fn push(inside: &Inside, event: &Event) {
 /// What is to be done now and then.
 #[cold]
 #[inline(never)]
-fn look_around(slot: &Slot, now: u64) {
+fn keep_time_marks(slot: &Slot, now: u64) {
     if !fork::is_ours() {
         return;
     }

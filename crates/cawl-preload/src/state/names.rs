@@ -5,7 +5,7 @@ use crate::base::sys::{self, Stat};
 use crate::base::thread::thread;
 use crate::state::birth::neighbours;
 use crate::state::directory;
-use crate::transport::{ahead, slot};
+use crate::transport::{pending_messages, slot};
 use cawl_wire::{FileId, FileRecord};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::AtomicU64;
@@ -66,11 +66,11 @@ pub fn tell_renamed(file: FileId, stat: &Stat, source: Source) {
 #[inline(never)]
 fn tell_anew(file: FileId, renamed: bool, stat: &Stat, source: Source) -> bool {
     let slot = slot::of(thread()).filter(|slot| slot.is_ringed());
-    let (desk, out) = match slot {
+    let (entry, out) = match slot {
         Some(slot) if slot.has_room_for_name() => (None, slot::name_place(slot)),
         Some(_) => return false,
-        None => match ahead::begin() {
-            Some((desk, out)) => (Some(desk), out),
+        None => match pending_messages::begin() {
+            Some((entry, out)) => (Some(entry), out),
             None => return false,
         },
     };
@@ -78,8 +78,8 @@ fn tell_anew(file: FileId, renamed: bool, stat: &Stat, source: Source) -> bool {
     let (size, block) = (stat.st_size as u64, stat.st_blksize);
     let told = FileRecord { file, renamed, size, block, mode: stat.st_mode, path: b"" };
     let length = path.and_then(|path| told.encode_around(path, out));
-    match (slot, desk, length) {
-        (_, Some(desk), length) => ahead::finish(desk, length),
+    match (slot, entry, length) {
+        (_, Some(entry), length) => pending_messages::finish(entry, length),
         (Some(slot), None, Some(length)) => slot::put_name(slot, length as u16),
         _ => return false,
     }
@@ -139,5 +139,5 @@ fn put_name(path: &mut [u8], directory: c_int, name: *const c_char) -> usize {
 
 /// In a fork child: nothing of its own waits. What was told in other sessions has other keys.
 pub fn forget() {
-    ahead::forget();
+    pending_messages::forget();
 }

@@ -2,8 +2,8 @@
 //! files are bytes to it, and knows of a session only whether it is open: if the daemon is gone, it ends the
 //! session (`link::give_up`).
 
-pub mod ahead;
 pub mod link;
+pub mod pending_messages;
 mod place;
 pub mod ring;
 pub mod slot;

@@ -8,7 +8,7 @@ use crate::base::settings::lossless;
 use crate::base::sys;
 use crate::transport::link::{PATIENCE, Sent};
 use crate::transport::slot::{SLOTS, SendBuffer, Slot};
-use crate::transport::{ahead, link};
+use crate::transport::{link, pending_messages};
 use cawl_wire::{EVENT_LEN, Kind, MAX_PAYLOAD};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
@@ -111,7 +111,7 @@ fn send_exclusively(buffer: &SendBuffer) -> Sent {
         let head = buffer.head.load(Relaxed) as usize;
         let count = (buffer.tail.load(Acquire) as usize).saturating_sub(head).min(BATCH);
         // After the look at the events: those that come meanwhile may be about files that are told meanwhile.
-        let names = ahead::send_waiting();
+        let names = pending_messages::send_waiting();
         if count == 0 {
             return Sent::Whole;
         }

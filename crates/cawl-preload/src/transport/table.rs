@@ -9,7 +9,7 @@ use crate::base::thread::{Thread, tell_end};
 use crate::transport::link::PATIENCE;
 use crate::transport::ring::{self, Next};
 use crate::transport::slot::{self, SLOTS, Slot};
-use crate::transport::{ahead, link, socket};
+use crate::transport::{link, pending_messages, socket};
 use cawl_wire::ring::{Chunks, SHAPE};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize};
@@ -118,7 +118,7 @@ pub fn make_room_for_name(thread: &Thread) {
             slot::end_chunk(slot);
             next_chunk(slot);
         }
-        None => ahead::make_room(),
+        None => pending_messages::make_room(),
     }
 }
 

@@ -82,8 +82,8 @@ impl Engine {
         let page = self.profile.kernel.page;
         let limits = self.last_sample.map_or(self.profile.kernel.limits, |sample| sample.limits(page));
         let analysis = self.lane().map(|lane| &lane.analysis);
-        let speaks = |analysis: &Analysis| analysis.viewed(view.model.as_deref(), view.mode);
-        let (model, mode) = analysis.map_or(Ok(("", Mode::default())), speaks)?;
+        let answers = |analysis: &Analysis| analysis.viewed(view.model.as_deref(), view.mode);
+        let (model, mode) = analysis.map_or(Ok(("", Mode::default())), answers)?;
         let total = self.tables().totals.total;
         Ok(Status {
             schema: PROTOCOL,

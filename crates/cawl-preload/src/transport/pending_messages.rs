@@ -1,12 +1,11 @@
 //! Messages that must reach the daemon before the events that are recorded after them, where both go over the
 //! socket.
 //!
-//! The law of this module: a message is sent at once. If the socket is full it waits at one of a few desks,
-//! which every sender empties before it sends events. **No thread waits for another**: to write a message
-//! down it takes a desk that is free, and what lies on a desk may be sent by several at the same time,
-//! because telling twice is harmless. A desk is free again when it has been told and the last who reads there
-//! has left. So a thread may be jumped or killed out of here at any moment: the desk where it was stays as it
-//! is, told by others, until the thread comes here again or ends.
+//! A message is sent at once. If the socket is full, it waits in one of a few entries, which every sender
+//! empties before it sends events. **No thread waits for another**: a writer takes a free entry, and several
+//! threads may send the same entry at a time, because a message may be told twice. An entry is free again when it
+//! has been told and its last reader has left. So a thread may be jumped or killed out of here at any moment: its
+//! entry stays as it is, told by others, until the thread comes here again or ends.
 
 use crate::base::hot::is_open;
 use crate::base::settings::lossless;
@@ -35,7 +34,7 @@ const TOLD_ALREADY: u32 = 4;
 const READER: u32 = 8;
 
 /// A place for one record.
-struct Desk {
+struct Entry {
     state: AtomicU32,
     length: AtomicUsize,
     record: UnsafeCell<[u8; RECORD]>,
@@ -43,19 +42,19 @@ struct Desk {
 
 // SAFETY: the cells are written only by the thread that moved the state to FILLING, and read only by those
 // who are counted as readers, without whom the state becomes FREE.
-unsafe impl Sync for Desk {}
+unsafe impl Sync for Entry {}
 
 /// Static, because a hook may be running on the small stack of a signal handler.
-static DESKS: [Desk; WAITING_MOST] = [const {
-    Desk { state: AtomicU32::new(FREE), length: AtomicUsize::new(0), record: UnsafeCell::new([0; RECORD]) }
+static ENTRIES: [Entry; WAITING_MOST] = [const {
+    Entry { state: AtomicU32::new(FREE), length: AtomicUsize::new(0), record: UnsafeCell::new([0; RECORD]) }
 }; WAITING_MOST];
 
-/// Desks that were ever in use are all below this index.
+/// Entries that were ever in use are all below this index.
 static REACHED: AtomicUsize = AtomicUsize::new(0);
-/// Desks with a record that has not been told.
+/// Entries with a record that has not been told.
 static TO_TELL: AtomicU64 = AtomicU64::new(0);
 
-impl Desk {
+impl Entry {
     /// Begins to read, if there is something to tell.
     fn join(&self) -> bool {
         let more = |state: u32| (state & (FULL | TOLD_ALREADY) == FULL).then_some(state + READER);
@@ -73,43 +72,43 @@ impl Desk {
     }
 }
 
-/// The calling thread is at no desk: if it still counts as being at one, it was jumped out of there (or it
-/// was a vfork child with this thread's record, which was killed).
-pub fn stand_up(thread: &Thread) {
-    let number = (thread.desk.swap(0, Relaxed) as usize).wrapping_sub(1);
-    let Some(desk) = DESKS.get(number) else { return };
-    if desk.state.compare_exchange(FILLING, FREE, AcqRel, Relaxed).is_err() {
+/// Gives up the entry that the calling thread still counts as using: it was jumped out of there (or it was a
+/// vfork child with this thread's record, which was killed).
+pub fn abandon(thread: &Thread) {
+    let number = (thread.entry.swap(0, Relaxed) as usize).wrapping_sub(1);
+    let Some(entry) = ENTRIES.get(number) else { return };
+    if entry.state.compare_exchange(FILLING, FREE, AcqRel, Relaxed).is_err() {
         // Whether it was told is not certain.
         TO_TELL.fetch_or(1 << number, AcqRel);
-        desk.leave(false);
+        entry.leave(false);
     }
 }
 
-/// Begins to write a message down: the desk and its place. None if none is free.
+/// Begins to write a message: the entry and its memory. None if no entry is free.
 pub fn begin() -> Option<(usize, &'static mut [u8])> {
     let thread = thread();
-    stand_up(thread);
-    let free = |desk: &Desk| desk.state.compare_exchange(FREE, FILLING, Acquire, Relaxed).is_ok();
-    let (number, desk) = DESKS.iter().enumerate().find(|(_, desk)| free(desk))?;
+    abandon(thread);
+    let free = |entry: &Entry| entry.state.compare_exchange(FREE, FILLING, Acquire, Relaxed).is_ok();
+    let (number, entry) = ENTRIES.iter().enumerate().find(|(_, entry)| free(entry))?;
     REACHED.fetch_max(number + 1, Relaxed);
-    // Said after the desk was taken, and taken back before it is given away: a thread that is jumped out of
-    // here in between leaves a desk that is never used again, and not one that two use.
-    thread.desk.store(number as u32 + 1, Relaxed);
+    // Said after the entry was taken, and taken back before it is given away: a thread that is jumped out of
+    // here in between leaves an entry that is never used again, and not one that two use.
+    thread.entry.store(number as u32 + 1, Relaxed);
     // SAFETY: the state is FILLING, by this thread.
-    Some((number, unsafe { &mut *desk.record.get() }))
+    Some((number, unsafe { &mut *entry.record.get() }))
 }
 
-/// The message on the desk from [`begin`] has this length; None if there is none after all.
+/// The message in the entry from [`begin`] has this length; None if there is none after all.
 pub fn finish(number: usize, length: Option<usize>) {
-    thread().desk.store(0, Relaxed);
-    let Some(desk) = DESKS.get(number) else { return };
+    thread().entry.store(0, Relaxed);
+    let Some(entry) = ENTRIES.get(number) else { return };
     match length {
         Some(length) => {
-            desk.length.store(length, Relaxed);
-            desk.state.store(FULL, Release);
+            entry.length.store(length, Relaxed);
+            entry.state.store(FULL, Release);
             TO_TELL.fetch_or(1 << number, AcqRel);
         }
-        None => desk.state.store(FREE, Release),
+        None => entry.state.store(FREE, Release),
     }
 }
 
@@ -123,21 +122,21 @@ pub fn send_waiting() -> Sent {
 #[inline(never)]
 fn send_all() -> Sent {
     let thread = thread();
-    stand_up(thread);
-    for (number, desk) in DESKS.iter().enumerate() {
+    abandon(thread);
+    for (number, entry) in ENTRIES.iter().enumerate() {
         let bit = 1 << number;
-        if TO_TELL.load(Acquire) & bit == 0 || !desk.join() {
+        if TO_TELL.load(Acquire) & bit == 0 || !entry.join() {
             continue;
         }
-        thread.desk.store(number as u32 + 1, Relaxed);
+        thread.entry.store(number as u32 + 1, Relaxed);
         // SAFETY: there is a record, and it stays as long as this thread is counted as a reader.
-        let record = unsafe { &*desk.record.get() };
-        let sent = link::send(Kind::File, &record[..desk.length.load(Relaxed).min(RECORD)]);
+        let record = unsafe { &*entry.record.get() };
+        let sent = link::send(Kind::File, &record[..entry.length.load(Relaxed).min(RECORD)]);
         if sent == Sent::Whole {
             TO_TELL.fetch_and(!bit, AcqRel);
         }
-        thread.desk.store(0, Relaxed);
-        desk.leave(sent == Sent::Whole);
+        thread.entry.store(0, Relaxed);
+        entry.leave(sent == Sent::Whole);
         if sent != Sent::Whole {
             return sent;
         }
@@ -160,9 +159,9 @@ pub fn make_room() {
 
 /// In a fork child: nothing of its own waits.
 pub fn forget() {
-    // The memory of the others stays untouched: a look at all desks costs 65 page faults.
-    for desk in DESKS.iter().take(REACHED.swap(0, Relaxed)) {
-        desk.state.store(FREE, Relaxed);
+    // The memory of the others stays untouched: a look at all entries costs 65 page faults.
+    for entry in ENTRIES.iter().take(REACHED.swap(0, Relaxed)) {
+        entry.state.store(FREE, Relaxed);
     }
     TO_TELL.store(0, Relaxed);
 }
