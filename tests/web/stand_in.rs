@@ -129,10 +129,20 @@ impl State {
             );
         }
         let number = |name: &str| asked(name).and_then(|text| text.parse::<f64>().ok());
-        let free = || canned::status(self.busy, canned::NOW, Regime::Free);
-        let body = match path.strip_prefix("/api/v1/").unwrap_or_default() {
-            "subscribe" => return self.push(stream),
-            "status" => json_of(&free()),
+        let question = path.strip_prefix("/api/v1/").unwrap_or_default();
+        if question == "subscribe" {
+            return self.push(stream);
+        }
+        match self.answer_to(question, number) {
+            Some(body) => answer(&mut stream, "200 OK", "application/json", &body),
+            None => answer(&mut stream, "404 Not Found", "application/json", r#"{"error":"no such thing"}"#),
+        }
+    }
+
+    /// The canned answer to a question; `number`: what an option of it says.
+    fn answer_to(&self, question: &str, number: impl Fn(&str) -> Option<f64>) -> Option<String> {
+        Some(match question {
+            "status" => json_of(&canned::status(self.busy, canned::NOW, Regime::Free)),
             "processes" => json_of(&canned::processes(self.busy)),
             "files" => json_of(&canned::files(self.busy)),
             "profile" => json_of(&canned::profile()),
@@ -150,16 +160,8 @@ impl State {
                 number("bytes").unwrap_or_default() as u64,
                 number("chunk").unwrap_or(1.0) as u64,
             )),
-            _ => {
-                return answer(
-                    &mut stream,
-                    "404 Not Found",
-                    "application/json",
-                    r#"{"error":"no such thing"}"#,
-                );
-            }
-        };
-        answer(&mut stream, "200 OK", "application/json", &body)
+            _ => return None,
+        })
     }
 
     /// Some seconds of a machine that begins to throttle, at once; then silence on an open stream.

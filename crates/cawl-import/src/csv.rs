@@ -297,6 +297,68 @@ impl Importer for CsvImporter {
 /// A fault and the column it is in.
 type RowFault = (Option<usize>, String);
 
+fn operation(text: &[u8]) -> Result<Op, RowFault> {
+    Op::ALL.iter().copied().find(|op| op.name().as_bytes() == text).ok_or_else(|| {
+        let fault = format!(
+            "operation \"{}\" is not known; use open, write, pwrite, fwrite, fflush, fclose, lseek, fsync, \
+             fdatasync, close, read, truncate or unlink",
+            shown(text)
+        );
+        (Some(OP), fault)
+    })
+}
+
+/// The fields are there that this operation needs.
+fn check(op: Op, offset: Option<u64>, size: Option<u64>) -> Result<(), RowFault> {
+    let missing = |column: usize| {
+        let fault = format!("{} is empty, but a {} needs it; fill it in", COLUMNS[column], op.name());
+        Err((Some(column), fault))
+    };
+    if op.moves_bytes() && size.is_none() {
+        return missing(SIZE);
+    }
+    let places =
+        matches!(op, Op::Pwrite | Op::Pwritev | Op::Pread | Op::Seek) || op == Op::Truncate && size.is_none();
+    if places && offset.is_none() { missing(OFFSET) } else { Ok(()) }
+}
+
+impl Handle {
+    /// Completes an event by where the operation works, and moves the position as the operation does; `flags`
+    /// are those of an open.
+    fn place(&mut self, event: &mut Event, offset: Option<u64>, size: u64, flags: u32) {
+        match event.op {
+            Op::Write
+            | Op::Writev
+            | Op::CopyRange
+            | Op::Sendfile
+            | Op::Splice
+            | Op::StreamWrite
+            | Op::Read
+            | Op::StreamRead => {
+                event.offset = offset.unwrap_or(self.position);
+                (event.requested, event.returned) = (size, size as i64);
+                self.position = event.offset.saturating_add(size);
+            }
+            Op::Pwrite | Op::Pwritev | Op::Pread => {
+                event.offset = offset.unwrap_or(UNKNOWN_OFFSET);
+                (event.requested, event.returned) = (size, size as i64);
+            }
+            Op::Seek => {
+                event.offset = offset.unwrap_or(0);
+                event.returned = event.offset.min(i64::MAX as u64) as i64;
+                self.position = event.offset;
+            }
+            Op::Truncate => event.offset = offset.unwrap_or(size),
+            Op::Open => {
+                (event.requested, event.returned) = (size, i64::from(self.fd));
+                event.flags = flags;
+                self.position = 0;
+            }
+            _ => {}
+        }
+    }
+}
+
 impl State {
     fn row(
         &mut self,
@@ -321,14 +383,7 @@ impl State {
             false => seconds(column, text(column)),
         };
         let (start, duration) = (time(START)?, time(DURATION)?);
-        let op = Op::ALL.iter().copied().find(|op| op.name().as_bytes() == text(OP)).ok_or_else(|| {
-            let fault = format!(
-                "operation \"{}\" is not known; use open, write, pwrite, fwrite, fflush, fclose, lseek, fsync, \
-                 fdatasync, close, read, truncate or unlink",
-                shown(text(OP))
-            );
-            (Some(OP), fault)
-        })?;
+        let op = operation(text(OP))?;
         if let Some(reason) = not_in_tables(op) {
             self.skips.count(reason, line);
             return Ok(());
@@ -349,18 +404,7 @@ impl State {
         }
 
         // All that can fail has been read, except for fields that only some operations need.
-        let missing = |column: usize| {
-            let fault = format!("{} is empty, but a {} needs it; fill it in", COLUMNS[column], op.name());
-            (Some(column), fault)
-        };
-        if op.moves_bytes() && size.is_none() {
-            return Err(missing(SIZE));
-        }
-        let places = matches!(op, Op::Pwrite | Op::Pwritev | Op::Pread | Op::Seek)
-            || op == Op::Truncate && size.is_none();
-        if places && offset.is_none() {
-            return Err(missing(OFFSET));
-        }
+        check(op, offset, size)?;
         let size = size.unwrap_or(0);
 
         let program = String::from_utf8_lossy(text(PROGRAM));
@@ -382,36 +426,7 @@ impl State {
         (event.pid, event.tid) = (pid, tid);
         (event.ino, event.kind) = (ino, kind);
         (event.fd, event.flags) = (handle.fd, flags & !flag::TRUNC);
-        match op {
-            Op::Write
-            | Op::Writev
-            | Op::CopyRange
-            | Op::Sendfile
-            | Op::Splice
-            | Op::StreamWrite
-            | Op::Read
-            | Op::StreamRead => {
-                event.offset = offset.unwrap_or(handle.position);
-                (event.requested, event.returned) = (size, size as i64);
-                handle.position = event.offset.saturating_add(size);
-            }
-            Op::Pwrite | Op::Pwritev | Op::Pread => {
-                event.offset = offset.unwrap_or(UNKNOWN_OFFSET);
-                (event.requested, event.returned) = (size, size as i64);
-            }
-            Op::Seek => {
-                event.offset = offset.unwrap_or(0);
-                event.returned = event.offset.min(i64::MAX as u64) as i64;
-                handle.position = event.offset;
-            }
-            Op::Truncate => event.offset = offset.unwrap_or(size),
-            Op::Open => {
-                (event.requested, event.returned) = (size, i64::from(handle.fd));
-                event.flags = flags;
-                handle.position = 0;
-            }
-            _ => {}
-        }
+        handle.place(&mut event, offset, size, flags);
         if op == Op::Unlink {
             event.fd = -1;
             self.unlinked.insert(ino);

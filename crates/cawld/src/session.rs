@@ -20,7 +20,7 @@ use crate::asker::Asker;
 use crate::batch::{Batch, facts};
 use crate::connections::{Connections, Role};
 use crate::engine::Input;
-use crate::guests::{Line, Numbers};
+use crate::guests::{Guest, Line, Numbers};
 use crate::mappings::Mappings;
 use crate::messages::{Broken, Messages};
 use crate::questions::Questions;
@@ -101,39 +101,17 @@ async fn tracer(
     id: u32,
 ) -> anyhow::Result<()> {
     let mut payload = Vec::new();
-    let header = match messages.next(&mut payload).await {
-        Ok(Some(header)) => header,
-        Ok(None) => return Ok(()),
-        Err(Broken::Wire(WireError::Version(theirs))) => {
-            let refusal = Header { kind: Kind::Refused, len: 0, dropped: 0 }.encode();
-            messages.stream.write_all(&refusal).await?;
-            let note = format!(
-                "a program with a tracer of protocol version {theirs} was refused, this daemon speaks version {}: \
-                 it runs untraced",
-                cawl_wire::VERSION
-            );
-            tracing::warn!("{note}");
-            return Ok(());
-        }
-        Err(error) => return Err(error.into()),
-    };
-    anyhow::ensure!(header.kind == Kind::Hello, "a session began without a hello");
+    if !has_said_hello(&mut messages, &mut payload).await? {
+        return Ok(());
+    }
     let hello = Hello::decode(&payload)?;
     let (pid, run) = (number(&hello, peer), hello.run);
-    let guest = if peer.may_talk() {
-        None
-    } else {
-        let admitted = connections.guests.admit(peer.uid, connections.traces.has_run(run));
-        if admitted.is_none() && connections.guests.is_news(peer.uid) {
-            let user = User::from_uid(Uid::from_raw(peer.uid)).ok().flatten().map(|user| user.name);
-            let user = user.unwrap_or_else(|| peer.uid.to_string());
-            tracing::warn!(
-                "refused a program of another user, {user}, that belongs to no run: it runs untraced; cawld \
-                 --allow-user {user} would record it"
-            );
-        }
-        let Some(guest) = admitted else { return Ok(()) };
-        Some(guest)
+    let guest = match peer.may_talk() {
+        true => None,
+        false => match admit(peer, connections, run) {
+            None => return Ok(()),
+            guest => guest,
+        },
     };
     let engine = Line::new(engine, guest);
     if engine.guest.is_some() && !connections.has_room_for(peer.uid) {
@@ -196,6 +174,43 @@ async fn tracer(
         Ok(false) => Ok(()),
         ended => tracer.end(ended.map(drop)).await,
     }
+}
+
+/// Reads the hello into `payload`. False if there is none, or a tracer of another protocol version, which is
+/// refused.
+async fn has_said_hello(messages: &mut Messages, payload: &mut Vec<u8>) -> anyhow::Result<bool> {
+    match messages.next(payload).await {
+        Ok(Some(header)) => {
+            anyhow::ensure!(header.kind == Kind::Hello, "a session began without a hello");
+            Ok(true)
+        }
+        Ok(None) => Ok(false),
+        Err(Broken::Wire(WireError::Version(theirs))) => {
+            let refusal = Header { kind: Kind::Refused, len: 0, dropped: 0 }.encode();
+            messages.stream.write_all(&refusal).await?;
+            tracing::warn!(
+                "a program with a tracer of protocol version {theirs} was refused, this daemon speaks version {}: \
+                 it runs untraced",
+                cawl_wire::VERSION
+            );
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Another user's program as a guest; None if it may not be recorded.
+fn admit(peer: Peer, connections: &Connections, run: u64) -> Option<Arc<Guest>> {
+    let admitted = connections.guests.admit(peer.uid, connections.traces.has_run(run));
+    if admitted.is_none() && connections.guests.is_news(peer.uid) {
+        let user = User::from_uid(Uid::from_raw(peer.uid)).ok().flatten().map(|user| user.name);
+        let user = user.unwrap_or_else(|| peer.uid.to_string());
+        tracing::warn!(
+            "refused a program of another user, {user}, that belongs to no run: it runs untraced; cawld \
+             --allow-user {user} would record it"
+        );
+    }
+    admitted
 }
 
 /// An open session.

@@ -394,7 +394,30 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
         let _ = stream.read_to_end(&mut said);
     }
     drop(stream);
-    let mut rest = &said[..];
+    understand(&said, &mut session);
+    if let Some(rings) = rings {
+        over.store(true, Ordering::SeqCst);
+        let rings = rings.join().expect("rings");
+        session.ringed = true;
+        session.slots = rings.followers.len();
+        session.dropped = session.dropped.max(rings.word(ring::DROPPED_AT as u64));
+        session.renamed.extend(rings.found.renamed);
+        session.files.extend(rings.found.files);
+        let events = rings.found.events;
+        // A file that another thread opened is named in that one's ring.
+        let is_nameless = |event: &&Event| event.ino != 0 && !session.files.contains_key(&event.file());
+        session.nameless += events.iter().filter(is_nameless).count();
+        if session.slots == 1 {
+            session.nameless += rings.found.nameless;
+        }
+        session.events.extend(events);
+    }
+    session
+}
+
+/// Adds the messages of a connection to what was said.
+fn understand(said: &[u8], session: &mut Session) {
+    let mut rest = said;
     while !rest.is_empty() {
         let (header, tail) = rest.split_first_chunk().expect("whole header");
         let head = Header::decode(header).expect("header");
@@ -436,24 +459,6 @@ fn session(first: u8, memory: Option<File>, mut stream: UnixStream, answer: Answ
             Kind::Welcome | Kind::Refused => panic!("a tracer does not answer"),
         }
     }
-    if let Some(rings) = rings {
-        over.store(true, Ordering::SeqCst);
-        let rings = rings.join().expect("rings");
-        session.ringed = true;
-        session.slots = rings.followers.len();
-        session.dropped = session.dropped.max(rings.word(ring::DROPPED_AT as u64));
-        session.renamed.extend(rings.found.renamed);
-        session.files.extend(rings.found.files);
-        let events = rings.found.events;
-        // A file that another thread opened is named in that one's ring.
-        let is_nameless = |event: &&Event| event.ino != 0 && !session.files.contains_key(&event.file());
-        session.nameless += events.iter().filter(is_nameless).count();
-        if session.slots == 1 {
-            session.nameless += rings.found.nameless;
-        }
-        session.events.extend(events);
-    }
-    session
 }
 
 /// A directory for one test.

@@ -19,7 +19,7 @@ use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, geteuid};
 use tokio::net::UnixListener;
-use tokio::signal::unix::{SignalKind, signal as listen_for};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal as listen_for};
 use tokio::task::JoinSet;
 
 use super::{apart, read_profile};
@@ -85,19 +85,7 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         }
     };
     let kinds: Vec<SignalKind> = forwarded.iter().map(|(kind, _)| *kind).collect();
-    let mut forwarding = JoinSet::new();
-    for (kind, mut signal) in forwarded {
-        // Interrupt and quit come from the terminal, which sends them to the whole group: the program has
-        // them already.
-        let from_terminal = kind == SignalKind::interrupt() || kind == SignalKind::quit();
-        forwarding.spawn(async move {
-            while signal.recv().await.is_some() {
-                if !from_terminal && let Ok(signal) = Signal::try_from(kind.as_raw_value()) {
-                    let _ = signal::kill(pid, signal);
-                }
-            }
-        });
-    }
+    let mut forwarding = forward(forwarded, pid);
     let outcome = tokio::task::spawn_blocking(move || wait(pid)).await??;
     forwarding.shutdown().await;
     // From here on signals are for this process.
@@ -134,6 +122,24 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
         render::tell(format_args!("cawl-cli: {error:#}"));
     }
     Ok(Ended::Outcome(outcome))
+}
+
+/// Passes signals on to the program, until the tasks are shut down.
+fn forward(signals: Vec<(SignalKind, Signals)>, pid: Pid) -> JoinSet<()> {
+    let mut forwarding = JoinSet::new();
+    for (kind, mut signals) in signals {
+        // Interrupt and quit come from the terminal, which sends them to the whole group: the program has
+        // them already.
+        let from_terminal = kind == SignalKind::interrupt() || kind == SignalKind::quit();
+        forwarding.spawn(async move {
+            while signals.recv().await.is_some() {
+                if !from_terminal && let Ok(signal) = Signal::try_from(kind.as_raw_value()) {
+                    let _ = signal::kill(pid, signal);
+                }
+            }
+        });
+    }
+    forwarding
 }
 
 /// The profile of the devices that the program may write to; devices without one are calibrated.

@@ -1,6 +1,6 @@
 //! The status as text of at most 80 columns.
 
-use cawl_client::protocol::{DeviceStatus, ProcessStatus, Status};
+use cawl_client::protocol::{DeviceStatus, ExcerptsStatus, ProcessStatus, Status};
 use cawl_core::{Bytes, Cause, Nanos, Rate};
 
 use super::causes;
@@ -72,19 +72,8 @@ pub fn text(status: &Status, terminal: bool) -> String {
         "clients",
         &format!("{programs}; {} calls, {written} in {}", status.calls, compact::seconds(status.uptime_s)),
     );
-    if let Some(excerpts) = &status.excerpts {
-        let of = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
-        let anomalies = of(excerpts.anomalies, "call");
-        line("anomalies", &format!("{anomalies}: {}", shown(&excerpts.condition)));
-        let (files, bytes) = (of(excerpts.files, "trace"), Bytes(excerpts.bytes));
-        line("", &format!("{files}, {bytes} in {}", shown(&excerpts.folder)));
-        if excerpts.missing > 0 {
-            let missing = format!("{} calls and samples are missing in them", excerpts.missing);
-            line("", &warn_if(&missing, true, terminal));
-        }
-        if let Some(failure) = &excerpts.failure {
-            line("", &warn_if(&shown(failure), true, terminal));
-        }
+    for (at, text) in status.excerpts.iter().flat_map(|kept| excerpts(kept, terminal)).enumerate() {
+        line(if at == 0 { "anomalies" } else { "" }, &text);
     }
     line("drops", &warn_if(&status.drops.to_string(), status.drops > 0, terminal));
     if !status.processes.is_empty() {
@@ -94,6 +83,21 @@ pub fn text(status: &Status, terminal: bool) -> String {
         out += &format!("\n{}", devices(&status.devices));
     }
     out
+}
+
+/// Lines about traces of the calls around anomalies.
+fn excerpts(kept: &ExcerptsStatus, terminal: bool) -> Vec<String> {
+    let of = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
+    let mut lines = vec![
+        format!("{}: {}", of(kept.anomalies, "call"), shown(&kept.condition)),
+        format!("{}, {} in {}", of(kept.files, "trace"), Bytes(kept.bytes), shown(&kept.folder)),
+    ];
+    if kept.missing > 0 {
+        let missing = format!("{} calls and samples are missing in them", kept.missing);
+        lines.push(warn_if(&missing, true, terminal));
+    }
+    lines.extend(kept.failure.iter().map(|failure| warn_if(&shown(failure), true, terminal)));
+    lines
 }
 
 fn headline(status: &Status, terminal: bool) -> String {
