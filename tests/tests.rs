@@ -35,9 +35,9 @@
 //! (past the test harness, so it is seen without `--nocapture`) and passes:
 //! `cargo test -p cawl-tests 2>&1 | grep SKIPPED:` lists what was not tested.
 //!
-//! No test sleeps in place of an event: it waits for a line of output, an answer of the daemon or the end of a
-//! process, and asks every millisecond for what has no event (`cawl_kit::eventually`). Every process has a time
-//! limit, after which it is killed and the test fails.
+//! No test sleeps in place of an event: it waits for a line of output, an answer of the daemon or the end of
+//! a process, and asks every millisecond for what has no event (`cawl_kit::eventually`). Every process has a
+//! time limit, after which it is killed and the test fails.
 #![forbid(unsafe_code)]
 
 mod anomalies;

@@ -1,4 +1,4 @@
-//! Other programs that read exports: DuckDB, pandas, Perfetto's trace processor; and the documented questions.
+//! Programs that read exports: DuckDB, pandas, Perfetto's trace processor; and the documented questions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

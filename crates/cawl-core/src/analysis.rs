@@ -182,8 +182,8 @@ impl Analysis {
         self.findings.shown(record)
     }
 
-    /// What was predicted for the latest call by the model and mode that [`Analysis::view`] answers by, unless
-    /// told otherwise.
+    /// What was predicted for the latest call by the model and mode that answer unless a question names
+    /// others ([`Analysis::view`]).
     pub fn answering(&self) -> Option<&Prediction> {
         self.findings.prediction(self.findings.answering)
     }

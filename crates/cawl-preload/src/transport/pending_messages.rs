@@ -3,9 +3,9 @@
 //!
 //! A message is sent at once. If the socket is full, it waits in one of a few entries, which every sender
 //! empties before it sends events. **No thread waits for another**: a writer takes a free entry, and several
-//! threads may send the same entry at a time, because a message may be told twice. An entry is free again when it
-//! has been told and its last reader has left. So a thread may be jumped or killed out of here at any moment: its
-//! entry stays as it is, told by others, until the thread comes here again or ends.
+//! threads may send the same entry at a time, because a message may be told twice. An entry is free again
+//! when it has been told and its last reader has left. So a thread may be jumped or killed out of here at any
+//! moment: its entry stays as it is, told by others, until the thread comes here again or ends.
 
 use crate::base::hot::is_open;
 use crate::base::settings::lossless;

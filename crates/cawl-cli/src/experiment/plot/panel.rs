@@ -87,21 +87,8 @@ pub fn draw<B: DrawingBackend>(area: &Area<'_, B>, panel: &Panel, run: &JudgedRu
     };
     let numbered = || calls.iter().enumerate();
     if panel.dirty {
-        let sampled = |(index, call): (usize, &Call)| Some(level(place(index, call), call.dirty?.as_f64()));
-        let mut outline: Vec<_> = numbered().filter_map(sampled).collect();
-        if let (Some(first), Some(last)) = (outline.first().copied(), outline.last().copied()) {
-            let floor = level(0.0, 0.0).1;
-            outline.extend([(last.0, floor), (first.0, floor)]);
-            area.draw(&Polygon::new(outline, SAMPLED.mix(0.3))).map_err(failed)?;
-        }
-        for limit in [limits.background, limits.freerun(), limits.hard].map(Bytes::as_f64) {
-            dashed(area, &[level(x.from, limit), level(x.to, limit)], SAMPLED.mix(0.8).into(), (3, 3))?;
-        }
-        for (model, colour) in LEVEL.iter().enumerate() {
-            let line =
-                numbered().map(|(i, call)| level(place(i, call), call.predicted[model].dirty.as_f64()));
-            dashed(area, &line.collect::<Vec<_>>(), colour.stroke_width(2), DASHES[model])?;
-        }
+        let placed: Vec<_> = numbered().map(|(index, call)| (place(index, call), call)).collect();
+        levels(area, &placed, limits, (x.from, x.to), level)?;
     }
     let crowded = calls.len() > CROWDED;
     let observed = || {
@@ -131,6 +118,32 @@ pub fn draw<B: DrawingBackend>(area: &Area<'_, B>, panel: &Panel, run: &JudgedRu
             let height = top * (1.0 - BAND * (0.2 + 0.45 * row as f64));
             level(index.map_or(x.to, |index| index as f64 + 1.0), height)
         })?;
+    }
+    Ok(())
+}
+
+/// The dirty level behind the calls, sampled and modelled, and its limits from one end of the axis to the
+/// other. `at` gives the place of a level.
+fn levels<B: DrawingBackend>(
+    area: &Area<'_, B>,
+    calls: &[(f64, &Call)],
+    limits: DirtyLimits,
+    (from, to): (f64, f64),
+    at: impl Fn(f64, f64) -> (i32, i32),
+) -> anyhow::Result<()> {
+    let sampled = calls.iter().filter_map(|(place, call)| Some(at(*place, call.dirty?.as_f64())));
+    let mut outline: Vec<_> = sampled.collect();
+    if let (Some(first), Some(last)) = (outline.first().copied(), outline.last().copied()) {
+        let floor = at(0.0, 0.0).1;
+        outline.extend([(last.0, floor), (first.0, floor)]);
+        area.draw(&Polygon::new(outline, SAMPLED.mix(0.3))).map_err(failed)?;
+    }
+    for limit in [limits.background, limits.freerun(), limits.hard].map(Bytes::as_f64) {
+        dashed(area, &[at(from, limit), at(to, limit)], SAMPLED.mix(0.8).into(), (3, 3))?;
+    }
+    for (model, colour) in LEVEL.iter().enumerate() {
+        let line = calls.iter().map(|(place, call)| at(*place, call.predicted[model].dirty.as_f64()));
+        dashed(area, &line.collect::<Vec<_>>(), colour.stroke_width(2), DASHES[model])?;
     }
     Ok(())
 }
