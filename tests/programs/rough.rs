@@ -86,7 +86,7 @@ fn many_files_opened_and_closed() {
     let [calls, drops, unseen] =
         ["calls", "drops", "unseen"].map(|name| report[name].as_u64().expect("a count"));
     println!("{calls} calls, {drops} dropped, {unseen} unseen");
-    // Each is opened, written to, closed and removed; besides, the program writes down what it finds at its
+    // Each is opened, written to, closed and removed; the program also writes down what it finds at its
     // end.
     let more = (calls + drops + unseen).checked_sub(4 * FILES);
     assert!(more.is_some_and(|more| more < 1000), "{calls} calls, {drops} dropped, {unseen} unseen");

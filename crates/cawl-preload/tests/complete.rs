@@ -1,4 +1,4 @@
-//! The groups of functions besides plain writing: messages, syscall(), pipes, asynchronous writes,
+//! The groups of functions other than plain writing: messages, syscall(), pipes, asynchronous writes,
 //! mappings, reads.
 
 use cawl_kit::witness::{Answer, Daemon, Session, assert_complete, compare, dir, ended};

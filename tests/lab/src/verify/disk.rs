@@ -16,7 +16,7 @@ use crate::{DiskSpec, Filesystem};
 const SMALL: usize = 4 << 10;
 /// One request however scattered the memory is: a loop device takes 128 segments in one.
 const LARGE: usize = 512 << 10;
-/// Bytes of a large request besides those of a small one.
+/// Bytes that a large request has more than a small one.
 const EXTRA: f64 = (LARGE - SMALL) as f64;
 
 /// Requests to a device past the page cache, one after another.
