@@ -58,8 +58,8 @@ pub fn this_thread() -> String {
 }
 
 impl Instance {
-    /// Begins to trace these events, with `room` KiB for each processor: `group/event`, or an event of the group
-    /// `writeback`. What does not pass the filter is left out; all pass an empty one.
+    /// Begins to trace these events, with `room` KiB for each processor: `group/event`, or an event of the
+    /// group `writeback`. What does not pass the filter is left out; all pass an empty one.
     pub fn begin(room: u32, events: &[&str], filter: &str) -> Result<Instance, TraceFsError> {
         if !nix::unistd::geteuid().is_root() {
             return Err(TraceFsError::NotRoot);

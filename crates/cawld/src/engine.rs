@@ -129,7 +129,8 @@ impl EngineOptions {
 /// Key of the daemon's own lane; the numbers of runs are random.
 const HOST_LANE: u64 = 0;
 
-/// The lanes, and whether each keeps a trace or excerpts: a trace has each call, so none of its calls are coalesced.
+/// The lanes, and whether each keeps a trace or excerpts: a trace has each call, so none of its calls are
+/// coalesced.
 #[derive(Debug, Default)]
 pub struct Traces(Mutex<BTreeMap<u64, bool>>);
 

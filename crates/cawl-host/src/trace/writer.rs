@@ -156,8 +156,8 @@ impl TraceFile {
         let Some(blocks) = self.blocks.as_ref().filter(|_| !self.full) else { return };
         let raw = std::mem::replace(&mut self.raw, Vec::with_capacity(BLOCK_TARGET + 1024));
         self.waiting.fetch_add(raw.len(), Ordering::Relaxed);
-        // The queue is full only for a writer that may wait. Its thread drains it even after an error, so that
-        // a block is lost only if the thread is gone.
+        // The queue is full only for a writer that may wait. Its thread drains it even after an error, so
+        // that a block is lost only if the thread is gone.
         drop(blocks.send(raw));
         self.note_gap();
     }
