@@ -105,12 +105,21 @@ fn calls_are_selected() {
     assert_eq!(bytes(&["--process", "dd"]), 30 * 4096);
     assert_eq!(bytes(&["--process", "head"]), 8192);
     assert_eq!(bytes(&["--from", "0", "--to", "3600s"]), 30 * 4096 + 8192);
+    let selected = explained(&dir, &["--process", "dd"]);
+    let of_dd = |process: &Value| process["program"].as_str().is_some_and(|name| name.ends_with("dd"));
+    assert!(selected["processes"].as_array().expect("processes").iter().all(of_dd), "{selected:#}");
+    assert_eq!(selected["selection"]["process"], "dd");
+    explain(&dir, &["--process", "dd", "--report", "selected.json"]).success();
+    let report = std::fs::read_to_string(dir.work().join("selected.json")).expect("a report");
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!((&report["coverage"], &report["selection"]["process"]), (&1.0.into(), &"dd".into()));
     explain(&dir, &["--from", "3600"]).code(1).says("no call was selected");
     explain(&dir, &["--file", "*.wal"]).code(1).says("no call was selected");
     explain(&dir, &["--from", "2", "--to", "1"]).code(2).says("--from 2 is not before --to 1");
     explain(&dir, &["--learn", "--open-loop"]).code(2).says("cannot learn");
     explain(&dir, &["--from", "soon"]).code(2).says("not a number of seconds");
     let text = explain(&dir, &["--process", "dd"]).success().stdout;
+    assert!(text.contains("selected   calls of process dd;"), "{text}");
     assert!(text.starts_with("cawl ") && text.contains("/one.db\n") && !text.contains("two.log"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
@@ -154,6 +163,9 @@ fn one_call_has_its_parts_and_its_neighbours() {
     assert!(are_equal(sum(parts, "predicted_s"), found["predicted_s"].as_f64().unwrap()), "{found:#}");
     assert_eq!(found["before"].as_array().map(Vec::len), Some(3));
     assert_eq!(found["before"][2]["call"], write - 1);
+    let worst = &explained(&dir, &[])["worst"][0];
+    let number = worst["call"].to_string();
+    assert_eq!(explained(&dir, &["--call", &number])["observed_s"], worst["observed_s"]);
     let text = explain(&dir, &["--call", &write.to_string()]).success().stdout;
     assert!(text.contains("write of 4 KiB at 200704") && text.contains("/out\n"), "{text}");
     explain(&dir, &["--call", "99999"]).code(1).says("there is no call 99999: the trace has");

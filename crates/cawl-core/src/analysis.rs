@@ -26,7 +26,7 @@ use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::report::Report;
 use crate::rolling_error::RecentError;
-use crate::selection::{Selection, Selector};
+use crate::selection::Selection;
 use crate::units::{Bytes, Nanos, Rate, Time};
 use findings::Findings;
 pub use findings::Shown;
@@ -134,7 +134,6 @@ impl Analysis {
             of.min_by_key(|(_, track)| track.mode != Mode::Assimilated).map(|(at, _)| at)
         };
         let learning = Learning::new(profile, best(TEACHER));
-        let selector = options.selection.clone().map(Selector::new);
         let mut collector = Collector::new(profile, names, options.timeline);
         collector.classes = Classes::new(&options.classes);
         Ok(Analysis {
@@ -147,7 +146,7 @@ impl Analysis {
                 (!calibrated.is_empty()).then_some(tracks.len() + for_questions.len()),
                 tracks.len(),
             )
-            .with_selector(selector),
+            .with_selection(options.selection.clone()),
             tracks,
             for_questions,
             calibrated,

@@ -13,6 +13,8 @@ pub(crate) struct Classes {
     bounds: Vec<u64>,
     /// One more than there are bounds.
     sums: Vec<ClassSums>,
+    /// Calls that have no times of their own.
+    unclassed: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -28,7 +30,7 @@ impl Classes {
         bounds.sort_unstable();
         bounds.dedup();
         let sums = if bounds.is_empty() { Vec::new() } else { vec![ClassSums::default(); bounds.len() + 1] };
-        Classes { bounds, sums }
+        Classes { bounds, sums, unclassed: 0 }
     }
 
     /// Adds a call of this observed time.
@@ -42,6 +44,15 @@ impl Classes {
         sums.calls += 1;
         sums.bytes = sums.bytes.saturating_add(bytes);
         sums.times.add(causes);
+    }
+
+    /// Calls that were added up have no times of their own.
+    pub(crate) fn added_up(&mut self, calls: u64) {
+        self.unclassed += if self.sums.is_empty() { 0 } else { calls };
+    }
+
+    pub(crate) fn unclassed(&self) -> u64 {
+        self.unclassed
     }
 
     pub(crate) fn report(&self) -> Vec<CallClass> {

@@ -11,10 +11,10 @@ use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 use crate::accuracy::AccuracySummary;
 use crate::by_name::ByName;
 use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
-use crate::cause::{Cause, CauseTimes, CostParts};
+use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
-use crate::explain::{CauseSums, Explain, Ideal, seconds_by_cause};
+use crate::explain::{CauseSums, Explain, Ideal, seconds_by_cause, undisturbed};
 use crate::file_table::{FileRow, FileTable};
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
@@ -26,6 +26,7 @@ use crate::record::{HostFacts, Outcome, Record};
 use crate::report::{
     AsCalibrated, FileOp, FileReport, ModelReport, OpReport, ProfileUsed, REPORT_SCHEMA, Report, Tally,
 };
+use crate::selection::Selection;
 use crate::timeline::Timeline;
 use crate::units::{Bytes, Nanos, Time};
 use crate::worst_call::{NearCall, WorstCall};
@@ -53,6 +54,8 @@ pub struct Collector {
     densities: Densities,
     pub(crate) classes: Classes,
     files_omitted: Tally,
+    /// Calls that were taken, and those that the report is about.
+    taken: u64,
     calls: u64,
     bytes: u64,
     elsewhere: Tally,
@@ -70,6 +73,8 @@ pub struct Collector {
     notes_omitted: u64,
     timeline: Option<Timeline>,
     neighbours: Option<Neighbours>,
+    /// Which calls the report is about; all, if None.
+    pub(crate) selection: Option<Selection>,
 }
 
 struct ModelTotals {
@@ -95,8 +100,7 @@ struct FileOpTotals {
     observed_ns: u64,
     predicted_ns: Vec<f64>,
     causes: CauseTimes,
-    /// Undisturbed.
-    own_ns: f64,
+    undisturbed: ByCause<f64>,
     states: [u64; CallState::ALL.len()],
 }
 
@@ -157,13 +161,14 @@ impl Collector {
         predictions: &[Option<Prediction>],
         causes: Option<Causes>,
     ) {
+        self.taken += 1;
         self.calls += 1;
         self.span(event.start, event.end());
         let bytes = kernel_bytes(event);
         if event.kind == FileKind::Regular {
             self.bytes = self.bytes.saturating_add(bytes);
         }
-        self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event), event.duration);
+        self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event), event.duration, true);
         let predicted = predictions.first().and_then(Option::as_ref).map(|first| first.cost);
         if self.neighbours.as_mut().is_some_and(|neighbours| neighbours.take(event, predicted)) {
             let near = Near { event: *event, predicted };
@@ -176,10 +181,13 @@ impl Collector {
                 self.file_call(event, bytes, predictions, causes);
             }
             Class::Untimed => self.file_call(event, bytes, predictions, None),
-            Class::Elsewhere if causes.is_some() => {
-                self.discarded(event.start, event.end(), 1, bytes, event.duration);
-            }
-            Class::Elsewhere => self.elsewhere.add(bytes),
+            Class::Elsewhere => match causes {
+                Some((times, _)) => {
+                    self.classes.add(bytes, event.duration, times);
+                    self.discarded(event.start, event.end(), 1, bytes, event.duration);
+                }
+                None => self.elsewhere.add(bytes),
+            },
             Class::Unmodelled => {
                 self.unmodelled.entry(event.op.name().to_owned()).or_default().add(bytes);
                 self.file_call(event, bytes, &[], None);
@@ -195,15 +203,23 @@ impl Collector {
         }
     }
 
+    /// Takes a call that the report is not about: its bytes were seen all the same.
+    pub fn unselected(&mut self, event: &Event) {
+        self.taken += 1;
+        self.sessions.calls(event, Time(event.start), 1, wchar_bytes(event), event.duration, false);
+    }
+
     /// Takes coalesced calls: what [`Collector::event`] would make of each of them; `discarded` if they wrote
     /// to /dev/null.
     pub fn coalesced(&mut self, calls: &CoalescedCalls, discarded: bool) {
+        self.taken += calls.calls;
         self.calls += calls.calls;
         self.span(calls.first, calls.end);
         let bytes = coalesced_bytes(calls);
         // They are of one session.
-        self.sessions.calls(&calls.like, Time(calls.first), calls.calls, bytes, calls.duration);
+        self.sessions.calls(&calls.like, Time(calls.first), calls.calls, bytes, calls.duration, true);
         if discarded {
+            self.classes.added_up(calls.calls);
             return self.discarded(calls.first, calls.end, calls.calls, bytes, calls.duration);
         }
         self.elsewhere.calls += calls.calls;
@@ -247,8 +263,8 @@ impl Collector {
         self.classes.add(bytes, event.duration, causes);
         if let Some(first) = first {
             let (observed, call) = (event.duration as f64, (event, first, causes));
-            self.worst.rank((observed - first.cost.get()).abs(), call, self.neighbours.as_mut());
-            self.lost.rank(observed - own.total().get(), call, self.neighbours.as_mut());
+            self.worst.rank((observed - first.cost.get()).abs(), self.taken, call, self.neighbours.as_mut());
+            self.lost.rank(observed - own.total().get(), self.taken, call, self.neighbours.as_mut());
             if let Some(timeline) = &mut self.timeline {
                 timeline.call(event, bytes, first, causes);
             }
@@ -303,7 +319,7 @@ impl Collector {
             totals.states[primary.state as usize] += 1;
             if let Some((causes, own)) = causes {
                 totals.causes.add(causes);
-                totals.own_ns += own.total().get();
+                own.iter().for_each(|(cause, part)| totals.undisturbed[cause] += part.get());
             }
         }
     }
@@ -338,7 +354,10 @@ impl Collector {
         if self.notes_omitted > 0 {
             notes.push(format!("and {} more notes", self.notes_omitted));
         }
-        let (processes, variable, ranks) = self.sessions.processes(self.last);
+        let (mut processes, variable, ranks) = self.sessions.processes(self.last);
+        if self.selection.is_some() {
+            processes.retain(|process| process.calls > 0);
+        }
         let models = self.models.iter().zip(accuracy).enumerate();
         let models = models.map(|(at, (totals, summary))| totals.report(*summary, calibrated.get(at)));
         let files = self.files.rows.iter().enumerate().filter(|(_, totals)| !totals.counts.is_empty());
@@ -360,6 +379,7 @@ impl Collector {
             unmodelled: self.unmodelled.clone(),
             elsewhere: self.elsewhere,
             notes,
+            selection: self.selection.clone(),
             cold: None,
             sessions_omitted: self.sessions.folded,
             sessions,
@@ -391,6 +411,7 @@ impl Collector {
             modes: byte_modes(&densities),
             densities,
             classes: self.classes.report(),
+            unclassed_calls: self.classes.unclassed(),
             patterns: self.patterns.sums(seconds),
             ..self.causes.explain(self.best())
         }
@@ -416,7 +437,7 @@ impl Collector {
             predicted_s: names().zip(op.predicted_ns.iter().map(|ns| ns / 1e9)).collect(),
             states: states(&op.states),
             causes: seconds_by_cause(&op.causes),
-            undisturbed_s: op.own_ns.min(op.observed_ns as f64) / 1e9,
+            undisturbed_s: op.undisturbed_ns() / 1e9,
         });
         let FileId { dev, ino, birth } = totals.identity;
         let (path, first_path) = self.path(totals.identity);
@@ -425,9 +446,10 @@ impl Collector {
     }
 
     fn worst_call(&self, call: &Ranked) -> WorstCall {
-        let Ranked { event, prediction: primary, causes, before, after, .. } = call;
+        let Ranked { number, event, prediction: primary, causes, before, after, .. } = call;
         let (path, first_path) = self.path(event.file());
         WorstCall {
+            call: *number,
             at_s: Time(event.start).since(self.first.unwrap_or_default()).as_seconds(),
             pid: event.pid,
             op: event.op.name().to_owned(),
@@ -497,9 +519,14 @@ impl FileOpTotals {
             observed_ns: 0,
             predicted_ns: vec![0.0; models],
             causes: CauseTimes::default(),
-            own_ns: 0.0,
+            undisturbed: ByCause::default(),
             states: Default::default(),
         }
+    }
+
+    /// What the calls would take undisturbed: of each cause not more than was observed.
+    fn undisturbed_ns(&self) -> f64 {
+        Cause::ALL.iter().map(|cause| undisturbed(self.undisturbed[*cause], self.causes[*cause])).sum()
     }
 }
 

@@ -56,6 +56,9 @@ pub struct Explain {
     /// Calls by observed time, where bounds were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<CallClass>,
+    /// Calls without a class: they were added up before their times were read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unclassed_calls: u64,
     /// Patterns of all files together; those of each are with the files.
     #[serde(default)]
     pub patterns: PatternSums,
@@ -140,7 +143,7 @@ impl CauseSums {
 
     /// In ns; not more than was observed.
     fn undisturbed_of(&self, cause: Cause) -> f64 {
-        self.undisturbed[cause].min(self.observed[cause] as f64)
+        undisturbed(self.undisturbed[cause], self.observed[cause])
     }
 
     /// The whole, where the same bytes could take `best`.
@@ -170,8 +173,10 @@ pub(crate) struct Ideal {
     /// Of a byte in large calls, into the page cache and from there to the device, in ns.
     cached: f64,
     device: f64,
-    /// Of a sync.
+    /// Of a call, and of a sync.
+    call: Nanos,
     sync: Nanos,
+    page: Bytes,
 }
 
 impl Ideal {
@@ -181,15 +186,30 @@ impl Ideal {
         Ideal {
             cached: 1e9 / memory.fresh.value.max(memory.cached.value).get(),
             device: 1e9 / device.write.value.max(device.writeback.value).get(),
+            call: profile.calls.write.value,
             sync: device.fsync.value + latency,
+            page: profile.kernel.page,
         }
     }
 
-    /// Of a file's bytes, which are on the device at the end if `synced`.
+    /// Of a file's bytes, which are on the device at the end if `synced`: a call and a page at least.
     pub(crate) fn cost(&self, bytes: Bytes, synced: bool) -> Nanos {
+        if bytes == Bytes(0) && !synced {
+            return Nanos::ZERO;
+        }
+        let bytes = bytes.max(self.page);
         let device = if synced { Nanos::new(bytes.as_f64() * self.device) + self.sync } else { Nanos::ZERO };
-        Nanos::new(bytes.as_f64() * self.cached) + device
+        self.call + Nanos::new(bytes.as_f64() * self.cached) + device
     }
+}
+
+/// Of a cause's time undisturbed not more than was observed, in ns.
+pub(crate) fn undisturbed(own: f64, observed: u64) -> f64 {
+    own.min(observed as f64)
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Seconds by cause, as reports have them: those that are not zero, by name.

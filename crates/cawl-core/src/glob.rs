@@ -1,10 +1,14 @@
 //! Patterns of file names: `*` is any text, `/` included, `?` any character.
 
 use std::convert::Infallible;
+use std::fmt::{self, Write};
 use std::str::{Chars, FromStr};
 
+use serde::{Deserialize, Serialize};
+
 /// A pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub struct Glob(Vec<char>);
 
 impl FromStr for Glob {
@@ -18,6 +22,24 @@ impl FromStr for Glob {
 impl From<&str> for Glob {
     fn from(pattern: &str) -> Glob {
         Glob(pattern.chars().collect())
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|c| f.write_char(*c))
+    }
+}
+
+impl From<String> for Glob {
+    fn from(pattern: String) -> Glob {
+        Glob::from(&*pattern)
+    }
+}
+
+impl From<Glob> for String {
+    fn from(glob: Glob) -> String {
+        glob.to_string()
     }
 }
 

@@ -240,7 +240,8 @@ impl Patterns {
         of.met.2 += u64::from(met.dirty);
         let Some(offset) = offset else { return };
         let end = offset.saturating_add(bytes);
-        if offset > known.size {
+        // What appends makes no hole: another process made the file longer.
+        if offset > known.size && !event.has(flag::APPEND) {
             pattern.holes.0 += 1;
             pattern.holes.1 += offset - known.size;
         }

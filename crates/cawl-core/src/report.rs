@@ -11,6 +11,7 @@ use crate::learn::ColdMemory;
 use crate::patterns::FilePatterns;
 use crate::profile::{Origin, Thoroughness};
 use crate::record::{EndKind, HostFacts, Outcome};
+use crate::selection::Selection;
 use crate::timeline::TimelineReport;
 use crate::units::Bytes;
 use crate::worst_call::WorstCall;
@@ -52,6 +53,9 @@ pub struct Report {
     pub elsewhere: Tally,
     /// What else the reader must know.
     pub notes: Vec<String>,
+    /// Which calls the report is about; all, if None. Coverage, losses and errors are those of all calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<Selection>,
     /// What memory cost that the host had to supply; None where that is hardly a part of the observed time,
     /// or where the models do not learn.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,11 @@
 //! Which calls of a trace a report is about; the models take all of them.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::str::FromStr;
 
 use cawl_wire::{Event, FileId};
+use serde::{Deserialize, Serialize};
 
 use crate::glob::Glob;
 use crate::model::Map;
@@ -11,20 +13,35 @@ use crate::record::Record;
 use crate::units::Nanos;
 
 /// What calls must be to be selected; all are, by default.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
     /// The path of their file fits.
     pub file: Option<Glob>,
     /// They are of this process or program.
     pub process: Option<ProcessName>,
     /// They begin no earlier than this after the first call.
+    #[serde(rename = "from_ns")]
     pub from: Option<Nanos>,
     /// They begin before this after the first call.
+    #[serde(rename = "to_ns")]
     pub to: Option<Nanos>,
 }
 
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.file.as_ref().map(|file| format!("of files {file}")),
+            self.process.as_ref().map(|process| format!("of process {process}")),
+            self.from.map(|from| format!("from {from} on")),
+            self.to.map(|to| format!("before {to}")),
+        ];
+        write!(f, "calls {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// A process id, or the name of a program, with or without its folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum ProcessName {
     /// A process id.
     Pid(u32),
@@ -37,6 +54,15 @@ impl FromStr for ProcessName {
 
     fn from_str(name: &str) -> Result<ProcessName, Infallible> {
         Ok(name.parse().map_or_else(|_| ProcessName::Program(name.to_owned()), ProcessName::Pid))
+    }
+}
+
+impl fmt::Display for ProcessName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProcessName::Pid(pid) => pid.fmt(f),
+            ProcessName::Program(name) => f.write_str(name),
+        }
     }
 }
 

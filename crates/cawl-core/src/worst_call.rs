@@ -7,6 +7,9 @@ use crate::by_name::ByName;
 /// A call that the first model was wrong about, or that lost much time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorstCall {
+    /// Its number among all calls, from 1: for `explain --call`.
+    #[serde(default)]
+    pub call: u64,
     /// When it began, in seconds since the first call.
     pub at_s: f64,
     /// Process id.

@@ -53,9 +53,9 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         render::file::write(&report, args.long, path)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let selected = options.selection.is_some();
-    render::answer(args.json, &Answer { explain, damage: damage.as_deref() }, |terminal| {
-        Ok(render::explain::explained(&report, args.long, selected, terminal))
+    let answer = Answer { explain, selection: report.selection.as_ref(), damage: damage.as_deref() };
+    render::answer(args.json, &answer, |terminal| {
+        Ok(render::explain::explained(&report, args.long, terminal))
     })
 }
 
@@ -64,6 +64,9 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
 struct Answer<'a> {
     #[serde(flatten)]
     explain: &'a Explain,
+    /// Which calls it is about; all, if None.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selection: Option<&'a Selection>,
     /// What of the trace could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<&'a str>,

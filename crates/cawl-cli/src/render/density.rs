@@ -2,7 +2,7 @@
 
 use cawl_core::{CallClass, CostMode, Density, Explain};
 
-use super::{bold, compact, headed, table};
+use super::{bold, compact, counted, headed, table};
 
 /// Columns of a curve.
 const CURVE: usize = 40;
@@ -87,7 +87,8 @@ fn curve(density: &Density, value: impl Fn(f64) -> String) -> String {
 }
 
 /// Classes of calls by observed time; nothing without any.
-pub fn classes(classes: &[CallClass], terminal: bool) -> String {
+pub fn classes(explain: &Explain, terminal: bool) -> String {
+    let classes = &explain.classes;
     if classes.is_empty() {
         return String::new();
     }
@@ -109,6 +110,10 @@ pub fn classes(classes: &[CallClass], terminal: bool) -> String {
     let table = table(&header, [0, 4], classes.iter().map(row));
     let mut out = String::new();
     headed(&mut out, &table, terminal);
+    if explain.unclassed_calls > 0 {
+        let calls = counted(explain.unclassed_calls, "call");
+        out += &format!("and {calls} to /dev/null, added up before their times were read\n");
+    }
     out
 }
 
@@ -153,7 +158,7 @@ mod tests {
             }));
         }
         let explain = analysis.report().explain.expect("there were calls");
-        let both = text(&explain, false) + &classes(&explain.classes, false);
+        let both = text(&explain, false) + &classes(&explain, false);
         assert!(both.lines().all(|line| line.chars().count() <= 80), "{both}");
         for told in [
             "MODES OF COST",
@@ -169,6 +174,6 @@ mod tests {
         }
         assert!(both.contains('█'));
         assert_eq!(explain.modes.iter().filter(|mode| mode.op == "write").count(), 2);
-        assert_eq!(classes(&[], false) + &text(&Explain::default(), false), "");
+        assert_eq!(classes(&Explain::default(), false) + &text(&Explain::default(), false), "");
     }
 }

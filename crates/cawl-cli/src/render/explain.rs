@@ -8,7 +8,7 @@ use cawl_core::{
     renamed_path,
 };
 
-use super::report::{basis, cold_memory, ended, profile};
+use super::report::{basis, cold_memory, ended, profile, selected};
 use super::{
     WIDTH, bold, compact, counted, density, headed, line, patterns, percent, ranks, room, short, shown, table,
 };
@@ -23,24 +23,17 @@ const NAMED: f64 = 0.05;
 const LISTED: f64 = 0.001;
 /// Part of the time that is worth saving.
 const WORTH: f64 = 0.1;
+/// Seconds that are worth it, too.
+const NOTEWORTHY: f64 = 1e-3;
 
 /// The report in its long or short form.
 pub fn report(report: &Report, long: bool, terminal: bool) -> String {
     if long { super::report::text(report, terminal) } else { text(report, false, terminal) }
 }
 
-/// What is explained of a trace; of `selected` calls the basis is not that of the whole.
-pub fn explained(report: &Report, long: bool, selected: bool, terminal: bool) -> String {
-    let mut out = if long { super::report::text(report, terminal) } else { text(report, true, terminal) };
-    if selected {
-        line(
-            &mut out,
-            "selected",
-            "some calls only; coverage and losses are those of the whole trace",
-            terminal,
-        );
-    }
-    out
+/// What is explained of a trace.
+pub fn explained(report: &Report, long: bool, terminal: bool) -> String {
+    if long { super::report::text(report, terminal) } else { text(report, true, terminal) }
 }
 
 /// The short form; with processes, modes and patterns if it is a trace that is explained.
@@ -53,7 +46,7 @@ fn text(report: &Report, of_trace: bool, terminal: bool) -> String {
             line(&mut out, name, &text, terminal);
         }
         causes(&mut out, explain, terminal);
-        out += &density::classes(&explain.classes, terminal);
+        out += &density::classes(explain, terminal);
         files(&mut out, report, explain, terminal);
         if of_trace {
             ranks::processes(&mut out, explain, terminal);
@@ -70,6 +63,7 @@ fn text(report: &Report, of_trace: bool, terminal: bool) -> String {
     if explained.is_some() && is_well(report) {
         let text = format!("{} of the bytes seen; {}", percent(report.coverage), profile(report, terminal));
         line(&mut out, "rests on", &text, terminal);
+        selected(&mut out, report, terminal);
     } else {
         basis(&mut out, report, terminal);
     }
@@ -109,7 +103,8 @@ pub(super) fn happened(report: &Report, explain: &Explain) -> Vec<(&'static str,
     let mut lines = vec![("cawl", calls)];
     let best = explain.best.best_s;
     let discards = explain.causes.iter().find(|cause| cause.name == Cause::Discard.name());
-    if share(own - best - discards.map_or(0.0, |cause| cause.observed_s), observed) >= WORTH {
+    let saved = own - best - discards.map_or(0.0, |cause| cause.observed_s);
+    if saved >= NOTEWORTHY && share(saved, observed) >= WORTH {
         let bytes = Bytes(explain.bytes);
         let better =
             format!("{bytes} in large calls, with one fsync a file at most, would take {}", time(best));
@@ -230,6 +225,7 @@ fn worst(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
     }
     let row = |call: &WorstCall| {
         [
+            call.call.to_string(),
             if call.at_s < 1000.0 { format!("{:.3} s", call.at_s) } else { compact::seconds(call.at_s) },
             call.op.clone(),
             compact::bytes(call.bytes),
@@ -240,11 +236,11 @@ fn worst(out: &mut String, report: &Report, explain: &Explain, terminal: bool) {
     };
     let calls = &explain.worst[..explain.worst.len().min(CALLS)];
     let mut rows: Vec<_> = calls.iter().map(row).collect();
-    let header = ["WORST AT", "OP", "SIZE", "TOOK", "PREDICTED", "CAUSE"];
-    let width = room(header, &rows, 5);
-    rows.iter_mut().zip(calls).for_each(|(row, call)| row[5] = short(&call.cause, width));
+    let header = ["WORST CALL", "AT", "OP", "SIZE", "TOOK", "PREDICTED", "CAUSE"];
+    let width = room(header, &rows, 6);
+    rows.iter_mut().zip(calls).for_each(|(row, call)| row[6] = short(&call.cause, width));
     let files = calls.iter().map(|call| (&call.path, renamed_path(&call.path, call.first_path.as_deref())));
-    headed(out, &below_paths(&table(&header, [1, 5], rows), files), terminal);
+    headed(out, &below_paths(&table(&header, [2, 6], rows), files), terminal);
 }
 
 /// A table whose rows, where their file is another one, stand below its path.

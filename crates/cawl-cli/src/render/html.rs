@@ -107,6 +107,9 @@ fn summary(told: &Report) -> Markup {
                 Some(explain) => (what_happened(told, explain)),
                 None => p { "No call with a modelled cost was recorded." },
             }
+            @if let Some(selection) = &told.selection {
+                p.selected { (shown(&selection.to_string())) " only; coverage, losses and errors are those of all calls." }
+            }
             @for warning in warnings(told) { p.warning { (warning) } }
         }
     }
@@ -227,7 +230,7 @@ fn worst_call(call: &WorstCall) -> Markup {
                 b { (seconds(call.observed_s)) }
                 span { (key(&call.cause)) (call.cause) }
                 span { (call.op) ", " (Bytes(call.bytes)) }
-                span.sub { "predicted " (seconds(call.predicted_s)) ", at " (seconds(call.at_s)) ", thread " (call.tid) }
+                span.sub { "predicted " (seconds(call.predicted_s)) ", at " (seconds(call.at_s)) ", thread " (call.tid) ", call " (call.call) }
                 span.path { (shown(&path)) }
             }
             div.scroll.near { table {

@@ -28,7 +28,7 @@ pub fn text(report: &Report, terminal: bool) -> String {
     totals(&mut out, report, terminal);
     worst(&mut out, report, terminal);
     if let Some(explain) = &report.explain {
-        out += &density::classes(&explain.classes, terminal);
+        out += &density::classes(explain, terminal);
         out += &density::text(explain, terminal);
     }
     out += &patterns::text(report, terminal);
@@ -65,11 +65,21 @@ pub(super) fn basis(out: &mut String, report: &Report, terminal: bool) {
     if let Some(cold) = &report.cold {
         line(out, "cold", &cold_memory(cold), terminal);
     }
+    selected(out, report, terminal);
     for note in &report.notes {
         line(out, "note", &warn(&shown(note), terminal), terminal);
     }
     if report.sessions.len() > 1 {
         processes(out, report, terminal);
+    }
+}
+
+/// Which calls the report is about.
+pub(super) fn selected(out: &mut String, report: &Report, terminal: bool) {
+    if let Some(selection) = &report.selection {
+        let text =
+            format!("{}; coverage, losses and errors are those of all calls", shown(&selection.to_string()));
+        line(out, "selected", &text, terminal);
     }
 }
 

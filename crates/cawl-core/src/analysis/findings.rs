@@ -15,7 +15,7 @@ use crate::profile::HostProfile;
 use crate::record::Record;
 use crate::rolling_error::RollingError;
 use crate::run_delay::RunDelays;
-use crate::selection::Selector;
+use crate::selection::{Selection, Selector};
 use crate::units::{Bytes, Nanos, Time};
 
 /// What an analysis says of a record; nothing, if it is not a call.
@@ -82,8 +82,10 @@ impl Findings {
     }
 
     /// The report is about selected calls.
-    pub(super) fn with_selector(self, selector: Option<Selector>) -> Findings {
-        Findings { selector, ..self }
+    pub(super) fn with_selection(mut self, selection: Option<Selection>) -> Findings {
+        self.collector.selection.clone_from(&selection);
+        self.selector = selection.map(Selector::new);
+        self
     }
 
     /// Takes a record. What each track says of it is in [`Findings::predictions`] and [`Findings::levels`].
@@ -111,6 +113,8 @@ impl Findings {
                 let causes = self.causes.as_ref().map(|times| (times, &own));
                 if selected {
                     self.collector.event(event, class, predictions, causes);
+                } else {
+                    self.collector.unselected(event);
                 }
             }
             Record::Sample(sample) => {

@@ -42,6 +42,8 @@ struct ListedSession {
     /// Bytes written by children that are not listed any more.
     children: u64,
     calls: u64,
+    /// Bytes of the calls that the report is about, and of all.
+    bytes: u64,
     seen: u64,
     /// Time in its calls, in ns.
     observed_ns: u64,
@@ -73,6 +75,7 @@ impl Sessions {
             image,
             children: 0,
             calls: 0,
+            bytes: 0,
             seen: 0,
             observed_ns: 0,
             delayed: Nanos::ZERO,
@@ -93,14 +96,17 @@ impl Sessions {
     }
 
     /// Calls like this one from `at` on, the bytes that the kernel counted for all of them, and their time in
-    /// ns.
-    pub(super) fn calls(&mut self, event: &Event, at: Time, calls: u64, wchar: u64, ns: u64) {
+    /// ns. Those that are not `selected` count for the coverage only.
+    pub(super) fn calls(&mut self, event: &Event, at: Time, calls: u64, wchar: u64, ns: u64, selected: bool) {
         if let Some(index) = self.index(event.pid, at) {
             let listed = &mut self.list[index];
-            listed.calls += calls;
             listed.seen = listed.seen.saturating_add(wchar);
-            listed.observed_ns = listed.observed_ns.saturating_add(ns);
             listed.threaded |= event.tid != event.pid;
+            if selected {
+                listed.calls += calls;
+                listed.bytes = listed.bytes.saturating_add(wchar);
+                listed.observed_ns = listed.observed_ns.saturating_add(ns);
+            }
         }
     }
 
@@ -245,7 +251,7 @@ impl ListedSession {
         ProcessReport {
             run_delay_s: self.delayed.as_seconds(),
             calls: self.calls,
-            bytes: self.seen,
+            bytes: self.bytes,
             calls_s: self.observed_ns as f64 / 1e9,
             ..ProcessReport::of(&self.image, self.end.as_ref(), now)
         }

@@ -166,3 +166,71 @@ fn calls_on_files_too_many_to_tell_apart_are_counted() {
     let report = collector.report(Mode::Lockstep, false, &[], &[]);
     assert_eq!((report.files.len(), report.files_omitted), (FILES, Tally { calls: 6, bytes: 30 }));
 }
+
+#[test]
+fn files_and_the_whole_count_time_undisturbed_by_cause() {
+    let mut collector = collector();
+    let event =
+        Event { ino: 1, returned: 5, duration: 100, kind: FileKind::Regular, ..Event::new(Op::Fsync) };
+    // A flush that took less than it should does not make up for the time without a processor.
+    let times = CauseTimes::from([(Cause::DeviceFlush, 60), (Cause::Preempted, 40)]);
+    let own = CostParts::from([(Cause::DeviceFlush, Nanos::new(300.0))]);
+    collector.event(&event, Class::Cost, &[Some(Prediction::default())], Some((&times, &own)));
+    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let explain = report.explain.expect("causes");
+    assert_eq!(explain.lost_s, 40e-9);
+    assert_eq!(report.files[0].ops[0].undisturbed_s, explain.best.undisturbed_s);
+}
+
+#[test]
+fn writes_to_dev_null_have_a_class_unless_they_were_added_up() {
+    let mut collector = collector();
+    collector.classes = Classes::new(&[Nanos::new(50.0)]);
+    let event = Event { returned: 5, duration: 100, ..Event::new(Op::Write) };
+    let times = CauseTimes::from([(Cause::Discard, 100)]);
+    collector.event(&event, Class::Elsewhere, &[], Some((&times, &CostParts::default())));
+    let (bytes, duration, first, last, end) = (50, 1000, 1, 2, 3);
+    collector.coalesced(&CoalescedCalls { like: event, calls: 10, bytes, duration, first, last, end }, true);
+    let explain = collector.report(Mode::Lockstep, false, &[], &[]).explain.expect("causes");
+    let classes: Vec<u64> = explain.classes.iter().map(|class| class.calls).collect();
+    assert_eq!((classes, explain.unclassed_calls, explain.calls), (vec![0, 1], 10, 11));
+}
+
+#[test]
+fn calls_that_are_not_selected_count_for_the_coverage_and_have_a_number() {
+    let mut collector = collector();
+    begin(&mut collector, 1, 7, 1, 100);
+    let event = Event { pid: 7, tid: 7, ino: 1, kind: FileKind::Regular, ..Event::new(Op::Write) };
+    let call = |start| Event { start, returned: 10, duration: 5, ..event };
+    collector.unselected(&call(110));
+    let times = CauseTimes::from([(Cause::Copy, 5)]);
+    collector.event(
+        &call(120),
+        Class::Cost,
+        &[Some(Prediction::default())],
+        Some((&times, &CostParts::default())),
+    );
+    end(&mut collector, 1, 300, EndKind::Exit, 20, 20);
+    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    assert_eq!((report.coverage, report.calls, report.bytes), (Some(1.0), 1, 10));
+    let explain = report.explain.expect("causes");
+    assert_eq!((explain.processes[0].calls, explain.processes[0].bytes), (1, 10));
+    assert_eq!(explain.worst[0].call, 2);
+}
+
+#[test]
+fn the_best_of_a_small_file_is_a_call_and_a_page() {
+    let mut collector = collector();
+    let profile = HostProfile::uncalibrated();
+    for ino in 1..=1000 {
+        let event =
+            Event { ino, returned: 1, duration: 100_000, kind: FileKind::Regular, ..Event::new(Op::Write) };
+        let times = CauseTimes::from([(Cause::Copy, 100_000)]);
+        let own = CostParts::from([(Cause::Copy, Nanos::new(100_000.0))]);
+        collector.event(&event, Class::Cost, &[Some(Prediction::default())], Some((&times, &own)));
+    }
+    let explain = collector.report(Mode::Lockstep, false, &[], &[]).explain.expect("causes");
+    let page =
+        profile.kernel.page.as_f64() / profile.memory.fresh.value.max(profile.memory.cached.value).get();
+    assert!(explain.best.best_s > 999.9 * (profile.calls.write.value.as_seconds() + page), "{explain:#?}");
+}

@@ -13,6 +13,8 @@ const WORST: usize = 10;
 pub(super) struct Ranked {
     /// The figure, in ns.
     by: f64,
+    /// Its number among all calls, from 1.
+    pub(super) number: u64,
     pub(super) event: Event,
     pub(super) prediction: Prediction,
     pub(super) causes: CauseTimes,
@@ -31,6 +33,7 @@ impl Worst {
     pub(super) fn rank(
         &mut self,
         by: f64,
+        number: u64,
         (event, prediction, causes): (&Event, &Prediction, &CauseTimes),
         neighbours: Option<&mut Neighbours>,
     ) {
@@ -41,7 +44,7 @@ impl Worst {
         let at = list.partition_point(|other| other.by >= by);
         let before = neighbours.map_or_else(Vec::new, |neighbours| neighbours.before(event));
         let (event, prediction, causes, after) = (*event, *prediction, *causes, Vec::new());
-        list.insert(at, Ranked { by, event, prediction, causes, before, after });
+        list.insert(at, Ranked { by, number, event, prediction, causes, before, after });
         list.truncate(WORST);
     }
 

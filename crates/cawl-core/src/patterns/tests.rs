@@ -171,6 +171,24 @@ fn holes_are_what_is_skipped_behind_the_end() {
 }
 
 #[test]
+fn what_appends_makes_no_hole() {
+    let mut run = Run::new();
+    // The file grew by another process between the two.
+    for (pid, offset) in [(1, 0), (2, 1 << 20), (1, 3 << 20)] {
+        let event = Event {
+            pid,
+            offset,
+            requested: 4096,
+            returned: 4096,
+            flags: flag::APPEND,
+            ..Event::new(Op::Write)
+        };
+        run.makes(event);
+    }
+    assert_eq!((run.file().holes, run.file().hole_bytes), (0, 0));
+}
+
+#[test]
 fn threads_are_told_apart_and_their_overlap_is_counted() {
     // Two threads, each in sequence in a half of its own; every call lasts until the next one has begun.
     let mut run = Run::new();

@@ -93,6 +93,7 @@ fn wide() -> Report {
     for call in &mut explain.worst {
         (call.at_s, call.observed_s, call.predicted_s) = (123_456.789, 12_345.678, 12_345.678);
         (call.op, call.cause) = ("sync_file_range".to_owned(), "partial page read".to_owned());
+        call.call = 123_456_789;
         (call.bytes, call.path) = (1_047_553, "/a/long/folder/and/a/name".to_owned());
     }
     explain.classes =
@@ -124,15 +125,18 @@ fn every_line_of_the_short_form_fits_80_columns() {
         },
         ..wide.clone()
     };
+    let selection =
+        cawl_core::Selection { file: Some("*long-name*".repeat(20).as_str().into()), ..Default::default() };
+    let selected = Report { selection: Some(selection), ..wide.clone() };
     for text in [
         report(&wide, false, false),
         report(&well, false, false),
-        explained(&wide, false, true, false),
-        explained(&well, false, false, false),
+        explained(&selected, false, false),
+        explained(&well, false, false),
     ] {
         let over: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(over.is_empty(), "{over:#?} in {text}");
-        assert!(text.contains("FILE, OP") && text.contains("WORST AT") && !text.contains('\x1b'), "{text}");
+        assert!(text.contains("FILE, OP") && text.contains("WORST CALL") && !text.contains('\x1b'), "{text}");
     }
     let text = report(&well, false, false);
     assert!(text.contains("rests on") && text.contains(", by several threads"), "{text}");
@@ -156,6 +160,6 @@ fn one_thing_is_no_plural() {
         Event { dev: 1, ino: 1, kind: FileKind::Regular, start: 1, duration: 9, ..Event::new(Op::Write) };
     analysis.take(&Record::Event(Event { returned: 4096, ..event }));
     analysis.take(&Record::Event(Event { op: Op::Fsync, start: 100, ..event }));
-    let text = explained(&analysis.report(), false, false, false);
+    let text = explained(&analysis.report(), false, false);
     assert!(text.contains("  1 fsync, one for 1 write, 4 KiB"), "{text}");
 }
