@@ -117,6 +117,15 @@ fn calls_are_selected() {
     explain(&dir, &["--file", "*.wal"]).code(1).says("no call was selected");
     explain(&dir, &["--from", "2", "--to", "1"]).code(2).says("--from 2 is not before --to 1");
     explain(&dir, &["--learn", "--open-loop"]).code(2).says("cannot learn");
+    explain(&dir, &["--classes", "1"]).code(2).says("a time with its unit is expected");
+    explain(&dir, &["--json", "--report", "a.html"]).code(2);
+    explain(&dir, &["--report", "none/a.html"]).code(1).says("name another file with --report");
+    std::fs::write(dir.work().join("empty.trace"), "").expect("a file");
+    let empty = Running::start(dir.cawl(&["explain", "empty.trace"])).finish();
+    empty.code(1).says("the trace empty.trace is empty");
+    let unwritten = dir.cawl(&["run", "--trace", "none/a.trace", "--", "true"]);
+    let unwritten = Running::start(unwritten).finish().code(1).says("name another file with --trace");
+    assert!(!unwritten.stderr.contains("ReadWritePaths"), "{unwritten:#?}");
     explain(&dir, &["--from", "soon"]).code(2).says("not a number of seconds");
     let text = explain(&dir, &["--process", "dd"]).success().stdout;
     assert!(text.contains("selected   calls of process dd;"), "{text}");

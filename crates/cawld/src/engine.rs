@@ -29,7 +29,7 @@ use crate::sampler::Observed;
 use crate::watch::{Watch, WatchOptions};
 use answers::States;
 pub use runs::begin_run;
-use runs::{Finishing, create_trace};
+use runs::{Finishing, OF_A_UNIT, create_trace};
 
 /// Calls are held for this time, so that those of other threads can be sorted before them. Tracers send calls
 /// older than 50 ms at their next call.
@@ -221,8 +221,8 @@ impl Engine {
             drops: 0,
         };
         if let Some(models) = options.host_models {
-            let trace =
-                options.host_trace.as_deref().map(create_trace).transpose().map_err(anyhow::Error::msg)?;
+            let trace = options.host_trace.as_deref().map(create_trace).transpose();
+            let trace = trace.map_err(|error| anyhow::anyhow!("{error}. {OF_A_UNIT}"))?;
             let analysis = engine.analysis_options(models);
             let watch = options.watch.map(Watch::start).transpose()?;
             let facts = engine.facts_now();

@@ -38,7 +38,7 @@ pub struct ExplainArgs {
     pub long: bool,
     /// Write the report to a file instead of stdout; .html, .json or .txt
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(report_file),
-          conflicts_with = "call")]
+          conflicts_with_all = ["call", "json"])]
     pub report: Option<PathBuf>,
     #[command(flatten)]
     pub model: ModelArgs,

@@ -30,8 +30,10 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     options.timeline = args.json || args.report.is_some();
     options.classes.clone_from(&args.classes.bounds);
     let mut analysis = Analysis::with(&trace.profile, &options)?;
+    let mut any = false;
     let mut wanted = args.call.map(Wanted::new);
     let taken = take_all(&mut analysis, trace.records(), |record, shown| {
+        any |= matches!(record, Record::Event(_));
         wanted.as_mut().is_none_or(|wanted| wanted.take(record, shown))
     });
     taken.with_context(|| trace.about())?;
@@ -47,6 +49,7 @@ pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let report = analysis.report();
     let explain = report.explain.as_ref().context("the report has no causes")?;
     if explain.calls == 0 && options.selection.is_some() {
+        anyhow::ensure!(any, "the trace has no calls");
         bail!("no call was selected; `cawl-cli replay --calls` lists the trace's calls, files and processes");
     }
     if let Some(path) = &args.report {

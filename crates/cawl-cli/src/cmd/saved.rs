@@ -30,6 +30,12 @@ impl SavedTrace {
     /// Opens a trace. Its profile is that of `args`, else the trace's, else this machine's.
     pub fn open(path: &Path, args: &ModelArgs) -> anyhow::Result<SavedTrace> {
         let about = || about(path);
+        if std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == 0) {
+            bail!(
+                "the trace {} is empty: what was to write it has not begun, or had no room",
+                path.display()
+            );
+        }
         let mut reader = TraceReader::open(path).with_context(about)?;
         // The profile comes before the first call; earlier records are kept in `head`.
         let mut head = Vec::new();

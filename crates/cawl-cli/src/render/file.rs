@@ -13,7 +13,9 @@ pub fn write(report: &Report, long: bool, path: &Path) -> anyhow::Result<()> {
         Some("html") => super::html::page(report),
         _ => super::page(&super::explain::report(report, long, false), false).into_owned(),
     };
-    std::fs::write(path, text).with_context(|| format!("cannot write the report {}", path.display()))
+    std::fs::write(path, text).with_context(|| {
+        format!("cannot write the report {}; name another file with --report", path.display())
+    })
 }
 
 /// The report in lines, but for the timeline: its columns have thousands of numbers.

@@ -72,7 +72,7 @@ fn sizes(op: &OpPatterns) -> String {
 }
 
 /// A share in whole percent; a small one is not nothing.
-fn part(part: u64, whole: u64) -> String {
+pub(super) fn part(part: u64, whole: u64) -> String {
     match part as f64 / whole.max(1) as f64 * 100.0 {
         0.0 => "-".to_owned(),
         share if share < 1.0 => "<1 %".to_owned(),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::anyhow;
 use cawl_client::protocol::{RunEnd, RunProcess, RunSpec};
 use cawl_core::{AnalysisOptions, HostProfile, Mode, Report};
 use cawl_host::trace::{TraceFile, WhenFull};
@@ -21,22 +22,25 @@ pub async fn begin_run(
     let path = spec.trace.clone();
     // It may take long on a slow disk.
     let create = move || path.as_deref().map(create_trace).transpose();
-    let trace = tokio::task::spawn_blocking(create).await?.map_err(anyhow::Error::msg)?;
+    let trace = tokio::task::spawn_blocking(create).await?;
+    // Without an owner the daemon is inside `cawl-cli run`, which is in no unit.
+    let trace = trace.map_err(|error| match owner {
+        Some(_) => anyhow!("{error}. {OF_A_UNIT}, or run without --socket"),
+        None => anyhow!("{error}; name another file with --trace"),
+    })?;
     let (reply, answer) = oneshot::channel();
     engine.send(Input::BeginRun { spec, trace, owner, reply }).await?;
     answer.await?.map_err(anyhow::Error::msg)
 }
 
+/// What helps a daemon that may not write a file.
+pub(super) const OF_A_UNIT: &str = "The daemon writes it: if its unit keeps it from there (ProtectSystem=, \
+     ProtectHome=), name a file in /var/lib/cawl, or allow the folder by ReadWritePaths= in a drop-in";
+
 /// A lane's trace; the error names the file.
 pub fn create_trace(path: &Path) -> Result<TraceFile, String> {
-    TraceFile::create(path, WhenFull::LeaveOut).map_err(|error| {
-        format!(
-            "cannot write the trace {}: {error}. The daemon writes it: if its unit keeps it from there \
-             (ProtectSystem=, ProtectHome=), name a file in /var/lib/cawl, or allow the folder by \
-             ReadWritePaths= in a drop-in, or run without --socket",
-            path.display()
-        )
-    })
+    TraceFile::create(path, WhenFull::LeaveOut)
+        .map_err(|error| format!("cannot write the trace {}: {error}", path.display()))
 }
 
 /// A run whose report is being made.

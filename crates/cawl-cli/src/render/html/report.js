@@ -207,7 +207,7 @@ class DensityChart extends Chart {
 }
 
 /** ns per byte, or a part of a second. */
-const perByte = (value) => `${value >= 0.01 && value < 1000 ? digits(value) : value.toExponential(0)} ns/B`;
+const perByte = (value) => `${value < 0.01 ? `${value.toExponential(0)} ns` : duration(value / 1e9)}/B`;
 
 /** A figure for each operation's density. */
 function drawDensities(densities) {

@@ -90,8 +90,8 @@ fn patterns(file: &FileReport) -> Markup {
     let told = serde_json::to_value(file).unwrap_or_default();
     let ops = told["patterns"]["ops"].as_array().cloned().unwrap_or_default();
     let share = |op: &Value, name: &str| {
-        let (part, calls) = (op[name].as_f64().unwrap_or(0.0), op["calls"].as_f64().unwrap_or(0.0));
-        (part > 0.0 && calls > 0.0).then(|| percent(Some(part / calls)))
+        let (part, calls) = (op[name].as_u64().unwrap_or(0), op["calls"].as_u64().unwrap_or(0));
+        (part > 0).then(|| super::super::patterns::part(part, calls))
     };
     let kinds = [
         ("sequential", "sequential"),
@@ -176,6 +176,11 @@ pub fn accuracy(told: &Report) -> Markup {
     }
 }
 
+/// A filesystem, and its device if it has one.
+fn on_device(kind: &str, device: &str) -> String {
+    if device.is_empty() { kind.to_owned() } else { format!("{kind} on {device}") }
+}
+
 /// The machine, and what the figures rest on.
 pub fn machine(told: &Report) -> Markup {
     let pair = |name: &str, value: String| html! { div { dt { (name) } dd { (value) } } };
@@ -191,7 +196,7 @@ pub fn machine(told: &Report) -> Markup {
                 (pair("Memory", format!("{}, {} available", host.memory, host.available)))
                 (pair("Dirty limits at the start", format!("{} background, {} hard", host.background, host.hard)))
                 @for filesystem in host.filesystems.iter().take(20) {
-                    (pair(&shown(&filesystem.mount), format!("{} on {}", shown(&filesystem.kind), shown(&filesystem.device))))
+                    (pair(&shown(&filesystem.mount), on_device(&shown(&filesystem.kind), &shown(&filesystem.device))))
                 }
             } }
             pre tabindex="0" role="region" aria-label="What the figures rest on" { (super::super::page(&basis, false)) }
