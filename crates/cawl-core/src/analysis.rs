@@ -216,6 +216,11 @@ impl Analysis {
         Ok(self.track(model, mode)?.scene(now, self.findings.device))
     }
 
+    /// Device (`st_dev`) of the latest call that has a cost; 0 before the first.
+    pub fn device(&self) -> u64 {
+        self.findings.device
+    }
+
     /// Rate at which untraced writers make pages dirty, as the kernel's counters tell;
     /// [`Rate::MIN`] for none.
     pub fn untraced_rate(&self) -> Rate {

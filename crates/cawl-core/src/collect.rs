@@ -147,6 +147,7 @@ impl Collector {
             Record::Note(note) => self.notes.push(note.clone()),
             Record::Event(_)
             | Record::Sample(_)
+            | Record::Device(_)
             | Record::Memory(_)
             | Record::Profile(_)
             | Record::Live(_) => {}

@@ -4,17 +4,18 @@
 //! was observed is the most likely sum of the parts (normal about the prediction with these widths, so that
 //! what is over or missing goes to each in proportion to the square of its width; Kunkel, "Analyzing and
 //! Assessing I/O Performance", takes the cause whose time is nearest, which is the same with one part). A part
-//! reaches [`REACH`] widths. What was measured apart from the model comes before that: run delay, and calls of
-//! other threads that held the same file. Then come causes that were possible but not predicted. What is
+//! reaches [`REACH`] widths. What was measured apart from the model comes before that: run delay, the time of a
+//! device's requests, and calls of other threads that held the same file. Then come causes that were possible but not predicted. What is
 //! left no law explains.
 
 use cawl_wire::{Event, FileId, FileKind};
 
 use crate::call::{Class, kernel_bytes};
 use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
+use crate::device_pace::{DevicePaces, Speeds};
 use crate::model::{LONGEST_PAUSE, Prediction};
 use crate::profile::{HostProfile, Measured};
-use crate::record::FileFacts;
+use crate::record::{DeviceCounters, FileFacts};
 use crate::run_delay::{Bounds, RunDelays};
 use crate::units::{Nanos, Rate, Time};
 
@@ -35,7 +36,7 @@ const LATEST: usize = 16;
 const NULL: &str = "/dev/null";
 
 /// How far each part of a prediction may be off.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Widths {
     /// Down and up, as parts of the prediction.
     parts: [ByCause<f64>; 2],
@@ -45,6 +46,7 @@ pub struct Widths {
     queue: f64,
     /// The shortest pause, in ns: a tick.
     tick: f64,
+    speeds: Speeds,
 }
 
 /// Divides calls.
@@ -54,6 +56,7 @@ pub struct Divider {
     pub widths: Widths,
     /// Identities of /dev/null, in the namespaces where it was opened.
     nulls: Vec<FileId>,
+    paces: DevicePaces,
     latest: [Write; LATEST],
     next: usize,
 }
@@ -104,6 +107,7 @@ impl Widths {
             cold,
             queue: (device.queue / device.write.value).get(),
             tick: 1e9 / f64::from(profile.kernel.hz.max(1)),
+            speeds: Speeds::of(profile),
         }
     }
 }
@@ -119,6 +123,11 @@ impl Divider {
         if facts.path == NULL && !self.nulls.contains(&facts.file()) && self.nulls.len() < LATEST {
             self.nulls.push(facts.file());
         }
+    }
+
+    /// A device did this.
+    pub fn device(&mut self, counters: &DeviceCounters) {
+        self.paces.take(counters, &self.widths.speeds);
     }
 
     /// Writes to this file go nowhere.
@@ -154,6 +163,9 @@ impl Divider {
         delays: &mut RunDelays,
     ) -> CauseTimes {
         let mut parts = prediction.parts.map(Nanos::get);
+        if parts.waits() > 0.0 {
+            self.paces.correct(event.dev, &prediction.work, &self.widths.speeds, &mut parts);
+        }
         let duration = event.duration as f64;
         // Shorter than this, no call was delayed or slept for a tick.
         let long = duration > INTERRUPTS;
@@ -278,7 +290,7 @@ impl Divider {
         if left < 1.0 {
             return;
         }
-        for (cause, most) in self.possible(prediction, left) {
+        for (cause, most) in self.possible(event, prediction, left) {
             let part = left.min(most).max(0.0);
             parts[cause] += part;
             left -= part;
@@ -293,7 +305,7 @@ impl Divider {
     }
 
     /// Causes that may explain the `rest`, with the most that each explains, in ns.
-    fn possible(&self, prediction: &Prediction, rest: f64) -> [(Cause, f64); 3] {
+    fn possible(&self, event: &Event, prediction: &Prediction, rest: f64) -> [(Cause, f64); 4] {
         let work = &prediction.work;
         let waits = prediction.parts.device() > Nanos::ZERO;
         let checks = (work.dirtied / CHECKED).ceil();
@@ -302,7 +314,12 @@ impl Divider {
         let fresh = work.fresh[0] + work.fresh[1];
         let cold = (fresh * self.widths.cold - prediction.parts[Cause::ColdMemory].get()).max(0.0);
         let queue = if waits && prediction.flushing { self.widths.queue } else { 0.0 };
-        [(Cause::ColdMemory, cold), (Cause::Throttle, pauses), (Cause::Queue, queue)]
+        // Writes that began later and took the file's lock first are not known yet; that others write to the
+        // file is.
+        let shared =
+            rest > INTERRUPTS && self.others(event).any(|write| write.end + event.duration > event.start);
+        let lock = if shared { rest } else { 0.0 };
+        [(Cause::ColdMemory, cold), (Cause::Throttle, pauses), (Cause::Queue, queue), (Cause::Lock, lock)]
     }
 
     /// Widths of the parts, in ns, and the sum of their squares.
@@ -318,13 +335,14 @@ impl Divider {
 
     /// How long another thread's write to the same file went on after this one began, in ns.
     fn held(&self, event: &Event) -> f64 {
-        if kernel_bytes(event) == 0 {
-            return 0.0;
-        }
-        let file = event.file();
-        let other = |write: &&Write| write.tid != event.tid && write.file == file;
-        let end = self.latest.iter().filter(other).map(|write| write.end).max().unwrap_or(0);
+        let end = self.others(event).map(|write| write.end).max().unwrap_or(0);
         end.min(event.end()).saturating_sub(event.start) as f64
+    }
+
+    /// The latest writes of other threads to the file of this write.
+    fn others(&self, event: &Event) -> impl Iterator<Item = &Write> {
+        let (file, tid, writes) = (event.file(), event.tid, kernel_bytes(event) > 0);
+        self.latest.iter().filter(move |write| writes && write.tid != tid && write.file == file)
     }
 }
 

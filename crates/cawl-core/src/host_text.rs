@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::record::{Filesystem, Sample};
+use crate::record::{DeviceCounters, Filesystem, Sample};
 use crate::units::{Bytes, Nanos, Time};
 
 /// The counters of /proc/vmstat that matter here; None if the text has no dirty limits.
@@ -78,9 +78,21 @@ pub fn counter(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// Bytes written to a block device since boot, from its `stat` file in sysfs (sectors are of 512 bytes).
-pub fn device_written(stat: &str) -> Option<Bytes> {
-    Some(Bytes(stat.split_ascii_whitespace().nth(6)?.parse::<u64>().ok()?.saturating_mul(512)))
+/// What a block device has done since boot, from its `stat` file in sysfs (sectors are of 512 bytes). Kernels
+/// before 5.5 count no flushes.
+pub fn device_counters(stat: &str, time: Time, dev: u64) -> Option<DeviceCounters> {
+    let counts: Vec<u64> = stat.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
+    let ms = |at: usize| counts.get(at).map(|ms| Nanos::millis(*ms as f64));
+    Some(DeviceCounters {
+        time,
+        dev,
+        writes: *counts.get(4)?,
+        bytes: Bytes(counts.get(6)?.saturating_mul(512)),
+        writing: ms(7)?,
+        flushes: counts.get(15).copied().unwrap_or(0),
+        flushing: ms(16).unwrap_or_default(),
+        busy: ms(9)?,
+    })
 }
 
 /// What a block device has done since boot.
@@ -341,8 +353,21 @@ mod tests {
     fn counters() {
         assert_eq!(counter("nr_dirty 3\ndrop_pagecache 12\ndrop_slab 1\n", "drop_pagecache"), Some(12));
         assert_eq!(counter("drop_pagecachex 12\n", "drop_pagecache"), None);
-        assert_eq!(device_written("  10 0 80 5  7 0 2048 9 0 1 2\n"), Some(Bytes::mib(1)));
-        assert_eq!(device_written("1 2"), None);
+        let stat = "  10 0 80 5  7 0 2048 9 0 12 2 0 0 0 0 3 4\n";
+        let wanted = DeviceCounters {
+            time: Time(1),
+            dev: 2,
+            writes: 7,
+            bytes: Bytes::mib(1),
+            writing: Nanos::millis(9.0),
+            flushes: 3,
+            flushing: Nanos::millis(4.0),
+            busy: Nanos::millis(12.0),
+        };
+        assert_eq!(device_counters(stat, Time(1), 2), Some(wanted));
+        let older = device_counters(&stat[..stat.len() - 10], Time(1), 2).expect("enough");
+        assert_eq!((older.flushes, older.flushing, older.busy), (0, Nanos::ZERO, wanted.busy));
+        assert_eq!(device_counters("1 2", Time(1), 2), None);
     }
 
     #[test]

@@ -62,6 +62,7 @@ mod compare;
 mod condition;
 mod density;
 mod descriptors;
+mod device_pace;
 mod divide;
 mod explain;
 mod file_table;
@@ -129,8 +130,8 @@ pub use profile::{
     Origin, OtherDevice, PROFILE_SCHEMA, ProfileError, Thoroughness,
 };
 pub use record::{
-    EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record, RunDelay, Sample,
-    Session, SessionEnd, Usage, Wchar, ZoneFacts,
+    DeviceCounters, EndKind, FileFacts, Filesystem, HostFacts, LiveOptions, MemoryFacts, Outcome, Record,
+    RunDelay, Sample, Session, SessionEnd, Usage, Wchar, ZoneFacts,
 };
 pub use recorded::{RecordedRun, RunArgs};
 pub use report::{

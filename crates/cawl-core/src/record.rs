@@ -28,6 +28,8 @@ pub enum Record {
     Sample(Sample),
     /// How long a thread waited for a processor.
     RunDelay(RunDelay),
+    /// What a block device has done.
+    Device(DeviceCounters),
     /// Free memory, where the host takes it back.
     Memory(Box<MemoryFacts>),
     /// A session ended.
@@ -244,6 +246,28 @@ pub struct Sample {
     pub written: u64,
     /// `nr_dirtied`, counted since boot.
     pub dirtied: u64,
+}
+
+/// What a block device has done since boot, from `/sys/dev/block/M:m/stat` (Documentation/block/stat.rst); of
+/// a partition, what its disk has. The kernel's times are in whole ms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceCounters {
+    /// When it was read.
+    pub time: Time,
+    /// The device of files on it (`st_dev`).
+    pub dev: u64,
+    /// Write requests completed, flushes without data among them.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes: Bytes,
+    /// Time of the write requests, from when each was made.
+    pub writing: Nanos,
+    /// Flushes of its cache completed.
+    pub flushes: u64,
+    /// Time of the flushes.
+    pub flushing: Nanos,
+    /// Time in which it had something to do.
+    pub busy: Nanos,
 }
 
 impl Sample {

@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod clock;
+mod device;
 pub mod direct;
 pub mod emulated;
 pub mod free;
@@ -19,6 +20,7 @@ pub mod profiles;
 pub mod trace;
 pub mod tracefs;
 
+pub use device::DeviceStat;
 pub use machine::{
     apply_settings, facts, is_ignored, is_running, is_stopped, now, open_regular, page, page_cache_drops,
     parent, sample, schedstat, uncalibrated_profile, usage, wall_clock, wchar,

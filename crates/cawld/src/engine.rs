@@ -21,6 +21,7 @@ use cawl_wire::{Ended, FileKind, Goodbye};
 use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::batch::Batch;
+use crate::devices::Devices;
 use crate::lane::Lane;
 use crate::lock;
 use crate::merge::Source;
@@ -172,6 +173,8 @@ pub struct Engine {
     pub stale: Arc<Notify>,
     /// Devices (`st_dev`) known from the facts.
     known_devices: BTreeSet<u64>,
+    /// The counters of those that are written to.
+    devices: Devices,
     learn: bool,
     /// For runs; calls of the daemon's own lane are not learned twice.
     keeper: Option<Keeper>,
@@ -210,6 +213,7 @@ impl Engine {
             last_sample: cawl_host::sample(),
             observed: Observed::default(),
             known_devices: facts.filesystems.iter().map(|filesystem| filesystem.dev).collect(),
+            devices: Devices::default(),
             facts,
             stale: Arc::default(),
             learn: options.learn,
@@ -288,6 +292,7 @@ impl Engine {
                 Input::Sample(sample) => {
                     self.last_sample = Some(sample);
                     self.hold(sample.time, &Record::Sample(sample));
+                    self.look_at_devices(sample.time);
                 }
                 Input::Memory(memory) => self.hold(memory.time, &Record::Memory(memory)),
                 Input::Observed(observed) => self.observe(*observed),
@@ -318,6 +323,14 @@ impl Engine {
     fn hold(&mut self, time: Time, sample: &Record) {
         for lane in self.lanes.values_mut() {
             lane.hold(Source::Samples, time, sample.clone());
+        }
+    }
+
+    /// Calls of that time are held, or come later, so the counters wait for no turn.
+    fn look_at_devices(&mut self, now: Time) {
+        let devices = self.lanes.values().map(|lane| lane.analysis.device()).filter(|dev| *dev != 0);
+        for counters in self.devices.look(now, &devices.collect()) {
+            self.lanes.values_mut().for_each(|lane| lane.analyse(Record::Device(counters)));
         }
     }
 

@@ -14,6 +14,7 @@ mod asker;
 mod batch;
 mod call_sample;
 mod connections;
+mod devices;
 mod engine;
 mod guests;
 pub mod http;

@@ -29,7 +29,9 @@ pub fn export(args: &TraceExportArgs) -> anyhow::Result<ExitCode> {
 fn run(args: &TraceExportArgs, signal: &AtomicUsize) -> anyhow::Result<ExitCode> {
     let mut trace = SavedTrace::open(&args.file, &args.model)?;
     let default = Unspecified { live: true, mode: Mode::Lockstep, models: vec!["kernel".to_owned()] };
-    let options = trace.options(&args.model, &args.mode, default)?;
+    let mut options = trace.options(&args.model, &args.mode, default)?;
+    // As `run` and `explain` do: what a call takes undisturbed is the lower of both predictions.
+    options.as_calibrated = true;
     let mut analysis = Analysis::with(&trace.profile, &options)?;
     let about = About {
         models: analysis.models(),

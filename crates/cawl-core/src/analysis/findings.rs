@@ -139,6 +139,7 @@ impl Findings {
                 self.run_delays.add(delay);
                 self.collector.note(record);
             }
+            Record::Device(counters) => self.divider.device(counters),
             other => self.collector.note(other),
         }
     }

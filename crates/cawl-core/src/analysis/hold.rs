@@ -13,6 +13,7 @@
 
 use crate::cause::Cause;
 use crate::leader::{Leader, WAYS};
+use crate::limits::DirtyLimits;
 use crate::model::{CallState, Disturbance, LONGEST_PAUSE, Prediction};
 use crate::units::{Bytes, Nanos, Time};
 
@@ -20,6 +21,8 @@ use crate::units::{Bytes, Nanos, Time};
 const MEMORIES: [f64; WAYS - 1] = [0.3, 3.0, 30.0];
 /// Seconds of calls over which errors are summed.
 const BLOCK: f64 = 0.3;
+/// What a device completes at once: the level may have been this much higher than where it was last seen.
+const AT_ONCE: Bytes = Bytes::mib(256);
 /// Part of the model's score that another way must stay below to be preferred.
 const BETTER: f64 = 0.8;
 
@@ -56,10 +59,14 @@ impl Hold {
         }
     }
 
-    /// Writers may be held back now.
-    fn is_likely(&self, at: Time, background: Bytes) -> bool {
-        self.flushed.is_some_and(|then| at.since(then) < Disturbance::LASTS)
-            || self.level.as_f64() + self.since > background.as_f64()
+    /// Writers may be held back now: the flusher works, or the limit from which on it does is passed, and what was
+    /// written since the latest look at the level, and completed before it, may have been over freerun.
+    fn is_likely(&self, at: Time, limits: DirtyLimits) -> bool {
+        let level = self.level.as_f64() + self.since;
+        let highest = level + AT_ONCE.as_f64();
+        let flushes = self.flushed.is_some_and(|then| at.since(then) < Disturbance::LASTS)
+            || level > limits.background.as_f64();
+        flushes && highest > limits.freerun().as_f64()
     }
 
     /// Corrects the prediction of a call at `at`. What it returns is for [`Hold::learn`], once the call's
@@ -68,13 +75,13 @@ impl Hold {
         &mut self,
         at: Time,
         prediction: &mut Prediction,
-        background: Bytes,
+        limits: DirtyLimits,
     ) -> Option<Pause> {
         let dirtied = prediction.work.dirtied;
         if dirtied <= 0.0 || prediction.parts.device() > Nanos::ZERO {
             return None;
         }
-        let likely = self.is_likely(at, background);
+        let likely = self.is_likely(at, limits);
         self.since += dirtied;
         prediction.may_pause |= likely;
         if !likely {
@@ -129,7 +136,7 @@ mod tests {
     use crate::cause::CostParts;
     use crate::model::Work;
 
-    const BACKGROUND: Bytes = Bytes::mib(64);
+    const LIMITS: DirtyLimits = DirtyLimits { background: Bytes::mib(600), hard: Bytes::mib(680) };
 
     /// A call of a mebibyte that takes 0.2 ms to copy; the model says that it sleeps `law` seconds.
     fn call(law: f64) -> Prediction {
@@ -139,8 +146,8 @@ mod tests {
         Prediction { cost: parts.total(), parts, work, ..Prediction::default() }
     }
 
-    fn take(hold: &mut Hold, at: Time, prediction: &mut Prediction, took: Nanos, background: Bytes) {
-        if let Some(pause) = hold.correct(at, prediction, background) {
+    fn take(hold: &mut Hold, at: Time, prediction: &mut Prediction, took: Nanos) {
+        if let Some(pause) = hold.correct(at, prediction, LIMITS) {
             hold.learn(&pause, took);
         }
     }
@@ -150,10 +157,10 @@ mod tests {
         let mut hold = Hold::default();
         let (mut now, mut observed, mut predicted) = (Time(0), 0.0, 0.0);
         for n in 0..4000 {
-            hold.sample(now, Bytes::mib(30), flushing);
+            hold.sample(now, Bytes::mib(450), flushing);
             let mut prediction = call(law(n));
             let took = Nanos::millis(if n % 20 == 7 { 10.2 } else { 0.2 });
-            take(&mut hold, now, &mut prediction, took, BACKGROUND);
+            take(&mut hold, now, &mut prediction, took);
             assert_eq!(prediction.cost, prediction.parts.total());
             now = now + took;
             if n >= 2000 {
@@ -184,10 +191,10 @@ mod tests {
             let mut hold = Hold::default();
             let mut last = Prediction::default();
             for n in 0..4000 {
-                hold.sample(Time(n * 1_000_000), Bytes::mib(30), true);
+                hold.sample(Time(n * 1_000_000), Bytes::mib(450), true);
                 last = Prediction { state: law, ..call(if law == CallState::Throttle { 0.01 } else { 0.0 }) };
                 let took = Nanos::millis(if n % every == 7 { 10.2 } else { 0.2 });
-                take(&mut hold, Time(n * 1_000_000), &mut last, took, BACKGROUND);
+                take(&mut hold, Time(n * 1_000_000), &mut last, took);
             }
             assert_eq!((last.state, hold.leader.leads > 0), (state, true), "one in {every}, {law:?}");
         }
@@ -206,13 +213,28 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_held_back_far_below_freerun() {
+        let mut hold = Hold::default();
+        for n in 0..1000 {
+            hold.sample(Time(n), Bytes::mib(300), true);
+            let mut prediction = call(0.0);
+            assert!(hold.correct(Time(n), &mut prediction, LIMITS).is_none() && !prediction.may_pause);
+        }
+        // What was written since may be more than was seen.
+        for _ in 0..100 {
+            hold.correct(Time(1000), &mut call(0.0), LIMITS);
+        }
+        assert!(hold.correct(Time(1000), &mut call(0.0), LIMITS).is_some());
+    }
+
+    #[test]
     fn a_stall_says_nothing_of_the_next_call() {
         let mut hold = Hold::default();
         for n in 0..100u64 {
-            hold.sample(Time(n * 1_000_000), Bytes::mib(30), true);
+            hold.sample(Time(n * 1_000_000), Bytes::mib(450), true);
             let mut prediction = call(0.0);
             let took = if n == 50 { Nanos::seconds(2.0) } else { Nanos::millis(0.2) };
-            take(&mut hold, Time(n * 1_000_000), &mut prediction, took, BACKGROUND);
+            take(&mut hold, Time(n * 1_000_000), &mut prediction, took);
             assert!(prediction.cost < Nanos::millis(0.21), "{n}: {:?}", prediction.cost);
         }
     }

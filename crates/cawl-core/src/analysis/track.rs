@@ -191,7 +191,7 @@ impl Track {
     fn compare(&mut self, event: &Event, start: Time, prediction: &mut Prediction, observed: Nanos) -> Nanos {
         let by_model = prediction.cost;
         let pause = match (&mut self.hold, self.limits) {
-            (Some(hold), Some(limits)) => hold.correct(start, prediction, limits.background),
+            (Some(hold), Some(limits)) => hold.correct(start, prediction, limits),
             _ => None,
         };
         if let Some(pace) = &mut self.pace

@@ -123,6 +123,7 @@ impl Excerpts {
             Record::Event(event) => Some(event.start),
             Record::Sample(sample) => Some(sample.time.0),
             Record::RunDelay(delay) => Some(delay.to.0),
+            Record::Device(counters) => Some(counters.time.0),
             _ => None,
         };
         if self.full && time.is_some() {

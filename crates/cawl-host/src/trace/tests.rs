@@ -1,8 +1,8 @@
 use std::io::{self, Cursor, Write};
 
 use cawl_core::{
-    FileFacts, HostProfile, MemoryFacts, Nanos, Record, RunDelay, Sample, Session, SessionEnd, Time, Usage,
-    ZoneFacts,
+    DeviceCounters, FileFacts, HostProfile, MemoryFacts, Nanos, Record, RunDelay, Sample, Session,
+    SessionEnd, Time, Usage, ZoneFacts,
 };
 use cawl_wire::{Event, FileKind, Op, Rank};
 use proptest::prelude::*;
@@ -77,6 +77,13 @@ fn records(count: u64) -> Vec<Record> {
     let (ran, delayed) = (Nanos::new(3.0), Nanos::new(4e9));
     let delay = RunDelay { pid: 7, tid: u32::MAX, from: Time(1), to: Time(count), ran, delayed };
     records.push(Record::RunDelay(delay));
+    let busy = Nanos::millis(3.0);
+    records.push(Record::Device(DeviceCounters {
+        time: Time(count),
+        dev: 7,
+        busy,
+        ..DeviceCounters::default()
+    }));
     records.push(Record::Note("the end".into()));
     records
 }
@@ -282,7 +289,7 @@ fn an_old_trace_tells_files_of_one_number_apart() {
         Record::Event(call(Op::Open)),
         Record::Event(call(Op::Write)),
     ];
-    for (version, births) in [(1, [0, 0, 0, 1, 1]), (2, [0; 5]), (3, [0; 5]), (4, [0; 5])] {
+    for (version, births) in [(1, [0, 0, 0, 1, 1]), (2, [0; 5]), (3, [0; 5]), (4, [0; 5]), (5, [0; 5])] {
         let mut bytes = trace(&records, 100);
         bytes[8] = version;
         let (read, damage) = read(&bytes);

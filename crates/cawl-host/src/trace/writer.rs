@@ -125,7 +125,8 @@ impl TraceFile {
 
     /// Adds a record.
     pub fn push(&mut self, record: &Record) {
-        let is_measured = matches!(record, Record::Event(_) | Record::Sample(_) | Record::RunDelay(_));
+        let is_measured =
+            matches!(record, Record::Event(_) | Record::Sample(_) | Record::RunDelay(_) | Record::Device(_));
         if self.full && (is_measured || self.raw.len() >= KEPT) {
             self.missing += 1;
             self.gap += 1;

@@ -89,14 +89,17 @@ impl Replayed {
         Ok(Replayed { causes, calls })
     }
 
-    /// Of calls that a stall overlaps: seconds of that, and what of it is in these causes. Of the others: how
-    /// many there are, and how many have `unexpected` as their main cause.
-    fn stalls(&self, stalls: &[(u64, u64)], causes: &[Cause]) -> ((f64, f64), (usize, usize)) {
+    /// Of calls that a stall overlaps: seconds of that, and what of it is in these causes. Of the others that no
+    /// late request overlaps: how many there are, and how many have `unexpected` as their main cause.
+    fn stalls(&self, account: &Account, causes: &[Cause]) -> ((f64, f64), (usize, usize)) {
         let (mut within, mut others) = ((0.0, 0.0), (0, 0));
         for (event, times) in &self.calls {
             let overlap =
                 |&(from, to): &(u64, u64)| event.end().min(to).saturating_sub(event.start.max(from));
-            let stalled: u64 = stalls.iter().map(overlap).sum();
+            let stalled: u64 = account.stalls.iter().map(overlap).sum();
+            if stalled == 0 && account.late.iter().map(overlap).any(|late| late > 0) {
+                continue;
+            }
             if stalled > 0 {
                 let in_causes = causes.iter().map(|cause| times[*cause]).sum::<u64>().min(stalled);
                 within = (within.0 + stalled as f64 * 1e-9, within.1 + in_causes as f64 * 1e-9);
@@ -134,7 +137,7 @@ impl Replayed {
             }
             Kind::Preempted => vec![ratio("preempted / run delay", &[Preempted], account.run_delay, 0.15)],
             Kind::Stalls => {
-                let ((stalled, found), (calls, odd)) = self.stalls(&account.stalls, &[Unexpected, Transfer]);
+                let ((stalled, found), (calls, odd)) = self.stalls(account, &[Unexpected, Transfer]);
                 eprintln!("  stalled {stalled:.3} s, found {found:.3} s; {odd} of {calls} others unexpected");
                 vec![
                     Figure::new(
@@ -181,7 +184,9 @@ fn run(bench: &Bench, run: &Run) -> anyhow::Result<Vec<Figure>> {
         Kind::Throttle => Some(lowered_limits(&bench.lab, LIMITS.0, LIMITS.1)?),
         _ => None,
     };
-    let device = (run.kind == Kind::Waits).then(|| device_number(&disk.ready.device)).transpose()?;
+    let device = matches!(run.kind, Kind::Waits | Kind::Stalls)
+        .then(|| device_number(&disk.ready.device))
+        .transpose()?;
     let lacking = || Lacking("no tracing; mount -t tracefs tracefs /sys/kernel/tracing".to_owned());
     let listening = Listening::begin(device)?.with_context(lacking)?;
     let (trace, report) = (home.path().join("trace"), home.path().join("report.json"));

@@ -136,6 +136,7 @@ impl Head {
             | Record::Event(_)
             | Record::Sample(_)
             | Record::RunDelay(_)
+            | Record::Device(_)
             | Record::Outcome(_)
             | Record::Note(_) => {}
         }

@@ -3,7 +3,9 @@
 //! `throttle`: from `writeback:balance_dirty_pages` with a pause to `sched:sched_wakeup` of the same task: what
 //! comes after the wake-up is run delay. Inside calls that make data durable (`ext4:ext4_sync_file_enter` to
 //! `_exit`): `commit` while `jbd2_start_commit` to `jbd2_end_commit` runs, `flush` while only a flush of the
-//! device's cache is in flight (`block:block_rq_issue` to `_complete`), and `data` while only data are.
+//! device's cache is in flight (`block:block_rq_issue` to `_complete`), and `data` while only data are. Time in
+//! which nothing is under way (a thread has to wake up) belongs to what comes next in the call, at its end to what
+//! was last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +25,9 @@ const DEVICE: [&str; 6] = [
     "block/block_rq_complete",
 ];
 
+/// Seconds from which on a request is late on a device that takes a millisecond for any.
+const LATE: f64 = 0.005;
+
 /// Seconds of a program's calls as the kernel tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
@@ -30,13 +35,13 @@ pub struct Account {
     pub throttle: f64,
     /// The pauses as the kernel chose them, in whole ticks; a sleep ends up to a tick later.
     pub pauses: f64,
-    /// Data in flight, and no commit running.
+    /// Data in flight and no commit running, or about to be.
     pub data: f64,
-    /// A commit running, its flushes included.
+    /// A commit running or about to, its flushes included.
     pub commit: f64,
     /// What of that was a flush.
     pub commit_flush: f64,
-    /// A flush in flight, and no commit running.
+    /// A flush in flight and no commit running, or about to be.
     pub flush: f64,
     /// Inside calls that make data durable.
     pub sync: f64,
@@ -44,6 +49,9 @@ pub struct Account {
     pub run_delay: f64,
     /// Times, in ns, at which the device stood still.
     pub stalls: Vec<(u64, u64)>,
+    /// Times, in ns, of requests that took longer than [`LATE`].
+    #[serde(default)]
+    pub late: Vec<(u64, u64)>,
 }
 
 /// The tracepoints that an account is taken from.
@@ -120,19 +128,27 @@ pub(super) fn account(heard: &[Happened], threads: &BTreeSet<u32>) -> Account {
     let mut account = Account::default();
     let mut asleep = BTreeMap::new();
     let (mut data, mut flushes, mut commits, mut inside) = (BTreeSet::new(), 0u32, 0u32, BTreeSet::new());
-    let mut before = 0.0;
+    let (mut before, mut gap, mut issued) = (0.0, 0.0, BTreeMap::new());
+    // What was under way last: data, a commit, a flush.
+    let mut last: Option<fn(&mut Account) -> &mut f64> = None;
     for happened in heard {
         let span = (happened.at - before) * inside.len() as f64;
         before = happened.at;
         account.sync += span;
-        match (commits > 0, flushes > 0, data.is_empty()) {
+        let now: Option<fn(&mut Account) -> &mut f64> = match (commits > 0, flushes > 0, data.is_empty()) {
             (true, flushing, _) => {
-                account.commit += span;
                 account.commit_flush += if flushing { span } else { 0.0 };
+                Some(|account| &mut account.commit)
             }
-            (_, true, _) => account.flush += span,
-            (.., false) => account.data += span,
-            _ => {}
+            (_, true, _) => Some(|account| &mut account.flush),
+            (.., false) => Some(|account| &mut account.data),
+            _ => None,
+        };
+        if let Some(of) = now {
+            *of(&mut account) += span + std::mem::take(&mut gap);
+            last = now;
+        } else {
+            gap += span;
         }
         let tid = happened.tid;
         match happened.event.as_str() {
@@ -145,18 +161,33 @@ pub(super) fn account(heard: &[Happened], threads: &BTreeSet<u32>) -> Account {
                 account.throttle += woken.map_or(0.0, |since| happened.at - since);
             }
             "ext4_sync_file_enter" if threads.contains(&tid) => drop(inside.insert(tid)),
-            "ext4_sync_file_exit" => drop(inside.remove(&tid)),
+            "ext4_sync_file_exit" => {
+                inside.remove(&tid);
+                if let Some(of) = last.filter(|_| inside.is_empty()) {
+                    *of(&mut account) += std::mem::take(&mut gap);
+                }
+            }
             "jbd2_start_commit" => commits += 1,
             "jbd2_end_commit" => commits = commits.saturating_sub(1),
             "block_rq_issue" => match happened.request() {
-                Some((kind, _, 0)) if kind.starts_with('F') => flushes += 1,
-                Some((_, first, 1..)) => drop(data.insert(first)),
+                Some((kind, _, 0)) if kind.starts_with('F') => {
+                    flushes += 1;
+                    issued.insert(u64::MAX, happened.at);
+                }
+                Some((_, first, 1..)) => {
+                    data.insert(first);
+                    issued.insert(first, happened.at);
+                }
                 _ => {}
             },
             "block_rq_complete" => match happened.request() {
-                Some((kind, _, 0)) if kind.starts_with("FF") => flushes = flushes.saturating_sub(1),
+                Some((kind, _, 0)) if kind.starts_with("FF") => {
+                    flushes = flushes.saturating_sub(1);
+                    account.completed(issued.remove(&u64::MAX), happened.at);
+                }
                 Some((_, first, sectors @ 1..)) => {
                     data.retain(|at| !(first..first + sectors).contains(at));
+                    account.completed(issued.remove(&first), happened.at);
                 }
                 _ => {}
             },
@@ -164,6 +195,15 @@ pub(super) fn account(heard: &[Happened], threads: &BTreeSet<u32>) -> Account {
         }
     }
     account
+}
+
+impl Account {
+    /// A request was completed.
+    fn completed(&mut self, issued: Option<f64>, at: f64) {
+        if let Some(issued) = issued.filter(|issued| at - issued > LATE) {
+            self.late.push(((issued * 1e9) as u64, (at * 1e9) as u64));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -192,8 +232,10 @@ mod tests {
         let wanted = Account {
             throttle: 0.011,
             pauses: 0.008,
-            data: 0.002,
-            commit: 0.004,
+            // 12.000 to 12.003.
+            data: 0.003,
+            // 12.003 to 12.009.
+            commit: 0.006,
             commit_flush: 0.001,
             flush: 0.0,
             sync: 0.009,

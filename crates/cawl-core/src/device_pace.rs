@@ -1,0 +1,236 @@
+//! How fast a block device works, by the kernel's count of its requests.
+//!
+//! A call that makes data durable shows one time for the transfer, the journal's commit and the flush. The
+//! kernel counts the time of write requests and of flushes apart from each other (`stat` of a block device,
+//! Documentation/block/stat.rst, 6.18), which divides that time. Two traits of the count matter
+//! (block/blk-flush.c): a flush without data counts as a write request, too, which takes as long as the flush;
+//! and the request of a commit's last block lasts through its flushes. So the time of writes less that of
+//! flushes is the time in which data are transferred.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::cause::{ByCause, Cause};
+use crate::model::Work;
+use crate::profile::{DeviceConstants, HostProfile};
+use crate::record::DeviceCounters;
+use crate::statistics::median;
+
+/// Windows whose median counts: one in which the device stood still changes nothing.
+const WINDOWS: usize = 5;
+/// Requests, and calls that flush, of a window at least.
+const FEWEST: u64 = 4;
+/// Time of requests over the device's busy time from which on they overlap, and none has a time of its own.
+const OVERLAP: f64 = 1.25;
+/// Resolution of the kernel's count, in ns.
+const RESOLUTION: f64 = 1e6;
+/// Longest and shortest time of a transfer, as a multiple of what its constants say.
+const RANGE: (f64, f64) = (0.25, 4.0);
+
+/// What the constants of a device say of a transfer, in ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct Speed {
+    latency: f64,
+    byte: f64,
+    /// Requests take longer by their place, so that their number does not tell their time.
+    seeks: bool,
+}
+
+/// The constants of all devices of a profile.
+#[derive(Clone, Debug, Default)]
+pub struct Speeds {
+    own: Speed,
+    others: Vec<(u64, Speed)>,
+}
+
+/// How fast devices work.
+#[derive(Debug, Default)]
+pub struct DevicePaces {
+    devices: BTreeMap<u64, Device>,
+}
+
+#[derive(Debug, Default)]
+struct Device {
+    /// Where the window begins.
+    began: Option<DeviceCounters>,
+    /// Calls of the window that flush, and flushes without data or commit among them.
+    flushing: f64,
+    bare: f64,
+    /// Of each window: time of a transfer over that of the constants; flushing of a call, in ns.
+    transfer: VecDeque<f64>,
+    flush: VecDeque<f64>,
+}
+
+impl Speeds {
+    /// Those of a profile.
+    pub fn of(profile: &HostProfile) -> Speeds {
+        let speed = |device: &DeviceConstants| Speed {
+            latency: device.latency.as_ref().map_or(0.0, |latency| latency.value.get()),
+            byte: 1e9 / device.write.value.get(),
+            seeks: device.seek.value > device.latency.as_ref().map_or_else(Default::default, |l| l.value),
+        };
+        let others = profile.others.iter().map(|other| (other.dev, speed(&other.constants)));
+        Speeds { own: speed(&profile.device), others: others.collect() }
+    }
+
+    fn of_device(&self, dev: u64) -> Speed {
+        self.others.iter().find(|(other, _)| *other == dev).map_or(self.own, |(_, speed)| *speed)
+    }
+}
+
+impl DevicePaces {
+    /// The counters of a device, in the order of time.
+    pub fn take(&mut self, counters: &DeviceCounters, speeds: &Speeds) {
+        let device = self.devices.entry(counters.dev).or_default();
+        let Some(began) = device.began else {
+            device.restart(counters);
+            return;
+        };
+        let since = |now: u64, before: u64| now.saturating_sub(before);
+        let writes = since(counters.writes, began.writes);
+        if writes < FEWEST {
+            return;
+        }
+        let time = |now: crate::units::Nanos, before| now.saturating_sub(before).get();
+        let (writing, busy) = (time(counters.writing, began.writing), time(counters.busy, began.busy));
+        let flushes = since(counters.flushes, began.flushes);
+        let flushing = time(counters.flushing, began.flushing);
+        if writing <= OVERLAP * busy + RESOLUTION {
+            let speed = speeds.of_device(counters.dev);
+            let bytes = counters.bytes.saturating_sub(began.bytes).as_f64();
+            let constant = (writes as f64 - device.bare).max(0.0) * speed.latency + bytes * speed.byte;
+            let transferring = writing - flushing;
+            // A device whose flushes are not counted has them among its writes.
+            if transferring > 0.0 && bytes > 0.0 && !speed.seeks && (flushes > 0 || device.flushing == 0.0) {
+                device.transfer.push_back((transferring / constant).clamp(RANGE.0, RANGE.1));
+            }
+            if flushes >= FEWEST && device.flushing >= FEWEST as f64 {
+                device.flush.push_back(flushing / device.flushing);
+            }
+            for values in [&mut device.transfer, &mut device.flush] {
+                while values.len() > WINDOWS {
+                    values.pop_front();
+                }
+            }
+        }
+        device.restart(counters);
+    }
+
+    /// Corrects the parts of a call that waits for the device, which had to do this, and counts it.
+    pub fn correct(&mut self, dev: u64, work: &Work, speeds: &Speeds, parts: &mut ByCause<f64>) {
+        let Some(device) = self.devices.get_mut(&dev) else { return };
+        let flushes = parts[Cause::DeviceFlush] > 0.0;
+        device.flushing += f64::from(u8::from(flushes));
+        device.bare += work.flushes;
+        if flushes && let Some(flush) = middle(&device.flush) {
+            parts[Cause::DeviceFlush] = flush;
+        }
+        let pace = middle(&device.transfer).filter(|_| work.transferred > 0.0 && parts[Cause::Queue] == 0.0);
+        if let Some(pace) = pace {
+            let Speed { latency, byte, .. } = speeds.of_device(dev);
+            let transfer = |requests: f64| requests * latency + work.transferred * byte;
+            let besides = parts[Cause::Transfer] - transfer(work.latencies);
+            // A synchronous write has its request's latency in its commit.
+            parts[Cause::Transfer] = besides.max(0.0) + pace * transfer(work.latencies.max(1.0));
+        }
+    }
+}
+
+impl Device {
+    /// A window begins.
+    fn restart(&mut self, counters: &DeviceCounters) {
+        (self.began, self.flushing, self.bare) = (Some(*counters), 0.0, 0.0);
+    }
+}
+
+fn middle(values: &VecDeque<f64>) -> Option<f64> {
+    median(&values.iter().copied().collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Bytes, Nanos, Rate};
+
+    /// 100 µs and 2.5 ns for a byte.
+    fn speeds() -> Speeds {
+        let mut profile = HostProfile::uncalibrated();
+        profile.device.write.value = Rate::mb_per_second(400.0);
+        profile.device.latency = Some(crate::profile::Measured::assumed(Nanos::new(100e3)));
+        Speeds::of(&profile)
+    }
+
+    /// The counters after so many calls of 64 KiB with a flush, `commit` or not, with these times of a data
+    /// transfer and a flush, in ms.
+    fn after(calls: u64, commit: bool, transfer: f64, flush: f64) -> DeviceCounters {
+        let (writes, flushes, bytes) = if commit { (3, 2, 84) } else { (2, 1, 64) };
+        let n = calls as f64;
+        // A journal's two requests together take as long as one of 20 KiB would, and a latency.
+        let data = if commit { transfer * 2.0 } else { transfer };
+        let flushing = flush * f64::from(flushes);
+        DeviceCounters {
+            dev: 1,
+            writes: calls * writes,
+            bytes: Bytes(calls * bytes * 1024),
+            writing: Nanos::millis((data + flushing) * n),
+            flushes: calls * u64::from(flushes as u8),
+            flushing: Nanos::millis(flushing * n),
+            busy: Nanos::millis((data + flushing) * n),
+            ..DeviceCounters::default()
+        }
+    }
+
+    fn call(paces: &mut DevicePaces, work: &Work) -> ByCause<f64> {
+        let mut parts = ByCause::default();
+        (parts[Cause::Transfer], parts[Cause::DeviceFlush]) = (264e3, 500e3);
+        paces.correct(1, work, &speeds(), &mut parts);
+        parts
+    }
+
+    #[test]
+    fn a_slow_transfer_is_told_from_a_slow_flush() {
+        let work = Work { transferred: 65536.0, latencies: 1.0, flushes: 1.0, ..Work::default() };
+        let mut paces = DevicePaces::default();
+        assert_eq!(call(&mut paces, &work)[Cause::DeviceFlush], 500e3);
+        for window in 0..10 {
+            // The device stands still in one of them.
+            let transfer = if window == 7 { 50.0 } else { 0.45 };
+            let mut counters = after(100 * window, false, 0.45, 0.8);
+            if window == 7 {
+                counters.writing += Nanos::millis(transfer * 100.0);
+                counters.busy += Nanos::millis(transfer * 100.0);
+            }
+            paces.take(&counters, &speeds());
+            (0..100).for_each(|_| _ = call(&mut paces, &work));
+        }
+        let parts = call(&mut paces, &work);
+        assert!((parts[Cause::Transfer] / 450e3 - 1.0).abs() < 0.02, "{}", parts[Cause::Transfer]);
+        assert!((parts[Cause::DeviceFlush] / 800e3 - 1.0).abs() < 0.02, "{}", parts[Cause::DeviceFlush]);
+    }
+
+    #[test]
+    fn a_commit_has_two_flushes_and_the_journal_s_requests() {
+        let work = Work { transferred: 65536.0, syncs: 1.0, ..Work::default() };
+        let mut paces = DevicePaces::default();
+        for window in 0..4 {
+            paces.take(&after(100 * window, true, 0.528, 0.5), &speeds());
+            (0..100).for_each(|_| _ = call(&mut paces, &work));
+        }
+        let parts = call(&mut paces, &work);
+        // 84 KiB and three latencies in 1.056 ms: twice the constants.
+        let wanted = 2.0 * 264e3 + 100e3;
+        assert!((parts[Cause::Transfer] / wanted - 1.0).abs() < 0.05, "{}", parts[Cause::Transfer]);
+        assert!((parts[Cause::DeviceFlush] / 1e6 - 1.0).abs() < 0.02, "{}", parts[Cause::DeviceFlush]);
+    }
+
+    #[test]
+    fn requests_that_overlap_tell_nothing() {
+        let work = Work { transferred: 65536.0, latencies: 1.0, flushes: 1.0, ..Work::default() };
+        let mut paces = DevicePaces::default();
+        for window in 0..4 {
+            let counters = after(100 * window, false, 0.45, 0.8);
+            paces.take(&DeviceCounters { busy: counters.busy * 0.5, ..counters }, &speeds());
+            (0..100).for_each(|_| _ = call(&mut paces, &work));
+        }
+        assert_eq!(call(&mut paces, &work)[Cause::Transfer], 264e3);
+    }
+}
