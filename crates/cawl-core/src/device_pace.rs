@@ -14,17 +14,12 @@ use crate::model::Work;
 use crate::profile::{DeviceConstants, HostProfile};
 use crate::record::DeviceCounters;
 use crate::statistics::median;
+use crate::units::Nanos;
 
 /// Windows whose median counts: one in which the device stood still changes nothing.
 const WINDOWS: usize = 5;
 /// Requests, and calls that flush, of a window at least.
 const FEWEST: u64 = 4;
-/// Time of requests over the device's busy time from which on they overlap, and none has a time of its own.
-const OVERLAP: f64 = 1.25;
-/// Resolution of the kernel's count, in ns.
-const RESOLUTION: f64 = 1e6;
-/// Longest and shortest time of a transfer, as a multiple of what its constants say.
-const RANGE: (f64, f64) = (0.25, 4.0);
 
 /// What the constants of a device say of a transfer, in ns.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +30,8 @@ struct Speed {
     seeks: bool,
 }
 
-/// The constants of all devices of a profile.
+/// The constants of all devices of a profile, as calibrated: what is learned from calls can tell transfers from
+/// flushes no better than these calls do.
 #[derive(Clone, Debug, Default)]
 pub struct Speeds {
     own: Speed,
@@ -90,18 +86,19 @@ impl DevicePaces {
         if writes < FEWEST {
             return;
         }
-        let time = |now: crate::units::Nanos, before| now.saturating_sub(before).get();
-        let (writing, busy) = (time(counters.writing, began.writing), time(counters.busy, began.busy));
+        let time = |now: Nanos, before| now.saturating_sub(before).get();
+        let writing = time(counters.writing, began.writing);
         let flushes = since(counters.flushes, began.flushes);
         let flushing = time(counters.flushing, began.flushing);
-        if writing <= OVERLAP * busy + RESOLUTION {
+        // Requests that overlap have no time of their own.
+        if writing <= counters.time.since(began.time).get() {
             let speed = speeds.of_device(counters.dev);
             let bytes = counters.bytes.saturating_sub(began.bytes).as_f64();
             let constant = (writes as f64 - device.bare).max(0.0) * speed.latency + bytes * speed.byte;
             let transferring = writing - flushing;
             // A device whose flushes are not counted has them among its writes.
             if transferring > 0.0 && bytes > 0.0 && !speed.seeks && (flushes > 0 || device.flushing == 0.0) {
-                device.transfer.push_back((transferring / constant).clamp(RANGE.0, RANGE.1));
+                device.transfer.push_back(transferring / constant);
             }
             if flushes >= FEWEST && device.flushing >= FEWEST as f64 {
                 device.flush.push_back(flushing / device.flushing);
@@ -128,9 +125,8 @@ impl DevicePaces {
         if let Some(pace) = pace {
             let Speed { latency, byte, .. } = speeds.of_device(dev);
             let transfer = |requests: f64| requests * latency + work.transferred * byte;
-            let besides = parts[Cause::Transfer] - transfer(work.latencies);
             // A synchronous write has its request's latency in its commit.
-            parts[Cause::Transfer] = besides.max(0.0) + pace * transfer(work.latencies.max(1.0));
+            parts[Cause::Transfer] = pace * transfer(work.latencies.max(1.0));
         }
     }
 }
@@ -149,7 +145,7 @@ fn middle(values: &VecDeque<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Bytes, Nanos, Rate};
+    use crate::units::{Bytes, Rate, Time};
 
     /// 100 µs and 2.5 ns for a byte.
     fn speeds() -> Speeds {
@@ -174,7 +170,7 @@ mod tests {
             writing: Nanos::millis((data + flushing) * n),
             flushes: calls * u64::from(flushes as u8),
             flushing: Nanos::millis(flushing * n),
-            busy: Nanos::millis((data + flushing) * n),
+            time: Time((n * 3e6) as u64),
             ..DeviceCounters::default()
         }
     }
@@ -197,7 +193,6 @@ mod tests {
             let mut counters = after(100 * window, false, 0.45, 0.8);
             if window == 7 {
                 counters.writing += Nanos::millis(transfer * 100.0);
-                counters.busy += Nanos::millis(transfer * 100.0);
             }
             paces.take(&counters, &speeds());
             (0..100).for_each(|_| _ = call(&mut paces, &work));
@@ -217,7 +212,7 @@ mod tests {
         }
         let parts = call(&mut paces, &work);
         // 84 KiB and three latencies in 1.056 ms: twice the constants.
-        let wanted = 2.0 * 264e3 + 100e3;
+        let wanted = 2.0 * 264e3;
         assert!((parts[Cause::Transfer] / wanted - 1.0).abs() < 0.05, "{}", parts[Cause::Transfer]);
         assert!((parts[Cause::DeviceFlush] / 1e6 - 1.0).abs() < 0.02, "{}", parts[Cause::DeviceFlush]);
     }
@@ -228,7 +223,7 @@ mod tests {
         let mut paces = DevicePaces::default();
         for window in 0..4 {
             let counters = after(100 * window, false, 0.45, 0.8);
-            paces.take(&DeviceCounters { busy: counters.busy * 0.5, ..counters }, &speeds());
+            paces.take(&DeviceCounters { time: Time(counters.time.0 / 3), ..counters }, &speeds());
             (0..100).for_each(|_| _ = call(&mut paces, &work));
         }
         assert_eq!(call(&mut paces, &work)[Cause::Transfer], 264e3);

@@ -36,7 +36,7 @@ const LATEST: usize = 16;
 const NULL: &str = "/dev/null";
 
 /// How far each part of a prediction may be off.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Widths {
     /// Down and up, as parts of the prediction.
     parts: [ByCause<f64>; 2],
@@ -46,7 +46,6 @@ pub struct Widths {
     queue: f64,
     /// The shortest pause, in ns: a tick.
     tick: f64,
-    speeds: Speeds,
 }
 
 /// Divides calls.
@@ -57,6 +56,7 @@ pub struct Divider {
     /// Identities of /dev/null, in the namespaces where it was opened.
     nulls: Vec<FileId>,
     paces: DevicePaces,
+    speeds: Speeds,
     latest: [Write; LATEST],
     next: usize,
 }
@@ -107,7 +107,6 @@ impl Widths {
             cold,
             queue: (device.queue / device.write.value).get(),
             tick: 1e9 / f64::from(profile.kernel.hz.max(1)),
-            speeds: Speeds::of(profile),
         }
     }
 }
@@ -115,7 +114,7 @@ impl Widths {
 impl Divider {
     /// For predictions by this profile.
     pub fn new(profile: &HostProfile) -> Divider {
-        Divider { widths: Widths::of(profile), ..Divider::default() }
+        Divider { widths: Widths::of(profile), speeds: Speeds::of(profile), ..Divider::default() }
     }
 
     /// An identity has this path.
@@ -127,7 +126,7 @@ impl Divider {
 
     /// A device did this.
     pub fn device(&mut self, counters: &DeviceCounters) {
-        self.paces.take(counters, &self.widths.speeds);
+        self.paces.take(counters, &self.speeds);
     }
 
     /// Writes to this file go nowhere.
@@ -164,7 +163,7 @@ impl Divider {
     ) -> CauseTimes {
         let mut parts = prediction.parts.map(Nanos::get);
         if parts.waits() > 0.0 {
-            self.paces.correct(event.dev, &prediction.work, &self.widths.speeds, &mut parts);
+            self.paces.correct(event.dev, &prediction.work, &self.speeds, &mut parts);
         }
         let duration = event.duration as f64;
         // Shorter than this, no call was delayed or slept for a tick.

@@ -90,7 +90,7 @@ impl FindingsPart<'_> {
             call += usize::from(matches!(record, Record::Event(_)));
             self.findings.take(record);
             if let Some((_, widths)) = learned.next_if(|(from, _)| *from == at) {
-                self.findings.divider.widths = widths.clone();
+                self.findings.divider.widths = *widths;
             }
             each(record, self.findings.shown(record))
         })

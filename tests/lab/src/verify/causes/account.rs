@@ -4,8 +4,8 @@
 //! comes after the wake-up is run delay. Inside calls that make data durable (`ext4:ext4_sync_file_enter` to
 //! `_exit`): `commit` while `jbd2_start_commit` to `jbd2_end_commit` runs, `flush` while only a flush of the
 //! device's cache is in flight (`block:block_rq_issue` to `_complete`), and `data` while only data are. Time in
-//! which nothing is under way (a thread has to wake up) belongs to what comes next in the call, at its end to what
-//! was last.
+//! which nothing is under way (a thread of the kernel has to wake up) belongs to what comes next in the call, at
+//! its end to what was last; but from the caller's own wake-up on it is run delay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -129,6 +129,7 @@ pub(super) fn account(heard: &[Happened], threads: &BTreeSet<u32>) -> Account {
     let mut asleep = BTreeMap::new();
     let (mut data, mut flushes, mut commits, mut inside) = (BTreeSet::new(), 0u32, 0u32, BTreeSet::new());
     let (mut before, mut gap, mut issued) = (0.0, 0.0, BTreeMap::new());
+    let mut woken: BTreeSet<u32> = BTreeSet::new();
     // What was under way last: data, a commit, a flush.
     let mut last: Option<fn(&mut Account) -> &mut f64> = None;
     for happened in heard {
@@ -147,18 +148,20 @@ pub(super) fn account(heard: &[Happened], threads: &BTreeSet<u32>) -> Account {
         if let Some(of) = now {
             *of(&mut account) += span + std::mem::take(&mut gap);
             last = now;
-        } else {
+        } else if woken.is_empty() {
             gap += span;
         }
         let tid = happened.tid;
+        woken.remove(&tid);
         match happened.event.as_str() {
             "balance_dirty_pages" if threads.contains(&tid) => {
                 account.pauses += happened.number("pause").unwrap_or(0.0) * 1e-3;
                 asleep.insert(tid, happened.at);
             }
             "sched_wakeup" => {
-                let woken = happened.number("pid").and_then(|pid| asleep.remove(&(pid as u32)));
-                account.throttle += woken.map_or(0.0, |since| happened.at - since);
+                let pid = happened.number("pid").unwrap_or(0.0) as u32;
+                account.throttle += asleep.remove(&pid).map_or(0.0, |since| happened.at - since);
+                woken.extend(inside.get(&pid).copied());
             }
             "ext4_sync_file_enter" if threads.contains(&tid) => drop(inside.insert(tid)),
             "ext4_sync_file_exit" => {
