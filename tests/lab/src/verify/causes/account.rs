@@ -49,7 +49,7 @@ pub struct Account {
     pub run_delay: f64,
     /// Times, in ns, at which the device stood still.
     pub stalls: Vec<(u64, u64)>,
-    /// Times, in ns, of requests that took longer than [`LATE`].
+    /// Times, in ns, of requests that took longer than 5 ms.
     #[serde(default)]
     pub late: Vec<(u64, u64)>,
 }
