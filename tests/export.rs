@@ -376,7 +376,7 @@ fn a_damaged_trace_is_exported_as_far_as_it_goes() {
         serde_json::from_str(&{ export(&dir, Path::new("damaged"), "chrome", &[]).code(1).stdout })
             .expect("JSON");
     assert!(file["otherData"]["notes"][0].as_str().is_some_and(|note| note.contains("damaged")), "{file:#}");
-    for (content, says) in [(&b""[..], "not a cawl trace"), (b"start_s,op\n", "not a cawl trace")] {
+    for (content, says) in [(&b""[..], "is empty"), (b"start_s,op\n", "not a cawl trace")] {
         fs::write(dir.work().join("none"), content).expect("a new file");
         export(&dir, Path::new("none"), "csv", &["-o", "new"])
             .code(1)

@@ -344,7 +344,7 @@ fn what_is_no_trace_is_an_error_that_says_so() {
     let file = dir.path().join("not.trace");
     let mut newer = fs::File::create(dir.path().join("newer.trace")).expect("a new file");
     newer.write_all(b"CAWLTRC\n\xff\xff\0\0\0\0\0\0").expect("it can be written");
-    for (content, says) in [(&b""[..], "not a cawl trace"), (b"start_s,op\n0,write\n", "cawl-cli import")] {
+    for (content, says) in [(&b""[..], "is empty"), (b"start_s,op\n0,write\n", "cawl-cli import")] {
         fs::write(&file, content).expect("a new file");
         replay(&dir, &[], &file).code(1).says(says).says("not.trace");
     }

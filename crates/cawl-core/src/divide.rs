@@ -315,8 +315,8 @@ impl Divider {
         let queue = if waits && prediction.flushing { self.widths.queue } else { 0.0 };
         // Writes that began later and took the file's lock first are not known yet; that others write to the
         // file is.
-        let shared =
-            rest > INTERRUPTS && self.others(event).any(|write| write.end + event.duration > event.start);
+        let shared = rest > INTERRUPTS
+            && self.others(event).any(|write| write.end.saturating_add(event.duration) > event.start);
         let lock = if shared { rest } else { 0.0 };
         [(Cause::ColdMemory, cold), (Cause::Throttle, pauses), (Cause::Queue, queue), (Cause::Lock, lock)]
     }
