@@ -263,7 +263,7 @@ async fn calls_that_are_added_up_are_reported_as_if_told_each() {
             (explain.processes, explain.worst) = (Vec::new(), Vec::new());
         }
         for call in &mut report.worst {
-            (call.before, call.after, call.tid) = (Vec::new(), Vec::new(), 0);
+            (call.before, call.after, call.tid, call.call) = (Vec::new(), Vec::new(), 0, 0);
         }
         report.timeline = None;
         for model in &mut report.models {
