@@ -378,10 +378,7 @@ fn a_damaged_trace_is_exported_as_far_as_it_goes() {
     assert!(file["otherData"]["notes"][0].as_str().is_some_and(|note| note.contains("damaged")), "{file:#}");
     for (content, says) in [(&b""[..], "is empty"), (b"start_s,op\n", "not a cawl trace")] {
         fs::write(dir.work().join("none"), content).expect("a new file");
-        export(&dir, Path::new("none"), "csv", &["-o", "new"])
-            .code(1)
-            .says(says)
-            .says("the trace none");
+        export(&dir, Path::new("none"), "csv", &["-o", "new"]).code(1).says(says).says("the trace none");
     }
     export(&dir, Path::new("missing"), "csv", &["-o", "new"]).code(1).says("cannot read the trace missing");
     assert!(!dir.work().join("new").exists());
