@@ -3,9 +3,9 @@
 //! A call that makes data durable shows one time for the transfer, the journal's commit and the flush. The
 //! kernel counts the time of write requests and of flushes apart from each other (`stat` of a block device,
 //! Documentation/block/stat.rst, 6.18), which divides that time. Two traits of the count matter
-//! (block/blk-flush.c): a flush without data counts as a write request, too, which takes as long as the flush;
-//! and the request of a commit's last block lasts through its flushes. So the time of writes less that of
-//! flushes is the time in which data are transferred.
+//! (block/blk-flush.c): a flush without data counts as a write request, too, which takes as long as the
+//! flush; and the request of a commit's last block lasts through its flushes. So the time of writes less that
+//! of flushes is the time in which data are transferred.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,8 +30,8 @@ struct Speed {
     seeks: bool,
 }
 
-/// The constants of all devices of a profile, as calibrated: what is learned from calls can tell transfers from
-/// flushes no better than these calls do.
+/// The constants of all devices of a profile, as calibrated: what is learned from calls can tell transfers
+/// from flushes no better than these calls do.
 #[derive(Clone, Debug, Default)]
 pub struct Speeds {
     own: Speed,

@@ -3,10 +3,10 @@
 //! The law: a prediction has a part for each cause, and each part a width: how far its constant spreads. What
 //! was observed is the most likely sum of the parts (normal about the prediction with these widths, so that
 //! what is over or missing goes to each in proportion to the square of its width; Kunkel, "Analyzing and
-//! Assessing I/O Performance", takes the cause whose time is nearest, which is the same with one part). A part
-//! reaches [`REACH`] widths. What was measured apart from the model comes before that: run delay, the time of a
-//! device's requests, and calls of other threads that held the same file. Then come causes that were possible but not predicted. What is
-//! left no law explains.
+//! Assessing I/O Performance", takes the cause whose time is nearest, which is the same with one part). A
+//! part reaches [`REACH`] widths. What was measured apart from the model comes before that: run delay, the
+//! time of a device's requests, and calls of other threads that held the same file. Then come causes that
+//! were possible but not predicted. What is left no law explains.
 
 use cawl_wire::{Event, FileId, FileKind};
 
@@ -134,8 +134,8 @@ impl Divider {
         event.kind != FileKind::Regular && self.nulls.contains(&event.file())
     }
 
-    /// The time of a call by cause, which would take `own` undisturbed; None if it has no cost. `delays`: what the
-    /// kernel counted for its thread.
+    /// The time of a call by cause, which would take `own` undisturbed; None if it has no cost. `delays`:
+    /// what the kernel counted for its thread.
     pub fn divide(
         &mut self,
         event: &Event,
@@ -173,8 +173,8 @@ impl Divider {
             true => delays.bounds(thread.0, thread.1, thread.2, thread.3),
             false => Bounds::NONE,
         };
-        // What was measured counts before what was learned: constants and pauses that were learned beside other
-        // work have some of its run delay in them.
+        // What was measured counts before what was learned: constants and pauses that were learned beside
+        // other work have some of its run delay in them.
         if long {
             let waits = own.device().get();
             let runs = own.total().get() - waits + parts[Cause::ColdMemory];
@@ -209,8 +209,8 @@ impl Divider {
         whole(&parts, event.duration)
     }
 
-    /// No part that needs a processor is longer than the thread was on one, and no pause than it slept. Returns
-    /// how long it was and did.
+    /// No part that needs a processor is longer than the thread was on one, and no pause than it slept.
+    /// Returns how long it was and did.
     fn fit(&self, parts: &mut ByCause<f64>, prediction: &Prediction, bounds: Bounds) -> Bounds {
         let waits = parts.waits();
         // What a call that waits for the device does on a processor in addition is part of the wait.

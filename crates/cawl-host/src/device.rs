@@ -15,8 +15,8 @@ pub struct DeviceStat {
 }
 
 impl DeviceStat {
-    /// Of the device with this number (`st_dev`); of a partition, its disk's, which alone counts flushes. None
-    /// for what is no block device.
+    /// Of the device with this number (`st_dev`); of a partition, its disk's, which alone counts flushes.
+    /// None for what is no block device.
     pub fn open(dev: u64) -> Option<DeviceStat> {
         let folder = sysfs_folder(dev)?;
         let disk = if folder.join("partition").exists() { folder.parent()? } else { &folder };

@@ -59,8 +59,9 @@ impl Hold {
         }
     }
 
-    /// Writers may be held back now: the flusher works, or the limit from which on it does is passed, and what was
-    /// written since the latest look at the level, and completed before it, may have been over freerun.
+    /// Writers may be held back now: the flusher works, or the limit from which on it does is passed, and
+    /// what was written since the latest look at the level, and completed before it, may have been over
+    /// freerun.
     fn is_likely(&self, at: Time, limits: DirtyLimits) -> bool {
         let level = self.level.as_f64() + self.since;
         let highest = level + AT_ONCE.as_f64();

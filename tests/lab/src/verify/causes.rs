@@ -89,8 +89,8 @@ impl Replayed {
         Ok(Replayed { causes, calls })
     }
 
-    /// Of calls that a stall overlaps: seconds of that, and what of it is in these causes. Of the others that no
-    /// late request overlaps: how many there are, and how many have `unexpected` as their main cause.
+    /// Of calls that a stall overlaps: seconds of that, and what of it is in these causes. Of the others that
+    /// no late request overlaps: how many there are, and how many have `unexpected` as their main cause.
     fn stalls(&self, account: &Account, causes: &[Cause]) -> ((f64, f64), (usize, usize)) {
         let (mut within, mut others) = ((0.0, 0.0), (0, 0));
         for (event, times) in &self.calls {

@@ -1,11 +1,12 @@
 //! The kernel's own account of a run, from its tracepoints.
 //!
-//! `throttle`: from `writeback:balance_dirty_pages` with a pause to `sched:sched_wakeup` of the same task: what
-//! comes after the wake-up is run delay. Inside calls that make data durable (`ext4:ext4_sync_file_enter` to
-//! `_exit`): `commit` while `jbd2_start_commit` to `jbd2_end_commit` runs, `flush` while only a flush of the
-//! device's cache is in flight (`block:block_rq_issue` to `_complete`), and `data` while only data are. Time in
-//! which nothing is under way (a thread of the kernel has to wake up) belongs to what comes next in the call, at
-//! its end to what was last; but from the caller's own wake-up on it is run delay.
+//! `throttle`: from `writeback:balance_dirty_pages` with a pause to `sched:sched_wakeup` of the same task:
+//! what comes after the wake-up is run delay. Inside calls that make data durable
+//! (`ext4:ext4_sync_file_enter` to `_exit`): `commit` while `jbd2_start_commit` to `jbd2_end_commit` runs,
+//! `flush` while only a flush of the device's cache is in flight (`block:block_rq_issue` to `_complete`), and
+//! `data` while only data are. Time in which nothing is under way (a thread of the kernel has to wake up)
+//! belongs to what comes next in the call, at its end to what was last; but from the caller's own wake-up on
+//! it is run delay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
