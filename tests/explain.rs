@@ -157,6 +157,50 @@ fn a_damaged_trace_says_so_in_every_form() {
 }
 
 #[test]
+fn a_call_s_number_is_the_same_everywhere() {
+    let dir = Dir::new();
+    let script = "dd if=/dev/zero of=out bs=4k count=20 conv=fsync status=none
+        dd if=/dev/zero of=/dev/null bs=1k count=20 status=none
+        dd if=/dev/zero of=last bs=5000 count=1 status=none";
+    dir.run(&[], &["sh", "-c", script]).0.success();
+    let output = |args: &[&str]| {
+        let mut command = dir.cawl(args);
+        command.arg(dir.trace());
+        Running::start(command).finish().success().stdout
+    };
+    let objects = |text: String| -> Vec<Value> {
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let listed = objects(output(&["replay", "--calls", "--json"]));
+    let exported = objects(output(&["export", "--to", "json"]));
+    let printed = output(&["replay", "--calls"]);
+    let printed: Vec<Vec<&str>> =
+        printed.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let ends = |path: &str| listed.iter().position(|call| call["path"].as_str() == Some(path));
+    let null = ends("/dev/null").expect("a call to /dev/null");
+    // In the middle of coalescible calls, and beside them.
+    for at in [0, null, null + 7, listed.len() - 1, listed.iter().position(|c| c["op"] == "fsync").unwrap()] {
+        let (call, row, line) = (&listed[at], &exported[at], &printed[at]);
+        let number = call["call"].to_string();
+        assert_eq!((&row["call"].to_string(), line[0]), (&number, &*number), "{line:?}");
+        let found = explained(&dir, &["--call", &number]);
+        for field in ["call", "op", "offset", "observed_s", "pid", "tid"] {
+            assert_eq!(found[field], call[field], "{field}: {call:#}");
+        }
+        let ns = found["observed_s"].as_f64().map(|seconds| (seconds * 1e9).round());
+        assert_eq!((&found["path"], ns), (&row["path"], row["duration_ns"].as_f64()), "{row:#}");
+        assert_eq!((&found["bytes"], &found["op"]), (&row["bytes"], &line[4].into()), "{row:#}");
+    }
+    let worst = explained(&dir, &[]);
+    for worst in worst["worst"].as_array().expect("calls") {
+        let row = &exported[worst["call"].as_u64().expect("a number") as usize - 1];
+        for field in ["call", "op", "path", "bytes", "offset"] {
+            assert_eq!(row[field], worst[field], "{field}: {row:#}");
+        }
+    }
+}
+
+#[test]
 fn one_call_has_its_parts_and_its_neighbours() {
     let dir = Dir::new();
     dir.run(&[], &["dd", "if=/dev/zero", "of=out", "bs=4k", "count=50", "status=none"]).0.success();

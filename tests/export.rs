@@ -111,7 +111,7 @@ fn every_call_of_a_run_is_in_a_table() {
     assert_eq!(report["calls"], rows.len());
     let known = cawl_kit::calls(&dir, &dir.trace());
     for (row, known) in rows.iter().zip(&known) {
-        for field in ["op", "pid", "tid", "path", "offset"] {
+        for field in ["call", "op", "pid", "tid", "path", "offset"] {
             // A dash: no file.
             let path = if known[field] == "-" { &Value::Null } else { &known[field] };
             assert_eq!(&row[field], path, "{field}: {row:#}");
@@ -273,6 +273,7 @@ fn a_perfetto_trace_has_a_slice_for_each_call() {
         found.map(|(_, value, bytes)| (value, bytes.to_vec()))
     };
     let (mut begun, mut ended, mut names) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut numbers, mut number_key) = (Vec::new(), None);
     for (number, _, packet) in fields(&bytes) {
         assert_eq!(number, 1, "a trace has nothing but packets");
         if let Some((_, interned)) = of(packet, 12) {
@@ -280,10 +281,20 @@ fn a_perfetto_trace_has_a_slice_for_each_call() {
                 let text = String::from_utf8(of(name, 2).expect("a name").1).expect("UTF-8");
                 names.insert(of(name, 1).expect("a number").0, text);
             }
+            let arguments = fields(&interned).into_iter().filter(|field| field.0 == 3);
+            let mut arguments = arguments.map(|(_, _, name)| (of(name, 1), of(name, 2)));
+            let found = arguments.find(|(_, name)| name.as_ref().is_some_and(|(_, text)| text == b"call"));
+            number_key = found.and_then(|(key, _)| key).map(|(key, _)| key).or(number_key);
         }
         let (Some((at, _)), Some((_, event))) = (of(packet, 8), of(packet, 11)) else { continue };
         match of(&event, 9).expect("a type").0 {
-            1 => begun.push((at, names[&of(&event, 10).expect("a name").0].clone())),
+            1 => {
+                begun.push((at, names[&of(&event, 10).expect("a name").0].clone()));
+                let mut arguments = fields(&event).into_iter().filter(|field| field.0 == 4);
+                let number =
+                    arguments.find(|(.., argument)| of(argument, 1).map(|(key, _)| key) == number_key);
+                numbers.push(number.and_then(|(.., argument)| Some(of(argument, 4)?.0)));
+            }
             2 => ended.push(at),
             _ => {}
         }
@@ -294,6 +305,7 @@ fn a_perfetto_trace_has_a_slice_for_each_call() {
         (int(row, "start_ns") as u64, name)
     });
     assert_eq!(begun, expected.collect::<Vec<_>>());
+    assert_eq!(numbers, rows.iter().map(|row| row["call"].as_u64()).collect::<Vec<_>>());
     let expected = rows.iter().map(|row| (int(row, "start_ns") + int(row, "duration_ns")) as u64);
     assert_eq!(ended, expected.collect::<Vec<_>>());
 }
@@ -313,6 +325,7 @@ fn a_chrome_trace_has_an_event_for_each_call() {
         let micros = |column: &str| int(row, column) as f64 / 1e3;
         assert_eq!((&call["ts"], &call["dur"]), (&micros("start_ns").into(), &micros("duration_ns").into()));
         assert_eq!((&call["cat"], &call["args"]["path"]), (&row["cause"], &row["path"]));
+        assert_eq!(call["args"]["call"], row["call"]);
         for (cause, ns) in causes(row).filter(|(_, ns)| *ns > 0) {
             assert_eq!(call["args"][cause], ns, "{cause}");
         }
@@ -413,7 +426,7 @@ fn what_cannot_be_written_leaves_nothing() {
     fs::write(dir.work().join("target"), "before").expect("a new file");
     export(&dir, Path::new(trace), "csv", &["-o", "link"]).success();
     assert!(dir.work().join("link").is_symlink());
-    assert!(fs::read_to_string(dir.work().join("target")).expect("a file").starts_with("start_ns,"));
+    assert!(fs::read_to_string(dir.work().join("target")).expect("a file").starts_with("call,start_ns,"));
     assert_eq!(names(&dir.work()), ["folder", "link", "target"]);
 
     let Some(small) = SmallDisk::new(&dir) else { return };

@@ -71,6 +71,8 @@ impl About {
 
 /// A call with what is known of it.
 pub struct Call<'a> {
+    /// Its number in the trace, from 1.
+    pub number: u64,
     /// The call.
     pub event: &'a Event,
     /// Path of its file, or the file's identity; None if it has no file.

@@ -55,7 +55,7 @@ pub struct Collector {
     pub(crate) classes: Classes,
     files_omitted: Tally,
     /// Calls that were taken, and those that the report is about.
-    taken: u64,
+    pub(crate) taken: u64,
     calls: u64,
     bytes: u64,
     elsewhere: Tally,

@@ -122,10 +122,10 @@ impl Wanted {
     }
 
     fn call(&mut self, event: &Event, shown: Shown<'_>) -> bool {
-        if self.calls == 0 {
+        self.calls = shown.number;
+        if self.calls == 1 {
             self.first = event.start;
         }
-        self.calls += 1;
         let row = self.row(event, shown);
         let thread = (event.pid, event.tid);
         if let Some(found) = &mut self.found {
@@ -172,7 +172,7 @@ impl Wanted {
     fn row(&self, event: &Event, shown: Shown<'_>) -> CallRow {
         let predicted = shown.predictions.first().copied().flatten();
         CallRow {
-            number: self.calls,
+            number: shown.number,
             at_s: event.start.saturating_sub(self.first) as f64 / 1e9,
             op: event.op.name(),
             offset: (event.offset != UNKNOWN_OFFSET).then_some(event.offset),

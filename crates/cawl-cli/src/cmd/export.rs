@@ -131,7 +131,8 @@ impl Names {
             path.as_str()
         });
         let program = self.programs.get(&event.pid).map(String::as_str);
-        Call { event, path, program, predictions: shown.predictions, causes: shown.causes }
+        let Shown { number, predictions, causes } = shown;
+        Call { number, event, path, program, predictions, causes }
     }
 }
 

@@ -35,7 +35,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             Record::File(file) => drop(paths.insert(file.file(), file.path.clone())),
             Record::Event(event) => {
                 let path = paths.get(&event.file()).map_or("-", String::as_str);
-                result = printer.print(&mut out, event, path, shown.predictions);
+                result = printer.print(&mut out, event, path, shown);
             }
             _ => {}
         }

@@ -39,6 +39,7 @@ pub struct Column {
 /// Where the value of a column comes from.
 #[derive(Clone, Copy)]
 enum Field {
+    Number,
     Start,
     Duration,
     Op,
@@ -63,7 +64,8 @@ enum Field {
 }
 
 /// The columns that every table begins with: name, kind, may be null, source.
-const FIRST: [(&str, Kind, bool, Field); 20] = [
+const FIRST: [(&str, Kind, bool, Field); 21] = [
+    ("call", Kind::Int, false, Field::Number),
     ("start_ns", Kind::Int, false, Field::Start),
     ("duration_ns", Kind::Int, false, Field::Duration),
     ("op", Kind::Text, false, Field::Op),
@@ -132,6 +134,7 @@ impl Columns {
     /// each cause that has a part.
     pub fn arguments<'a>(&'a self, call: &'a Call<'_>) -> impl Iterator<Item = (&'a str, Value<'a>)> {
         let shown = |(column, value): &(&Column, Value<'_>)| match column.field {
+            Field::Number => true,
             Field::Path | Field::Offset | Field::Bytes | Field::Errno | Field::Flags => *value != Value::Null,
             Field::State | Field::Predicted(_) => *value != Value::Null,
             Field::Cause(_) => !matches!(value, Value::Null | Value::Int(0)),
@@ -150,6 +153,7 @@ impl Columns {
         let nanos = |of: Option<cawl_core::Nanos>| of.map(|span| span.get().round() as u64);
         let prediction = || call.prediction();
         match field {
+            Field::Number => int(call.number),
             Field::Start => int(event.start),
             Field::Duration => int(event.duration),
             Field::Op => Value::Text(event.op.name()),

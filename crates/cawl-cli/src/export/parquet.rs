@@ -48,7 +48,7 @@ impl Parquet {
         let facts = facts.map(|(name, value)| KeyValue::new(format!("cawl.{name}"), value));
         let units = KeyValue::new(
             "cawl.units".to_owned(),
-            "columns that end in _ns: nanoseconds; start_ns: of CLOCK_MONOTONIC; offset, size, bytes, dirty: bytes"
+            "call: number in the trace, from 1; columns that end in _ns: nanoseconds; start_ns: of CLOCK_MONOTONIC; offset, size, bytes, dirty: bytes"
                 .to_owned(),
         );
         let properties = WriterProperties::builder()

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use cawl_core::{Bytes, Nanos, Prediction, kernel_bytes};
+use cawl_core::{Bytes, Nanos, Shown, kernel_bytes};
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use serde::Serialize;
 
@@ -12,12 +12,14 @@ use super::shown;
 pub struct CallPrinter {
     models: Vec<&'static str>,
     json: bool,
-    first: Option<u64>,
+    first: u64,
 }
 
 /// A call in JSON. Times in seconds, sizes in bytes.
 #[derive(Serialize)]
 struct CallLine<'a> {
+    /// Its number in the trace, from 1.
+    call: u64,
     time_s: f64,
     pid: u32,
     tid: u32,
@@ -40,20 +42,21 @@ struct PredictionLine<'a> {
 impl CallPrinter {
     /// A printer for predictions by these models.
     pub fn new(models: &[&'static str], json: bool) -> CallPrinter {
-        CallPrinter { models: models.to_vec(), json, first: None }
+        CallPrinter { models: models.to_vec(), json, first: 0 }
     }
 
-    /// Prints a call with its predictions.
+    /// Prints a call with its number and predictions.
     pub fn print(
         &mut self,
         out: &mut impl Write,
         event: &Event,
         path: &str,
-        predictions: &[Option<Prediction>],
+        Shown { number, predictions, .. }: Shown<'_>,
     ) -> io::Result<()> {
-        let is_first = self.first.is_none();
-        let first = *self.first.get_or_insert(event.start);
-        let time = event.start.saturating_sub(first) as f64 / 1e9;
+        if number == 1 {
+            self.first = event.start;
+        }
+        let time = event.start.saturating_sub(self.first) as f64 / 1e9;
         let offset = (event.offset != UNKNOWN_OFFSET).then_some(event.offset);
         let size = match event.op {
             Op::StreamWrite => event.returned.max(0) as u64,
@@ -70,6 +73,7 @@ impl CallPrinter {
                 })
             });
             let line = CallLine {
+                call: number,
                 time_s: time,
                 pid: event.pid,
                 tid: event.tid,
@@ -83,11 +87,11 @@ impl CallPrinter {
             serde_json::to_writer(&mut *out, &line)?;
             return out.write_all(b"\n");
         }
-        if is_first {
+        if number == 1 {
             write!(
                 out,
-                "{:>14} {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
-                "TIME", "PID", "OP", "OFFSET", "SIZE", "STATE", "DIRTY", "OBSERVED"
+                "{:>9} {:>14} {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
+                "CALL", "TIME", "PID", "OP", "OFFSET", "SIZE", "STATE", "DIRTY", "OBSERVED"
             )?;
             for model in &self.models {
                 write!(out, " {:>10}", model.to_uppercase())?;
@@ -97,7 +101,8 @@ impl CallPrinter {
         let primary = predictions.first().copied().flatten();
         write!(
             out,
-            "{:>12.6} s {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
+            "{:>9} {:>12.6} s {:>8} {:<10} {:>14} {:>10} {:<9} {:>10} {:>10}",
+            number,
             time,
             event.pid,
             event.op.name(),

@@ -21,6 +21,8 @@ use crate::units::{Bytes, Nanos, Time};
 /// What an analysis says of a record; nothing, if it is not a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shown<'a> {
+    /// The call's number among all calls, from 1.
+    pub number: u64,
     /// The prediction of each model, in the order of [`Analysis::models`](super::Analysis::models); none
     /// where a model has no opinion.
     pub predictions: &'a [Option<Prediction>],
@@ -159,9 +161,11 @@ impl Findings {
     /// What is shown of the latest record, which is this one.
     pub(super) fn shown(&self, record: &Record) -> Shown<'_> {
         match record {
-            Record::Event(_) => {
-                Shown { predictions: &self.predictions[..self.reported], causes: self.causes.as_ref() }
-            }
+            Record::Event(_) => Shown {
+                number: self.collector.taken,
+                predictions: &self.predictions[..self.reported],
+                causes: self.causes.as_ref(),
+            },
             _ => Shown::default(),
         }
     }
