@@ -36,19 +36,40 @@ fn adds_up(explain: &Value) {
     assert!(explain["best"]["best_s"].as_f64().unwrap() <= undisturbed, "{explain:#}");
 }
 
+/// The files of a report have all of its causes, calls and bytes.
+fn files_add_up(report: &Value) {
+    let files = report["files"].as_array().expect("files");
+    let ops: Vec<&Value> =
+        files.iter().flat_map(|file| file["ops"].as_array().expect("operations")).collect();
+    let explain = &report["explain"];
+    for cause in explain["causes"].as_array().expect("causes") {
+        let name = cause["name"].as_str().expect("a name");
+        let sum: f64 = ops.iter().filter_map(|op| op["causes"][name].as_f64()).sum();
+        assert!(are_equal(sum, cause["observed_s"].as_f64().unwrap()), "{name}: {sum} s, {report:#}");
+    }
+    for field in ["calls", "bytes", "observed_s"] {
+        let sum: f64 = ops.iter().filter_map(|op| op[field].as_f64()).sum();
+        assert!(are_equal(sum, explain[field].as_f64().unwrap()), "{field}: {sum}, {report:#}");
+    }
+    let undisturbed: f64 = ops.iter().filter_map(|op| op["undisturbed_s"].as_f64()).sum();
+    assert!(undisturbed <= explain["best"]["undisturbed_s"].as_f64().unwrap() + 1e-9, "{report:#}");
+}
+
 #[test]
 fn causes_add_up_and_a_trace_tells_the_same_as_the_run() {
     let dir = Dir::new();
     let script = "dd if=/dev/zero of=a bs=4k count=300 status=none
         dd if=/dev/zero of=b bs=64k count=20 oflag=dsync status=none
-        dd if=/dev/zero of=c bs=1M count=4 conv=fsync status=none";
+        dd if=/dev/zero of=c bs=1M count=4 conv=fsync status=none
+        dd if=/dev/zero of=/dev/null bs=1k count=4 status=none";
     let (finished, live) = dir.run(&[], &["sh", "-c", script]);
     finished.success();
     adds_up(&live["explain"]);
+    files_add_up(&live.0);
     let again = explained(&dir, &[]);
     adds_up(&again);
     assert_eq!(live["explain"], again);
-    assert_eq!((&again["schema"], again["bytes"].as_u64()), (&1.into(), Some(6_733_824)));
+    assert_eq!((&again["schema"], again["bytes"].as_u64()), (&1.into(), Some(6_737_920)));
     // Of each file, too.
     for file in live["files"].as_array().expect("files") {
         for op in file["ops"].as_array().expect("operations") {
@@ -80,6 +101,23 @@ fn writes_to_dev_null_are_discards() {
     let short = std::fs::read_to_string(dir.work().join("short.json")).expect("a report");
     let short: Value = serde_json::from_str(&short).expect("JSON");
     dir.run(&[], &program).0.success();
+    explain(&dir, &["--report", "traced.json"]).success();
+    let traced = std::fs::read_to_string(dir.work().join("traced.json")).expect("a report");
+    let traced: Value = serde_json::from_str(&traced).expect("JSON");
+    for report in [&short, &traced] {
+        files_add_up(report);
+        let file = &report["files"][0];
+        assert_eq!((&file["path"], &file["ops"][0]["op"]), (&"/dev/null".into(), &"write".into()));
+        assert_eq!(file["ops"][0]["observed_s"], file["ops"][0]["undisturbed_s"], "nothing is lost");
+        assert!(file.get("patterns").is_none_or(Value::is_null), "{file:#}");
+        assert_eq!(report["explain"]["best"]["best_s"], 0.0, "bytes that go nowhere have no better way");
+    }
+    let text = explain(&dir, &[]).success().stdout;
+    let row = text.lines().skip_while(|line| *line != "/dev/null").nth(1).expect("a row of /dev/null");
+    assert!(row.contains("write") && row.trim_end().ends_with("discard"), "{text}");
+    explain(&dir, &["--report", "page.html"]).success();
+    let page = std::fs::read_to_string(dir.work().join("page.html")).expect("a page");
+    assert!(page.contains(">/dev/null<"), "the page has no row of /dev/null");
     for explain in [&short["explain"], &explained(&dir, &[])] {
         let causes = explain["causes"].as_array().expect("causes");
         let discard = causes.iter().find(|cause| cause["name"] == "discard").expect("discards");

@@ -185,7 +185,8 @@ impl Collector {
             Class::Elsewhere => match causes {
                 Some((times, _)) => {
                     self.classes.add(bytes, event.duration, times);
-                    self.discarded(event.start, event.end(), 1, bytes, event.duration);
+                    let calls = Tally { calls: 1, bytes };
+                    self.discarded(event, (event.start, event.end()), calls, event.duration);
                 }
                 None => self.elsewhere.add(bytes),
             },
@@ -216,23 +217,28 @@ impl Collector {
         self.taken += calls.calls;
         self.calls += calls.calls;
         self.span(calls.first, calls.end);
-        let bytes = coalesced_bytes(calls);
+        let tally = Tally { calls: calls.calls, bytes: coalesced_bytes(calls) };
         // They are of one session.
-        self.sessions.calls(&calls.like, Time(calls.first), calls.calls, bytes, calls.duration, true);
+        self.sessions.calls(&calls.like, Time(calls.first), tally.calls, tally.bytes, calls.duration, true);
         if discarded {
-            self.classes.added_up(calls.calls);
-            return self.discarded(calls.first, calls.end, calls.calls, bytes, calls.duration);
+            self.classes.added_up(tally.calls);
+            return self.discarded(&calls.like, (calls.first, calls.end), tally, calls.duration);
         }
-        self.elsewhere.calls += calls.calls;
-        self.elsewhere.bytes = self.elsewhere.bytes.saturating_add(bytes);
+        self.elsewhere.add_all(tally);
     }
 
-    /// Calls to /dev/null from `start` to `end` took `ns`.
-    fn discarded(&mut self, start: u64, end: u64, calls: u64, bytes: u64, ns: u64) {
-        self.causes.add_calls(Cause::Discard, calls, bytes, ns);
+    /// Calls to /dev/null like this one, in this span of time, took `ns`.
+    fn discarded(&mut self, like: &Event, span: (u64, u64), calls: Tally, ns: u64) {
+        self.causes.add_calls(Cause::Discard, calls.calls, calls.bytes, ns);
         if let Some(timeline) = &mut self.timeline {
-            timeline.add((start, end), calls, bytes, &CauseTimes::from([(Cause::Discard, ns)]));
+            timeline.add(span, calls.calls, calls.bytes, &CauseTimes::from([(Cause::Discard, ns)]));
         }
+        let Some(index) = self.file_row(like.file()) else { return self.files_omitted.add_all(calls) };
+        let totals = op_totals(&mut self.files.rows[index].counts, like.op, 0);
+        totals.calls.add_all(calls);
+        totals.observed_ns = totals.observed_ns.saturating_add(ns);
+        totals.causes[Cause::Discard] = totals.causes[Cause::Discard].saturating_add(ns);
+        totals.undisturbed[Cause::Discard] += ns as f64;
     }
 
     /// Something went on from `start` to `end`.
@@ -287,30 +293,9 @@ impl Collector {
         predictions: &[Option<Prediction>],
         causes: Option<Causes>,
     ) {
-        let Some(index) = self.files.index(event.file()) else {
-            self.files_omitted.add(bytes);
-            return;
-        };
-        let is_first = self.files.rows[index].counts.is_empty();
-        let index = if is_first {
-            let before = self.files.succeed(index);
-            self.patterns.succeed(index, before);
-            before
-        } else {
-            index
-        };
+        let Some(index) = self.file_row(event.file()) else { return self.files_omitted.add(bytes) };
         self.patterns.call(index, event, bytes, predictions.first().and_then(Option::as_ref));
-        let ops = &mut self.files.rows[index].counts;
-        let at = match ops.iter().position(|totals| totals.op == event.op) {
-            Some(at) => at,
-            None => {
-                // Most files have one operation.
-                ops.reserve_exact(1);
-                ops.push(FileOpTotals::new(event.op, predictions.len()));
-                ops.len() - 1
-            }
-        };
-        let totals = &mut ops[at];
+        let totals = op_totals(&mut self.files.rows[index].counts, event.op, predictions.len());
         totals.calls.add(bytes);
         totals.observed_ns = totals.observed_ns.saturating_add(event.duration);
         for (sum, prediction) in totals.predicted_ns.iter_mut().zip(predictions) {
@@ -318,11 +303,22 @@ impl Collector {
         }
         if let Some(Some(primary)) = predictions.first() {
             totals.states[primary.state as usize] += 1;
-            if let Some((causes, own)) = causes {
-                totals.causes.add(causes);
-                own.iter().for_each(|(cause, part)| totals.undisturbed[cause] += part.get());
-            }
         }
+        if let Some((causes, own)) = causes {
+            totals.causes.add(causes);
+            own.iter().for_each(|(cause, part)| totals.undisturbed[cause] += part.get());
+        }
+    }
+
+    /// The row of a file that a call is counted under; None if there are too many.
+    fn file_row(&mut self, file: FileId) -> Option<usize> {
+        let index = self.files.index(file)?;
+        if !self.files.rows[index].counts.is_empty() {
+            return Some(index);
+        }
+        let before = self.files.succeed(index);
+        self.patterns.succeed(index, before);
+        Some(before)
     }
 
     /// Path of a file, or its identity if no record told the path; and its first path, if it was renamed.
@@ -421,9 +417,10 @@ impl Collector {
     /// What the files' bytes could cost.
     fn best(&self) -> Nanos {
         let of_file = |totals: &FileTotals| {
-            let bytes = totals.counts.iter().map(|op| op.calls.bytes).fold(0, u64::saturating_add);
+            let ops = totals.counts.iter().filter(|op| op.causes[Cause::Discard] == 0);
+            let bytes = ops.clone().map(|op| op.calls.bytes).fold(0, u64::saturating_add);
             let waited = |op: &FileOpTotals| op.causes.iter().any(|(cause, ns)| cause.is_device() && ns > 0);
-            self.ideal.cost(Bytes(bytes), totals.counts.iter().any(waited))
+            self.ideal.cost(Bytes(bytes), ops.clone().any(waited))
         };
         self.files.rows.iter().map(of_file).sum()
     }
@@ -548,6 +545,17 @@ impl Sums {
             total_error: (observed > 0.0).then(|| (predicted - observed).abs() / observed),
         }
     }
+}
+
+/// The totals of an operation, among those of its file.
+fn op_totals(ops: &mut Vec<FileOpTotals>, op: Op, models: usize) -> &mut FileOpTotals {
+    let at = ops.iter().position(|totals| totals.op == op).unwrap_or_else(|| {
+        // Most files have one operation.
+        ops.reserve_exact(1);
+        ops.push(FileOpTotals::new(op, models));
+        ops.len() - 1
+    });
+    &mut ops[at]
 }
 
 /// Observed time of all calls on a file.

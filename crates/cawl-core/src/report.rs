@@ -66,7 +66,7 @@ pub struct Report {
     pub sessions_omitted: SessionTotals,
     /// Each model's accuracy.
     pub models: Vec<ModelReport>,
-    /// Each file, most observed time first.
+    /// Each file, /dev/null among them if it was written to; most observed time first.
     pub files: Vec<FileReport>,
     /// Calls and bytes on files left out of `files` because there were too many.
     pub files_omitted: Tally,
@@ -149,8 +149,13 @@ pub struct Tally {
 impl Tally {
     /// Counts one more call that wrote this many bytes.
     pub fn add(&mut self, bytes: u64) {
-        self.calls += 1;
-        self.bytes = self.bytes.saturating_add(bytes);
+        self.add_all(Tally { calls: 1, bytes });
+    }
+
+    /// Counts more calls.
+    pub fn add_all(&mut self, more: Tally) {
+        self.calls = self.calls.saturating_add(more.calls);
+        self.bytes = self.bytes.saturating_add(more.bytes);
     }
 }
 
@@ -286,7 +291,7 @@ pub struct FileReport {
     pub birth: u32,
     /// Its operations.
     pub ops: Vec<FileOp>,
-    /// How it was used; None in a report of an earlier version.
+    /// How it was used; None of /dev/null, and in a report of an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patterns: Option<FilePatterns>,
 }
@@ -303,7 +308,8 @@ pub struct FileOp {
     /// Observed time, in seconds; 0 where it cannot be seen: of stores through mappings, and of what a stream
     /// held at exit.
     pub observed_s: f64,
-    /// Predicted time in seconds, for each model; empty for calls that no model has a law for.
+    /// Predicted time in seconds, for each model; empty for calls that no model has a law for, and those to
+    /// /dev/null.
     pub predicted_s: ByName<f64>,
     /// Number of calls in each state, by the first model.
     pub states: ByName<u64>,

@@ -191,7 +191,11 @@ fn writes_to_dev_null_have_a_class_unless_they_were_added_up() {
     collector.event(&event, Class::Elsewhere, &[], Some((&times, &CostParts::default())));
     let (bytes, duration, first, last, end) = (50, 1000, 1, 2, 3);
     collector.coalesced(&CoalescedCalls { like: event, calls: 10, bytes, duration, first, last, end }, true);
-    let explain = collector.report(Mode::Lockstep, false, &[], &[]).explain.expect("causes");
+    let report = collector.report(Mode::Lockstep, false, &[], &[]);
+    let op = &report.files[0].ops[0];
+    assert_eq!((op.op.as_str(), op.calls, op.bytes, op.observed_s), ("write", 11, 55, 1.1e-6));
+    assert_eq!((op.causes.get("discard"), op.undisturbed_s), (Some(&1.1e-6), 1.1e-6));
+    let explain = report.explain.expect("causes");
     let classes: Vec<u64> = explain.classes.iter().map(|class| class.calls).collect();
     assert_eq!((classes, explain.unclassed_calls, explain.calls), (vec![0, 1], 10, 11));
 }
