@@ -95,13 +95,20 @@ fn a_wrong_condition_is_pointed_at() {
     for (condition, told) in [
         ("unexpected > 50", "  unexpected > 50\n               ^"),
         ("slow > 5ms", "there is no time `slow`"),
+        ("unexpected > -5ms", "remove the `-`\n  unexpected > -5ms\n               ^"),
     ] {
         let mut command = dir.command(cawl_kit::built("cawld"));
         command.args(["--trace-on", condition]);
         let finished = Running::start(command).finish().code(2);
         assert!(finished.stderr.contains(told), "{}", finished.stderr);
     }
-    let mut command = dir.command(cawl_kit::built("cawld"));
-    command.args(["--keep", "5s"]);
-    Running::start(command).finish().code(2).says("--trace-on");
+    for (options, told) in [
+        (&["--keep", "5s"][..], "--trace-on"),
+        (&["--trace-on", ALL, "--keep", "10"], "a time with its unit is expected: 200us, 7ms, 1.5s"),
+        (&["--trace-on", ALL, "--keep", "0s"], "give a time between 100ms and 1h"),
+    ] {
+        let mut command = dir.command(cawl_kit::built("cawld"));
+        command.args(options);
+        Running::start(command).finish().code(2).says(told);
+    }
 }

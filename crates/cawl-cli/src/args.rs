@@ -341,7 +341,7 @@ pub struct ManArgs {
 #[derive(clap::Args)]
 pub struct ClassesArgs {
     /// Report calls in classes by their observed time, parted by these: 0.2ms,0.4ms,7ms,25ms
-    #[arg(long = "classes", value_name = "TIME,…", value_delimiter = ',', value_parser = with_unit)]
+    #[arg(long = "classes", value_name = "TIME,…", value_delimiter = ',', value_parser = quantity::duration)]
     pub bounds: Vec<Nanos>,
 }
 
@@ -385,14 +385,6 @@ impl ModelArgs {
             [all] if all == "all" => Vec::new(),
             names => names.to_vec(),
         }
-    }
-}
-
-/// A time above zero. A plain number would be seconds, where most would think of milliseconds.
-fn with_unit(text: &str) -> Result<Nanos, String> {
-    match text.ends_with(char::is_alphabetic) {
-        true => quantity::duration(text),
-        false => Err("a time with its unit is expected: 200us, 7ms, 1.5s".to_owned()),
     }
 }
 

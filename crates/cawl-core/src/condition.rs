@@ -4,13 +4,13 @@
 //! condition  = conjunction { "or" conjunction }
 //! conjunction = term { "and" term }
 //! term       = "not" term | "(" condition ")" | time | operation | file
-//! time       = QUANTITY ( ">" | ">=" | "<" | "<=" ) [ "-" ] SPAN
+//! time       = QUANTITY ( ">" | ">=" | "<" | "<=" ) SPAN
 //! operation  = "op" ( "==" | "!=" ) NAME
 //! file       = "file" "~" GLOB
 //! ```
 //!
-//! A QUANTITY is a cause, or `observed`, `predicted`, `residual` (observed less predicted). In a GLOB, `*` is
-//! any text and `?` any character.
+//! A QUANTITY is a cause, or `observed`, `predicted`, `residual` (observed less predicted), whose SPAN may
+//! have a `-` before it. In a GLOB, `*` is any text and `?` any character.
 
 mod parse;
 

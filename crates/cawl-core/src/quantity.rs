@@ -56,9 +56,17 @@ pub fn span(text: &str) -> Result<f64, String> {
     Ok(decimal(number).ok_or_else(wrong)? * factor)
 }
 
-/// The same, above zero.
+/// The same, with a unit: a plain number would be seconds, where most would think of milliseconds.
+pub fn span_with_unit(text: &str) -> Result<f64, String> {
+    match text.ends_with(char::is_alphabetic) {
+        true => span(text),
+        false => Err("a time with its unit is expected: 200us, 7ms, 1.5s".to_owned()),
+    }
+}
+
+/// As [`span_with_unit`], above zero.
 pub fn duration(text: &str) -> Result<Nanos, String> {
-    match Nanos::seconds(span(text)?) {
+    match Nanos::seconds(span_with_unit(text)?) {
         Nanos::ZERO => Err("give a time above zero".to_owned()),
         time => Ok(time),
     }
@@ -164,7 +172,9 @@ mod tests {
         assert_eq!(interval("0.5"), Ok(0.5));
         assert_eq!(duration("0.2ms"), Ok(Nanos::new(200_000.0)));
         assert_eq!(duration("20µs"), Ok(Nanos::new(20_000.0)));
-        assert!(duration("0").is_err());
+        for text in ["0s", "7", "-5ms", ""] {
+            assert!(duration(text).is_err(), "{text}");
+        }
         assert!(interval("0").is_err() && interval("10ms").is_err() && interval("2d").is_err());
     }
 }

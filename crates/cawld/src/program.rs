@@ -289,7 +289,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 }
 
 fn keep(text: &str) -> Result<Nanos, String> {
-    match quantity::span(text)? {
+    match quantity::span_with_unit(text)? {
         seconds if (0.1..=3600.0).contains(&seconds) => Ok(Nanos::seconds(seconds)),
         _ => Err("give a time between 100ms and 1h".to_owned()),
     }

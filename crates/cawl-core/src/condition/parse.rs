@@ -5,7 +5,7 @@ use cawl_wire::Op;
 use super::{Node, Quantity, Relation};
 use crate::cause::Cause;
 use crate::glob::Glob;
-use crate::quantity::span;
+use crate::quantity::span_with_unit;
 
 /// Parts within parts, and characters.
 const DEEPEST: usize = 64;
@@ -134,6 +134,9 @@ impl<'a> Parser<'a> {
         let Some((_, relation)) = signs.into_iter().find(|(sign, _)| self.sign(sign)) else {
             return Err(self.wrong("`>`, `>=`, `<` or `<=` is expected here"));
         };
+        if quantity != Quantity::Residual && self.rest().starts_with('-') {
+            return Err(self.wrong("only `residual` can be below zero; remove the `-`"));
+        }
         Ok(Node::Time(quantity, relation, self.span()?))
     }
 
@@ -177,10 +180,7 @@ impl<'a> Parser<'a> {
         let rest = self.rest();
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '.').unwrap_or(rest.len());
         let text = &rest[..end];
-        // A plain number would be seconds, where most would think of milliseconds.
-        let seconds =
-            Some(text).filter(|text| text.ends_with(char::is_alphabetic)).and_then(|t| span(t).ok());
-        let Some(seconds) = seconds else {
+        let Ok(seconds) = span_with_unit(text) else {
             return Err(self.wrong("a time with its unit is expected here: 50ms, 200us, 1.5s, 2m"));
         };
         self.at += end;
