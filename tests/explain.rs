@@ -1,6 +1,11 @@
 //! Where the time went: causes of real programs' calls, and the questions that `explain` answers.
 
+use std::fs;
+
+use cawl_core::{Bytes, DeviceCounters, FileFacts, HostProfile, Measured, Nanos, Record, Session, Time};
+use cawl_host::trace::{TraceFile, WhenFull};
 use cawl_kit::{Dir, Finished, Running};
+use cawl_wire::{Event, FileKind, Op, flag};
 use serde_json::Value;
 
 fn explain(dir: &Dir, options: &[&str]) -> Finished {
@@ -98,11 +103,11 @@ fn writes_to_dev_null_are_discards() {
     let mut command = dir.cawl(&["run", "--report", "short.json", "--"]);
     command.args(program);
     Running::start(command).finish().success();
-    let short = std::fs::read_to_string(dir.work().join("short.json")).expect("a report");
+    let short = fs::read_to_string(dir.work().join("short.json")).expect("a report");
     let short: Value = serde_json::from_str(&short).expect("JSON");
     dir.run(&[], &program).0.success();
     explain(&dir, &["--report", "traced.json"]).success();
-    let traced = std::fs::read_to_string(dir.work().join("traced.json")).expect("a report");
+    let traced = fs::read_to_string(dir.work().join("traced.json")).expect("a report");
     let traced: Value = serde_json::from_str(&traced).expect("JSON");
     for report in [&short, &traced] {
         files_add_up(report);
@@ -116,7 +121,7 @@ fn writes_to_dev_null_are_discards() {
     let row = text.lines().skip_while(|line| *line != "/dev/null").nth(1).expect("a row of /dev/null");
     assert!(row.contains("write") && row.trim_end().ends_with("discard"), "{text}");
     explain(&dir, &["--report", "page.html"]).success();
-    let page = std::fs::read_to_string(dir.work().join("page.html")).expect("a page");
+    let page = fs::read_to_string(dir.work().join("page.html")).expect("a page");
     assert!(page.contains(">/dev/null<"), "the page has no row of /dev/null");
     for explain in [&short["explain"], &explained(&dir, &[])] {
         let causes = explain["causes"].as_array().expect("causes");
@@ -148,7 +153,7 @@ fn calls_are_selected() {
     assert!(selected["processes"].as_array().expect("processes").iter().all(of_dd), "{selected:#}");
     assert_eq!(selected["selection"]["process"], "dd");
     explain(&dir, &["--process", "dd", "--report", "selected.json"]).success();
-    let report = std::fs::read_to_string(dir.work().join("selected.json")).expect("a report");
+    let report = fs::read_to_string(dir.work().join("selected.json")).expect("a report");
     let report: Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!((&report["coverage"], &report["selection"]["process"]), (&1.0.into(), &"dd".into()));
     explain(&dir, &["--from", "3600"]).code(1).says("no call was selected");
@@ -159,7 +164,7 @@ fn calls_are_selected() {
     explain(&dir, &["--classes", "0ms"]).code(2).says("give a time above zero");
     explain(&dir, &["--json", "--report", "a.html"]).code(2);
     explain(&dir, &["--report", "none/a.html"]).code(1).says("name another file with --report");
-    std::fs::write(dir.work().join("empty.trace"), "").expect("a file");
+    fs::write(dir.work().join("empty.trace"), "").expect("a file");
     let empty = Running::start(dir.cawl(&["explain", "empty.trace"])).finish();
     empty.code(1).says("the trace empty.trace is empty");
     let unwritten = dir.cawl(&["run", "--trace", "none/a.trace", "--", "true"]);
@@ -186,13 +191,100 @@ fn a_damaged_trace_says_so_in_every_form() {
     let dir = Dir::new();
     dir.run(&[], &["dd", "if=/dev/zero", "of=out", "bs=4k", "count=50", "status=none"]).0.success();
     assert!(explained(&dir, &[]).get("damage").is_none());
-    let whole = std::fs::read(dir.trace()).expect("a trace");
-    std::fs::write(dir.trace(), &whole[..whole.len() - 20]).expect("a damaged trace");
+    let whole = fs::read(dir.trace()).expect("a trace");
+    fs::write(dir.trace(), &whole[..whole.len() - 20]).expect("a damaged trace");
     let damage = explained(&dir, &[])["damage"].to_string();
     assert!(damage.contains("its end is lost") || damage.contains("not closed"), "{damage}");
     assert!(explain(&dir, &[]).success().stdout.contains("note "));
     let call = explain(&dir, &["--call", "9999"]).code(1);
     assert!(call.stderr.contains("its end is lost") || call.stderr.contains("not closed"), "{call:#?}");
+}
+
+/// Counters of a device at a time in ns: requests, flushes as many, bytes, and the time of both.
+fn counters(at: u64, count: u64, bytes: u64, writing: f64, flushing: f64) -> DeviceCounters {
+    DeviceCounters {
+        time: Time(at),
+        dev: 0,
+        writes: count,
+        bytes: Bytes(bytes),
+        writing: Nanos::new(writing),
+        flushes: count,
+        flushing: Nanos::new(flushing),
+        busy: Nanos::MAX,
+    }
+}
+
+/// Counters of devices that jump, stand still, go back, and are of devices that no call writes to.
+#[test]
+fn any_counters_of_devices_are_taken() {
+    const MOST: u64 = u64::MAX;
+    let dir = Dir::new();
+    let mut trace = TraceFile::create(&dir.trace(), WhenFull::Wait).expect("a new file");
+    let mut push = |record| trace.push(&record);
+    let mut profile = HostProfile::uncalibrated();
+    profile.device.seek = Measured::assumed(Nanos::ZERO);
+    profile.device.flush = Some(Measured::assumed(Nanos::millis(1.0)));
+    profile.device.latency = Some(Measured::assumed(Nanos::new(50_000.0)));
+    push(Record::Profile(Box::new(profile)));
+    push(Record::Session(Session { id: 1, pid: 1, ..Session::default() }));
+    // Of each device another sequence, by the number of the window and its time.
+    let wild: [fn(u64, u64) -> DeviceCounters; 8] = [
+        |n, at| counters(at, 100 * n, n, at as f64, 0.0),
+        |n, at| counters(at, 100 * n, MOST / 64 * n, 1.0, 1e19),
+        |n, _| counters(MOST / 64 * n, 100 * n, n, (MOST / 64 * n) as f64, 0.0),
+        |n, _| counters(MOST / 64 * n, MOST / 64 * n, n, 1.0, (MOST / 64 * n) as f64),
+        |n, at| counters(MOST - at, MOST - n, MOST - n, 1e18 / (1 + n) as f64, 1e18),
+        |n, at| counters(at * (n % 2), MOST * (n % 2), MOST * (n % 2), f64::INFINITY, f64::NAN),
+        |n, at| counters(at, 100 * n, 0, f64::NAN, f64::INFINITY),
+        |_, _| counters(MOST, MOST, MOST, f64::MAX, f64::MAX),
+    ];
+    for dev in 0..wild.len() as u64 {
+        let path = format!("/data/{dev}");
+        push(Record::File(FileFacts { dev, ino: 1, mode: 0o100_644, path, ..FileFacts::default() }));
+    }
+    for n in 0..40 {
+        let at = (n + 1) * 100_000_000;
+        for (dev, wild) in (0..).zip(wild) {
+            push(Record::Device(DeviceCounters { dev, ..wild(n, at) }));
+            push(Record::Device(DeviceCounters { dev: 1000 + n, ..wild(n, at) }));
+            for (of_window, op) in [Op::Pwrite, Op::Fsync].into_iter().cycle().take(12).enumerate() {
+                let mut event = Event::new(op);
+                (event.pid, event.tid, event.dev, event.ino, event.kind) = (1, 1, dev, 1, FileKind::Regular);
+                event.flags = if of_window % 4 == 0 { flag::DSYNC } else { 0 };
+                (event.start, event.duration) = (at + of_window as u64 * 7_000_000, 1 << (n % 40));
+                (event.requested, event.returned, event.offset) = (65536, 65536, n * 65536);
+                push(Record::Event(event));
+            }
+        }
+    }
+    assert_eq!(trace.finish(), None);
+    let run = |args: &[&str]| {
+        let mut command = dir.cawl(args);
+        command.arg(dir.trace());
+        Running::start(command).finish().success().stdout
+    };
+    for options in [&["replay"][..], &["replay", "--lockstep"], &["replay", "--calls"]] {
+        let text = run(options);
+        assert!(!text.contains("NaN") && !text.contains("inf "), "{text}");
+    }
+    for options in [&[][..], &["--mode", "assimilated", "--learn"]] {
+        let explain = explained(&dir, options);
+        assert_eq!(explain["calls"], 40 * 12 * wild.len());
+        adds_up(&explain);
+    }
+    self::explain(&dir, &["--report", "report.json"]).success();
+    let report = fs::read_to_string(dir.work().join("report.json")).expect("a report");
+    files_add_up(&serde_json::from_str(&report).expect("JSON"));
+    for format in ["perfetto", "chrome", "csv", "json", "parquet"] {
+        run(&["export", "--to", format, "-o", "/dev/null"]);
+    }
+    for row in run(&["export", "--to", "json"]).lines() {
+        let row: Value = serde_json::from_str(row).expect("JSON");
+        let others = ["start_ns", "duration_ns", "predicted_ns", "low_ns", "high_ns"];
+        let parts = row.as_object().expect("an object").iter();
+        let parts = parts.filter(|(name, _)| name.ends_with("_ns") && !others.contains(&name.as_str()));
+        assert_eq!(parts.filter_map(|(_, ns)| ns.as_u64()).sum::<u64>(), row["duration_ns"], "{row:#}");
+    }
 }
 
 #[test]

@@ -77,7 +77,8 @@ impl DevicePaces {
     /// The counters of a device, in the order of time.
     pub fn take(&mut self, counters: &DeviceCounters, speeds: &Speeds) {
         let device = self.devices.entry(counters.dev).or_default();
-        let Some(began) = device.began else {
+        // Counters that are smaller than before are those of another device in its place.
+        let Some(began) = device.began.filter(|began| began.writes <= counters.writes) else {
             device.restart(counters);
             return;
         };
@@ -215,6 +216,18 @@ mod tests {
         let wanted = 2.0 * 264e3;
         assert!((parts[Cause::Transfer] / wanted - 1.0).abs() < 0.05, "{}", parts[Cause::Transfer]);
         assert!((parts[Cause::DeviceFlush] / 1e6 - 1.0).abs() < 0.02, "{}", parts[Cause::DeviceFlush]);
+    }
+
+    #[test]
+    fn counters_that_begin_anew_are_followed() {
+        let work = Work { transferred: 65536.0, latencies: 1.0, flushes: 1.0, ..Work::default() };
+        let mut paces = DevicePaces::default();
+        paces.take(&DeviceCounters { writes: u64::MAX, ..after(1, false, 0.45, 0.8) }, &speeds());
+        for window in 0..4 {
+            paces.take(&after(100 * window, false, 0.45, 0.8), &speeds());
+            (0..100).for_each(|_| _ = call(&mut paces, &work));
+        }
+        assert!((call(&mut paces, &work)[Cause::Transfer] / 450e3 - 1.0).abs() < 0.02);
     }
 
     #[test]

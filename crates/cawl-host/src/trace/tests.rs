@@ -303,6 +303,45 @@ fn an_old_trace_tells_files_of_one_number_apart() {
     }
 }
 
+/// Times that are infinite, no number or below zero, numbers that do not fit, and a field that is missing.
+#[test]
+fn device_counters_that_are_none_cost_the_rest_of_their_block() {
+    let good =
+        r#"{"time":1,"dev":2,"writes":3,"bytes":4,"writing":5.0,"flushes":6,"flushing":7.0,"busy":8.0}"#;
+    let of = |json: &str| {
+        let mut writer = TraceWriter::new(Vec::new()).unwrap();
+        writer.push(&Record::Note("before".into())).unwrap();
+        writer.raw.push(25);
+        writer.raw.extend_from_slice(&(json.len() as u32).to_le_bytes());
+        writer.raw.extend_from_slice(json.as_bytes());
+        writer.records += 1;
+        writer.push(&Record::Note("after".into())).unwrap();
+        writer.flush().unwrap();
+        writer.push(&Record::Note("next".into())).unwrap();
+        read(&writer.finish().unwrap())
+    };
+    let (records, damage) = of(good);
+    assert_eq!((records.len(), damage.describe()), (4, None));
+    let note = |text: &str| Record::Note(text.into());
+    for (wrong, by) in [
+        ("5.0", "1e999"),
+        ("5.0", "null"),
+        ("7.0", "NaN"),
+        ("7.0", "-1.0"),
+        ("\"writes\":3", "\"writes\":18446744073709551616"),
+        ("\"bytes\":4", "\"bytes\":-4"),
+        ("\"busy\":8.0", "\"idle\":8.0"),
+        ("}", ""),
+    ] {
+        let (records, damage) = of(&good.replace(wrong, by));
+        assert_eq!(records, [note("before"), note("next")], "{by}");
+        assert!(
+            damage.describe().is_some_and(|damage| damage.contains("2 records are lost")),
+            "{by}: {damage:?}"
+        );
+    }
+}
+
 /// Sessions of a trace from before processor time and ranks were recorded.
 #[test]
 fn an_old_trace_says_nothing_of_processor_time() {
