@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use cawl_wire::{EVENT_LEN, MAX_PAYLOAD};
 use nix::sys::signal::{Signal, kill};
@@ -25,12 +26,20 @@ fn a_program_killed_loses_at_most_its_last_batch() {
     let dir = Dir::new();
     let program = dir.app("paced_writer");
     let program = program.to_str().expect("a readable path");
+    let begun = Instant::now();
     let mut running = Running::start(dir.run_command(&[], &[program, "file", "20000", "64"]));
     let pid = half(&mut running);
+    // It lives on after its last call.
+    let last = Instant::now();
+    std::thread::sleep(Duration::from_millis(300));
+    let lived = last.elapsed();
     kill(pid, Signal::SIGKILL).expect("the program is there");
     let finished = running.finish();
+    let passed = begun.elapsed();
     let report = dir.report(&finished);
     finished.signal(Signal::SIGKILL);
+    let wall = report["explain"]["processes"][0]["wall_s"].as_f64().expect("seconds");
+    assert!((lived.as_secs_f64()..passed.as_secs_f64()).contains(&wall), "{wall} s, of {passed:?}");
     assert_eq!(report["outcome"]["signal"], Signal::SIGKILL as i32);
     assert_eq!(report.sessions()[0]["ended"], "vanished");
     // The unsent calls of a killed program are unknown, but the kernel's byte count is not.
