@@ -7,7 +7,7 @@ use std::path::Path;
 
 use cawl_core::{FileFacts, HostProfile, Record, Sample, Session, Time};
 use cawl_host::trace::{TraceFile, WhenFull};
-use cawl_wire::{Event, FileKind, Op};
+use cawl_wire::{Event, FileKind, Op, Rank, RankVariable};
 use serde_json::Value;
 
 use cawl_kit::{self, Dir, Running};
@@ -108,6 +108,7 @@ fn the_page_is_whole_on_every_screen() {
         // On paper all is light, and charts are no wider than A4 less its margins.
         assert_eq!(found["printed"]["ground"], "rgb(244, 246, 249)", "{found:#}");
         assert!(found["printed"]["widest"].as_f64().is_some_and(|widest| widest <= 703.0), "{found:#}");
+        assert!(found["printed"]["filled"].as_f64().is_some_and(|part| part > 0.99), "{found:#}");
         assert_eq!(found["faint"], serde_json::json!([]), "text of too little contrast: {found:#}");
         assert_eq!(found["overflow"], 0, "nothing is wider than the window: {found:#}");
         for colours in found["colours"].as_array().expect("a list") {
@@ -125,6 +126,87 @@ fn the_page_is_whole_on_every_screen() {
         for name in ["<script>document.title", "<img src=x", r"line\\nfeed\\u{202e}", "</script><!--"] {
             assert!(files.contains(&name.replace('"', "\\\"")), "{name} is not in {files}");
         }
+    }
+}
+
+/// Four ranks of which one takes long, each with its file, written twice and synchronized.
+fn ranks(dir: &Dir) {
+    let mut trace = TraceFile::create(&dir.trace(), WhenFull::Wait).expect("a trace");
+    trace.push(&Record::Profile(Box::new(HostProfile::uncalibrated())));
+    let mut at = 1_000_000_000;
+    for number in 0..4 {
+        let (pid, rank) = (7 + number, Rank { variable: RankVariable::Slurm, number });
+        let program = "solver".to_owned();
+        let started = Time(at);
+        let session = Session { id: pid, pid, program, started, rank: Some(rank), ..Session::default() };
+        trace.push(&Record::Session(session));
+        let ino = u64::from(pid);
+        let path = format!("/a/folder/of/{}/f{number}", "x".repeat(70));
+        trace.push(&Record::File(FileFacts { dev: 1, ino, path, ..FileFacts::default() }));
+        for call in 0..40 {
+            let mut event = Event::new(if call % 8 == 7 { Op::Fsync } else { Op::Write });
+            (event.pid, event.tid, event.dev, event.ino, event.kind) = (pid, pid, 1, ino, FileKind::Regular);
+            (event.start, event.duration) = (at, if number == 2 { 9_000_000 } else { 20_000 });
+            event.offset = call % 4 * 65536;
+            (event.requested, event.returned) = (65536, 65536);
+            trace.push(&Record::Event(event));
+            at += event.duration + 1000;
+        }
+    }
+    assert_eq!(trace.finish(), None);
+}
+
+#[test]
+fn the_page_has_what_the_text_has() {
+    let dir = Dir::new();
+    ranks(&dir);
+    let (file, trace) = (dir.work().join("out.html"), dir.trace());
+    let report = |options: &[&str]| {
+        let mut command = dir.cawl(&["explain"]);
+        command.arg(&trace).args(options);
+        Running::start(command).finish().success()
+    };
+    let text = report(&["--classes", "1ms"]).stdout;
+    report(&["--classes", "1ms", "--report", file.to_str().expect("a path of text")]);
+    let page = fs::read_to_string(&file).expect("the page");
+    let Some(found) = look(&dir, &page, "390,844", false) else { return };
+    assert_eq!(found["errors"], serde_json::json!([]), "{found:#}");
+    assert_eq!((&found["overflow"], &found["cells"]), (&0.into(), &0.into()), "{found:#}");
+    let all = |key: &str| -> Vec<String> {
+        let list = found[key].as_array().expect("a list").iter();
+        list.filter_map(|entry| Some(entry.as_str()?.to_owned())).collect()
+    };
+    let (ranks, classes) = (all("ranks"), all("classes"));
+    assert!(ranks.len() == 4 && ranks[0].starts_with("2, straggler"), "{found:#}");
+    assert!(classes.len() == 2 && classes[0].starts_with("below 1 ms120"), "{found:#}");
+    // Of the second pass on, each write meets what it wrote before.
+    let remarks = all("remarks");
+    for told in ["written again: ", "pages met: ", "5 fsyncs, one for 7 writes", "hole"] {
+        assert_eq!(remarks.iter().any(|remark| remark.contains(told)), text.contains(told), "{told}: {text}");
+    }
+    assert!(remarks.iter().any(|remark| remark.starts_with("write: written again: ")), "{found:#}");
+    assert!(
+        all("uses").iter().any(|line| line.contains("write: 35 calls, 315 ms; size 64 KiB, ")),
+        "{found:#}"
+    );
+    let densities = all("densities").join("\n");
+    assert!(
+        densities.contains("write: cost per byte") && densities.contains("write: observed over predicted"),
+        "{found:#}"
+    );
+    // One word for the time from the first call to the last, and the same time.
+    assert!(found["brand"].as_str().is_some_and(|text| text.contains(" elapsed")), "{found:#}");
+    assert!(found["causes"].as_str().is_some_and(|text| text.contains(" elapsed: ")), "{found:#}");
+}
+
+#[test]
+fn what_is_not_there_has_no_heading() {
+    let dir = Dir::new();
+    trace(&dir, 1, 4, true);
+    let Some(found) = look(&dir, &page(&dir), "1280,900", false) else { return };
+    for heading in ["Ranks", "Classes of calls", "Densities of the cost"] {
+        let headings = found["headings"].as_array().expect("a list");
+        assert!(!headings.contains(&heading.into()) && headings.contains(&"Causes".into()), "{found:#}");
     }
 }
 

@@ -73,8 +73,8 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
     // Texts for readers who do not see the charts.
     has(&found["announced"], "State: Throttle");
     has(&found["dirtySummary"], "Now 320 MiB modelled, 310 MiB sampled, hard limit 400 MiB");
-    has(&found["causesSummary"], "Calls took ");
-    has(&found["causesSummary"], " in 5 min: transfer 30 %, copy ");
+    has(&found["causesSummary"], "Time in calls: ");
+    has(&found["causesSummary"], " of 5 min elapsed: transfer 30 %, copy ");
     has(&found["causesSummary"], "cold memory 20 %");
     has(&found["costSummary"], "1 ms each as observed and 800 µs as predicted");
     has(&found["scatterSummary"], "80 % predicted within a factor of two");
@@ -139,7 +139,7 @@ fn a_day_is_shown_in_parts_that_lose_nothing() {
     let alone = past.filter(|at| !throttled.contains(&at.wrapping_sub(1)));
     assert_eq!(alone.count(), 2, "the backup and the burst: {throttled:?} of {parts:#?}");
     // 1.5 s per second for an hour, and the burst: coarser parts keep the sums (118.4 min).
-    has(&found["causesSummary"], "Calls took 118 min in 24 h 0 min: throttle 76.");
+    has(&found["causesSummary"], "Time in calls: 118 min of 24 h 0 min elapsed: throttle 76.");
     assert_eq!(texts(&found["legend"]), ["modelled", "sampled", "its highest"], "nothing that is not drawn");
     for colours in found["colours"].as_array().expect("a list") {
         assert!(colours.as_u64() > Some(10), "a chart is blank: {found:#}");

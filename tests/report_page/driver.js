@@ -12,8 +12,10 @@ async function look() {
   const frame = () => new Promise((resolve) => setTimeout(resolve, 50));
   dispatchEvent(new Event("beforeprint"));
   await frame();
-  const widths = [...document.querySelectorAll("canvas")].map((canvas) => canvas.getBoundingClientRect().width);
-  const found = { colours: [], printed: { widest: Math.max(0, ...widths), ground: getComputedStyle(document.documentElement).backgroundColor } };
+  const charts = [...document.querySelectorAll("canvas")];
+  const widths = charts.map((canvas) => canvas.getBoundingClientRect().width);
+  const filled = Math.min(1, ...charts.map((canvas, at) => widths[at] / canvas.closest(".plot").clientWidth));
+  const found = { colours: [], printed: { widest: Math.max(0, ...widths), filled, ground: getComputedStyle(document.documentElement).backgroundColor } };
   dispatchEvent(new Event("afterprint"));
   await frame();
   for (const plot of document.querySelectorAll("#dirty-plot, #causes-plot")) {
@@ -25,6 +27,16 @@ async function look() {
   await frame();
   const text = (selector) => document.querySelector(selector)?.textContent ?? "";
   found.dirty = text("#dirty-summary");
+  found.causes = text("#causes-summary");
+  found.brand = text(".brand .sub");
+  const all = (selector) => [...document.querySelectorAll(selector)].map((element) => element.textContent);
+  found.headings = all("main > .card:not([hidden]) > h2");
+  found.ranks = all("#ranks tbody tr");
+  found.classes = all("#classes tbody tr");
+  found.remarks = all(".use li");
+  found.uses = all(".use span");
+  found.densities = all("#densities h3");
+  found.cells = [...document.querySelectorAll("td, tr > th")].filter((cell) => getComputedStyle(cell).display !== "table-cell").length;
   found.title = document.title;
   found.files = [...document.querySelectorAll("tbody th.path")].map((cell) => cell.textContent);
   found.markup = document.querySelectorAll("main script, main img, main b b").length;

@@ -112,7 +112,7 @@ const scenarios = {
     await until(() => text("#link") === "Live" && $("#processes tbody").rows.length);
     document.querySelector("input[name=span][value='86400']").click();
     // The time of the day before is in minutes.
-    await until(() => text("#causes-summary").includes(" min in 24 h"));
+    await until(() => text("#causes-summary").includes(" min of 24 h"));
     const parts = [];
     let part = key("#dirty-plot", "Home");
     while (part !== parts.at(-1)) {

@@ -88,10 +88,19 @@ fn curve(density: &Density, value: impl Fn(f64) -> String) -> String {
 
 /// Classes of calls by observed time; nothing without any.
 pub fn classes(explain: &Explain, terminal: bool) -> String {
-    let classes = &explain.classes;
-    if classes.is_empty() {
+    let rows = class_rows(explain);
+    if rows.is_empty() {
         return String::new();
     }
+    let header = ["CLASS OF CALLS", "CALLS", "BYTES", "TIME", "CAUSE"];
+    let mut out = String::new();
+    headed(&mut out, &table(&header, [0, 4], rows), terminal);
+    unclassed(explain).into_iter().for_each(|line| out.extend([&line, "\n"]));
+    out
+}
+
+/// Span, calls, bytes, time and cause of each class.
+pub(super) fn class_rows(explain: &Explain) -> Vec<[String; 5]> {
     let row = |class: &CallClass| {
         let span = match (class.from_s > 0.0, class.to_s) {
             (_, None) => format!("from {}", compact::seconds(class.from_s)),
@@ -106,15 +115,14 @@ pub fn classes(explain: &Explain, terminal: bool) -> String {
             class.cause.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     };
-    let header = ["CLASS OF CALLS", "CALLS", "BYTES", "TIME", "CAUSE"];
-    let table = table(&header, [0, 4], classes.iter().map(row));
-    let mut out = String::new();
-    headed(&mut out, &table, terminal);
-    if explain.unclassed_calls > 0 {
-        let calls = counted(explain.unclassed_calls, "call");
-        out += &format!("and {calls} to /dev/null, added up before their times were read\n");
-    }
-    out
+    explain.classes.iter().map(row).collect()
+}
+
+/// The calls without a class.
+pub(super) fn unclassed(explain: &Explain) -> Option<String> {
+    let calls = counted(explain.unclassed_calls, "call");
+    let text = format!("and {calls} to /dev/null, added up before their times were read");
+    (explain.unclassed_calls > 0).then_some(text)
 }
 
 #[cfg(test)]

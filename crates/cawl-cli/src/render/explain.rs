@@ -110,11 +110,8 @@ pub(super) fn happened(report: &Report, explain: &Explain) -> Vec<(&'static str,
             format!("{bytes} in large calls, with one fsync a file at most, would take {}", time(best));
         lines.push(("best", better));
     }
-    let span = format!(
-        "{} of the {} from first to last call",
-        percent(Some(share(observed, report.span_s))),
-        time(report.span_s)
-    );
+    let part = percent(Some(share(observed, report.span_s)));
+    let span = format!("in calls: {part} of the {} elapsed", time(report.span_s));
     let threads = if observed > report.span_s { ", by several threads" } else { "" };
     let program = report.outcome.as_ref().map_or(String::new(), |outcome| format!("; {}", ended(outcome)));
     lines.push(("time", format!("{span}{threads}{program}")));

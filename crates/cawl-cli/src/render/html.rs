@@ -5,7 +5,7 @@
 
 use cawl_core::{Bytes, Explain, FileReport, Nanos, Origin, Report, WorstCall, renamed_path};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{percent, shown};
 
@@ -23,10 +23,9 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 /// The whole page.
 pub fn page(told: &Report) -> String {
     let title = title(told);
-    // What other parts of the report bring is drawn if it is there.
-    let extra = told.explain.as_ref().and_then(|explain| serde_json::to_value(explain).ok());
-    let part = |name: &str| extra.as_ref().map_or(Value::Null, |extra| extra[name].clone());
-    let data = json!({ "timeline": told.timeline, "densities": part("densities") });
+    let explain = told.explain.as_ref();
+    let densities = explain.map(|explain| &explain.densities);
+    let data = json!({ "timeline": told.timeline, "elapsed_s": told.span_s, "densities": densities });
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -44,21 +43,22 @@ pub fn page(told: &Report) -> String {
                 main {
                     (summary(told))
                     @if told.timeline.is_some() { (over_time()) }
-                    @if let Some(explain) = told.explain.as_ref().filter(|explain| !explain.causes.is_empty()) {
-                        (causes(explain))
+                    @if let Some(explain) = explain {
+                        @if !explain.causes.is_empty() { (causes(explain)) }
+                        (tables::classes(explain))
                     }
                     (tables::files(told))
                     section #densities-card .card.long hidden {
                         h2 { "Densities of the cost" }
-                        p.sub { "How often calls cost how much, on a logarithmic axis. Modes are filled with the colour of the cause of most of their time." }
+                        p.sub { "How often calls had which cost, and which ratio of observed to predicted time (×1: as predicted); the axes are logarithmic. Operations of less than ten calls have none. Modes are filled with the colour of the cause of most of their time." }
                         div #densities {}
                     }
-                    (tables::processes(&part("processes")))
+                    @if let Some(explain) = explain { (tables::processes(explain)) (tables::ranks(explain)) }
                     (worst(told))
                     (tables::accuracy(told))
                     (tables::machine(told))
                 }
-                footer.sub { "Made by cawl-cli " (env!("CARGO_PKG_VERSION")) ". Sizes in powers of two; times since the first call." }
+                footer.sub { "Made by cawl-cli " (env!("CARGO_PKG_VERSION")) ". Sizes in powers of two; times since the first call. Elapsed: from the begin of the first call to the end of the last; time in calls: what all calls took, of all threads." }
                 script #data type="application/json" { (PreEscaped(data.to_string().replace('<', "\\u003c"))) }
                 script type="module" { (PreEscaped(cawld::web::CHARTS)) (PreEscaped(SCRIPT)) }
             }
@@ -89,7 +89,7 @@ fn brand(told: &Report, title: &str) -> Markup {
             div {
                 h1 { (title) }
                 p.sub {
-                    (told.calls) " calls, " (Bytes(told.bytes)) " to files in " (seconds(told.span_s))
+                    (told.calls) " calls, " (Bytes(told.bytes)) " to files; " (seconds(told.span_s)) " elapsed"
                     @if let Some(machine) = machine { "; " (machine) }
                 }
             }
@@ -222,7 +222,7 @@ fn worst(told: &Report) -> Markup {
 }
 
 fn worst_call(call: &WorstCall) -> Markup {
-    let path = renamed_path(&call.path, call.first_path.as_deref());
+    let whole = renamed_path(&call.path, call.first_path.as_deref());
     let offset = |offset: Option<u64>| offset.map_or("–".to_owned(), |offset| offset.to_string());
     html! {
         details.call {
@@ -231,7 +231,7 @@ fn worst_call(call: &WorstCall) -> Markup {
                 span { (key(&call.cause)) (call.cause) }
                 span { (call.op) ", " (Bytes(call.bytes)) }
                 span.sub { "predicted " (seconds(call.predicted_s)) ", at " (seconds(call.at_s)) ", thread " (call.tid) ", call " (call.call) }
-                span.path { (shown(&path)) }
+                span.path { (path(&shown(&whole))) }
             }
             div.scroll.near { table {
                 thead { tr {
@@ -246,7 +246,7 @@ fn worst_call(call: &WorstCall) -> Markup {
                         td { (Bytes(call.bytes)) }
                         td { (seconds(call.observed_s)) }
                         td { (seconds(call.predicted_s)) }
-                        td.text.path { (shown(&call.path)) }
+                        td.text.path { (path(&shown(&call.path))) }
                     }
                     @for near in &call.after { (tables::near(near)) }
                 }
@@ -264,6 +264,11 @@ fn class(cause: &str) -> String {
 /// The mark of a cause.
 fn key(cause: &str) -> Markup {
     html! { @if !cause.is_empty() { i class={ "key " (class(cause)) } {} } }
+}
+
+/// A path, which may break behind each folder.
+fn path(text: &str) -> Markup {
+    html! { @for part in text.split_inclusive('/') { (part) wbr; } }
 }
 
 fn seconds(seconds: f64) -> String {

@@ -56,6 +56,21 @@ fn row(op: &OpPatterns) -> [String; 8] {
     ]
 }
 
+/// The same in words: `size 4 KiB, 93 % sequential, 7 % random, 100 % aligned to blocks, hit 50 %`.
+pub(super) fn brief(op: &OpPatterns) -> String {
+    let [_, _, size, sequential, strided, random, aligned, hit] = row(op);
+    let kinds = [
+        (sequential, "sequential"),
+        (strided, "strided"),
+        (random, "random"),
+        (aligned, "aligned to blocks"),
+    ];
+    let kinds =
+        kinds.into_iter().filter(|(part, _)| part != "-").map(|(part, kind)| format!("{part} {kind}"));
+    let hit = (hit != "-").then(|| format!("hit {hit}"));
+    std::iter::once(format!("size {size}")).chain(kinds).chain(hit).collect::<Vec<_>>().join(", ")
+}
+
 /// The most frequent size, or the range of all.
 fn sizes(op: &OpPatterns) -> String {
     match (&op.frequent[..], op.sizes.first(), op.sizes.last()) {
@@ -72,7 +87,7 @@ fn sizes(op: &OpPatterns) -> String {
 }
 
 /// A share in whole percent; a small one is not nothing.
-pub(super) fn part(part: u64, whole: u64) -> String {
+fn part(part: u64, whole: u64) -> String {
     match part as f64 / whole.max(1) as f64 * 100.0 {
         0.0 => "-".to_owned(),
         share if share < 1.0 => "<1 %".to_owned(),
@@ -81,7 +96,8 @@ pub(super) fn part(part: u64, whole: u64) -> String {
     }
 }
 
-fn remarks_of_op(op: &OpPatterns) -> Vec<String> {
+/// What is out of the ordinary of an operation on a file.
+pub(super) fn remarks_of_op(op: &OpPatterns) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(stride) = op.stride {
         let what = match stride {
@@ -110,7 +126,8 @@ fn remarks_of_op(op: &OpPatterns) -> Vec<String> {
     remarks
 }
 
-fn remarks(file: &FilePatterns) -> Vec<String> {
+/// What is out of the ordinary of a file.
+pub(super) fn remarks(file: &FilePatterns) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(syncs) = &file.syncs {
         let mut text = counted(syncs.calls, "fsync");
@@ -151,7 +168,8 @@ fn remarks(file: &FilePatterns) -> Vec<String> {
     remarks
 }
 
-fn sums(sums: &PatternSums) -> Vec<String> {
+/// Small files and shared ones, over all files.
+pub(super) fn sums(sums: &PatternSums) -> Vec<String> {
     let mut lines = Vec::new();
     let small = |files: &SmallFiles| {
         format!("{} ({}, {})", files.files, compact::bytes(files.bytes), compact::seconds(files.seconds))

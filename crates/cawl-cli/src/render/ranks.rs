@@ -12,13 +12,27 @@ const NAMED: usize = 8;
 /// Columns of a program's name.
 const PROGRAM: usize = 18;
 
-/// The processes that were in calls for longest.
-pub fn processes(out: &mut String, explain: &Explain, terminal: bool) {
-    if explain.processes.is_empty() {
-        return;
-    }
+/// The processes, those first that were in calls for longest.
+pub(super) fn processes_by_time(explain: &Explain) -> Vec<&ProcessReport> {
     let mut sorted: Vec<&ProcessReport> = explain.processes.iter().collect();
     sorted.sort_by(|a, b| b.calls_s.total_cmp(&a.calls_s));
+    sorted
+}
+
+/// The ranks of a parallel program, those first that were in calls for longest; none of a single rank.
+pub(super) fn ranks_by_time(explain: &Explain) -> Vec<&RankReport> {
+    let told = explain.rank_variable.is_some() && explain.ranks.len() > 1;
+    let mut sorted: Vec<&RankReport> = explain.ranks.iter().filter(|_| told).collect();
+    sorted.sort_by(|a, b| b.calls_s.total_cmp(&a.calls_s));
+    sorted
+}
+
+/// The processes that were in calls for longest.
+pub fn processes(out: &mut String, explain: &Explain, terminal: bool) {
+    let sorted = processes_by_time(explain);
+    if sorted.is_empty() {
+        return;
+    }
     let time = |seconds: Option<f64>| seconds.map_or("?".to_owned(), compact::seconds);
     let row = |process: &&ProcessReport| {
         [
@@ -38,9 +52,10 @@ pub fn processes(out: &mut String, explain: &Explain, terminal: bool) {
 
 /// The ranks, if there are any: those that took longest in their calls, and the stragglers by number.
 pub fn ranks(out: &mut String, explain: &Explain, terminal: bool) {
-    let Some(variable) = explain.rank_variable.as_deref().filter(|_| explain.ranks.len() > 1) else { return };
-    let mut sorted: Vec<&RankReport> = explain.ranks.iter().collect();
-    sorted.sort_by(|a, b| b.calls_s.total_cmp(&a.calls_s));
+    let sorted = ranks_by_time(explain);
+    if sorted.is_empty() {
+        return;
+    }
     let row = |rank: &&RankReport| {
         [
             rank.rank.to_string(),
@@ -54,21 +69,25 @@ pub fn ranks(out: &mut String, explain: &Explain, terminal: bool) {
     let header = ["RANK", "PROCESSES", "CALLS", "BYTES", "IN CALLS", ""];
     headed(out, &table(&header, [5], sorted.iter().take(LISTED).map(row)), terminal);
     more(out, sorted.len(), "rank");
+    let text = stragglers(explain);
+    let text = if explain.stragglers.is_empty() { text } else { warn(&text, terminal) };
+    out.extend([&text, "\n"]);
+}
+
+/// Which ranks the others wait for.
+pub(super) fn stragglers(explain: &Explain) -> String {
+    let variable = explain.rank_variable.as_deref().unwrap_or_default();
+    let ranks = explain.ranks.len();
     let names: Vec<String> = explain.stragglers.iter().take(NAMED).map(u32::to_string).collect();
     let others = match explain.stragglers.len().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let text = match explain.stragglers.len() {
-        0 => format!("no stragglers among {} ranks ({variable})", sorted.len()),
-        1 => format!("straggler among {} ranks ({variable}): rank {}", sorted.len(), names[0]),
-        _ => {
-            let names = names.join(", ");
-            format!("stragglers among {} ranks ({variable}):\n  {names}{others}", sorted.len())
-        }
-    };
-    let text = if explain.stragglers.is_empty() { text } else { warn(&text, terminal) };
-    out.extend([&text, "\n"]);
+    match explain.stragglers.len() {
+        0 => format!("no stragglers among {ranks} ranks ({variable})"),
+        1 => format!("straggler among {ranks} ranks ({variable}): rank {}", names[0]),
+        _ => format!("stragglers among {ranks} ranks ({variable}):\n  {}{others}", names.join(", ")),
+    }
 }
 
 fn more(out: &mut String, count: usize, what: &str) {

@@ -166,7 +166,7 @@ class CauseChart extends TimeChart {
     const shares = causeShares(sums, 4).map(([cause, share]) => `${cause} ${percent(share)}`);
     this.summarize(
       all > 0
-        ? `Calls took ${duration(all)} in ${duration(view.span)}: ${shares.join(", ")}. Above 1 s/s several threads are in calls.`
+        ? `Time in calls: ${duration(all)} of ${duration(view.elapsed ?? view.span)} elapsed: ${shares.join(", ")}. Above 1 s/s several threads are in calls.`
         : "In this span no call took time.",
     );
   }

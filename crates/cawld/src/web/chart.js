@@ -17,10 +17,10 @@ const palette = {
 const ink = (name, alpha = "") => () => palette[name] + alpha;
 
 /**
- * What all charts look at together: the end of the axis, the moment pointed at, and how a moment is told: as a time of
- * day, unless the page says otherwise.
+ * What all charts look at together: the end of the axis, its seconds (those of calls, if it goes on), the moment pointed
+ * at, and how a moment is told: as a time of day, unless the page says otherwise.
  */
-const view = { now: Date.now() / 1000, ahead: 0, span: 300, cursor: null, charts: new Set(), dated: true, tell: clock };
+const view = { now: Date.now() / 1000, ahead: 0, span: 300, elapsed: null, cursor: null, charts: new Set(), dated: true, tell: clock };
 
 /**
  * Draws what was invalidated, each chart no oftener than it says, and those that are nearly due with those

@@ -163,13 +163,17 @@ class DensityChart extends Chart {
       }
       return ticks;
     };
-    const x = { side: 2, splits, filter: (uplot, ticks) => ticks, values: (uplot, ticks) => ticks.map(this.text), gap: 6, size: 24 * this.zoom };
+    const values = (uplot, ticks) => {
+      const fits = (x) => x > 14 && x < uplot.bbox.width / uPlot.pxRatio - 10;
+      return ticks.map((tick) => (fits(uplot.valToPos(tick, "x")) ? this.text(tick) : ""));
+    };
+    const x = { side: 2, splits, filter: (uplot, ticks) => ticks, values, gap: 6, size: 24 * this.zoom };
     return {
       scales: { x: { time: false, distr: 3, range: () => range }, y: { range: (uplot, low, high) => [0, (high || 1) * 1.08] } },
       series: [{}, { stroke: ink("text"), width: 1.25, points: { show: false } }],
       axes: [this.axis(x), this.axis({ show: false })],
       padding: [8, 20, 0, 14],
-      hooks: { drawClear: [() => this.ground()], draw: [() => this.finish()] },
+      hooks: { drawAxes: [() => this.ground()], draw: [() => this.finish()] },
     };
   }
 
@@ -177,17 +181,25 @@ class DensityChart extends Chart {
     return [this.costs, this.density.density];
   }
 
+  /** The density at a cost, between two points in proportion. */
+  height(cost) {
+    const { density, from, ratio } = this.density;
+    const at = Math.min(density.length - 1, Math.max(0, Math.log(cost / from) / Math.log(ratio)));
+    const [low, part] = [Math.floor(at), at % 1];
+    return density[low] * (1 - part) + (density[low + 1] ?? 0) * part;
+  }
+
   /** Each mode from its begin to its end, filled up to the density. */
   ground() {
     this.pen((context, width, height) => {
       for (const mode of this.density.modes) {
-        const inside = this.costs.map((cost, at) => [cost, this.density.density[at]]).filter(([cost]) => cost >= mode.from && cost <= mode.to);
-        if (!inside.length) continue;
+        const inside = this.costs.filter((cost) => cost > mode.from && cost < mode.to);
+        const outline = [mode.from, ...inside, mode.to].map((cost) => [cost, this.height(cost)]);
         context.beginPath();
         const place = ([cost, y]) => [this.uplot.valToPos(cost, "x"), this.uplot.valToPos(y, "y")];
-        context.moveTo(place(inside[0])[0], height);
-        for (const point of inside) context.lineTo(...place(point));
-        context.lineTo(place(inside.at(-1))[0], height);
+        context.moveTo(place(outline[0])[0], height);
+        for (const point of outline) context.lineTo(...place(point));
+        context.lineTo(place(outline.at(-1))[0], height);
         context.closePath();
         context.globalAlpha = 0.85;
         context.fillStyle = causeFill(context, mode.cause);
@@ -209,13 +221,15 @@ class DensityChart extends Chart {
 /** ns per byte, or a part of a second. */
 const perByte = (value) => `${value < 0.01 ? `${value.toExponential(0)} ns` : duration(value / 1e9)}/B`;
 
-/** A figure for each operation's density. */
+/** A factor. */
+const times = (value) => `×${value < 0.01 || value >= 1e5 ? value.toExponential(0) : digits(value)}`;
+
+/** Two figures for each operation: the density of its cost, and of observed over predicted time. */
 function drawDensities(densities) {
   const room = byId("densities");
-  densities.forEach(({ op, per_byte, per_call }, at) => {
-    const [density, text] = per_byte ? [per_byte, perByte] : [per_call, (ns) => duration(ns / 1e9)];
-    if (!density || density.density.length < 2) return;
-    const what = per_byte ? "cost per byte" : "cost per call";
+  const figure = (op, what, density, text) => {
+    if (!density || density.calls < 10) return;
+    const at = room.children.length;
     const modes = density.modes.map((mode) => `${percent(mode.share)} of the calls at ${text(mode.from)} to ${text(mode.to)}, ${percent(mode.time_share)} of the time (${mode.cause})`);
     const title = element("h3", { id: `density-${at}` }, `${printable(op)}: ${what}, ${count(density.calls)} calls`);
     const summary = element("p", { id: `density-${at}-summary`, className: "sub" }, `${modes.length} ${modes.length === 1 ? "mode" : "modes"}: ${modes.join("; ")}.`);
@@ -224,7 +238,12 @@ function drawDensities(densities) {
     plot.setAttribute("aria-describedby", summary.id);
     room.append(element("figure", {}, title, plot, summary));
     new DensityChart(plot, density, text);
-  });
+  };
+  for (const { op, per_byte, per_call, over_predicted } of densities) {
+    if (per_byte) figure(op, "cost per byte", per_byte, perByte);
+    else figure(op, "cost per call", per_call, (ns) => duration(ns / 1e9));
+    figure(op, "observed over predicted", over_predicted, times);
+  }
   byId("densities-card").hidden = !room.children.length;
 }
 
@@ -236,16 +255,18 @@ function draw(timeline) {
   const begin = series.points[0].time_s;
   view.span = last.time_s + last.span_s - begin;
   view.now = last.time_s + last.span_s;
+  view.elapsed = told.elapsed_s;
   const calls = callsOf(timeline.single);
   const dirty = new CallsChart(byId("dirty-plot"), () => series, calls);
   new CauseChart(byId("causes-plot"), () => series, byId("causes-legend")).tell();
   const met = new Set(calls.map((call) => call.cause));
   causeButtons(byId("calls-legend"), met, dirty.hidden, () => dirty.invalidate(true));
+  const after = view.span > 1.05 * view.elapsed ? ` The axis goes on to the last sample, at ${duration(view.now)}.` : "";
   const highest = (name) => Math.max(0, ...series.points.map((point) => point[name]));
   const limit = last.hard_bytes ? `, hard limit ${bytes(last.hard_bytes)}, throttling from ${bytes(freerunOf(last))}` : "";
   dirty.summarize(
     `At most ${bytes(highest("modelled_dirty_max_bytes"))} modelled, ${bytes(highest("sampled_dirty_max_bytes") || null)} sampled${limit}. ` +
-      `Marks (right axis): ${count(calls.length)} of ${count(timeline.single.of)} calls, among them the slowest of each ${duration(series.step)}, by the cause of most of their time.`,
+      `Marks (right axis): ${count(calls.length)} of ${count(timeline.single.of)} calls, among them the slowest of each ${duration(series.step)}, by the cause of most of their time.${after}`,
   );
   const fit = byId("fit");
   const tell = () => fit.setAttribute("aria-pressed", String(dirty.fitData));

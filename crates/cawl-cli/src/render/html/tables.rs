@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use cawl_core::{Bytes, FileReport, NearCall, Report};
+use cawl_core::{Bytes, Explain, FileReport, Nanos, NearCall, Report};
 use maud::{Markup, html};
-use serde_json::Value;
 
-use super::super::{percent, shown};
-use super::{key, name_of, observed_of, seconds};
+use super::super::{counted, density, patterns, percent, ranks, shown};
+use super::{key, name_of, observed_of, path, seconds};
 
 /// Most files listed; the others are summed up.
 const FILES: usize = 100;
 
 /// Most processes listed.
 const PROCESSES: usize = 100;
+
+/// Most ranks listed.
+const RANKS: usize = 100;
 
 /// Files by the time they took.
 pub fn files(told: &Report) -> Markup {
@@ -31,17 +33,18 @@ pub fn files(told: &Report) -> Markup {
             div.scroll { table {
                 thead { tr {
                     th.text { "File" } th { "Lost" } th { "Observed" } th { "Undisturbed" } th { "Calls" } th { "Bytes" }
-                    th.text { "Operations" } th.text { "Causes" }
+                    th.text { "Causes" }
                 } }
                 tbody {
                     @for file in by_lost(told).into_iter().take(FILES) { (row(file)) }
                     @if calls > 0 { tr {
                         th.text scope="row" { (rest.len()) " further files" @if told.files_omitted.calls > 0 { " and more" } }
                         td { (seconds(sum(lost_of))) } td { (seconds(sum(observed_of))) } td { (seconds(sum(undisturbed_of))) }
-                        td { (calls) } td { (Bytes(bytes + told.files_omitted.bytes)) } td {} td {}
+                        td { (calls) } td { (Bytes(bytes + told.files_omitted.bytes)) } td {}
                     } }
                 }
             } }
+            @for line in told.explain.iter().flat_map(|explain| patterns::sums(&explain.patterns)) { p.sub { (line) } }
         }
     }
 }
@@ -71,62 +74,115 @@ fn row(file: &FileReport) -> Markup {
     causes.sort_by(|a, b| b.1.total_cmp(&a.1));
     html! {
         tr {
-            th.text.path scope="row" { (name_of(file)) (patterns(file)) }
+            th.text.path scope="row" { (path(&name_of(file))) (use_of(file)) }
             td { (seconds(lost_of(file))) }
             td { (seconds(observed_of(file))) }
             td { (seconds(undisturbed_of(file))) }
             td { (file.ops.iter().map(|op| op.calls).sum::<u64>()) }
             td { (Bytes(file.ops.iter().map(|op| op.bytes).sum::<u64>())) }
-            td.text.wrap { @for (at, op) in file.ops.iter().enumerate() { @if at > 0 { ", " } (op.op) " " (op.calls) } }
             td.text.wrap { @for (cause, part) in causes.iter().take(4) {
-                span { (key(cause)) (cause) " " (percent(Some(part / all))) " " }
+                span { (key(cause)) (cause) " " (percent(Some(part / all))) } " "
             } }
         }
     }
 }
 
-/// How the file was written, where the report says so.
-fn patterns(file: &FileReport) -> Markup {
-    let told = serde_json::to_value(file).unwrap_or_default();
-    let ops = told["patterns"]["ops"].as_array().cloned().unwrap_or_default();
-    let share = |op: &Value, name: &str| {
-        let (part, calls) = (op[name].as_u64().unwrap_or(0), op["calls"].as_u64().unwrap_or(0));
-        (part > 0).then(|| super::super::patterns::part(part, calls))
-    };
-    let kinds = [
-        ("sequential", "sequential"),
-        ("strided", "strided"),
-        ("random", "random"),
-        ("page_aligned", "aligned to pages"),
-    ];
-    html! {
-        @for op in &ops {
-            @let said: Vec<String> = kinds.iter().filter_map(|(name, word)| Some(format!("{} {word}", share(op, name)?))).collect();
-            @if !said.is_empty() { div.sub { (op["op"].as_str().unwrap_or_default()) ": " (said.join(", ")) } }
+/// How the file was used: a line for each operation, which opens to what is out of the ordinary.
+fn use_of(file: &FileReport) -> Markup {
+    let used = file.patterns.clone().unwrap_or_default();
+    let mut remarks = Vec::new();
+    for op in &used.ops {
+        remarks.extend(patterns::remarks_of_op(op).iter().map(|remark| format!("{}: {remark}", op.op)));
+    }
+    remarks.extend(file.patterns.iter().flat_map(patterns::remarks));
+    let ops = html! {
+        @for op in &file.ops {
+            span {
+                (op.op) ": " (counted(op.calls, "call"))
+                @if op.observed_s > 0.0 { ", " (seconds(op.observed_s)) }
+                @if let Some(used) = used.ops.iter().find(|used| used.op == op.op) { "; " (patterns::brief(used)) }
+            }
         }
+    };
+    html! {
+        @if remarks.is_empty() { div.use.sub { (ops) } }
+        @else { details.use.sub { summary { (ops) } ul { @for remark in remarks { li { (remark) } } } } }
     }
 }
 
-/// Where the processes' time went, where the report says so.
-pub fn processes(times: &Value) -> Markup {
-    let all = times.as_array().map_or(&[][..], Vec::as_slice);
+/// Calls by their observed time, where bounds were asked for.
+pub fn classes(explain: &Explain) -> Markup {
+    let rows = density::class_rows(explain);
+    html! {
+        @if !rows.is_empty() { section.card #classes {
+            h2 { "Classes of calls" }
+            div.scroll { table {
+                thead { tr { th.text { "Observed time" } th { "Calls" } th { "Bytes" } th { "Time" } th.text { "Cause" } } }
+                tbody { @for [span, calls, bytes, time, cause] in rows {
+                    tr {
+                        th.text scope="row" { (span) }
+                        td { (calls) } td { (bytes) } td { (time) }
+                        td.text { @if cause != "-" { (key(&cause)) } (cause) }
+                    }
+                } }
+            } }
+            @if let Some(unclassed) = density::unclassed(explain) { p.sub { (unclassed) } }
+        } }
+    }
+}
+
+/// The processes by their time in calls.
+pub fn processes(explain: &Explain) -> Markup {
+    let all = ranks::processes_by_time(explain);
+    let ranked = all.iter().any(|process| process.rank.is_some());
+    let time = |time: Option<f64>| time.map_or("?".to_owned(), |time| Nanos::seconds(time).to_string());
     html! {
         @if !all.is_empty() { section.card.long {
             h2 { "Processes" }
             div.scroll { table {
-                thead { tr { th.text { "Program" } th { "PID" } th { "Wall" } th { "User" } th { "System" } th { "Waiting" } } }
+                thead { tr {
+                    th.text { "Program" } th { "PID" } @if ranked { th { "Rank" } }
+                    th { "Wall" } th { "User" } th { "System" } th { "Waiting" } th { "In calls" } th { "Calls" } th { "Bytes" }
+                } }
                 tbody { @for process in all.iter().take(PROCESSES) {
-                    @let time = |name: &str| process[name].as_f64().map_or("–".to_owned(), seconds);
                     tr {
-                        th.text scope="row" { (shown(process["program"].as_str().unwrap_or_default())) }
-                        td { (process["pid"]) }
-                        td { (time("wall_s")) } td { (time("user_s")) } td { (time("system_s")) } td { (time("waiting_s")) }
+                        th.text scope="row" { (shown(&process.program)) }
+                        td { (process.pid) }
+                        @if ranked { td { (process.rank.map_or("–".to_owned(), |rank| rank.to_string())) } }
+                        td { (time(Some(process.wall_s))) }
+                        td { (time(process.user_s)) } td { (time(process.system_s)) } td { (time(process.waiting_s)) }
+                        td { (time(Some(process.calls_s))) } td { (process.calls) } td { (Bytes(process.bytes)) }
                     }
                 } }
             } }
-            @if all.len() > PROCESSES { p.sub { "and " (all.len() - PROCESSES) " more" } }
+            (more(all.len(), PROCESSES))
         } }
     }
+}
+
+/// The ranks of a parallel program, and which of them the others wait for.
+pub fn ranks(explain: &Explain) -> Markup {
+    let all = ranks::ranks_by_time(explain);
+    html! {
+        @if !all.is_empty() { section.card.long #ranks {
+            h2 { "Ranks" }
+            p class={ "sub" @if !explain.stragglers.is_empty() { " bad" } } { (ranks::stragglers(explain)) }
+            div.scroll { table {
+                thead { tr { th.text { "Rank" } th { "Processes" } th { "Calls" } th { "Bytes" } th { "In calls" } } }
+                tbody { @for rank in all.iter().take(RANKS) {
+                    tr {
+                        th.text scope="row" { (rank.rank) @if rank.straggler { ", " span.bad { "straggler" } } }
+                        td { (rank.processes) } td { (rank.calls) } td { (Bytes(rank.bytes)) } td { (seconds(rank.calls_s)) }
+                    }
+                } }
+            } }
+            (more(all.len(), RANKS))
+        } }
+    }
+}
+
+fn more(all: usize, listed: usize) -> Markup {
+    html! { @if all > listed { p.sub { "and " (all - listed) " more" } } }
 }
 
 /// A neighbour of a worst call.
@@ -139,7 +195,7 @@ pub fn near(call: &NearCall) -> Markup {
             td { (Bytes(call.bytes)) }
             td { (seconds(call.observed_s)) }
             td { (call.predicted_s.map_or("–".to_owned(), seconds)) }
-            td.text.path { (shown(&call.path)) }
+            td.text.path { (path(&shown(&call.path))) }
         }
     }
 }
