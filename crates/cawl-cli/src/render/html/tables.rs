@@ -100,13 +100,13 @@ fn use_of(file: &FileReport) -> Markup {
             span {
                 (op.op) ": " (counted(op.calls, "call"))
                 @if op.observed_s > 0.0 { ", " (seconds(op.observed_s)) }
-                @if let Some(used) = used.ops.iter().find(|used| used.op == op.op) { "; " (patterns::brief(used)) }
+                @if let Some(used) = used.ops.iter().find(|used| used.op == op.op) { "; " (patterns::brief(used).replace(" %", "\u{a0}%")) }
             }
         }
     };
     html! {
         @if remarks.is_empty() { div.use.sub { (ops) } }
-        @else { details.use.sub { summary { (ops) } ul { @for remark in remarks { li { (remark) } } } } }
+        @else { details.use.sub { summary { (ops) } ul { @for remark in remarks { li { (remark.replace(" %", "\u{a0}%")) } } } } }
     }
 }
 
@@ -168,11 +168,11 @@ pub fn ranks(explain: &Explain) -> Markup {
             h2 { "Ranks" }
             p class={ "sub" @if !explain.stragglers.is_empty() { " bad" } } { (ranks::stragglers(explain)) }
             div.scroll { table {
-                thead { tr { th.text { "Rank" } th { "Processes" } th { "Calls" } th { "Bytes" } th { "In calls" } } }
+                thead { tr { th.text { "Rank" } th { "In calls" } th { "Calls" } th { "Bytes" } th { "Processes" } } }
                 tbody { @for rank in all.iter().take(RANKS) {
                     tr {
                         th.text scope="row" { (rank.rank) @if rank.straggler { ", " span.bad { "straggler" } } }
-                        td { (rank.processes) } td { (rank.calls) } td { (Bytes(rank.bytes)) } td { (seconds(rank.calls_s)) }
+                        td { (seconds(rank.calls_s)) } td { (rank.calls) } td { (Bytes(rank.bytes)) } td { (rank.processes) }
                     }
                 } }
             } }
