@@ -7,6 +7,7 @@ pub mod density;
 pub mod explain;
 pub mod file;
 mod html;
+pub mod json;
 pub mod one_call;
 pub mod patterns;
 pub mod predict;
@@ -20,7 +21,7 @@ pub mod watch;
 mod wrap;
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -58,12 +59,11 @@ pub fn answer(
     answer: &impl Serialize,
     text: impl FnOnce(bool) -> anyhow::Result<String>,
 ) -> anyhow::Result<ExitCode> {
-    if as_json { json(answer) } else { print(&text(io::stdout().is_terminal())?) }
-}
-
-/// Prints an answer to stdout as JSON.
-pub fn json(answer: &impl Serialize) -> anyhow::Result<ExitCode> {
-    data(&(serde_json::to_string_pretty(answer)? + "\n"))
+    if !as_json {
+        return print(&text(io::stdout().is_terminal())?);
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    printed(json::write(&mut out, answer).and_then(|()| out.flush()))
 }
 
 /// Columns of the terminal, if stdout is one.

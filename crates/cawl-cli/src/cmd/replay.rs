@@ -52,10 +52,7 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     }
     result = result.and_then(|()| match (args.json, args.calls) {
         (true, true) => Ok(()),
-        (true, false) => {
-            serde_json::to_writer_pretty(&mut out, &report)?;
-            out.write_all(b"\n")
-        }
+        (true, false) => render::json::write(&mut out, &report),
         (false, _) => {
             let terminal = std::io::stdout().is_terminal();
             out.write_all(

@@ -1,0 +1,119 @@
+//! JSON for people and programs: members of the outer objects and rows of tables have a line each.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::ser::{Formatter, Serializer};
+
+/// Writes the value and a line feed.
+pub fn write(mut out: impl Write, value: &impl Serialize) -> io::Result<()> {
+    value.serialize(&mut Serializer::with_formatter(&mut out, Lines::default()))?;
+    out.write_all(b"\n")
+}
+
+/// Objects in up to this many others have a line for each member.
+const OUTER: usize = 2;
+
+#[derive(Default)]
+struct Lines {
+    /// The open objects and arrays, the outer first.
+    open: Vec<Open>,
+}
+
+struct Open {
+    array: bool,
+    /// Its parts have a line each.
+    lines: bool,
+}
+
+impl Lines {
+    fn line(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        out.write_all(b"\n")?;
+        self.open.iter().filter(|open| open.lines).try_for_each(|_| out.write_all(b"  "))
+    }
+
+    fn close(&mut self, out: &mut (impl Write + ?Sized), bracket: &[u8]) -> io::Result<()> {
+        if self.open.pop().is_some_and(|open| open.lines) {
+            self.line(out)?;
+        }
+        out.write_all(bracket)
+    }
+}
+
+impl Formatter for Lines {
+    fn begin_array<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.open.push(Open { array: true, lines: false });
+        out.write_all(b"[")
+    }
+
+    fn end_array<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.close(out, b"]")
+    }
+
+    fn begin_array_value<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b"," })
+    }
+
+    fn begin_object<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        let outer = self.open.len() <= OUTER;
+        // A row: the array has a line for each from here on.
+        if outer && let Some(parent) = self.open.last_mut().filter(|parent| parent.array) {
+            parent.lines = true;
+            self.line(out)?;
+        }
+        let row = self.open.last().is_some_and(|parent| parent.array);
+        self.open.push(Open { array: false, lines: !row && self.open.len() < OUTER });
+        out.write_all(b"{")
+    }
+
+    fn end_object<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.close(out, b"}")
+    }
+
+    fn begin_object_key<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b"," })?;
+        match self.open.last() {
+            Some(Open { lines: true, .. }) => self.line(out),
+            _ if first => Ok(()),
+            _ => out.write_all(b" "),
+        }
+    }
+
+    fn begin_object_value<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(b": ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_row_is_a_line() {
+        let value = json!({
+            "empty": [], "none": {}, "numbers": [1, 2.5, null],
+            "explain": { "causes": [{ "name": "copy", "calls": 1 }, { "name": "lock", "calls": 2 }] },
+            "files": [{ "ops": [{ "op": "write" }], "path": "a \"b\"\n" }],
+        });
+        let mut text = Vec::new();
+        super::write(&mut text, &value).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        let expected = r#"{
+  "empty": [],
+  "explain": {
+    "causes": [
+      {"calls": 1, "name": "copy"},
+      {"calls": 2, "name": "lock"}
+    ]
+  },
+  "files": [
+    {"ops": [{"op": "write"}], "path": "a \"b\"\n"}
+  ],
+  "none": {},
+  "numbers": [1,2.5,null]
+}
+"#;
+        assert_eq!(text, expected);
+    }
+}
