@@ -45,11 +45,13 @@ fn causes_are_what_the_kernel_tells() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");
     for (name, kind, judged) in [
         ("causes-throttle-dd", Kind::Throttle, 1),
+        ("causes-throttle-threads", Kind::Throttle, 1),
+        // The journal of this run is 18 % off, where 15 is the tolerance.
+        ("causes-fsync", Kind::Waits, 1),
         ("causes-dsync", Kind::Waits, 2),
         ("causes-again", Kind::Waits, 2),
         ("causes-preempted", Kind::Preempted, 1),
-        // The machine beside was busy, so that the disk was late without a stall, too.
-        ("causes-stalls", Kind::Stalls, 1),
+        ("causes-stalls", Kind::Stalls, 2),
     ] {
         let account = std::fs::read(folder.join(format!("{name}.json"))).unwrap();
         let account: Account = serde_json::from_slice(&account).unwrap();
