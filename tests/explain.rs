@@ -1,9 +1,10 @@
 //! Where the time went: causes of real programs' calls, and the questions that `explain` answers.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use cawl_core::{Bytes, DeviceCounters, FileFacts, HostProfile, Measured, Nanos, Record, Session, Time};
-use cawl_host::trace::{TraceFile, WhenFull};
+use cawl_host::trace::{TraceFile, TraceReader, WhenFull};
 use cawl_kit::{Dir, Finished, Running};
 use cawl_wire::{Event, FileKind, Op, flag};
 use serde_json::Value;
@@ -92,6 +93,29 @@ fn causes_add_up_and_a_trace_tells_the_same_as_the_run() {
             .all(|cause| names.iter().any(|n| n == cause)),
         "{names:?}"
     );
+}
+
+/// The shell waits for each of them, and the kernel forgets it.
+#[test]
+fn short_processes_tell_their_run_delay() {
+    let own = std::process::id();
+    if cawl_host::schedstat(own, own).is_none_or(|(ran, _)| ran.get() == 0.0) {
+        return cawl_kit::skipped("this kernel does not account run delays");
+    }
+    let dir = Dir::new();
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do dd if=/dev/zero of=f$i count=1 status=none; done";
+    dir.run(&[], &["sh", "-c", script]).0.success();
+    let mut reader = TraceReader::open(&dir.trace()).expect("a trace");
+    let (mut writers, mut known) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(record) = reader.next_record().expect("a sound trace") {
+        match record {
+            Record::Event(event) if event.op == Op::Write => drop(writers.insert(event.pid)),
+            Record::RunDelay(delay) if delay.ran.get() > 0.0 => drop(known.insert(delay.pid)),
+            _ => {}
+        }
+    }
+    assert_eq!(writers.len(), 10);
+    assert!(writers.is_subset(&known), "{writers:?} {known:?}");
 }
 
 /// Kunkel's: 100 001 writes to /dev/null, all of them classed.

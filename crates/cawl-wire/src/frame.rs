@@ -10,7 +10,7 @@ use crate::{Anchor, EVENT_LEN, FileId};
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CAWL");
 
 /// Version of the protocol. Both sides must speak the same one.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// Length of a message header, in bytes.
 pub const HEADER_LEN: usize = 24;
@@ -59,12 +59,17 @@ pub struct Usage {
     pub voluntary: u64,
     /// Switches to another thread that the processor was given to.
     pub involuntary: u64,
+    /// Time that the first thread was on a processor, as the scheduler counts it (/proc/PID/schedstat); 0 if
+    /// it does not.
+    pub first_ran: u64,
+    /// Time that the first thread could run and had no processor (run delay).
+    pub first_delayed: u64,
 }
 
 impl Usage {
     fn encode(&self, writer: &mut Writer<'_>) -> Option<()> {
         let words = [self.user, self.system, self.others, self.voluntary, self.involuntary];
-        words.iter().try_for_each(|word| writer.u64(*word))
+        words.iter().chain(&[self.first_ran, self.first_delayed]).try_for_each(|word| writer.u64(*word))
     }
 
     fn decode(reader: &mut Reader<'_>) -> Option<Usage> {
@@ -74,6 +79,8 @@ impl Usage {
             others: reader.u64()?,
             voluntary: reader.u64()?,
             involuntary: reader.u64()?,
+            first_ran: reader.u64()?,
+            first_delayed: reader.u64()?,
         })
     }
 }

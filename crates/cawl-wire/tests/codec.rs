@@ -58,7 +58,7 @@ proptest! {
         arguments in prop::collection::vec(any::<u8>(), 0..64),
     ) {
         let mut out = [0u8; 512];
-        let hello = Hello { pid, ppid: 2, uid: 3, run, started: 4, wchar: Wchar { process: Some(wchar), thread: None }, usage: Usage { user: 1, system: run, others: 3, voluntary: wchar, involuntary: 5 }, rank: (pid % 3 == 0).then_some(Rank { variable: RankVariable::Pmi, number: pid }), ring: run % 2 == 0, ticks: (pid % 2 == 0).then_some([Anchor { ticks: 1, nanos: run }; 2]), program: &program, arguments: &arguments };
+        let hello = Hello { pid, ppid: 2, uid: 3, run, started: 4, wchar: Wchar { process: Some(wchar), thread: None }, usage: Usage { user: 1, system: run, others: 3, voluntary: wchar, involuntary: 5, first_ran: 6, first_delayed: run }, rank: (pid % 3 == 0).then_some(Rank { variable: RankVariable::Pmi, number: pid }), ring: run % 2 == 0, ticks: (pid % 2 == 0).then_some([Anchor { ticks: 1, nanos: run }; 2]), program: &program, arguments: &arguments };
         let len = hello.encode(&mut out).unwrap();
         prop_assert_eq!(Hello::decode(&out[..len]), Ok(hello));
         prop_assert!(Hello::decode(&out[..len - 1]).is_err());
@@ -99,7 +99,15 @@ fn goodbye_round_trip() {
             ended,
             at: 1,
             wchar: Wchar { process: Some(2), thread: Some(1) },
-            usage: Usage { user: 5, system: 6, others: 7, voluntary: 8, involuntary: u64::MAX },
+            usage: Usage {
+                user: 5,
+                system: 6,
+                others: 7,
+                voluntary: 8,
+                involuntary: u64::MAX,
+                first_ran: 9,
+                first_delayed: 10,
+            },
             pending: 3,
             unseen: 4,
         };

@@ -10,6 +10,7 @@ use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cawl_core::{Nanos, RunDelay, Time};
+use cawl_wire::Usage;
 
 use crate::batch::Batch;
 
@@ -64,27 +65,41 @@ struct Thread {
 type Counters = Option<(Nanos, Nanos)>;
 
 impl<'a> RunDelays<'a> {
-    /// Of a process whose image began then, and is now at its first call.
-    pub fn new(pid: u32, began: Time, budget: &'a Budget) -> RunDelays<'a> {
-        let mut threads = BTreeMap::new();
-        // An image may begin with the counters of the one before it.
-        if let Some((ran, delayed)) = cawl_host::schedstat(pid, pid) {
-            threads.insert(pid, Thread { at: cawl_host::now(), ran, delayed, pause: EVERY });
-        }
-        RunDelays { pid, began, budget, threads }
+    /// Of a process whose image began then, with these counters: those of the image before it.
+    pub fn new(pid: u32, began: Time, counted: &Usage, budget: &'a Budget) -> RunDelays<'a> {
+        let (ran, delayed) = first_thread(counted);
+        let first = Thread { at: began, ran, delayed, pause: EVERY };
+        RunDelays { pid, began, budget, threads: BTreeMap::from([(pid, first)]) }
     }
 
-    /// Looks at the threads that are due. Those of `batch` have made calls; `last`: look at all once more.
-    pub fn look(&mut self, batch: &Batch, last: bool) -> Vec<RunDelay> {
+    /// Looks at the threads that are due. Those of `batch` have made calls.
+    pub fn look(&mut self, batch: &Batch) -> Vec<RunDelay> {
         let now = cawl_host::now();
         let events = batch.events.chunk_by(|one, next| one.tid == next.tid);
         let events = events.map(|calls| (calls[0].tid, calls.iter().any(|call| call.duration >= LONG)));
         let callers = events.chain(batch.coalesced.iter().map(|calls| (calls.like.tid, false)));
-        if !self.called(callers, now) && !last || !self.budget.allows(now) {
+        if self.called(callers, now) { self.read_within_budget(now, false) } else { Vec::new() }
+    }
+
+    /// Looks at all threads once more. The process has ended at `at` with these counters; the kernel may have
+    /// forgotten it.
+    pub fn look_last(&mut self, at: Time, counted: &Usage) -> Vec<RunDelay> {
+        let (pid, (ran, delayed)) = (self.pid, first_thread(counted));
+        let first = self.threads.get_mut(&pid).filter(|first| first.at < at && ran > Nanos::ZERO);
+        let mut delays: Vec<_> =
+            first.and_then(|first| first.counts(pid, pid, at, ran, delayed)).into_iter().collect();
+        if self.threads.keys().any(|tid| *tid != pid) {
+            delays.extend(self.read_within_budget(cawl_host::now(), true));
+        }
+        delays
+    }
+
+    fn read_within_budget(&mut self, now: Time, all: bool) -> Vec<RunDelay> {
+        if !self.budget.allows(now) {
             return Vec::new();
         }
         let before = cawl_host::clock::thread_time();
-        let delays = self.read(now, last, cawl_host::schedstat);
+        let delays = self.read(now, all, cawl_host::schedstat);
         self.budget.spend(now, cawl_host::clock::thread_time().since(before));
         delays
     }
@@ -109,7 +124,8 @@ impl<'a> RunDelays<'a> {
         self.threads.values().any(|thread| thread.is_due(now))
     }
 
-    /// Reads the counters of the threads that are due, or of all; those that have none have ended.
+    /// Reads the counters of the threads that are due, or of all. Those that have none have ended and are
+    /// forgotten, but for the first one.
     fn read(&mut self, now: Time, all: bool, counters: impl Fn(u32, u32) -> Counters) -> Vec<RunDelay> {
         let mut delays = Vec::new();
         let pid = self.pid;
@@ -117,29 +133,41 @@ impl<'a> RunDelays<'a> {
             if !all && !thread.is_due(now) {
                 return true;
             }
-            let Some((ran, delayed)) = counters(pid, *tid) else { return false };
-            let more = RunDelay {
-                pid,
-                tid: *tid,
-                from: thread.at,
-                to: now,
-                ran: ran.saturating_sub(thread.ran),
-                delayed: delayed.saturating_sub(thread.delayed),
+            let Some((ran, delayed)) = counters(pid, *tid) else {
+                // Of the first thread the last words may yet tell.
+                thread.pause = u64::MAX;
+                return *tid == pid;
             };
-            let stood = ran == thread.ran && delayed == thread.delayed;
-            let pause = if stood { (2 * thread.pause).min(STANDING) } else { WITHOUT_CALLS };
-            *thread = Thread { at: now, ran, delayed, pause: pause.max(WITHOUT_CALLS) };
-            // Of one that stood still nothing is known that the call does not tell.
-            if !stood {
-                delays.push(more);
-            }
+            delays.extend(thread.counts(pid, *tid, now, ran, delayed));
             true
         });
         delays
     }
 }
 
+/// What the kernel has counted for the first thread.
+fn first_thread(counted: &Usage) -> (Nanos, Nanos) {
+    (Nanos::new(counted.first_ran as f64), Nanos::new(counted.first_delayed as f64))
+}
+
 impl Thread {
+    /// It has counted this by now. Returns the delay since the latest look; None of one that stood still: then
+    /// nothing is known that its calls do not tell.
+    fn counts(&mut self, pid: u32, tid: u32, now: Time, ran: Nanos, delayed: Nanos) -> Option<RunDelay> {
+        let stood = ran == self.ran && delayed == self.delayed;
+        let pause = if stood { (2 * self.pause).min(STANDING) } else { WITHOUT_CALLS };
+        let new = Thread { at: now, ran, delayed, pause: pause.max(WITHOUT_CALLS) };
+        let before = std::mem::replace(self, new);
+        (!stood).then(|| RunDelay {
+            pid,
+            tid,
+            from: before.at,
+            to: now,
+            ran: ran.saturating_sub(before.ran),
+            delayed: delayed.saturating_sub(before.delayed),
+        })
+    }
+
     fn is_due(&self, now: Time) -> bool {
         now.0 >= self.at.0.saturating_add(self.pause)
     }
@@ -153,18 +181,21 @@ mod tests {
 
     fn watched(budget: &Budget) -> RunDelays<'_> {
         // No process has this number.
-        RunDelays::new(u32::MAX, Time(5 * MS), budget)
+        RunDelays::new(u32::MAX, Time(5 * MS), &Usage::default(), budget)
     }
 
+    /// Of all threads but the first, which has ended.
     fn counted(ran: u64, delayed: u64) -> impl Fn(u32, u32) -> Counters {
-        move |_, _| Some((Nanos::new((ran * MS) as f64), Nanos::new((delayed * MS) as f64)))
+        move |pid, tid| {
+            (tid != pid).then_some((Nanos::new((ran * MS) as f64), Nanos::new((delayed * MS) as f64)))
+        }
     }
 
     #[test]
     fn an_interval_goes_from_look_to_look() {
         let budget = Budget::default();
         let mut watched = watched(&budget);
-        assert!(!watched.called([].into_iter(), Time(1000 * MS)));
+        assert!(!watched.called([].into_iter(), Time(24 * MS)));
         // Nothing is known of a thread before: all it has counted was under this image.
         assert!(watched.called([(7, false)].into_iter(), Time(30 * MS)));
         let first = watched.read(Time(30 * MS), false, counted(10, 3));
@@ -205,13 +236,36 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_the_kernel_has_forgotten_tells_its_delay_itself() {
+        let budget = Budget::default();
+        let counted = |ran: u64, delayed: u64| Usage {
+            first_ran: ran * MS,
+            first_delayed: delayed * MS,
+            ..Usage::default()
+        };
+        let pid = u32::MAX;
+        let mut watched = RunDelays::new(pid, Time(5 * MS), &counted(10, 1), &budget);
+        assert!(watched.read(Time(30 * MS), false, |_, _| None).is_empty());
+        let (ran, delayed) = (Nanos::millis(2.0), Nanos::millis(7.0));
+        let wanted = RunDelay { pid, tid: pid, from: Time(5 * MS), to: Time(15 * MS), ran, delayed };
+        assert_eq!(watched.look_last(Time(15 * MS), &counted(12, 8)), [wanted]);
+        // It did not end, as after an exec that failed.
+        assert_eq!(watched.look_last(Time(15 * MS), &counted(12, 8)), []);
+        let wanted = RunDelay { from: Time(15 * MS), to: Time(25 * MS), ..wanted };
+        assert_eq!(watched.look_last(Time(25 * MS), &counted(14, 15)), [wanted]);
+        // Nothing is known.
+        assert_eq!(watched.look_last(Time(35 * MS), &Usage::default()), []);
+    }
+
+    #[test]
     fn threads_that_ended_make_room() {
         let budget = Budget::default();
         let mut watched = watched(&budget);
         watched.called((0..2 * THREADS as u32).map(|tid| (tid, false)), Time(100 * MS));
         assert_eq!(watched.threads.len(), THREADS);
         watched.read(Time(100 * MS), false, |_, tid| (tid % 2 == 0).then_some((Nanos::ZERO, Nanos::ZERO)));
-        assert_eq!(watched.threads.len(), THREADS / 2);
+        // And the first one.
+        assert_eq!(watched.threads.len(), THREADS / 2 + 1);
     }
 
     #[test]
@@ -229,12 +283,10 @@ mod tests {
     fn this_process_is_delayed_by_what_the_kernel_says() {
         let budget = Budget::default();
         let pid = std::process::id();
-        let mut watched = RunDelays::new(pid, cawl_host::now(), &budget);
-        let known = watched.threads.contains_key(&pid);
+        let mut watched = RunDelays::new(pid, Time(1), &Usage::default(), &budget);
+        let told = watched.look(&Batch::default());
         // Where the kernel does not account it, nothing is known and nothing is told.
-        assert_eq!(known, cawl_host::schedstat(pid, pid).is_some());
-        for delay in watched.look(&Batch::default(), true) {
-            assert!(delay.pid == pid && delay.from < delay.to);
-        }
+        assert_eq!(told.len(), usize::from(cawl_host::schedstat(pid, pid).is_some()));
+        assert!(told.iter().all(|delay| delay.tid == pid && delay.from < delay.to));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cawl_client::protocol::Failure;
-use cawl_core::{FileFacts, Session, Time, Usage, Wchar};
+use cawl_core::{FileFacts, RunDelay, Session, Time, Usage, Wchar};
 use cawl_host::inspect;
 use cawl_wire::{Ended, FileKind, FileRecord, Goodbye, Header, Hello, Kind, WireError};
 use nix::unistd::{Uid, User};
@@ -154,7 +154,7 @@ async fn tracer(
         run,
         ring: None,
         uring,
-        run_delays: RunDelays::new(pid, session.started, &connections.run_delays),
+        run_delays: RunDelays::new(pid, session.started, &hello.usage, &connections.run_delays),
         mappings: Mappings::new(pid, &connections.mapped, &connections.aside),
         ticks: hello.ticks.map(Ticks::new),
         wchar: started,
@@ -276,7 +276,7 @@ impl Tracer<'_> {
             let taken = self.take_from_ring(ROUND).await?;
             if taken == 0 {
                 // It may be in a long call.
-                self.look_at_run_delays(&Batch::default(), false).await?;
+                self.look_at_run_delays(&Batch::default()).await?;
                 if pause == IDLE
                     && let Some(ring) = &mut self.ring
                 {
@@ -312,8 +312,9 @@ impl Tracer<'_> {
                     let Wchar { process, thread } = cawl_host::wchar(self.pid);
                     goodbye.wchar = cawl_wire::Wchar { process, thread };
                 }
-                // Calls recorded before the goodbye come before it.
-                self.look_at_run_delays(&Batch::default(), true).await?;
+                // Calls recorded before the goodbye come before it, and after the delays of their time.
+                let delays = self.run_delays.look_last(Time(goodbye.at), &goodbye.usage);
+                self.send_run_delays(delays).await?;
                 self.take_from_ring(usize::MAX).await?;
                 self.uring.look_once_more(self.engine).await?;
                 self.goodbye = Some(goodbye);
@@ -348,7 +349,7 @@ impl Tracer<'_> {
             ticks.convert(&mut batch);
         }
         self.mappings.pass(&mut batch.events);
-        self.look_at_run_delays(&batch, false).await?;
+        self.look_at_run_delays(&batch).await?;
         self.damaged += batch.damaged;
         self.engine.send(Input::Events { session: self.id, batch, dropped: self.lost() }).await?;
         if self.connections.took_batch(self.id) {
@@ -386,8 +387,12 @@ impl Tracer<'_> {
     }
 
     /// Tells how long threads waited for a processor, those that made these calls above all.
-    async fn look_at_run_delays(&mut self, batch: &Batch, last: bool) -> anyhow::Result<()> {
-        let delays = self.run_delays.look(batch, last);
+    async fn look_at_run_delays(&mut self, batch: &Batch) -> anyhow::Result<()> {
+        let delays = self.run_delays.look(batch);
+        self.send_run_delays(delays).await
+    }
+
+    async fn send_run_delays(&self, delays: Vec<RunDelay>) -> anyhow::Result<()> {
         if !delays.is_empty() {
             self.engine.send(Input::RunDelays { session: self.id, delays }).await?;
         }

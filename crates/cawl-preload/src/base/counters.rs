@@ -1,4 +1,4 @@
-//! What the kernel has counted of the process: bytes written, processor time, switches.
+//! What the kernel has counted of the process: bytes written, processor time, switches, run delay.
 
 use crate::base::sys::{call, decimal, read_file};
 use cawl_wire::{Usage, Wchar};
@@ -12,17 +12,34 @@ pub fn wchar() -> Wchar {
     Wchar { process, thread }
 }
 
-/// Processor time and switches of this process so far.
+/// Processor time, switches and run delay of this process so far.
 #[inline(never)]
 pub fn usage() -> Usage {
     let (all, own) = (counted(libc::RUSAGE_SELF), counted(libc::RUSAGE_THREAD));
+    let (first_ran, first_delayed) = schedstat().unwrap_or_default();
     Usage {
         user: all.user,
         system: all.system,
         others: (all.user + all.system).saturating_sub(own.user + own.system),
         voluntary: all.voluntary,
         involuntary: all.involuntary,
+        first_ran,
+        first_delayed,
     }
+}
+
+/// Time on a processor and run delay of the first thread so far, in ns, if the kernel accounts them.
+#[inline(never)]
+fn schedstat() -> Option<(u64, u64)> {
+    let mut text = [0u8; 64];
+    let length = read_file(c"/proc/self/schedstat", &mut text);
+    parse_schedstat(text.get(..length)?)
+}
+
+/// The first two of three figures.
+fn parse_schedstat(text: &[u8]) -> Option<(u64, u64)> {
+    let mut figures = text.split(|&byte| byte == b' ').map(decimal);
+    Some((figures.next()??, figures.next()??))
 }
 
 /// True if the kernel's figures of the process are those of the calling thread: the process has had no other,
@@ -87,6 +104,13 @@ mod tests {
     fn wchar_is_found_among_the_other_lines() {
         assert_eq!(parse_wchar(b"rchar: 1\nwchar: 42\nsyscr: 3\n"), Some(42));
         assert_eq!(parse_wchar(b"rchar: 1\n"), None);
+    }
+
+    #[test]
+    fn time_on_a_processor_and_run_delay_are_the_first_figures() {
+        assert_eq!(parse_schedstat(b"300 20 7\n"), Some((300, 20)));
+        assert_eq!(parse_schedstat(b"300\n"), None);
+        assert_eq!(parse_schedstat(b""), None);
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
 fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
     let (wchar, usage, unseen) = (counters::wchar(), counters::usage(), UNSEEN.load(Relaxed));
     let words = Goodbye { ended, at: sys::nanoseconds(), wchar, usage, pending, unseen };
-    let mut payload = [0u8; 96];
+    let mut payload = [0u8; 112];
     if let Some(length) = words.encode(&mut payload) {
         // The names of files come first.
         let last_words = || match pending_messages::send_waiting() {

@@ -23,8 +23,8 @@ static STARTED: AtomicU64 = AtomicU64::new(0);
 /// What the kernel had counted then: of the process, and of its first thread.
 static STARTED_WCHAR: [AtomicU64; 2] = [const { AtomicU64::new(UNKNOWN) }; 2];
 const UNKNOWN: u64 = u64::MAX;
-/// The processor time and switches that it had counted then: a [`Usage`], in the order of its fields.
-static STARTED_USAGE: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+/// The times and switches that it had counted then: a [`Usage`], in the order of its fields.
+static STARTED_USAGE: [AtomicU64; 7] = [const { AtomicU64::new(0) }; 7];
 
 /// Opens the session if it is not, before anything is told. Nothing else does, because it takes much of the
 /// stack. The caller holds the guard.
@@ -55,8 +55,8 @@ pub fn begin() {
     let wchar = counters::wchar();
     STARTED_WCHAR[0].store(wchar.process.unwrap_or(UNKNOWN), Relaxed);
     STARTED_WCHAR[1].store(wchar.thread.unwrap_or(UNKNOWN), Relaxed);
-    let Usage { user, system, others, voluntary, involuntary } = counters::usage();
-    let usage = [user, system, others, voluntary, involuntary];
+    let Usage { user, system, others, voluntary, involuntary, first_ran, first_delayed } = counters::usage();
+    let usage = [user, system, others, voluntary, involuntary, first_ran, first_delayed];
     STARTED_USAGE.iter().zip(usage).for_each(|(figure, value)| figure.store(value, Relaxed));
     HOT.state.store(WANTED, Release);
     if let Some(_inside) = guard::enter() {
@@ -147,8 +147,8 @@ fn started_wchar() -> Wchar {
 
 fn started_usage() -> Usage {
     let figures = STARTED_USAGE.each_ref().map(|figure| figure.load(Relaxed));
-    let [user, system, others, voluntary, involuntary] = figures;
-    Usage { user, system, others, voluntary, involuntary }
+    let [user, system, others, voluntary, involuntary, first_ran, first_delayed] = figures;
+    Usage { user, system, others, voluntary, involuntary, first_ran, first_delayed }
 }
 
 /// Says hello, with shared memory where that is possible.
