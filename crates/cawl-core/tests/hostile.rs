@@ -3,8 +3,8 @@
 //! Tests are built with checks for overflow, so a sum that does not fit is a panic here.
 
 use cawl_core::{
-    Analysis, AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, Mode, Outcome, Record,
-    Sample, Session, SessionEnd, Time, Wchar,
+    Analysis, AnalysisOptions, Bytes, EndKind, FileFacts, HostFacts, HostProfile, Measured, Mode, Outcome,
+    Rate, Record, Sample, Session, SessionEnd, Time, Wchar,
 };
 use cawl_wire::{Event, FileKind, Op};
 use proptest::prelude::*;
@@ -110,4 +110,24 @@ proptest! {
             prop_assert!(serde_json::to_string(&analysis.report()).is_ok());
         }
     }
+}
+
+/// Where a moment in s is precise to some µs, the end of a short transfer is no later moment.
+#[test]
+fn time_goes_on_at_any_moment() {
+    let mut profile = HostProfile::uncalibrated();
+    profile.device.write = Measured::assumed(Rate::mb_per_second(3e6));
+    profile.device.writeback = Measured::assumed(Rate::mb_per_second(3e6));
+    let mut analysis = Analysis::with(&profile, &AnalysisOptions::default()).expect("these models");
+    let mut start = 0;
+    for part in 0..400 {
+        let mut event = Event::new(Op::Write);
+        (event.start, event.duration, event.pid, event.tid) = (start, 1000, 7, 7);
+        (event.dev, event.ino, event.offset, event.kind) = (1, 1, part << 28, FileKind::Regular);
+        (event.requested, event.returned) = (1 << 28, 1 << 28);
+        analysis.take(&Record::Event(event));
+        // Moments count from the first call.
+        start = (start + 1_000_000_007).max(1 << 63);
+    }
+    assert_eq!(analysis.report().calls, 400);
 }

@@ -258,8 +258,9 @@ impl Device {
     fn room_for(&self, pages: u64) -> f64 {
         let over = (self.queued_pages() + pages).saturating_sub(self.queue);
         let pages = over as f64 * self.in_flight as f64 / self.queued.max(1.0);
-        // A nanosecond late rather than a rounding error early.
-        self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9
+        // A nanosecond late rather than a rounding error early; and later than now, however late that is.
+        let at = self.drained + (pages.ceil() - self.carry).max(0.0) / self.speed() + 1e-9;
+        at.max(self.drained.next_up())
     }
 
     /// The flusher waits for room for several small files. The device has enough to do all the same, so what
