@@ -213,6 +213,7 @@ impl Kernel {
         Call {
             at,
             until: f64::INFINITY,
+            patience: Call::PATIENCE,
             file,
             device,
             folio: self.constants.folio,

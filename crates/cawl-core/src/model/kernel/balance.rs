@@ -12,14 +12,11 @@ use crate::cause::Cause;
 
 /// Part of the way from the setpoint to the limit up to which untraced pages are believed to fill it.
 const BELIEVED: f64 = 0.9;
-/// Sleeps at the limit after which the task is let through, lest a model without hope of room never end.
-const PATIENCE: u32 = 100_000;
-
 impl Kernel {
     /// Checks the call's task, which has dirtied its quota.
     pub(super) fn balance(&mut self, call: &mut Call) {
         let hz = self.machine.hz;
-        for _ in 0..PATIENCE {
+        while call.patience > 0 {
             let jiffy = (call.at * hz).floor();
             let (level, device_level) = self.levels(call);
             let foreign = self.machine.foreign_at(call.at);
@@ -55,6 +52,7 @@ impl Kernel {
             if self.pause(call, &line, ratio, jiffy) {
                 return;
             }
+            call.patience -= 1;
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) struct Call {
     pub(super) idle: f64,
     /// The longest of its pauses, in seconds.
     pub(super) pause: f64,
+    /// How many times it may yet find no room after a pause.
+    pub(super) patience: u32,
     /// What of its waiting for the device were pauses, in seconds.
     pub(super) held: f64,
     pub(super) work: Work,
@@ -46,6 +48,10 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Pauses after which there was no room, and after so many of which a call is let through, lest a model
+    /// without hope of room never end.
+    pub(super) const PATIENCE: u32 = 100_000;
+
     /// Time passes in the call, until it is over.
     pub(super) fn pass(&mut self, seconds: f64) {
         self.at = (self.at + seconds).min(self.until);
