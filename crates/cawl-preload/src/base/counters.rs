@@ -15,23 +15,31 @@ pub fn wchar() -> Wchar {
 /// Processor time, switches and run delay of this process so far.
 #[inline(never)]
 pub fn usage() -> Usage {
-    let (all, own) = (counted(libc::RUSAGE_SELF), counted(libc::RUSAGE_THREAD));
-    let (first_ran, first_delayed) = schedstat().unwrap_or_default();
+    let mut usage = times_and_switches();
+    (usage.first_ran, usage.first_delayed) = schedstat().unwrap_or_default();
+    usage
+}
+
+/// Never inlined, so that the kernel's answers are not on the stack for longer than needed.
+#[inline(never)]
+fn times_and_switches() -> Usage {
+    let Counted { user, system, .. } = counted(libc::RUSAGE_THREAD);
+    let own = user + system;
+    let all = counted(libc::RUSAGE_SELF);
     Usage {
         user: all.user,
         system: all.system,
-        others: (all.user + all.system).saturating_sub(own.user + own.system),
+        others: (all.user + all.system).saturating_sub(own),
         voluntary: all.voluntary,
         involuntary: all.involuntary,
-        first_ran,
-        first_delayed,
+        ..Usage::default()
     }
 }
 
 /// Time on a processor and run delay of the first thread so far, in ns, if the kernel accounts them.
 #[inline(never)]
 fn schedstat() -> Option<(u64, u64)> {
-    let mut text = [0u8; 64];
+    let mut text = [0u8; 48];
     let length = read_file(c"/proc/self/schedstat", &mut text);
     parse_schedstat(text.get(..length)?)
 }

@@ -75,10 +75,8 @@ pub fn goodbye(_inside: &Inside, ended: Ended, pending: u64) {
 /// Says goodbye, for which `left` tells how many ms there are.
 #[inline(never)]
 fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
-    let (wchar, usage, unseen) = (counters::wchar(), counters::usage(), UNSEEN.load(Relaxed));
-    let words = Goodbye { ended, at: sys::nanoseconds(), wchar, usage, pending, unseen };
-    let mut payload = [0u8; 112];
-    if let Some(length) = words.encode(&mut payload) {
+    let mut payload = [0u8; 104];
+    if let Some(length) = encode(ended, pending, &mut payload) {
         // The names of files come first.
         let last_words = || match pending_messages::send_waiting() {
             Sent::Whole => link::send(Kind::Goodbye, &payload[..length]),
@@ -94,4 +92,11 @@ fn last_words(ended: Ended, pending: u64, left: impl Fn() -> u64) {
             link::send(Kind::Goodbye, &payload[..length]);
         }
     }
+}
+
+/// The last words as they are sent.
+#[inline(always)]
+fn encode(ended: Ended, pending: u64, payload: &mut [u8]) -> Option<usize> {
+    let (wchar, usage, unseen) = (counters::wchar(), counters::usage(), UNSEEN.load(Relaxed));
+    Goodbye { ended, at: sys::nanoseconds(), wchar, usage, pending, unseen }.encode(payload)
 }
