@@ -11,8 +11,9 @@ pub fn write(mut out: impl Write, value: &impl Serialize) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Objects in up to this many others have a line for each member.
+/// How deep an object is whose members have a line each, and how deep a table's row at most.
 const OUTER: usize = 2;
+const ROW: usize = 4;
 
 #[derive(Default)]
 struct Lines {
@@ -55,14 +56,12 @@ impl Formatter for Lines {
     }
 
     fn begin_object<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
-        let outer = self.open.len() <= OUTER;
-        // A row: the array has a line for each from here on.
-        if outer && let Some(parent) = self.open.last_mut().filter(|parent| parent.array) {
-            parent.lines = true;
+        let may_be_a_row = self.open.len() < ROW;
+        if may_be_a_row && let Some(table) = self.open.last_mut().filter(|parent| parent.array) {
+            table.lines = true;
             self.line(out)?;
         }
-        let row = self.open.last().is_some_and(|parent| parent.array);
-        self.open.push(Open { array: false, lines: !row && self.open.len() < OUTER });
+        self.open.push(Open { array: false, lines: false });
         out.write_all(b"{")
     }
 
@@ -72,11 +71,13 @@ impl Formatter for Lines {
 
     fn begin_object_key<W: Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
         out.write_all(if first { b"" } else { b"," })?;
-        match self.open.last() {
-            Some(Open { lines: true, .. }) => self.line(out),
-            _ if first => Ok(()),
-            _ => out.write_all(b" "),
+        let depth = self.open.len();
+        let is_outer = depth <= OUTER && self.open.iter().all(|open| !open.array);
+        if let Some(object) = self.open.last_mut().filter(|_| is_outer) {
+            object.lines = true;
+            return self.line(out);
         }
+        out.write_all(if first { b"" } else { b" " })
     }
 
     fn begin_object_value<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
