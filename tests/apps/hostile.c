@@ -1,5 +1,6 @@
 /* Calls functions of the C library by name: each NAME once with good arguments, and then with each pointer in
- * turn being null, 8, memory that is not there, or memory that ends too early, and with each count 2^40.
+ * turn being null, 8, memory that is not there, or memory that ends too early, and with each count 2^48: more than
+ * a process has from any address on (on x86-64 with four levels of pages), whatever the layout that it was given.
  *
  * Each call is made in a child of its own, and a line is printed of what came of it: result and errno, or how
  * the child ended. The test compares the lines with and without a tracer. With --plain in front, the names of
@@ -324,7 +325,7 @@ static long argument(char letter, const struct row *row, int form) {
     static char ones[64] = "text of the program, all of it readable and writable";
     const int inside = strchr("wqekKVyY", letter) != NULL;
     if (form != GOOD && !inside)
-        return strchr(COUNTS, letter) ? 1L << 40 : (long)hostile(form);
+        return strchr(COUNTS, letter) ? 1L << 48 : (long)hostile(form);
     char *buffer = text(ones);
     struct iovec parts[2] = {{buffer, 5}, {buffer, 6}};
     struct aiocb block = {.aio_fildes = -1, .aio_buf = buffer, .aio_nbytes = 9, .aio_lio_opcode = LIO_WRITE};
@@ -458,7 +459,7 @@ static void one(long (*function)(long, ...), const struct row *row, int which, i
     if (row->numbers[0])
         printf(" %ld", row->numbers[0]);
     if (which >= 0)
-        printf(" argument %d %s", which + 1, strchr(COUNTS, row->arguments[which]) ? "2^40" : FORMS[form]);
+        printf(" argument %d %s", which + 1, strchr(COUNTS, row->arguments[which]) ? "2^48" : FORMS[form]);
     printf(": ");
     if (WIFSIGNALED(status))
         printf("signal %d\n", WTERMSIG(status));
