@@ -3,8 +3,8 @@
 use std::fs;
 
 use cawl_client::protocol::{
-    CauseSeconds, ConstantStatus, Cost, DeviceStatus, FileStatus, Files, Forecast, History, Listing,
-    Predicted, ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
+    CauseSeconds, ConstantStatus, Cost, FileStatus, Files, Forecast, History, Listing, Predicted,
+    ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
 };
 use cawl_core::{Cause, CauseTimes, HostProfile, Rate, Regime};
 use serde_json::{Value, json};
@@ -29,11 +29,7 @@ pub fn busy(uptime_s: f64) -> Status {
         forecast: Some(Forecast { throttle_s: Some(0.0), ..Forecast::default() }),
         clients: 1,
         uptime_s,
-        devices: vec![DeviceStatus {
-            device: "254:1".to_owned(),
-            cost: Cost { throttled_s: uptime_s / 2.0, ..Cost::default() },
-            ..DeviceStatus::default()
-        }],
+        cost: Cost { observed_s: uptime_s, lost_s: uptime_s / 2.0, ..Cost::default() },
         ..Status::default()
     }
 }
@@ -44,7 +40,8 @@ fn causes() -> CauseSeconds {
 }
 
 pub fn files() -> Files {
-    let cost = Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, rate: 1e6 };
+    let cost =
+        Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, lost_s: 2.5, rate: 1e6 };
     let file = |path: &str| FileStatus {
         first_path: None,
         path: path.to_owned(),
@@ -60,7 +57,8 @@ pub fn files() -> Files {
 }
 
 pub fn processes() -> Processes {
-    let cost = Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, rate: 1e6 };
+    let cost =
+        Cost { observed_s: 3.0, predicted_s: 2.5, throttled_s: 2.0, sync_s: 0.5, lost_s: 2.5, rate: 1e6 };
     let process = ProcessStatus {
         pid: 4242,
         program: "dd".to_owned(),
@@ -171,7 +169,7 @@ fn watch_prints_a_line_per_push() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 4, "{text}");
     assert!(lines[2].starts_with("22:13:30 throttle    96.0    95.0   75    120.0"), "{text}");
-    assert!(lines[3].contains(" 0.50 "), "half of each second was lost: {text}");
+    assert!(lines[3].contains(" 1.00  0.50 "), "half of each second was lost: {text}");
     let Request::Subscribe(subscription) = daemon.question() else { panic!("not a subscription") };
     assert_eq!((subscription.topics, subscription.every_s), (vec![Topic::Status], Some(0.05)));
 

@@ -15,7 +15,7 @@ pub const HOSTILE_PATH: &str = "/srv/<script>document.title='owned'</script>/a&a
 pub fn status(busy: bool, time: f64, state: Regime) -> Status {
     let elapsed = time - NOW;
     let throttled = elapsed.max(0.0) * 0.5;
-    let spent = cost(6.0, 5.0, 2.0 + throttled, 1.0);
+    let spent = cost(6.0, 5.0, 3.0 + throttled);
     let device = DeviceStatus {
         device: "254:0".into(),
         name: "vda".into(),
@@ -80,8 +80,8 @@ fn causes(seconds: f64, main: Cause) -> CauseSeconds {
     CauseSeconds::from(&CauseTimes::from(parts))
 }
 
-fn cost(observed_s: f64, predicted_s: f64, throttled_s: f64, sync_s: f64) -> Cost {
-    Cost { observed_s, predicted_s, throttled_s, sync_s, rate: 1e6 }
+fn cost(observed_s: f64, predicted_s: f64, lost_s: f64) -> Cost {
+    Cost { observed_s, predicted_s, throttled_s: lost_s, lost_s, rate: 1e6, ..Cost::default() }
 }
 
 pub fn processes(busy: bool) -> Processes {
@@ -90,7 +90,7 @@ pub fn processes(busy: bool) -> Processes {
         program: program.into(),
         calls: 10,
         bytes,
-        cost: cost(4.0, 3.5, lost, 0.0),
+        cost: cost(4.0, 3.5, lost),
         causes_s: causes(4.0, Cause::Copy),
     };
     let rows =
@@ -112,7 +112,7 @@ pub fn files(busy: bool) -> Files {
         calls: 4,
         bytes: MIB,
         estimated_bytes: 0,
-        cost: cost(1.0, 1.0, 0.5, 0.0),
+        cost: cost(1.0, 1.0, 0.5),
         causes_s: causes(1.0, Cause::Throttle),
     };
     Files { schema: PROTOCOL, omitted: 0, more: 0, files: if busy { vec![row] } else { Vec::new() } }

@@ -14,7 +14,7 @@ mod track;
 
 use cawl_wire::ring::CoalescedCalls;
 
-use crate::cause::CauseTimes;
+use crate::cause::Causes;
 use crate::classes::Classes;
 use crate::collect::Collector;
 use crate::descriptors::Descriptors;
@@ -187,14 +187,13 @@ impl Analysis {
         self.findings.prediction(self.findings.answering)
     }
 
-    /// The latest call's observed time by cause, if it has a cost.
-    pub fn causes(&self) -> Option<&CauseTimes> {
-        self.findings.causes.as_ref()
+    /// The latest call's observed time by cause, if it has a cost, and what it would take undisturbed.
+    pub fn causes(&self) -> Option<Causes<'_>> {
+        self.findings.causes()
     }
 
-    /// Takes coalesced calls. When they are taken does not matter. Returns the causes of their time, if they
-    /// have any.
-    pub fn coalesced(&mut self, calls: &CoalescedCalls) -> Option<CauseTimes> {
+    /// Takes coalesced calls. When they are taken does not matter. True if they wrote to /dev/null.
+    pub fn coalesced(&mut self, calls: &CoalescedCalls) -> bool {
         self.findings.coalesced(calls)
     }
 

@@ -142,7 +142,7 @@ impl Serialize for Cause {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByCause<T> {
     values: [T; Cause::COUNT],
-    given: Causes,
+    given: CauseSet,
 }
 
 /// What a call should cost, by cause.
@@ -153,13 +153,13 @@ pub type CauseTimes = ByCause<u64>;
 
 /// A set of causes; iterates in the order of reports.
 #[derive(Clone, Copy, Debug, Default)]
-struct Causes(u32);
+struct CauseSet(u32);
 
-impl Causes {
+impl CauseSet {
     /// Those a call waits for the device by.
-    const DEVICE: Causes = Causes(Causes::mask(true));
+    const DEVICE: CauseSet = CauseSet(CauseSet::mask(true));
     /// Those of what a call takes by itself.
-    const OWN: Causes = Causes(Causes::mask(false));
+    const OWN: CauseSet = CauseSet(CauseSet::mask(false));
 
     /// The bits of the device's causes, or of a call's own.
     const fn mask(device: bool) -> u32 {
@@ -175,7 +175,7 @@ impl Causes {
     }
 }
 
-impl Iterator for Causes {
+impl Iterator for CauseSet {
     type Item = Cause;
 
     fn next(&mut self) -> Option<Cause> {
@@ -209,12 +209,12 @@ impl<T: PartialEq> PartialEq for ByCause<T> {
 impl<T: Copy> ByCause<T> {
     /// Each cause that was given a value, with it, in the order of reports.
     pub fn iter(&self) -> impl Iterator<Item = (Cause, T)> + '_ {
-        self.among(Causes(u32::MAX))
+        self.among(CauseSet(u32::MAX))
     }
 
     /// The same, of these causes only.
-    fn among(&self, causes: Causes) -> impl Iterator<Item = (Cause, T)> + '_ {
-        Causes(self.given.0 & causes.0).map(|cause| (cause, self[cause]))
+    fn among(&self, causes: CauseSet) -> impl Iterator<Item = (Cause, T)> + '_ {
+        CauseSet(self.given.0 & causes.0).map(|cause| (cause, self[cause]))
     }
 
     /// What becomes of each value; nothing remains nothing.
@@ -228,7 +228,7 @@ impl<T: Copy> ByCause<T> {
 impl<T: Default, const N: usize> From<[(Cause, T); N]> for ByCause<T> {
     /// These values; the other causes have nothing.
     fn from(values: [(Cause, T); N]) -> ByCause<T> {
-        let mut all = ByCause { values: Default::default(), given: Causes::default() };
+        let mut all = ByCause { values: Default::default(), given: CauseSet::default() };
         values.into_iter().for_each(|(cause, value)| all[cause] = value);
         all
     }
@@ -242,7 +242,7 @@ impl ByCause<f64> {
 
     /// Sum of what a call waits for the device.
     pub(crate) fn waits(&self) -> f64 {
-        self.among(Causes::DEVICE).map(|(_, part)| part).sum()
+        self.among(CauseSet::DEVICE).map(|(_, part)| part).sum()
     }
 }
 
@@ -259,14 +259,14 @@ impl CostParts {
 
     /// Waiting for the device: transfer, seek, flush, journal.
     pub fn device(&self) -> Nanos {
-        self.among(Causes::DEVICE).map(|(_, part)| part).sum()
+        self.among(CauseSet::DEVICE).map(|(_, part)| part).sum()
     }
 
     /// What the call takes by itself ([`Cause::is_own`]); by the lower of two predictions, if there is
     /// another, as constants that are learned beside other work have that in them.
     pub(crate) fn undisturbed(&self, other: Option<&CostParts>) -> CostParts {
         let mut own = CostParts::default();
-        for (cause, part) in self.among(Causes::OWN) {
+        for (cause, part) in self.among(CauseSet::OWN) {
             own[cause] = other.map_or(part, |other| part.min(other[cause]));
         }
         own
@@ -314,6 +314,50 @@ impl CauseTimes {
         for (cause, ns) in other.iter() {
             self[cause] = self[cause].saturating_add(ns);
         }
+    }
+}
+
+/// A call's observed time by cause, and what it would take undisturbed.
+pub type Causes<'a> = (&'a CauseTimes, &'a CostParts);
+
+/// Sums over calls by cause: what they took, and what they would have taken undisturbed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TimeSums {
+    observed: CauseTimes,
+    undisturbed: ByCause<f64>,
+}
+
+impl TimeSums {
+    /// Adds a call.
+    pub fn add(&mut self, (times, own): Causes<'_>) {
+        self.observed.add(times);
+        own.iter().for_each(|(cause, part)| self.undisturbed[cause] += part.get());
+    }
+
+    /// Adds calls that took `ns` for one cause, which nothing disturbs.
+    pub fn add_calls(&mut self, cause: Cause, ns: u64) {
+        self.observed[cause] = self.observed[cause].saturating_add(ns);
+        self.undisturbed[cause] += ns as f64;
+    }
+
+    /// What they took.
+    pub fn observed(&self) -> &CauseTimes {
+        &self.observed
+    }
+
+    /// What they would have taken undisturbed for a cause, in ns: not more than was observed.
+    pub fn undisturbed_of(&self, cause: Cause) -> f64 {
+        self.undisturbed[cause].min(self.observed[cause] as f64)
+    }
+
+    /// The same for all causes, in ns.
+    pub fn undisturbed(&self) -> f64 {
+        self.undisturbed.iter().map(|(cause, _)| self.undisturbed_of(cause)).sum()
+    }
+
+    /// What was lost, in ns: observed less undisturbed.
+    pub fn lost(&self) -> f64 {
+        self.observed.total() as f64 - self.undisturbed()
     }
 }
 

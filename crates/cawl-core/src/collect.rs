@@ -11,10 +11,10 @@ use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET};
 use crate::accuracy::AccuracySummary;
 use crate::by_name::ByName;
 use crate::call::{Class, coalesced_bytes, kernel_bytes, wchar_bytes};
-use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
+use crate::cause::{Cause, CauseTimes, Causes, TimeSums};
 use crate::classes::Classes;
 use crate::density::{Densities, byte_modes};
-use crate::explain::{CauseSums, Explain, Ideal, seconds_by_cause, undisturbed};
+use crate::explain::{CauseSums, Explain, Ideal, seconds_by_cause};
 use crate::file_table::{FileRow, FileTable};
 use crate::limits::DirtyLimits;
 use crate::mode::Mode;
@@ -38,9 +38,6 @@ const FILES: usize = 100_000;
 
 /// How many notes are kept; further ones are counted.
 const NOTES: usize = 100;
-
-/// Time of a call by cause, and what it would take undisturbed.
-type Causes<'a> = (&'a CauseTimes, &'a CostParts);
 
 /// The totals of one analysis.
 #[derive(Default)]
@@ -99,8 +96,7 @@ struct FileOpTotals {
     calls: Tally,
     observed_ns: u64,
     predicted_ns: Vec<f64>,
-    causes: CauseTimes,
-    undisturbed: ByCause<f64>,
+    time: TimeSums,
     states: [u64; CallState::ALL.len()],
 }
 
@@ -237,8 +233,7 @@ impl Collector {
         let totals = op_totals(&mut self.files.rows[index].counts, like.op, 0);
         totals.calls.add_all(calls);
         totals.observed_ns = totals.observed_ns.saturating_add(ns);
-        totals.causes[Cause::Discard] = totals.causes[Cause::Discard].saturating_add(ns);
-        totals.undisturbed[Cause::Discard] += ns as f64;
+        totals.time.add_calls(Cause::Discard, ns);
     }
 
     /// Something went on from `start` to `end`.
@@ -265,7 +260,7 @@ impl Collector {
         }
         let Some((causes, own)) = causes else { return };
         let first = predictions.first().and_then(Option::as_ref);
-        let main = self.causes.add(causes, own, bytes);
+        let main = self.causes.add((causes, own), bytes);
         self.densities.add(event.op, bytes, event.duration, first.map(|first| first.cost), main);
         self.classes.add(bytes, event.duration, causes);
         if let Some(first) = first {
@@ -304,9 +299,8 @@ impl Collector {
         if let Some(Some(primary)) = predictions.first() {
             totals.states[primary.state as usize] += 1;
         }
-        if let Some((causes, own)) = causes {
-            totals.causes.add(causes);
-            own.iter().for_each(|(cause, part)| totals.undisturbed[cause] += part.get());
+        if let Some(causes) = causes {
+            totals.time.add(causes);
         }
     }
 
@@ -417,9 +411,10 @@ impl Collector {
     /// What the files' bytes could cost.
     fn best(&self) -> Nanos {
         let of_file = |totals: &FileTotals| {
-            let ops = totals.counts.iter().filter(|op| op.causes[Cause::Discard] == 0);
+            let ops = totals.counts.iter().filter(|op| op.time.observed()[Cause::Discard] == 0);
             let bytes = ops.clone().map(|op| op.calls.bytes).fold(0, u64::saturating_add);
-            let waited = |op: &FileOpTotals| op.causes.iter().any(|(cause, ns)| cause.is_device() && ns > 0);
+            let waited =
+                |op: &FileOpTotals| op.time.observed().iter().any(|(cause, ns)| cause.is_device() && ns > 0);
             self.ideal.cost(Bytes(bytes), ops.clone().any(waited))
         };
         self.files.rows.iter().map(of_file).sum()
@@ -434,8 +429,8 @@ impl Collector {
             observed_s: op.observed_ns as f64 / 1e9,
             predicted_s: names().zip(op.predicted_ns.iter().map(|ns| ns / 1e9)).collect(),
             states: states(&op.states),
-            causes: seconds_by_cause(&op.causes),
-            undisturbed_s: op.undisturbed_ns() / 1e9,
+            causes: seconds_by_cause(op.time.observed()),
+            undisturbed_s: op.time.undisturbed() / 1e9,
         });
         let FileId { dev, ino, birth } = totals.identity;
         let (path, first_path) = self.path(totals.identity);
@@ -516,15 +511,9 @@ impl FileOpTotals {
             calls: Tally::default(),
             observed_ns: 0,
             predicted_ns: vec![0.0; models],
-            causes: CauseTimes::default(),
-            undisturbed: ByCause::default(),
+            time: TimeSums::default(),
             states: Default::default(),
         }
-    }
-
-    /// What the calls would take undisturbed: of each cause not more than was observed.
-    fn undisturbed_ns(&self) -> f64 {
-        Cause::ALL.iter().map(|cause| undisturbed(self.undisturbed[*cause], self.causes[*cause])).sum()
     }
 }
 

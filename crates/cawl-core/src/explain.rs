@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::by_name::ByName;
-use crate::cause::{ByCause, Cause, CauseTimes, CostParts};
+use crate::cause::{ByCause, Cause, CauseTimes, Causes, TimeSums};
 use crate::classes::CallClass;
 use crate::density::{ByteMode, OpDensities};
 use crate::patterns::PatternSums;
@@ -94,19 +94,16 @@ pub struct CauseReport {
 pub struct CauseSums {
     calls: ByCause<u64>,
     bytes: ByCause<u64>,
-    observed: CauseTimes,
-    undisturbed: ByCause<f64>,
+    time: TimeSums,
 }
 
 impl CauseSums {
-    /// Adds a call of these times that would have taken `own` undisturbed. Returns the cause of its largest
-    /// part.
-    pub fn add(&mut self, times: &CauseTimes, own: &CostParts, bytes: u64) -> Cause {
-        let main = times.main();
+    /// Adds a call of these bytes. Returns the cause of its largest part.
+    pub fn add(&mut self, causes: Causes<'_>, bytes: u64) -> Cause {
+        let main = causes.0.main();
         self.calls[main] += 1;
         self.bytes[main] = self.bytes[main].saturating_add(bytes);
-        self.observed.add(times);
-        own.iter().for_each(|(cause, part)| self.undisturbed[cause] += part.get());
+        self.time.add(causes);
         main
     }
 
@@ -114,25 +111,24 @@ impl CauseSums {
     pub fn add_calls(&mut self, cause: Cause, calls: u64, bytes: u64, ns: u64) {
         self.calls[cause] += calls;
         self.bytes[cause] = self.bytes[cause].saturating_add(bytes);
-        self.observed[cause] = self.observed[cause].saturating_add(ns);
-        self.undisturbed[cause] += ns as f64;
+        self.time.add_calls(cause, ns);
     }
 
     /// The observed time by cause.
     pub fn observed(&self) -> &CauseTimes {
-        &self.observed
+        self.time.observed()
     }
 
     /// What would be lost of `observed` ns of calls that should take these undisturbed.
     fn report(&self) -> Vec<CauseReport> {
         let row = |cause: Cause| {
-            let observed = self.observed[cause];
+            let observed = self.observed()[cause];
             CauseReport {
                 name: cause.name().to_owned(),
                 calls: self.calls[cause],
                 bytes: self.bytes[cause],
                 observed_s: observed as f64 / 1e9,
-                undisturbed_s: self.undisturbed_of(cause) / 1e9,
+                undisturbed_s: self.time.undisturbed_of(cause) / 1e9,
             }
         };
         let mut rows: Vec<CauseReport> = Cause::ALL.into_iter().map(row).collect();
@@ -141,15 +137,10 @@ impl CauseSums {
         rows
     }
 
-    /// In ns; not more than was observed.
-    fn undisturbed_of(&self, cause: Cause) -> f64 {
-        undisturbed(self.undisturbed[cause], self.observed[cause])
-    }
-
     /// The whole, where the same bytes could take `best`.
     pub fn explain(&self, best: Nanos) -> Explain {
-        let undisturbed = Cause::ALL.iter().map(|cause| self.undisturbed_of(*cause)).sum::<f64>();
-        let observed = self.observed.total() as f64;
+        let undisturbed = self.time.undisturbed();
+        let observed = self.observed().total() as f64;
         let sum = |of: &ByCause<u64>| of.total();
         Explain {
             schema: EXPLAIN_SCHEMA,
@@ -160,7 +151,7 @@ impl CauseSums {
                 undisturbed_s: undisturbed / 1e9,
                 best_s: best.as_seconds().min(undisturbed / 1e9),
             },
-            lost_s: (observed - undisturbed) / 1e9,
+            lost_s: self.time.lost() / 1e9,
             causes: self.report(),
             ..Explain::default()
         }
@@ -201,11 +192,6 @@ impl Ideal {
         let device = if synced { Nanos::new(bytes.as_f64() * self.device) + self.sync } else { Nanos::ZERO };
         self.call + Nanos::new(bytes.as_f64() * self.cached) + device
     }
-}
-
-/// Of a cause's time undisturbed not more than was observed, in ns.
-pub(crate) fn undisturbed(own: f64, observed: u64) -> f64 {
-    own.min(observed as f64)
 }
 
 fn is_zero(count: &u64) -> bool {

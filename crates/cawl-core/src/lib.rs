@@ -101,7 +101,7 @@ pub use analysis::{
 pub use births::{Births, Told};
 pub use by_name::ByName;
 pub use call::{Class, classify, coalesced_bytes, is_coalescible, is_synchronous, kernel_bytes, wchar_bytes};
-pub use cause::{ByCause, Cause, CauseTimes, CostParts, UnknownCause};
+pub use cause::{ByCause, Cause, CauseTimes, Causes, CostParts, TimeSums, UnknownCause};
 pub use classes::CallClass;
 pub use compare::{ComparedRun, Comparison, Medians, compare};
 pub use condition::{Condition, ConditionError};

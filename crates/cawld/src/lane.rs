@@ -222,9 +222,9 @@ impl Lane {
     /// Coalesced calls of a process, which a lane with a trace does not get. They change no model, so they
     /// wait for no turn.
     pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls) {
-        let causes = self.analysis.coalesced(calls);
+        let discarded = self.analysis.coalesced(calls);
         if let Some(tables) = &mut self.tables {
-            tables.totals.coalesced(session, calls, causes.as_ref());
+            tables.totals.coalesced(session, calls, discarded);
         }
     }
 

@@ -121,10 +121,16 @@ fn by<const N: usize>(
     values.into_iter().filter_map(|(word, value)| Some((vec![(label, word)], value?))).collect()
 }
 
-fn times(cost: &Cost) -> [(&'static str, Option<f64>); 4] {
-    let Cost { observed_s, predicted_s, throttled_s, sync_s, .. } = *cost;
-    [("observed", observed_s), ("predicted", predicted_s), ("throttled", throttled_s), ("sync", sync_s)]
-        .map(|(word, seconds)| (word, Some(seconds)))
+fn times(cost: &Cost) -> [(&'static str, Option<f64>); 5] {
+    let Cost { observed_s, predicted_s, throttled_s, sync_s, lost_s, .. } = *cost;
+    [
+        ("observed", observed_s),
+        ("predicted", predicted_s),
+        ("throttled", throttled_s),
+        ("sync", sync_s),
+        ("lost", lost_s),
+    ]
+    .map(|(word, seconds)| (word, Some(seconds)))
 }
 
 /// By time, and by cause.

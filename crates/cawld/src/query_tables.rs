@@ -1,6 +1,6 @@
 //! The tables of the daemon's own lane for questions: sums, the past day, and a sample of the latest calls.
 
-use cawl_core::{Bytes, CauseTimes, Class, ModelState, Nanos, Prediction, Record, Sample, classify};
+use cawl_core::{Bytes, Causes, Class, ModelState, Nanos, Prediction, Record, Sample, classify};
 use cawl_host::clock::Clocks;
 
 use crate::call_sample::CallSample;
@@ -35,14 +35,14 @@ impl QueryTables {
 
     /// Takes a record, in order of time, with the answering model's prediction of the latest call, and its
     /// causes.
-    pub fn take(&mut self, record: &Record, prediction: Option<&Prediction>, causes: Option<&CauseTimes>) {
+    pub fn take(&mut self, record: &Record, prediction: Option<&Prediction>, causes: Option<Causes<'_>>) {
         match record {
             Record::Event(event) => {
                 // Without an observed time there is no comparison.
                 let prediction = prediction.filter(|_| classify(event) != Class::Untimed);
                 self.totals.call(&Call { event, prediction, causes });
                 if let Some(prediction) = prediction {
-                    self.call_sample.call(event, prediction, causes.map(CauseTimes::main));
+                    self.call_sample.call(event, prediction, causes.map(|(times, _)| times.main()));
                 }
             }
             Record::Sample(sample) => {
@@ -88,7 +88,7 @@ impl QueryTables {
             predicted: total.predicted,
             throttled: total.throttled,
             sync: total.sync,
-            causes: total.causes,
+            causes: *total.time.observed(),
             written: 0,
             // Read once a second: a point without a reading has no pauses.
             paused: self.paused.map(|_| Nanos::ZERO),
@@ -149,7 +149,7 @@ mod tests {
     /// Untraced writers keep the level at nine tenths of the limit: only a model that follows the samples can
     /// explain a throttled writer.
     #[test]
-    fn time_lost_is_told_by_the_model_that_answers() {
+    fn throttled_time_is_told_by_the_model_that_answers() {
         let profile = HostProfile::uncalibrated();
         let throttled = |for_questions: Vec<(String, Mode)>| {
             let models = vec!["kernel".to_owned()];
@@ -168,8 +168,8 @@ mod tests {
                 lane.analyse(Record::Event(event));
             }
             let totals = &lane.tables.as_deref().unwrap().totals;
-            assert_eq!(totals.total.causes.total(), 400 * 40_000_000, "all time has a cause");
-            let throttled = totals.total.causes[Cause::Throttle] as f64 / 1e9;
+            assert_eq!(totals.total.time.observed().total(), 400 * 40_000_000, "all time has a cause");
+            let throttled = totals.total.time.observed()[Cause::Throttle] as f64 / 1e9;
             (totals.total.cost(Time(1020 * SECOND)).throttled_s, throttled)
         };
         let (alone, told) =

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use cawl_client::protocol::{CauseSeconds, Cost, DeviceStatus, FileStatus, ProcessStatus, Sort};
 use cawl_core::{
-    CallState, Cause, CauseTimes, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time,
-    coalesced_bytes, host_text, kernel_bytes,
+    CallState, Cause, Causes, FileFacts, FileRow, FileTable, Nanos, Prediction, Session, Tally, Time,
+    TimeSums, coalesced_bytes, host_text, kernel_bytes,
 };
 use cawl_wire::ring::CoalescedCalls;
 use cawl_wire::{Event, FileId, FileKind, flag};
@@ -40,8 +40,8 @@ pub struct Account {
     pub throttled: Nanos,
     /// Observed time of calls that waited for the device.
     pub sync: Nanos,
-    /// Observed time of calls that have a cost, and of writes to /dev/null, by cause.
-    pub causes: CauseTimes,
+    /// Time of calls that have a cost, and of writes to /dev/null, by cause: observed, and undisturbed.
+    pub time: TimeSums,
     late: Late,
 }
 
@@ -68,25 +68,20 @@ impl Account {
             }
         }
         if let Some(causes) = causes {
-            self.causes.add(causes);
+            self.time.add(causes);
         }
     }
 
-    /// Adds coalesced calls that wrote these bytes in sum.
-    fn add_coalesced(&mut self, calls: &CoalescedCalls, bytes: u64, causes: Option<&CauseTimes>) {
+    /// Adds coalesced calls that wrote these bytes in sum; `discarded` if to /dev/null.
+    fn add_coalesced(&mut self, calls: &CoalescedCalls, bytes: u64, discarded: bool) {
         self.calls += calls.calls;
         self.bytes += bytes;
         if bytes > 0 {
             self.late.add(Time(calls.last), bytes);
         }
-        if let Some(causes) = causes {
-            self.causes.add(causes);
+        if discarded {
+            self.time.add_calls(Cause::Discard, calls.duration);
         }
-    }
-
-    /// Time lost to throttling and synchronous waiting.
-    fn lost(&self) -> Nanos {
-        self.throttled + self.sync
     }
 
     /// Bytes per second over the latest seconds.
@@ -101,13 +96,14 @@ impl Account {
             predicted_s: self.predicted.as_seconds(),
             throttled_s: self.throttled.as_seconds(),
             sync_s: self.sync.as_seconds(),
+            lost_s: self.time.lost() / 1e9,
             rate: self.rate(now),
         }
     }
 
     fn key(&self, sort: Sort, now: Time) -> f64 {
         match sort {
-            Sort::Lost => self.lost().get(),
+            Sort::Lost => self.time.lost(),
             Sort::Throttled => self.throttled.get(),
             Sort::Sync => self.sync.get(),
             Sort::Observed => self.observed.get(),
@@ -126,7 +122,7 @@ pub struct Call<'a> {
     /// Its prediction, if it has one.
     pub prediction: Option<&'a Prediction>,
     /// Its time by cause, if it has a cost or was a discard.
-    pub causes: Option<&'a CauseTimes>,
+    pub causes: Option<Causes<'a>>,
 }
 
 /// The part of a call's time that the model attributes to throttling; a throttled call also copies.
@@ -330,14 +326,14 @@ impl Totals {
         }
     }
 
-    /// Coalesced calls of a session, with their causes, if they have any; they went to no file.
-    pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls, causes: Option<&CauseTimes>) {
-        self.total.add_coalesced(calls, 0, causes);
+    /// Coalesced calls of a session, which went to no file; `discarded` if to /dev/null.
+    pub fn coalesced(&mut self, session: u32, calls: &CoalescedCalls, discarded: bool) {
+        self.total.add_coalesced(calls, 0, discarded);
         let Some(process) = self.processes.get_mut(&session) else { return };
         let bytes = coalesced_bytes(calls);
         process.arrived.calls += calls.calls;
         process.arrived.bytes += bytes;
-        process.account.add_coalesced(calls, bytes, causes);
+        process.account.add_coalesced(calls, bytes, discarded);
     }
 
     fn file(&mut self, identity: FileId) -> usize {
@@ -369,7 +365,7 @@ impl Totals {
             calls: process.arrived.calls,
             bytes: process.arrived.bytes,
             cost: process.account.cost(now),
-            causes_s: CauseSeconds::from(&process.account.causes),
+            causes_s: CauseSeconds::from(process.account.time.observed()),
         };
         (rows.into_iter().map(status).collect(), more)
     }
@@ -389,7 +385,7 @@ impl Totals {
                 bytes: account.bytes,
                 estimated_bytes: account.estimated,
                 cost: account.cost(now),
-                causes_s: CauseSeconds::from(&account.causes),
+                causes_s: CauseSeconds::from(account.time.observed()),
             }
         };
         (rows.into_iter().map(status).collect(), more)
@@ -402,7 +398,7 @@ impl Totals {
             calls: account.calls,
             bytes: account.bytes,
             cost: account.cost(now),
-            causes_s: CauseSeconds::from(&account.causes),
+            causes_s: CauseSeconds::from(account.time.observed()),
             ..loads.get(dev).cloned().unwrap_or_default()
         };
         let mut devices: Vec<_> = self.devices.iter().map(status).collect();
@@ -440,7 +436,7 @@ fn ranked<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_core::CostParts;
+    use cawl_core::{CauseTimes, CostParts};
     use cawl_wire::Op;
 
     fn write(ino: u64, second: u64, bytes: i64, ms: u64) -> Event {
@@ -450,11 +446,12 @@ mod tests {
         event
     }
 
-    /// Takes a call whose time the model's two causes share equally.
+    /// Takes a call whose time the model's two causes share equally; one of them would be undisturbed.
     fn call(totals: &mut Totals, event: &Event, prediction: Option<&Prediction>) {
         let half = event.duration / 2;
         let causes = CauseTimes::from([(Cause::Copy, half), (Cause::Throttle, event.duration - half)]);
-        totals.call(&Call { event, prediction, causes: prediction.map(|_| &causes) });
+        let own = CostParts::from([(Cause::Copy, Nanos::new(half as f64))]);
+        totals.call(&Call { event, prediction, causes: prediction.map(|_| (&causes, &own)) });
     }
 
     fn throttled() -> Prediction {
@@ -477,6 +474,7 @@ mod tests {
         assert_eq!((processes.len(), more), (1, 0));
         assert_eq!((cost.observed_s, cost.predicted_s), (0.009, 0.002));
         assert_eq!((cost.throttled_s, cost.sync_s, cost.rate), (0.003, 0.005, 4296.0 / 2.0));
+        assert_eq!(cost.lost_s, 0.0045, "half of the observed time");
         let (files, more) = totals.files(Sort::Bytes, 0..1, now);
         assert_eq!((files[0].inode, files[0].bytes, files.len(), more), (7, 4096, 1, 1));
         assert_eq!(totals.files(Sort::Lost, 0..9, now).0[0].inode, 8);
@@ -485,7 +483,7 @@ mod tests {
         // Half of 4 and 5 ms by each cause; the file written to first has the 4 ms.
         let half = |ms: u64| CauseTimes::from([(Cause::Copy, ms * 500_000), (Cause::Throttle, ms * 500_000)]);
         assert_eq!(files[0].causes_s, CauseSeconds::from(&half(4)));
-        assert_eq!(totals.total.causes, half(9));
+        assert_eq!(*totals.total.time.observed(), half(9));
         let all = CauseSeconds::from(&half(9));
         assert_eq!((processes[0].causes_s, devices[0].causes_s), (all, all));
         assert_eq!((totals.total.calls, totals.total.bytes), (3, 4296));

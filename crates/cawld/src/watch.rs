@@ -41,7 +41,7 @@ impl Watch {
     /// Takes a record that the analysis and the totals have taken.
     pub fn take(&mut self, record: &Record, analysis: &Analysis, totals: Option<&Totals>) {
         self.push(record);
-        let (Record::Event(event), Some(causes)) = (record, analysis.causes()) else { return };
+        let (Record::Event(event), Some((causes, _))) = (record, analysis.causes()) else { return };
         let predicted = analysis.answering().map(|prediction| prediction.cost);
         let path = |file| totals.and_then(|totals| totals.path(file));
         if self.condition.holds(event, causes, predicted, path) {

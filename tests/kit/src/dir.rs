@@ -5,11 +5,32 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Once};
 
 use nix::unistd::{Uid, User, chown, geteuid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT};
 use tempfile::TempDir;
 
 use crate::{Finished, Report, Running, app, built, find, skipped};
+
+/// Signals that are ignored, as interrupts are in the background of a script, would be ignored in the programs
+/// under test, too; those that have a handler are not.
+fn programs_take_interrupts() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [SIGINT, SIGQUIT, SIGHUP].into_iter().filter(|signal| is_ignored(*signal)) {
+            signal_hook::flag::register(signal, Arc::default()).expect("it can be handled");
+        }
+    });
+}
+
+/// True if this process ignores a signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").expect("there is /proc");
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("it has SigIgn");
+    let ignored = u64::from_str_radix(ignored.trim(), 16).expect("it is a mask");
+    ignored >> (signal - 1) & 1 == 1
+}
 
 /// A folder of the test's own: the programs' home, cache, sockets and files.
 pub struct Dir {
@@ -21,6 +42,7 @@ impl Dir {
     /// A new folder, removed with the value.
     #[expect(clippy::new_without_default, reason = "a default makes no folder")]
     pub fn new() -> Dir {
+        programs_take_interrupts();
         // Short, because the path of a socket may have 107 bytes only.
         let temp = tempfile::Builder::new().prefix("cawl-").tempdir().expect("a temporary folder");
         for name in ["run", "cache", "home", "tmp", "work"] {

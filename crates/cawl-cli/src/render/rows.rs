@@ -83,7 +83,7 @@ pub fn short_program(name: &str, width: usize) -> String {
 /// Compares by a sort key, largest first, then by name.
 pub fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
     let key = |row: &Row| match sort {
-        Sort::Lost => lost(row),
+        Sort::Lost => row.cost.lost_s,
         Sort::Throttled => row.cost.throttled_s,
         Sort::Sync => row.cost.sync_s,
         Sort::Observed => row.cost.observed_s,
@@ -92,11 +92,6 @@ pub fn compare(sort: Sort, a: &Row, b: &Row) -> Ordering {
         Sort::Rate => row.cost.rate,
     };
     key(b).total_cmp(&key(a)).then_with(|| (&a.name, &a.of).cmp(&(&b.name, &b.of)))
-}
-
-/// Time lost to throttling and synchronous waiting.
-fn lost(row: &Row) -> f64 {
-    row.cost.throttled_s + row.cost.sync_s
 }
 
 /// The figures of programs and files, in the order of [`cells`].
@@ -134,7 +129,7 @@ pub fn fitting(sort: Sort, room: usize, gap: usize) -> Vec<usize> {
 /// The figures of a row.
 pub fn cells(row: &Row) -> [String; 8] {
     [
-        compact::seconds(lost(row)),
+        compact::seconds(row.cost.lost_s),
         compact::seconds(row.cost.throttled_s),
         compact::seconds(row.cost.sync_s),
         compact::seconds(row.cost.observed_s),
@@ -230,12 +225,12 @@ mod tests {
     use super::*;
     use cawl_core::{Cause, CauseTimes};
 
-    fn file(path: &str, throttled: f64, bytes: u64) -> FileStatus {
+    fn file(path: &str, lost_s: f64, bytes: u64) -> FileStatus {
         FileStatus {
             path: path.to_owned(),
             device: "254:1".to_owned(),
             bytes,
-            cost: Cost { throttled_s: throttled, ..Cost::default() },
+            cost: Cost { lost_s, ..Cost::default() },
             ..FileStatus::default()
         }
     }
@@ -266,7 +261,14 @@ mod tests {
             CauseTimes::from([(Cause::FlusherBeside, 45), (Cause::DeviceFlush, 35), (Cause::Copy, 20)]);
         let widest = FileStatus {
             path: format!("/srv/{}/name", "x".repeat(60)),
-            cost: Cost { observed_s: 99.0, throttled_s: 98.9, sync_s: 98.9, predicted_s: 98.9, rate: 999e6 },
+            cost: Cost {
+                observed_s: 99.0,
+                throttled_s: 98.9,
+                sync_s: 98.9,
+                lost_s: 98.9,
+                predicted_s: 98.9,
+                rate: 999e6,
+            },
             causes_s: CauseSeconds::from(&times),
             ..file("", 1.0, 999 << 20)
         };

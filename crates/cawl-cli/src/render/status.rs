@@ -213,8 +213,14 @@ mod tests {
 
     /// A status with every field at its widest.
     fn busy() -> Status {
-        let cost =
-            Cost { observed_s: 99.0, predicted_s: 98.0, throttled_s: 77.0, sync_s: 12.0, rate: 123.4e6 };
+        let cost = Cost {
+            observed_s: 99.0,
+            predicted_s: 98.0,
+            throttled_s: 77.0,
+            sync_s: 12.0,
+            lost_s: 80.0,
+            rate: 123.4e6,
+        };
         Status {
             node: "vm1".to_owned(),
             model: "kernel".to_owned(),

@@ -7,43 +7,37 @@ use cawl_core::Regime;
 const HEADER_EVERY: u64 = 20;
 
 const HEADER: &str = "\
-time              ---dirty MiB--- % of ------MB/s------ --lost s/s- s till err %
-UTC      state    modeled sampled hard dirtying written thrtl  sync  thrtl total
+time              ---dirty MiB--- % of ------MB/s------ ----s/s---- s till err %
+UTC      state    modeled sampled hard dirtying written calls  lost  thrtl total
 ";
 
 /// Formats consecutive statuses as lines.
 #[derive(Default)]
 pub struct Lines {
     printed: u64,
-    lost: Option<Lost>,
+    in_calls: Option<InCalls>,
 }
 
-/// Time lost since the daemon started, in seconds.
+/// Time in calls since the daemon started, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Lost {
+pub struct InCalls {
     at: f64,
-    throttled: f64,
-    sync: f64,
+    observed: f64,
+    lost: f64,
 }
 
-impl Lost {
-    /// The totals of a status. A device stays in the daemon's totals after the programs that wrote to it have
-    /// ended.
-    pub fn of(status: &Status) -> Lost {
-        let costs = || status.devices.iter().map(|device| device.cost);
-        Lost {
-            at: status.uptime_s,
-            throttled: costs().map(|cost| cost.throttled_s).sum(),
-            sync: costs().map(|cost| cost.sync_s).sum(),
-        }
+impl InCalls {
+    /// The totals of a status.
+    pub fn of(status: &Status) -> InCalls {
+        InCalls { at: status.uptime_s, observed: status.cost.observed_s, lost: status.cost.lost_s }
     }
 
-    /// Seconds lost per second since `before`; None after a restart of the daemon.
-    pub fn since(&self, before: &Lost) -> Option<(f64, f64)> {
+    /// Seconds in calls and seconds lost, both per second since `before`; None after a restart of the daemon.
+    pub fn since(&self, before: &InCalls) -> Option<(f64, f64)> {
         let span = self.at - before.at;
         (span > 0.0).then(|| {
             let rate = |now: f64, then: f64| ((now - then) / span).max(0.0);
-            (rate(self.throttled, before.throttled), rate(self.sync, before.sync))
+            (rate(self.observed, before.observed), rate(self.lost, before.lost))
         })
     }
 }
@@ -51,8 +45,8 @@ impl Lost {
 impl Lines {
     /// The next line, with a header every 20 lines.
     pub fn next(&mut self, status: &Status) -> String {
-        let lost = Lost::of(status);
-        let rates = self.lost.replace(lost).and_then(|before| lost.since(&before));
+        let now = InCalls::of(status);
+        let rates = self.in_calls.replace(now).and_then(|before| now.since(&before));
         let mib = |bytes: u64| format!("{:.1}", bytes as f64 / (1 << 20) as f64);
         let mb = |rate: f64| format!("{:.1}", rate / 1e6);
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -68,8 +62,8 @@ impl Lines {
             or_dash(hard),
             mb(status.dirtying_rate + status.untraced_rate),
             or_dash(status.sampled_writeback_rate.or(status.writeback_rate).map(mb)),
-            or_dash(rates.map(|(throttled, _)| format!("{throttled:.2}"))),
-            or_dash(rates.map(|(_, sync)| format!("{sync:.2}"))),
+            or_dash(rates.map(|(observed, _)| format!("{observed:.2}"))),
+            or_dash(rates.map(|(_, lost)| format!("{lost:.2}"))),
             or_dash(throttle.map(|seconds| format!("{seconds:.1}"))),
             or_dash(status.error.total.map(|error| format!("{:.1}", error * 100.0))),
         );
@@ -97,9 +91,9 @@ pub fn time_of_day(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cawl_client::protocol::{Cost, DeviceStatus, ErrorStatus, Forecast};
+    use cawl_client::protocol::{Cost, ErrorStatus, Forecast};
 
-    fn status(uptime: f64, throttled: f64) -> Status {
+    fn status(uptime: f64, lost_s: f64) -> Status {
         Status {
             time_s: 1_700_000_000.0,
             uptime_s: uptime,
@@ -112,10 +106,7 @@ mod tests {
             sampled_writeback_rate: Some(98.04e6),
             forecast: Some(Forecast { throttle_s: Some(0.0), ..Forecast::default() }),
             error: ErrorStatus { total: Some(0.042), ..ErrorStatus::default() },
-            devices: vec![DeviceStatus {
-                cost: Cost { throttled_s: throttled, sync_s: 1.0, ..Cost::default() },
-                ..DeviceStatus::default()
-            }],
+            cost: Cost { observed_s: lost_s + uptime, lost_s, ..Cost::default() },
             ..Status::default()
         }
     }
@@ -129,7 +120,7 @@ mod tests {
         let second = lines.next(&status(12.0, 4.0));
         let fields: Vec<&str> = second.split_whitespace().collect();
         let expected =
-            ["22:13:20", "throttle", "96.0", "95.0", "75", "120.0", "98.0", "1.50", "0.00", "0.0", "4.2"];
+            ["22:13:20", "throttle", "96.0", "95.0", "75", "120.0", "98.0", "2.50", "1.50", "0.0", "4.2"];
         assert_eq!(fields, expected);
         // A restarted daemon counts from zero.
         assert!(lines.next(&status(1.0, 0.0)).contains(" - "));

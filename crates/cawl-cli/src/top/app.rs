@@ -6,7 +6,7 @@ use cawl_client::protocol::{CauseSeconds, Files, History, HistoryPoint, Processe
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::render::rows::{Row, SORTS, compare};
-use crate::render::watch::{Lost, time_of_day};
+use crate::render::watch::{InCalls, time_of_day};
 
 /// Points kept: more than a terminal has columns.
 pub const KEPT: usize = 600;
@@ -22,8 +22,8 @@ pub struct Snapshot {
     pub omitted: [u64; 2],
     /// The graph's points, oldest first.
     pub history: VecDeque<HistoryPoint>,
-    /// Seconds lost per second to throttling and to synchronous waiting.
-    pub lost: Option<(f64, f64)>,
+    /// Seconds in calls, and seconds lost, both per second.
+    pub in_calls: Option<(f64, f64)>,
     /// The latest seconds: their number, and the time of calls in them by cause.
     pub causes: Option<(f64, CauseSeconds)>,
     /// Seconds per second of the kernel's pauses over the whole machine; None if unknown.
@@ -88,7 +88,7 @@ pub struct App {
     pub trouble: Option<String>,
     /// A message about the connection.
     pub note: Option<String>,
-    totals: Lost,
+    totals: InCalls,
     /// Time by cause at the latest pushes.
     causes: VecDeque<(f64, CauseSeconds)>,
     /// Time of a reading of the kernel's pauses, and their sum.
@@ -104,7 +104,7 @@ const CAUSES_OVER: f64 = 3.0;
 impl App {
     /// A screen with a first status.
     pub fn new(status: Status, sort: Sort) -> App {
-        let totals = Lost::of(&status);
+        let totals = InCalls::of(&status);
         App {
             live: Snapshot { status, ..Snapshot::default() },
             frozen: None,
@@ -172,8 +172,8 @@ impl App {
         if let Some(note) = self.note.as_mut().filter(|note| !note.contains(" at ")) {
             *note = format!("{note} at {} UTC", time_of_day(status.time_s));
         }
-        let totals = Lost::of(&status);
-        self.live.lost = totals.since(&self.totals);
+        let totals = InCalls::of(&status);
+        self.live.in_calls = totals.since(&self.totals);
         self.totals = totals;
         self.causes(&status);
         self.pauses(&status);

@@ -1,8 +1,8 @@
 //! Keys and pushes in, screens out.
 
 use cawl_client::protocol::{
-    CauseSeconds, Cost, DeviceStatus, ErrorStatus, FileStatus, Files, Forecast, History, HistoryPoint,
-    ProcessStatus, Processes, Push, Sort, Status,
+    CauseSeconds, Cost, ErrorStatus, FileStatus, Files, Forecast, History, HistoryPoint, ProcessStatus,
+    Processes, Push, Sort, Status,
 };
 use cawl_core::{Cause, CauseTimes, Regime};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -18,7 +18,7 @@ const ALL: Theme = Theme { colour: true, unicode: true };
 const PLAIN: Theme = Theme { colour: false, unicode: false };
 
 fn status(uptime: f64, state: Regime, modelled_mib: u64) -> Status {
-    let cost = Cost { throttled_s: uptime * 0.5, sync_s: uptime * 0.25, ..Cost::default() };
+    let cost = Cost { observed_s: uptime * 0.75, lost_s: uptime * 0.5, ..Cost::default() };
     Status {
         node: "vm1".to_owned(),
         time_s: 1_700_000_000.0 + uptime,
@@ -45,20 +45,27 @@ fn status(uptime: f64, state: Regime, modelled_mib: u64) -> Status {
         }),
         clients: 2,
         uptime_s: uptime,
-        devices: vec![DeviceStatus { device: "254:1".to_owned(), cost, ..DeviceStatus::default() }],
+        cost,
         ..Status::default()
     }
 }
 
 fn process(pid: u32, program: &str, throttled_s: f64, sync_s: f64, bytes: u64) -> ProcessStatus {
-    let cost = Cost { observed_s: 20.0, predicted_s: 19.0, throttled_s, sync_s, rate: 5e6 };
+    let cost = Cost {
+        observed_s: 20.0,
+        predicted_s: 19.0,
+        throttled_s,
+        sync_s,
+        lost_s: throttled_s + sync_s,
+        rate: 5e6,
+    };
     let times = CauseTimes::from([(Cause::ColdMemory, 44), (Cause::Call, 33), (Cause::Copy, 23)]);
     let causes_s = CauseSeconds::from(&times);
     ProcessStatus { pid, program: program.to_owned(), calls: 1000, bytes, cost, causes_s }
 }
 
 fn file(path: &str, throttled_s: f64, bytes: u64) -> FileStatus {
-    let cost = Cost { throttled_s, ..Cost::default() };
+    let cost = Cost { throttled_s, lost_s: throttled_s, ..Cost::default() };
     FileStatus { path: path.to_owned(), device: "254:1".to_owned(), bytes, cost, ..FileStatus::default() }
 }
 
@@ -132,13 +139,13 @@ fn eighty_by_twenty_four() {
         "dirtying  123 MB/s + 1.5 MB/s untraced",
         "writeback 98.7 MB/s, kernel's 97.6 MB/s",
         "let thru  98 MB/s",
-        "lost      0.50 s/s throttled, 0.25 sync",
+        "lost      0.50 s/s of 0.75 in calls",
         "clients   2, 0 drops",
         "flush     now",
         "throttle  in 2.5 s",
         "clean     in 1.23 s, if writing stops",
         "error     4.2 % total, 8.1 % windowed",
-        " Programs 7   Files 2   by time lost (throttled + sync)",
+        " Programs 7   Files 2   by time lost",
         "    LOST OBSERVED      RATE MAIN CAUSE                  PID PROGRAM",
         "     7 s     20 s    5 MB/s cold memory 44 %        4194304 /usr/bin/postgres",
     ] {
@@ -176,7 +183,7 @@ fn pauses_of_the_kernel() {
 #[test]
 fn large_figures_fit_into_eighty_columns() {
     let mut app = app();
-    let cost = Cost { throttled_s: 1e4, sync_s: 1e4, ..Cost::default() };
+    let cost = Cost { observed_s: 2e4, lost_s: 1e4, ..Cost::default() };
     let mut extreme = status(20.0, Regime::Throttle, 96);
     (extreme.dirtying_rate, extreme.untraced_rate) = (999.4e6, 999.4e6);
     (extreme.writeback_rate, extreme.sampled_writeback_rate) = (Some(999.4e6), Some(999.4e6));
@@ -189,13 +196,13 @@ fn large_figures_fit_into_eighty_columns() {
     app.push(Push::Status(Box::new(extreme.clone())));
     extreme.sampler.paused_s = Some(1e5);
     extreme.uptime_s += 100.0;
-    extreme.devices = vec![DeviceStatus { device: "254:1".to_owned(), cost, ..DeviceStatus::default() }];
+    extreme.cost = cost;
     app.push(Push::Status(Box::new(extreme)));
     let (lines, _) = screen(&app, PLAIN, 80, 24);
     for whole in [
         "999 MB/s + 999 MB/s untraced ",
         "999 MB/s, kernel's 999 MB/s ",
-        " s/s throttled, 100 sync ",
+        " s/s of 200 in calls ",
         "999999999999 drops ",
         "99.99 % CPU, I/O stall 100 %",
         "let thru  everything, paused 1000 s/s ",

@@ -144,10 +144,10 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
         Some(sampled) => format!("{modelled}, kernel's {}", rate(sampled)),
         None => modelled,
     };
-    let lost = shown.lost.map_or("-".to_owned(), |(throttled, sync)| {
-        format!("{} s/s throttled, {} sync", per_second(throttled), per_second(sync))
+    let lost = shown.in_calls.map_or("-".to_owned(), |(observed, lost)| {
+        format!("{} s/s of {} in calls", per_second(lost), per_second(observed))
     });
-    let is_losing = shown.lost.is_some_and(|(throttled, sync)| throttled + sync > 0.005);
+    let is_losing = shown.in_calls.is_some_and(|(_, lost)| lost > 0.005);
     // The kernel's own throttling, independent of the model.
     let paused = shown.paused.map(|paused| format!(", paused {} s/s", per_second(paused)));
     let let_through =
@@ -171,9 +171,9 @@ fn facts(app: &App, theme: Theme) -> Vec<[Fact; 2]> {
     ]
 }
 
-/// Seconds per second: many programs can lose tens, which must fit into half of 80 columns.
-fn per_second(lost: f64) -> String {
-    if lost < 9.995 { format!("{lost:.2}") } else { format!("{lost:.0}") }
+/// Seconds per second: many programs can spend tens, which must fit into half of 80 columns.
+fn per_second(time: f64) -> String {
+    if time < 9.995 { format!("{time:.2}") } else { format!("{time:.0}") }
 }
 
 /// The causes of the time in calls over the latest seconds: a bar of their shares, and the largest by name.
@@ -241,7 +241,7 @@ fn tabs(app: &App, theme: Theme) -> Line<'_> {
 
 fn order(sort: Sort) -> String {
     match sort {
-        Sort::Lost => "time lost (throttled + sync)".to_owned(),
+        Sort::Lost => "time lost".to_owned(),
         other => name_of(other).to_owned(),
     }
 }
@@ -366,9 +366,10 @@ flush, throttle: time until then at the present rate of writing.
 lost: seconds that traced programs lose each second.
 causes: what the time in calls went into, over the latest 3 s.
 error: of predictions made before the call was seen, latest 60 s.
-LOST: time of calls paused by the kernel (THROTTLED), or waiting for
-the device (SYNC). MAIN CAUSE: what took most of the OBSERVED time.
-PREDICTED: the model's prediction of it.
+LOST: time in calls (OBSERVED) above what they take undisturbed.
+THROTTLED: paused by the kernel. SYNC: of calls that waited for the
+device. MAIN CAUSE: what took most of the OBSERVED time. PREDICTED:
+the model's prediction of it.
 
 Any key closes this.";
 

@@ -83,6 +83,8 @@ pub struct Cost {
     pub throttled_s: f64,
     /// Observed time of calls that waited for the device (fsync, O_SYNC, O_DIRECT…).
     pub sync_s: f64,
+    /// Observed time of these calls, and of writes to /dev/null, less what they would take undisturbed.
+    pub lost_s: f64,
     /// Bytes per second over the latest seconds.
     pub rate: f64,
 }

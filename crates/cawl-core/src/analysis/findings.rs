@@ -7,7 +7,7 @@ use super::assimilate::Untraced;
 use super::counters::{Counted, Counters};
 use super::track::Level;
 use crate::call::{Class, classify};
-use crate::cause::{Cause, CauseTimes};
+use crate::cause::{Cause, CauseTimes, Causes, CostParts};
 use crate::collect::Collector;
 use crate::divide::Divider;
 use crate::model::Prediction;
@@ -49,8 +49,9 @@ pub(super) struct Findings {
     pub(super) levels: Vec<Option<Level>>,
     /// Divides the observed time of calls.
     pub(super) divider: Divider,
-    /// The latest call's time by cause.
+    /// The latest call's time by cause, and what it would take undisturbed.
     pub(super) causes: Option<CauseTimes>,
+    own: CostParts,
     /// The first track as calibrated, counted over all, if that is another one.
     calibrated: Option<usize>,
     /// How many tracks, the first ones, are in reports.
@@ -108,11 +109,18 @@ impl Findings {
                 // Reports have the first track; where another one answers, that follows the counters.
                 let first = self.predictions.get(self.answering).and_then(Option::as_ref);
                 let calibrated = self.calibrated.and_then(|track| self.prediction(track));
-                let own = first.map(|first| first.parts.undisturbed(calibrated.map(|other| &other.parts)));
-                let own = own.unwrap_or_default();
-                self.causes = self.divider.divide(event, class, first, &own, &mut self.run_delays);
+                self.own = match (class, first) {
+                    // Nothing disturbs a write to /dev/null.
+                    (Class::Elsewhere, _) => {
+                        CostParts::from([(Cause::Discard, Nanos::new(event.duration as f64))])
+                    }
+                    (_, first) => first.map_or_else(CostParts::default, |first| {
+                        first.parts.undisturbed(calibrated.map(|other| &other.parts))
+                    }),
+                };
+                self.causes = self.divider.divide(event, class, first, &self.own, &mut self.run_delays);
                 let predictions = &self.predictions[..self.reported];
-                let causes = self.causes.as_ref().map(|times| (times, &own));
+                let causes = self.causes.as_ref().map(|times| (times, &self.own));
                 if selected {
                     self.collector.event(event, class, predictions, causes);
                 } else {
@@ -151,11 +159,16 @@ impl Findings {
         self.predictions.get(track)?.as_ref()
     }
 
-    /// Takes coalesced calls; the causes of their time.
-    pub(super) fn coalesced(&mut self, calls: &CoalescedCalls) -> Option<CauseTimes> {
+    /// The latest call's causes.
+    pub(super) fn causes(&self) -> Option<Causes<'_>> {
+        self.causes.as_ref().map(|times| (times, &self.own))
+    }
+
+    /// Takes coalesced calls. True if they wrote to /dev/null.
+    pub(super) fn coalesced(&mut self, calls: &CoalescedCalls) -> bool {
         let discarded = self.divider.is_discard(&calls.like);
         self.collector.coalesced(calls, discarded);
-        discarded.then(|| CauseTimes::from([(Cause::Discard, calls.duration)]))
+        discarded
     }
 
     /// What is shown of the latest record, which is this one.

@@ -2,6 +2,7 @@ use super::sessions::SESSIONS;
 use super::*;
 use cawl_wire::Rank;
 
+use crate::cause::CostParts;
 use crate::record::{EndKind, Session, SessionEnd, Wchar};
 
 fn collector() -> Collector {

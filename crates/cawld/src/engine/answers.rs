@@ -106,7 +106,7 @@ impl Engine {
             calls: total.calls,
             bytes: total.bytes,
             cost: total.cost(now),
-            causes_s: CauseSeconds::from(&total.causes),
+            causes_s: CauseSeconds::from(total.time.observed()),
             drops: self.drops(),
             uptime_s: now.since(self.started).as_seconds(),
             processes: self.processes(Listing { limit: Some(STATUS_ROWS), ..Listing::default() }).processes,

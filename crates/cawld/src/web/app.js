@@ -65,7 +65,7 @@ function look() {
   showSoon();
 }
 
-/** Time lost per second over the latest two seconds or so, from what the daemon sums up. */
+/** Time in calls and time lost per second over the latest two seconds or so, from what the daemon sums up. */
 function rememberLost(status) {
   recent.push({ time: status.time_s, ...totals(status) });
   while (recent.length > 2 && recent[1].time <= status.time_s - 2) recent.shift();
@@ -74,8 +74,8 @@ function rememberLost(status) {
   if (span < 0 || recent.length > 100) recent.splice(0, recent.length - 1);
   if (span <= 0) return;
   const last = recent.at(-1);
-  const lost = (name) => Math.max(0, last[name] - first[name]) / span;
-  lostNow = { throttled: lost("throttled_s"), sync: lost("sync_s") };
+  const since = (name) => Math.max(0, last[name] - first[name]) / span;
+  lostNow = { lost: since("lost_s"), observed: since("observed_s") };
 }
 
 /** Figures change twice a second at most; sentences and tables once a second or two. */

@@ -25,7 +25,7 @@ function outlook(status) {
   return [duration(forecast.throttle_s), background + clean];
 }
 
-function showTiles(status, lost) {
+function showTiles(status, time) {
   const state = STATES[status.state] ?? { name: status.state, long: "" };
   const tile = byId("tile-state");
   if (tile.dataset.state !== status.state) tile.dataset.state = status.state;
@@ -48,8 +48,8 @@ function showTiles(status, lost) {
   put("rate-value", rate(status.dirtying_rate + status.untraced_rate));
   put("rate-sub", `${rate(status.untraced_rate)} of it untraced; written back at ${rate(status.sampled_writeback_rate ?? status.writeback_rate)}`);
 
-  put("lost-value", lost ? lostRate(lost.throttled + lost.sync) : NOTHING);
-  put("lost-sub", lost ? `${lostRate(lost.throttled)} throttled, ${lostRate(lost.sync)} sync` : "nothing known yet");
+  put("lost-value", time ? lostRate(time.lost) : NOTHING);
+  put("lost-sub", time ? `of ${lostRate(time.observed)} in calls` : "nothing known yet");
 
   const error = status.error ?? {};
   put("error-value", percent(error.total));

@@ -102,8 +102,8 @@ class Series {
 /** What a status counts from the daemon's start, programs that ended included. */
 function totals(status) {
   const { calls = 0, bytes = 0, drops = 0 } = status;
-  const { observed_s = 0, predicted_s = 0, throttled_s = 0, sync_s = 0 } = status.cost ?? {};
-  return { calls, bytes, drops, observed_s, predicted_s, throttled_s, sync_s, causes_s: { ...status.causes_s } };
+  const { observed_s = 0, predicted_s = 0, lost_s = 0 } = status.cost ?? {};
+  return { calls, bytes, drops, observed_s, predicted_s, lost_s, causes_s: { ...status.causes_s } };
 }
 
 /** The latest calls, in a ring. */

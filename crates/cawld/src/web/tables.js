@@ -29,14 +29,7 @@ const CAUSED = {
   },
 };
 const FIGURE = (name, key, text, sort = null) => ({ name, value: (row) => row[key] ?? -Infinity, text: (row) => text(row[key]), kind: "figure", sort });
-const LOST = {
-  name: "Lost",
-  value: (row) => row.throttled_s + row.sync_s,
-  text: (row) => duration(row.throttled_s + row.sync_s),
-  kind: "figure",
-  sort: "lost",
-  share: true,
-};
+const LOST = { ...FIGURE("Lost", "lost_s", duration, "lost"), share: true };
 const COSTS = [
   LOST,
   FIGURE("Observed", "observed_s", duration, "observed"),
