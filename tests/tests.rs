@@ -30,6 +30,7 @@
 //! - `services`: other users' services, drop-ins for systemd, namespaces
 //! - `users`: programs that change their user; other users, which are recorded but not answered
 //! - `web`: the daemon's web page in headless Chromium
+//! - `whatif`: what a trace's calls would cost with changes
 //!
 //! A test that needs something missing on this machine prints a line that begins with `SKIPPED:` to stderr
 //! (past the test harness, so it is seen without `--nocapture`) and passes:
@@ -71,3 +72,4 @@ mod top;
 mod users;
 mod waiting;
 mod web;
+mod whatif;

@@ -4,6 +4,7 @@ mod experiment;
 mod explain;
 mod live;
 mod service;
+mod whatif;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub use live::{
 };
 use quantity::size;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
+pub use whatif::{Given, WhatIfArgs, Word};
 
 /// Run a program and report, call by call, what each write should cost on this machine, what it did cost, and
 /// why.
@@ -40,6 +42,8 @@ pub enum Command {
     Replay(ReplayArgs),
     Explain(ExplainArgs),
     Export(TraceExportArgs),
+    #[command(name = "whatif")]
+    WhatIf(WhatIfArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),
     Experiment(ExperimentArgs),
@@ -51,13 +55,13 @@ pub enum Command {
     Watch(WatchArgs),
     /// Ask a running cawld which files are written, and what that costs
     ///
-    /// For each file: seconds of throttling, of calls that waited for the device, of all calls, and of all
-    /// calls as predicted; bytes, recent bytes per second, calls.
+    /// For each file: seconds lost, of throttling, of calls that waited for the device, of all calls, and of
+    /// all calls as predicted; bytes, recent bytes per second, calls.
     Files(TableArgs),
     /// Ask a running cawld which programs write, and what that costs them
     ///
-    /// For each program: seconds of throttling, of calls that waited for the device, of all calls, and of all
-    /// calls as predicted; bytes, recent bytes per second, calls.
+    /// For each program: seconds lost, of throttling, of calls that waited for the device, of all calls, and
+    /// of all calls as predicted; bytes, recent bytes per second, calls.
     Processes(TableArgs),
     Predict(PredictArgs),
     Profile(ProfileArgs),
@@ -365,7 +369,7 @@ pub struct ModeArgs {
     pub learn: bool,
 }
 
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub struct ModelArgs {
     /// Profile of the machine (TOML) (default: that of the trace, else the one `calibrate` made here, else
     /// this machine's limits with default speeds)

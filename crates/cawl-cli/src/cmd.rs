@@ -21,6 +21,7 @@ pub mod status;
 pub mod tables;
 pub mod top;
 pub mod watch;
+pub mod whatif;
 
 use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};

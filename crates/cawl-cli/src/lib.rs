@@ -35,6 +35,7 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => cmd::replay::replay(&args),
         Command::Explain(args) => cmd::explain::explain(&args),
         Command::Export(args) => cmd::export::export(&args),
+        Command::WhatIf(args) => cmd::whatif::whatif(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
         Command::Experiment(args) => cmd::experiment::experiment(&args),

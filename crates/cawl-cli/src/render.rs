@@ -18,6 +18,7 @@ pub mod rows;
 mod shown;
 pub mod status;
 pub mod watch;
+pub mod whatif;
 mod wrap;
 
 use std::fmt::Display;

@@ -264,7 +264,7 @@ impl Timeline {
 /// How often costs occur, by size: [`STEPS_PER_OCTAVE`] bins for each doubling, the first one for costs
 /// below a nanosecond.
 #[derive(Clone, Debug)]
-struct Histogram {
+pub(crate) struct Histogram {
     counts: Vec<u64>,
     total: u64,
     least: f64,
@@ -283,7 +283,7 @@ impl Histogram {
     /// Number that a cost of 1 ns would have if the bins began at the smallest f64.
     const ONE: u64 = 1.0f64.to_bits() >> Self::SHIFT;
 
-    fn add(&mut self, cost: f64) {
+    pub(crate) fn add(&mut self, cost: f64) {
         // For positive floats the order of the bits is that of the values, in steps of a mantissa's
         // leading bits: a logarithmic scale without a logarithm.
         let bin = if cost < 1.0 { 0 } else { ((cost.to_bits() >> Self::SHIFT) - Self::ONE) as usize + 1 };
@@ -296,7 +296,11 @@ impl Histogram {
         self.most = self.most.max(cost);
     }
 
-    fn quantiles(&self) -> Option<Quantiles> {
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(crate) fn quantiles(&self) -> Option<Quantiles> {
         (self.total > 0).then(|| Quantiles {
             p50: self.quantile(0.50),
             p90: self.quantile(0.90),

@@ -70,8 +70,15 @@ struct Write {
 }
 
 impl Widths {
-    /// Those of predictions by this profile.
+    /// Those of predictions of single calls by this profile.
     pub fn of(profile: &HostProfile) -> Widths {
+        Widths::at_least(LEAST, profile)
+    }
+
+    /// Those of the constants themselves, but not less than this part of the prediction.
+    pub fn at_least(least: f64, profile: &HostProfile) -> Widths {
+        let ratios = |value, low, high| ratios(least, value, low, high);
+        let inverse = |value, low, high| inverse(least, value, low, high);
         let (calls, memory, device) = (&profile.calls, &profile.memory, &profile.device);
         let times = |m: &Measured<Nanos>| ratios(m.value.get(), m.p10.map(Nanos::get), m.p90.map(Nanos::get));
         // A rate that is higher takes less time.
@@ -108,6 +115,11 @@ impl Widths {
             queue: (device.queue / device.write.value).get(),
             tick: 1e9 / f64::from(profile.kernel.hz.max(1)),
         }
+    }
+
+    /// How far off a cause's part may be either way, as a part of it.
+    pub fn mean(&self, cause: Cause) -> f64 {
+        self.parts[0][cause].midpoint(self.parts[1][cause])
     }
 }
 
@@ -361,18 +373,18 @@ fn whole(parts: &ByCause<f64>, total: u64) -> CauseTimes {
     times
 }
 
-/// Widths down and up of a time.
-fn ratios(value: f64, low: Option<f64>, high: Option<f64>) -> (f64, f64) {
+/// Widths down and up of a time, as parts of it; `least`: not less than this.
+fn ratios(least: f64, value: f64, low: Option<f64>, high: Option<f64>) -> (f64, f64) {
     let measured = low.zip(high).filter(|_| value > 0.0);
     measured.map_or((UNMEASURED, UNMEASURED), |(low, high)| {
-        ((1.0 - low / value).max(LEAST), (high / value - 1.0).max(LEAST))
+        ((1.0 - low / value).max(least), (high / value - 1.0).max(least))
     })
 }
 
 /// Widths down and up of the time that a rate or a factor means.
-fn inverse(value: f64, low: Option<f64>, high: Option<f64>) -> (f64, f64) {
+fn inverse(least: f64, value: f64, low: Option<f64>, high: Option<f64>) -> (f64, f64) {
     let inverted = |of: Option<f64>| of.filter(|of| *of > 0.0).map(|of| 1.0 / of);
-    ratios(1.0 / value, inverted(high), inverted(low))
+    ratios(least, 1.0 / value, inverted(high), inverted(low))
 }
 
 #[cfg(test)]

@@ -90,6 +90,7 @@ mod selection;
 mod statistics;
 mod timeline;
 mod units;
+mod whatif;
 mod worst_call;
 
 pub use accuracy::{
@@ -144,4 +145,5 @@ pub use selection::{ProcessName, Selection};
 pub use statistics::{Estimate, Line, Modes, median, quantile};
 pub use timeline::{CauseColumn, Levels, LimitsFrom, Singles, TimelineReport};
 pub use units::{Bytes, Nanos, Rate, Time};
+pub use whatif::{Change, FileSizes, Ledger, Machine, OpCost, Owner, Ratio, Rewrite, SyncsKept, WhatIf};
 pub use worst_call::{NearCall, WorstCall};

@@ -5,6 +5,7 @@
 //! same everywhere: bytes per second, nanoseconds, bytes.
 
 mod learned;
+mod set;
 
 use std::sync::LazyLock;
 

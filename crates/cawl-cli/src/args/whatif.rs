@@ -1,0 +1,304 @@
+//! Arguments of `whatif`.
+
+use std::path::PathBuf;
+
+use cawl_core::{Bytes, Change, DirtyLimits, Glob, Nanos, Owner, Rewrite, SyncsKept, quantity};
+use cawl_wire::flag;
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+
+use quantity::{duration, size, size_above_zero};
+
+/// Tell what a program's calls would cost if the program or the machine were another
+///
+/// Runs the calls of a trace through a model twice: as they were, and with changes, in the order given. Each
+/// thread keeps its own thinking between its calls. Constants are learned from the trace first. A change is of
+/// all files unless --on comes after it. The trace stays as it is. docs/WHATIF.md has the changes.
+#[derive(clap::Args)]
+pub struct WhatIfArgs {
+    /// The trace: from `run --trace`, `cawld --trace` or `import`
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    #[command(flatten)]
+    pub changes: Changes,
+    /// Compare the changes one by one
+    #[arg(long, conflicts_with = "sensitivity")]
+    pub each: bool,
+    /// How much the total would change with each constant of the machine
+    #[arg(long)]
+    pub sensitivity: bool,
+    /// Use the profile's constants as they are, without learning from the trace
+    #[arg(long)]
+    pub no_learn: bool,
+    /// Machine-readable output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Changes, in the order given.
+#[derive(Clone, Debug)]
+pub struct Changes(pub Vec<Given>);
+
+/// A change as it was given.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Its words on the command line.
+    pub text: String,
+    /// What it is.
+    pub word: Word,
+}
+
+impl Given {
+    /// True for changes of the program's calls.
+    pub fn changes_calls(&self) -> bool {
+        matches!(self.word, Word::Calls(_) | Word::Move(..))
+    }
+}
+
+/// What a change changes.
+#[derive(Clone, Debug)]
+pub enum Word {
+    /// Calls.
+    Calls(Change),
+    /// The device of files: those that fit, and the profile of the device.
+    Move(Glob, PathBuf),
+    /// The files of the change before it.
+    On(Glob),
+    /// A value of the profile, by its name.
+    Set(String, String),
+    /// The whole profile.
+    Profile(PathBuf),
+    /// Background and hard limit.
+    Limits(DirtyLimits),
+    /// The same as parts of dirtyable memory.
+    Ratios([f64; 2]),
+    /// Memory, in bytes.
+    Ram(u64),
+    /// Memory of the programs' cgroup, in bytes.
+    Cgroup(u64),
+    /// No memory is cold.
+    Warm,
+}
+
+/// An argument: its name, its value if it has one, what it does, how its value is read.
+struct Known {
+    name: &'static str,
+    value: Option<&'static str>,
+    help: &'static str,
+    read: fn(&str) -> Result<Word, String>,
+}
+
+const fn known(
+    name: &'static str,
+    value: Option<&'static str>,
+    help: &'static str,
+    read: fn(&str) -> Result<Word, String>,
+) -> Known {
+    Known { name, value, help, read }
+}
+
+const PROGRAM: &[Known] = &[
+    known("merge", Some("SIZE"), "Put writes together that continue one another, up to SIZE", |text| {
+        Ok(calls(Rewrite::Merge(size_above_zero(text)?)))
+    }),
+    known("split", Some("SIZE"), "Split larger writes into such of SIZE", |text| {
+        Ok(calls(Rewrite::Split(size_above_zero(text)?)))
+    }),
+    known("buffer", Some("SIZE"), "Give the C library's streams buffers of SIZE (setvbuf)", |text| {
+        let size = u32::try_from(size_above_zero(text)?);
+        Ok(calls(Rewrite::Buffer(size.map_err(|_| "give less than 4G".to_owned())?)))
+    }),
+    known(
+        "fsync",
+        Some("every=N|end|none"),
+        "Of the fsyncs of each file make one of N, the last, or none",
+        |text| Ok(calls(Rewrite::Syncs(syncs(text)?))),
+    ),
+    known("fdatasync", None, "fdatasync in the place of fsync", |_| Ok(calls(Rewrite::Fdatasync))),
+    known("sync", Some("on|off"), "O_SYNC for files", |text| flags(flag::SYNC, text)),
+    known("dsync", Some("on|off"), "O_DSYNC for files", |text| flags(flag::DSYNC, text)),
+    known("direct", Some("on|off"), "O_DIRECT for files", |text| flags(flag::DIRECT, text)),
+    known("preallocate", None, "Allocate a file's space before its first write", |_| {
+        Ok(calls(Rewrite::Preallocate))
+    }),
+    known("sort", None, "Make the writes between two syncs of a file in the order of their offsets", |_| {
+        Ok(calls(Rewrite::Sort))
+    }),
+    known("pace", Some("SIZE"), "Begin to write back (sync_file_range) every SIZE bytes of a file", |text| {
+        Ok(calls(Rewrite::Pace(size_above_zero(text)?)))
+    }),
+    known("think", Some("FACTOR"), "Threads think FACTOR times as long between their calls", |text| {
+        let factor = text.trim_start_matches(['x', '×']).parse::<f64>().ok();
+        let factor = factor.filter(|factor| factor.is_finite() && *factor >= 0.0);
+        Ok(calls(Rewrite::Think(factor.ok_or("give a number, 0 or more")?)))
+    }),
+    known("no-think", None, "Threads make their calls one right after another", |_| {
+        Ok(calls(Rewrite::Think(0.0)))
+    }),
+    known(
+        "writers",
+        Some("N[,one]"),
+        "N programs do the same at once, with own files or the same ones",
+        writers,
+    ),
+    known("append-only", None, "Each write goes to the end of its file", |_| Ok(calls(Rewrite::AppendOnly))),
+    known("drop", Some("GLOB"), "No calls on files whose path fits", |text| Ok(of(text, Rewrite::Drop))),
+    known("only", Some("GLOB"), "No calls on other files", |text| Ok(of(text, Rewrite::Only))),
+    known("on", Some("GLOB"), "The change before it is of the files whose path fits", |text| {
+        Ok(Word::On(Glob::from(text)))
+    }),
+];
+
+const MACHINE: &[Known] = &[
+    known("set", Some("NAME=VALUE"), "Another value of the profile: device.writeback=2G", |text| {
+        let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+        Ok(Word::Set(name.to_owned(), value.to_owned()))
+    }),
+    known("profile", Some("PROFILE"), "Another machine: its constants and limits", |text| {
+        Ok(Word::Profile(text.into()))
+    }),
+    known("limits", Some("BACKGROUND,HARD"), "Other dirty limits, in bytes: 512M,1G", |text| {
+        let (background, hard) = pair(text)?;
+        let limits =
+            DirtyLimits { background: Bytes(size(background)?), hard: Bytes(size_above_zero(hard)?) };
+        match limits.background < limits.hard {
+            true => Ok(Word::Limits(limits)),
+            false => Err("the background limit must be below the hard limit".to_owned()),
+        }
+    }),
+    known("dirty-ratio", Some("BACKGROUND,HARD"), "Dirty limits in percent of memory: 10,40", |text| {
+        let (background, hard) = pair(text)?;
+        let percent = |text: &str| text.parse::<f64>().ok().filter(|part| (0.0..=100.0).contains(part));
+        let ratios = percent(background).zip(percent(hard)).filter(|(background, hard)| background < hard);
+        let (background, hard) = ratios.ok_or("give two percentages, the lower first: 10,40")?;
+        Ok(Word::Ratios([background / 100.0, hard / 100.0]))
+    }),
+    known("ram", Some("SIZE"), "So much memory: with --dirty-ratio, or the trace's ratios", |text| {
+        Ok(Word::Ram(size_above_zero(text)?))
+    }),
+    known("expire", Some("TIME"), "Age at which dirty data are written back", |text| {
+        set_time("expire", text)
+    }),
+    known("wakeup", Some("TIME"), "Interval of the periodic flusher", |text| set_time("wakeup", text)),
+    known("cgroup", Some("max=SIZE"), "The programs are in a memory cgroup with this limit", |text| {
+        let size = text.strip_prefix("max=").ok_or("write it as max=SIZE")?;
+        Ok(Word::Cgroup(size_above_zero(size)?))
+    }),
+    known("move", Some("GLOB=PROFILE"), "Files whose path fits are on the device of PROFILE", |text| {
+        let (glob, profile) = text.rsplit_once('=').ok_or("write it as GLOB=PROFILE")?;
+        Ok(Word::Move(Glob::from(glob), profile.into()))
+    }),
+    known("warm", None, "No memory is cold", |_| Ok(Word::Warm)),
+];
+
+/// A change of all files.
+fn calls(rewrite: Rewrite) -> Word {
+    Word::Calls(Change { rewrite, on: None })
+}
+
+/// A change of files whose path fits.
+fn of(glob: &str, rewrite: Rewrite) -> Word {
+    Word::Calls(Change { rewrite, on: Some(Glob::from(glob)) })
+}
+
+fn syncs(text: &str) -> Result<SyncsKept, String> {
+    match text {
+        "end" => Ok(SyncsKept::Last),
+        "none" => Ok(SyncsKept::None),
+        _ => {
+            let count = text.strip_prefix("every=").and_then(|count| count.parse().ok());
+            let count = count.filter(|count| *count > 0);
+            Ok(SyncsKept::OneIn(count.ok_or("give every=N, end or none")?))
+        }
+    }
+}
+
+fn flags(flags: u32, text: &str) -> Result<Word, String> {
+    match text {
+        "on" => Ok(calls(Rewrite::Flags(flags, true))),
+        "off" => Ok(calls(Rewrite::Flags(flags, false))),
+        _ => Err("give on or off".to_owned()),
+    }
+}
+
+fn writers(text: &str) -> Result<Word, String> {
+    let (count, owner) = match text.split_once(',') {
+        None => (text, Owner::Each),
+        Some((count, "one")) => (count, Owner::All),
+        Some(_) => return Err("give N, or N,one".to_owned()),
+    };
+    let count = count.parse::<u32>().ok().filter(|count| (1..=256).contains(count));
+    Ok(calls(Rewrite::Writers(count.ok_or("give 1 to 256 programs")?, owner)))
+}
+
+fn pair(text: &str) -> Result<(&str, &str), String> {
+    text.split_once(',').ok_or_else(|| "give two values with a comma between them".to_owned())
+}
+
+fn set_time(name: &str, text: &str) -> Result<Word, String> {
+    let time: Nanos = duration(text)?;
+    Ok(Word::Set(format!("kernel.{name}"), time.get().to_string()))
+}
+
+impl clap::Args for Changes {
+    fn augment_args(command: Command) -> Command {
+        let groups = [("Changes of the program", PROGRAM), ("Changes of the machine", MACHINE)];
+        let all =
+            groups.into_iter().flat_map(|(heading, group)| group.iter().map(move |known| (heading, known)));
+        command.args(all.map(|(heading, known)| {
+            let arg = Arg::new(known.name)
+                .long(known.name)
+                .help(known.help)
+                .help_heading(heading)
+                .action(ArgAction::Append)
+                .value_parser(|text: &str| (known.read)(text));
+            match known.value {
+                Some(value) => arg.value_name(value).allow_negative_numbers(true),
+                None => arg.num_args(0).default_missing_value(""),
+            }
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Changes::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Changes {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Changes, clap::Error> {
+        let mut given = Vec::new();
+        for known in PROGRAM.iter().chain(MACHINE) {
+            let Some(words) = matches.get_many::<Word>(known.name) else { continue };
+            let raw = matches.get_raw(known.name).into_iter().flatten();
+            let places = matches.indices_of(known.name).into_iter().flatten();
+            for ((word, raw), place) in words.zip(raw).zip(places) {
+                let value = known.value.map(|_| format!(" {}", raw.to_string_lossy())).unwrap_or_default();
+                given.push((place, Given { text: format!("--{}{value}", known.name), word: word.clone() }));
+            }
+        }
+        given.sort_by_key(|(place, _)| *place);
+        let mut changes: Vec<Given> = Vec::new();
+        for (_, given) in given {
+            let Word::On(glob) = &given.word else {
+                changes.push(given);
+                continue;
+            };
+            match changes.last_mut() {
+                Some(Given { text, word: Word::Calls(Change { on: on @ None, .. }) }) => {
+                    *on = Some(glob.clone());
+                    text.extend([" ", &given.text]);
+                }
+                _ => {
+                    let why = "--on limits the change of the program before it: --fsync none --on '*.log'";
+                    return Err(clap::Error::raw(ErrorKind::ArgumentConflict, why));
+                }
+            }
+        }
+        Ok(Changes(changes))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Changes::from_arg_matches(matches)?;
+        Ok(())
+    }
+}

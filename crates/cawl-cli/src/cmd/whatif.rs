@@ -1,0 +1,265 @@
+//! `whatif`: a trace's calls on paper, as they were and with changes.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use anyhow::Context;
+use cawl_core::{
+    Analysis, AnalysisOptions, Bytes, Change, Class, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger,
+    Machine, Mode, OtherDevice, Owner, Ratio, Record, Rewrite, WhatIf, build, classify,
+};
+use cawl_host::trace::TraceError;
+
+use super::read_profile;
+use super::saved::SavedTrace;
+use super::side_by_side::take_all;
+use crate::args::{Given, ModelArgs, WhatIfArgs, Word};
+use crate::render::whatif::{Answer, Compared, Sensitivity};
+use crate::{exit, render};
+
+/// The model that calls are run through on paper.
+const MODEL: &str = "kernel";
+/// Calls that constants are learned from at most.
+const LEARNED_FROM: u64 = 2_000_000;
+/// Records of a batch.
+const BATCH: usize = 2048;
+/// Most batches in a channel.
+const WAITING: usize = 2;
+/// Numbers of devices that files are moved to: no device of a Linux has them.
+const MOVED_TO: u64 = 0xffff_ff00;
+/// By how much a constant is another one for `--sensitivity`.
+const STEP: f64 = 1.1;
+
+/// Answers what the calls would cost.
+pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
+    let given = &args.changes.0;
+    if given.is_empty() && !args.sensitivity {
+        let why = "name a change, as --fsync none or --set device.writeback=2G; `cawl-cli whatif --help` lists them";
+        return Err(exit::Usage(why.to_owned()).into());
+    }
+    let open = || SavedTrace::open(&args.trace, &ModelArgs::default());
+    let mut trace = open()?;
+    let host = trace.host().cloned();
+    let profile = if args.no_learn { trace.profile.clone() } else { learned(&mut trace)? };
+    let sizes = if needs_sizes(given) { sizes(&mut open()?)? } else { FileSizes::default() };
+    let base = Scenario { machine: Machine { profile, limits: None, warm: false }, changes: Vec::new() };
+    let after = |given: &[Given]| base.with(given, host.as_ref());
+    let mut scenarios = vec![base.clone()];
+    let mut names = Vec::new();
+    if args.sensitivity {
+        let changed = after(given)?;
+        let constants = changed.machine.profile.constants();
+        scenarios.push(changed.clone());
+        for (name, value) in constants {
+            let text = (value * STEP).to_string();
+            let profile = changed.machine.profile.with(&name, &text).map_err(anyhow::Error::msg)?;
+            scenarios.push(Scenario {
+                machine: Machine { profile, ..changed.machine.clone() },
+                ..changed.clone()
+            });
+            names.push(name);
+        }
+    } else if args.each {
+        for one in given {
+            scenarios.push(after(std::slice::from_ref(one))?);
+        }
+    } else {
+        scenarios.push(after(given)?);
+    }
+    let mut trace = open()?;
+    let (ledgers, observed) = run_all(&mut trace, scenarios.iter().map(|one| one.begin(&sizes)).collect())?;
+    trace.reader.damage().describe().into_iter().for_each(render::tell);
+    let (before, after) = ledgers.split_first().context("nothing was run")?;
+    anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
+    let compared = |text: String, after: &Ledger| {
+        Compared::new(text, after, Ratio::of(before, after, &base.machine.profile))
+    };
+    let text = |given: &[Given]| given.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join(" ");
+    let mut answer = Answer::new(before, observed);
+    if args.each {
+        answer.each = given.iter().zip(after).map(|(one, after)| compared(one.text.clone(), after)).collect();
+    } else if let Some((changed, others)) = after.split_first() {
+        answer.after = Some(compared(text(given), changed));
+        answer.name_changes(given, changed);
+        let effect = |(name, other): (String, &Ledger)| Sensitivity::new(name, STEP, changed, other);
+        answer.sensitivity = names.into_iter().zip(others).map(effect).collect();
+        answer.sensitivity.sort_by(|a, b| b.effect.abs().total_cmp(&a.effect.abs()));
+    }
+    render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+}
+
+/// The trace's profile with what the first calls teach.
+fn learned(trace: &mut SavedTrace) -> anyhow::Result<HostProfile> {
+    let options = AnalysisOptions {
+        models: vec![MODEL.to_owned()],
+        mode: Mode::Assimilated,
+        learn: true,
+        ..AnalysisOptions::default()
+    };
+    let mut analysis = Analysis::with(&trace.profile, &options)?;
+    let mut calls = 0;
+    let taken = take_all(&mut analysis, trace.records(), |record, _| {
+        calls += u64::from(matches!(record, Record::Event(_)));
+        calls < LEARNED_FROM
+    });
+    taken.with_context(|| trace.about())?;
+    Ok(analysis.learned().0)
+}
+
+fn needs_sizes(given: &[Given]) -> bool {
+    let rewrites = given.iter().filter_map(|one| match &one.word {
+        Word::Calls(change) => Some(&change.rewrite),
+        _ => None,
+    });
+    rewrites.into_iter().any(|one| matches!(one, Rewrite::Preallocate | Rewrite::Writers(_, Owner::All)))
+}
+
+fn sizes(trace: &mut SavedTrace) -> anyhow::Result<FileSizes> {
+    let mut sizes = FileSizes::default();
+    let about = trace.about();
+    for record in trace.records() {
+        if let Record::Event(event) = record.with_context(|| about.clone())? {
+            sizes.take(&event);
+        }
+    }
+    Ok(sizes)
+}
+
+/// Calls on a machine, both with their changes.
+#[derive(Clone)]
+struct Scenario {
+    machine: Machine,
+    changes: Vec<Change>,
+}
+
+impl Scenario {
+    /// The same with these changes. `host`: the machine that was traced, if that is known.
+    fn with(&self, given: &[Given], host: Option<&HostFacts>) -> anyhow::Result<Scenario> {
+        let Scenario { mut machine, mut changes } = self.clone();
+        let wrong = |why: String| anyhow::Error::from(exit::Usage(why));
+        let (mut ratios, mut ram, mut cgroup) = (None, None, None);
+        for one in given {
+            match &one.word {
+                Word::Calls(change) => changes.push(change.clone()),
+                Word::Move(glob, path) => {
+                    let dev = MOVED_TO + machine.profile.others.len() as u64;
+                    let constants = read_profile(path)?.device;
+                    machine.profile.others.push(OtherDevice { dev, constants });
+                    changes.push(Change { rewrite: Rewrite::Move(dev), on: Some(glob.clone()) });
+                }
+                Word::Set(name, value) => {
+                    machine.profile = machine.profile.with(name, value).map_err(wrong)?
+                }
+                Word::Profile(path) => {
+                    machine.profile = read_profile(path)?;
+                    machine.limits = Some(machine.profile.kernel.limits);
+                }
+                Word::Limits(limits) => machine.limits = Some(*limits),
+                Word::Ratios(of) => ratios = Some(*of),
+                Word::Ram(bytes) => ram = Some(*bytes),
+                Word::Cgroup(bytes) => cgroup = Some(*bytes),
+                Word::Warm => machine.warm = true,
+                Word::On(_) => {}
+            }
+        }
+        let parts = ratios.or_else(|| host.map(ratios_of)).unwrap_or(DEFAULT_RATIOS);
+        if ratios.is_some() || ram.is_some() {
+            let memory = ram.or_else(|| host.map(|host| host.memory.0));
+            let memory =
+                memory.context("the trace does not tell how much memory its machine has; add --ram SIZE")?;
+            machine.limits = Some(limits_of(parts, memory));
+        }
+        machine.profile.kernel.cgroup =
+            cgroup.map(|memory| limits_of(parts, memory)).or(machine.profile.kernel.cgroup);
+        if let Some(limits) = machine.limits {
+            machine.profile.kernel.limits = limits;
+        }
+        machine.profile.check().map_err(|error| wrong(error.to_string()))?;
+        Ok(Scenario { machine, changes })
+    }
+
+    fn begin(&self, sizes: &FileSizes) -> WhatIf {
+        let model = build(MODEL, &self.machine.profile).expect("it is in the list of models");
+        WhatIf::new(model, &self.machine, &self.changes, sizes)
+    }
+}
+
+/// Background and hard limit as parts of dirtyable memory where nobody has set them
+/// (`dirty_background_ratio`, `vm_dirty_ratio` in mm/page-writeback.c, 6.18).
+const DEFAULT_RATIOS: [f64; 2] = [0.1, 0.2];
+
+/// The ratios that a machine is set to.
+fn ratios_of(host: &HostFacts) -> [f64; 2] {
+    let of = |name: &str| {
+        let found = host.dirty_settings.iter().find(|(setting, _)| setting == name);
+        found.map(|(_, percent)| *percent as f64 / 100.0).filter(|part| *part > 0.0)
+    };
+    let [background, hard] = DEFAULT_RATIOS;
+    [of("dirty_background_ratio").unwrap_or(background), of("dirty_ratio").unwrap_or(hard)]
+}
+
+/// The limits of so much dirtyable memory (`domain_dirty_limits`).
+fn limits_of([background, hard]: [f64; 2], memory: u64) -> DirtyLimits {
+    let part = |part: f64| Bytes((memory as f64 * part) as u64);
+    DirtyLimits { background: part(background), hard: part(hard) }
+}
+
+/// What calls took in the trace, in seconds: those that have a cost.
+fn observed_s(record: &Record) -> f64 {
+    match record {
+        Record::Event(event) if classify(event) == Class::Cost => event.duration as f64 / 1e9,
+        _ => 0.0,
+    }
+}
+
+/// Runs all of them through the trace, on as many threads as there are processors.
+fn run_all(trace: &mut SavedTrace, whatifs: Vec<WhatIf>) -> anyhow::Result<(Vec<Ledger>, f64)> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(whatifs.len().max(1));
+    let mut shares: Vec<Vec<(usize, WhatIf)>> = (0..threads).map(|_| Vec::new()).collect();
+    for (at, one) in whatifs.into_iter().enumerate() {
+        shares[at % threads].push((at, one));
+    }
+    let about = trace.about();
+    let mut observed = 0.0;
+    thread::scope(|scope| {
+        let workers: Vec<_> = shares
+            .into_iter()
+            .map(|mut share| {
+                let (send, batches) = sync_channel::<Arc<Vec<Record>>>(WAITING);
+                let worker = scope.spawn(move || {
+                    for batch in batches {
+                        share
+                            .iter_mut()
+                            .for_each(|(_, one)| batch.iter().for_each(|record| one.take(record)));
+                    }
+                    share.into_iter().map(|(at, one)| (at, one.finish())).collect::<Vec<_>>()
+                });
+                (send, worker)
+            })
+            .collect();
+        let mut records = trace.records();
+        let mut read = || -> Result<Vec<Record>, TraceError> { records.by_ref().take(BATCH).collect() };
+        let outcome = loop {
+            match read() {
+                Err(error) => break Err(error),
+                Ok(batch) if batch.is_empty() => break Ok(()),
+                Ok(batch) => {
+                    observed += batch.iter().map(observed_s).sum::<f64>();
+                    let batch = Arc::new(batch);
+                    // One that is gone has panicked; the join passes that on.
+                    workers.iter().for_each(|(send, _)| drop(send.send(Arc::clone(&batch))));
+                }
+            }
+        };
+        let mut ledgers: Vec<(usize, Ledger)> = Vec::new();
+        for (send, worker) in workers {
+            drop(send);
+            ledgers.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        ledgers.sort_by_key(|(at, _)| *at);
+        outcome.with_context(|| about)?;
+        Ok((ledgers.into_iter().map(|(_, ledger)| ledger).collect(), observed))
+    })
+}

@@ -1,0 +1,296 @@
+//! What calls would cost, as text and as JSON.
+
+use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Ratio};
+use serde::Serialize;
+
+use super::{compact, headed, line, table};
+use crate::args::Given;
+
+/// Version of the JSON.
+const SCHEMA: u32 = 1;
+
+/// Causes below this part of both totals are summed up.
+const LISTED: f64 = 0.01;
+
+/// The whole answer.
+#[derive(Serialize)]
+pub struct Answer {
+    schema: u32,
+    /// What the calls took in the trace, in seconds.
+    observed_s: f64,
+    before: Costs,
+    /// With all changes.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Compared>,
+    /// The calls that each change changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    changes: Vec<Changed>,
+    /// With each change alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub each: Vec<Compared>,
+    /// The constants, those that matter most first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sensitivity: Vec<Sensitivity>,
+}
+
+/// A run on paper.
+#[derive(Serialize)]
+pub struct Costs {
+    calls: u64,
+    bytes: u64,
+    total_s: f64,
+    /// From the first call to the end of the last.
+    end_s: f64,
+    peak_dirty_bytes: u64,
+    causes: Vec<CauseCost>,
+    ops: Vec<Op>,
+    #[serde(skip)]
+    by_cause: ByCause<f64>,
+}
+
+#[derive(Serialize)]
+struct CauseCost {
+    name: &'static str,
+    predicted_s: f64,
+}
+
+#[derive(Serialize)]
+struct Op {
+    op: &'static str,
+    calls: u64,
+    total_s: f64,
+    p50_s: f64,
+    p99_s: f64,
+}
+
+/// A run with changes.
+#[derive(Serialize)]
+pub struct Compared {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    change: String,
+    after: Costs,
+    /// Total time after over before.
+    ratio: Option<f64>,
+    interval: Option<[f64; 2]>,
+    safety: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Changed {
+    change: String,
+    calls: u64,
+}
+
+/// What a constant does to the total.
+#[derive(Serialize)]
+pub struct Sensitivity {
+    constant: String,
+    /// The constant is this many times as large.
+    factor: f64,
+    /// The total changes by this part of it.
+    pub effect: f64,
+}
+
+impl Sensitivity {
+    /// The effect of a constant that is `factor` times as large.
+    pub fn new(constant: String, factor: f64, before: &Ledger, after: &Ledger) -> Sensitivity {
+        let (was, is) = (before.total.get(), after.total.get());
+        Sensitivity { constant, factor, effect: if was > 0.0 { is / was - 1.0 } else { 0.0 } }
+    }
+}
+
+impl From<&Ledger> for Costs {
+    fn from(ledger: &Ledger) -> Costs {
+        let by_cause = ledger.causes.map(Nanos::as_seconds);
+        let mut causes: Vec<CauseCost> = by_cause
+            .iter()
+            .map(|(cause, predicted_s)| CauseCost { name: cause.name(), predicted_s })
+            .collect();
+        causes.retain(|cause| cause.predicted_s > 0.0);
+        causes.sort_by(|a, b| b.predicted_s.total_cmp(&a.predicted_s));
+        let ops = ledger.ops.iter().map(|op| Op {
+            op: op.op.name(),
+            calls: op.calls,
+            total_s: op.total.as_seconds(),
+            p50_s: op.quantiles.p50.as_seconds(),
+            p99_s: op.quantiles.p99.as_seconds(),
+        });
+        Costs {
+            calls: ledger.calls,
+            bytes: ledger.bytes,
+            total_s: ledger.total.as_seconds(),
+            end_s: ledger.end.as_seconds(),
+            peak_dirty_bytes: ledger.peak_dirty.0,
+            ops: ops.collect(),
+            causes,
+            by_cause,
+        }
+    }
+}
+
+impl Compared {
+    /// A run with this change.
+    pub fn new(change: String, after: &Ledger, ratio: Option<Ratio>) -> Compared {
+        Compared {
+            change,
+            after: Costs::from(after),
+            ratio: ratio.map(|ratio| ratio.value),
+            interval: ratio.map(|ratio| [ratio.interval.0, ratio.interval.1]),
+            safety: after.safety.clone(),
+        }
+    }
+
+    fn ratio(&self) -> String {
+        match (self.ratio, self.interval) {
+            (Some(ratio), Some([low, high])) => format!("{ratio:.2} × ({low:.2} to {high:.2})"),
+            _ => "-".to_owned(),
+        }
+    }
+}
+
+impl Answer {
+    /// An answer that has nothing but the run as it was.
+    pub fn new(before: &Ledger, observed_s: f64) -> Answer {
+        Answer {
+            schema: SCHEMA,
+            observed_s,
+            before: Costs::from(before),
+            after: None,
+            changes: Vec::new(),
+            each: Vec::new(),
+            sensitivity: Vec::new(),
+        }
+    }
+
+    /// The changes of the calls, with how many they changed.
+    pub fn name_changes(&mut self, given: &[Given], after: &Ledger) {
+        let of_calls = given.iter().filter(|one| one.changes_calls());
+        let changed = of_calls.zip(&after.changed);
+        self.changes =
+            changed.map(|(one, calls)| Changed { change: one.text.clone(), calls: *calls }).collect();
+    }
+
+    /// The answer for people.
+    pub fn text(&self, terminal: bool) -> String {
+        let mut out = String::new();
+        let before = &self.before;
+        let off = if self.observed_s > 0.0 { before.total_s / self.observed_s - 1.0 } else { 0.0 };
+        let as_it_was = format!(
+            "{} in {}; {} observed, {} on paper ({:+.0} %)",
+            compact::count(before.calls) + " calls",
+            time(before.end_s),
+            time(self.observed_s),
+            time(before.total_s),
+            off * 100.0
+        );
+        line(&mut out, "trace", &as_it_was, terminal);
+        for Changed { change, calls } in &self.changes {
+            let calls = match calls {
+                0 => "changes no call".to_owned(),
+                1 => "1 call".to_owned(),
+                calls => format!("{} calls", compact::count(*calls)),
+            };
+            line(&mut out, "change", &format!("{change}: {calls}"), terminal);
+        }
+        if let Some(after) = self.after.as_ref().filter(|after| !after.change.is_empty()) {
+            self.compare(&mut out, after, terminal);
+        }
+        if !self.each.is_empty() {
+            self.one_by_one(&mut out, terminal);
+        }
+        if !self.sensitivity.is_empty() {
+            let rows = self.sensitivity.iter().filter(|one| one.effect.abs() >= 0.0005);
+            let rows = rows.map(|one| [one.constant.clone(), format!("{:+.1} %", one.effect * 100.0)]);
+            headed(&mut out, &table(&["CONSTANT +10 %", "TOTAL"], [0], rows), terminal);
+        }
+        out
+    }
+
+    fn compare(&self, out: &mut String, after: &Compared, terminal: bool) {
+        let (was, is) = (&self.before, &after.after);
+        let part = |was: f64, is: f64| if was > 0.0 { format!("{:.2} ×", is / was) } else { "-".to_owned() };
+        let row = |name: &str, was: f64, is: f64| [name.to_owned(), time(was), time(is), part(was, is)];
+        let peak = |costs: &Costs| Bytes(costs.peak_dirty_bytes).to_string();
+        let rows = [
+            ["time in calls".to_owned(), time(was.total_s), time(is.total_s), after.ratio()],
+            row("elapsed", was.end_s, is.end_s),
+            [
+                "most dirty".to_owned(),
+                peak(was),
+                peak(is),
+                part(was.peak_dirty_bytes as f64, is.peak_dirty_bytes as f64),
+            ],
+        ];
+        headed(out, &table(&["", "BEFORE", "AFTER", "CHANGE"], [0], rows), terminal);
+        let is_listed = |cause: &Cause| {
+            was.by_cause[*cause] >= LISTED * was.total_s.max(f64::MIN_POSITIVE)
+                || is.by_cause[*cause] >= LISTED * is.total_s.max(f64::MIN_POSITIVE)
+        };
+        let mut causes: Vec<Cause> = Cause::ALL.into_iter().filter(is_listed).collect();
+        causes.sort_by(|a, b| was.by_cause[*b].total_cmp(&was.by_cause[*a]));
+        let of = |cause: &Cause| {
+            let (was, is) = (was.by_cause[*cause], is.by_cause[*cause]);
+            [cause.name().to_owned(), time(was), time(is), signed(is - was)]
+        };
+        headed(
+            out,
+            &table(&["CAUSE", "BEFORE", "AFTER", "DIFFERENCE"], [0], causes.iter().map(of)),
+            terminal,
+        );
+        let ops = was.ops.iter().map(|op| op.op).chain(is.ops.iter().map(|op| op.op));
+        let mut names: Vec<&str> = Vec::new();
+        ops.for_each(|op| {
+            if !names.contains(&op) {
+                names.push(op)
+            }
+        });
+        let find = |costs: &Costs, name: &str| {
+            let op = costs.ops.iter().find(|op| op.op == name);
+            op.map_or(["-", "-", "-"].map(str::to_owned), |op| {
+                [compact::count(op.calls), time(op.p50_s), time(op.p99_s)]
+            })
+        };
+        let rows = names.iter().map(|name| {
+            let ([calls, p50, p99], [calls_after, p50_after, p99_after]) = (find(was, name), find(is, name));
+            [(*name).to_owned(), calls, p50, p99, calls_after, p50_after, p99_after]
+        });
+        headed(out, &table(&["OP", "CALLS", "P50", "P99", "CALLS AFTER", "P50", "P99"], [0], rows), terminal);
+        self.less_safe(out, after, terminal);
+    }
+
+    fn less_safe(&self, out: &mut String, after: &Compared, terminal: bool) {
+        if !after.safety.is_empty() {
+            out.push('\n');
+        }
+        for safety in &after.safety {
+            line(out, "less safe", safety, terminal);
+        }
+    }
+
+    fn one_by_one(&self, out: &mut String, terminal: bool) {
+        let row = |one: &Compared| {
+            [one.change.clone(), time(one.after.total_s), one.ratio(), time(one.after.end_s)]
+        };
+        let header = ["CHANGE", "IN CALLS", "OF BEFORE", "ELAPSED"];
+        headed(out, &table(&header, [0], self.each.iter().map(row)), terminal);
+        let mut first = true;
+        for one in &self.each {
+            for safety in &one.safety {
+                if std::mem::take(&mut first) {
+                    out.push('\n');
+                }
+                line(out, "less safe", &format!("{}: {safety}", one.change), terminal);
+            }
+        }
+    }
+}
+
+fn time(seconds: f64) -> String {
+    Nanos::seconds(seconds).to_string()
+}
+
+/// A difference with its sign.
+fn signed(seconds: f64) -> String {
+    let sign = if seconds < 0.0 { "−" } else { "+" };
+    format!("{sign}{}", Nanos::seconds(seconds.abs()))
+}

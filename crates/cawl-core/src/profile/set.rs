@@ -1,0 +1,107 @@
+//! Setting a value of a profile by its name, as in `--set device.writeback=2G`.
+
+use toml::{Table, Value};
+
+use super::HostProfile;
+use crate::quantity;
+
+impl HostProfile {
+    /// The measured constants of memory, device and calls: their names in the file, and their values.
+    pub fn constants(&self) -> Vec<(String, f64)> {
+        let whole: Table = self.to_toml().parse().unwrap_or_default();
+        let sections = ["memory", "device", "calls"].into_iter();
+        let tables = sections.filter_map(|name| Some((name, whole.get(name)?.as_table()?)));
+        let of = |(section, table): (&str, &Table)| -> Vec<(String, f64)> {
+            let measured = |(key, value): (&String, &Value)| {
+                Some((format!("{section}.{key}"), value.as_table()?.get("value")?.as_float()?))
+            };
+            table.iter().filter_map(measured).collect()
+        };
+        tables.flat_map(of).collect()
+    }
+
+    /// The profile with another value in the place of one, by its name in the file (`device.writeback`). Sizes
+    /// and rates may be written as `2G`, times as `200us`. A measured constant is taken as certain.
+    ///
+    /// The error is a sentence for people.
+    pub fn with(&self, name: &str, text: &str) -> Result<HostProfile, String> {
+        let mut whole: Table = self.to_toml().parse().map_err(|error| format!("{error}"))?;
+        let value = number(text)?;
+        let (section, key) = name.split_once('.').ok_or_else(|| unknown(name, &whole))?;
+        let sections = whole.clone();
+        let table = whole.get_mut(section).and_then(Value::as_table_mut);
+        let table = table.ok_or_else(|| unknown(name, &sections))?;
+        let (table, key) = match key.split_once('.') {
+            None => (table, key),
+            Some((inner, key)) => match table.get_mut(inner).and_then(Value::as_table_mut) {
+                Some(table) => (table, key),
+                None => return Err(unknown(name, &sections)),
+            },
+        };
+        match table.get_mut(key) {
+            Some(Value::Table(measured)) if measured.contains_key("value") => {
+                for percentile in ["value", "p10", "p90"] {
+                    measured.insert(percentile.to_owned(), Value::Float(value));
+                }
+            }
+            Some(Value::Integer(whole)) => *whole = value as i64,
+            Some(Value::Float(part)) => *part = value,
+            Some(Value::Boolean(flag)) => *flag = value != 0.0,
+            _ => return Err(unknown(name, &sections)),
+        }
+        let text = toml::to_string(&whole).map_err(|error| format!("{error}"))?;
+        HostProfile::from_toml(&text).map_err(|error| format!("`{name}` cannot be {value}: {error}"))
+    }
+}
+
+/// A plain number, or one with a unit: bytes, bytes per second, or ns.
+fn number(text: &str) -> Result<f64, String> {
+    if let Ok(number) = text.parse::<f64>()
+        && number.is_finite()
+    {
+        return Ok(number);
+    }
+    let size = quantity::size(text.strip_suffix("/s").unwrap_or(text)).map(|bytes| bytes as f64);
+    size.or_else(|_| quantity::span_with_unit(text).map(|seconds| seconds * 1e9))
+        .map_err(|_| format!("`{text}` is no value; write a number, a size as 2G, or a time as 200us"))
+}
+
+fn unknown(name: &str, whole: &Table) -> String {
+    let of = |(section, table): (&String, &Value)| {
+        let names = table.as_table()?.keys().map(|key| format!("{section}.{key}"));
+        Some(names.collect::<Vec<_>>())
+    };
+    let known: Vec<String> = whole.iter().filter_map(of).flatten().collect();
+    format!("the profile has no value `{name}`; it has {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{Nanos, Rate};
+
+    #[test]
+    fn a_value_is_set_by_its_name() {
+        let profile = HostProfile::uncalibrated();
+        let with = |name, text| profile.with(name, text).expect("it can be set");
+        assert_eq!(
+            with("device.writeback", "2G").device.writeback.value,
+            Rate::per_second(2.0 * (1u64 << 30) as f64)
+        );
+        assert_eq!(with("device.writeback", "100MB/s").device.writeback.p90, Some(Rate::per_second(1e8)));
+        assert_eq!(with("device.fsync", "5ms").device.fsync.value, Nanos::millis(5.0));
+        assert_eq!(with("kernel.limits.hard", "8G").kernel.limits.hard.0, 8 << 30);
+        assert_eq!(with("kernel.expire", "10s").kernel.expire, Nanos::seconds(10.0));
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_told_with_a_remedy() {
+        let profile = HostProfile::uncalibrated();
+        let wrong = |name, text| profile.with(name, text).expect_err("it cannot be set");
+        assert!(wrong("device.speed", "1").contains("device.writeback"));
+        assert!(wrong("speed", "1").contains("device.writeback"));
+        assert!(wrong("device.fsync", "soon").contains("write a number"));
+        assert!(wrong("device.write", "-1").contains("cannot be"));
+        assert!(wrong("device.fsync.value.more", "1").contains("no value"));
+    }
+}

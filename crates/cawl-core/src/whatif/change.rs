@@ -1,0 +1,67 @@
+//! Changes of a program's calls.
+
+use crate::glob::Glob;
+
+/// A change of a program's calls to some files.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// What becomes of the calls.
+    pub rewrite: Rewrite,
+    /// The files whose calls are changed, by path; all, if None.
+    pub on: Option<Glob>,
+}
+
+/// What becomes of calls. Sizes in bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rewrite {
+    /// Writes of a thread that continue one another become one, of at most this size.
+    Merge(u64),
+    /// Larger writes become several of this size.
+    Split(u64),
+    /// Streams have a buffer of this size.
+    Buffer(u32),
+    /// Of the fsyncs and fdatasyncs of each file only some are made.
+    Syncs(SyncsKept),
+    /// fsync becomes fdatasync.
+    Fdatasync,
+    /// Files are open with these flags ([`cawl_wire::flag`]), or without them.
+    Flags(u32, bool),
+    /// The space of a file is allocated before its first write.
+    Preallocate,
+    /// Writes between two syncs of a file are made in the order of their offsets.
+    Sort,
+    /// The device is told to begin (sync_file_range) whenever so much was written to a file.
+    Pace(u64),
+    /// Threads think this many times as long.
+    Think(f64),
+    /// So many programs do the same at the same time.
+    Writers(u32, Owner),
+    /// Each write goes to the end of its file.
+    AppendOnly,
+    /// No calls on these files.
+    Drop,
+    /// No calls on others.
+    Only,
+    /// The files are on the device with this number.
+    Move(u64),
+}
+
+/// The fsyncs and fdatasyncs of a file that remain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncsKept {
+    /// One of so many.
+    OneIn(u32),
+    /// The last one, when the file is closed.
+    Last,
+    /// None.
+    None,
+}
+
+/// Whose the files of several programs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Each has files of its own.
+    Each,
+    /// All write to the same files, one behind the other.
+    All,
+}

@@ -1,0 +1,183 @@
+//! The calls as a model lives through them, and what they cost.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cawl_wire::{Event, Op};
+
+use super::Machine;
+use super::threads::{Base, Step, Thread};
+use crate::accuracy::{Histogram, Quantiles};
+use crate::call::{Class, classify, kernel_bytes};
+use crate::cause::CostParts;
+use crate::descriptors::Descriptors;
+use crate::limits::DirtyLimits;
+use crate::model::CostModel;
+use crate::record::Record;
+use crate::units::{Bytes, Nanos, Time};
+
+/// What calls cost on paper.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// Calls that have a cost.
+    pub calls: u64,
+    /// Bytes that they handed to the kernel.
+    pub bytes: u64,
+    /// Time in them.
+    pub total: Nanos,
+    /// The same by cause.
+    pub causes: CostParts,
+    /// From the first call to the end of the last, with the threads' own thinking.
+    pub end: Nanos,
+    /// The most that was dirty.
+    pub peak_dirty: Bytes,
+    /// By operation.
+    pub ops: Vec<OpCost>,
+    /// Calls that each change changed, added or left out.
+    pub changed: Vec<u64>,
+    /// What became less safe.
+    pub safety: Vec<String>,
+}
+
+/// What the calls of an operation cost.
+#[derive(Clone, Copy, Debug)]
+pub struct OpCost {
+    /// The operation.
+    pub op: Op,
+    /// Its calls.
+    pub calls: u64,
+    /// Time in them.
+    pub total: Nanos,
+    /// Quantiles of a call's cost.
+    pub quantiles: Quantiles,
+}
+
+/// A model that lives through calls.
+pub(super) struct Paper {
+    model: Box<dyn CostModel>,
+    descriptors: Descriptors,
+    page: Bytes,
+    limits: Option<DirtyLimits>,
+    /// Whether free memory was told.
+    has_memory: bool,
+    /// Where each thread stands, and the latest of each process.
+    threads: HashMap<Thread, Time>,
+    processes: HashMap<u32, Time>,
+    first: Option<Time>,
+    last: Time,
+    ops: BTreeMap<Op, (Nanos, Histogram)>,
+    ledger: Ledger,
+}
+
+impl Paper {
+    pub(super) fn new(mut model: Box<dyn CostModel>, machine: &Machine) -> Paper {
+        if let Some(limits) = machine.limits {
+            model.set_limits(limits);
+        }
+        if machine.warm {
+            model.supply(Some(false));
+        }
+        Paper {
+            model,
+            descriptors: Descriptors::default(),
+            page: machine.profile.kernel.page,
+            limits: machine.limits,
+            has_memory: machine.warm,
+            threads: HashMap::new(),
+            processes: HashMap::new(),
+            first: None,
+            last: Time(0),
+            ops: BTreeMap::new(),
+            ledger: Ledger::default(),
+        }
+    }
+
+    /// Takes any record but a call or a name.
+    pub(super) fn note(&mut self, record: &Record) {
+        match record {
+            Record::Sample(sample) if self.limits.is_none() => {
+                self.model.set_limits(sample.limits(self.page))
+            }
+            // As in open loop: what becomes of free memory is foreseen.
+            Record::Memory(facts) if !self.has_memory => {
+                self.has_memory = true;
+                self.model.free_memory(facts);
+            }
+            Record::Session(_) | Record::End(_) => {
+                self.descriptors.take(record);
+                self.gone(self.last);
+            }
+            _ => {}
+        }
+    }
+
+    /// A thread goes on.
+    pub(super) fn step(&mut self, step: &Step) {
+        let own = self.threads.get(&step.thread).copied();
+        let at = match step.base {
+            Base::Itself => own,
+            Base::Process(pid) => self.processes.get(&pid).copied(),
+            Base::Moment(at) => Some(at),
+            Base::End(pid) => self.processes.get(&pid).copied(),
+        };
+        let mut at = moved(at.or(own).unwrap_or(self.last), step.think);
+        if let (Base::End(_), Some(own)) = (step.base, own) {
+            at = at.max(own);
+        }
+        self.first.get_or_insert(at);
+        if let Some(event) = &step.call {
+            at = at + self.call(event, at);
+        }
+        self.threads.insert(step.thread, at);
+        let process = self.processes.entry(step.thread.0).or_insert(at);
+        *process = at.max(*process);
+        self.last = self.last.max(at);
+    }
+
+    /// Makes a call at a moment; how long it takes.
+    fn call(&mut self, event: &Event, at: Time) -> Nanos {
+        self.descriptors.take(&Record::Event(*event));
+        let class = classify(event);
+        let observed = Nanos::new(event.duration as f64);
+        let mut cost = observed;
+        if class != Class::Elsewhere {
+            let shown = Event { start: at.0, duration: 0, ..*self.descriptors.shown(event) };
+            let prediction = self.model.step(&shown);
+            if let (Class::Cost, Some(prediction)) = (class, prediction) {
+                cost = prediction.cost;
+                let Ledger { calls, bytes, total, causes, .. } = &mut self.ledger;
+                *calls += 1;
+                *bytes = bytes.saturating_add(kernel_bytes(event));
+                *total += cost;
+                causes.add(&prediction.parts);
+                let (sum, costs) = self.ops.entry(event.op).or_default();
+                *sum += cost;
+                costs.add(cost.get());
+            }
+            self.ledger.peak_dirty = self.ledger.peak_dirty.max(self.model.dirty_level());
+        }
+        self.gone(at + cost);
+        cost
+    }
+
+    /// Nothing leads to these files any more.
+    fn gone(&mut self, at: Time) {
+        if !self.descriptors.gone.is_empty() {
+            self.model.advance(at);
+            self.descriptors.gone.iter().for_each(|file| self.model.gone(*file));
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Ledger {
+        self.ledger.end = self.first.map_or(Nanos::ZERO, |first| self.last.since(first));
+        let ops = self.ops.into_iter().filter_map(|(op, (total, costs))| {
+            Some(OpCost { op, calls: costs.total(), total, quantiles: costs.quantiles()? })
+        });
+        self.ledger.ops = ops.collect();
+        self.ledger
+    }
+}
+
+/// A moment later, or earlier.
+fn moved(at: Time, by: f64) -> Time {
+    if by >= 0.0 { at + Nanos::new(by) } else { Time(at.0.saturating_sub(-by as u64)) }
+}

@@ -1,0 +1,446 @@
+//! One change, applied to the steps of a trace as they come.
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+
+use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
+
+use super::change::{Change, Owner, Rewrite, SyncsKept};
+use super::threads::{Base, Step, Thread};
+use super::{FileSizes, told};
+use crate::call::kernel_bytes;
+use crate::glob::Glob;
+use crate::record::FileFacts;
+
+/// Writes that are held at most to be put in order.
+const SORTED: usize = 1 << 16;
+/// Flags of open files that make each write durable.
+const DURABLE: u32 = flag::SYNC | flag::DSYNC;
+/// sync_file_range begins to write (SYNC_FILE_RANGE_WRITE).
+const RANGE_WRITE: u32 = 2;
+
+/// Takes steps and hands them on, changed.
+type Next<'a> = dyn FnMut(Step) + 'a;
+
+/// A change with what it remembers.
+pub(super) struct Stage {
+    rewrite: Rewrite,
+    on: Option<Glob>,
+    /// Whether each named file is among those of the change.
+    named: HashMap<FileId, bool>,
+    sizes: FileSizes,
+    files: BTreeMap<FileId, File>,
+    /// Bytes in the buffers of streams, by process and descriptor.
+    streams: HashMap<(u32, i32), u32>,
+    changed: u64,
+    /// Changed writes that were durable when they returned.
+    durable: u64,
+    /// The most syncs that were left out one after another, and the most bytes written to a file since its
+    /// latest sync.
+    at_risk: (u64, u64),
+}
+
+/// What is remembered of a file.
+#[derive(Default)]
+struct File {
+    /// Calls that wait.
+    held: Vec<Event>,
+    /// Syncs since the one that was kept, and bytes.
+    syncs: u64,
+    bytes: u64,
+    begun: bool,
+}
+
+impl Stage {
+    pub(super) fn new(change: &Change, sizes: &FileSizes) -> Stage {
+        let needs_sizes = matches!(change.rewrite, Rewrite::Preallocate | Rewrite::Writers(_, Owner::All));
+        Stage {
+            rewrite: change.rewrite.clone(),
+            on: change.on.clone(),
+            named: HashMap::new(),
+            sizes: if needs_sizes { sizes.clone() } else { FileSizes::default() },
+            files: BTreeMap::new(),
+            streams: HashMap::new(),
+            changed: 0,
+            durable: 0,
+            at_risk: (0, 0),
+        }
+    }
+
+    /// A file has this name.
+    pub(super) fn name(&mut self, facts: &FileFacts) {
+        if let Some(on) = &self.on {
+            self.named.insert(facts.file(), on.fits(&facts.path));
+        }
+    }
+
+    /// Calls that were changed, added or left out.
+    pub(super) fn changed(&self) -> u64 {
+        self.changed
+    }
+
+    /// Takes a step.
+    pub(super) fn step(&mut self, step: Step, next: &mut Next<'_>) {
+        if let Rewrite::Writers(count, owner) = self.rewrite {
+            return self.multiply(step, count, owner, next);
+        }
+        let Some(event) = step.call else {
+            return next(self.scaled(step));
+        };
+        let selected = self.has(&event);
+        match self.rewrite {
+            Rewrite::Merge(most) => self.merge(step, &event, selected, most, next),
+            Rewrite::Sort => self.sort(step, &event, selected, next),
+            Rewrite::Think(_) => next(self.scaled(step)),
+            Rewrite::Only if event.kind == FileKind::Regular && !selected => self.leave_out(step, next),
+            Rewrite::Drop if selected => self.leave_out(step, next),
+            _ if !selected => next(step),
+            Rewrite::Split(size) => self.split(step, &event, size, next),
+            Rewrite::Buffer(size) => self.buffer(step, event, size, next),
+            Rewrite::Syncs(kept) => self.thin_out(step, &event, kept, next),
+            Rewrite::Fdatasync if event.op == Op::Fsync => {
+                self.change(step, Event { op: Op::Fdatasync, ..event }, next);
+            }
+            Rewrite::Flags(flags, on) => self.flags(step, event, flags, on, next),
+            Rewrite::Preallocate => self.preallocate(step, &event, next),
+            Rewrite::Pace(bytes) => self.pace(step, &event, bytes, next),
+            Rewrite::AppendOnly => self.append(step, event, next),
+            Rewrite::Move(dev) => self.change(step, Event { dev, ..event }, next),
+            Rewrite::Drop | Rewrite::Only | Rewrite::Fdatasync | Rewrite::Writers(..) => next(step),
+        }
+    }
+
+    /// The trace is over: what was held goes on.
+    pub(super) fn finish(&mut self, next: &mut Next<'_>) {
+        self.release_all(next);
+        for file in mem::take(&mut self.files).into_values() {
+            self.note_risk(file.syncs, file.bytes);
+        }
+    }
+
+    /// True for calls on files of the change.
+    fn has(&self, event: &Event) -> bool {
+        if event.kind != FileKind::Regular {
+            return false;
+        }
+        self.on.is_none() || self.named.get(&event.file()).copied().unwrap_or(false)
+    }
+
+    fn change(&mut self, step: Step, event: Event, next: &mut Next<'_>) {
+        self.changed += 1;
+        next(Step { call: Some(event), ..step });
+    }
+
+    fn leave_out(&mut self, step: Step, next: &mut Next<'_>) {
+        self.changed += 1;
+        next(step.thinking());
+    }
+
+    fn scaled(&self, step: Step) -> Step {
+        match self.rewrite {
+            // What a thread waits for is not its own.
+            Rewrite::Think(factor) if step.base == Base::Itself => {
+                Step { think: step.think * factor, ..step }
+            }
+            _ => step,
+        }
+    }
+
+    // Held writes.
+
+    fn merge(&mut self, step: Step, event: &Event, selected: bool, most: u64, next: &mut Next<'_>) {
+        let is_write = selected && is_plain_write(event) && kernel_bytes(event) < most;
+        if !is_write {
+            self.release(event, next);
+            return next(step);
+        }
+        let held = self.files.entry(event.file()).or_default().held.first_mut();
+        let continued =
+            held.filter(|held| continues(held, event) && kernel_bytes(held) + kernel_bytes(event) <= most);
+        if let Some(held) = continued {
+            held.returned += event.returned;
+            held.requested += event.requested;
+            held.duration += event.duration;
+            let is_full = kernel_bytes(held) == most;
+            self.changed += 1;
+            self.durable += u64::from(event.has(DURABLE));
+            next(step.thinking());
+            if is_full {
+                self.release_file(event.file(), next);
+            }
+        } else {
+            self.release_file(event.file(), next);
+            next(step.thinking());
+            self.files.entry(event.file()).or_default().held.push(*event);
+        }
+    }
+
+    fn sort(&mut self, step: Step, event: &Event, selected: bool, next: &mut Next<'_>) {
+        if selected && is_plain_write(event) && !event.has(DURABLE) && event.offset != UNKNOWN_OFFSET {
+            next(step.thinking());
+            let held = &mut self.files.entry(event.file()).or_default().held;
+            held.push(*event);
+            if held.len() >= SORTED {
+                self.release_file(event.file(), next);
+            }
+        } else {
+            self.release(event, next);
+            next(step);
+        }
+    }
+
+    /// Before a call whatever it could depend on goes on.
+    fn release(&mut self, event: &Event, next: &mut Next<'_>) {
+        match event.op {
+            Op::Seek => {}
+            Op::Sync | Op::Syncfs | Op::Fork | Op::Spawn | Op::Exec | Op::CopyRange | Op::Sendfile => {
+                self.release_all(next);
+            }
+            _ => self.release_file(event.file(), next),
+        }
+    }
+
+    fn release_all(&mut self, next: &mut Next<'_>) {
+        let waiting = self.files.iter().filter(|(_, file)| !file.held.is_empty()).map(|(file, _)| *file);
+        for file in waiting.collect::<Vec<_>>() {
+            self.release_file(file, next);
+        }
+    }
+
+    fn release_file(&mut self, file: FileId, next: &mut Next<'_>) {
+        let Some(held) = self.files.get_mut(&file).map(|file| mem::take(&mut file.held)) else { return };
+        let mut sorted = held;
+        if self.rewrite == Rewrite::Sort {
+            let before: Vec<u64> = sorted.iter().map(|event| event.offset).collect();
+            sorted.sort_by_key(|event| event.offset);
+            let moved = sorted.iter().zip(before).filter(|(event, before)| event.offset != *before);
+            self.changed += moved.count() as u64;
+        }
+        for event in sorted {
+            next(Step::at_once((event.pid, event.tid), event));
+        }
+    }
+
+    // Changes of a call.
+
+    fn split(&mut self, step: Step, event: &Event, size: u64, next: &mut Next<'_>) {
+        let bytes = kernel_bytes(event);
+        if !is_plain_write(event) || bytes <= size {
+            return next(step);
+        }
+        self.changed += 1;
+        let mut step = step;
+        let mut done = 0;
+        while done < bytes {
+            let piece = size.min(bytes - done);
+            let offset = if event.offset == UNKNOWN_OFFSET { UNKNOWN_OFFSET } else { event.offset + done };
+            let call = Event { offset, requested: piece, returned: piece as i64, ..*event };
+            next(Step { call: Some(call), ..step });
+            step = Step::at_once(step.thread, call);
+            done += piece;
+        }
+    }
+
+    /// As the C library does it: what fits waits; else all that was waiting and all whole buffers are written.
+    fn buffer(&mut self, step: Step, event: Event, size: u32, next: &mut Next<'_>) {
+        if !event.has(flag::STREAM_KNOWN) {
+            return next(step);
+        }
+        let waiting = self.streams.entry((event.pid, event.fd)).or_default();
+        let before = *waiting;
+        let accepted = if event.op == Op::StreamWrite { event.returned.max(0) as u64 } else { 0 };
+        let whole = u64::from(before) + accepted;
+        *waiting = match event.op {
+            Op::StreamWrite if whole <= u64::from(size) => whole as u32,
+            Op::StreamWrite => (whole % u64::from(size.max(1))) as u32,
+            _ => 0,
+        };
+        let flags = event.flags & !(flag::UNBUFFERED | flag::LINE_BUFFERED);
+        let changed = Event { pending_before: before, pending_after: *waiting, buffer: size, flags, ..event };
+        if event.op == Op::StreamClose {
+            self.streams.remove(&(event.pid, event.fd));
+        }
+        self.change(step, changed, next);
+    }
+
+    fn thin_out(&mut self, step: Step, event: &Event, kept: SyncsKept, next: &mut Next<'_>) {
+        let file = self.files.entry(event.file()).or_default();
+        match event.op {
+            Op::Fsync | Op::Fdatasync => {}
+            Op::Close | Op::StreamClose => {
+                let held = mem::take(&mut file.held);
+                let (syncs, bytes) = (file.syncs, file.bytes);
+                if let Some(sync) = held.last() {
+                    (file.syncs, file.bytes) = (0, 0);
+                    self.note_risk(syncs.saturating_sub(1), bytes);
+                    self.changed = self.changed.saturating_sub(1);
+                    next(Step { call: Some(Event { pid: event.pid, tid: event.tid, ..*sync }), ..step });
+                    return next(Step::at_once(step.thread, *event));
+                }
+                return next(step);
+            }
+            _ => {
+                file.bytes = file.bytes.saturating_add(kernel_bytes(event));
+                return next(step);
+            }
+        }
+        file.syncs += 1;
+        let stays = match kept {
+            SyncsKept::OneIn(count) => file.syncs >= u64::from(count),
+            SyncsKept::Last | SyncsKept::None => false,
+        };
+        if stays {
+            let (syncs, bytes) = (file.syncs, file.bytes);
+            (file.syncs, file.bytes) = (0, 0);
+            self.note_risk(syncs - 1, bytes);
+            return next(step);
+        }
+        if kept == SyncsKept::Last {
+            file.held = vec![*event];
+        }
+        self.leave_out(step, next);
+    }
+
+    fn note_risk(&mut self, syncs: u64, bytes: u64) {
+        if syncs > 0 {
+            self.at_risk = (self.at_risk.0.max(syncs), self.at_risk.1.max(bytes));
+        }
+    }
+
+    fn flags(&mut self, step: Step, event: Event, flags: u32, on: bool, next: &mut Next<'_>) {
+        let changed = if on { event.flags | flags } else { event.flags & !flags };
+        if changed == event.flags {
+            return next(step);
+        }
+        self.durable += u64::from(!on && flags & DURABLE != 0 && kernel_bytes(&event) > 0);
+        self.change(step, Event { flags: changed, ..event }, next);
+    }
+
+    fn preallocate(&mut self, step: Step, event: &Event, next: &mut Next<'_>) {
+        let size = self.sizes.of(event.file());
+        let file = self.files.entry(event.file()).or_default();
+        if kernel_bytes(event) == 0 || mem::replace(&mut file.begun, true) || size == 0 {
+            return next(step);
+        }
+        self.changed += 1;
+        let call = Event { op: Op::Allocate, offset: 0, requested: size, returned: 0, duration: 0, ..*event };
+        next(Step { call: Some(call), ..step });
+        next(Step::at_once(step.thread, *event));
+    }
+
+    fn pace(&mut self, step: Step, event: &Event, bytes: u64, next: &mut Next<'_>) {
+        next(step);
+        let written = kernel_bytes(event);
+        let file = self.files.entry(event.file()).or_default();
+        file.bytes = file.bytes.saturating_add(written);
+        if written > 0 && file.bytes >= bytes && event.offset != UNKNOWN_OFFSET {
+            let end = event.offset.saturating_add(written);
+            let offset = end.saturating_sub(mem::take(&mut file.bytes));
+            let (op, aux) = (Op::SyncRange, RANGE_WRITE);
+            let call = Event { op, aux, offset, requested: end - offset, returned: 0, duration: 0, ..*event };
+            self.changed += 1;
+            next(Step::at_once(step.thread, call));
+        }
+    }
+
+    fn append(&mut self, step: Step, event: Event, next: &mut Next<'_>) {
+        let written = kernel_bytes(&event);
+        if written == 0 || event.offset == UNKNOWN_OFFSET {
+            return next(step);
+        }
+        let file = self.files.entry(event.file()).or_default();
+        let offset = file.bytes;
+        file.bytes = offset.saturating_add(written);
+        if offset == event.offset {
+            return next(step);
+        }
+        self.change(step, Event { offset, ..event }, next);
+    }
+
+    fn multiply(&mut self, step: Step, count: u32, owner: Owner, next: &mut Next<'_>) {
+        next(step);
+        for copy in 1..count {
+            let pid = |pid: u32| pid | copy << PIDS;
+            let call = step.call.map(|event| {
+                self.changed += 1;
+                let mut call = Event { pid: pid(event.pid), tid: pid(event.tid), ..event };
+                if event.op == Op::Fork && event.returned > 0 {
+                    call.returned = pid(event.returned as u32).into();
+                }
+                match owner {
+                    _ if event.kind != FileKind::Regular => {}
+                    Owner::Each => call.birth ^= copy << 20,
+                    Owner::All if event.offset != UNKNOWN_OFFSET => {
+                        call.offset += u64::from(copy) * self.sizes.of(event.file());
+                    }
+                    Owner::All => {}
+                }
+                call
+            });
+            let base = match step.base {
+                Base::Process(parent) => Base::Process(pid(parent)),
+                Base::End(child) => Base::End(pid(child)),
+                base => base,
+            };
+            let thread: Thread = (pid(step.thread.0), pid(step.thread.1));
+            next(Step { thread, base, call, ..step });
+        }
+    }
+
+    /// What became less safe, if anything did.
+    pub(super) fn safety(&self) -> Option<String> {
+        let (syncs, bytes) = self.at_risk;
+        let buffered = |size: u64| {
+            let lost = format!(
+                "a program that is killed loses up to {} that it has not handed to the kernel yet",
+                told(size)
+            );
+            if self.durable == 0 {
+                lost
+            } else {
+                format!("{lost}, {} writes of it durable before", self.durable)
+            }
+        };
+        if self.changed == 0 {
+            return None;
+        }
+        Some(match self.rewrite {
+            Rewrite::Merge(most) => buffered(most),
+            Rewrite::Buffer(size) => buffered(size.into()),
+            Rewrite::Syncs(_) => format!(
+                "a crash loses what up to {syncs} {} made durable: up to {} of a file",
+                if syncs == 1 { "sync" } else { "syncs" },
+                told(bytes)
+            ),
+            Rewrite::Fdatasync => {
+                "a crash may lose times and permissions of files, not their data".to_owned()
+            }
+            Rewrite::Flags(flags, false) if flags & DURABLE != 0 => format!(
+                "{} writes are no longer durable when they return; a crash loses what came after the latest sync",
+                self.durable
+            ),
+            Rewrite::Flags(flag::DIRECT, true) => {
+                "O_DIRECT makes nothing durable: a sync is needed as before".to_owned()
+            }
+            Rewrite::Sort => "a crash between two syncs leaves later writes without earlier ones".to_owned(),
+            Rewrite::AppendOnly => "the file is another one: its readers must follow its order".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+/// Bits of a process's number (PID_MAX_LIMIT).
+const PIDS: u32 = 22;
+
+/// A write that may be put together with others.
+fn is_plain_write(event: &Event) -> bool {
+    matches!(event.op, Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev) && event.returned > 0
+}
+
+/// The call goes on where the other one ended, in the same way.
+fn continues(before: &Event, event: &Event) -> bool {
+    let end = before.offset.checked_add(kernel_bytes(before));
+    (before.pid, before.tid, before.op, before.fd, before.flags)
+        == (event.pid, event.tid, event.op, event.fd, event.flags)
+        && end == Some(event.offset)
+}

@@ -1,0 +1,147 @@
+//! What a trace's calls would cost with changes, by the built program.
+
+use std::fmt::Write;
+use std::fs;
+
+use cawl_kit::{Dir, Finished, Running};
+use serde_json::Value;
+
+/// A trace of commits to a database, and of a log beside it.
+fn trace(dir: &Dir) {
+    let mut table = "start_s,op,offset,size,duration_s,pid,tid,path\n".to_owned();
+    for at in 0..200 {
+        let start = 1.0 + f64::from(at) * 0.01;
+        let offset = at * 4096;
+        writeln!(table, "{start:.6},write,{offset},4096,0.000005,7,7,/data/app.db").unwrap();
+        writeln!(table, "{:.6},fsync,,,0.0006,7,7,/data/app.db", start + 0.001).unwrap();
+        writeln!(table, "{:.6},write,{},64,0.000001,7,7,/var/app.log", start + 0.005, at * 64).unwrap();
+    }
+    fs::write(dir.path().join("calls.csv"), table).unwrap();
+    let mut import = dir.cawl(&["import", "--from", "csv"]);
+    import.arg(dir.path().join("calls.csv")).arg("-o").arg(dir.trace());
+    Running::start(import).finish().success();
+}
+
+fn whatif(dir: &Dir, changes: &[&str]) -> Finished {
+    let mut command = dir.cawl(&["whatif"]);
+    command.arg(dir.trace()).args(changes);
+    Running::start(command).finish()
+}
+
+fn asked(dir: &Dir, changes: &[&str]) -> Value {
+    serde_json::from_str(&whatif(dir, &[changes, &["--json"]].concat()).success().stdout).expect("JSON")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn calls(costs: &Value, op: &str) -> u64 {
+    let ops = costs["ops"].as_array().expect("operations");
+    ops.iter().find(|row| row["op"] == op).map_or(0, |row| row["calls"].as_u64().expect("a count"))
+}
+
+#[test]
+fn the_gain_of_a_change_is_told_with_what_becomes_less_safe() {
+    let dir = Dir::new();
+    trace(&dir);
+    let bytes = fs::read(dir.trace()).unwrap();
+    let answer = asked(&dir, &["--fsync", "every=16"]);
+    assert_eq!(answer["schema"], 1);
+    let (before, after) = (&answer["before"], &answer["after"]);
+    assert_eq!((calls(before, "fsync"), calls(after, "fsync")), (200, 12));
+    let ratio = number(&answer["ratio"]);
+    assert!(
+        (ratio * number(&before["total_s"]) / number(&after["total_s"]) - 1.0).abs() < 1e-9,
+        "{answer:#}"
+    );
+    let interval = answer["interval"].as_array().expect("an interval");
+    assert!(ratio < 0.5 && number(&interval[0]) <= ratio && ratio <= number(&interval[1]), "{answer:#}");
+    for costs in [before, after] {
+        let causes = costs["causes"].as_array().expect("causes");
+        let sum: f64 = causes.iter().map(|cause| number(&cause["predicted_s"])).sum();
+        assert!((sum / number(&costs["total_s"]) - 1.0).abs() < 1e-9, "{costs:#}");
+        assert!(number(&costs["end_s"]) > 1.87, "its own thinking is kept: {costs:#}");
+    }
+    assert!(answer["safety"][0].as_str().is_some_and(|text| text.contains("15 syncs")), "{answer:#}");
+    assert_eq!(answer["changes"][0]["change"], "--fsync every=16");
+    assert_eq!(fs::read(dir.trace()).unwrap(), bytes, "the trace stays as it is");
+
+    let text = whatif(&dir, &["--fsync", "every=16", "--merge", "64K"]).success().stdout;
+    for part in ["--merge 64K: ", "BEFORE", "less safe", "fsync", "time in calls"] {
+        assert!(text.contains(part), "`{part}` is not in {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn changes_are_made_in_order_and_of_the_files_they_name() {
+    let dir = Dir::new();
+    trace(&dir);
+    // Durable writes of a file whose syncs are gone.
+    let durable = asked(&dir, &["--fsync", "none", "--dsync", "on", "--on", "*.db"]);
+    assert_eq!(durable["changes"][1]["change"], "--dsync on --on *.db");
+    let of_log = asked(&dir, &["--fsync", "none", "--on", "*.log"]);
+    assert_eq!((of_log["changes"][0]["calls"].as_u64(), &of_log["ratio"]), (Some(0), &Value::from(1.0)));
+    let dropped = asked(&dir, &["--drop", "*.log", "--no-think"]);
+    assert_eq!(calls(&dropped["after"], "write"), 200);
+    assert!(number(&dropped["after"]["end_s"]) < number(&dropped["before"]["end_s"]) / 2.0, "{dropped:#}");
+    let merged = asked(&dir, &["--only", "*.log", "--merge", "4K"]);
+    assert_eq!(calls(&merged["after"], "write"), 4);
+
+    let each = asked(&dir, &["--fsync", "none", "--fdatasync", "--warm", "--each"]);
+    let each = each["each"].as_array().expect("a list");
+    let named: Vec<&str> = each.iter().filter_map(|one| one["change"].as_str()).collect();
+    assert_eq!(named, ["--fsync none", "--fdatasync", "--warm"]);
+    assert!(number(&each[0]["ratio"]) < number(&each[1]["ratio"]), "{each:#?}");
+    let text = whatif(&dir, &["--fsync", "none", "--fdatasync", "--each"]).success().stdout;
+    assert!(text.contains("--fsync none") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn another_machine_and_its_constants() {
+    let dir = Dir::new();
+    trace(&dir);
+    let total = |changes: &[&str]| number(&asked(&dir, changes)["after"]["total_s"]);
+    assert!(total(&["--set", "device.fsync=20ms"]) > 10.0 * total(&["--set", "device.fsync=20us"]));
+    let answer = asked(&dir, &["--sensitivity"]);
+    let constants = answer["sensitivity"].as_array().expect("constants");
+    let first = constants[0]["constant"].as_str().expect("a name");
+    assert!(first.starts_with("device.") && number(&constants[0]["effect"]) > 0.01, "{answer:#}");
+    // Limits far below what is written.
+    let throttled = asked(&dir, &["--only", "*.db", "--fsync", "none", "--no-think", "--limits", "64K,128K"]);
+    let causes = throttled["after"]["causes"].as_array().expect("causes");
+    assert!(causes.iter().any(|cause| cause["name"] == "throttle"), "{throttled:#}");
+    let limits = ["--dirty-ratio", "10,40", "--ram", "384G", "--expire", "5s"];
+    assert!(asked(&dir, &limits)["ratio"].is_number());
+}
+
+#[test]
+fn wrong_changes_are_refused_with_a_remedy() {
+    let dir = Dir::new();
+    trace(&dir);
+    for (changes, says) in [
+        (&[][..], "name a change"),
+        (&["--on", "*.db"], "--on limits the change"),
+        (&["--merge", "0"], "more than zero"),
+        (&["--fsync", "sometimes"], "every=N, end or none"),
+        (&["--set", "device.speed=1"], "device.writeback"),
+        (&["--set", "device.fsync"], "NAME=VALUE"),
+        (&["--limits", "2G,1G"], "below the hard limit"),
+        (&["--dirty-ratio", "40,10"], "the lower first"),
+        (&["--cgroup", "1G"], "max=SIZE"),
+        (&["--think", "-1"], "0 or more"),
+        (&["--writers", "1000"], "1 to 256"),
+        (&["--sync", "maybe"], "on or off"),
+    ] {
+        whatif(&dir, changes).code(2).says(says);
+    }
+    whatif(&dir, &["--profile", "/nowhere.toml"]).code(1).says("cannot read the profile /nowhere.toml");
+    let mut nothing = dir.cawl(&["whatif", "/nowhere.trace", "--warm"]);
+    nothing.current_dir(dir.work());
+    Running::start(nothing).finish().code(1).says("cannot read the trace /nowhere.trace");
+    // What remains of a damaged trace has no calls.
+    let bytes = fs::read(dir.trace()).unwrap();
+    fs::write(dir.trace(), &bytes[..bytes.len() * 2 / 3]).unwrap();
+    whatif(&dir, &["--warm"]).code(1).says("the trace is damaged").says("no calls that have a cost");
+}
