@@ -3,8 +3,8 @@
 use std::fs;
 
 use cawl_client::protocol::{
-    CauseSeconds, ConstantStatus, Cost, FileStatus, Files, Forecast, History, Listing, Predicted,
-    ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
+    CauseSeconds, ConstantStatus, Cost, DeviceStatus, FileStatus, Files, Forecast, History, Listing,
+    Predicted, ProcessStatus, Processes, ProfileAnswer, Push, Request, Sort, Status, Topic,
 };
 use cawl_core::{Cause, CauseTimes, HostProfile, Rate, Regime};
 use serde_json::{Value, json};
@@ -30,6 +30,7 @@ pub fn busy(uptime_s: f64) -> Status {
         clients: 1,
         uptime_s,
         cost: Cost { observed_s: uptime_s, lost_s: uptime_s / 2.0, ..Cost::default() },
+        devices: vec![DeviceStatus { device: "254:1".to_owned(), ..DeviceStatus::default() }],
         ..Status::default()
     }
 }

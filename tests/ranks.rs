@@ -34,7 +34,9 @@ fn waiting_is_wall_less_user_and_system() {
         assert!(process["voluntary_switches"].is_u64() && process["rank"].is_null(), "{process}");
     }
     assert!(seconds(sh[0], "waiting_s") >= 0.29 && seconds(sleep[0], "waiting_s") >= 0.29);
-    assert!(seconds(dd[0], "calls_s") > 0.0 && seconds(dd[0], "system_s") > 0.0);
+    // Where no tick of the kernel's clock met it in the kernel, all of its time counts as the user's.
+    let ran = seconds(dd[0], "user_s") + seconds(dd[0], "system_s");
+    assert!(seconds(dd[0], "calls_s") > 0.0 && ran > 0.0);
 }
 
 #[test]

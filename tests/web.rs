@@ -64,7 +64,7 @@ fn a_busy_machine_is_shown_and_can_be_explored() {
     assert_eq!(found["dirty"], "320 MiB");
     has(&found["sampled"], "sampled 310 MiB; 80 % of the hard limit");
     assert_eq!(found["forecast"], "now", "who is throttled is not told that it comes");
-    has(&found["lost"], "500 ms/s throttled");
+    has(&found["lost"], "500 ms/s of 750 ms/s in calls");
     assert_eq!(found["error"], "4.2 %");
     assert_eq!(found["drops"], "17 events lost");
     assert_eq!(found["node"], "node-7");

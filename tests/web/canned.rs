@@ -15,7 +15,7 @@ pub const HOSTILE_PATH: &str = "/srv/<script>document.title='owned'</script>/a&a
 pub fn status(busy: bool, time: f64, state: Regime) -> Status {
     let elapsed = time - NOW;
     let throttled = elapsed.max(0.0) * 0.5;
-    let spent = cost(6.0, 5.0, 3.0 + throttled);
+    let spent = cost(6.0 + 1.5 * throttled, 5.0, 3.0 + throttled);
     let device = DeviceStatus {
         device: "254:0".into(),
         name: "vda".into(),

@@ -41,7 +41,7 @@ const scenarios = {
     await until(() => $("#announce").textContent && text("#dirty-summary").includes("throttle") && text("#scatter-summary").includes("5 calls"));
     const found = {
       state: text("#state-name"), dirty: text("#dirty-value"), sampled: text("#dirty-sub"), forecast: text("#forecast-value"),
-      lost: text("#lost-sub"), error: text("#error-value"), drops: text("#drops-value"), node: text("#node"), sampler: text("#sampler-list"),
+      lost: `${text("#lost-value")} ${text("#lost-sub")}`, error: text("#error-value"), drops: text("#drops-value"), node: text("#node"), sampler: text("#sampler-list"),
       announced: text("#announce"), dirtySummary: text("#dirty-summary"), causesSummary: text("#causes-summary"),
       costSummary: text("#cost-summary"), scatterSummary: text("#scatter-summary"), note: text("#processes .note"),
       programs: column("#processes", 1), files: column("#files", 1), devices: column("#devices", 1),

@@ -82,7 +82,8 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         answer.each = given.iter().zip(after).map(|(one, after)| compared(one.text.clone(), after)).collect();
     } else if let Some((changed, others)) = after.split_first() {
         answer.after = Some(compared(text(given), changed));
-        answer.name_changes(given, changed);
+        let of_calls = given.iter().filter(|one| one.changes_calls());
+        of_calls.zip(&changed.changed).for_each(|(one, calls)| answer.changed(&one.text, *calls));
         let effect = |(name, other): (String, &Ledger)| Sensitivity::new(name, STEP, changed, other);
         answer.sensitivity = names.into_iter().zip(others).map(effect).collect();
         answer.sensitivity.sort_by(|a, b| b.effect.abs().total_cmp(&a.effect.abs()));

@@ -4,7 +4,6 @@ use cawl_core::{ByCause, Bytes, Cause, Ledger, Nanos, Ratio};
 use serde::Serialize;
 
 use super::{compact, headed, line, table};
-use crate::args::Given;
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -162,12 +161,9 @@ impl Answer {
         }
     }
 
-    /// The changes of the calls, with how many they changed.
-    pub fn name_changes(&mut self, given: &[Given], after: &Ledger) {
-        let of_calls = given.iter().filter(|one| one.changes_calls());
-        let changed = of_calls.zip(&after.changed);
-        self.changes =
-            changed.map(|(one, calls)| Changed { change: one.text.clone(), calls: *calls }).collect();
+    /// A change of the calls, and how many it changed.
+    pub fn changed(&mut self, change: &str, calls: u64) {
+        self.changes.push(Changed { change: change.to_owned(), calls });
     }
 
     /// The answer for people.
