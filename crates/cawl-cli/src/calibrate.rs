@@ -138,7 +138,8 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         share(&mut bench, "device", 0.26, bytes[0]);
         device = unless_over(device::measure(&mut bench))?;
         share(&mut bench, "fsync", 0.1, bytes[1]);
-        durable = unless_over(durable::measure(&mut bench, device.write.map_or(0.0, |write| write.value)))?;
+        let [per_byte, seek] = [device.write, device.seek].map(|found| found.map_or(0.0, |found| found.value));
+        durable = unless_over(durable::measure(&mut bench, per_byte, seek))?;
         share(&mut bench, "page cache while the flusher works", 0.15, bytes[2]);
         let transfer = device.transfer.map(|transfer| transfer.value);
         unless_over(writeback::factor(&mut bench, &memory, transfer, &mut writeback))?;
@@ -327,6 +328,8 @@ fn profile(
     put(&mut profile.device.fsync, time(durable.commit.mean()));
     put(&mut profile.device.flush, time(durable.flush.mean()).map(Some));
     put(&mut profile.device.idle, time(durable.idle.mean()).map(Some));
+    put(&mut profile.device.folio, time(durable.handed.difference()).map(Some));
+    put(&mut profile.device.request, time(durable.request.difference()).map(Some));
     if writeback.rate.is_none() && profile.device.writeback.samples == 0 {
         // An assumption: the fastest write is nearer to the writeback rate than the default.
         let rates = [rate(device.write), rate(device.transfer)].into_iter().flatten();

@@ -65,6 +65,9 @@ pub struct AnalysisOptions {
     /// Learn constants from what is observed. The teacher is the kernel model in mode assimilated, which
     /// is nearest to the counters; it is kept in addition, if it is not among the others.
     pub learn: bool,
+    /// Learn from what calls took without their waits for a processor: constants of the machine alone, where
+    /// the live predictions are of a machine with its load.
+    pub undelayed: bool,
     /// Bounds of the observed time that part calls into classes; without any there are none.
     pub classes: Vec<Nanos>,
     /// Report also how each model does as calibrated: in lockstep, by the profile as it was at the start.
@@ -93,6 +96,7 @@ pub struct Analysis {
     as_calibrated: bool,
     learning: Learning,
     learn: bool,
+    undelayed: bool,
 }
 
 impl Analysis {
@@ -153,6 +157,7 @@ impl Analysis {
             as_calibrated: options.as_calibrated,
             learning,
             learn: options.learn,
+            undelayed: options.undelayed,
         })
     }
 
@@ -173,6 +178,8 @@ impl Analysis {
         self.findings.take(record);
         // What was predicted is judged; now it may be learned from.
         if self.learn {
+            let undelayed = self.undelayed.then(|| self.findings.undelayed(record)).flatten();
+            let record = undelayed.as_ref().unwrap_or(record);
             let tracks = self.tracks.iter_mut().chain(&mut self.for_questions);
             if let Some(widths) = self.learning.take(record, &self.findings.predictions, tracks) {
                 self.findings.divider.widths = widths;
@@ -345,6 +352,35 @@ mod tests {
         assert!(first > 4_000_000 && first < 4_500_000, "{first}");
         // The rest, but for rounding.
         assert!(preempted(8, 9_000_000, 9_000_000).abs_diff(6_000_000 - first) <= 2);
+    }
+
+    /// A program that waits for a processor at each third call: a machine without that load has its calls.
+    #[test]
+    fn waits_for_a_processor_are_not_learned_where_that_is_asked_for() {
+        let learned = |undelayed| {
+            let options = AnalysisOptions {
+                models: vec![TEACHER.to_owned()],
+                mode: Mode::Assimilated,
+                learn: true,
+                undelayed,
+                ..AnalysisOptions::default()
+            };
+            let mut analysis = Analysis::with(&HostProfile::uncalibrated(), &options).expect("models");
+            let mut call = Event { pid: 7, tid: 8, kind: FileKind::Regular, ..Event::new(Op::Write) };
+            (call.dev, call.ino, call.requested, call.returned) = (1, 2, 4096, 4096);
+            for at in 0..3000 {
+                let waited = if at % 3 == 0 { 1_000_000 } else { 0 };
+                (call.start, call.duration, call.offset) = (at * 10_000_000, 2_000 + waited, at % 64 * 4096);
+                let (from, to, ran) = (Time(call.start), Time(call.end()), Nanos::new(2_000.0));
+                let delay = RunDelay { pid: 7, tid: 8, from, to, ran, delayed: Nanos::new(waited as f64) };
+                analysis.take(&Record::RunDelay(delay));
+                analysis.take(&Record::Event(call));
+            }
+            let write = analysis.learned().0.calls.write.value.get();
+            write + 4096.0 / analysis.learned().0.memory.cached.value.get() * 1e9
+        };
+        let (with, without) = (learned(false), learned(true));
+        assert!(without < 5_000.0 && with > 2.0 * without, "{with} and {without} ns");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! | `memory.cold` | writes of new pages while the host supplies memory ([`supply`]) |
 //! | `memory.flush_factor` | the same while it works |
 //! | `calls.stream`, `memory.stream` | stream calls that stay in their buffer |
-//! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `idle`, `seek` | calls that wait for the device |
+//! | `device.write`, `latency`, `sync_call`, `fsync`, `flush`, `idle`, `request`, `folio`, `seek` | calls that wait for the device |
 //! | `device.writeback` | Δ`nr_written` while the flusher is busy |
 
 mod bank;
@@ -86,10 +86,10 @@ pub struct Learner {
     pub cold: ColdMemory,
     slowdown: Bank<1>,
     stream: Bank<2>,
-    waiting: Bank<7>,
+    waiting: Bank<9>,
     writeback: Bank<1>,
     /// The same of the profile's `others`, and which device was written to last.
-    others: Vec<(Bank<7>, Bank<1>)>,
+    others: Vec<(Bank<9>, Bank<1>)>,
     latest: u64,
     /// The kernel's dirty level and what was written since, in bytes.
     level: Option<Bytes>,
@@ -270,10 +270,9 @@ impl Learner {
 
     fn waited(&mut self, observed: f64, prediction: &Prediction) -> bool {
         let work = &prediction.work;
-        let counts = [work.syncs, work.fsyncs, work.seeks, work.latencies, work.flushes, work.idle];
-        let [syncs, fsyncs, seeks, latencies, flushes, idle] = counts;
-        let h = [work.transferred, syncs, fsyncs, seeks, latencies, flushes, idle];
-        if h == [0.0; 7] {
+        let Work { syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed, .. } = *work;
+        let h = [work.transferred, syncs, fsyncs, seeks, latencies, flushes, idle, requests, handed];
+        if h == [0.0; 9] {
             // Waiting for others, which no constant explains.
             return false;
         }

@@ -199,6 +199,10 @@ pub struct Work {
     pub idle: f64,
     /// Accesses away from the previous one.
     pub seeks: f64,
+    /// Requests that it made and waited for, beyond the first.
+    pub requests: f64,
+    /// Folios that it handed over and waited for, beyond the first.
+    pub handed: f64,
     /// Seconds more that it takes if the source of a copy is not cached.
     pub source: f64,
     /// Pages that it wrote into the cache, by what it found there.

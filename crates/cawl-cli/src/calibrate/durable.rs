@@ -23,6 +23,10 @@ const FOLIOS: usize = 48;
 const VISITS: usize = 6;
 /// Times of other work between calls, and calls after each.
 const WHILES: [(Nanos, usize); 2] = [(Nanos::millis(0.1), CALLS), (Nanos::millis(1.0), CALLS / 2)];
+/// Pages of a wait for many folios, and requests of one for scattered pages; calls of each kind in a round.
+const MANY: usize = 64;
+const SCATTERED: usize = 16;
+const REPEATS: usize = 4;
 /// Bytes changed by the other work: more than a processor's own cache holds.
 const ELSEWHERE: usize = 2 << 20;
 
@@ -43,6 +47,10 @@ pub struct Durable {
     pub idle: Rounds,
     /// Per byte of a large folio that a small write makes dirty as a whole.
     pub folio: Rounds,
+    /// Of each folio beyond the first that a wait hands over.
+    pub handed: Rounds,
+    /// Of each request beyond the first of a wait.
+    pub request: Rounds,
 }
 
 /// A sample of each round.
@@ -60,10 +68,17 @@ impl Rounds {
         let value = self.0.iter().sum::<f64>() / self.0.len() as f64;
         Estimate::of(&self.0).map(|found| Estimate { value, ..found })
     }
+
+    /// The same of small differences of waits: each round may be below zero, what they say together is not.
+    pub fn difference(&self) -> Option<Estimate> {
+        let Estimate { value, p10, p90, .. } = self.mean()?;
+        let [value, p10, p90] = [value, p10, p90].map(|time| time.max(0.0));
+        Estimate::of(&self.0).map(|found| Estimate { value, p10, p90, ..found })
+    }
 }
 
-/// Measures them; `per_byte` is the time of a synchronous transfer, in ns.
-pub fn measure(bench: &mut Bench, per_byte: f64) -> anyhow::Result<Durable> {
+/// Measures them; `per_byte` is the time of a synchronous transfer and `seek` that of a seek, in ns.
+pub fn measure(bench: &mut Bench, per_byte: f64, seek: f64) -> anyhow::Result<Durable> {
     let mut samples = Durable::default();
     let folios = large_folios(bench)?;
     bench.repeat(|bench, index| {
@@ -74,6 +89,7 @@ pub fn measure(bench: &mut Bench, per_byte: f64) -> anyhow::Result<Durable> {
         let (file, beside) = (bench.scratch.file(&names[0])?, bench.scratch.file(&names[1])?);
         let plain = round(bench, &file, &beside, PAGE as f64 * per_byte, &mut samples)?;
         names.iter().for_each(|name| bench.scratch.remove(name));
+        pieces(bench, index, per_byte, seek, &mut samples)?;
         let Some(folios) = &folios else { return Ok(()) };
         let visit = |at: usize| {
             let place = (index * VISITS + at) % FOLIOS * FOLIO + FOLIO / 2;
@@ -158,6 +174,44 @@ fn round(
     samples.away.push(through_zero(&longer[0]));
     samples.idle.push(through_zero(&longer[1]));
     Ok(plain)
+}
+
+/// Waits for the same pages in many folios and in one, and for scattered pages, all of them over blocks that
+/// the file has.
+fn pieces(
+    bench: &mut Bench,
+    index: usize,
+    per_byte: f64,
+    seek: f64,
+    samples: &mut Durable,
+) -> anyhow::Result<()> {
+    let length = MANY * PAGE;
+    if !bench.spend((5 * REPEATS * length) as u64) {
+        return Ok(());
+    }
+    let names = ["many", "one"].map(|name| format!("{name}-{index}"));
+    let (many, one) = (bench.scratch.file(&names[0])?, bench.scratch.file(&names[1])?);
+    let wait = |file: &File, length: usize, size: usize, apart: usize| {
+        bench.go_on()?;
+        for at in (0..length).step_by(size * apart) {
+            bench.write_run(file, at as u64, size, size)?;
+        }
+        timed(|| Ok(file.sync_data()?))
+    };
+    let waits = |file: &File, length: usize, size: usize, apart: usize| {
+        let times = (0..REPEATS).map(|_| wait(file, length, size, apart));
+        times.collect::<anyhow::Result<Vec<f64>>>().map(|times| undisturbed(&times))
+    };
+    wait(&many, length, PAGE, 1)?;
+    wait(&one, length, length, 1)?;
+    let (in_one, in_many) = (waits(&one, length, length, 1)?, waits(&many, length, PAGE, 1)?);
+    let folio = (in_many - in_one) / (MANY - 1) as f64;
+    let scattered = waits(&many, length, PAGE, MANY / SCATTERED)?;
+    let more = scattered - in_one + (MANY - SCATTERED) as f64 * PAGE as f64 * per_byte;
+    samples.handed.0.push(folio);
+    samples.request.0.push(more / (SCATTERED - 1) as f64 - folio - seek);
+    names.iter().for_each(|name| bench.scratch.remove(name));
+    Ok(())
 }
 
 /// Time of one action, in ns, without the stopwatch's read of /proc before it, which would refill the cache.

@@ -60,6 +60,9 @@ pub fn text(calibration: &Calibration, terminal: bool) -> String {
         ("synchronous call", Some(time(device.sync_call))),
         ("fsync", Some(time(device.fsync))),
         ("flush", device.flush.map(time)),
+        ("after 1 ms of idling", device.idle.map(time)),
+        ("further folio of a wait", device.folio.map(time)),
+        ("further request of a wait", device.request.map(time)),
         ("seek", Some(time(device.seek))),
         ("direct write, fixed part", calibration.extra.latency.map(time)),
     ];

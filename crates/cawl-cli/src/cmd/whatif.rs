@@ -14,7 +14,6 @@ use cawl_host::trace::TraceError;
 
 use super::read_profile;
 use super::saved::SavedTrace;
-use super::side_by_side::take_all;
 use crate::args::{Given, ModelArgs, WhatIfArgs, Word};
 use crate::render::whatif::{Answer, Compared, Sensitivity};
 use crate::{exit, render};
@@ -22,7 +21,7 @@ use crate::{exit, render};
 /// The model that calls are run through on paper.
 const MODEL: &str = "kernel";
 /// Calls that constants are learned from at most.
-const LEARNED_FROM: u64 = 2_000_000;
+const LEARNED_FROM: u64 = 500_000;
 /// Records of a batch.
 const BATCH: usize = 2048;
 /// Most batches in a channel.
@@ -97,15 +96,20 @@ fn learned(trace: &mut SavedTrace) -> anyhow::Result<HostProfile> {
         models: vec![MODEL.to_owned()],
         mode: Mode::Assimilated,
         learn: true,
+        undelayed: true,
         ..AnalysisOptions::default()
     };
     let mut analysis = Analysis::with(&trace.profile, &options)?;
+    let about = trace.about();
     let mut calls = 0;
-    let taken = take_all(&mut analysis, trace.records(), |record, _| {
+    for record in trace.records() {
+        let record = record.with_context(|| about.clone())?;
+        analysis.take(&record);
         calls += u64::from(matches!(record, Record::Event(_)));
-        calls < LEARNED_FROM
-    });
-    taken.with_context(|| trace.about())?;
+        if calls >= LEARNED_FROM {
+            break;
+        }
+    }
     Ok(analysis.learned().0)
 }
 

@@ -1,6 +1,7 @@
 //! Results of an analysis outside the models: the report, the time of calls by cause, the rolling error, the
 //! rate of untraced writers.
 
+use cawl_wire::Event;
 use cawl_wire::ring::CoalescedCalls;
 
 use super::assimilate::Untraced;
@@ -162,6 +163,14 @@ impl Findings {
     /// The latest call's causes.
     pub(super) fn causes(&self) -> Option<Causes<'_>> {
         self.causes.as_ref().map(|times| (times, &self.own))
+    }
+
+    /// The latest record, which is this one, without the wait for a processor, if it is a call that had one.
+    pub(super) fn undelayed(&self, record: &Record) -> Option<Record> {
+        let (Record::Event(event), Some(causes)) = (record, &self.causes) else { return None };
+        let delay = causes[Cause::Preempted];
+        (delay > 0)
+            .then(|| Record::Event(Event { duration: event.duration.saturating_sub(delay), ..*event }))
     }
 
     /// Takes coalesced calls. True if they wrote to /dev/null.

@@ -21,9 +21,11 @@ const KNOWN: f64 = 0.05;
 const FOLIO: f64 = 25e-6 / 1_048_576.0;
 
 /// What is not in a profile is nothing, and may be off by these seconds: what a write into a clean inode or
-/// after something else costs in addition, the latency of a request, and what an idle device adds to it.
+/// after something else costs in addition, or a folio that is handed over; the latency of a request, and what
+/// an idle device adds to it; a further request.
 const FIRST: f64 = 2e-6;
 const LATENCY: f64 = 50e-6;
+const REQUEST: f64 = 10e-6;
 
 /// Seconds that something takes at least which may be nothing.
 const SURCHARGES: (f64, f64) = (0.0, 1.0);
@@ -115,7 +117,7 @@ pub(super) fn stream(profile: &HostProfile, memories: Memories) -> Bank<2> {
     Bank::new([call, byte], [CALLS, BYTES], memories)
 }
 
-pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<7> {
+pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<9> {
     let device = &profile.device;
     let (byte, sync) = (of_rate(&device.write), of_time(&device.sync_call));
     let (fsync, seek) = (of_time(&device.fsync), of_time(&device.seek));
@@ -123,9 +125,11 @@ pub(super) fn waiting(profile: &HostProfile, memories: Memories) -> Bank<7> {
     // Where it is not known, it counts as a part of a commit.
     let flush = of_known(device.flush.as_ref(), 0.0);
     let idle = of_known(device.idle.as_ref(), LATENCY);
+    let request = of_known(device.request.as_ref(), REQUEST);
+    let folio = of_known(device.folio.as_ref(), FIRST);
     Bank::new(
-        [byte, sync, fsync, seek, latency, flush, idle],
-        [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS, SURCHARGES],
+        [byte, sync, fsync, seek, latency, flush, idle, request, folio],
+        [BYTES, WAITS, WAITS, WAITS, WAITS, WAITS, SURCHARGES, SURCHARGES, SURCHARGES],
         memories,
     )
 }
@@ -177,6 +181,8 @@ impl Learner {
             | known(&mut device.latency, bank.found(4))
             | known(&mut device.flush, bank.found(5))
             | known(&mut device.idle, bank.found(6))
+            | known(&mut device.request, bank.found(7))
+            | known(&mut device.folio, bank.found(8))
     }
 
     pub(super) fn adopt_writeback(&mut self) -> bool {
@@ -205,6 +211,8 @@ impl Learner {
             ("device.latency", "ns", waited),
             ("device.flush", "ns", waited),
             ("device.idle", "ns", waited),
+            ("device.request", "ns", waited),
+            ("device.folio", "ns", waited),
             ("memory.flush_factor", "1", self.slowdown.samples),
             ("memory.cold", "B/s", self.host.samples),
             ("memory.folio", "B/s", copied),

@@ -13,7 +13,7 @@ const COPYING: [&str; 6] =
 const HOST: [&str; 1] = ["memory.cold"];
 const SLOWDOWN: [&str; 1] = ["memory.flush_factor"];
 const STREAM: [&str; 2] = ["calls.stream", "memory.stream"];
-const WAITING: [&str; 7] = [
+const WAITING: [&str; 9] = [
     "device.write",
     "device.sync_call",
     "device.fsync",
@@ -21,6 +21,8 @@ const WAITING: [&str; 7] = [
     "device.latency",
     "device.flush",
     "device.idle",
+    "device.request",
+    "device.folio",
 ];
 const WRITEBACK: [&str; 1] = ["device.writeback"];
 

@@ -100,6 +100,15 @@ pub struct Cleaned {
     pub jumps: u64,
 }
 
+/// What it takes to hand dirty pages to a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pieces {
+    /// Requests: runs of pages that do not begin where the one before ended.
+    pub requests: u64,
+    /// Folios that they lie in.
+    pub folios: u64,
+}
+
 /// The requests that runs of pages make.
 #[derive(Clone, Copy)]
 struct Requests {
@@ -317,6 +326,30 @@ impl Cache {
         }
         dirtied += padded;
         Found { dirtied, fresh, cached, padding }
+    }
+
+    /// What it takes to hand over a file's dirty pages from `first` up to `end`.
+    pub fn pieces(&mut self, at: u32, first: u64, end: u64) -> Pieces {
+        let file = self.file(at);
+        let mut pieces = Pieces::default();
+        let mut last = None;
+        let mut request = |start, end| {
+            if start < end {
+                pieces.requests += u64::from(last != Some(start));
+                last = Some(end);
+            }
+        };
+        for (start, end) in file.dirty.runs_between(first, end) {
+            let folio = file.folios.around(start);
+            pieces.folios += (end - start).div_ceil(folio.1 - folio.0);
+            let mut written = start;
+            for padding in file.padding.iter().flat_map(|padding| padding.runs_between(start, end)) {
+                request(written, padding.0);
+                written = padding.1;
+            }
+            request(written, end);
+        }
+        pieces
     }
 
     /// Cleans up to `most` dirty pages of a file from its cursor on, until the requests that they make fill

@@ -375,8 +375,8 @@ impl PageSet {
         (end - start == self.pages).then_some((base + start, base + end))
     }
 
-    /// Runs from `start` up to `end`.
-    fn runs_between(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+    /// Runs from `start` up to `end`, in pieces that lie in one block each.
+    pub fn runs_between(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let blocks = self.blocks_in(start / BLOCK..end.div_ceil(BLOCK));
         blocks.flat_map(move |(key, block)| {
             let base = key * BLOCK;

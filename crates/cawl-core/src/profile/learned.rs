@@ -153,6 +153,8 @@ impl HostProfile {
             "device.latency" => &mut device.latency,
             "device.flush" => &mut device.flush,
             "device.idle" => &mut device.idle,
+            "device.request" => &mut device.request,
+            "device.folio" => &mut device.folio,
             "calls.write" => &mut calls.write,
             "calls.stream" => &mut calls.stream,
             "calls.inode" => &mut calls.inode,

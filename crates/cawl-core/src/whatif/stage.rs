@@ -118,9 +118,11 @@ impl Stage {
         }
     }
 
-    /// True for calls on files of the change.
+    /// True for calls on files of the change; among them, where syncs are changed or left out, those on
+    /// directories.
     fn has(&self, event: &Event) -> bool {
-        if event.kind != FileKind::Regular {
+        let syncs = matches!(self.rewrite, Rewrite::Syncs(_) | Rewrite::Fdatasync | Rewrite::Drop);
+        if event.kind != FileKind::Regular && !(syncs && event.kind == FileKind::Directory) {
             return false;
         }
         self.on.is_none() || self.named.get(&event.file()).copied().unwrap_or(false)

@@ -209,6 +209,21 @@ fn some_syncs_remain_and_what_is_at_risk_is_told() {
     assert_eq!(syncs(SyncsKept::OneIn(1)), (40, String::new()));
 }
 
+/// A program that makes no fsync makes none of directories.
+#[test]
+fn syncs_of_directories_are_syncs() {
+    let mut trace = Trace::commits(4);
+    trace.name(2, "/data");
+    for _ in 0..4 {
+        trace.call(Op::Fsync, 2, 1, |event| event.kind = FileKind::Directory);
+    }
+    assert_eq!(calls(&trace.with(&[]), Op::Fsync), 8);
+    assert_eq!(calls(&trace.with(&[Rewrite::Syncs(SyncsKept::None)]), Op::Fsync), 0);
+    let of = |rewrite| [Change { rewrite, on: Some(Glob::from("/data")) }];
+    assert_eq!(calls(&trace.with_changes(&of(Rewrite::Drop)), Op::Fsync), 4);
+    assert_eq!(calls(&trace.with_changes(&of(Rewrite::Fdatasync)), Op::Fdatasync), 4);
+}
+
 #[test]
 fn flags_and_other_syncs() {
     let trace = Trace::commits(10);

@@ -123,6 +123,31 @@ fn an_idle_device_wakes_up() {
     }
 }
 
+/// Scattered pages and small folios take a waiting caller longer; large writes and other devices' do not.
+#[test]
+fn each_request_and_each_folio_takes_its_time() {
+    let mut profile = profile();
+    let micros = |time: f64| Measured::assumed(Nanos::new(time * 1e3));
+    (profile.device.request, profile.device.folio) = (Some(micros(10.0)), Some(micros(2.0)));
+    profile.device.seek = micros(100.0);
+    let cost = |profile: &cawl_core::HostProfile, sizes: &[(u64, u64)]| {
+        let mut program = Program::on(profile);
+        sizes.iter().for_each(|(at, size)| drop(program.call(write(0, *at, *size))));
+        program.call(Event { op: Op::Fsync, ..write(0, 0, 0) }).expect("a cost")
+    };
+    let page = 4096;
+    let in_a_row: Vec<_> = (0..16).map(|at| (at * page, page)).collect();
+    let apart: Vec<_> = (0..16).map(|at| (3 * at * page, page)).collect();
+    let at_once = cost(&profile, &[(0, 16 * page)]);
+    let (in_a_row, apart) = (cost(&profile, &in_a_row), cost(&profile, &apart));
+    let longer = |than: &cawl_core::Prediction| (than.cost.get() - at_once.cost.get()) / 1e3;
+    assert!((longer(&in_a_row) - 15.0 * 2.0).abs() < 0.1, "{}", longer(&in_a_row));
+    assert!((longer(&apart) - 15.0 * (2.0 + 10.0 + 100.0)).abs() < 0.1, "{}", longer(&apart));
+    assert_eq!((apart.work.requests, apart.work.handed, apart.work.seeks), (15.0, 15.0, 15.0));
+    assert!((apart.parts[Cause::Seek].get() / 1e3 - 1500.0).abs() < 0.1);
+    assert_eq!((at_once.work.requests, at_once.work.handed), (0.0, 0.0));
+}
+
 /// The kernel's time stamps are those of its clock's ticks (`inode_needs_update_time`).
 #[test]
 fn writes_within_a_tick_change_the_inode_once() {

@@ -13,6 +13,8 @@
 use super::super::writeback::Machine;
 use super::{Call, Kernel};
 use crate::cause::Cause;
+use crate::profile::Measured;
+use crate::units::Nanos;
 use cawl_wire::{Event, FileKind, Op, flag};
 
 /// sync_file_range: wait before writing, write, wait after.
@@ -54,6 +56,7 @@ impl Kernel {
         // A folio is written out and dropped as a whole (`kiocb_invalidate_pages`).
         let (first, end) = inode.folios.spread(first, end);
         if inode.dirty.pages() > 0 && inode.dirty.count(first, end) > 0 {
+            self.hand_over(call, first, end);
             let submitted = self.submit_range(call.file, first, end);
             self.wait_for_file(call, submitted);
         }
@@ -80,6 +83,7 @@ impl Kernel {
         let (first, _) = inode.folios.around(offset / page);
         let (_, end) = inode.folios.around(last.div_ceil(page) - 1);
         inode.cursor = first;
+        self.hand_over(call, first, end);
         let submitted = self.machine.submit(call.file, end - first);
         let seek = self.write_seek(call, offset, last);
         self.wait_for_file(call, submitted);
@@ -151,6 +155,7 @@ impl Kernel {
         if !waits(event) {
             return;
         }
+        self.hand_over(call, 0, u64::MAX);
         let submitted = self.machine.submit(call.file, u64::MAX);
         self.wait_for_file(call, submitted);
         let device = &self.machine.devices[call.device];
@@ -179,6 +184,7 @@ impl Kernel {
             } else {
                 event.offset.saturating_add(event.requested).div_ceil(page)
             };
+            self.hand_over(call, first, end);
             submitted = self.submit_range(call.file, first, end);
             let device = &self.machine.devices[call.device];
             let full = submitted > 0 && device.queued_pages() > device.queue;
@@ -207,6 +213,25 @@ impl Kernel {
         let pages = inode.dirty.count(first, end);
         inode.cursor = first;
         self.machine.submit(file, pages)
+    }
+
+    /// Handing the dirty pages of the call's file from `first` up to `end` to the device takes the caller
+    /// time for each folio and for each request (`mpage_prepare_extent_to_map`, `mpage_map_and_submit_extent`,
+    /// 6.18); that for the first of each is part of the latency.
+    fn hand_over(&mut self, call: &mut Call, first: u64, end: u64) {
+        let of = self.profile.device_of(self.machine.devices[call.device].id);
+        let known =
+            |time: &Option<Measured<Nanos>>| time.as_ref().map_or(0.0, |time| time.value.as_seconds());
+        let (request, folio, seek) = (known(&of.request), known(&of.folio), of.seek.value.as_seconds());
+        let pieces = self.machine.cache.pieces(call.file, first, end);
+        let [requests, folios] = [pieces.requests, pieces.folios].map(|count| count.saturating_sub(1) as f64);
+        call.work.requests += requests;
+        call.work.handed += folios;
+        call.work.seeks += requests;
+        let spent = requests * request + folios * folio;
+        call.spent[Cause::Transfer] += spent;
+        call.spent[Cause::Seek] += requests * seek;
+        self.wait_until(call, call.at + spent + requests * seek);
     }
 
     /// sync and syncfs: every dirty file, of one device or of all that were written to.

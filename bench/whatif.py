@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""What `whatif` says against what a changed program really does.
+
+Each program is traced, `whatif` is asked about a change, and the program is traced with the change made in it (dd's
+flags, sqlite's pragmas, setvbuf, fewer fsyncs, another order). Compared are the ratios of the time in calls without
+waits for a processor, after over before, each by the median of the rounds. The floor is how far the rounds lie apart:
+the mean distance from the median, of both. Uses the existing profile: run `calibrate` first. Writes a table in Markdown to stdout.
+
+    bench/whatif.py CAWL_CLI [FOLDER [ROUNDS [NAME…]]]
+"""
+import json, os, subprocess, sys, tempfile
+from statistics import mean, median
+
+CLI = sys.argv[1]
+FOLDER = sys.argv[2] if len(sys.argv) > 2 else "."
+ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 5
+NAMES = sys.argv[4:]
+
+STREAM = r"""
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    FILE *f = fopen(argv[1], "w");
+    size_t size = strtoul(argv[2], 0, 10);
+    setvbuf(f, malloc(size), _IOFBF, size);
+    for (int i = 0; i < 200000; i++) fprintf(f, "%d: a line of a log that somebody may want to read %d\n", i, i * 7);
+    return fclose(f);
+}
+"""
+# Appends of 4 KiB, with an fsync after every so many; "end": one.
+COMMITS = """
+import os, sys
+to, every, sync = sys.argv[1], sys.argv[2], getattr(os, sys.argv[3])
+fd, data = os.open(to, os.O_WRONLY | os.O_CREAT, 0o600), b"x" * 4096
+for n in range(1, 481):
+    os.write(fd, data)
+    if every.isdigit() and int(every) and n % int(every) == 0: sync(fd)
+if every == "end": sync(fd)
+os.close(fd)
+"""
+# Writes of 4 KiB over a file of 32 MiB in a random order, with an fsync after every 512.
+RANDOM = """
+import os, random, sys
+to, order, every = sys.argv[1], sys.argv[2], int(sys.argv[3])
+fd, data = os.open(to, os.O_WRONLY | os.O_CREAT, 0o600), b"x" * 4096
+places = list(range(8192)); random.Random(7).shuffle(places)
+if order == "append": places.sort()
+for at in range(0, 8192, 512):
+    part = places[at:at + 512]
+    if order == "sorted": part.sort()
+    for place in part: os.pwrite(fd, data, place * 4096)
+    if every and (at // 512 + 1) % every == 0: os.fsync(fd)
+os.close(fd)
+"""
+SQL = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+for pragma in sys.argv[2:]: db.execute("PRAGMA " + pragma).fetchall()
+db.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, text)")
+for n in range(300): db.execute("INSERT INTO t VALUES (?, ?)", (n, "x" * 200))
+db.close()
+"""
+
+
+def programs(to, stream):
+    def dd(size, mib, *more):
+        count = mib * (1 << 20) // size
+        return ["dd", "if=/dev/zero", f"of={to}", f"bs={size}", f"count={count}", *more]
+
+    def python(source, *args):
+        return ["python3", "-c", source, to, *args]
+
+    k, m = 1 << 10, 1 << 20
+    yield "dd 64K", dd(64 * k, 64), [
+        ("--merge 1M", dd(m, 64)), ("--split 4K", dd(4 * k, 64)), ("--split 16K", dd(16 * k, 64)),
+        ("--dsync on", dd(64 * k, 64, "oflag=dsync")), ("--sync on", dd(64 * k, 64, "oflag=sync")),
+        ("--direct on", dd(64 * k, 64, "oflag=direct"))]
+    yield "dd 4K dsync", dd(4 * k, 4, "oflag=dsync"), [
+        ("--dsync off", dd(4 * k, 4)), ("--merge 16K", dd(16 * k, 4, "oflag=dsync")),
+        ("--merge 64K", dd(64 * k, 4, "oflag=dsync")), ("--merge 1M", dd(m, 4, "oflag=dsync")),
+        ("--direct on", dd(4 * k, 4, "oflag=dsync,direct")), ("--sync on", dd(4 * k, 4, "oflag=sync"))]
+    yield "dd 1M fsync", dd(m, 256, "conv=fsync"), [
+        ("--fsync none", dd(m, 256)), ("--fdatasync", dd(m, 256, "conv=fdatasync")),
+        ("--split 64K", dd(64 * k, 256, "conv=fsync")), ("--dsync on", dd(m, 256, "conv=fsync", "oflag=dsync")),
+        ("--direct on", dd(m, 256, "conv=fsync", "oflag=direct")),
+        ("--merge 4M", dd(4 * m, 256, "conv=fsync"))]
+    yield "commits", python(COMMITS, "1", "fsync"), [
+        ("--fsync every=4", python(COMMITS, "4", "fsync")), ("--fsync every=16", python(COMMITS, "16", "fsync")),
+        ("--fsync end", python(COMMITS, "end", "fsync")), ("--fsync none", python(COMMITS, "0", "fsync")),
+        ("--fdatasync", python(COMMITS, "1", "fdatasync")),
+        ("--fsync every=4 --fdatasync", python(COMMITS, "4", "fdatasync"))]
+    yield "random 4K", python(RANDOM, "random", "1"), [
+        ("--sort", python(RANDOM, "sorted", "1")), ("--append-only", python(RANDOM, "append", "1")),
+        ("--fsync every=4", python(RANDOM, "random", "4")), ("--fsync none", python(RANDOM, "random", "0")),
+        ("--fsync every=4 --sort", python(RANDOM, "sorted", "4")),
+        ("--fsync none --append-only", python(RANDOM, "append", "0"))]
+    yield "stream 4K", [stream, to, "4096"], [
+        (f"--buffer {size}", [stream, to, size]) for size in ("512", "1024", "16384", "65536", "262144", "1048576")]
+    yield "sqlite", python(SQL, "synchronous=FULL"), [
+        ("--fsync none", python(SQL, "synchronous=OFF")),
+        # Without a journal there is no directory to sync either.
+        (f"--drop *-journal --drop {os.path.dirname(to)}",
+         python(SQL, "synchronous=FULL", "journal_mode=MEMORY")),
+        ("--drop *-journal --fsync none", python(SQL, "synchronous=OFF", "journal_mode=MEMORY"))]
+
+
+def traced(command, to, trace, report):
+    for name in os.listdir(os.path.dirname(to)):
+        os.unlink(os.path.join(os.path.dirname(to), name))
+    os.sync()
+    run = [CLI, "run", "--no-save", "--no-calibrate", "--report", report, "--trace", trace, "--", *command]
+    subprocess.run(run, check=True, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    told = json.load(open(report))["explain"]
+    waited = sum(one["observed_s"] for one in told["causes"] if one["name"] in ("preempted", "discard"))
+    return told["observed_s"] - waited
+
+
+print("| program | change | said | interval | real | off | floor | holds |\n|---|---|---:|---|---:|---:|---:|---|")
+holds, signs = [], []
+with tempfile.TemporaryDirectory(dir=FOLDER) as folder, tempfile.TemporaryDirectory() as own:
+    source, stream, report = (os.path.join(own, name) for name in ("stream.c", "stream", "report.json"))
+    open(source, "w").write(STREAM)
+    subprocess.run(["cc", "-O2", "-o", stream, source], check=True)
+    for name, command, changes in programs(os.path.join(folder, "file"), stream):
+        if NAMES and name not in NAMES:
+            continue
+        to = os.path.join(folder, "file")
+        for change, changed in changes:
+            before, after, said = [], [], []
+            for at in range(ROUNDS):
+                trace = os.path.join(own, "trace.cawl")
+                before.append(traced(command, to, trace, report))
+                ask = [CLI, "whatif", trace, "--json", *change.split()]
+                said.append(json.loads(subprocess.run(ask, check=True, capture_output=True, text=True).stdout))
+                after.append(traced(changed, to, trace, report))
+            told = median(one["ratio"] for one in said)
+            low, high = (median(one["interval"][end] for one in said) for end in (0, 1))
+            real = median(after) / median(before)
+            floor = sum(mean(abs(one / median(runs) - 1) for one in runs) for runs in (before, after))
+            off = told / real - 1
+            holds.append(abs(off) <= max(0.15, 1.5 * floor))
+            if abs(real - 1) > floor:
+                signs.append((told < 1) == (real < 1))
+            change = change.replace(folder, "FOLDER")
+            print(f"| {name} | `{change}` | {told:.3f} | {low:.3f} to {high:.3f} | {real:.3f} | {100 * off:+.0f} % | "
+                  f"{100 * floor:.0f} % | {'yes' if holds[-1] else 'no'} |", flush=True)
+print(f"\nWithin 15 % or 1.5 × the floor: {sum(holds)} of {len(holds)}; the right side of 1, where the real change "
+      f"exceeds the floor: {sum(signs)} of {len(signs)}.")
