@@ -3,6 +3,7 @@
 //! The causes are those of Kunkel ("Analyzing and Assessing I/O Performance": t = m + p + n + c + d, and a
 //! class of calls that no law explains), told apart as far as the kernel's code does.
 
+use std::num::NonZero;
 use std::ops::{Index, IndexMut};
 use std::str::FromStr;
 
@@ -160,6 +161,17 @@ impl CauseSet {
     const DEVICE: CauseSet = CauseSet(CauseSet::mask(true));
     /// Those of what a call takes by itself.
     const OWN: CauseSet = CauseSet(CauseSet::mask(false));
+    /// The cause of each bit. As many as a set has bits, so that no index has to be checked; those beyond the
+    /// last cause are never set.
+    const OF_BIT: [Cause; u32::BITS as usize] = {
+        let mut all = [Cause::Unexpected; u32::BITS as usize];
+        let mut at = 0;
+        while at < Cause::COUNT {
+            all[at] = Cause::ALL[at];
+            at += 1;
+        }
+        all
+    };
 
     /// The bits of the device's causes, or of a call's own.
     const fn mask(device: bool) -> u32 {
@@ -178,10 +190,11 @@ impl CauseSet {
 impl Iterator for CauseSet {
     type Item = Cause;
 
+    #[inline]
     fn next(&mut self) -> Option<Cause> {
-        let cause = *Cause::ALL.get(self.0.trailing_zeros() as usize)?;
+        let first = NonZero::new(self.0)?.trailing_zeros();
         self.0 &= self.0 - 1;
-        Some(cause)
+        Some(CauseSet::OF_BIT[first as usize])
     }
 }
 
@@ -207,6 +220,11 @@ impl<T: PartialEq> PartialEq for ByCause<T> {
 }
 
 impl<T: Copy> ByCause<T> {
+    /// The causes that were given a value, in the order of reports.
+    pub(crate) fn given(&self) -> impl Iterator<Item = Cause> + use<T> {
+        self.given
+    }
+
     /// Each cause that was given a value, with it, in the order of reports.
     pub fn iter(&self) -> impl Iterator<Item = (Cause, T)> + '_ {
         self.among(CauseSet(u32::MAX))

@@ -259,11 +259,13 @@ impl Divider {
 
     /// The call took `less` than predicted.
     fn shrink(&self, parts: &mut ByCause<f64>, less: f64) {
-        let (widths, squares) = self.widths_of(parts, 0);
+        let widths = &self.widths.parts[0];
+        let squares = squares(parts, widths);
         let mut missing = less;
         if squares > 0.0 {
             let each = less / squares;
-            for (cause, width) in widths.iter() {
+            for cause in parts.given() {
+                let width = parts[cause] * widths[cause];
                 let part = (each * width * width).min(parts[cause]);
                 parts[cause] -= part;
                 missing -= part;
@@ -279,7 +281,8 @@ impl Divider {
 
     /// The call took `over` longer than predicted.
     fn grow(&self, parts: &mut ByCause<f64>, event: &Event, prediction: &Prediction, over: f64) {
-        let (widths, squares) = self.widths_of(parts, 1);
+        let widths = &self.widths.parts[1];
+        let squares = squares(parts, widths);
         let mut rest = over;
         if over > INTERRUPTS && over > squares.sqrt() + INTERRUPTS {
             let held = self.held(event).min(rest);
@@ -291,7 +294,8 @@ impl Divider {
         let mut left = rest;
         if squares > 0.0 {
             let each = rest / squares;
-            for (cause, width) in widths.iter() {
+            for cause in parts.given() {
+                let width = parts[cause] * widths[cause];
                 let part = (each * width * width).min(REACH * width);
                 parts[cause] += part;
                 left -= part;
@@ -333,17 +337,6 @@ impl Divider {
         [(Cause::ColdMemory, cold), (Cause::Throttle, pauses), (Cause::Queue, queue), (Cause::Lock, lock)]
     }
 
-    /// Widths of the parts, in ns, and the sum of their squares.
-    fn widths_of(&self, parts: &ByCause<f64>, side: usize) -> (ByCause<f64>, f64) {
-        let (mut widths, mut squares) = (ByCause::default(), 0.0);
-        for (cause, part) in parts.iter().filter(|(_, part)| *part > 0.0) {
-            let width = part * self.widths.parts[side][cause];
-            widths[cause] = width;
-            squares += width * width;
-        }
-        (widths, squares)
-    }
-
     /// How long another thread's write to the same file went on after this one began, in ns.
     fn held(&self, event: &Event) -> f64 {
         let end = self.others(event).map(|write| write.end).max().unwrap_or(0);
@@ -357,10 +350,23 @@ impl Divider {
     }
 }
 
+/// Sum of the squares of the parts' widths.
+fn squares(parts: &ByCause<f64>, widths: &ByCause<f64>) -> f64 {
+    let squares = parts.iter().map(|(cause, part)| (part * widths[cause]) * (part * widths[cause]));
+    squares.fold(0.0, |sum, square| sum + square)
+}
+
 /// In whole ns that add up to `total`.
 fn whole(parts: &ByCause<f64>, total: u64) -> CauseTimes {
-    let mut times = parts.map(|part| part as u64);
-    let (sum, main) = (times.total(), times.main());
+    let (mut sum, mut main) = (0_u64, (Cause::Call, 0));
+    let mut times = CauseTimes::default();
+    for (cause, part) in parts.iter() {
+        let ns = part as u64;
+        times[cause] = ns;
+        sum = sum.saturating_add(ns);
+        main = if ns > main.1 { (cause, ns) } else { main };
+    }
+    let main = main.0;
     // Rounding, which is a few ns; the largest part can bear it.
     times[main] = times[main].saturating_add(total.saturating_sub(sum));
     let mut over = sum.saturating_sub(total);
