@@ -192,19 +192,35 @@ impl CompensatedSum {
 struct Timeline {
     /// Predicted ns per bin; bins beyond the end are zero.
     bins: Vec<f64>,
-    /// Observed ns that a bin spans.
+    /// Observed ns that a bin spans: a power of two.
     width: f64,
+    /// The bin that the latest call ended in, and what it spans: calls are short, so the next one lies in it,
+    /// too.
+    latest: usize,
+    span: (f64, f64),
 }
 
 impl Default for Timeline {
     fn default() -> Timeline {
-        Timeline { bins: Vec::new(), width: 1.0 }
+        Timeline { bins: Vec::new(), width: 1.0, latest: 0, span: (0.0, 0.0) }
     }
 }
 
 impl Timeline {
     /// Spreads `predicted` evenly over the observed time between `from` and `to`.
+    #[inline]
     fn add(&mut self, from: f64, to: f64, predicted: f64) {
+        if self.span.0 <= from
+            && to < self.span.1
+            && let Some(bin) = self.bins.get_mut(self.latest)
+        {
+            *bin += predicted;
+        } else {
+            self.spread(from, to, predicted);
+        }
+    }
+
+    fn spread(&mut self, from: f64, to: f64, predicted: f64) {
         while to > self.width * BINS as f64 {
             self.widen();
         }
@@ -212,6 +228,8 @@ impl Timeline {
         if self.bins.len() <= last {
             self.bins.resize(last + 1, 0.0);
         }
+        self.latest = last;
+        self.span = (last as f64 * self.width, (last + 1) as f64 * self.width);
         if first == last {
             self.bins[first] += predicted;
             return;
@@ -283,17 +301,26 @@ impl Histogram {
     /// Number that a cost of 1 ns would have if the bins began at the smallest f64.
     const ONE: u64 = 1.0f64.to_bits() >> Self::SHIFT;
 
+    #[inline]
     pub(crate) fn add(&mut self, cost: f64) {
         // For positive floats the order of the bits is that of the values, in steps of a mantissa's
         // leading bits: a logarithmic scale without a logarithm.
         let bin = if cost < 1.0 { 0 } else { ((cost.to_bits() >> Self::SHIFT) - Self::ONE) as usize + 1 };
-        if self.counts.len() <= bin {
-            self.counts.resize(bin + 1, 0);
+        match self.counts.get_mut(bin) {
+            Some(count) => *count += 1,
+            None => self.widen(bin),
         }
-        self.counts[bin] += 1;
         self.total += 1;
-        self.least = self.least.min(cost);
-        self.most = self.most.max(cost);
+        self.least = if cost < self.least { cost } else { self.least };
+        self.most = if cost > self.most { cost } else { self.most };
+    }
+
+    /// The first cost of this bin.
+    #[cold]
+    #[inline(never)]
+    fn widen(&mut self, bin: usize) {
+        self.counts.resize(bin + 1, 0);
+        self.counts[bin] = 1;
     }
 
     pub(crate) fn total(&self) -> u64 {
