@@ -501,7 +501,7 @@ impl Cache {
     fn holds(&self, at: u32, page: u64) -> bool {
         // Where it was cleaned only since is one or the other all the same.
         let file = self.files.at(at as usize);
-        file.dirty.count(page, page + 1) + file.clean.count(page, page + 1) > 0
+        file.dirty.contains(page) || file.clean.contains(page)
     }
 
     /// Keeps the number of clean blocks within bounds.

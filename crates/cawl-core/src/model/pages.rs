@@ -75,6 +75,10 @@ impl Block {
         gone
     }
 
+    fn has(&self, page: u64) -> bool {
+        self.0[(page / 64 % 8) as usize] >> (page % 64) & 1 == 1
+    }
+
     /// How many of the pages from `start` up to `end` are here.
     fn count(&self, (start, end): (u64, u64)) -> u64 {
         words(start, end).map(|(index, mask)| u64::from((mask & self.0[index]).count_ones())).sum()
@@ -146,6 +150,15 @@ impl PageSet {
 
     /// Adds the pages from `start` up to `end` and returns how many of them are new.
     pub fn insert(&mut self, start: u64, end: u64) -> u64 {
+        // Most writes add to the block of the one before.
+        if let Some(hot) = &mut self.hot
+            && start / BLOCK == hot.key
+            && (start + 1..=(hot.key + 1) * BLOCK).contains(&end)
+        {
+            let new = hot.block.add((start % BLOCK, end - hot.key * BLOCK));
+            self.pages += new;
+            return new;
+        }
         let mut new = 0;
         for (key, from, to) in pieces(start, end) {
             new += self.insert_piece(key, (from, to));
@@ -294,6 +307,18 @@ impl PageSet {
         self.pages -= pages;
         if self.pages == 0 {
             (self.row, self.tree, self.hot) = (0..0, None, None);
+        }
+    }
+
+    /// True if the page is in the set.
+    pub fn contains(&self, page: u64) -> bool {
+        let key = page / BLOCK;
+        match (&self.hot, &self.tree) {
+            (Some(hot), _) if hot.key == key => hot.block.has(page),
+            (_, tree) => {
+                let in_tree = || tree.as_ref()?.get(key);
+                self.row.contains(&key) || in_tree().is_some_and(|block| block.has(page))
+            }
         }
     }
 
@@ -523,6 +548,7 @@ mod tests {
                     prop_assert_eq!(set.runs(cursor).last().map_or(cursor, |run| run.1), last);
                 }
                 prop_assert_eq!(set.pages(), plain.len() as u64);
+                prop_assert!((0..6000).step_by(7).all(|page| set.contains(page) == plain.contains(&page)));
                 prop_assert_eq!(set.count(500, 1200), plain.range(500..1200).count() as u64);
                 let blocks: BTreeSet<u64> = plain.iter().map(|page| page / BLOCK).collect();
                 prop_assert_eq!(set.blocks(), blocks.len());

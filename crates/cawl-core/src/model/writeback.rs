@@ -95,6 +95,8 @@ impl Machine {
     }
 
     /// What is due up to `to` (seconds) happens.
+    #[cold]
+    #[inline(never)]
     fn live_through(&mut self, to: f64) {
         while self.next <= to {
             self.now = self.now.max(self.next);

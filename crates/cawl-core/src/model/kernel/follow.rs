@@ -110,7 +110,7 @@ impl Kernel {
         };
         let bytes = buffered + kernel_bytes(event).max(event.returned.max(0) as u64);
         let folio = self.constants.folio;
-        let pages = bytes / self.constants.page + 2 * folio;
+        let pages = self.constants.page_of(bytes) + 2 * folio;
         let task = self.tasks.peek((event.pid, event.tid));
         let devices = &self.machine.devices;
         let of_device = devices.iter().find(|device| device.id == event.dev);

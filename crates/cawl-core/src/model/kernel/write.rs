@@ -71,10 +71,14 @@ impl Kernel {
             };
             let found = self.machine.cache.dirty(call.file, at, at + until, largest);
             self.machine.mark_dirty(call.file, found.dirtied, call.at);
-            // What is cached of it lies before what is not, as where a file grows.
-            let new = (at + until - found.fresh).max(first);
-            let left = last.saturating_sub(new.saturating_mul(self.constants.page)).min(bytes);
-            let folios = Folios::taken((new, at + until), left, self.constants.page, call.folio);
+            let folios = if found.fresh > 0 {
+                // What is cached of it lies before what is not, as where a file grows.
+                let new = (at + until - found.fresh).max(first);
+                let left = last.saturating_sub(new.saturating_mul(self.constants.page)).min(bytes);
+                Folios::taken((new, at + until), left, self.constants.page, call.folio)
+            } else {
+                0
+            };
             self.spend_copy(call, until, found, copying, folios);
             at += until;
             let task = &mut self.tasks.current;
@@ -137,24 +141,29 @@ impl Kernel {
         let flushing = usize::from(writes_back);
         call.work.copied[flushing] +=
             (fresh * copying.fresh + over * copying.cached) / self.constants.copy_byte;
-        call.work.dirtied += (found.dirtied * self.constants.page) as f64;
         call.work.met.add(pages, found.fresh, found.cached);
-        call.work.away += away;
-        call.work.folios[flushing] += folios;
-        call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
-        call.work.padded[flushing] += (found.padding * self.constants.page) as f64;
+        // Most calls of a program that writes little at a time meet dirty pages only.
+        if found.dirtied > 0 {
+            call.work.dirtied += (found.dirtied * self.constants.page) as f64;
+            call.work.away += away;
+            call.work.folios[flushing] += folios;
+            call.work.fresh[flushing] += (found.fresh * self.constants.page) as f64;
+            call.work.padded[flushing] += (found.padding * self.constants.page) as f64;
+        }
         if writes_back {
             allocated *= self.constants.flush_slowdown;
             cached *= self.constants.cached_slowdown;
             call.flushing = true;
         }
-        let cold = self.supplied(found.fresh, folio, call.at);
+        let cold = if found.fresh > 0 { self.supplied(found.fresh, folio, call.at) } else { Cold::default() };
         let from = call.at;
         let anew = away * self.constants.away;
         call.pass(anew + allocated + cached + cold.likely);
-        call.spent[Cause::Call] += anew;
         call.spent[Cause::Copy] += copied + over_cached;
-        call.spent[Cause::NewPages] += new_pages;
+        if found.fresh > 0 {
+            call.spent[Cause::Call] += anew;
+            call.spent[Cause::NewPages] += new_pages;
+        }
         if writes_back {
             call.spent[Cause::FlusherBeside] += (allocated - copied - new_pages) + (cached - over_cached);
         }
@@ -203,7 +212,9 @@ impl Kernel {
             *found = memory.take(pages as f64, order);
         }
         // More warm memory may lie before less of the cold.
-        found.sort_by(f64::total_cmp);
+        if !found.is_sorted() {
+            found.sort_by(f64::total_cmp);
+        }
         Some(found)
     }
 
