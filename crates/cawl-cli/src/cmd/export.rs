@@ -85,24 +85,28 @@ fn calls(
     signal: &AtomicUsize,
 ) -> io::Result<anyhow::Result<()>> {
     let mut result = Ok(());
-    let taken = take_all(analysis, trace.records(), |record, shown| {
-        result = match record {
-            Record::File(file) => {
-                let path = names.of(&file.path);
-                names.paths.insert(file.file(), path);
-                Ok(())
-            }
-            Record::Session(session) => {
-                let program = names.of(&session.program);
-                names.programs.insert(session.pid, program);
-                exporter.session(session)
-            }
-            Record::Sample(sample) => exporter.sample(sample),
-            Record::Event(event) => exporter.call(&names.call(event, shown)),
-            _ => Ok(()),
-        };
-        result.is_ok() && signal.load(Ordering::Relaxed) == 0
-    });
+    let taken = take_all(
+        analysis,
+        |records, most| trace.read(records, most),
+        |record, shown| {
+            result = match record {
+                Record::File(file) => {
+                    let path = names.of(&file.path);
+                    names.paths.insert(file.file(), path);
+                    Ok(())
+                }
+                Record::Session(session) => {
+                    let program = names.of(&session.program);
+                    names.programs.insert(session.pid, program);
+                    exporter.session(session)
+                }
+                Record::Sample(sample) => exporter.sample(sample),
+                Record::Event(event) => exporter.call(&names.call(event, shown)),
+                _ => Ok(()),
+            };
+            result.is_ok() && signal.load(Ordering::Relaxed) == 0
+        },
+    );
     result.map(|()| taken.map_err(anyhow::Error::from))
 }
 

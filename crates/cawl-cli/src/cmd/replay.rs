@@ -29,18 +29,22 @@ pub fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let mut paths = HashMap::new();
 
     let mut result = Ok(());
-    let taken = take_all(&mut analysis, trace.records(), |record, shown| {
-        let Some(printer) = &mut printer else { return true };
-        match record {
-            Record::File(file) => drop(paths.insert(file.file(), file.path.clone())),
-            Record::Event(event) => {
-                let path = paths.get(&event.file()).map_or("-", String::as_str);
-                result = printer.print(&mut out, event, path, shown);
+    let taken = take_all(
+        &mut analysis,
+        |records, most| trace.read(records, most),
+        |record, shown| {
+            let Some(printer) = &mut printer else { return true };
+            match record {
+                Record::File(file) => drop(paths.insert(file.file(), file.path.clone())),
+                Record::Event(event) => {
+                    let path = paths.get(&event.file()).map_or("-", String::as_str);
+                    result = printer.print(&mut out, event, path, shown);
+                }
+                _ => {}
             }
-            _ => {}
-        }
-        result.is_ok()
-    });
+            result.is_ok()
+        },
+    );
     taken.with_context(|| trace.about())?;
     if let Some(damage) = trace.reader.damage().describe() {
         analysis.take(&Record::Note(damage));

@@ -71,6 +71,14 @@ impl SavedTrace {
         std::mem::take(&mut self.head).into_iter().map(Ok).chain(&mut self.reader)
     }
 
+    /// Adds the next `most` of these records, or those that are left.
+    pub fn read(&mut self, records: &mut Vec<Record>, most: usize) -> Result<(), TraceError> {
+        let before = records.len();
+        records.extend(self.head.drain(..most.min(self.head.len())));
+        let added = records.len() - before;
+        self.reader.read(records, most - added)
+    }
+
     /// The machine that was traced, if the trace begins with that.
     pub fn host(&self) -> Option<&HostFacts> {
         self.head.iter().find_map(|record| match record {

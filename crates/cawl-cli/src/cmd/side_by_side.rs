@@ -1,50 +1,64 @@
 //! An analysis whose models run concurrently: each in a thread of its own, the reader in another.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
 
 use cawl_core::{Analysis, Answers, Record, Shown};
 
-/// Records of a batch: enough to pay for the hand-over, few enough for the processor's cache.
-const BATCH: usize = 2048;
-/// Most batches in a channel.
-const WAITING: usize = 2;
+/// Records of a batch: enough to pay for the hand-over; few enough that what the models say of it, which is
+/// five times as long, stays in the processor's cache until the findings have taken it.
+const BATCH: usize = 512;
+/// Most batches in a channel: no thread waits for another because that has a long batch.
+const WAITING: usize = 4;
 
-/// Takes records until there are no more or `each` returns false; the models may be ahead by then. `each`
-/// gets every record with what [`Analysis::take`] says of it. An error ends it after the
-/// records before it were taken.
+/// A thread's models, to the findings: what they say, and the way back for what was taken of it. Memory goes
+/// round, as the kernel takes longer to supply it than a model to fill it.
+struct Model {
+    answers: Receiver<Answers>,
+    taken: Sender<Answers>,
+}
+
+/// Takes records until there are no more or `each` returns false; the models may be ahead by then. `read`
+/// adds the next ones to a batch, as many as it is told, or fewer at the end. `each` gets every record with
+/// what [`Analysis::take`] says of it. An error ends it after the records before it were taken.
 pub fn take_all<E: Send>(
     analysis: &mut Analysis,
-    mut records: impl Iterator<Item = Result<Record, E>> + Send,
+    mut read: impl FnMut(&mut Vec<Record>, usize) -> Result<(), E> + Send,
     mut each: impl FnMut(&Record, Shown<'_>) -> bool,
 ) -> Result<(), E> {
     let (parts, mut findings) = analysis.split();
     thread::scope(|scope| {
-        let (mut models, mut answers): (Vec<_>, Vec<Receiver<Answers>>) = (Vec::new(), Vec::new());
-        for mut model in parts {
-            let (to_model, records) = sync_channel::<Arc<Vec<Record>>>(WAITING);
-            let (to_findings, from_model) = sync_channel(WAITING);
+        let (mut to_models, mut models) = (Vec::new(), Vec::new());
+        for mut part in parts {
+            let (to_model, batches) = sync_channel::<Arc<Vec<Record>>>(WAITING);
+            let (to_findings, answers) = sync_channel(WAITING);
+            let (taken, spare) = channel();
             scope.spawn(move || {
-                for batch in records {
-                    if to_findings.send(model.answer(&batch)).is_err() {
+                for batch in batches {
+                    let mut answers = spare.try_recv().unwrap_or_default();
+                    part.answer(&batch, &mut answers);
+                    // The findings, which come last, give it back to the reader.
+                    drop(batch);
+                    if to_findings.send(answers).is_err() {
                         return;
                     }
                 }
             });
-            models.push(to_model);
-            answers.push(from_model);
+            to_models.push(to_model);
+            models.push(Model { answers, taken });
         }
         let (to_findings, batches) = sync_channel(WAITING);
+        let (taken, spare) = channel::<Vec<Record>>();
         scope.spawn(move || {
             loop {
-                let mut failed = None;
-                let all =
-                    records.by_ref().map_while(|record| record.map_err(|error| failed = Some(error)).ok());
-                let batch = Arc::new(all.take(BATCH).collect::<Vec<_>>());
+                let mut batch = spare.try_recv().unwrap_or_default();
+                batch.clear();
+                let failed = read(&mut batch, BATCH).err();
                 let last = batch.len() < BATCH;
+                let batch = Arc::new(batch);
                 // A receiver that is gone has ended early.
-                let sent = models.iter().all(|model| model.send(Arc::clone(&batch)).is_ok());
+                let sent = to_models.iter().all(|model| model.send(Arc::clone(&batch)).is_ok());
                 if !sent || to_findings.send((batch, failed)).is_err() || last {
                     return;
                 }
@@ -52,13 +66,19 @@ pub fn take_all<E: Send>(
         });
         for (batch, failed) in batches {
             // A model that does not answer has panicked; the scope passes that on.
-            let Ok(said) = answers.iter().map(Receiver::recv).collect::<Result<Vec<_>, _>>() else { break };
+            let said = models.iter().map(|model| model.answers.recv()).collect::<Result<Vec<_>, _>>();
+            let Ok(said) = said else { break };
             if !findings.take(&batch, &said, &mut each) {
                 break;
             }
             if let Some(error) = failed {
                 return Err(error);
             }
+            // One who is gone needs no memory.
+            for (model, answers) in models.iter().zip(said) {
+                let _ = model.taken.send(answers);
+            }
+            let _ = Arc::into_inner(batch).map(|batch| taken.send(batch));
         }
         Ok(())
     })
@@ -83,6 +103,18 @@ mod tests {
         Analysis::with(&HostProfile::uncalibrated(), &options).unwrap()
     }
 
+    /// Reads from an iterator.
+    fn reading<E>(
+        mut from: impl Iterator<Item = Result<Record, E>>,
+    ) -> impl FnMut(&mut Vec<Record>, usize) -> Result<(), E> {
+        move |records, most| {
+            for record in from.by_ref().take(most) {
+                records.push(record?);
+            }
+            Ok(())
+        }
+    }
+
     #[test]
     fn all_is_taken_in_order_up_to_an_error_or_an_end() {
         for (learn, count) in [(false, 0), (false, 3 * BATCH), (false, 3 * BATCH + 5), (true, 3 * BATCH + 5)]
@@ -94,12 +126,12 @@ mod tests {
             for fails in [false, true] {
                 let (mut beside, mut said) = (analysis(learn), Vec::new());
                 let error = fails.then_some(Err("the disk is gone"));
-                let result =
-                    take_all(&mut beside, records.iter().cloned().map(Ok).chain(error), |record, shown| {
-                        assert_eq!(record, &records[said.len()]);
-                        said.push(shown.predictions.to_vec());
-                        true
-                    });
+                let records_of = records.iter().cloned().map(Ok).chain(error);
+                let result = take_all(&mut beside, reading(records_of), |record, shown| {
+                    assert_eq!(record, &records[said.len()]);
+                    said.push(shown.predictions.to_vec());
+                    true
+                });
                 assert_eq!((result.is_err(), said == expected), (fails, true), "{count} records");
                 let report = |analysis: &Analysis| serde_json::to_string(&analysis.report()).unwrap();
                 assert_eq!(report(&beside), report(&plain));
@@ -111,7 +143,7 @@ mod tests {
                 shown += 1;
                 shown < count
             };
-            take_all(&mut analysis(learn), endless, enough).unwrap();
+            take_all(&mut analysis(learn), reading(endless), enough).unwrap();
             assert_eq!(shown, count.max(1));
         }
     }

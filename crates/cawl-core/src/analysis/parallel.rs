@@ -23,6 +23,7 @@ pub struct ModelPart<'a> {
 }
 
 /// What models said of each call of a batch, and of each record.
+#[derive(Default)]
 pub struct Answers {
     models: usize,
     predictions: Vec<Option<Prediction>>,
@@ -32,15 +33,12 @@ pub struct Answers {
 }
 
 impl ModelPart<'_> {
-    /// Takes the next records.
-    pub fn answer(&mut self, records: &[Record]) -> Answers {
-        let models = self.tracks.len();
-        let mut answers = Answers {
-            models,
-            predictions: Vec::with_capacity(models * records.len()),
-            levels: Vec::with_capacity(models * records.len()),
-            widths: Vec::new(),
-        };
+    /// Takes the next records. What is in `answers`, those to other records, is overwritten.
+    pub fn answer(&mut self, records: &[Record], answers: &mut Answers) {
+        answers.models = self.tracks.len();
+        answers.predictions.clear();
+        answers.levels.clear();
+        answers.widths.clear();
         for (at, record) in records.iter().enumerate() {
             self.descriptors.take(record);
             let before = answers.predictions.len();
@@ -54,7 +52,6 @@ impl ModelPart<'_> {
             let widths = learning.and_then(|learning| learning.take(record, said, tracks));
             answers.widths.extend(widths.map(|widths| (at, widths)));
         }
-        answers
     }
 }
 
@@ -72,7 +69,7 @@ impl FindingsPart<'_> {
         &mut self,
         records: &[Record],
         said: &[Answers],
-        mut each: impl FnMut(&Record, Shown<'_>) -> bool,
+        each: &mut dyn FnMut(&Record, Shown<'_>) -> bool,
     ) -> bool {
         let mut learned = said.iter().flat_map(|said| &said.widths).peekable();
         let mut call = 0;

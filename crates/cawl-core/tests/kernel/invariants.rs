@@ -2,8 +2,8 @@
 //! model.
 
 use cawl_core::{
-    Analysis, AnalysisOptions, Bytes, CostModel, HostProfile, Kernel, Mode, Nanos, Prediction, Rate, Record,
-    Sample, Time,
+    Analysis, AnalysisOptions, Answers, Bytes, CostModel, HostProfile, Kernel, Mode, ModelPart, Nanos,
+    Prediction, Rate, Record, Sample, Time,
 };
 use cawl_wire::{Event, Op, flag};
 use proptest::prelude::*;
@@ -320,10 +320,17 @@ proptest! {
         let mut said = Vec::new();
         let (mut models, mut findings) = whole.split();
         // The models are ahead of the findings by all there is.
-        let answers: Vec<Vec<_>> =
-            records.chunks(batch).map(|batch| models.iter_mut().map(|m| m.answer(batch)).collect()).collect();
+        let answer = |model: &mut ModelPart<'_>, batch: &[Record]| {
+            let mut answers = Answers::default();
+            model.answer(batch, &mut answers);
+            answers
+        };
+        let answers: Vec<Vec<_>> = records
+            .chunks(batch)
+            .map(|batch| models.iter_mut().map(|model| answer(model, batch)).collect())
+            .collect();
         for (batch, answers) in records.chunks(batch).zip(&answers) {
-            let all = findings.take(batch, answers, |record, shown| {
+            let all = findings.take(batch, answers, &mut |record, shown| {
                 assert_eq!(record, &records[said.len()]);
                 said.push(shown.predictions.to_vec());
                 true

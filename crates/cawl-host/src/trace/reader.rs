@@ -81,6 +81,18 @@ impl TraceReader<BufReader<File>> {
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         TraceReader::new(BufReader::with_capacity(1 << 20, File::open(path)?))
     }
+
+    /// Adds the next `most` records, or those that are left. Before an error the records before it are added.
+    /// Of this kind of reader only: so it is compiled, and optimized, with this crate.
+    pub fn read(&mut self, records: &mut Vec<Record>, most: usize) -> Result<(), TraceError> {
+        for _ in 0..most {
+            match self.next_record()? {
+                Some(record) => records.push(record),
+                None => break,
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<R: Read> TraceReader<R> {
