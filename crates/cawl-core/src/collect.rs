@@ -76,7 +76,8 @@ pub struct Collector {
 
 struct ModelTotals {
     name: &'static str,
-    ops: BTreeMap<Op, Sums>,
+    /// By code; None for operations that did not come.
+    ops: Vec<Option<Sums>>,
     states: [u64; CallState::ALL.len()],
     fingerprint: u64,
 }
@@ -254,7 +255,7 @@ impl Collector {
         for (totals, prediction) in self.models.iter_mut().zip(predictions) {
             let Some(prediction) = prediction else { continue };
             let cost = prediction.cost.get();
-            totals.ops.entry(event.op).or_default().add(bytes, event.duration, cost);
+            totals.of_op(event.op).add(bytes, event.duration, cost);
             totals.states[prediction.state as usize] += 1;
             totals.fingerprint = (totals.fingerprint ^ cost.to_bits()).wrapping_mul(FNV_PRIME);
         }
@@ -476,11 +477,20 @@ impl Collector {
 
 impl ModelTotals {
     fn new(name: &'static str) -> ModelTotals {
-        ModelTotals { name, ops: BTreeMap::new(), states: Default::default(), fingerprint: FNV_OFFSET }
+        ModelTotals { name, ops: Vec::new(), states: Default::default(), fingerprint: FNV_OFFSET }
+    }
+
+    fn of_op(&mut self, op: Op) -> &mut Sums {
+        let at = op as usize;
+        if self.ops.len() <= at {
+            self.ops.resize(at + 1, None);
+        }
+        self.ops[at].get_or_insert_default()
     }
 
     fn report(&self, summary: AccuracySummary, calibrated: Option<&AccuracySummary>) -> ModelReport {
-        let by_op = self.ops.iter().map(|(op, sums)| (op.name().to_owned(), sums.report()));
+        let of = |op: &Op| Some((op.name().to_owned(), self.ops.get(*op as usize)?.as_ref()?.report()));
+        let by_op = Op::ALL.iter().filter_map(of);
         ModelReport {
             name: self.name.to_owned(),
             calls: summary.calls,

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use cawl_wire::FileId;
 
+use crate::model::Map;
 use crate::names::FileName;
 
 /// A file.
@@ -27,7 +28,7 @@ pub struct FileRow<T> {
 pub struct FileTable<T, const MOST: usize> {
     /// Their rows. Who reorders or removes some calls [`FileTable::reindex`].
     pub rows: Vec<FileRow<T>>,
-    by_identity: HashMap<FileId, usize>,
+    by_identity: Map<FileId, usize>,
     /// By device and the name that they were written to under.
     by_name: HashMap<(u64, String), usize>,
     /// Rows that are not in use.

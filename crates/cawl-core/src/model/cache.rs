@@ -215,12 +215,13 @@ impl Cache {
         self.touches += 1;
         let at = match self.last {
             Some((last, at)) if last == key => at,
-            _ => match self.names.index.get(&key).copied().or_else(|| self.met(key)) {
-                Some(at) => at,
-                None => self.add(key, device),
-            },
+            _ => {
+                let known = self.names.index.get(&key).copied().or_else(|| self.met(key));
+                let at = known.unwrap_or_else(|| self.add(key, device));
+                self.last = Some((key, at));
+                at
+            }
         };
-        self.last = Some((key, at));
         let touches = self.touches;
         self.file_mut(at).touched = touches;
         at

@@ -91,7 +91,9 @@ impl Machine {
         if self.next <= to {
             self.live_through(to);
         }
-        self.now = self.now.max(to);
+        if to > self.now {
+            self.now = to;
+        }
     }
 
     /// What is due up to `to` (seconds) happens.
@@ -255,12 +257,12 @@ impl Machine {
     }
 
     /// Dirty pages of untraced writers, at a moment (seconds); they are taken to be the busiest device's.
+    #[inline]
     pub fn foreign_at(&self, at: f64) -> f64 {
         if self.foreign.are_none() {
             return 0.0;
         }
-        let rate = self.busiest().map_or(0.0, |device| device.rate);
-        self.foreign.pages(at, rate)
+        self.foreign.pages(at, || self.busiest().map_or(0.0, |device| device.rate))
     }
 
     /// Dirty pages of all devices, those in flight included, now.
@@ -272,16 +274,9 @@ impl Machine {
     }
 
     /// Dirty pages as of now without bringing the devices up to date.
+    #[inline]
     pub fn level_now(&self) -> u64 {
-        let level = |d: &Device| {
-            // What is asked for twice a call is worth the shortest way.
-            if d.in_flight == 0 {
-                return d.dirty;
-            }
-            let span = if d.held(self.now) { 0.0 } else { (self.now - d.drained).max(0.0) };
-            d.dirty + d.in_flight - d.counted(d.carry + span * d.speed())
-        };
-        self.devices.iter().map(level).sum()
+        self.devices.iter().map(|device| device.level_at(self.now)).sum()
     }
 
     /// Takes note that `pages` of a file have become dirty at `when` (`__mark_inode_dirty`).

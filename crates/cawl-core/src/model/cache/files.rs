@@ -96,18 +96,15 @@ impl Files {
         &mut self.held.1
     }
 
-    /// Another file is held.
+    /// Another file is held. Swapped, as what is held and its blank in the chunk are where they are to be.
     fn hold(&mut self, at: usize) {
-        let file = std::mem::take(self.row(at).file(at));
-        let (before, last) = std::mem::replace(&mut self.held, (at, file));
-        let row = self.row(before);
-        row.briefs[before % FILES] = Brief::of(&last);
-        *row.file(before) = last;
-    }
-
-    /// A file's row, no longer shared with a copy.
-    fn row(&mut self, at: usize) -> &mut Row {
-        Arc::make_mut(&mut self.rows[at / FILES])
+        let Files { rows, held: (held, file), .. } = self;
+        // No longer shared with a copy.
+        let row = Arc::make_mut(&mut rows[*held / FILES]);
+        row.briefs[*held % FILES] = Brief::of(file);
+        std::mem::swap(row.file(*held), file);
+        std::mem::swap(Arc::make_mut(&mut rows[at / FILES]).file(at), file);
+        *held = at;
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &File> {

@@ -54,7 +54,9 @@ impl Call {
 
     /// Time passes in the call, until it is over.
     pub(super) fn pass(&mut self, seconds: f64) {
-        self.at = (self.at + seconds).min(self.until);
+        // By comparison: `min` asks of both whether they are numbers, and every part of a call comes here.
+        let at = self.at + seconds;
+        self.at = if at < self.until { at } else { self.until };
     }
 
     pub(super) fn spend_call(&mut self, seconds: f64) {

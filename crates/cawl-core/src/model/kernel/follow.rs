@@ -35,17 +35,28 @@ impl Kernel {
         }
         let start = self.seconds(event.start);
         let until = self.seconds(end.0).max(start);
-        if !self.may_wait(event, start) {
-            let before = self.machine.now.max(start);
-            let prediction = self.step(event);
-            self.machine.rewind(until.max(before));
-            self.tasks.current.left = until;
-            if let Some(prediction) = &prediction {
-                self.judge_copy(event, prediction, until - start);
-                self.judge_rest(event, until - start - prediction.cost.as_seconds());
-            }
-            return prediction;
+        if self.may_wait(event, start) {
+            self.follow_waiting(event, start, until)
+        } else {
+            self.follow_free(event, start, until)
         }
+    }
+
+    /// The same of a call that nothing holds back.
+    fn follow_free(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
+        let before = self.machine.now.max(start);
+        let prediction = self.step(event);
+        self.machine.rewind(until.max(before));
+        self.tasks.current.left = until;
+        if let Some(prediction) = &prediction {
+            self.judge_copy(event, prediction, until - start);
+            self.judge_rest(event, until - start - prediction.cost.as_seconds());
+        }
+        prediction
+    }
+
+    /// The same of a call that the device or the throttling may hold back.
+    fn follow_waiting(&mut self, event: &Event, start: f64, until: f64) -> Option<Prediction> {
         let prediction = self.copy().step(event);
         if let Some(prediction) = &prediction {
             self.judge_copy(event, prediction, until - start);

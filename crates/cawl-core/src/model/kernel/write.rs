@@ -223,22 +223,25 @@ impl Kernel {
         let constants = &self.constants;
         let (page, size) = (constants.page, self.machine.cache.size(call.file));
         let (first, behind) = (constants.page_of(offset), constants.page_of(last));
-        let mut edges = [None; 2];
-        if !constants.begins_page(offset) && first * page < size {
-            edges[0] = Some(first);
+        let begins_within = !constants.begins_page(offset) && first * page < size;
+        let ends_within = !constants.begins_page(last) && last < size;
+        if begins_within {
+            self.read_edge(call, first);
         }
-        if !constants.begins_page(last) && last < size && edges[0] != Some(behind) {
-            edges[1] = Some(behind);
+        if ends_within && !(begins_within && first == behind) {
+            self.read_edge(call, behind);
         }
-        for edge in edges.into_iter().flatten() {
-            if self.machine.cache.is_elsewhere(call.file, edge) {
-                let of = self.profile.device_of(self.machine.devices[call.device].id);
-                let cost = of.seek.value.as_seconds() + page as f64 / of.read.value.get();
-                call.pass(cost);
-                call.spent[Cause::PartialPage] += cost;
-                call.work.seeks += 1.0;
-                self.machine.advance(call.at);
-            }
+    }
+
+    /// A page that is written in part is read first, if it is not cached.
+    fn read_edge(&mut self, call: &mut Call, edge: u64) {
+        if self.machine.cache.is_elsewhere(call.file, edge) {
+            let of = self.profile.device_of(self.machine.devices[call.device].id);
+            let cost = of.seek.value.as_seconds() + self.constants.page as f64 / of.read.value.get();
+            call.pass(cost);
+            call.spent[Cause::PartialPage] += cost;
+            call.work.seeks += 1.0;
+            self.machine.advance(call.at);
         }
     }
 

@@ -160,6 +160,19 @@ impl Device {
         self.dirty + self.in_flight
     }
 
+    /// The same at a moment (seconds), without bringing the device up to date.
+    #[inline]
+    pub(super) fn level_at(&self, now: f64) -> u64 {
+        // What is asked for twice a call is worth the shortest way.
+        if self.in_flight == 0 { self.dirty } else { self.level_beside_work(now) }
+    }
+
+    #[inline(never)]
+    fn level_beside_work(&self, now: f64) -> u64 {
+        let span = if self.held(now) { 0.0 } else { (now - self.drained).max(0.0) };
+        self.dirty + self.in_flight - self.counted(self.carry + span * self.speed())
+    }
+
     /// Part of the pages in flight that the device really writes.
     pub fn density(&self) -> f64 {
         if self.padding <= 0.0 || self.in_flight == 0 {

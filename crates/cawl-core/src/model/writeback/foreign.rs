@@ -22,11 +22,12 @@ impl Foreign {
     }
 
     /// Pages at a moment, in seconds. They are written back like any other: what no sample confirms for
-    /// longer than the drift is believed goes at the rate of the device, in pages per second.
-    pub fn pages(&self, now: f64, rate: f64) -> f64 {
+    /// longer than the drift is believed goes at the `rate` of the device, in pages per second.
+    #[inline]
+    pub fn pages(&self, now: f64, rate: impl FnOnce() -> f64) -> f64 {
         let (span, lasts) = ((now - self.at).max(0.0), Disturbance::LASTS.as_seconds());
         let pages = self.pages + self.drift * span.min(lasts);
-        let gone = (span - lasts).max(0.0) * rate;
+        let gone = if span > lasts { (span - lasts) * rate() } else { 0.0 };
         if pages > 0.0 { (pages - gone).max(0.0) } else { (pages + gone).min(0.0) }
     }
 }
