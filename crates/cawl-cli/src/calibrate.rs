@@ -138,7 +138,8 @@ pub fn calibrate(options: &Options, signal: Arc<AtomicUsize>) -> anyhow::Result<
         share(&mut bench, "device", 0.26, bytes[0]);
         device = unless_over(device::measure(&mut bench))?;
         share(&mut bench, "fsync", 0.1, bytes[1]);
-        let [per_byte, seek] = [device.write, device.seek].map(|found| found.map_or(0.0, |found| found.value));
+        let [per_byte, seek] =
+            [device.write, device.seek].map(|found| found.map_or(0.0, |found| found.value));
         durable = unless_over(durable::measure(&mut bench, per_byte, seek))?;
         share(&mut bench, "page cache while the flusher works", 0.15, bytes[2]);
         let transfer = device.transfer.map(|transfer| transfer.value);
@@ -324,6 +325,7 @@ fn profile(
     put(&mut profile.device.seek, time(device.seek));
     let latency = time(durable.latency.mean());
     put(&mut profile.device.latency, latency.map(Some));
+    put(&mut profile.device.direct, time(device.latency).map(Some));
     put(&mut profile.device.sync_call, time(device.sync_call.map(|call| less(call, latency))));
     put(&mut profile.device.fsync, time(durable.commit.mean()));
     put(&mut profile.device.flush, time(durable.flush.mean()).map(Some));

@@ -173,6 +173,9 @@ pub struct DeviceConstants {
     /// after it. None: it is a part of `sync_call` and `fsync`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Measured<Nanos>>,
+    /// Fixed cost of a direct write that is not synchronous, beyond the transfer. None: `latency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct: Option<Measured<Nanos>>,
     /// Fixed cost of a synchronous write, beyond the transfer (`sc_sw`) and its latency.
     pub sync_call: Measured<Nanos>,
     /// Fixed cost of fsync with something to commit, beyond transfer and latency of the data: journal commit

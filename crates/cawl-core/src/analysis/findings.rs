@@ -169,8 +169,7 @@ impl Findings {
     pub(super) fn undelayed(&self, record: &Record) -> Option<Record> {
         let (Record::Event(event), Some(causes)) = (record, &self.causes) else { return None };
         let delay = causes[Cause::Preempted];
-        (delay > 0)
-            .then(|| Record::Event(Event { duration: event.duration.saturating_sub(delay), ..*event }))
+        (delay > 0).then(|| Record::Event(Event { duration: event.duration.saturating_sub(delay), ..*event }))
     }
 
     /// Takes coalesced calls. True if they wrote to /dev/null.

@@ -123,6 +123,24 @@ fn an_idle_device_wakes_up() {
     }
 }
 
+/// What a direct write takes by itself is not what a wait for cached pages does: on a disk with heads that wait
+/// seeks.
+#[test]
+fn a_direct_write_has_a_fixed_part_of_its_own() {
+    let mut profile = profile();
+    let micros = |time: f64| Measured::assumed(Nanos::new(time * 1e3));
+    profile.device.latency = Some(micros(8000.0));
+    let cost = |profile: &cawl_core::HostProfile, flags| {
+        let mut program = Program::on(profile);
+        program.call(with(flags, 0, 4096)).expect("a cost").cost.get() / 1e3
+    };
+    assert!(cost(&profile, flag::DIRECT) > 8000.0);
+    profile.device.direct = Some(micros(100.0));
+    let direct = cost(&profile, flag::DIRECT);
+    assert!((100.0..150.0).contains(&direct), "{direct} µs");
+    assert!(cost(&profile, flag::DIRECT | flag::DSYNC) > 8000.0);
+}
+
 /// Scattered pages and small folios take a waiting caller longer; large writes and other devices' do not.
 #[test]
 fn each_request_and_each_folio_takes_its_time() {
@@ -132,7 +150,9 @@ fn each_request_and_each_folio_takes_its_time() {
     profile.device.seek = micros(100.0);
     let cost = |profile: &cawl_core::HostProfile, sizes: &[(u64, u64)]| {
         let mut program = Program::on(profile);
-        sizes.iter().for_each(|(at, size)| drop(program.call(write(0, *at, *size))));
+        for (at, size) in sizes {
+            program.call(write(0, *at, *size));
+        }
         program.call(Event { op: Op::Fsync, ..write(0, 0, 0) }).expect("a cost")
     };
     let page = 4096;

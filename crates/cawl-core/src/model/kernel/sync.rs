@@ -67,11 +67,19 @@ impl Kernel {
         let grows = filled || last > inode.size;
         inode.size = inode.size.max(last);
         self.machine.change(call.file, call.at, grows);
-        let fixed = if event.has(flag::SYNC | flag::DSYNC) { self.write_last(call, event) } else { 0.0 };
+        let is_synchronous = event.has(flag::SYNC | flag::DSYNC);
+        let fixed = if is_synchronous { self.write_last(call, event) } else { 0.0 };
         let seek = self.write_seek(call, offset, last);
         call.work.transferred += bytes as f64;
-        let transfer = bytes as f64 / self.profile.device_of(event.dev).write.value.get();
-        let latency = self.latency(call);
+        let of = self.profile.device_of(event.dev);
+        let transfer = bytes as f64 / of.write.value.get();
+        let latency = match of.direct.filter(|_| !is_synchronous) {
+            Some(direct) => {
+                call.spent[Cause::Transfer] += direct.value.as_seconds();
+                direct.value.as_seconds() + self.wake(call)
+            }
+            None => self.latency(call),
+        };
         self.occupy(call, transfer, latency + fixed + seek);
     }
 
