@@ -262,6 +262,8 @@ static int descriptors(void *function) {
         F(void, void)();
     } else if (is("sync_file_range")) {
         check(F(int, int, off_t, off_t, unsigned)(fd = file(), 0, 0, 2) == 0 && close(fd) == 0);
+    } else if (is("posix_fadvise posix_fadvise64")) {
+        check(F(int, int, off_t, off_t, int)(fd = file(), 0, 0, POSIX_FADV_DONTNEED) == 0 && close(fd) == 0);
     } else if (is("unlink remove")) {
         check(close(file()) == 0 && F(int, const char *)(fresh()) == 0);
     } else if (is("unlinkat")) {

@@ -268,7 +268,7 @@ static const struct row {
 static const char *PLAIN =
     "fchdir close __close close_range closefrom dup dup2 __dup2 dup3 lseek lseek64 __lseek llseek eventfd_write ftruncate "
     "ftruncate64 fallocate fallocate64 posix_fallocate posix_fallocate64 fsync fdatasync sync syncfs "
-    "sync_file_range tmpfile tmpfile64 fcloseall putchar putchar_unlocked putwchar putwchar_unlocked malloc_stats "
+    "sync_file_range posix_fadvise posix_fadvise64 tmpfile tmpfile64 fcloseall putchar putchar_unlocked putwchar putwchar_unlocked malloc_stats "
     "fork __fork _Fork login_tty daemon _exit _Exit abort __stack_chk_fail";
 
 static int is(const char *names) {

@@ -1,7 +1,7 @@
 //! What an event means for the models: which calls have a modelled cost, which only change state.
 
 use cawl_wire::ring::CoalescedCalls;
-use cawl_wire::{Event, FileKind, Op, flag};
+use cawl_wire::{ADVICE_DONTNEED, Event, FileKind, Op, flag};
 
 /// How an event is to be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,8 @@ pub fn classify(event: &Event) -> Class {
     use Op::*;
     match event.op {
         Fsync | Fdatasync | Sync | Syncfs | SyncRange | Msync => Class::Cost,
-        Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen | Read | Pread
+        Advise if event.kind == FileKind::Regular && event.aux == ADVICE_DONTNEED => Class::Cost,
+        Advise | Open | Close | Dup | Seek | Truncate | Allocate | Unlink | Rename | StreamOpen | Read | Pread
         | StreamRead | Fork | Spawn | Exec => Class::Effect,
         // All others write.
         _ if event.kind != FileKind::Regular => Class::Elsewhere,

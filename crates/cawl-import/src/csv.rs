@@ -486,7 +486,7 @@ fn not_in_tables(op: Op) -> Option<SkipReason> {
     let name = op.name().to_owned();
     match op {
         Dup | StreamOpen | Fork | Spawn | Exec => Some(SkipReason::Harmless(name)),
-        Rename | Allocate | AioWrite | MmapWrite | SyncRange | StreamSeek | StreamExit => {
+        Rename | Allocate | AioWrite | MmapWrite | SyncRange | Advise | StreamSeek | StreamExit => {
             Some(SkipReason::Unmodelled(name))
         }
         _ => None,

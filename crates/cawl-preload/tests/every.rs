@@ -32,6 +32,7 @@ fn recorded(group: &str, name: &str) -> Option<(Op, usize)> {
         ("durability", "syncfs") => Op::Syncfs,
         ("durability", "sync_file_range") => Op::SyncRange,
         ("durability", "msync") => Op::Msync,
+        ("advice", _) => Op::Advise,
         ("names", _) if name.starts_with("rename") => Op::Rename,
         ("names", _) => Op::Unlink,
         ("mappings", _) => Op::MmapWrite,

@@ -13,6 +13,7 @@ const SUSPICIOUS: &[&str] = &[
     "put",
     "print",
     "sync",
+    "advise",
     "trunc",
     "falloc",
     "open",

@@ -10,6 +10,9 @@ pub const MOST_BYTES: i64 = 1 << 40;
 /// [`Event::offset`] when the place in the file is not known, as on a pipe.
 pub const UNKNOWN_OFFSET: u64 = u64::MAX;
 
+/// The advice to drop pages from the cache (`POSIX_FADV_DONTNEED`). No other one has to do with writing.
+pub const ADVICE_DONTNEED: u32 = 4;
+
 /// An enum whose numbers are part of the protocol and of the trace format.
 macro_rules! codes {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $code:literal,)* }) => {
@@ -99,6 +102,9 @@ ops! {
     SyncRange = 34, "sync_file_range";
     /// msync.
     Msync = 35, "msync";
+    /// posix_fadvise. `offset`, `requested`: the range in bytes, 0 bytes for all that follows; `aux`: the advice
+    /// ([`ADVICE_DONTNEED`]). The function returns its error: `returned` is -1 then, and `errno` has it.
+    Advise = 36, "posix_fadvise";
     /// fwrite, fputs, putc, printf and all that appends to a stream. `requested`, `returned`: bytes
     /// given to and accepted by the stream; the pending fields tell what left its buffer.
     StreamWrite = 40, "fwrite";

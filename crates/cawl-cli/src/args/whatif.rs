@@ -127,6 +127,12 @@ const PROGRAM: &[Known] = &[
     known("pace", Some("SIZE"), "Begin to write back (sync_file_range) every SIZE bytes of a file", |text| {
         Ok(calls(Rewrite::Pace(size_above_zero(text)?)))
     }),
+    known(
+        "dontneed",
+        None,
+        "Drop what is written from the cache (posix_fadvise), but for the last 8 MiB, or part of --pace",
+        |_| Ok(calls(Rewrite::Dontneed(PART))),
+    ),
     known("think", Some("FACTOR"), "Threads think FACTOR times as long between their calls", |text| {
         let factor = text.trim_start_matches(['x', '×']).parse::<f64>().ok();
         let factor = factor.filter(|factor| factor.is_finite() && *factor >= 0.0);
@@ -190,6 +196,9 @@ const MACHINE: &[Known] = &[
     }),
     known("warm", None, "No memory is cold", |_| Ok(Word::Warm)),
 ];
+
+/// Bytes after which --dontneed drops what was written before them.
+const PART: u64 = 8 << 20;
 
 /// A change of all files.
 fn calls(rewrite: Rewrite) -> Word {
@@ -278,7 +287,13 @@ impl FromArgMatches for Changes {
         }
         given.sort_by_key(|(place, _)| *place);
         let mut changes: Vec<Given> = Vec::new();
-        for (_, given) in given {
+        let mut part = PART;
+        for (_, mut given) in given {
+            match &mut given.word {
+                Word::Calls(Change { rewrite: Rewrite::Pace(bytes), .. }) => part = *bytes,
+                Word::Calls(Change { rewrite: Rewrite::Dontneed(bytes), .. }) => *bytes = part,
+                _ => {}
+            }
             let Word::On(glob) = &given.word else {
                 changes.push(given);
                 continue;

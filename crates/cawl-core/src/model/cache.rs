@@ -482,6 +482,23 @@ impl Cache {
         file.dirty.remove(start, end)
     }
 
+    /// Drops the clean pages from `start` up to `end`, in whole folios (`find_lock_entries`). The latest
+    /// `in_flight` pages that were submitted stay: they are taken to be those before the file's cursor.
+    pub fn evict(&mut self, at: u32, start: u64, end: u64, in_flight: u64) {
+        self.settle(at);
+        let file = self.files.at_mut(at as usize);
+        let (from, to) = (file.folios.around(start), file.folios.around(end));
+        let (start, end) = (if from.0 < start { from.1 } else { start }, to.0.min(end));
+        let busy = (file.cursor.saturating_sub(in_flight), file.cursor);
+        let blocks = file.clean.blocks();
+        for (from, to) in [(start, end.min(busy.0)), (start.max(busy.1), end)] {
+            if from < to {
+                file.clean.remove(from, to);
+            }
+        }
+        self.clean_blocks = self.clean_blocks + file.clean.blocks() - blocks;
+    }
+
     /// Nothing of the pages from `start` up to `end` is on the device, as far as they are not dirty.
     pub fn set_aside(&mut self, at: u32, start: u64, end: u64) {
         self.file_mut(at).holes.insert(start, end);

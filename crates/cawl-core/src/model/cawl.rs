@@ -245,7 +245,7 @@ impl Cawl {
         bill
     }
 
-    /// fsync, fdatasync, msync, sync, syncfs and sync_file_range (ours).
+    /// fsync, fdatasync, msync, sync, syncfs, sync_file_range and posix_fadvise (ours).
     fn sync(&mut self, at: Nanos, event: &Event) -> Bill {
         let file = event.file();
         let fixed = self.profile.device.fsync.value;
@@ -255,6 +255,7 @@ impl Cawl {
         let (dirty, fixed) = match event.op {
             Op::Sync => (self.cache.remove_all(None), fixed),
             Op::Syncfs => (self.cache.remove_all(Some(event.dev)), fixed),
+            Op::Advise => return self.bare_call(),
             Op::SyncRange if event.aux & RANGE_WAITS == 0 => return self.bare_call(),
             Op::SyncRange => {
                 let start = if event.offset == UNKNOWN_OFFSET { 0 } else { event.offset };
@@ -355,7 +356,9 @@ impl CostModel for Cawl {
             {
                 self.write(at, event)
             }
-            Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync => {
+            Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Msync | Op::Advise
+                if class == Class::Cost =>
+            {
                 self.sync(at, event)
             }
             _ => match self.stream_output(event) {

@@ -282,6 +282,7 @@ impl Kernel {
             Op::CopyRange | Op::Sendfile | Op::Splice => self.copy_call(call, event),
             Op::Fsync | Op::Fdatasync | Op::Msync => self.fsync(call, event),
             Op::SyncRange => self.sync_range(call, event),
+            Op::Advise => self.drop_behind(call, event),
             Op::Sync => self.sync_all(call, None),
             Op::Syncfs => self.sync_all(call, Some(call.device)),
             _ => {}

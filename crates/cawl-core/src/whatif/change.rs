@@ -32,6 +32,9 @@ pub enum Rewrite {
     Sort,
     /// The device is told to begin (sync_file_range) whenever so much was written to a file.
     Pace(u64),
+    /// Whenever so much was written to a file, what was written before that is dropped from the cache
+    /// (posix_fadvise, `POSIX_FADV_DONTNEED`).
+    Dontneed(u64),
     /// Threads think this many times as long.
     Think(f64),
     /// So many programs do the same at the same time.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 
-use cawl_wire::{Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{ADVICE_DONTNEED, Event, FileId, FileKind, Op, UNKNOWN_OFFSET, flag};
 
 use super::change::{Change, Owner, Rewrite, SyncsKept};
 use super::threads::{Base, Step, Thread};
@@ -49,6 +49,8 @@ struct File {
     syncs: u64,
     bytes: u64,
     begun: bool,
+    /// What was written before the last part, from and to.
+    behind: (u64, u64),
 }
 
 impl Stage {
@@ -104,6 +106,7 @@ impl Stage {
             Rewrite::Flags(flags, on) => self.flags(step, event, flags, on, next),
             Rewrite::Preallocate => self.preallocate(step, &event, next),
             Rewrite::Pace(bytes) => self.pace(step, &event, bytes, next),
+            Rewrite::Dontneed(bytes) => self.drop_behind(step, &event, bytes, next),
             Rewrite::AppendOnly => self.append(step, event, next),
             Rewrite::Move(dev) => self.change(step, Event { dev, ..event }, next),
             Rewrite::Drop | Rewrite::Only | Rewrite::Fdatasync | Rewrite::Writers(..) => next(step),
@@ -332,17 +335,36 @@ impl Stage {
 
     fn pace(&mut self, step: Step, event: &Event, bytes: u64, next: &mut Next<'_>) {
         next(step);
-        let written = kernel_bytes(event);
-        let file = self.files.entry(event.file()).or_default();
-        file.bytes = file.bytes.saturating_add(written);
-        if written > 0 && file.bytes >= bytes && event.offset != UNKNOWN_OFFSET {
-            let end = event.offset.saturating_add(written);
-            let offset = end.saturating_sub(mem::take(&mut file.bytes));
-            let (op, aux) = (Op::SyncRange, RANGE_WRITE);
-            let call = Event { op, aux, offset, requested: end - offset, returned: 0, duration: 0, ..*event };
+        if let Some((offset, end)) = self.part(event, bytes) {
+            let call = Event { op: Op::SyncRange, aux: RANGE_WRITE, ..about(event, offset, end) };
             self.changed += 1;
             next(Step::at_once(step.thread, call));
         }
+    }
+
+    fn drop_behind(&mut self, step: Step, event: &Event, bytes: u64, next: &mut Next<'_>) {
+        next(step);
+        let Some((offset, end)) = self.part(event, bytes) else { return };
+        let file = self.files.entry(event.file()).or_default();
+        let behind = file.behind;
+        file.behind = (if behind.1 == offset { behind.0 } else { offset }, end);
+        if behind.0 < behind.1 {
+            let call = Event { op: Op::Advise, aux: ADVICE_DONTNEED, ..about(event, behind.0, behind.1) };
+            self.changed += 1;
+            next(Step::at_once(step.thread, call));
+        }
+    }
+
+    /// The part of its file that a call completes, from and to: as many bytes were written since the last one.
+    fn part(&mut self, event: &Event, bytes: u64) -> Option<(u64, u64)> {
+        let written = kernel_bytes(event);
+        let file = self.files.entry(event.file()).or_default();
+        file.bytes = file.bytes.saturating_add(written);
+        if written == 0 || file.bytes < bytes || event.offset == UNKNOWN_OFFSET {
+            return None;
+        }
+        let end = event.offset.saturating_add(written);
+        Some((end.saturating_sub(mem::take(&mut file.bytes)), end))
     }
 
     fn append(&mut self, step: Step, event: Event, next: &mut Next<'_>) {
@@ -433,6 +455,11 @@ impl Stage {
 
 /// Bits of a process's number (PID_MAX_LIMIT).
 const PIDS: u32 = 22;
+
+/// A call on the file of another one, about a range of it.
+fn about(event: &Event, offset: u64, end: u64) -> Event {
+    Event { offset, requested: end - offset, returned: 0, duration: 0, ..*event }
+}
 
 /// A write that may be put together with others.
 fn is_plain_write(event: &Event) -> bool {

@@ -316,6 +316,13 @@ fn space_and_pace_come_with_the_writes() {
         .map(|event| (event.offset >> 20, event.requested >> 20))
         .collect();
     assert_eq!(ranges, [(0, 4), (4, 4)]);
+    let calls = trace.rewritten(Rewrite::Dontneed(3 << 20));
+    let dropped: Vec<(u64, u64)> = calls
+        .iter()
+        .filter(|event| event.op == Op::Advise && event.aux == cawl_wire::ADVICE_DONTNEED)
+        .map(|event| (event.offset >> 20, event.requested >> 20))
+        .collect();
+    assert_eq!(dropped, [(0, 3), (0, 6)], "all but the last part");
     let ledger = trace.with(&[Rewrite::Preallocate]);
     assert_eq!((ledger.calls, ledger.changed[0]), (10, 1));
     let backwards = {

@@ -1,7 +1,7 @@
 //! Pages and folios of files: dirty, clean, dropped.
 
 use cawl_core::{Bytes, Cause, CostModel, Kernel, Measured, Nanos, Time};
-use cawl_wire::{Event, Op, flag};
+use cawl_wire::{ADVICE_DONTNEED, Event, Op, flag};
 
 use super::{Program, profile, range, roomy, stream, with, write};
 
@@ -165,4 +165,54 @@ fn stores_dirty_pages_at_their_faults() {
     let msync = Event { op: Op::Msync, aux: 4, ..write(3, 0, 0) };
     let waited = model.step(&msync).expect("a cost").parts.device().as_seconds();
     assert!(waited > (8 << 20) as f64 / profile.device.write.value.get());
+}
+
+/// What DONTNEED drops is new memory when it is written again, or read if only a part of a page is.
+#[test]
+fn advised_pages_are_dropped_as_far_as_they_are_on_the_device() {
+    let dontneed = |offset, bytes| range(Op::Advise, offset, bytes, ADVICE_DONTNEED);
+    let filled = || {
+        let mut program = Program::new();
+        program.call(write(0, 0, 16 << 20));
+        program
+    };
+    let synced = || {
+        let mut program = filled();
+        program.waits_at(Op::Fsync);
+        program
+    };
+    // Whether a write got new pages, and whether it had to read.
+    let written = |program: &mut Program, offset, bytes| {
+        let told = program.call(write(0, offset, bytes)).expect("a cost");
+        (told.work.fresh.iter().sum::<f64>() > 0.0, told.parts[Cause::PartialPage] > Nanos::ZERO)
+    };
+    // A whole page is new, a part of one is read.
+    let cases =
+        [(dontneed(0, 0), true), (dontneed(0, 8 << 20), true), (range(Op::Advise, 0, 0, 2), false)];
+    for (advice, drops) in cases {
+        let mut program = synced();
+        program.call(advice);
+        assert_eq!(written(&mut program, 1 << 20, 4096), (drops, false), "{advice:?}");
+        assert_eq!(written(&mut program, 2 << 20, 100), (drops, drops), "{advice:?}");
+        let all = drops && advice.requested == 0;
+        assert_eq!(written(&mut program, 12 << 20, 4096), (all, false), "{advice:?}");
+    }
+    // What failed changes nothing.
+    let mut program = synced();
+    program.call(Event { returned: -1, errno: 29, ..dontneed(0, 0) });
+    assert_eq!(written(&mut program, 0, 4096), (false, false));
+    // What is dirty is begun to be written, and stays until that is done.
+    let mut program = filled();
+    assert_eq!(program.model.in_flight(), Bytes::ZERO);
+    program.call(dontneed(0, 4 << 20));
+    assert_eq!(program.model.in_flight(), Bytes::mib(4));
+    assert_eq!(written(&mut program, 1 << 20, 4096), (false, false), "under writeback");
+    program.call(dontneed(0, 4 << 20));
+    program.now += 1_000_000_000;
+    program.call(dontneed(0, 4 << 20));
+    assert_eq!(written(&mut program, 1 << 20, 4096), (true, false));
+    // Pages of which only a part is in the range stay.
+    let mut program = synced();
+    program.call(dontneed(100, 4000));
+    assert_eq!(written(&mut program, 0, 4096), (false, false));
 }

@@ -21,6 +21,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Op::Sync),
         1 => Just(Op::Syncfs),
         1 => Just(Op::SyncRange),
+        1 => Just(Op::Advise),
         1 => Just(Op::Truncate),
         1 => Just(Op::Allocate),
         1 => Just(Op::Unlink),

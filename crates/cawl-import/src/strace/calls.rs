@@ -64,6 +64,7 @@ impl CallKind {
             "syncfs" => Sync(Op::Syncfs),
             "sync_file_range" | "sync_file_range2" => Sync(Op::SyncRange),
             "msync" => Sync(Op::Msync),
+            "fadvise64" => Sync(Op::Advise),
             "copy_file_range" => Copy(Op::CopyRange),
             "sendfile" | "sendfile64" => Copy(Op::Sendfile),
             "splice" => Copy(Op::Splice),
@@ -371,6 +372,9 @@ impl StraceImporter {
             let [offset, length, flags] = if name.ends_with('2') { [2, 3, 1] } else { [1, 2, 3] };
             (event.offset, event.requested) = (unsigned(call.arg(offset)), unsigned(call.arg(length)));
             event.aux = names::bits(call.arg(flags), names::SYNC_RANGE);
+        } else if op == Op::Advise {
+            (event.offset, event.requested) = (unsigned(call.arg(1)), unsigned(call.arg(2)));
+            event.aux = names::bits(call.arg(3), names::ADVICE);
         } else if op == Op::Msync {
             event.requested = unsigned(call.arg(1));
         }

@@ -40,6 +40,7 @@ fn is_understood(number: c_long) -> bool {
         | libc::SYS_syncfs
         | libc::SYS_sync
         | libc::SYS_sync_file_range
+        | libc::SYS_fadvise64
         | libc::SYS_ftruncate
         | libc::SYS_truncate
         | libc::SYS_fallocate
@@ -182,6 +183,9 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
             libc::SYS_syncfs => did(Op::Syncfs, start, fd, returned, |_| {}),
             libc::SYS_sync => happened(Op::Sync, start, 0, |_| {}),
             libc::SYS_sync_file_range => did(Op::SyncRange, start, fd, returned, |event| {
+                (event.offset, event.requested, event.aux) = (b as u64, length, d as u32);
+            }),
+            libc::SYS_fadvise64 => did(Op::Advise, start, fd, returned, |event| {
                 (event.offset, event.requested, event.aux) = (b as u64, length, d as u32);
             }),
             libc::SYS_ftruncate => {

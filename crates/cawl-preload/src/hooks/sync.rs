@@ -1,4 +1,4 @@
-//! The calls that make data durable.
+//! The calls that make data durable, and the advice to drop them from the cache.
 
 use crate::base::real;
 use crate::hooks::emit::{around, did, happened};
@@ -33,6 +33,19 @@ hooks! {
                 event.offset = offset as u64;
                 event.requested = length as u64;
                 event.aux = flags;
+            }),
+        )
+    }
+
+    // Returns the error instead of setting errno.
+    fn posix_fadvise, posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
+        around(
+            || real::posix_fadvise(fd, offset, length, advice),
+            |start, failure| did(Op::Advise, start, fd, if failure == 0 { 0 } else { -1 }, |event| {
+                event.offset = offset as u64;
+                event.requested = length as u64;
+                event.aux = advice as u32;
+                event.errno = failure as u16;
             }),
         )
     }

@@ -108,6 +108,12 @@ pub const HOOKS: &[Group] = &[
         "every::every_hook_is_called_and_recorded",
     ),
     hooks(
+        "advice",
+        &["posix_fadvise", "posix_fadvise64"],
+        "DONTNEED begins to write back and drops clean pages: predicted and compared; no other does anything",
+        "complete::advice_is_recorded_with_its_error",
+    ),
+    hooks(
         "names",
         &["unlink", "unlinkat", "remove", "rename", "renameat", "renameat2"],
         "a file without a name or descriptor loses its dirty pages",

@@ -30,7 +30,7 @@ const FLUSH: f64 = 0.5;
 /// Calls that are made to wait for the device.
 pub(super) fn waits(event: &Event) -> bool {
     match event.op {
-        Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange => true,
+        Op::Fsync | Op::Fdatasync | Op::Sync | Op::Syncfs | Op::SyncRange | Op::Advise => true,
         Op::Msync => event.aux & MS_ASYNC == 0,
         _ => false,
     }
@@ -185,26 +185,48 @@ impl Kernel {
         }
         let mut submitted = 0;
         if event.aux & WRITE != 0 {
-            let page = self.constants.page;
-            let first = event.offset / page;
-            let end = if event.requested == 0 {
-                u64::MAX
-            } else {
-                event.offset.saturating_add(event.requested).div_ceil(page)
-            };
-            self.hand_over(call, first, end);
-            submitted = self.submit_range(call.file, first, end);
-            let device = &self.machine.devices[call.device];
-            let full = submitted > 0 && device.queued_pages() > device.queue;
-            if full {
-                let until = device.taken_at();
-                call.spent[Cause::Queue] += (until - call.at).max(0.0);
-                self.wait_until(call, until);
-            }
+            submitted = self.begin_range(call, event);
         }
         if event.aux & WAIT_AFTER != 0 {
             self.wait_for_file(call, submitted);
         }
+    }
+
+    /// posix_fadvise(POSIX_FADV_DONTNEED): begins to write what of the range is dirty, then drops the whole pages
+    /// that are clean and on the device (`generic_fadvise`, `mapping_try_invalidate`).
+    pub(super) fn drop_behind(&mut self, call: &mut Call, event: &Event) {
+        call.spend_call(self.constants.call);
+        if event.returned < 0 {
+            return;
+        }
+        self.begin_range(call, event);
+        let page = self.constants.page;
+        let last = event.offset.saturating_add(event.requested);
+        // The page at the end of the file is a whole one.
+        let all = event.requested == 0 || last >= self.machine.cache.size(call.file);
+        let end = if all { u64::MAX } else { last / page };
+        let in_flight = self.machine.in_flight_before(call.file);
+        self.machine.cache.evict(call.file, event.offset.div_ceil(page), end, in_flight);
+    }
+
+    /// Begins to write back the dirty pages of a call's range, and waits until the device's queue has taken
+    /// them; how many.
+    fn begin_range(&mut self, call: &mut Call, event: &Event) -> u64 {
+        let page = self.constants.page;
+        let end = match event.requested {
+            0 => u64::MAX,
+            length => event.offset.saturating_add(length).div_ceil(page),
+        };
+        let first = event.offset / page;
+        self.hand_over(call, first, end);
+        let submitted = self.submit_range(call.file, first, end);
+        let device = &self.machine.devices[call.device];
+        if submitted > 0 && device.queued_pages() > device.queue {
+            let until = device.taken_at();
+            call.spent[Cause::Queue] += (until - call.at).max(0.0);
+            self.wait_until(call, until);
+        }
+        submitted
     }
 
     /// The call waits for the device until then, in seconds.
@@ -219,6 +241,9 @@ impl Kernel {
         let inode = self.machine.cache.file_mut(file);
         let (first, end) = inode.folios.spread(first, end);
         let pages = inode.dirty.count(first, end);
+        if pages == 0 {
+            return 0;
+        }
         inode.cursor = first;
         self.machine.submit(file, pages)
     }
