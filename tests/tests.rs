@@ -28,6 +28,7 @@
 //! - `install`: the place of the tracer on disk; `package`: the Debian package, installed and purged
 //! - `keep`: what a run learned is there for the next one
 //! - `services`: other users' services, drop-ins for systemd, namespaces
+//! - `tries`: what `run --try` changes, and what it must not
 //! - `users`: programs that change their user; other users, which are recorded but not answered
 //! - `web`: the daemon's web page in headless Chromium
 //! - `whatif`: what a trace's calls would cost with changes
@@ -69,6 +70,7 @@ mod sanitizers;
 mod services;
 mod storms;
 mod top;
+mod tries;
 mod users;
 mod waiting;
 mod web;

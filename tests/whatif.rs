@@ -145,3 +145,20 @@ fn wrong_changes_are_refused_with_a_remedy() {
     fs::write(dir.trace(), &bytes[..bytes.len() * 2 / 3]).unwrap();
     whatif(&dir, &["--warm"]).code(1).says("the trace is damaged").says("no calls that have a cost");
 }
+
+/// Behind the parts of --pace, else of 8 MiB.
+#[test]
+fn what_is_behind_the_writer_is_dropped() {
+    let dir = Dir::new();
+    trace(&dir);
+    let calls = |changes: &[&str]| {
+        let answer = asked(&dir, changes);
+        let changes = answer["changes"].as_array().expect("changes").iter();
+        changes.map(|change| change["calls"].as_u64().expect("a count")).collect::<Vec<_>>()
+    };
+    let database = ["--on", "*.db"];
+    let paced = |size| [&["--pace", size][..], &database, &["--dontneed"], &database].concat();
+    assert_eq!(calls(&paced("64K")), [12, 11]);
+    assert_eq!(calls(&paced("200K")), [4, 3]);
+    assert_eq!(calls(&["--dontneed"]), [0]);
+}

@@ -113,6 +113,24 @@ static void raw(void) {
     syscall(SYS_exit_group, 5);
 }
 
+/* Results and errno of all advice, right and wrong, as the program finds them. */
+static void advice(void) {
+    int ends[2], fd = open("advised", O_RDWR | O_CREAT, 0644), other = open("advised", O_RDONLY);
+    check(fd >= 0 && other >= 0 && pipe(ends) == 0, "open");
+    check(write(fd, "text", 4) == 4, "write");
+    errno = E2BIG;
+    for (int kind = 0; kind < 6; kind++)
+        printf("%d %d\n", posix_fadvise(fd, 0, 0, kind), errno);
+    printf("%d %d\n", posix_fadvise(other, 1, 2, POSIX_FADV_DONTNEED), errno);
+    printf("%d %d\n", posix_fadvise64(fd, 4096, 8192, POSIX_FADV_DONTNEED), errno);
+    printf("%d %d\n", posix_fadvise(fd, 0, 0, 77), errno);
+    printf("%d %d\n", posix_fadvise(fd, -1, -1, POSIX_FADV_DONTNEED), errno);
+    printf("%d %d\n", posix_fadvise(ends[1], 0, 0, POSIX_FADV_DONTNEED), errno);
+    printf("%d %d\n", posix_fadvise(-1, 0, 0, POSIX_FADV_DONTNEED), errno);
+    printf("%ld %d\n", syscall(SYS_fadvise64, fd, 0L, 4L, (long)POSIX_FADV_DONTNEED), errno);
+    printf("%ld %d\n", syscall(SYS_fadvise64, fd, 0L, 4L, 77L), errno);
+}
+
 static void pipes(void) {
     int one[2], two[2];
     check(pipe(one) == 0 && pipe(two) == 0, "pipe");
@@ -256,6 +274,8 @@ int main(int argc, char **argv) {
         messages();
     else if (!strcmp(mode, "raw"))
         raw();
+    else if (!strcmp(mode, "advice"))
+        advice();
     else if (!strcmp(mode, "pipes"))
         pipes();
     else if (!strcmp(mode, "aio"))

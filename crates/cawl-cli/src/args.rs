@@ -4,6 +4,7 @@ mod experiment;
 mod explain;
 mod live;
 mod service;
+mod tries;
 mod whatif;
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ pub use live::{
 };
 use quantity::size;
 pub use service::{DisableArgs, EnableArgs, ServiceArgs, ServiceCommand, ServiceStatusArgs};
+pub use tries::Try;
 pub use whatif::{Given, WhatIfArgs, Word};
 
 /// Run a program and report, call by call, what each write should cost on this machine, what it did cost, and
@@ -114,6 +116,10 @@ pub struct RunArgs {
     /// Record reads too
     #[arg(long)]
     pub reads: bool,
+    /// Change what the program does: buffer=SIZE, pace=SIZE, dontneed, fsync=none (a crash loses data),
+    /// preallocate; docs/WHATIF.md explains them
+    #[arg(long = "try", value_name = "CHANGE", value_delimiter = ',', conflicts_with = "socket")]
+    pub tries: Vec<Try>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,

@@ -6,7 +6,8 @@
 //!
 //! 1. **The traced program is untouchable.** The real function is called exactly once, with the
 //!    program's own arguments, and its result and `errno` are what the program sees. What must be looked
-//!    at before the call (what a name leads to, what a stream holds) is only looked at.
+//!    at before the call (what a name leads to, what a stream holds) is only looked at. The exception is
+//!    `tries`, which is asked for (`run --try`) and never entered without.
 //! 2. **A hook never allocates, locks, blocks, panics or touches stdio**, and is async-signal-safe. Two
 //!    waits are bounded: the end of a process image takes at most 100 ms until the last messages are sent
 //!    (`session::end`), and with `--lossless` a hook waits for room, at most 10 s.
@@ -38,6 +39,7 @@
 //!   (`link`, `socket`). It knows whether a session is open, and carries the names of files as bytes.
 //! - `state`: what is known of descriptors, streams and mappings, and which files the daemon was told of.
 //! - `session`: open, fork and goodbye; programs that are started.
+//! - `tries`: what `run --try` adds to the program's calls.
 //! - `hooks`: what is replaced, and what each call means; `hooks::emit` makes events.
 //!
 //! `variadic.c` has the functions that stable Rust cannot define, `thread.c` the thread's record,
@@ -52,6 +54,8 @@ mod hooks;
 mod session;
 mod state;
 mod transport;
+#[cfg_attr(test, allow(dead_code))]
+mod tries;
 
 #[cfg_attr(test, allow(dead_code))]
 mod life {
@@ -62,6 +66,7 @@ mod life {
     use crate::hooks::process;
     use crate::session::{self, environment};
     use crate::transport::table;
+    use crate::tries;
     use cawl_wire::Ended;
     use core::ffi::{c_char, c_int, c_void};
 
@@ -86,6 +91,7 @@ mod life {
             if !wanted || !table::prepare() {
                 return;
             }
+            tries::begin();
             session::prepare_threads();
             libc::pthread_atfork(Some(process::before_fork), None, Some(process::in_child));
             __cxa_at_quick_exit(process::at_quick_exit, core::ptr::null_mut());
@@ -98,6 +104,7 @@ mod life {
             return;
         }
         let inside = guard::enter_at_end();
+        tries::ending();
         let pending = stream::last_look(&inside);
         mapping::sample_all(&inside);
         session::goodbye(&inside, Ended::Exit, pending);

@@ -65,6 +65,29 @@ fn syscall_is_understood() {
 }
 
 #[test]
+fn advice_is_recorded_with_its_error() {
+    let session = one("advice");
+    let advised = of(&session, Op::Advise);
+    let about_file: Vec<_> = (advised.iter())
+        .filter(|event| session.path(event).ends_with("/advised"))
+        .map(|event| (event.aux as i32, event.offset as i64, event.requested as i64, i32::from(event.errno)))
+        .collect();
+    let (all, dontneed) = ((0..6).map(|kind| (kind, 0, 0, 0)), cawl_wire::ADVICE_DONTNEED as i32);
+    let others = [
+        (dontneed, 1, 2, 0),
+        (dontneed, 4096, 8192, 0),
+        (77, 0, 0, libc::EINVAL),
+        (dontneed, -1, -1, libc::EINVAL),
+        (dontneed, 0, 4, 0),
+        (77, 0, 4, libc::EINVAL),
+    ];
+    assert_eq!(about_file, all.chain(others).collect::<Vec<_>>());
+    // A pipe has no pages; of what is not open nothing is told.
+    assert_eq!(advised.iter().filter(|event| i32::from(event.errno) == libc::ESPIPE).count(), 1);
+    assert!(advised.iter().all(|event| event.returned == if event.errno == 0 { 0 } else { -1 }));
+}
+
+#[test]
 fn tee_vmsplice_and_splice_fill_pipes_and_files() {
     let session = one("pipes");
     let moved: Vec<i64> = of(&session, Op::Splice).iter().map(|event| event.returned).collect();

@@ -102,8 +102,8 @@ ops! {
     SyncRange = 34, "sync_file_range";
     /// msync.
     Msync = 35, "msync";
-    /// posix_fadvise. `offset`, `requested`: the range in bytes, 0 bytes for all that follows; `aux`: the advice
-    /// ([`ADVICE_DONTNEED`]). The function returns its error: `returned` is -1 then, and `errno` has it.
+    /// posix_fadvise. `offset`, `requested`: the range in bytes, 0 bytes for all that follows; `aux`: the
+    /// advice ([`ADVICE_DONTNEED`]). The function returns its error: `returned` is -1 then, `errno` has it.
     Advise = 36, "posix_fadvise";
     /// fwrite, fputs, putc, printf and all that appends to a stream. `requested`, `returned`: bytes
     /// given to and accepted by the stream; the pending fields tell what left its buffer.

@@ -23,7 +23,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal as listen_for};
 use tokio::task::JoinSet;
 
 use super::{apart, read_profile};
-use crate::args::RunArgs;
+use crate::args::{RunArgs, Try};
 use crate::descendants::Family;
 use crate::interrupt::Stop;
 use crate::meet::Devices;
@@ -60,8 +60,13 @@ async fn supervise(args: &RunArgs) -> anyhow::Result<Ended> {
     let path = inspect::find(&args.command[0]);
     let verdict = path.map(|path| inspect::program(&path)).unwrap_or_default();
     let mut notes = notes(args, &verdict);
+    for note in tried(&args.tries) {
+        render::tell(format_args!("cawl-cli: {note}"));
+        notes.push(note);
+    }
     let chosen = profile(args, &mut notes);
-    let keeper = chosen.keeper.filter(|_| !args.no_save);
+    // What is learned of a changed program does not hold for another.
+    let keeper = chosen.keeper.filter(|_| !args.no_save && args.tries.is_empty());
     let backend = Backend::start(args.socket.as_deref(), spec, chosen.profile, keeper, &mut notes).await?;
     // From here on signals are for the program: the terminal sends them to it, or this process forwards them.
     let signals =
@@ -314,6 +319,11 @@ fn variables(
     if args.reads {
         variables.insert("CAWL_READS", "1".into());
     }
+    // Inside a run with --try, one without it is not to inherit that.
+    if !args.tries.is_empty() || std::env::var_os("CAWL_TRY").is_some() {
+        let words: Vec<String> = args.tries.iter().map(Try::to_string).collect();
+        variables.insert("CAWL_TRY", words.join(",").into());
+    }
     if args.no_children {
         variables.insert("CAWL_ONLY_CHILD_OF", std::process::id().to_string().into());
     }
@@ -321,6 +331,25 @@ fn variables(
         variables.insert("CAWL_LOSSLESS", "1".into());
     }
     variables
+}
+
+/// What a reader must know of changes that were tried.
+fn tried(tries: &[Try]) -> Vec<String> {
+    if tries.is_empty() {
+        return Vec::new();
+    }
+    let list: Vec<String> = tries.iter().map(|tried| tried.told()).collect();
+    let list = list.join(", ");
+    let mut notes = vec![format!(
+        "tried: {list}: the program runs changed (--try), the added calls are in the time of its own, and \
+         nothing that is learned is kept"
+    )];
+    if tries.contains(&Try::NoSync) {
+        let warning = "FSYNC AND FDATASYNC ARE NOT DONE (--try fsync=none): A CRASH OF THE MACHINE LOSES DATA \
+                       THAT THE PROGRAM BELIEVES TO BE SAFE";
+        notes.push(warning.to_owned());
+    }
+    notes
 }
 
 /// LD_PRELOAD with our library first, then its previous value. Only a sanitizer's runtime comes before it:

@@ -187,8 +187,7 @@ fn advised_pages_are_dropped_as_far_as_they_are_on_the_device() {
         (told.work.fresh.iter().sum::<f64>() > 0.0, told.parts[Cause::PartialPage] > Nanos::ZERO)
     };
     // A whole page is new, a part of one is read.
-    let cases =
-        [(dontneed(0, 0), true), (dontneed(0, 8 << 20), true), (range(Op::Advise, 0, 0, 2), false)];
+    let cases = [(dontneed(0, 0), true), (dontneed(0, 8 << 20), true), (range(Op::Advise, 0, 0, 2), false)];
     for (advice, drops) in cases {
         let mut program = synced();
         program.call(advice);

@@ -295,6 +295,7 @@ reals! {
     fn fileno(stream: *mut FILE) -> c_int = -1;
     fn __fpending(stream: *mut FILE) -> size_t = 0;
     fn __fbufsize(stream: *mut FILE) -> size_t = 0;
+    fn __freadable(stream: *mut FILE) -> c_int = 1;
     fn __fwritable(stream: *mut FILE) -> c_int = 0;
 
     fn fwrite(data: *const c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t = 0;

@@ -32,6 +32,8 @@ pub struct Settings {
     pub tsc: bool,
     /// CAWL_READS
     reads: bool,
+    tries: [u8; 128],
+    tries_length: usize,
     program: [u8; 256],
     program_length: usize,
     arguments: [u8; 2048],
@@ -142,6 +144,8 @@ impl Settings {
             ticks: false,
             tsc: false,
             reads: false,
+            tries: [0; 128],
+            tries_length: 0,
             program: [0; 256],
             program_length: 0,
             arguments: [0; 2048],
@@ -173,6 +177,8 @@ impl Settings {
             self.run = sys::decimal(run).unwrap_or(0);
         } else if bytes == b"CAWL_READS=1" {
             self.reads = true;
+        } else if let Some(tries) = bytes.strip_prefix(b"CAWL_TRY=") {
+            self.tries_length = copy(tries, &mut self.tries);
         } else if let Some(parent) = bytes.strip_prefix(b"CAWL_ONLY_CHILD_OF=") {
             self.only_child_of = sys::decimal(parent).and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
         } else if let Some(transport) = bytes.strip_prefix(b"CAWL_TRANSPORT=") {
@@ -228,6 +234,11 @@ impl Settings {
     /// CAWL_SOCKET.
     pub fn socket(&self) -> &[u8] {
         &self.socket[..self.socket_length]
+    }
+
+    /// CAWL_TRY: what `run --try` was given, in words with commas between them, sizes in bytes.
+    pub fn tries(&self) -> &[u8] {
+        &self.tries[..self.tries_length]
     }
 
     /// The name that the program was started by.

@@ -6,6 +6,7 @@ use crate::hooks::emit::{Place, around, around_moving, did, happened, wrote};
 use crate::hooks::names::behind;
 use crate::hooks::write::asked;
 use crate::session;
+use crate::tries;
 use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use libc::{off_t, size_t, ssize_t};
@@ -140,11 +141,14 @@ hooks! {
     fn fallocate, fallocate64(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
         around(
             || real::fallocate(fd, mode, offset, length),
-            |start, returned| did(Op::Allocate, start, fd, i64::from(returned), |event| {
-                event.offset = offset as u64;
-                event.requested = length as u64;
-                event.aux = mode as u32;
-            }),
+            |start, returned| {
+                tries::allocated(fd);
+                did(Op::Allocate, start, fd, i64::from(returned), |event| {
+                    event.offset = offset as u64;
+                    event.requested = length as u64;
+                    event.aux = mode as u32;
+                });
+            },
         )
     }
 
@@ -152,11 +156,14 @@ hooks! {
     fn posix_fallocate, posix_fallocate64(fd: c_int, offset: off_t, length: off_t) -> c_int {
         around(
             || real::posix_fallocate(fd, offset, length),
-            |start, failure| did(Op::Allocate, start, fd, if failure == 0 { 0 } else { -1 }, |event| {
-                event.offset = offset as u64;
-                event.requested = length as u64;
-                event.errno = failure as u16;
-            }),
+            |start, failure| {
+                tries::allocated(fd);
+                did(Op::Allocate, start, fd, if failure == 0 { 0 } else { -1 }, |event| {
+                    event.offset = offset as u64;
+                    event.requested = length as u64;
+                    event.errno = failure as u16;
+                });
+            },
         )
     }
 }

@@ -6,6 +6,7 @@ use crate::hooks::emit::{about, around_moving, did, event, mapping};
 use crate::session;
 use crate::state::{descriptors, mappings};
 use crate::transport::link;
+use crate::tries;
 use cawl_wire::{Event, FileKind, Op, flag};
 use core::ffi::{c_int, c_uint, c_void};
 use libc::off_t;
@@ -32,6 +33,7 @@ fn closing(fd: c_int) -> Option<Event> {
         // It may have been given a name since.
         event.aux = sys::fstat(fd).map_or(0, |stat| stat.st_nlink);
     }
+    tries::closing(fd);
     if mappings::any() {
         mapping::closing(&inside, event.dev, event.ino);
     }

@@ -5,6 +5,7 @@ use crate::base::{clock, guard, real, sys};
 use crate::hooks::emit::{around, happened, mapping};
 use crate::session;
 use crate::state::mappings;
+use crate::tries;
 use cawl_wire::{Ended, Op};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::pid_t;
@@ -33,6 +34,7 @@ pub fn ending(ended: Ended) {
     // The memory of a vfork child is its parent's.
     if session::is_ours() {
         let inside = guard::enter_at_end();
+        tries::ending();
         mapping::sample_all(&inside);
         session::goodbye(&inside, ended, 0);
     }

@@ -11,6 +11,7 @@ use crate::hooks::process::ending;
 use crate::hooks::write::{asked, write_flags};
 use crate::session;
 use crate::state::descriptors::Opening;
+use crate::tries;
 use cawl_wire::{Ended, Op};
 use core::ffi::{c_char, c_int, c_long, c_uint};
 
@@ -92,6 +93,7 @@ unsafe extern "C-unwind" fn understood(
             // Strict, or with a filter.
             libc::SYS_seccomp if a <= 1 => super::confine::confined(),
             libc::SYS_prctl if super::confine::is_filter(fd) => super::confine::confined(),
+            libc::SYS_fsync | libc::SYS_fdatasync if tries::leaves_out_sync(fd) => return 0,
             // The hooks of these know how to keep out of the way.
             libc::SYS_close => return c_long::from(super::fd::close(fd)),
             libc::SYS_close_range => {
@@ -192,9 +194,12 @@ unsafe fn record(number: c_long, start: u64, arguments: [c_long; 6], returned: c
                 did(Op::Truncate, start, fd, returned, |event| event.offset = b as u64);
             }
             libc::SYS_truncate => truncated(start, a as *const c_char, b, returned),
-            libc::SYS_fallocate => did(Op::Allocate, start, fd, returned, |event| {
-                (event.offset, event.requested, event.aux) = (c as u64, d as u64, b as u32);
-            }),
+            libc::SYS_fallocate => {
+                tries::allocated(fd);
+                did(Op::Allocate, start, fd, returned, |event| {
+                    (event.offset, event.requested, event.aux) = (c as u64, d as u64, b as u32);
+                });
+            }
             libc::SYS_openat => {
                 super::open::opened(start, returned as c_int, c as c_int, fd, b as *const c_char)
             }

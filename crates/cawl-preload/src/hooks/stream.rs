@@ -8,6 +8,7 @@ use crate::session;
 use crate::state::descriptors;
 use crate::state::glibc_file::{descriptor, pending};
 use crate::state::stream_table::{self, Before, before, peek};
+use crate::tries;
 use cawl_wire::{Op, flag};
 use core::ffi::{CStr, c_char, c_int, c_long};
 use libc::{FILE, off_t, size_t};
@@ -130,15 +131,21 @@ unsafe fn rebuffering(stream: *mut FILE, call: impl FnOnce() -> c_int) -> c_int 
 /// `stream` must be null or open.
 #[inline(always)]
 unsafe fn ending<T: Copy>(stream: *mut FILE, call: impl FnOnce() -> T, outcome: impl FnOnce(T) -> i64) -> T {
+    let buffer = tries::take_back(stream);
     if !session::active() || stream.is_null() {
         stream_table::forget(stream);
-        return call();
+        let returned = call();
+        // SAFETY: it is closed.
+        unsafe { tries::give_back(buffer) };
+        return returned;
     }
     // SAFETY: the caller's promise.
     let event = unsafe { closing(stream) };
     let start = clock::now();
     let returned = call();
     closed(event, start, outcome(returned));
+    // SAFETY: it is closed.
+    unsafe { tries::give_back(buffer) };
     returned
 }
 
@@ -164,14 +171,18 @@ hooks! {
     }
 
     fn freopen, freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+        let buffer = tries::take_back(stream);
         if !session::active() || stream.is_null() {
             stream_table::forget(stream);
-            return real::freopen(path, mode, stream);
+            let again = real::freopen(path, mode, stream);
+            tries::give_back(buffer);
+            return again;
         }
         let event = closing(stream);
         let start = clock::now();
         let again = real::freopen(path, mode, stream);
         closed(event, start, if again.is_null() { -1 } else { 0 });
+        tries::give_back(buffer);
         if !again.is_null() {
             opened(start, again, true, path, mode_flags(mode));
         }

@@ -311,6 +311,10 @@ pub const LEFT: &[Left] = &[
     left(&["shm_unlink", "shmat", "shmdt", "shmget", "shmctl"], "memory without a file on a disk"),
     left(&["process_vm_*", "putmsg", "putpmsg"], "writes to no file"),
     left(
+        &["madvise", "__madvise", "posix_madvise", "process_madvise"],
+        "about memory: a file's pages stay in the cache",
+    ),
+    left(
         &[
             "snprintf", "sprintf", "vsnprintf", "vsprintf", "swprintf", "vswprintf", "__snprintf*",
             "__sprintf_chk", "__vsnprintf*", "__vsprintf_chk", "__swprintf_chk", "__vswprintf_chk",

@@ -166,7 +166,7 @@ unsafe fn open(directory: c_int, path: *const c_char) -> Option<c_int> {
     // SAFETY: the caller's promise.
     unsafe {
         let (dev, ino) = is_program(directory, path)?;
-        if descriptors::may_be_open(dev, ino) { None } else { sys::open_to_read(directory, path) }
+        if descriptors::may_be_open(dev, ino, -1) { None } else { sys::open_to_read(directory, path) }
     }
 }
 

@@ -160,9 +160,9 @@ pub fn descriptor_of(fd: c_int, dev: u64, ino: u64) -> Option<c_int> {
     (0..PER_PAGE as c_int).find(|fd| leads(*fd))
 }
 
-/// True if a descriptor that was opened or used in this session may lead to this file.
-pub fn may_be_open(dev: u64, ino: u64) -> bool {
-    (0..=HIGHEST.load(Relaxed)).any(|fd| {
+/// True if a descriptor that was opened or used in this session, other than `but`, may lead to this file.
+pub fn may_be_open(dev: u64, ino: u64, but: c_int) -> bool {
+    (0..=HIGHEST.load(Relaxed)).filter(|fd| *fd != but).any(|fd| {
         let Some(file) = entry(fd) else { return false };
         match file.state.load(Acquire) {
             UNKNOWN => false,

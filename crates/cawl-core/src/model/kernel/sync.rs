@@ -192,8 +192,8 @@ impl Kernel {
         }
     }
 
-    /// posix_fadvise(POSIX_FADV_DONTNEED): begins to write what of the range is dirty, then drops the whole pages
-    /// that are clean and on the device (`generic_fadvise`, `mapping_try_invalidate`).
+    /// posix_fadvise(POSIX_FADV_DONTNEED): begins to write what of the range is dirty, then drops the whole
+    /// pages that are clean and on the device (`generic_fadvise`, `mapping_try_invalidate`).
     pub(super) fn drop_behind(&mut self, call: &mut Call, event: &Event) {
         call.spend_call(self.constants.call);
         if event.returned < 0 {

@@ -9,6 +9,7 @@ use crate::base::{clock, interrupted};
 use crate::session;
 use crate::state::descriptors::{self, Descriptor};
 use crate::transport::slot::{self, Slot};
+use crate::tries;
 use cawl_wire::ring::Call;
 use cawl_wire::{Event, Op, UNKNOWN_OFFSET};
 use core::ffi::c_int;
@@ -108,14 +109,19 @@ fn wrote_inside(op: Op, start: u64, fd: c_int, place: Place, requested: u64, ret
 
 #[inline(never)]
 fn wrote_whole(inside: &Inside, slot: &Slot, op: Op, call: &Call, flags: u32, fd: c_int, file: &Descriptor) {
-    let mut event = event(inside, op, call.start, call.start.wrapping_add(call.duration));
+    let mut duration = call.duration;
+    if tries::any() {
+        duration += tries::written(op, fd, file, call.offset, call.returned.max(0) as u64);
+    }
+    let mut event = event(inside, op, call.start, call.start.wrapping_add(duration));
     about(&mut event, fd, file);
     (event.requested, event.returned, event.offset) = (call.requested, call.returned, call.offset);
     event.flags |= flags;
     if event.returned < 0 {
         event.errno = inside.errno();
     }
-    let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known();
+    // None goes on where each is to come by here.
+    let may_go_on = flags == 0 && event.errno == 0 && inside.thread().is_known() && !tries::any();
     let key = if may_go_on { slot::key(file.number(), op) } else { 0 };
     session::put(slot, &event, key, 0);
 }

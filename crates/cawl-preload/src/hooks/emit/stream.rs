@@ -9,8 +9,9 @@ use crate::state::descriptors::{self, Descriptor, Opening};
 use crate::state::glibc_file::{Buffering, buffering, descriptor, pending};
 use crate::state::stream_table::{self, Before, account, before_giving, leave, remember};
 use crate::transport::slot::{self, Slot};
+use crate::tries;
 use cawl_wire::ring::Call;
-use cawl_wire::{Event, Op, UNKNOWN_OFFSET, flag};
+use cawl_wire::{Event, FileKind, Op, UNKNOWN_OFFSET, flag};
 use core::ffi::{c_char, c_int};
 use libc::FILE;
 
@@ -151,6 +152,11 @@ fn after_whole(
     }
     let counted = if op == Op::StreamWrite { event.returned } else { 0 };
     settle(&mut event, fd, file, counted, failed);
+    if tries::any()
+        && let Some(flushed) = event.flushed()
+    {
+        event.duration += tries::written(op, fd, file, event.offset, flushed);
+    }
     let may_go_on = op == Op::StreamWrite && flags == 0 && !failed && inside.thread().is_known();
     let key = if may_go_on { slot::key(file.number(), op) } else { 0 };
     session::put(slot, &event, key, buffering.pack());
@@ -229,6 +235,9 @@ pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, name: *const c_ch
         stream_table::place_new(stream);
         let size = size.or_else(|| sys::fstat(fd).map(|stat| stat.st_size as u64)).unwrap_or(0);
         tell_opened(&inside, (start, end), fd, file, flags, size);
+        if file.kind() == FileKind::Regular {
+            tries::opened(stream);
+        }
     }
 }
 
@@ -280,6 +289,7 @@ pub unsafe fn closing(stream: *mut FILE) -> Option<Event> {
             event.offset = if held > 0 { file.next_place(fd) } else { file.position_if_known() };
             event
         });
+        tries::closing(fd);
         descriptors::forget(fd);
         event
     }

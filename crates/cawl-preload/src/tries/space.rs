@@ -1,0 +1,124 @@
+//! Before the writer: space beyond the end of a growing file (`preallocate`), which the close gives back.
+//!
+//! To give it back is to truncate the file to its own length, which would cut off what another writer added in
+//! the same moment. So there must be none: the file was empty at the first write, the descriptor is
+//! write-only, does not append, was opened here, has no duplicate, no other descriptor of the process leads to
+//! the file, and no process was started since. Where that ceases to hold, what is allocated stays.
+
+use super::parts::{self, FOLLOWED};
+use super::{PREALLOCATE, has};
+use crate::base::sys;
+use crate::session;
+use crate::state::descriptors::{self, Descriptor};
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Bytes allocated at a time.
+const AHEAD: u64 = 16 << 20;
+/// Nothing is taken of a filesystem with less room than this, in bytes: the program's own writes come first.
+const LEAST_ROOM: u64 = 1 << 30;
+/// `Progress::reserved` of a file that is left alone. Otherwise it is the end of what was allocated, or 0 before
+/// the first write.
+const NEVER: u64 = u64::MAX;
+
+/// A write has ended at `end`; allocates more, if the file has grown up to what is there.
+pub fn reserve(fd: c_int, file: &Descriptor, offset: u64, end: u64) {
+    let Some(progress) = parts::progress(fd, file) else { return };
+    let reserved = progress.reserved.load(Relaxed);
+    if end < reserved || !session::is_ours() {
+        return;
+    }
+    let begins = reserved == 0;
+    let may = file.is_alone() && (!begins || was_empty(fd, offset, end)) && has_room(fd);
+    if may && allocate(fd, end) {
+        progress.reserved.store(end.saturating_add(AHEAD), Relaxed);
+    } else if begins {
+        progress.reserved.store(NEVER, Relaxed);
+    }
+}
+
+/// The program has allocated space of its own, which is to stay.
+#[inline(always)]
+pub fn allocated(fd: c_int) {
+    if has(PREALLOCATE)
+        && let Some(file) = descriptors::if_known(fd)
+        && let Some(progress) = parts::progress(fd, file)
+    {
+        progress.reserved.store(NEVER, Relaxed);
+    }
+}
+
+/// Gives back what was allocated beyond the end of a file, and leaves it the time of its latest change.
+#[cold]
+#[inline(never)]
+pub fn release(fd: c_int, file: &Descriptor) {
+    let Some(progress) = parts::known_progress(fd, file) else { return };
+    let reserved = progress.reserved.swap(NEVER, Relaxed);
+    if reserved == 0 || reserved == NEVER || !file.is_alone() || !session::is_ours() {
+        return;
+    }
+    let id = file.identity();
+    if descriptors::may_be_open(id.dev, id.ino, fd) {
+        return;
+    }
+    let Some(stat) = status(fd) else { return };
+    let omitted = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
+    let changed = libc::timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec };
+    let times = [omitted, changed];
+    // SAFETY: numbers, and two valid times; the file keeps its length, so no data are lost.
+    unsafe {
+        if sys::call(libc::SYS_ftruncate, [fd as usize, stat.st_size as usize, 0, 0, 0, 0]) == 0 {
+            sys::call(libc::SYS_utimensat, [fd as usize, 0, times.as_ptr() as usize, 0, 0, 0]);
+        }
+    }
+}
+
+/// The same of every descriptor.
+#[cold]
+pub fn release_all() {
+    for fd in 0..FOLLOWED as c_int {
+        if let Some(file) = descriptors::if_known(fd) {
+            release(fd, file);
+        }
+    }
+}
+
+/// The write from `offset` to `end` made the file what it is, and the program allocated nothing.
+fn was_empty(fd: c_int, offset: u64, end: u64) -> bool {
+    const SLACK: u64 = 1 << 20;
+    status(fd).is_some_and(|stat| {
+        offset == 0
+            && stat.st_size as u64 == end
+            && (stat.st_blocks as u64) * 512 <= end.saturating_add(SLACK)
+    })
+}
+
+#[inline(never)]
+fn status(fd: c_int) -> Option<libc::stat> {
+    let mut found = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: a valid place for the result.
+    let done = unsafe { sys::call(libc::SYS_fstat, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
+    (done == 0).then(|| unsafe { found.assume_init() })
+}
+
+#[inline(never)]
+fn has_room(fd: c_int) -> bool {
+    let mut found = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: a valid place for the result.
+    let done =
+        unsafe { sys::call(libc::SYS_fstatfs, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    // SAFETY: all zero bytes are a valid `statfs`, and the kernel has filled it in.
+    let found = unsafe { found.assume_init_ref() };
+    let room = found.f_bavail.saturating_mul(found.f_bsize as u64);
+    done == 0 && room >= LEAST_ROOM && !sys::limited(libc::RLIMIT_FSIZE)
+}
+
+fn allocate(fd: c_int, from: u64) -> bool {
+    let mode = libc::FALLOC_FL_KEEP_SIZE as usize;
+    // SAFETY: numbers only; the file's length and data stay as they are.
+    let done =
+        unsafe { sys::call(libc::SYS_fallocate, [fd as usize, mode, from as usize, AHEAD as usize, 0, 0]) };
+    done == 0
+}
