@@ -5,6 +5,7 @@ use crate::base::{guard, real};
 use crate::hooks::emit::{around, did};
 use crate::session;
 use crate::state::descriptors::{self, Opening};
+use crate::tries;
 use cawl_wire::{Op, flag};
 use core::ffi::{c_char, c_int, c_uint};
 use libc::mode_t;
@@ -37,7 +38,11 @@ fn note(start: u64, fd: c_int, flags: c_int, opening: &Opening) {
         if !session::is_ours() {
             return;
         }
-        session::opened(fd, worth_it.then_some(opening))
+        let size = session::opened(fd, worth_it.then_some(opening));
+        if size == Some(0) {
+            tries::opened_empty(fd);
+        }
+        size
     };
     if worth_it {
         did(Op::Open, start, fd, i64::from(fd), |event| {

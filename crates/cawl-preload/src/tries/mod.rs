@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 pub use buffers::{give_back, opened, take_back};
-pub use space::allocated;
+pub use space::{allocated, opened_empty};
 
 /// Streams get larger buffers.
 const BUFFER: u32 = 1;
@@ -97,7 +97,7 @@ pub fn written(op: Op, fd: c_int, file: &Descriptor, offset: u64, bytes: u64) ->
     }
     let begin = clock::now();
     if has(PREALLOCATE) {
-        space::reserve(fd, file, offset, offset.saturating_add(bytes));
+        space::reserve(fd, file, offset.saturating_add(bytes));
     }
     if has(PACE | DONTNEED) {
         parts::written(fd, file, offset.saturating_add(bytes), bytes);

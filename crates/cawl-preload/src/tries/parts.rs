@@ -22,7 +22,7 @@ pub struct Progress {
     /// What was written before it: from and to.
     from: AtomicU64,
     to: AtomicU64,
-    /// See `space`.
+    /// See [`super::space`].
     pub reserved: AtomicU64,
 }
 

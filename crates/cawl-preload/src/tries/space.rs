@@ -1,7 +1,7 @@
 //! Before the writer: space beyond the end of a growing file (`preallocate`), which the close gives back.
 //!
 //! To give it back is to truncate the file to its own length, which would cut off what another writer added in
-//! the same moment. So there must be none: the file was empty at the first write, the descriptor is
+//! the same moment. So there must be none: the file was empty when it was opened, the descriptor is
 //! write-only, does not append, was opened here, has no duplicate, no other descriptor of the process leads to
 //! the file, and no process was started since. Where that ceases to hold, what is allocated stays.
 
@@ -18,22 +18,32 @@ use core::sync::atomic::Ordering::Relaxed;
 const AHEAD: u64 = 16 << 20;
 /// Nothing is taken of a filesystem with less room than this, in bytes: the program's own writes come first.
 const LEAST_ROOM: u64 = 1 << 30;
-/// `Progress::reserved` of a file that is left alone. Otherwise it is the end of what was allocated, or 0 before
-/// the first write.
-const NEVER: u64 = u64::MAX;
+/// `Progress::reserved` of a file that is left alone, and of one that was empty when it was opened. Otherwise it
+/// is the end of what was allocated.
+const NEVER: u64 = 0;
+const EMPTY: u64 = 1;
+
+/// A descriptor was just opened that leads to an empty file.
+#[inline(always)]
+pub fn opened_empty(fd: c_int) {
+    if has(PREALLOCATE)
+        && let Some(file) = descriptors::if_known(fd)
+        && let Some(progress) = parts::progress(fd, file)
+    {
+        progress.reserved.store(EMPTY, Relaxed);
+    }
+}
 
 /// A write has ended at `end`; allocates more, if the file has grown up to what is there.
-pub fn reserve(fd: c_int, file: &Descriptor, offset: u64, end: u64) {
-    let Some(progress) = parts::progress(fd, file) else { return };
+pub fn reserve(fd: c_int, file: &Descriptor, end: u64) {
+    let Some(progress) = parts::known_progress(fd, file) else { return };
     let reserved = progress.reserved.load(Relaxed);
-    if end < reserved || !session::is_ours() {
+    if reserved == NEVER || end < reserved || !session::is_ours() {
         return;
     }
-    let begins = reserved == 0;
-    let may = file.is_alone() && (!begins || was_empty(fd, offset, end)) && has_room(fd);
-    if may && allocate(fd, end) {
+    if file.is_alone() && has_room(fd) && allocate(fd, end) {
         progress.reserved.store(end.saturating_add(AHEAD), Relaxed);
-    } else if begins {
+    } else if reserved == EMPTY {
         progress.reserved.store(NEVER, Relaxed);
     }
 }
@@ -43,32 +53,32 @@ pub fn reserve(fd: c_int, file: &Descriptor, offset: u64, end: u64) {
 pub fn allocated(fd: c_int) {
     if has(PREALLOCATE)
         && let Some(file) = descriptors::if_known(fd)
-        && let Some(progress) = parts::progress(fd, file)
+        && let Some(progress) = parts::known_progress(fd, file)
     {
         progress.reserved.store(NEVER, Relaxed);
     }
 }
 
-/// Gives back what was allocated beyond the end of a file, and leaves it the time of its latest change.
+/// Gives back what was allocated beyond the end of a file, and leaves it the time of its latest change. Not to
+/// be called in a vfork child.
 #[cold]
 #[inline(never)]
 pub fn release(fd: c_int, file: &Descriptor) {
     let Some(progress) = parts::known_progress(fd, file) else { return };
     let reserved = progress.reserved.swap(NEVER, Relaxed);
-    if reserved == 0 || reserved == NEVER || !file.is_alone() || !session::is_ours() {
+    if reserved <= EMPTY || !file.is_alone() {
         return;
     }
     let id = file.identity();
     if descriptors::may_be_open(id.dev, id.ino, fd) {
         return;
     }
-    let Some(stat) = status(fd) else { return };
+    let Some((size, changed)) = status(fd) else { return };
     let omitted = libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
-    let changed = libc::timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec };
     let times = [omitted, changed];
     // SAFETY: numbers, and two valid times; the file keeps its length, so no data are lost.
     unsafe {
-        if sys::call(libc::SYS_ftruncate, [fd as usize, stat.st_size as usize, 0, 0, 0, 0]) == 0 {
+        if sys::call(libc::SYS_ftruncate, [fd as usize, size as usize, 0, 0, 0, 0]) == 0 {
             sys::call(libc::SYS_utimensat, [fd as usize, 0, times.as_ptr() as usize, 0, 0, 0]);
         }
     }
@@ -84,23 +94,16 @@ pub fn release_all() {
     }
 }
 
-/// The write from `offset` to `end` made the file what it is, and the program allocated nothing.
-fn was_empty(fd: c_int, offset: u64, end: u64) -> bool {
-    const SLACK: u64 = 1 << 20;
-    status(fd).is_some_and(|stat| {
-        offset == 0
-            && stat.st_size as u64 == end
-            && (stat.st_blocks as u64) * 512 <= end.saturating_add(SLACK)
-    })
-}
-
+/// Length of a file, in bytes, and when it was changed.
 #[inline(never)]
-fn status(fd: c_int) -> Option<libc::stat> {
+fn status(fd: c_int) -> Option<(libc::off_t, libc::timespec)> {
     let mut found = MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: a valid place for the result.
     let done = unsafe { sys::call(libc::SYS_fstat, [fd as usize, found.as_mut_ptr() as usize, 0, 0, 0, 0]) };
     // SAFETY: all zero bytes are a valid `stat`, and the kernel has filled it in.
-    (done == 0).then(|| unsafe { found.assume_init() })
+    let found = unsafe { found.assume_init_ref() };
+    let changed = libc::timespec { tv_sec: found.st_mtime, tv_nsec: found.st_mtime_nsec };
+    (done == 0).then_some((found.st_size, changed))
 }
 
 #[inline(never)]

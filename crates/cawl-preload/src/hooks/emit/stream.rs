@@ -237,6 +237,9 @@ pub unsafe fn opened(start: u64, stream: *mut FILE, own: bool, name: *const c_ch
         tell_opened(&inside, (start, end), fd, file, flags, size);
         if file.kind() == FileKind::Regular {
             tries::opened(stream);
+            if own && size == 0 {
+                tries::opened_empty(fd);
+            }
         }
     }
 }
