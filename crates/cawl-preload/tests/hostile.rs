@@ -1,6 +1,6 @@
 //! Every hook with a pointer argument is given what is no pointer: null, 8, memory that is not there or ends
 //! too early, and counts that no memory can have. What becomes of each call is what becomes of it without the
-//! tracer: the same result and errno, or the same end.
+//! tracer: the same result and errno, or the same end. So it is with everything tried that `run --try` knows.
 
 use crate::hooks::{HOOKS, UNCALLED};
 use cawl_kit::app_with;
@@ -38,7 +38,12 @@ fn hostile_arguments_are_the_kernels_or_the_c_librarys_to_judge() {
     };
     let bare = run(Command::new(&program));
     println!("{} calls", bare.len());
-    for variables in [&[][..], &[("CAWL_READS", "1"), ("CAWL_TRANSPORT", "socket")]] {
+    let tries = "buffer=65536,pace=4096,dontneed,fsync=none,preallocate";
+    for variables in [
+        &[][..],
+        &[("CAWL_READS", "1"), ("CAWL_TRANSPORT", "socket")],
+        &[("CAWL_TRY", tries), ("CAWL_RUN", "1")],
+    ] {
         let place = dir();
         let daemon = Daemon::start(place.path(), Answer::Welcome);
         let mut command = daemon.command(&program);

@@ -124,6 +124,26 @@ fn failures_and_calls_without_result() {
 }
 
 #[test]
+fn ranges_come_with_their_flags_and_advice() {
+    let lines = format!(
+        "{OPEN}7 fadvise64(3</tmp/a>, 4096, 8192, POSIX_FADV_DONTNEED) = 0 <0.1>
+        7 fadvise64(3</tmp/a>, 0, 0, POSIX_FADV_SEQUENTIAL) = 0 <0.1>
+        7 fadvise64(3</tmp/a>, 0, 0, POSIX_FADV_NOREUSE) = -1 EINVAL (Invalid argument) <0.1>
+        7 sync_file_range(3</tmp/a>, 0, 16, SYNC_FILE_RANGE_WRITE) = 0 <0.1>"
+    );
+    let events = events(&lines).into_iter().filter(|event| event.op != Op::Open);
+    let told: Vec<_> =
+        events.map(|event| (event.op, event.offset, event.requested, event.aux, event.errno)).collect();
+    let advised = [
+        (Op::Advise, 4096, 8192, cawl_wire::ADVICE_DONTNEED, 0),
+        (Op::Advise, 0, 0, 2, 0),
+        (Op::Advise, 0, 0, 5, 22),
+        (Op::SyncRange, 0, 16, 2, 0),
+    ];
+    assert_eq!(told, advised);
+}
+
+#[test]
 fn exec_begins_a_session_and_closes_what_is_marked() {
     let lines = format!(
         "7 execve(\"/bin/sh\", [\"sh\", \"-c\", \"x\"...], 0x7f /* 3 vars */) = 0 <0.1>
