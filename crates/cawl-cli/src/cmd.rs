@@ -9,6 +9,7 @@ pub mod export;
 pub mod fit;
 pub mod help;
 pub mod import;
+mod on_paper;
 pub mod predict;
 pub mod profile;
 mod recordings;

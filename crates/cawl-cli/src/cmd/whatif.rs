@@ -1,31 +1,22 @@
 //! `whatif`: a trace's calls on paper, as they were and with changes.
 
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::thread;
 
 use anyhow::Context;
 use cawl_core::{
-    Analysis, AnalysisOptions, Bytes, Change, Class, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger,
-    Machine, Mode, OtherDevice, Owner, Ratio, Record, Rewrite, WhatIf, build, classify,
+    Analysis, AnalysisOptions, Bytes, Change, DirtyLimits, FileSizes, HostFacts, HostProfile, Ledger,
+    Machine, Mode, OtherDevice, Owner, Ratio, Record, Rewrite,
 };
-use cawl_host::trace::TraceError;
 
+use super::on_paper::{MODEL, Scenario, run_all};
 use super::read_profile;
 use super::saved::SavedTrace;
 use crate::args::{Given, ModelArgs, WhatIfArgs, Word};
 use crate::render::whatif::{Answer, Compared, Sensitivity};
 use crate::{exit, render};
 
-/// The model that calls are run through on paper.
-const MODEL: &str = "kernel";
 /// Calls that constants are learned from at most.
 const LEARNED_FROM: u64 = 500_000;
-/// Records of a batch.
-const BATCH: usize = 2048;
-/// Most batches in a channel.
-const WAITING: usize = 2;
 /// Numbers of devices that files are moved to: no device of a Linux has them.
 const MOVED_TO: u64 = 0xffff_ff00;
 /// By how much a constant is another one for `--sensitivity`.
@@ -44,7 +35,7 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let profile = if args.no_learn { trace.profile.clone() } else { learned(&mut trace)? };
     let sizes = if needs_sizes(given) { sizes(&mut open()?)? } else { FileSizes::default() };
     let base = Scenario { machine: Machine { profile, limits: None, warm: false }, changes: Vec::new() };
-    let after = |given: &[Given]| base.with(given, host.as_ref());
+    let after = |given: &[Given]| with(&base, given, host.as_ref());
     let mut scenarios = vec![base.clone()];
     let mut names = Vec::new();
     if args.sensitivity {
@@ -68,7 +59,8 @@ pub fn whatif(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         scenarios.push(after(given)?);
     }
     let mut trace = open()?;
-    let (ledgers, observed) = run_all(&mut trace, scenarios.iter().map(|one| one.begin(&sizes)).collect())?;
+    let whatifs = scenarios.iter().map(|one| one.begin(&sizes)).collect();
+    let (ledgers, observed) = run_all(trace.records(), whatifs).with_context(|| trace.about())?;
     trace.reader.damage().describe().into_iter().for_each(render::tell);
     let (before, after) = ledgers.split_first().context("nothing was run")?;
     anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
@@ -132,63 +124,47 @@ fn sizes(trace: &mut SavedTrace) -> anyhow::Result<FileSizes> {
     Ok(sizes)
 }
 
-/// Calls on a machine, both with their changes.
-#[derive(Clone)]
-struct Scenario {
-    machine: Machine,
-    changes: Vec<Change>,
-}
-
-impl Scenario {
-    /// The same with these changes. `host`: the machine that was traced, if that is known.
-    fn with(&self, given: &[Given], host: Option<&HostFacts>) -> anyhow::Result<Scenario> {
-        let Scenario { mut machine, mut changes } = self.clone();
-        let wrong = |why: String| anyhow::Error::from(exit::Usage(why));
-        let (mut ratios, mut ram, mut cgroup) = (None, None, None);
-        for one in given {
-            match &one.word {
-                Word::Calls(change) => changes.push(change.clone()),
-                Word::Move(glob, path) => {
-                    let dev = MOVED_TO + machine.profile.others.len() as u64;
-                    let constants = read_profile(path)?.device;
-                    machine.profile.others.push(OtherDevice { dev, constants });
-                    changes.push(Change { rewrite: Rewrite::Move(dev), on: Some(glob.clone()) });
-                }
-                Word::Set(name, value) => {
-                    machine.profile = machine.profile.with(name, value).map_err(wrong)?
-                }
-                Word::Profile(path) => {
-                    machine.profile = read_profile(path)?;
-                    machine.limits = Some(machine.profile.kernel.limits);
-                }
-                Word::Limits(limits) => machine.limits = Some(*limits),
-                Word::Ratios(of) => ratios = Some(*of),
-                Word::Ram(bytes) => ram = Some(*bytes),
-                Word::Cgroup(bytes) => cgroup = Some(*bytes),
-                Word::Warm => machine.warm = true,
-                Word::On(_) => {}
+/// A scenario with these changes. `host`: the machine that was traced, if that is known.
+fn with(base: &Scenario, given: &[Given], host: Option<&HostFacts>) -> anyhow::Result<Scenario> {
+    let Scenario { mut machine, mut changes } = base.clone();
+    let wrong = |why: String| anyhow::Error::from(exit::Usage(why));
+    let (mut ratios, mut ram, mut cgroup) = (None, None, None);
+    for one in given {
+        match &one.word {
+            Word::Calls(change) => changes.push(change.clone()),
+            Word::Move(glob, path) => {
+                let dev = MOVED_TO + machine.profile.others.len() as u64;
+                let constants = read_profile(path)?.device;
+                machine.profile.others.push(OtherDevice { dev, constants });
+                changes.push(Change { rewrite: Rewrite::Move(dev), on: Some(glob.clone()) });
             }
+            Word::Set(name, value) => machine.profile = machine.profile.with(name, value).map_err(wrong)?,
+            Word::Profile(path) => {
+                machine.profile = read_profile(path)?;
+                machine.limits = Some(machine.profile.kernel.limits);
+            }
+            Word::Limits(limits) => machine.limits = Some(*limits),
+            Word::Ratios(of) => ratios = Some(*of),
+            Word::Ram(bytes) => ram = Some(*bytes),
+            Word::Cgroup(bytes) => cgroup = Some(*bytes),
+            Word::Warm => machine.warm = true,
+            Word::On(_) => {}
         }
-        let parts = ratios.or_else(|| host.map(ratios_of)).unwrap_or(DEFAULT_RATIOS);
-        if ratios.is_some() || ram.is_some() {
-            let memory = ram.or_else(|| host.map(|host| host.memory.0));
-            let memory =
-                memory.context("the trace does not tell how much memory its machine has; add --ram SIZE")?;
-            machine.limits = Some(limits_of(parts, memory));
-        }
-        machine.profile.kernel.cgroup =
-            cgroup.map(|memory| limits_of(parts, memory)).or(machine.profile.kernel.cgroup);
-        if let Some(limits) = machine.limits {
-            machine.profile.kernel.limits = limits;
-        }
-        machine.profile.check().map_err(|error| wrong(error.to_string()))?;
-        Ok(Scenario { machine, changes })
     }
-
-    fn begin(&self, sizes: &FileSizes) -> WhatIf {
-        let model = build(MODEL, &self.machine.profile).expect("it is in the list of models");
-        WhatIf::new(model, &self.machine, &self.changes, sizes)
+    let parts = ratios.or_else(|| host.map(ratios_of)).unwrap_or(DEFAULT_RATIOS);
+    if ratios.is_some() || ram.is_some() {
+        let memory = ram.or_else(|| host.map(|host| host.memory.0));
+        let memory =
+            memory.context("the trace does not tell how much memory its machine has; add --ram SIZE")?;
+        machine.limits = Some(limits_of(parts, memory));
     }
+    machine.profile.kernel.cgroup =
+        cgroup.map(|memory| limits_of(parts, memory)).or(machine.profile.kernel.cgroup);
+    if let Some(limits) = machine.limits {
+        machine.profile.kernel.limits = limits;
+    }
+    machine.profile.check().map_err(|error| wrong(error.to_string()))?;
+    Ok(Scenario { machine, changes })
 }
 
 /// Background and hard limit as parts of dirtyable memory where nobody has set them
@@ -209,62 +185,4 @@ fn ratios_of(host: &HostFacts) -> [f64; 2] {
 fn limits_of([background, hard]: [f64; 2], memory: u64) -> DirtyLimits {
     let part = |part: f64| Bytes((memory as f64 * part) as u64);
     DirtyLimits { background: part(background), hard: part(hard) }
-}
-
-/// What calls took in the trace, in seconds: those that have a cost.
-fn observed_s(record: &Record) -> f64 {
-    match record {
-        Record::Event(event) if classify(event) == Class::Cost => event.duration as f64 / 1e9,
-        _ => 0.0,
-    }
-}
-
-/// Runs all of them through the trace, on as many threads as there are processors.
-fn run_all(trace: &mut SavedTrace, whatifs: Vec<WhatIf>) -> anyhow::Result<(Vec<Ledger>, f64)> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(whatifs.len().max(1));
-    let mut shares: Vec<Vec<(usize, WhatIf)>> = (0..threads).map(|_| Vec::new()).collect();
-    for (at, one) in whatifs.into_iter().enumerate() {
-        shares[at % threads].push((at, one));
-    }
-    let about = trace.about();
-    let mut observed = 0.0;
-    thread::scope(|scope| {
-        let workers: Vec<_> = shares
-            .into_iter()
-            .map(|mut share| {
-                let (send, batches) = sync_channel::<Arc<Vec<Record>>>(WAITING);
-                let worker = scope.spawn(move || {
-                    for batch in batches {
-                        share
-                            .iter_mut()
-                            .for_each(|(_, one)| batch.iter().for_each(|record| one.take(record)));
-                    }
-                    share.into_iter().map(|(at, one)| (at, one.finish())).collect::<Vec<_>>()
-                });
-                (send, worker)
-            })
-            .collect();
-        let mut records = trace.records();
-        let mut read = || -> Result<Vec<Record>, TraceError> { records.by_ref().take(BATCH).collect() };
-        let outcome = loop {
-            match read() {
-                Err(error) => break Err(error),
-                Ok(batch) if batch.is_empty() => break Ok(()),
-                Ok(batch) => {
-                    observed += batch.iter().map(observed_s).sum::<f64>();
-                    let batch = Arc::new(batch);
-                    // One that is gone has panicked; the join passes that on.
-                    workers.iter().for_each(|(send, _)| drop(send.send(Arc::clone(&batch))));
-                }
-            }
-        };
-        let mut ledgers: Vec<(usize, Ledger)> = Vec::new();
-        for (send, worker) in workers {
-            drop(send);
-            ledgers.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        ledgers.sort_by_key(|(at, _)| *at);
-        outcome.with_context(|| about)?;
-        Ok((ledgers.into_iter().map(|(_, ledger)| ledger).collect(), observed))
-    })
 }

@@ -1,0 +1,92 @@
+//! Scenarios on paper: the calls of a trace, changed, on a machine, changed.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use cawl_core::{Change, Class, FileSizes, Ledger, Machine, Record, WhatIf, build, classify};
+use cawl_host::trace::TraceError;
+
+/// The model that calls are run through on paper.
+pub const MODEL: &str = "kernel";
+/// Records of a batch.
+const BATCH: usize = 2048;
+/// Most batches in a channel.
+const WAITING: usize = 2;
+
+/// Calls on a machine, both with their changes.
+#[derive(Clone)]
+pub struct Scenario {
+    /// The machine.
+    pub machine: Machine,
+    /// What becomes of the calls, one change after another.
+    pub changes: Vec<Change>,
+}
+
+impl Scenario {
+    /// Begins to run it. `sizes`: those of the trace's files.
+    pub fn begin(&self, sizes: &FileSizes) -> WhatIf {
+        let model = build(MODEL, &self.machine.profile).expect("it is in the list of models");
+        WhatIf::new(model, &self.machine, &self.changes, sizes)
+    }
+}
+
+/// What calls took in the trace, in seconds: those that have a cost.
+fn observed_s(record: &Record) -> f64 {
+    match record {
+        Record::Event(event) if classify(event) == Class::Cost => event.duration as f64 / 1e9,
+        _ => 0.0,
+    }
+}
+
+/// Runs all of them through records, on as many threads as there are processors; also what the calls took in
+/// the trace, in seconds.
+pub fn run_all(
+    mut records: impl Iterator<Item = Result<Record, TraceError>>,
+    whatifs: Vec<WhatIf>,
+) -> Result<(Vec<Ledger>, f64), TraceError> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(whatifs.len().max(1));
+    let mut shares: Vec<Vec<(usize, WhatIf)>> = (0..threads).map(|_| Vec::new()).collect();
+    for (at, one) in whatifs.into_iter().enumerate() {
+        shares[at % threads].push((at, one));
+    }
+    let mut observed = 0.0;
+    thread::scope(|scope| {
+        let workers: Vec<_> = shares
+            .into_iter()
+            .map(|mut share| {
+                let (send, batches) = sync_channel::<Arc<Vec<Record>>>(WAITING);
+                let worker = scope.spawn(move || {
+                    for batch in batches {
+                        share
+                            .iter_mut()
+                            .for_each(|(_, one)| batch.iter().for_each(|record| one.take(record)));
+                    }
+                    share.into_iter().map(|(at, one)| (at, one.finish())).collect::<Vec<_>>()
+                });
+                (send, worker)
+            })
+            .collect();
+        let mut read = || -> Result<Vec<Record>, TraceError> { records.by_ref().take(BATCH).collect() };
+        let outcome = loop {
+            match read() {
+                Err(error) => break Err(error),
+                Ok(batch) if batch.is_empty() => break Ok(()),
+                Ok(batch) => {
+                    observed += batch.iter().map(observed_s).sum::<f64>();
+                    let batch = Arc::new(batch);
+                    // One that is gone has panicked; the join passes that on.
+                    workers.iter().for_each(|(send, _)| drop(send.send(Arc::clone(&batch))));
+                }
+            }
+        };
+        let mut ledgers: Vec<(usize, Ledger)> = Vec::new();
+        for (send, worker) in workers {
+            drop(send);
+            ledgers.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        ledgers.sort_by_key(|(at, _)| *at);
+        outcome?;
+        Ok((ledgers.into_iter().map(|(_, ledger)| ledger).collect(), observed))
+    })
+}
