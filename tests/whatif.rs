@@ -124,7 +124,7 @@ fn wrong_changes_are_refused_with_a_remedy() {
         (&[][..], "name a change"),
         (&["--on", "*.db"], "--on limits the change"),
         (&["--merge", "0"], "more than zero"),
-        (&["--fsync", "sometimes"], "every=N, end or none"),
+        (&["--fsync", "sometimes"], "every=N, end, none or close"),
         (&["--set", "device.speed=1"], "device.writeback"),
         (&["--set", "device.fsync"], "NAME=VALUE"),
         (&["--limits", "2G,1G"], "below the hard limit"),

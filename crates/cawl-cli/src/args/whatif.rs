@@ -110,9 +110,9 @@ const PROGRAM: &[Known] = &[
     }),
     known(
         "fsync",
-        Some("every=N|end|none"),
-        "Of the fsyncs of each file make one of N, the last, or none",
-        |text| Ok(calls(Rewrite::Syncs(syncs(text)?))),
+        Some("every=N|end|none|close"),
+        "Of the fsyncs of each file make one of N, the last, or none; or add one before each close",
+        |text| Ok(calls(if text == "close" { Rewrite::SyncAtClose } else { Rewrite::Syncs(syncs(text)?) })),
     ),
     known("fdatasync", None, "fdatasync in the place of fsync", |_| Ok(calls(Rewrite::Fdatasync))),
     known("sync", Some("on|off"), "O_SYNC for files", |text| flags(flag::SYNC, text)),
@@ -217,7 +217,7 @@ fn syncs(text: &str) -> Result<SyncsKept, String> {
         _ => {
             let count = text.strip_prefix("every=").and_then(|count| count.parse().ok());
             let count = count.filter(|count| *count > 0);
-            Ok(SyncsKept::OneIn(count.ok_or("give every=N, end or none")?))
+            Ok(SyncsKept::OneIn(count.ok_or("give every=N, end, none or close")?))
         }
     }
 }

@@ -22,6 +22,8 @@ pub enum Rewrite {
     Buffer(u32),
     /// Of the fsyncs and fdatasyncs of each file only some are made.
     Syncs(SyncsKept),
+    /// A file that was written since its latest sync is synced before it is closed, or at the end.
+    SyncAtClose,
     /// fsync becomes fdatasync.
     Fdatasync,
     /// Files are open with these flags ([`cawl_wire::flag`]), or without them.

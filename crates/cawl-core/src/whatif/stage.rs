@@ -100,6 +100,7 @@ impl Stage {
             Rewrite::Split(size) => self.split(step, &event, size, next),
             Rewrite::Buffer(size) => self.buffer(step, event, size, next),
             Rewrite::Syncs(kept) => self.thin_out(step, &event, kept, next),
+            Rewrite::SyncAtClose => self.sync_at_close(step, event, next),
             Rewrite::Fdatasync if event.op == Op::Fsync => {
                 self.change(step, Event { op: Op::Fdatasync, ..event }, next);
             }
@@ -115,6 +116,13 @@ impl Stage {
 
     /// The trace is over: what was held goes on.
     pub(super) fn finish(&mut self, next: &mut Next<'_>) {
+        if self.rewrite == Rewrite::SyncAtClose {
+            // Their programs closed them by their end.
+            for event in self.files.values_mut().flat_map(|file| mem::take(&mut file.held)) {
+                self.changed += 1;
+                next(Step::at_once((event.pid, event.tid), sync_of(&event)));
+            }
+        }
         self.release_all(next);
         for file in mem::take(&mut self.files).into_values() {
             self.note_risk(file.syncs, file.bytes);
@@ -284,6 +292,7 @@ impl Stage {
                 }
                 return next(step);
             }
+            _ if event.has(DURABLE) => return next(step),
             _ => {
                 file.bytes = file.bytes.saturating_add(kernel_bytes(event));
                 return next(step);
@@ -306,8 +315,34 @@ impl Stage {
         self.leave_out(step, next);
     }
 
+    /// The latest write of a file waits for its sync.
+    fn sync_at_close(&mut self, step: Step, event: Event, next: &mut Next<'_>) {
+        let held = &mut self.files.entry(event.file()).or_default().held;
+        match event.op {
+            Op::Fsync | Op::Fdatasync => held.clear(),
+            Op::Close if held.pop().is_some() => {
+                self.changed += 1;
+                next(Step { call: Some(sync_of(&event)), ..step });
+                return next(Step::at_once(step.thread, event));
+            }
+            // What the stream holds is written by its close.
+            Op::StreamClose if kernel_bytes(&event) > 0 || !held.is_empty() => {
+                held.clear();
+                self.changed += 1;
+                next(step);
+                return next(Step::at_once(step.thread, sync_of(&event)));
+            }
+            _ if kernel_bytes(&event) > 0 => {
+                held.clear();
+                held.push(event);
+            }
+            _ => {}
+        }
+        next(step);
+    }
+
     fn note_risk(&mut self, syncs: u64, bytes: u64) {
-        if syncs > 0 {
+        if syncs > 0 && bytes > 0 {
             self.at_risk = (self.at_risk.0.max(syncs), self.at_risk.1.max(bytes));
         }
     }
@@ -431,6 +466,10 @@ impl Stage {
         Some(match self.rewrite {
             Rewrite::Merge(most) => buffered(most),
             Rewrite::Buffer(size) => buffered(size.into()),
+            // Each write is durable by itself.
+            Rewrite::Syncs(_) if self.at_risk == (0, 0) => {
+                "a crash may lose times and permissions of files, not their data".to_owned()
+            }
             Rewrite::Syncs(_) => format!(
                 "a crash loses what up to {syncs} {} made durable: up to {} of a file",
                 if syncs == 1 { "sync" } else { "syncs" },
@@ -464,6 +503,11 @@ fn about(event: &Event, offset: u64, end: u64) -> Event {
 /// A write that may be put together with others.
 fn is_plain_write(event: &Event) -> bool {
     matches!(event.op, Op::Write | Op::Pwrite | Op::Writev | Op::Pwritev) && event.returned > 0
+}
+
+/// An fsync of the file of a call, by the same thread.
+fn sync_of(event: &Event) -> Event {
+    Event { op: Op::Fsync, offset: UNKNOWN_OFFSET, requested: 0, returned: 0, duration: 0, ..*event }
 }
 
 /// The call goes on where the other one ended, in the same way.

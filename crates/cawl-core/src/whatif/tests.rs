@@ -238,6 +238,37 @@ fn flags_and_other_syncs() {
 }
 
 #[test]
+fn a_sync_at_close_in_the_place_of_synchronous_writes() {
+    let mut trace = Trace::default();
+    for file in 1..=3 {
+        (0..20).for_each(|at| {
+            trace.write(file, at * 4 * KIB, 4 * KIB);
+            let Some(Record::Event(event)) = trace.records.last_mut() else { panic!("a call") };
+            event.flags |= flag::DSYNC;
+        });
+        // The third one is closed by the end of its program.
+        (file < 3).then(|| trace.close(file));
+    }
+    let off = Rewrite::Flags(flag::SYNC | flag::DSYNC, false);
+    let ledger = trace.with(&[off, Rewrite::SyncAtClose]);
+    assert_eq!((calls(&ledger, Op::Write), calls(&ledger, Op::Fsync)), (60, 3));
+    assert_eq!(ledger.safety.len(), 1, "{:?}", ledger.safety);
+    assert!(ledger.safety[0].contains("60 writes are no longer durable"), "{:?}", ledger.safety);
+    assert!(ledger.total < trace.with(&[]).total);
+    // A file that was synced since its latest write needs none.
+    let ledger = Trace::commits(5).with(&[Rewrite::SyncAtClose]);
+    assert_eq!((calls(&ledger, Op::Fsync), ledger.changed[0]), (5, 0));
+}
+
+#[test]
+fn writes_that_are_durable_need_no_sync() {
+    let changes = [Rewrite::Flags(flag::DSYNC, true), Rewrite::Syncs(SyncsKept::None)];
+    let ledger = Trace::commits(40).with(&changes);
+    assert_eq!(calls(&ledger, Op::Fsync), 0);
+    assert!(ledger.safety.iter().all(|text| text.contains("not their data")), "{:?}", ledger.safety);
+}
+
+#[test]
 fn a_change_is_of_the_files_it_names() {
     let mut trace = Trace::default();
     trace.name(1, "/data/a.log");
