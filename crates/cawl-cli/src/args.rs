@@ -1,5 +1,6 @@
 //! The command line.
 
+mod advise;
 mod experiment;
 mod explain;
 mod live;
@@ -15,6 +16,7 @@ use cawl_import::open_flags;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
+pub use advise::AdviseArgs;
 pub use experiment::{Calibration, Experiment, ExperimentArgs};
 pub use explain::ExplainArgs;
 pub use live::{
@@ -46,6 +48,7 @@ pub enum Command {
     Export(TraceExportArgs),
     #[command(name = "whatif")]
     WhatIf(WhatIfArgs),
+    Advise(AdviseArgs),
     Import(ImportArgs),
     Calibrate(CalibrateArgs),
     Experiment(ExperimentArgs),

@@ -1,5 +1,6 @@
 //! One file for each command.
 
+pub mod advise;
 pub mod calibrate;
 pub mod compare;
 pub mod doctor;

@@ -36,6 +36,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => cmd::explain::explain(&args),
         Command::Export(args) => cmd::export::export(&args),
         Command::WhatIf(args) => cmd::whatif::whatif(&args),
+        Command::Advise(args) => cmd::advise::advise(&args),
         Command::Import(args) => cmd::import::import(&args),
         Command::Calibrate(args) => cmd::calibrate::calibrate(&args),
         Command::Experiment(args) => cmd::experiment::experiment(&args),

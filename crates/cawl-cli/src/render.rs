@@ -1,5 +1,6 @@
 //! Output for people: aligned tables, readable units, colour only on a terminal.
 
+pub mod advise;
 pub mod calls;
 pub mod causes;
 pub mod compact;

@@ -18,7 +18,7 @@ use cawl_core::{Mode, Regime};
 use serde::{Deserialize, Serialize};
 
 pub use causes::CauseSeconds;
-pub use run::{RunEnd, RunProcess, RunSpec, RunStarted, Running};
+pub use run::{Recorded, Recording, RunEnd, RunProcess, RunSpec, RunStarted, Running};
 pub use tables::{Cost, DeviceStatus, Devices, FileStatus, Files, Listing, ProcessStatus, Processes, Sort};
 
 /// Version of questions and answers, in the field `schema` of every answer.
@@ -46,6 +46,8 @@ pub enum Request {
     Profile,
     /// Subscribe. Answered by [`Push`] lines until the client disconnects.
     Subscribe(Subscription),
+    /// Record the calls of all programs for a time. Answered by a [`Recorded`], when it is over.
+    Record(Recording),
     /// A run begins: record its calls apart. Answered by a [`RunStarted`].
     BeginRun(RunSpec),
     /// The processes of a run that are still running. Answered by [`Running`], after all messages sent so far

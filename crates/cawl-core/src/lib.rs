@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 mod accuracy;
+pub mod advise;
 mod analysis;
 mod births;
 mod by_name;

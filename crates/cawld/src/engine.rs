@@ -2,6 +2,7 @@
 //! engine reads them after every few records, so an answer never waits for a backlog of calls.
 
 pub mod answers;
+mod recording;
 mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +30,8 @@ use crate::query_tables::QueryTables;
 use crate::sampler::Observed;
 use crate::watch::{Watch, WatchOptions};
 use answers::States;
-pub use runs::begin_run;
-use runs::{Finishing, OF_A_UNIT, create_trace};
+use runs::Finishing;
+pub use runs::{OF_A_UNIT, begin_run, create_trace};
 
 /// Calls are held for this time, so that those of other threads can be sorted before them. Tracers send calls
 /// older than 50 ms at their next call.

@@ -128,6 +128,25 @@ impl Lane {
         self
     }
 
+    /// Writes what comes to a trace, which begins with the machine and the programs and files that are known.
+    pub fn record(&mut self, mut trace: TraceFile, profile: &HostProfile, facts: HostFacts) {
+        let started = facts.started;
+        trace.push(&Record::Host(Box::new(facts)));
+        trace.push(&Record::Profile(Box::new(profile.clone())));
+        for (id, Open { pid, program, .. }) in &self.open {
+            let (id, pid, program) = (*id, *pid, program.clone());
+            trace.push(&Record::Session(Session { id, pid, program, started, ..Session::default() }));
+        }
+        let named = self.tables.iter().flat_map(|tables| tables.totals.named());
+        named.for_each(|file| trace.push(&Record::File(file)));
+        self.trace = Some(trace);
+    }
+
+    /// Calls since the start, if they are counted.
+    pub fn calls(&self) -> u64 {
+        self.tables.as_ref().map_or(0, |tables| tables.totals.total.calls)
+    }
+
     /// Keeps learned constants at the end.
     pub fn with_keeper(mut self, keeper: Option<Keeper>) -> Lane {
         if let Some(keeper) = &keeper {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use cawl_client::protocol::{Failure, Request, RunStarted, Subscription};
+use cawl_client::protocol::{Failure, PROTOCOL, Recorded, Recording, Request, RunStarted, Subscription};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::asker::{Asker, json};
 use crate::connections::{Connections, Role};
-use crate::engine::{Input, begin_run};
+use crate::engine::{Engine, Input, OF_A_UNIT, begin_run, create_trace};
 use crate::messages::Messages;
 use crate::socket::Peer;
 use crate::subscribe;
@@ -25,6 +25,12 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Pushes that a subscriber may be behind, in addition to its socket's buffer.
 const BEHIND: usize = 8;
+
+/// Seconds that a recording takes.
+const RECORDED: std::ops::RangeInclusive<f64> = 0.1..=600.0;
+
+/// What happens comes to the trace so much later: calls are read every 50 ms, and held for 150.
+const LATE: Duration = Duration::from_millis(250);
 
 /// A connection with questions.
 pub struct Questions {
@@ -99,6 +105,8 @@ impl Questions {
                 };
                 Ok(json(&report.with_context(|| format!("there is no run {run}"))?))
             }
+            // It ends in time even if who asked is gone.
+            Request::Record(recording) => Ok(json(&tokio::spawn(record(asker.clone(), recording)).await??)),
             question => Ok(asker.answer(question).await?),
         }
     }
@@ -131,6 +139,20 @@ impl Questions {
         }
         Ok(())
     }
+}
+
+/// Records the calls of all programs for a time.
+async fn record(asker: Asker, Recording { trace, for_s }: Recording) -> anyhow::Result<Recorded> {
+    anyhow::ensure!(RECORDED.contains(&for_s), "a recording takes 0.1 to 600 seconds");
+    let created = tokio::task::spawn_blocking(move || create_trace(&trace)).await?;
+    let trace = created.map_err(|error| anyhow::anyhow!("{error}. {OF_A_UNIT}"))?;
+    let before = asker.look(|engine| engine.begin_recording(trace)).await?.map_err(anyhow::Error::msg)?;
+    tokio::time::sleep(Duration::from_secs_f64(for_s) + LATE).await;
+    let ended = asker.look(Engine::end_recording).await?;
+    let (trace, calls) = ended.context("the recording has been ended")?;
+    let failure = tokio::task::spawn_blocking(move || trace.finish()).await?;
+    anyhow::ensure!(failure.is_none(), failure.unwrap_or_default());
+    Ok(Recorded { schema: PROTOCOL, calls: calls - before })
 }
 
 /// Sends an answer, with the time limit between reads.

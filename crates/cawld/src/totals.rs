@@ -283,6 +283,17 @@ impl Totals {
         row.name.told(file);
     }
 
+    /// The files whose names are known.
+    pub fn named(&self) -> impl Iterator<Item = FileFacts> {
+        const REGULAR: u32 = 0o100_000;
+        let named = self.files.rows.iter().filter(|row| row.name.path().starts_with('/'));
+        named.map(|row| {
+            let FileId { dev, ino, birth } = row.identity;
+            let path = row.name.path().to_owned();
+            FileFacts { dev, ino, birth, path, mode: REGULAR, ..FileFacts::default() }
+        })
+    }
+
     /// A file's path, if it has a row and was named.
     pub fn path(&self, file: FileId) -> Option<&str> {
         self.files.get(file).map(|row| row.name.path()).filter(|path| !path.is_empty())

@@ -1,4 +1,4 @@
-//! Runs: what a client says and hears of them.
+//! Runs and recordings: what a client says and hears of them.
 
 use std::path::PathBuf;
 
@@ -20,6 +20,24 @@ pub struct RunSpec {
     /// Bounds of the observed time that part calls into classes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<Nanos>,
+}
+
+/// A recording of all programs that report to the daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recording {
+    /// Absolute path of the trace.
+    pub trace: PathBuf,
+    /// How long, in seconds: 0.1 to 600.
+    pub for_s: f64,
+}
+
+/// A recording is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// [`PROTOCOL`](super::PROTOCOL).
+    pub schema: u32,
+    /// Calls in it.
+    pub calls: u64,
 }
 
 /// A run has begun.

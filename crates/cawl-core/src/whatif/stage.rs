@@ -485,6 +485,10 @@ impl Stage {
             Rewrite::Flags(flag::DIRECT, true) => {
                 "O_DIRECT makes nothing durable: a sync is needed as before".to_owned()
             }
+            Rewrite::Preallocate => {
+                "files have their final size from the first write on: a crash leaves zeros at the end"
+                    .to_owned()
+            }
             Rewrite::Sort => "a crash between two syncs leaves later writes without earlier ones".to_owned(),
             Rewrite::AppendOnly => "the file is another one: its readers must follow its order".to_owned(),
             _ => return None,

@@ -34,7 +34,7 @@ pub async fn begin_run(
 }
 
 /// What helps a daemon that may not write a file.
-pub(super) const OF_A_UNIT: &str = "The daemon writes it: if its unit keeps it from there (ProtectSystem=, \
+pub const OF_A_UNIT: &str = "The daemon writes it: if its unit keeps it from there (ProtectSystem=, \
      ProtectHome=), name a file in /var/lib/cawl, or allow the folder by ReadWritePaths= in a drop-in";
 
 /// A lane's trace; the error names the file.

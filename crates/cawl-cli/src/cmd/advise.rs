@@ -1,0 +1,220 @@
+//! `advise`: the changes that are worth it, of a trace or of what a daemon records.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use cawl_client::protocol::{Recorded, Recording, Request};
+use cawl_client::query::{PATIENCE, ask_within};
+use cawl_core::advise::{Candidate, Case, Tried, rank};
+use cawl_core::{
+    Analysis, AnalysisOptions, Explain, FileSizes, HostProfile, Machine, Mode, Nanos, Record, Report,
+};
+use cawl_host::trace::TraceError;
+
+use super::on_paper::{MODEL, Scenario, run_all};
+use super::saved::SavedTrace;
+use super::side_by_side::take_all;
+use crate::args::{AdviseArgs, ModelArgs};
+use crate::progress::Progress;
+use crate::render;
+use crate::render::advise::Answer;
+
+/// Time to read a byte of a trace: for the progress only, until it was read once.
+const A_BYTE: Nanos = Nanos::new(100.0);
+/// The state folder of cawld's service.
+const SERVICE: &str = "/var/lib/cawl";
+/// Interval of the progress while a daemon records.
+const TICK: Duration = Duration::from_millis(100);
+/// Records between two looks at the progress.
+const SHOWN: u64 = 1 << 16;
+
+/// Advises.
+pub fn advise(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
+    let Some(trace) = &args.trace else { return of_daemon(args) };
+    let answer = advice(args, trace, None)?;
+    render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+}
+
+/// Advises on what the daemon records.
+fn of_daemon(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
+    let socket = args.socket.as_deref().context("neither a trace nor a socket was named")?;
+    // A service sees its own folder, if not this user's.
+    let service = Path::new(SERVICE);
+    let folder = tempfile::Builder::new().prefix("cawl-advise").tempdir_in(service);
+    let folder = folder.or_else(|_| tempfile::Builder::new().prefix("cawl-advise").tempdir());
+    let folder = folder.context("cannot make a folder for the recorded calls")?;
+    let trace = folder.path().join("calls.trace");
+    let request = Request::Record(Recording { trace: trace.clone(), for_s: args.span.as_seconds() });
+    let mut progress = Progress::new(args.span);
+    let (answered, recorded) = channel();
+    let (path, limit) = (socket.to_owned(), PATIENCE + Duration::from_secs_f64(args.span.as_seconds()));
+    thread::spawn(move || drop(answered.send(ask_within::<Recorded>(&path, &request, limit))));
+    progress.begin("recording");
+    let recorded = loop {
+        match recorded.recv_timeout(TICK) {
+            Err(RecvTimeoutError::Timeout) => progress.show(),
+            other => break other.context("the question was lost")?,
+        }
+    };
+    drop(progress);
+    let Recorded { calls, .. } = recorded?;
+    let waited = args.span;
+    anyhow::ensure!(
+        calls > 0,
+        "no program that reports to this daemon made a call in {waited}; try a longer --for"
+    );
+    let answer = advice(args, &trace, Some(waited.as_seconds()))?;
+    render::answer(args.json, &answer, |terminal| Ok(answer.text(terminal)))
+}
+
+/// What the calls of a trace suggest, and what it comes to on paper. `recorded`: by a daemon, for so many
+/// seconds.
+fn advice(args: &AdviseArgs, path: &Path, recorded: Option<f64>) -> anyhow::Result<Answer> {
+    let open = || SavedTrace::open(path, &ModelArgs::default());
+    let mut trace = open()?;
+    let begun = Instant::now();
+    let expected = A_BYTE * fs::metadata(path).map_or(0, |meta| meta.len()) as f64;
+    let seen = look(&mut trace, args, Watched::new(expected, "looking for patterns"))?;
+    trace.reader.damage().describe().into_iter().for_each(render::tell);
+    let Seen { report, profile, sizes, left_out } = &seen;
+    let machine = Machine { profile: profile.clone(), limits: None, warm: false };
+    let a_run = Nanos::seconds(begun.elapsed().as_secs_f64() / 2.0);
+    let run = |scenarios: Vec<Scenario>| -> anyhow::Result<_> {
+        let watched = Watched::new(a_run * scenarios.len() as f64, "trying changes");
+        let mut trace = open()?;
+        let whatifs = scenarios.iter().map(|one| one.begin(sizes)).collect();
+        let about = trace.about();
+        let records = watched.all(first(trace.records(), args.calls));
+        run_all(records, whatifs).with_context(|| about)
+    };
+    let case = Case::new(report, profile);
+    let mut candidates = case.candidates();
+    let scenario =
+        |one: &Candidate| Scenario { machine: one.machine(&machine), changes: one.changes.clone() };
+    let unchanged = Scenario { machine: machine.clone(), changes: Vec::new() };
+    let scenarios = std::iter::once(unchanged).chain(candidates.iter().map(scenario));
+    let (ledgers, observed) = run(scenarios.collect())?;
+    let mut ledgers = ledgers.into_iter();
+    let before = ledgers.next().context("nothing was run")?;
+    anyhow::ensure!(before.calls > 0, "the trace has no calls that have a cost");
+    let mut tried: Vec<Tried> = Vec::new();
+    loop {
+        let pairs = std::mem::take(&mut candidates).into_iter().zip(ledgers);
+        tried.extend(pairs.map(|(candidate, after)| Tried { candidate, after }));
+        // Combinations are tried once.
+        candidates = if tried.iter().any(Tried::is_combined) {
+            Vec::new()
+        } else {
+            case.combinations(&before, &tried)
+        };
+        if candidates.is_empty() {
+            break;
+        }
+        ledgers = run(candidates.iter().map(scenario).collect())?.0.into_iter();
+    }
+    let explain = report.explain.as_ref().context("the report has no causes")?;
+    let observed = Nanos::seconds(observed);
+    let advice = rank(&before, observed, profile, &tried);
+    let mut answer = Answer::new(explain, &before, observed, advice, tried.len() as u64);
+    answer.first_calls = args.calls.filter(|_| *left_out);
+    answer.recorded_s = recorded;
+    answer.notes.extend(stragglers(explain));
+    Ok(answer)
+}
+
+/// What a first look at the calls found.
+struct Seen {
+    report: Report,
+    /// The trace's profile, with what its calls teach.
+    profile: HostProfile,
+    sizes: FileSizes,
+    /// There are more calls than were to be looked at.
+    left_out: bool,
+}
+
+fn look(trace: &mut SavedTrace, args: &AdviseArgs, watched: Watched) -> anyhow::Result<Seen> {
+    let options = AnalysisOptions {
+        models: vec![MODEL.to_owned()],
+        mode: Mode::Assimilated,
+        learn: !args.no_learn,
+        as_calibrated: true,
+        ..AnalysisOptions::default()
+    };
+    let mut analysis = Analysis::with(&trace.profile, &options)?;
+    let (mut sizes, mut calls) = (FileSizes::default(), 0);
+    let about = trace.about();
+    let records = watched.all(first(trace.records(), args.calls.map(|calls| calls.saturating_add(1))));
+    let taken = take_all(&mut analysis, records, |record, _| {
+        if let Record::Event(event) = record {
+            calls += 1;
+            sizes.take(event);
+        }
+        args.calls.is_none_or(|most| calls <= most)
+    });
+    taken.with_context(|| about)?;
+    let profile = if args.no_learn { trace.profile.clone() } else { analysis.learned().0 };
+    let left_out = args.calls.is_some_and(|most| calls > most);
+    Ok(Seen { report: analysis.report(), profile, sizes, left_out })
+}
+
+/// Records up to so many calls.
+fn first(
+    records: impl Iterator<Item = Result<Record, TraceError>> + Send,
+    most: Option<u64>,
+) -> impl Iterator<Item = Result<Record, TraceError>> + Send {
+    let mut calls = 0;
+    records.take_while(move |record| {
+        calls += u64::from(matches!(record, Ok(Record::Event(_))));
+        most.is_none_or(|most| calls <= most)
+    })
+}
+
+/// Shows the progress of a pass through a trace.
+struct Watched {
+    expected: Nanos,
+    what: &'static str,
+}
+
+impl Watched {
+    fn new(expected: Nanos, what: &'static str) -> Watched {
+        Watched { expected, what }
+    }
+
+    fn all<R>(self, records: impl Iterator<Item = R> + Send) -> impl Iterator<Item = R> + Send {
+        let mut progress = Progress::new(self.expected);
+        progress.begin(self.what);
+        let mut count: u64 = 0;
+        records.inspect(move |_| {
+            count += 1;
+            if count.is_multiple_of(SHOWN) {
+                progress.show();
+            }
+        })
+    }
+}
+
+/// The ranks that others wait for: no change of a call helps there.
+fn stragglers(explain: &Explain) -> Option<String> {
+    let others: Vec<f64> =
+        explain.ranks.iter().filter(|rank| !rank.straggler).map(|rank| rank.calls_s).collect();
+    let slowest =
+        explain.ranks.iter().filter(|rank| rank.straggler).map(|rank| rank.calls_s).fold(0.0, f64::max);
+    let typical = cawl_core::median(&others)?;
+    let named: Vec<String> = explain.stragglers.iter().map(u32::to_string).collect();
+    let waited = slowest - typical;
+    (!named.is_empty() && waited > 0.0).then(|| {
+        format!(
+            "rank {} takes up to {} in calls, the others {} (median): where these wait for it, {} of each is lost; \
+             divide the data evenly",
+            named.join(", "),
+            Nanos::seconds(slowest),
+            Nanos::seconds(typical),
+            Nanos::seconds(waited)
+        )
+    })
+}

@@ -1,0 +1,192 @@
+//! Advice, as text and as JSON.
+
+use cawl_core::advise::Advice;
+use cawl_core::{BestTimes, Bytes, Explain, Ledger, Nanos};
+use serde::Serialize;
+
+use super::{bold, compact, counted, line};
+
+/// Version of the JSON.
+const SCHEMA: u32 = 1;
+/// Files named in the text.
+const NAMED: usize = 3;
+/// Causes that no change of a program removes.
+const NOT_BY_PROGRAM: [&str; 3] = ["cold memory", "preempted", "unexpected"];
+/// Part of the time from which on these are named.
+const NOTEWORTHY: f64 = 0.05;
+
+/// The whole answer. Times in seconds.
+#[derive(Serialize)]
+pub struct Answer {
+    schema: u32,
+    /// Calls that have a cost, and their bytes.
+    calls: u64,
+    bytes: u64,
+    /// What they took in the trace, and on paper.
+    observed_s: f64,
+    paper_s: f64,
+    /// From the first to the end of the last, on paper.
+    end_s: f64,
+    best: BestTimes,
+    bound: Bound,
+    /// Changes that were tried.
+    tried: u64,
+    advice: Vec<Advice>,
+    /// What no change of a call helps.
+    pub notes: Vec<String>,
+    /// Only so many calls of a longer trace were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_calls: Option<u64>,
+    /// A daemon recorded the calls for so long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_s: Option<f64>,
+}
+
+/// What could be gained at all.
+#[derive(Serialize)]
+struct Bound {
+    /// Observed less best.
+    gain_s: f64,
+    /// Best over observed.
+    ratio: Option<f64>,
+    /// The part of the observed time that no change of the program removes.
+    not_by_program_s: f64,
+}
+
+impl Answer {
+    /// The answer to a trace that is explained so.
+    pub fn new(
+        explain: &Explain,
+        before: &Ledger,
+        observed: Nanos,
+        advice: Vec<Advice>,
+        tried: u64,
+    ) -> Answer {
+        let fixed = explain.causes.iter().filter(|cause| NOT_BY_PROGRAM.contains(&cause.name.as_str()));
+        let (seen, best) = (explain.observed_s, explain.best);
+        Answer {
+            schema: SCHEMA,
+            calls: before.calls,
+            bytes: before.bytes,
+            observed_s: observed.as_seconds(),
+            paper_s: before.total.as_seconds(),
+            end_s: before.end.as_seconds(),
+            best,
+            bound: Bound {
+                gain_s: (seen - best.best_s).max(0.0),
+                ratio: (seen > 0.0).then(|| best.best_s / seen),
+                not_by_program_s: fixed.map(|cause| cause.observed_s).sum(),
+            },
+            tried,
+            advice,
+            notes: Vec::new(),
+            first_calls: None,
+            recorded_s: None,
+        }
+    }
+
+    /// The answer for people.
+    pub fn text(&self, terminal: bool) -> String {
+        let mut out = String::new();
+        let off = if self.observed_s > 0.0 { self.paper_s / self.observed_s - 1.0 } else { 0.0 };
+        let trace = format!(
+            "{} calls, {} in {}; {} observed, {} on paper ({:+.0} %)",
+            compact::count(self.calls),
+            Bytes(self.bytes),
+            time(self.end_s),
+            time(self.observed_s),
+            time(self.paper_s),
+            off * 100.0
+        );
+        line(&mut out, "trace", &trace, terminal);
+        if let Some(calls) = self.first_calls {
+            let only = format!("the first {calls} calls only; what comes after them was not looked at");
+            line(&mut out, "part", &only, terminal);
+        }
+        if let Some(seconds) = self.recorded_s {
+            let only = format!("what the daemon saw in {} from the question on", time(seconds));
+            line(&mut out, "part", &only, terminal);
+        }
+        let BestTimes { undisturbed_s, best_s } = self.best;
+        let bound = format!(
+            "{} would do for the same calls undisturbed, {} for the same bytes in large calls with one fsync a \
+             file at most",
+            time(undisturbed_s),
+            time(best_s)
+        );
+        line(&mut out, "bound", &bound, terminal);
+        let fixed = self.bound.not_by_program_s;
+        if fixed >= NOTEWORTHY * self.observed_s && fixed > 0.0 {
+            let text = format!("{} are {}", time(fixed), NOT_BY_PROGRAM.join(", "));
+            line(&mut out, "fixed", &format!("{text}: no change of the program removes them"), terminal);
+        }
+        self.notes.iter().for_each(|note| line(&mut out, "waits", note, terminal));
+        if self.advice.is_empty() {
+            let nothing = match self.tried {
+                0 => {
+                    "nothing is worth it: no pattern suggests a change where there is time to gain".to_owned()
+                }
+                tried => format!(
+                    "nothing is worth it: none of {} gains more than 5 % of this time, 1 ms, and the model's \
+                     uncertainty",
+                    counted(tried, "change")
+                ),
+            };
+            line(&mut out, "advice", &nothing, terminal);
+        }
+        for (at, advice) in self.advice.iter().enumerate() {
+            out.push('\n');
+            self.one(&mut out, at + 1, advice, terminal);
+        }
+        out
+    }
+
+    fn one(&self, out: &mut String, number: usize, advice: &Advice, terminal: bool) {
+        let first = format!(
+            "{} gains {} of {}",
+            bold(&advice.what, terminal),
+            time(advice.gain_s),
+            time(self.paper_s)
+        );
+        line(out, &format!("{number}"), &first, terminal);
+        let [low, high] = advice.interval;
+        let ratio = format!(
+            "{:.2} × ({low:.2} to {high:.2}); {}; elapsed {}",
+            advice.ratio,
+            advice.sure.name(),
+            signed(-advice.elapsed_gain_s)
+        );
+        line(out, "  ratio", &ratio, terminal);
+        let named = advice.files.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = advice.files.len().saturating_sub(NAMED) as u64 + advice.more_files;
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let program = advice.program.as_ref().map(|program| format!(", by {program}")).unwrap_or_default();
+        if !named.is_empty() {
+            line(out, "  of", &format!("{named}{more}{program}"), terminal);
+        }
+        line(out, "  how", &advice.how, terminal);
+        for safety in &advice.safety {
+            line(out, "  less safe", safety, terminal);
+        }
+        line(out, "  on paper", &format!("whatif TRACE {}", advice.change), terminal);
+        for other in &advice.alternatives {
+            let safety = if other.safety.is_empty() {
+                String::new()
+            } else {
+                format!("; {}", other.safety.join("; "))
+            };
+            let text = format!("{} ({:.2} ×): {}{safety}", other.what, other.ratio, other.how);
+            line(out, "  or", &text, terminal);
+        }
+    }
+}
+
+fn time(seconds: f64) -> String {
+    Nanos::seconds(seconds).to_string()
+}
+
+/// A difference with its sign.
+fn signed(seconds: f64) -> String {
+    let sign = if seconds < 0.0 { "−" } else { "+" };
+    format!("{sign}{}", Nanos::seconds(seconds.abs()))
+}

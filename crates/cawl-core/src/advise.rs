@@ -1,0 +1,150 @@
+//! Advice: which changes of a program or its machine are worth it.
+//!
+//! The law: **patterns select, paper decides.** What a report tells of sizes, order, syncs and causes only
+//! chooses which changes are tried; a change is advised if the calls of the trace take less with it on paper
+//! ([`WhatIf`](crate::WhatIf)), by more than the model may be wrong. So no threshold here says that something
+//! is bad, as those of Drishti do; docs/ADVISE.md sets its checks beside what is tried.
+
+mod rank;
+mod select;
+mod words;
+
+use serde::Serialize;
+
+use crate::limits::DirtyLimits;
+use crate::whatif::{Change, Ledger, Machine, Rewrite};
+
+pub use rank::{Advice, Alternative, Sure, rank};
+pub use select::Case;
+
+/// What kind of change it is; of those that are as safe and as simple, the earlier one is preferred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A larger buffer of the C library's streams.
+    Buffer,
+    /// Larger writes.
+    Merge,
+    /// fdatasync.
+    Fdatasync,
+    /// O_DSYNC in the place of an fsync after each write.
+    Dsync,
+    /// Space is allocated before it is written.
+    Preallocate,
+    /// The device begins early.
+    Pace,
+    /// O_DIRECT.
+    Direct,
+    /// Another device.
+    Move,
+    /// Other dirty limits.
+    Limits,
+    /// Writes in the order of their offsets.
+    Sort,
+    /// Writes to the end only.
+    AppendOnly,
+    /// Fewer syncs.
+    SyncEvery,
+    /// A sync at the end only.
+    SyncEnd,
+    /// A sync at the close in the place of O_SYNC or O_DSYNC.
+    SyncOff,
+    /// Several changes.
+    Together,
+}
+
+impl Kind {
+    /// How much less safe it is, from 0 (nothing changes) to 5 (the data of a whole run).
+    fn risk(self) -> u8 {
+        match self {
+            Kind::Pace | Kind::Direct | Kind::Move => 0,
+            // Times of files, and zeros at their end.
+            Kind::Fdatasync | Kind::Dsync | Kind::Preallocate => 1,
+            // What a killed program has not handed over.
+            Kind::Buffer | Kind::Merge => 2,
+            // What a crash leaves of unsynced data.
+            Kind::Limits | Kind::Sort | Kind::AppendOnly => 3,
+            Kind::SyncEvery => 4,
+            Kind::SyncEnd | Kind::SyncOff | Kind::Together => 5,
+        }
+    }
+
+    /// How much is to be changed: an option or a line, several, the program's structure.
+    fn effort(self) -> u8 {
+        match self {
+            Kind::Direct | Kind::Limits | Kind::Sort | Kind::Move => 2,
+            Kind::AppendOnly | Kind::Together => 3,
+            _ => 1,
+        }
+    }
+}
+
+/// A change that is tried on paper.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// What kind it is.
+    pub kind: Kind,
+    /// What it is, in words.
+    pub what: String,
+    /// The same as arguments of `whatif`.
+    pub text: String,
+    /// What becomes of the calls.
+    pub changes: Vec<Change>,
+    /// Other limits, if they change.
+    pub limits: Option<DirtyLimits>,
+    /// The files that it is about, those with most time first, at most [`FILES`].
+    pub files: Vec<String>,
+    /// Further ones.
+    pub more_files: u64,
+    /// The program that writes the first of them, if it is known.
+    pub program: Option<String>,
+    /// How to do it.
+    pub how: String,
+    /// Of several changes: their places among those tried before.
+    parts: Vec<usize>,
+    risk: u8,
+}
+
+/// Part of the time that a change must be able to touch, to be tried, and must gain, to be told.
+const WORTH: f64 = 0.05;
+
+/// Files that are named at most.
+pub const FILES: usize = 10;
+
+/// A candidate, and what the calls cost with it.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    /// What was tried.
+    pub candidate: Candidate,
+    /// What it came to.
+    pub after: Ledger,
+}
+
+impl Candidate {
+    /// The machine that it is tried on: with other limits, if it changes them. A synchronous write commits as
+    /// an fsync does (`ext4_sync_file` for both), so that one in the place of the other costs no less here.
+    pub fn machine(&self, machine: &Machine) -> Machine {
+        let mut machine = machine.clone();
+        if let Some(limits) = self.limits {
+            (machine.limits, machine.profile.kernel.limits) = (Some(limits), limits);
+        }
+        if self.changes.iter().any(|change| matches!(change.rewrite, Rewrite::Flags(_, true))) {
+            let profile = &mut machine.profile;
+            let others = profile.others.iter_mut().map(|other| &mut other.constants);
+            for device in std::iter::once(&mut profile.device).chain(others) {
+                device.sync_call.value = device.sync_call.value.max(device.fsync.value);
+            }
+        }
+        machine
+    }
+}
+
+impl Tried {
+    /// True for several changes of those tried before.
+    pub fn is_combined(&self) -> bool {
+        !self.candidate.parts.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+use cawl_wire::{Event, FileKind, Op, flag};
+
+use super::*;
+use crate::analysis::{Analysis, AnalysisOptions};
+use crate::limits::DirtyLimits;
+use crate::mode::Mode;
+use crate::model::{CostModel, build};
+use crate::profile::{HostProfile, Origin};
+use crate::record::{FileFacts, Record, Session};
+use crate::units::{Bytes, Nanos};
+use crate::whatif::{FileSizes, Machine, WhatIf};
+
+const KIB: u64 = 1024;
+
+/// A program's calls, each of which takes what the model says, one right behind the other.
+struct Program {
+    profile: HostProfile,
+    model: Box<dyn CostModel>,
+    records: Vec<Record>,
+    now: u64,
+}
+
+impl Program {
+    fn new(profile: HostProfile, path: &str) -> Program {
+        let model = build("kernel", &profile).expect("a model");
+        let session = Session { id: 1, pid: 7, program: "/usr/bin/app".to_owned(), ..Session::default() };
+        let file = FileFacts { dev: 5, ino: 1, path: path.to_owned(), ..FileFacts::default() };
+        let records = vec![Record::Session(session), Record::File(file)];
+        Program { profile, model, records, now: 1_000_000 }
+    }
+
+    fn call(&mut self, op: Op, change: impl FnOnce(&mut Event)) {
+        let mut event = Event::new(op);
+        (event.kind, event.dev, event.ino, event.fd) = (FileKind::Regular, 5, 1, 3);
+        (event.pid, event.tid, event.start) = (7, 7, self.now);
+        change(&mut event);
+        event.duration = self.model.step(&event).map_or(100, |prediction| prediction.cost.get() as u64);
+        self.now = event.end();
+        self.records.push(Record::Event(event));
+    }
+
+    fn write(&mut self, offset: u64, bytes: u64, flags: u32) {
+        self.call(Op::Write, |event| {
+            (event.offset, event.requested, event.returned) = (offset, bytes, bytes as i64);
+            event.flags = flags;
+        });
+    }
+
+    /// What is advised, and what was tried.
+    fn advised(&self) -> (Vec<Advice>, Vec<Tried>) {
+        let models = vec!["kernel".to_owned()];
+        let options = AnalysisOptions { models, mode: Mode::Lockstep, ..AnalysisOptions::default() };
+        let mut analysis = Analysis::with(&self.profile, &options).expect("it is there");
+        let mut sizes = FileSizes::default();
+        for record in &self.records {
+            analysis.take(record);
+            if let Record::Event(event) = record {
+                sizes.take(event);
+            }
+        }
+        let machine = Machine { profile: self.profile.clone(), limits: None, warm: false };
+        let run = |changes: &[Change], machine: Machine| {
+            let model = build("kernel", &machine.profile).expect("a model");
+            let mut whatif = WhatIf::new(model, &machine, changes, &sizes);
+            self.records.iter().for_each(|record| whatif.take(record));
+            whatif.finish()
+        };
+        let report = analysis.report();
+        let case = Case::new(&report, &self.profile);
+        let before = run(&[], machine.clone());
+        let mut tried: Vec<Tried> = Vec::new();
+        let mut candidates = case.candidates();
+        assert!(candidates.len() <= 12);
+        for _ in 0..2 {
+            tried.extend(candidates.into_iter().map(|candidate| {
+                let after = run(&candidate.changes, candidate.machine(&machine));
+                Tried { candidate, after }
+            }));
+            candidates = case.combinations(&before, &tried);
+        }
+        (rank(&before, before.total, &self.profile, &tried), tried)
+    }
+}
+
+/// A machine that was measured, whose synchronous writes and fsyncs commit at the same cost.
+fn measured() -> HostProfile {
+    let mut profile = HostProfile { origin: Origin::Calibrated, ..HostProfile::uncalibrated() };
+    profile.device.sync_call.value = profile.device.fsync.value;
+    profile
+}
+
+#[test]
+fn appends_of_a_byte_with_a_sync_each_get_fewer_syncs() {
+    let mut program = Program::new(measured(), "/var/log/app.log");
+    for at in 0..300 {
+        program.write(at, 1, 0);
+        program.call(Op::Fsync, |_| {});
+    }
+    program.call(Op::Close, |_| {});
+    let (advice, _) = program.advised();
+    let first = &advice[0];
+    assert_eq!((first.kind, first.sure), (Kind::SyncEvery, Sure::Sure), "{advice:#?}");
+    assert!(first.ratio < 0.15 && first.gain_s > 0.1, "{first:#?}");
+    assert_eq!(
+        (&*first.files, first.program.as_deref()),
+        (&["/var/log/app.log".to_owned()][..], Some("app"))
+    );
+    assert_eq!(first.change, "--fsync every=16 --on /var/log/app.log");
+    assert!(first.how.contains("once per 16 records"), "{first:#?}");
+    // No sync is left out without saying what is lost, in the alternatives neither.
+    let safety = advice.iter().map(|one| (&one.change, &one.safety));
+    let others = advice.iter().flat_map(|one| &one.alternatives).map(|one| (&one.change, &one.safety));
+    for (change, safety) in safety.chain(others).filter(|(change, _)| change.contains("--fsync")) {
+        assert!(safety.iter().any(|text| text.contains("a crash")), "{change}: {safety:?}");
+    }
+    assert!(first.alternatives.iter().any(|other| other.change.starts_with("--fsync end")), "{first:#?}");
+    assert!(advice.len() <= 7);
+}
+
+#[test]
+fn a_stream_without_a_buffer_gets_one() {
+    let mut program = Program::new(measured(), "/data/out");
+    for at in 0..20_000 {
+        program.call(Op::StreamWrite, |event| {
+            (event.offset, event.requested, event.returned) = (at * 512, 512, 512);
+            event.flags = flag::STREAM_KNOWN | flag::UNBUFFERED;
+        });
+    }
+    program.call(Op::StreamClose, |event| event.flags = flag::STREAM_KNOWN);
+    let (advice, _) = program.advised();
+    assert_eq!(advice[0].kind, Kind::Buffer, "{advice:#?}");
+    assert!(advice[0].how.starts_with("setvbuf(f, NULL, _IOFBF, 1 << "), "{advice:#?}");
+    assert!(advice[0].safety[0].contains("killed"), "{advice:#?}");
+}
+
+#[test]
+fn random_rewriting_under_low_limits_is_told_of_its_limits_and_order() {
+    let mut profile = measured();
+    profile.kernel.limits = DirtyLimits { background: Bytes::mib(4), hard: Bytes::mib(8) };
+    let mut program = Program::new(profile, "/data/table");
+    let mut place = 1_u64;
+    for _ in 0..20_000 {
+        place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        program.write((place >> 33) % (64 << 20 >> 12) * 4096, 4096, 0);
+    }
+    program.call(Op::Close, |_| {});
+    let (advice, tried) = program.advised();
+    let first = &advice[0];
+    let remedies = [Kind::Limits, Kind::AppendOnly, Kind::Sort];
+    assert!(remedies.contains(&first.kind), "{advice:#?}");
+    assert!(first.ratio < 0.5, "{advice:#?}");
+    let limits = tried.iter().find(|one| one.candidate.what == "higher dirty limits").expect("it is tried");
+    assert!(limits.candidate.how.contains("vm.dirty_bytes=33554432"), "{:?}", limits.candidate);
+    // O_DIRECT is for whole blocks in large calls.
+    assert!(tried.iter().all(|one| one.candidate.kind != Kind::Direct));
+}
+
+#[test]
+fn durable_writes_get_a_sync_at_the_close() {
+    let mut program = Program::new(measured(), "/data/out");
+    (0..200).for_each(|at| program.write(at * 4 * KIB, 4 * KIB, flag::DSYNC));
+    program.call(Op::Close, |_| {});
+    let (advice, _) = program.advised();
+    let off = advice.iter().find(|one| one.kind == Kind::SyncOff).expect("it is worth it");
+    assert!(off.safety.iter().any(|text| text.contains("200 writes are no longer durable")), "{off:#?}");
+    // Larger writes are as durable, and come first where they gain as much.
+    assert!(advice.iter().all(|one| one.kind != Kind::Direct), "{advice:#?}");
+}
+
+#[test]
+fn nothing_is_advised_where_nothing_is_gained() {
+    let mut program = Program::new(measured(), "/data/out");
+    (0..200).for_each(|at| program.write(at << 20, 1 << 20, 0));
+    program.call(Op::Close, |_| {});
+    let (advice, _) = program.advised();
+    assert!(advice.is_empty(), "{advice:#?}");
+    // Nor a gain below a millisecond.
+    let mut program = Program::new(measured(), "/data/out");
+    (0..100).for_each(|at| program.write(at * 16, 16, 0));
+    assert!(program.advised().0.is_empty());
+}
+
+#[test]
+fn the_same_gain_by_other_means_is_told_once() {
+    let cost = |sync: f64| {
+        let mut ledger = Ledger { calls: 100, total: Nanos::millis(100.0 + sync), ..Ledger::default() };
+        ledger.causes[crate::cause::Cause::DeviceFlush] = Nanos::millis(sync);
+        ledger.causes[crate::cause::Cause::Copy] = Nanos::millis(100.0);
+        ledger
+    };
+    let tried = |kind: Kind, file: &str, sync: f64| Tried {
+        candidate: Candidate {
+            kind,
+            what: String::new(),
+            text: String::new(),
+            changes: vec![Change { rewrite: crate::whatif::Rewrite::Fdatasync, on: Some(file.into()) }],
+            limits: None,
+            files: vec![file.to_owned()],
+            more_files: 0,
+            program: None,
+            how: String::new(),
+            parts: Vec::new(),
+            risk: kind.risk(),
+        },
+        after: cost(sync),
+    };
+    let before = cost(400.0);
+    let kinds = |tried: &[Tried]| {
+        let advice = rank(&before, before.total, &measured(), tried);
+        let row = |one: &Advice| (one.kind, one.alternatives.len());
+        advice.iter().map(row).collect::<Vec<_>>()
+    };
+    // The safer of two that gain almost the same is told, with the other one.
+    let same = [tried(Kind::SyncEnd, "a", 10.0), tried(Kind::SyncEvery, "a", 30.0)];
+    assert_eq!(kinds(&same), [(Kind::SyncEvery, 1)]);
+    // What gains less, and is safer, stands for itself; what is neither, is left out.
+    let less = [tried(Kind::SyncEvery, "a", 30.0), tried(Kind::Fdatasync, "a", 300.0)];
+    assert_eq!(kinds(&less), [(Kind::SyncEvery, 0), (Kind::Fdatasync, 0)]);
+    let worse = [tried(Kind::Fdatasync, "a", 30.0), tried(Kind::SyncEvery, "a", 300.0)];
+    assert_eq!(kinds(&worse), [(Kind::Fdatasync, 0)]);
+    // Other files are another matter.
+    let apart = [tried(Kind::SyncEvery, "a", 100.0), tried(Kind::SyncEvery, "b", 90.0)];
+    assert_eq!(kinds(&apart), [(Kind::SyncEvery, 0), (Kind::SyncEvery, 0)]);
+    // Nothing below a twentieth.
+    assert_eq!(kinds(&[tried(Kind::Merge, "a", 380.0)]), []);
+}

@@ -1,0 +1,120 @@
+//! What a change is and how to make it, in a line each.
+
+use super::Kind;
+use crate::limits::DirtyLimits;
+use crate::units::Bytes;
+
+/// The files that a change is of.
+#[derive(Clone, Debug)]
+pub(super) struct Scope {
+    /// One file; all, if None.
+    pub on: Option<String>,
+    /// The files with the time that it can touch.
+    pub files: Vec<String>,
+    /// Further ones.
+    pub more: u64,
+    /// What writes the first one.
+    pub program: Option<String>,
+    /// Bytes written to the first one.
+    pub bytes: u64,
+    /// The time that it can touch, in seconds.
+    pub seconds: f64,
+}
+
+impl Scope {
+    fn is_by(&self, name: &str) -> bool {
+        self.program.as_deref() == Some(name)
+    }
+
+    /// True if the first file's name is one of a database of SQLite.
+    fn is_sqlite(&self) -> bool {
+        const NAMES: [&str; 6] = [".db", ".sqlite", ".sqlite3", ".db3", "-wal", "-journal"];
+        let named = |path: &String| NAMES.iter().any(|end| path.ends_with(end));
+        self.is_by("sqlite3") || self.files.first().is_some_and(named)
+    }
+}
+
+/// What it is. `size`: its bytes, or its number of syncs.
+pub(super) fn what(kind: Kind, scope: &Scope, size: u64) -> String {
+    let bytes = Bytes(size);
+    match kind {
+        Kind::Buffer => format!("a stream buffer of {bytes}"),
+        Kind::Merge => format!("writes of {bytes}"),
+        Kind::Fdatasync => "fdatasync in the place of fsync".to_owned(),
+        Kind::Dsync => "O_DSYNC in the place of a sync after each write".to_owned(),
+        Kind::Preallocate => "space allocated before the first write".to_owned(),
+        Kind::Pace => format!("writeback begun every {bytes}"),
+        Kind::Direct => "O_DIRECT".to_owned(),
+        Kind::Move => "another device".to_owned(),
+        Kind::Sort => "writes in the order of their offsets".to_owned(),
+        Kind::AppendOnly => "writes to the end of the file only".to_owned(),
+        Kind::SyncEvery if scope.is_sqlite() => format!("one commit for {size} statements"),
+        Kind::SyncEvery => format!("one fsync for {size} records"),
+        Kind::SyncEnd => "one fsync at the end".to_owned(),
+        Kind::SyncOff => "one fsync at the close in the place of O_SYNC".to_owned(),
+        Kind::Limits | Kind::Together => String::new(),
+    }
+}
+
+/// How to do it.
+pub(super) fn how(kind: Kind, scope: &Scope, size: u64) -> String {
+    let shift = size.max(1).ilog2();
+    match kind {
+        Kind::Buffer => format!("setvbuf(f, NULL, _IOFBF, 1 << {shift}) right after fopen"),
+        Kind::Merge if scope.is_by("dd") => format!("dd bs={}", short(size)),
+        Kind::Merge => format!("gather records in a buffer of {} and write it when it is full", Bytes(size)),
+        Kind::Fdatasync => "call fdatasync(fd) where the program calls fsync(fd)".to_owned(),
+        Kind::Dsync => "open with O_DSYNC and leave out the fsync after each write".to_owned(),
+        Kind::Preallocate => {
+            format!("posix_fallocate(fd, 0, {}) after open, or what the file will need", scope.bytes)
+        }
+        Kind::Pace => format!(
+            "sync_file_range(fd, offset, 1 << {shift}, SYNC_FILE_RANGE_WRITE) after every {}",
+            Bytes(size)
+        ),
+        Kind::Direct if scope.is_by("dd") => "dd oflag=direct".to_owned(),
+        Kind::Direct => "open with O_DIRECT; buffers and sizes in whole blocks".to_owned(),
+        Kind::Sort => "sort what is to be written between two syncs by its offset".to_owned(),
+        Kind::AppendOnly => {
+            "append changed records to a log, with an index of the latest ones; compact it when idle"
+                .to_owned()
+        }
+        Kind::SyncEvery if scope.is_sqlite() => {
+            format!("BEGIN; {size} statements; COMMIT in the place of a commit each")
+        }
+        Kind::SyncEvery => format!("call fsync once per {size} records, and at the end"),
+        Kind::SyncEnd if scope.is_sqlite() => {
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL, or all in one transaction".to_owned()
+        }
+        Kind::SyncEnd => "call fsync once, before close".to_owned(),
+        Kind::SyncOff if scope.is_by("dd") => "dd conv=fsync in the place of oflag=sync or dsync".to_owned(),
+        Kind::SyncOff => "open without O_SYNC and O_DSYNC; call fsync before close".to_owned(),
+        Kind::Move | Kind::Limits | Kind::Together => String::new(),
+    }
+}
+
+/// How limits are set.
+pub(super) fn limits(limits: DirtyLimits) -> String {
+    let DirtyLimits { background, hard } = limits;
+    format!("sysctl vm.dirty_background_bytes={} vm.dirty_bytes={}", background.0, hard.0)
+}
+
+/// `64K`, `1M`.
+fn short(size: u64) -> String {
+    if size.is_multiple_of(1 << 20) { format!("{}M", size >> 20) } else { format!("{}K", size >> 10) }
+}
+
+/// The last part of a path.
+pub(super) fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A word that a shell takes as it is.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
